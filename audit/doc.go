@@ -1,0 +1,29 @@
+// Package audit is the log: one JSON line for every decision, in the order in which they were made.
+//
+// A log is a directory of segments, 00000001.jsonl and on, and a file named lock. Sequence numbers start at 1 and go on
+// without a gap across segments, restarts and the processes of one host that have the same log open: each group of lines
+// is written with one write(2) under flock(2), after whatever the others appended has been taken into account. A segment
+// that is full is made read-only before the next one is created.
+//
+// # What is guaranteed
+//
+// [Log.Append] returns a sequence number once the line is in the kernel's page cache. From there:
+//
+//   - After a crash or a SIGKILL of any of our processes, every event whose Append returned is in the log. One that was
+//     being written may be there whole or not at all: half a line is cut by whoever appends or opens next.
+//   - After a power loss or a crash of the kernel, everything older than [Options.Sync] is in the log as far as the disk
+//     keeps what fsync(2) promised. What is younger may be missing. When that left half a line, opening the log cuts it
+//     and says so in an event with outcome "torn"; a loss that ends between two lines leaves no trace here.
+//   - When a write fails (full disk, I/O error), the log is cut back to its last whole line and everyone in that group
+//     gets the error. From then on every event is refused until an event with outcome "recovered" could be written,
+//     which counts the refused. The log tries that by itself, every [Options.Retry].
+//   - When fsync(2) fails, events that were acknowledged may not outlive a power loss; the log counts as failing and
+//     says so in the same way.
+//
+// # What a line may hold
+//
+// Never the contents of a file. Every string is passed through [Escape] (a line is valid UTF-8 and harmless on a
+// terminal) and is bounded: 4096 bytes for path and target, 256 for the others; what is longer loses its middle to a
+// marker such as \cut{1234}, the number of bytes left out. Secrets in target and detail are replaced by [redacted]; a
+// path is kept as it is, because it is the proof.
+package audit

@@ -1,0 +1,109 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func line(e Event) []byte { return appendBody(appendHead(nil, e.Seq, e.Time), clean(e)) }
+
+func TestLine(t *testing.T) {
+	full := Event{
+		Seq: 7, Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Event: KindFile,
+		Agent: "a", Session: "s", Call: "c", Parent: "p", Op: "open", Path: "d/\n\"\\", Target: "t",
+		Verdict: Violation, Rule: "r", Outcome: "o", Errno: "EACCES", PID: 1, UID: new(uint32(0)),
+		Bytes: 2, DurationUS: 3, Detail: "x",
+	}
+	want := `{"seq":7,"time":"2026-01-02T03:04:05.000000006Z","event":"file","agent":"a","session":"s","call":"c",` +
+		`"parent":"p","op":"open","path":"d/\\x0a\"\\\\","target":"t","verdict":"violation","rule":"r","outcome":"o",` +
+		`"errno":"EACCES","pid":1,"uid":0,"bytes":2,"duration_us":3,"detail":"x"}` + "\n"
+	assert.Equal(t, want, string(line(full)))
+
+	short := Event{Seq: 1, Time: full.Time, Event: KindDaemon, Raw: []byte("x")}
+	assert.Equal(t, `{"seq":1,"time":"2026-01-02T03:04:05.000000006Z","event":"daemon"}`+"\n", string(line(short)))
+}
+
+// The line written by hand is what encoding/json reads and, byte for byte, writes.
+func TestLineIsJSON(t *testing.T) {
+	check := func(seq uint64, s [12]string, pid int, uid *uint32, n, us int64) bool {
+		e := Event{
+			Seq: seq, Time: time.Unix(rand.Int64N(1<<32), rand.Int64N(1e9)).UTC(), Event: s[0],
+			Agent: s[1], Session: s[2], Call: s[3], Parent: s[4], Op: s[5], Path: s[6], Target: s[7],
+			Verdict: Verdict(s[8]), Rule: s[9], Outcome: s[10], Errno: s[11], PID: pid, UID: uid,
+			Bytes: n, DurationUS: us, Detail: s[0] + s[1],
+		}
+		got := line(e)
+		var back Event
+		require.NoError(t, json.Unmarshal(got, &back), string(got))
+		require.Equal(t, clean(e), back)
+		var same bytes.Buffer
+		enc := json.NewEncoder(&same)
+		enc.SetEscapeHTML(false)
+		require.NoError(t, enc.Encode(back))
+		require.Equal(t, same.String(), string(got))
+		requireHarmless(t, strings.TrimSuffix(string(got), "\n"))
+		return true
+	}
+	require.NoError(t, quick.Check(check, &quick.Config{MaxCount: 2000}))
+}
+
+func TestLineIsBounded(t *testing.T) {
+	long := strings.Repeat("\"", 1<<20)
+	e := Event{
+		Event: long, Agent: long, Session: long, Call: long, Parent: long, Op: long, Path: long, Target: long,
+		Verdict: Verdict(long), Rule: long, Outcome: long, Errno: long, Detail: long,
+	}
+	assert.Less(t, len(line(e)), 24<<10)
+	assert.Contains(t, string(line(e)), `\\cut{`)
+}
+
+func TestRedact(t *testing.T) {
+	tests := map[string]struct{ text, want string }{
+		"nothing":         {"opened agents/a/notes.txt", "opened agents/a/notes.txt"},
+		"AWS":             {"id AKIAIOSFODNN7EXAMPLE.", "id [redacted]."},
+		"GitHub":          {"ghp_" + strings.Repeat("a1", 18), "[redacted]"},
+		"GitHub, fine":    {"x github_pat_" + strings.Repeat("A", 30), "x [redacted]"},
+		"GitLab":          {"glpat-" + strings.Repeat("a", 20), "[redacted]"},
+		"OpenAI":          {"use sk-proj-abcdefghijklmnop now", "use [redacted] now"},
+		"not a key":       {"task-abcdefghijklmnopqrst", "task-abcdefghijklmnopqrst"},
+		"Stripe":          {"sk_live_abcdefghijkl", "[redacted]"},
+		"Slack":           {"xoxb-1234567890-abc", "[redacted]"},
+		"bearer":          {"curl -H 'X: Bearer abc.def-ghi'", "curl -H 'X: Bearer [redacted]'"},
+		"authorization":   {"Authorization: Bearer abc def", "Authorization: Bearer [redacted] def"},
+		"password":        {"user=bob password=hunter2&x=1", "user=bob password=[redacted]&x=1"},
+		"upper case":      {"DB_PASSWORD=hunter2 cmd", "DB_PASSWORD=[redacted] cmd"},
+		"prefixed key":    {"AWS_SECRET_ACCESS_KEY = wJalr/K7 x", "AWS_SECRET_ACCESS_KEY = [redacted] x"},
+		"quoted":          {`password="two words" x`, `password=[redacted] x`},
+		"quote in quotes": {`{"password":"a\"b c","x":1}`, `{"password":[redacted],"x":1}`},
+		"JSON in JSON":    {`"{\"api_key\":\"a b\",\"x\":1}"`, `"{\"api_key\":[redacted],\"x\":1}"`},
+		"unclosed":        {`secret: "a b`, `secret: [redacted]`},
+		"flag":            {"login --password hunter2 now", "login --password [redacted] now"},
+		"URL":             {"https://bob:p@ss@host/x", "https://bob:[redacted]@host/x"},
+		"URL without":     {"https://host:80/x", "https://host:80/x"},
+		"JWT":             {"t eyJhbGciOi.eyJzdWIi.sig-_ x", "t [redacted] x"},
+		"private key":     {"-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- x", "[redacted] x"},
+		"half a key":      {"a -----BEGIN PRIVATE KEY-----\nMII", "a [redacted]"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want, redact(tc.text))
+			e := clean(Event{Path: tc.text, Target: tc.text, Detail: tc.text})
+			assert.Equal(t, Escape(tc.text), e.Path, "a path is proof")
+			assert.Equal(t, Escape(tc.want), e.Target)
+			assert.Equal(t, Escape(tc.want), e.Detail)
+		})
+	}
+}
+
+func TestSecretIsRedactedBeforeTheCut(t *testing.T) {
+	e := clean(Event{Detail: strings.Repeat("a", 100) + " ghp_" + strings.Repeat("S", 400) + " " + strings.Repeat("b", 400)})
+	assert.NotContains(t, e.Detail, "S")
+}

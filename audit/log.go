@@ -1,0 +1,208 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Options are the settings of a log; the zero value is a good one.
+type Options struct {
+	SegmentBytes int64         // when a new segment is begun; default 64 MiB. A group of lines is never split
+	Sync         time.Duration // how often fsync(2) is called when there is something to sync; default 1s
+	Retry        time.Duration // how often a failing log is tried again; default 1s
+}
+
+// Log is the writing end of a log. Its methods may be called by many goroutines, and several processes of one host may
+// have the same directory open.
+type Log struct {
+	opts Options
+
+	turn  chan struct{} // held by who writes: whoever gets it writes everything queued
+	store *store        // used by the holder of the turn
+
+	mu       sync.Mutex
+	queue    []*entry
+	closed   bool
+	err      error  // why the log fails
+	refused  uint64 // events that got an error since it does; changed by the holder of the turn
+	onChange func(error)
+
+	changed chan struct{} // wakes run: err or onChange is another
+	stop    chan struct{}
+	stopped chan struct{}
+}
+
+// An entry is an event on its way to the disk.
+type entry struct {
+	body []byte
+	done chan struct{} // closed when seq and err are set
+	seq  uint64
+	err  error
+}
+
+// Open opens the log in dir for appending, and makes dir (0700) when it is missing. Half a line at the end is cut, and an
+// event says so. Open fails when that event cannot be written. The caller closes the log.
+func Open(dir string, opts Options) (*Log, error) {
+	opts.SegmentBytes = cmp.Or(opts.SegmentBytes, 64<<20)
+	opts.Sync = cmp.Or(opts.Sync, time.Second)
+	opts.Retry = cmp.Or(opts.Retry, time.Second)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	l := &Log{
+		opts:    opts,
+		turn:    make(chan struct{}, 1),
+		store:   &store{root: root, limit: opts.SegmentBytes},
+		changed: make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+	if err := l.write(nil); err != nil {
+		return nil, fmt.Errorf("open log: %w", errors.Join(err, l.store.close()))
+	}
+	go l.run()
+	return l, nil
+}
+
+// Append records e and returns its sequence number once the line has been handed to the kernel; it does not wait for
+// the disk. On an error the event is not in the log, except that it may be when ctx ended while another caller was writing
+// it, or when the disk refused the write and the cut that takes it back. Ctx is heeded while others write, not while this
+// call does. After Close the error is [os.ErrClosed].
+func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("append to log: %w", err)
+	}
+	w := &entry{body: appendBody(make([]byte, 0, 256), clean(e)), done: make(chan struct{})}
+	l.mu.Lock()
+	l.queue = append(l.queue, w)
+	l.mu.Unlock()
+	select {
+	case l.turn <- struct{}{}:
+		l.flush(false)
+		<-l.turn
+	case <-w.done:
+	case <-ctx.Done():
+		l.withdraw(w)
+		return 0, fmt.Errorf("append to log: %w", ctx.Err())
+	}
+	<-w.done // no wait: who had the turn before us, or we, took the queue that held w
+	if w.err != nil {
+		return 0, w.err
+	}
+	return w.seq, nil
+}
+
+// withdraw takes w back when nobody is writing it yet.
+func (l *Log) withdraw(w *entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = slices.DeleteFunc(l.queue, func(q *entry) bool { return q == w })
+}
+
+// flush writes what is queued as one group, or refuses it while the log fails and this is no retry. The caller has the
+// turn.
+func (l *Log) flush(retry bool) {
+	l.mu.Lock()
+	group, err, closed := l.queue, l.err, l.closed
+	l.queue = nil
+	l.mu.Unlock()
+	switch {
+	case len(group) == 0 && !retry:
+		return
+	case closed:
+		err = fmt.Errorf("append to log: %w", os.ErrClosed)
+	case err == nil || retry:
+		err = l.write(group)
+		l.settle(err, len(group))
+	default:
+		l.settle(err, len(group))
+	}
+	for _, w := range group {
+		w.err = err
+		close(w.done)
+	}
+}
+
+// write writes one group, after what the log has to say about itself, and sets the sequence numbers. The caller has the
+// turn.
+func (l *Log) write(group []*entry) error {
+	unlock, err := l.store.acquire()
+	if err != nil {
+		return fmt.Errorf("append to log: %w", err)
+	}
+	defer unlock()
+	now := time.Now().UTC()
+	lines, seq := l.store.buf[:0], l.store.seq
+	for _, e := range l.remarks() {
+		seq++
+		lines = appendBody(appendHead(lines, seq, now), clean(e))
+	}
+	for _, w := range group {
+		seq++
+		w.seq = seq
+		lines = append(appendHead(lines, seq, now), w.body...)
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	l.store.buf = lines
+	if err := l.commit(lines, seq); err != nil {
+		return fmt.Errorf("append to log: %w", err)
+	}
+	return nil
+}
+
+// commit is the one way into the log: every line passes here once, in order, whole, under the lock of all processes; last
+// is the sequence number of the last of them.
+func (l *Log) commit(lines []byte, last uint64) error {
+	if err := l.store.write(lines); err != nil {
+		return err
+	}
+	l.store.seq, l.store.torn = last, 0
+	return nil
+}
+
+// remarks are the events that the log adds on its own, before any other.
+func (l *Log) remarks() []Event {
+	var events []Event
+	if n := l.store.torn; n > 0 {
+		events = append(events, Event{Event: KindAudit, Outcome: OutcomeTorn, Detail: fmt.Sprintf("%d bytes dropped", n)})
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		detail := fmt.Sprintf("%d events refused: %v", l.refused, l.err)
+		events = append(events, Event{Event: KindAudit, Outcome: OutcomeRecovered, Detail: detail})
+	}
+	return events
+}
+
+// Close syncs and closes the log. What is queued or comes later gets [os.ErrClosed]. It must not be called from the
+// function given to OnChange.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	closed := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if closed {
+		return nil
+	}
+	close(l.stop)
+	<-l.stopped
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	if err := l.store.close(); err != nil {
+		return fmt.Errorf("close log: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package audit
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+var noCtx = context.Background()
+
+func open(t testing.TB, dir string, opts Options) *Log {
+	t.Helper()
+	l, err := Open(dir, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	return l
+}
+
+func add(t testing.TB, l *Log, n int) (last uint64) {
+	t.Helper()
+	for range n {
+		var err error
+		last, err = l.Append(noCtx, Event{Event: KindFile, Agent: "a", Op: "open", Path: "some/path"})
+		require.NoError(t, err)
+	}
+	return last
+}
+
+// all reads a log and checks what holds of every log: each number once, in order, from 1.
+func all(t testing.TB, dir string) []Event {
+	t.Helper()
+	var events []Event
+	for e, err := range Read(noCtx, dir, Filter{}, false) {
+		require.NoError(t, err)
+		require.Equal(t, uint64(len(events)+1), e.Seq)
+		events = append(events, e)
+	}
+	return events
+}
+
+func first(dir string) string { return filepath.Join(dir, segmentName(1)) }
+
+func TestAppend(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "log")
+	l := open(t, dir, Options{})
+	before := time.Now()
+	seq, err := l.Append(noCtx, Event{Seq: 99, Event: KindDaemon, Detail: "started"})
+	require.NoError(t, err)
+	assert.Equal(t, uint64(1), seq)
+	assert.Equal(t, uint64(3), add(t, l, 2))
+	assert.NoError(t, l.Err())
+
+	events := all(t, dir)
+	require.Len(t, events, 3)
+	assert.Equal(t, "started", events[0].Detail)
+	assert.False(t, events[0].Time.Before(before.Truncate(0)))
+	assert.Equal(t, time.UTC, events[0].Time.Location())
+
+	for name, want := range map[string]os.FileMode{dir: 0o700, first(dir): 0o600, filepath.Join(dir, lockName): 0o600} {
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		assert.Equal(t, want, info.Mode().Perm(), name)
+	}
+}
+
+func TestNumbersGoOnAcrossOpensAndSegments(t *testing.T) {
+	dir := t.TempDir()
+	for range 5 {
+		l, err := Open(dir, Options{SegmentBytes: 1000})
+		require.NoError(t, err)
+		add(t, l, 20)
+		require.NoError(t, l.Close())
+	}
+	assert.Len(t, all(t, dir), 100)
+
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	numbers, err := segments(root)
+	require.NoError(t, err)
+	require.Greater(t, len(numbers), 8)
+	for i, n := range numbers {
+		assert.Equal(t, i+1, n)
+		info, err := root.Stat(segmentName(n))
+		require.NoError(t, err)
+		assert.LessOrEqual(t, info.Size(), int64(1000))
+		assert.Equal(t, i < len(numbers)-1, info.Mode().Perm() == sealed, "all but the last are sealed")
+	}
+}
+
+func TestCrashBetweenSealingAndTheNextSegment(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{})
+	add(t, l, 3)
+	require.NoError(t, os.Chmod(first(dir), sealed))
+	assert.Equal(t, uint64(4), add(t, l, 1), "seen by a log that is open")
+	require.NoError(t, os.Chmod(filepath.Join(dir, segmentName(2)), sealed))
+	assert.Equal(t, uint64(5), add(t, open(t, dir, Options{}), 1), "and by one that opens")
+	require.NoError(t, os.Truncate(filepath.Join(dir, segmentName(3)), 0))
+	assert.Equal(t, uint64(5), add(t, open(t, dir, Options{}), 1), "an empty last segment")
+}
+
+func TestTornEndIsCutAndTold(t *testing.T) {
+	tests := map[string]struct{ garbage, detail string }{
+		"half a line":        {`{"seq":4,"ti`, "12 bytes dropped"},
+		"zeros":              {"\x00\x00\x00\x00", "4 bytes dropped"},
+		"a hole in a line":   {"\x00\x00\x00\"}\n", "6 bytes dropped"},
+		"a hole, then half":  {"\x00\x00\"}\n{\"seq\":6,", "14 bytes dropped"},
+		"whole but no event": {"{}\n", "3 bytes dropped"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			running := open(t, dir, Options{})
+			add(t, running, 3)
+			tear := func() {
+				f, err := os.OpenFile(first(dir), os.O_WRONLY|os.O_APPEND, 0)
+				require.NoError(t, err)
+				_, err = f.WriteString(tc.garbage)
+				require.NoError(t, err)
+				require.NoError(t, f.Close())
+			}
+			tear()
+			open(t, dir, Options{})
+			assert.Len(t, all(t, dir), 4, "told at once by who opens")
+			tear()
+			assert.Equal(t, uint64(6), add(t, running, 1), "and by who goes on when another died")
+			events := all(t, dir)
+			require.Len(t, events, 6)
+			for _, i := range []int{3, 4} {
+				assert.Equal(t, KindAudit, events[i].Event)
+				assert.Equal(t, OutcomeTorn, events[i].Outcome)
+				assert.Equal(t, tc.detail, events[i].Detail)
+			}
+		})
+	}
+}
+
+func TestDamageIsNotTakenForTornEnd(t *testing.T) {
+	dir := t.TempDir()
+	text := make([]byte, 0, 1000)
+	for range 100 {
+		text = append(text, "not a log\n"...)
+	}
+	require.NoError(t, os.WriteFile(first(dir), text, 0o600))
+	_, err := Open(dir, Options{})
+	require.ErrorContains(t, err, "damaged")
+	left, err := os.ReadFile(first(dir))
+	require.NoError(t, err)
+	assert.Equal(t, text, left)
+}
+
+func TestConcurrentAppend(t *testing.T) {
+	dir := t.TempDir()
+	a, b := open(t, dir, Options{SegmentBytes: 10000}), open(t, dir, Options{SegmentBytes: 20000})
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			if i%2 == 0 {
+				add(t, a, 100)
+			} else {
+				add(t, b, 100)
+			}
+		})
+	}
+	wg.Wait()
+	assert.Len(t, all(t, dir), 1600)
+}
+
+func TestAppendHeedsContext(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	l.turn <- struct{}{} // somebody writes, for long
+	got := make(chan error)
+	go func() {
+		_, err := l.Append(ctx, Event{Event: KindFile})
+		got <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-got, context.Canceled)
+	<-l.turn
+	assert.Equal(t, uint64(1), add(t, l, 1), "what was taken back is not written")
+	_, err := l.Append(ctx, Event{Event: KindFile})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Len(t, all(t, dir), 1)
+}
+
+func TestClose(t *testing.T) {
+	l, err := Open(t.TempDir(), Options{})
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.NoError(t, l.Close())
+	_, err = l.Append(noCtx, Event{Event: KindFile})
+	assert.ErrorIs(t, err, os.ErrClosed)
+}
+
+func TestLockFileRemoved(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, dir, Options{})
+	add(t, a, 1)
+	require.NoError(t, os.Remove(filepath.Join(dir, lockName)))
+	b := open(t, dir, Options{})
+	add(t, b, 1)
+	add(t, a, 1)
+	assert.Len(t, all(t, dir), 3)
+	held, err := a.store.lock.Stat()
+	require.NoError(t, err)
+	other, err := b.store.lock.Stat()
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(held, other))
+}
+
+func TestLinesTakenAwayUnderneath(t *testing.T) {
+	attacks := map[string]func(dir string) error{
+		"truncated": func(dir string) error { return os.Truncate(first(dir), 0) },
+		"removed":   func(dir string) error { return os.Remove(first(dir)) },
+		"replaced": func(dir string) error {
+			if err := os.WriteFile(first(dir)+"x", []byte("{\"seq\":1}\n"), 0o600); err != nil {
+				return err
+			}
+			return os.Rename(first(dir)+"x", first(dir))
+		},
+	}
+	for name, attack := range attacks {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			l := open(t, dir, Options{Retry: time.Hour})
+			add(t, l, 3)
+			require.NoError(t, attack(dir))
+			_, err := l.Append(noCtx, Event{Event: KindFile})
+			require.ErrorContains(t, err, "and 3 was written")
+			assert.Error(t, l.Err())
+		})
+	}
+}
+
+func TestFailedSyncIsTold(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{Sync: time.Hour, Retry: time.Hour})
+	add(t, l, 1)
+	segment := l.store.file
+	r, w, err := os.Pipe() // fsync(2) of a pipe is EINVAL
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	l.store.file = w
+	l.sync()
+	l.store.file = segment
+	require.ErrorIs(t, l.Err(), unix.EINVAL)
+	_, err = l.Append(noCtx, Event{Event: KindFile})
+	require.ErrorIs(t, err, unix.EINVAL)
+
+	l.turn <- struct{}{}
+	l.flush(true)
+	<-l.turn
+	require.NoError(t, l.Err())
+	events := all(t, dir)
+	require.Len(t, events, 2)
+	assert.Equal(t, OutcomeRecovered, events[1].Outcome)
+	assert.Regexp(t, "^1 events refused: sync log: ", events[1].Detail)
+}

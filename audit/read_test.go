@@ -1,0 +1,160 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReadFilters(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{})
+	for _, e := range []Event{
+		{Event: KindFile, Agent: "a", Verdict: Allow},
+		{Event: KindFile, Agent: "a", Verdict: Deny},
+		{Event: KindFile, Agent: "b", Verdict: Violation},
+		{Event: KindDaemon},
+	} {
+		_, err := l.Append(noCtx, e)
+		require.NoError(t, err)
+	}
+	third := all(t, dir)[2].Time
+	tests := map[string]struct {
+		filter Filter
+		want   []uint64
+	}{
+		"all":              {Filter{}, []uint64{1, 2, 3, 4}},
+		"agent":            {Filter{Agent: "a"}, []uint64{1, 2}},
+		"denied":           {Filter{Denied: true}, []uint64{2, 3}},
+		"denied, of agent": {Filter{Agent: "b", Denied: true}, []uint64{3}},
+		"since":            {Filter{Since: third}, []uint64{3, 4}},
+		"in the future":    {Filter{Since: third.Add(time.Hour)}, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []uint64
+			for e, err := range Read(t.Context(), dir, tc.filter, false) {
+				require.NoError(t, err)
+				got = append(got, e.Seq)
+			}
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}
+
+func TestReadGivesTheVeryBytes(t *testing.T) {
+	dir := t.TempDir()
+	add(t, open(t, dir, Options{SegmentBytes: 500}), 20)
+	var got []byte
+	for _, e := range all(t, dir) {
+		got = append(append(got, e.Raw...), '\n')
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	require.NoError(t, err)
+	var want []byte
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		want = append(want, text...)
+	}
+	assert.Equal(t, string(want), string(got))
+}
+
+func TestReadFollows(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seqs, last := make(chan uint64), make(chan error, 1)
+	go func() {
+		for e, err := range Read(ctx, dir, Filter{}, true) { // begun before there is a log
+			if err != nil {
+				last <- err
+				return
+			}
+			seqs <- e.Seq
+		}
+	}()
+	for round := range 3 {
+		l, err := Open(dir, Options{SegmentBytes: 300})
+		require.NoError(t, err)
+		for i := range 8 { // several segments, one at a time and many at once
+			add(t, l, i)
+			for j := range i {
+				require.Equal(t, uint64(round*28+i*(i-1)/2+j+1), <-seqs)
+			}
+		}
+		require.NoError(t, l.Close())
+	}
+	cancel()
+	assert.ErrorIs(t, <-last, context.Canceled)
+}
+
+func TestReadWaitsForWholeLines(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(first(dir), []byte("{\"seq\":1}\n{\"seq\""), 0o600))
+	assert.Len(t, all(t, dir), 1)
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for e, err := range Read(ctx, dir, Filter{}, true) {
+		require.NoError(t, err)
+		if e.Seq == 2 {
+			assert.Equal(t, `{"seq":2}`, string(e.Raw))
+			break
+		}
+		// The writer dies, the next cuts half a line and writes another.
+		require.NoError(t, os.WriteFile(first(dir), []byte("{\"seq\":1}\n{\"seq\":2}\n"), 0o600))
+	}
+	require.NoError(t, ctx.Err())
+}
+
+func TestReadTellsDamage(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(first(dir), []byte("{\"seq\":1}\nwhat\n{\"seq\":3}\nhalf"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, segmentName(3)), []byte("{\"seq\":4}\n"), 0o600))
+	var good, bad [][]byte
+	for e, err := range Read(t.Context(), dir, Filter{}, false) {
+		if err != nil {
+			bad = append(bad, e.Raw)
+			assert.ErrorContains(t, err, segmentName(1))
+			continue
+		}
+		good = append(good, e.Raw)
+	}
+	assert.Equal(t, `{"seq":1} {"seq":3} {"seq":4}`, string(bytes.Join(good, []byte(" "))))
+	assert.Equal(t, "what half", string(bytes.Join(bad, []byte(" "))))
+}
+
+func TestReadMissing(t *testing.T) {
+	for _, err := range Read(t.Context(), filepath.Join(t.TempDir(), "none"), Filter{}, false) {
+		assert.ErrorIs(t, err, os.ErrNotExist)
+	}
+}
+
+// A reader sees nothing that a writer may still take back.
+func TestReadWaitsForTheGroupBeingWritten(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{})
+	add(t, l, 1)
+	release, err := l.store.acquire()
+	require.NoError(t, err)
+	_, err = l.store.file.WriteAt([]byte("{\"seq\":2}\n"), l.store.size)
+	require.NoError(t, err)
+	got := make(chan int)
+	go func() {
+		n := 0
+		for range Read(noCtx, dir, Filter{}, false) {
+			n++
+		}
+		got <- n
+	}()
+	require.NoError(t, l.store.file.Truncate(l.store.size))
+	release()
+	assert.Equal(t, 1, <-got)
+}

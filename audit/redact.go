@@ -1,0 +1,52 @@
+package audit
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const redacted = "[redacted]"
+
+// A secret is a pattern and what it is replaced by. The pattern is tried only on text that holds, in lower case, one of
+// the words: a search is cheap, a regular expression costs microseconds.
+type secret struct {
+	words   []string
+	pattern *regexp.Regexp
+	with    string
+}
+
+const (
+	keyName  = `[\w-]*(?:passw|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization|cookie)[\w-]*`
+	keyValue = `(?:"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?|[^\s&]+)`
+)
+
+var keyWords = []string{"passw", "pwd", "passphrase", "secret", "token", "key", "credential", "authorization", "cookie"}
+
+// secrets errs on the side of hiding: what follows a telling key goes, whatever it is.
+var secrets = []secret{
+	{[]string{"private key"}, regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), redacted},
+	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(Bearer|Basic)\s+[\w.~+/=-]{6,}`), "${1} " + redacted},
+	{keyWords, regexp.MustCompile(`(?is)(` + keyName + `[\\"']*\s*[=:]\s*(?:(?:Bearer|Basic|Token)\s+)?)` + keyValue), "${1}" + redacted},
+	{keyWords, regexp.MustCompile(`(?is)(--` + keyName + `\s+)` + keyValue), "${1}" + redacted},
+	{[]string{"://"}, regexp.MustCompile(`(://[^\s/:@]*:)[^\s/]+@`), "${1}" + redacted + "@"},
+	{[]string{"akia", "asia"}, regexp.MustCompile(`A[KS]IA[0-9A-Z]{12,}`), redacted},                                                 // AWS
+	{[]string{"gh", "github_pat_", "glpat-"}, regexp.MustCompile(`gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}`), redacted}, // GitHub, GitLab
+	{[]string{"sk-", "k_live_", "k_test_"}, regexp.MustCompile(`\bsk-[\w-]{16,}|[rs]k_(?:live|test)_\w{10,}`), redacted},             // OpenAI, Anthropic, Stripe
+	{[]string{"xox", "aiza", "npm_", "hf_"}, regexp.MustCompile(`xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|(?:npm|hf)_\w{30,}`), redacted},  // Slack, Google, npm, Hugging Face
+	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+\.[\w-]*`), redacted},                                                   // JSON web token, RFC 7519
+}
+
+// redact returns s with everything that looks like a secret replaced.
+func redact(s string) string {
+	if len(s) < 6 {
+		return s
+	}
+	lower := strings.ToLower(s)
+	for _, secret := range secrets {
+		if slices.ContainsFunc(secret.words, func(w string) bool { return strings.Contains(lower, w) }) {
+			s = secret.pattern.ReplaceAllString(s, secret.with)
+		}
+	}
+	return s
+}

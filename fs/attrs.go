@@ -1,0 +1,156 @@
+package fs
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// GetAttr tells what a node is; by a file that is open, where there is one.
+func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
+		return status(v.by(&in.InHeader, scope.OpStat, in.Fh(), func(h *handle) error {
+			return v.attr(h.file, out)
+		}))
+	}
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
+		setAttr(&out.Attr, &p.stat)
+		out.SetTimeout(v.opt.Timeout)
+		return nil
+	}))
+}
+
+// Statx is GetAttr with the birth time.
+func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
+	fill := func(st *scope.Stat) {
+		out.FromStatx(&st.Statx_t)
+		out.Mask &= unix.STATX_BASIC_STATS | unix.STATX_BTIME
+		out.SetTimeout(v.opt.Timeout)
+	}
+	if in.GetattrFlags&fuse.FUSE_GETATTR_FH != 0 {
+		return status(v.by(&in.InHeader, scope.OpStat, in.Fh, func(h *handle) error {
+			st, err := h.file.Stat()
+			fill(&st)
+			return err
+		}))
+	}
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
+		fill(&p.stat)
+		return nil
+	}))
+}
+
+// SetAttr changes mode, owner, size or times.
+func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpSetattr}, func(p *place) error {
+		if size, ok := in.GetSize(); ok {
+			if err := v.truncate(p, in, int64(size)); err != nil {
+				return err
+			}
+		}
+		if mode, ok := in.GetMode(); ok {
+			if err := v.chmod(p, mode); err != nil {
+				return err
+			}
+		}
+		if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
+			uid, _ := in.GetUID() // an id that is not given is -1
+			gid, _ := in.GetGID()
+			if err := p.obj.Chown(int(int32(uid)), int(int32(gid))); err != nil {
+				return err
+			}
+		}
+		if in.Valid&(fuse.FATTR_ATIME|fuse.FATTR_MTIME) != 0 {
+			if err := p.obj.Utimes(times(in)); err != nil {
+				return err
+			}
+		}
+		return v.attr(p.obj, out)
+	}))
+}
+
+func (v *View) truncate(p *place, in *fuse.SetAttrIn, size int64) error {
+	if fh, ok := in.GetFh(); ok {
+		if h := v.files.get(fh); h != nil && h.writes {
+			return h.file.Truncate(size)
+		}
+	}
+	f, err := v.root.Open(p.rel, unix.O_WRONLY, p.node.ident)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Truncate(size)
+}
+
+// chmod works on the object or, where the kernel cannot, on its name.
+func (v *View) chmod(p *place, mode uint32) error {
+	err := p.obj.Chmod(mode)
+	if err != syscall.EOPNOTSUPP || p.stat.IsLink() {
+		return err
+	}
+	dir, err := v.root.Dir(parentOf(p.rel))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Chmod(baseOf(p.rel), mode)
+}
+
+// times returns what utimensat(2) is to set.
+func times(in *fuse.SetAttrIn) (atime, mtime unix.Timespec) {
+	one := func(set, now uint32, sec uint64, nsec uint32) unix.Timespec {
+		switch {
+		case in.Valid&set == 0:
+			return unix.Timespec{Nsec: unix.UTIME_OMIT}
+		case in.Valid&now != 0:
+			return unix.Timespec{Nsec: unix.UTIME_NOW}
+		}
+		return unix.Timespec{Sec: int64(sec), Nsec: int64(nsec)}
+	}
+	return one(fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec),
+		one(fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)
+}
+
+func (v *View) attr(f scope.File, out *fuse.AttrOut) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	setAttr(&out.Attr, &st)
+	out.SetTimeout(v.opt.Timeout)
+	return nil
+}
+
+// setAttr puts what statx(2) said into the kernel's form.
+func setAttr(a *fuse.Attr, s *scope.Stat) {
+	a.Ino, a.Size, a.Blocks, a.Blksize = s.Ino, s.Size, s.Blocks, s.Blksize
+	a.Atime, a.Atimensec = uint64(s.Atime.Sec), s.Atime.Nsec
+	a.Mtime, a.Mtimensec = uint64(s.Mtime.Sec), s.Mtime.Nsec
+	a.Ctime, a.Ctimensec = uint64(s.Ctime.Sec), s.Ctime.Nsec
+	a.Mode, a.Nlink = uint32(s.Mode), s.Nlink
+	a.Uid, a.Gid = s.Uid, s.Gid
+	a.Rdev = uint32(unix.Mkdev(s.Rdev_major, s.Rdev_minor))
+}
+
+// StatFs tells about the file system below.
+func (v *View) StatFs(_ <-chan struct{}, head *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	return status(v.on(ask{head: head, op: scope.OpStatFS}, func(p *place) error {
+		s, err := p.obj.StatFS()
+		if err != nil {
+			return err
+		}
+		out.Blocks, out.Bfree, out.Bavail = s.Blocks, s.Bfree, s.Bavail
+		out.Files, out.Ffree, out.NameLen = s.Files, s.Ffree, uint32(s.Namelen)
+		out.Bsize, out.Frsize = uint32(s.Bsize), uint32(s.Frsize)
+		return nil
+	}))
+}
+
+// parentOf and baseOf split a path of the view.
+func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
+func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }

@@ -1,0 +1,177 @@
+package fs
+
+import (
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// openFlags are the flags of open(2) that reach the file below. O_APPEND does
+// not: whether a write appends is told with each one. O_DIRECT does not: where
+// data comes through the view, its buffers are not the caller's.
+const openFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
+
+// Open opens a file. Truncating is done when it is known to be the one meant.
+func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	flags := int(in.Flags)
+	op := scope.OpOpen
+	if flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0 {
+		op = scope.OpOpenWrite
+	}
+	return status(v.on(ask{head: &in.InHeader, op: op}, func(p *place) error {
+		if !p.stat.IsRegular() {
+			return scope.ErrStale
+		}
+		f, err := v.reopen(p, flags)
+		if err != nil {
+			return err
+		}
+		v.opened(&handle{file: f, node: p.node, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, out)
+		return nil
+	}))
+}
+
+func (v *View) reopen(p *place, flags int) (scope.File, error) {
+	f, err := v.root.Open(p.rel, flags&openFlags, p.node.ident)
+	if err != nil || flags&unix.O_TRUNC == 0 {
+		return f, err
+	}
+	t := f
+	if flags&unix.O_ACCMODE == unix.O_RDONLY {
+		if t, err = v.root.Open(p.rel, unix.O_WRONLY, p.node.ident); err == nil {
+			defer t.Close()
+		}
+	}
+	if err == nil {
+		err = t.Truncate(0)
+	}
+	if err != nil {
+		f.Close()
+	}
+	return f, err
+}
+
+// Create makes and opens a file. When the host has made one of that name
+// meanwhile, the kernel is asked to look again: ESTALE.
+func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: name}, func(p *place) error {
+		f, err := p.dir.Create(name, int(in.Flags)&openFlags, masked(p.dir, in.Mode, in.Umask))
+		if err == syscall.EEXIST && in.Flags&unix.O_EXCL == 0 {
+			return scope.ErrStale
+		}
+		if err != nil {
+			return err
+		}
+		return v.created(p, name, f, int(in.Flags), out)
+	}))
+}
+
+// Tmpfile makes and opens a file that has no name.
+func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	// Decided on as a name in the directory: what may not be created there
+	// by any name must not be created without one.
+	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: "#tmpfile"}, func(p *place) error {
+		f, err := p.dir.CreateTemp(int(in.Flags)&(openFlags|unix.O_EXCL), masked(p.dir, in.Mode, in.Umask))
+		if err != nil {
+			return err
+		}
+		return v.created(p, "#tmpfile", f, int(in.Flags), out)
+	}))
+}
+
+func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse.CreateOut) error {
+	st, err := f.Stat()
+	if err == nil {
+		err = v.known(p, name, &st, &out.EntryOut)
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	n := v.nodes.get(out.NodeId)
+	v.opened(&handle{file: f, node: n, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, &out.OpenOut)
+	return nil
+}
+
+// Read is for files whose data comes through the view.
+func (v *View) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	var n int
+	err := v.by(&in.InHeader, scope.OpOpen, in.Fh, func(h *handle) (err error) {
+		n, err = h.file.ReadAt(buf[:min(len(buf), int(in.Size))], int64(in.Offset))
+		return err
+	})
+	return fuse.ReadResultData(buf[:n]), status(err)
+}
+
+// Write is for files whose data comes through the view.
+func (v *View) Write(c <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	return v.Writev(c, in, [][]byte{data})
+}
+
+// Writev is Write of several pieces.
+func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (written uint32, code fuse.Status) {
+	code = status(v.by(&in.InHeader, scope.OpOpenWrite, in.Fh, func(h *handle) error {
+		// A page that the kernel writes back has a place of its own.
+		appends := in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0
+		for _, p := range data {
+			n, err := h.file.WriteAt(p, int64(in.Offset)+int64(written), appends)
+			written += uint32(n)
+			if err != nil || n < len(p) {
+				return err
+			}
+		}
+		return nil
+	}))
+	return written, code
+}
+
+// CopyFileRange copies within the view, in the kernel.
+func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copied uint32, code fuse.Status) {
+	const most = 1 << 30 // the answer has 32 bits
+	code = status(v.by(&in.InHeader, scope.OpOpen, in.FhIn, func(from *handle) error {
+		return v.by(&in.InHeader, scope.OpOpenWrite, in.FhOut, func(to *handle) error {
+			n, err := from.file.CopyTo(to.file, int64(in.OffIn), int64(in.OffOut), int(min(in.Len, most)))
+			copied = uint32(n)
+			return err
+		})
+	}))
+	return copied, code
+}
+
+// Fallocate allocates, punches and zeroes as the file system below can.
+func (v *View) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	return status(v.by(&in.InHeader, scope.OpOpenWrite, in.Fh, func(h *handle) error {
+		return h.file.Allocate(in.Mode, int64(in.Offset), int64(in.Length))
+	}))
+}
+
+// Lseek finds data and holes.
+func (v *View) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	return status(v.by(&in.InHeader, scope.OpOpen, in.Fh, func(h *handle) error {
+		if in.Whence != unix.SEEK_DATA && in.Whence != unix.SEEK_HOLE {
+			return syscall.EINVAL
+		}
+		off, err := h.file.Seek(int64(in.Offset), int(in.Whence))
+		out.Offset = uint64(off)
+		return err
+	}))
+}
+
+// Fsync writes a file to the disk.
+func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return status(v.by(&in.InHeader, scope.OpOpen, in.Fh, func(h *handle) error {
+		return h.file.Sync(in.FsyncFlags&1 != 0)
+	}))
+}
+
+// FsyncDir writes a directory to the disk.
+func (v *View) FsyncDir(c <-chan struct{}, in *fuse.FsyncIn) fuse.Status { return v.Fsync(c, in) }
+
+// Release closes a file.
+func (v *View) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { v.close(in.Fh) }
+
+// ReleaseDir closes a directory.
+func (v *View) ReleaseDir(in *fuse.ReleaseIn) { v.close(in.Fh) }

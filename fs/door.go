@@ -1,0 +1,243 @@
+package fs
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// ask is what a client asks for: an operation and, for one on a name, the name
+// in the directory head.NodeId.
+type ask struct {
+	head   *fuse.InHeader
+	op     scope.Op
+	name   string
+	node   uint64 // in the place of head.NodeId, for operations on two nodes
+	whole  bool   // a directory moves, with all that is below it
+	nested bool   // within another ask, which has the caller's rights already
+}
+
+func (a *ask) nodeID() uint64 {
+	if a.node != 0 {
+		return a.node
+	}
+	return a.head.NodeId
+}
+
+// place is where an operation may act, once the door has let it through.
+type place struct {
+	node  *node      // on: the node; in: the directory
+	rel   string     // the path that was decided on
+	dir   scope.Dir  // in: the directory
+	base  string     // in: the directory's path
+	obj   scope.File // on: the object
+	stat  scope.Stat // on: what it is
+	whole bool       // in, for a rename: the name is a directory's
+}
+
+// in does an operation on a name in a directory: it resolves the directory,
+// decides, records, and lets do act on the name.
+func (v *View) in(a ask, do func(*place) error) error {
+	return v.as(&a, func() error {
+		p := place{node: v.nodes.get(a.nodeID())}
+		if p.node == nil {
+			return scope.ErrStale
+		}
+		err := v.openDir(&p)
+		if err != nil {
+			return v.outcome(&a, a.name, err)
+		}
+		defer p.dir.Close()
+		p.rel = join(p.base, a.name)
+		if err := scope.CheckName(a.name); err != nil {
+			return v.outcome(&a, p.rel, err)
+		}
+		if a.op == scope.OpRename || a.op == scope.OpRenameFrom {
+			st, err := p.dir.Stat(a.name)
+			p.whole = err == nil && st.IsDir()
+			a.whole = a.whole || p.whole
+		}
+		if err := v.decide(&a, []string{p.rel}, 1); err != nil {
+			return err
+		}
+		return v.outcome(&a, p.rel, do(&p))
+	})
+}
+
+// on does an operation on a node itself: it resolves the node by one of its
+// names or, when it has none any more, by a file that is open; decides by all
+// its names; records; and lets do act on the object.
+func (v *View) on(a ask, do func(*place) error) error {
+	return v.as(&a, func() error {
+		p := place{node: v.nodes.get(a.nodeID())}
+		if p.node == nil {
+			return scope.ErrStale
+		}
+		names, err := v.openNode(&p)
+		if err != nil {
+			return v.outcome(&a, p.rel, err)
+		}
+		defer p.obj.Close()
+		links := uint64(1)
+		if p.stat.IsRegular() {
+			links = uint64(p.stat.Nlink)
+		}
+		if err := v.decide(&a, names, links); err != nil {
+			return err
+		}
+		return v.outcome(&a, p.rel, do(&p))
+	})
+}
+
+// by does an operation on an open file. It was decided when the file was
+// opened, and is decided again when the policy has changed since.
+func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) error) error {
+	h := v.files.get(fh)
+	if h == nil {
+		return syscall.EBADF
+	}
+	a := ask{head: head, op: op}
+	if policy := v.policy.Load(); h.policy.Load() != policy || v.opt.Record == scope.RecordAll {
+		if err := v.decide(&a, v.nodes.paths(h.node), 1); err != nil {
+			return err
+		}
+		h.policy.Store(policy)
+	} else if op.Mutates() && v.opt.Recorder.Err() != nil {
+		return syscall.EIO
+	}
+	return v.outcome(&a, "", do(h))
+}
+
+// openDir resolves p.node, a directory, and checks that it is the one meant.
+func (v *View) openDir(p *place) error {
+	v.moves.RLock()
+	defer v.moves.RUnlock()
+	names := v.nodes.paths(p.node)
+	if len(names) == 0 {
+		return scope.ErrStale
+	}
+	p.base = names[0] // a directory has one name
+	dir, err := v.root.Dir(p.base)
+	if err != nil {
+		return err
+	}
+	st, err := dir.Self().Stat()
+	if err == nil && st.ID() != p.node.ident {
+		err = scope.ErrStale
+	}
+	if err != nil {
+		dir.Close()
+		return err
+	}
+	p.dir = dir
+	return nil
+}
+
+// openNode resolves p.node and returns the paths of all its names.
+func (v *View) openNode(p *place) ([]string, error) {
+	v.moves.RLock()
+	defer v.moves.RUnlock()
+	names := v.nodes.paths(p.node)
+	err := error(scope.ErrStale)
+	for _, p.rel = range names {
+		if p.obj, err = v.root.Object(p.rel); err == nil {
+			if p.stat, err = p.obj.Stat(); err == nil && p.stat.ID() == p.node.ident {
+				return names, nil
+			}
+			p.obj.Close()
+			err = scope.ErrStale
+		}
+	}
+	if f, ok := v.files.reach(p.node); ok {
+		if p.stat, err = f.Stat(); err == nil {
+			p.obj = f
+			return names, nil
+		}
+		f.Close()
+	}
+	return nil, err
+}
+
+// decide asks the policy about every name, records what must be recorded, and
+// returns the answer to a refused client.
+func (v *View) decide(a *ask, names []string, links uint64) error {
+	policy := v.policy.Load()
+	var d scope.Decision
+	for i, rel := range names {
+		d = policy.Linked(a.op, rel, links)
+		if d.Allow && a.whole {
+			d = policy.Move(rel)
+		}
+		if !d.Allow {
+			errno := syscall.EACCES
+			if d.Hidden && !a.op.Mutates() {
+				errno = syscall.ENOENT
+			}
+			v.record(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule, Errno: errnoName(errno)})
+			return answer(errno)
+		}
+		if i == len(names)-1 && v.recorded(a.op) {
+			if v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule}) != nil {
+				return answer(syscall.EIO)
+			}
+		}
+	}
+	if a.op.Mutates() && v.opt.Recorder.Err() != nil {
+		return answer(syscall.EIO)
+	}
+	return nil
+}
+
+// recorded reports whether an allowed operation is to be recorded.
+func (v *View) recorded(op scope.Op) bool {
+	switch {
+	case op.Mutates():
+		return v.opt.Record >= scope.RecordWrites
+	case op == scope.OpOpen:
+		return v.opt.Record >= scope.RecordOpens
+	}
+	return v.opt.Record >= scope.RecordAll
+}
+
+// outcome records a violation; the other errors are the client's alone.
+func (v *View) outcome(a *ask, rel string, err error) error {
+	var violation *scope.Violation
+	if !errors.As(err, &violation) {
+		return err
+	}
+	v.record(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: violation.Rule, Errno: errnoName(syscall.EACCES)})
+	return answer(syscall.EACCES)
+}
+
+// record hands an event to the log, with what every event of a file has.
+func (v *View) record(a *ask, e audit.Event) error {
+	uid := a.head.Uid
+	e.Event, e.Op, e.PID, e.UID = audit.KindFile, a.op.String(), int(a.head.Pid), &uid
+	if e.Path == "" {
+		e.Path = "."
+	}
+	return v.opt.Recorder.Record(e)
+}
+
+// as runs f with the caller's rights, if that is the view's way.
+func (v *View) as(a *ask, f func() error) error {
+	if v.opt.Groups == nil || a.nested {
+		return f()
+	}
+	groups, err := v.opt.Groups(a.head.Pid)
+	if err != nil {
+		return err
+	}
+	return scope.Caller{UID: a.head.Uid, GID: a.head.Gid, Groups: groups}.Do(f)
+}
+
+func join(dir, base string) string {
+	if dir == "" {
+		return base
+	}
+	return dir + "/" + base
+}

@@ -1,0 +1,40 @@
+package fs
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// answer is an error that the door has decided on and recorded.
+type answer syscall.Errno
+
+func (a answer) Error() string { return syscall.Errno(a).Error() }
+
+// status turns an error into what the kernel is told. It is the only place
+// that does, and never says ENOSYS for an error that it does not know: the
+// kernel would not ask again.
+func status(err error) fuse.Status {
+	var a answer
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return fuse.OK
+	case errors.As(err, &a):
+		return fuse.Status(a)
+	case errors.Is(err, scope.ErrEscape), errors.Is(err, scope.ErrDenied):
+		return fuse.EACCES
+	case errors.Is(err, scope.ErrStale): // before its errno: the kernel looks the name up again
+		return fuse.Status(syscall.ESTALE)
+	case errors.As(err, &errno) && errno != 0 && errno != syscall.ENOSYS:
+		return fuse.Status(errno)
+	}
+	return fuse.EIO
+}
+
+// errnoName returns the name the log uses, such as "EACCES".
+func errnoName(errno syscall.Errno) string { return unix.ErrnoName(errno) }

@@ -1,0 +1,147 @@
+package fs
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// handle is an open file or directory.
+type handle struct {
+	file    scope.File
+	node    *node
+	writes  bool                         // open for writing
+	backed  bool                         // uses node.backing
+	policy  atomic.Pointer[scope.Policy] // what allowed it
+	listing *listing                     // of a directory
+}
+
+// table holds the open files. A handle's number is its index plus one.
+type table struct {
+	mu    sync.RWMutex
+	slots []*handle
+	free  []int
+}
+
+func (t *table) get(fh uint64) *handle {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if fh == 0 || fh > uint64(len(t.slots)) {
+		return nil
+	}
+	return t.slots[fh-1]
+}
+
+func (t *table) add(h *handle) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.node.open = append(h.node.open, h)
+	if n := len(t.free); n > 0 {
+		i := t.free[n-1]
+		t.free = t.free[:n-1]
+		t.slots[i] = h
+		return uint64(i) + 1
+	}
+	t.slots = append(t.slots, h)
+	return uint64(len(t.slots))
+}
+
+// remove takes a handle out. It returns the backing id to give up, if h was
+// the last to use one.
+func (t *table) remove(fh uint64) (h *handle, backing int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if fh == 0 || fh > uint64(len(t.slots)) || t.slots[fh-1] == nil {
+		return nil, 0
+	}
+	h = t.slots[fh-1]
+	t.slots[fh-1] = nil
+	t.free = append(t.free, int(fh-1))
+	n := h.node
+	if i := slices.Index(n.open, h); i >= 0 {
+		n.open = slices.Delete(n.open, i, i+1)
+	}
+	if h.backed {
+		if n.backingOn--; n.backingOn == 0 {
+			backing = n.backing
+		}
+	}
+	return h, backing
+}
+
+// reach returns a descriptor of its own of a file that is open on the node.
+func (t *table) reach(n *node) (scope.File, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, h := range n.open {
+		if f, err := h.file.Dup(); err == nil {
+			return f, true
+		}
+	}
+	return scope.File{}, false
+}
+
+func (t *table) closeAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, h := range t.slots {
+		if h != nil {
+			h.file.Close()
+			t.slots[i] = nil
+		}
+	}
+}
+
+// opened puts a file that was opened into the table and says how its data is
+// to travel. All files open on one node at a time travel the same way: the
+// kernel does not mix them (fs/fuse/iomode.c).
+func (v *View) opened(h *handle, out *fuse.OpenOut) {
+	h.policy.Store(v.policy.Load())
+	v.back(h, out)
+	if !h.backed && v.opt.Mediated {
+		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
+	}
+	out.Fh = v.files.add(h)
+}
+
+// back hands the file to the kernel, so that reads and writes do not come here.
+func (v *View) back(h *handle, out *fuse.OpenOut) {
+	if v.noBacking.Load() {
+		return
+	}
+	v.files.mu.Lock()
+	defer v.files.mu.Unlock()
+	n := h.node
+	if n.backingOn == 0 {
+		if len(n.open) > 0 {
+			return
+		}
+		id, errno := v.server.RegisterBackingFd(&fuse.BackingMap{Fd: int32(h.file.FD())})
+		if errno != 0 {
+			v.noBacking.Store(true)
+			v.opt.Logger.Warn("no passthrough: the kernel caches data instead", "errno", errnoName(errno))
+			return
+		}
+		n.backing = id
+	}
+	n.backingOn++
+	h.backed = true
+	out.BackingID = n.backing
+	out.OpenFlags |= fuse.FOPEN_PASSTHROUGH
+}
+
+// close ends a handle.
+func (v *View) close(fh uint64) {
+	h, backing := v.files.remove(fh)
+	if h == nil {
+		return
+	}
+	if backing != 0 {
+		v.server.UnregisterBackingFd(backing)
+	}
+	h.file.Close()
+}

@@ -1,0 +1,116 @@
+package fs
+
+import (
+	"sync"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// listing is where a reader of a directory stands. Offsets are those of the
+// directory below, so that seekdir(3) works and nothing is kept in between.
+type listing struct {
+	mu   sync.Mutex
+	buf  []byte // entries read, in the kernel's form
+	rest []byte // those of buf that were not handed out
+	off  uint64 // the offset that rest starts at
+}
+
+// OpenDir opens a directory for listing.
+func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpReadDir}, func(p *place) error {
+		f, err := v.root.Open(p.rel, unix.O_RDONLY|unix.O_DIRECTORY, p.node.ident)
+		if err != nil {
+			return err
+		}
+		h := &handle{file: f, node: p.node, listing: &listing{}}
+		h.policy.Store(v.policy.Load())
+		out.Fh = v.files.add(h)
+		return nil
+	}))
+}
+
+// ReadDir lists names.
+func (v *View) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return status(v.list(in, func(_ *place, e fuse.DirEntry) bool { return out.AddDirEntry(e) }))
+}
+
+// ReadDirPlus lists names and what they are, asked of the directory's own
+// descriptor.
+func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return status(v.list(in, func(p *place, e fuse.DirEntry) bool {
+		entry := out.AddDirLookupEntry(e)
+		if entry == nil {
+			return false
+		}
+		if e.Name != "." && e.Name != ".." && v.entry(p, e.Name, entry) == nil {
+			out.FixMode(entry.Mode)
+		}
+		return true
+	}))
+}
+
+// list hands the entries from in.Offset on to add, until it has no room. What
+// the policy hides is not listed.
+func (v *View) list(in *fuse.ReadIn, add func(*place, fuse.DirEntry) bool) error {
+	return v.by(&in.InHeader, scope.OpReadDir, in.Fh, func(h *handle) error {
+		names := v.nodes.paths(h.node)
+		if len(names) == 0 || h.listing == nil {
+			return scope.ErrStale
+		}
+		p := &place{node: h.node, base: names[0], dir: h.file.AsDir()}
+		policy := v.policy.Load()
+		l := h.listing
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if err := l.seek(h.file, in.Offset); err != nil {
+			return err
+		}
+		for {
+			var e fuse.DirEntry
+			size, err := l.peek(h.file, &e)
+			if err != nil || size == 0 {
+				return err
+			}
+			dots := e.Name == "." || e.Name == ".."
+			if e.Name == ".." && p.base == "" {
+				e.Ino = h.node.ident.Ino // what is above the root is not ours to tell
+			}
+			hidden := !dots && policy.File(scope.OpLookup, join(p.base, e.Name)).Hidden
+			if !hidden && !add(p, e) {
+				return nil
+			}
+			l.rest, l.off = l.rest[size:], e.Off
+		}
+	})
+}
+
+// seek goes to an offset that an entry had.
+func (l *listing) seek(f scope.File, off uint64) error {
+	if off == l.off {
+		return nil
+	}
+	l.rest, l.off = nil, off
+	_, err := f.Seek(int64(off), unix.SEEK_SET)
+	return err
+}
+
+// peek returns the next entry and its size, 0 at the end.
+func (l *listing) peek(f scope.File, e *fuse.DirEntry) (int, error) {
+	if len(l.rest) == 0 {
+		if l.buf == nil {
+			l.buf = make([]byte, 32<<10)
+		}
+		n, err := f.ReadDirent(l.buf)
+		if err != nil {
+			return 0, err
+		}
+		l.rest = l.buf[:n]
+	}
+	if len(l.rest) == 0 {
+		return 0, nil
+	}
+	return e.Parse(l.rest), nil
+}

@@ -1,0 +1,212 @@
+package fs
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Lookup finds a name. A symbolic link is shown as one, wherever it leads: it
+// is judged when it is to be followed (Readlink).
+func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	return status(v.in(ask{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
+		err := v.entry(p, name, out)
+		if err == syscall.ENOENT {
+			// Node 0 is "there is nothing", which the kernel may remember.
+			out.SetEntryTimeout(v.opt.Timeout)
+			return nil
+		}
+		return err
+	}))
+}
+
+// entry tells the kernel what stands at a name.
+func (v *View) entry(p *place, name string, out *fuse.EntryOut) error {
+	st, err := p.dir.Stat(name)
+	if err != nil {
+		return err
+	}
+	return v.known(p, name, &st, out)
+}
+
+func (v *View) known(p *place, name string, st *scope.Stat, out *fuse.EntryOut) error {
+	n := v.nodes.found(p.node, name, st)
+	if n == nil {
+		return scope.ErrStale
+	}
+	out.NodeId = n.id
+	setAttr(&out.Attr, st)
+	out.SetEntryTimeout(v.opt.Timeout)
+	out.SetAttrTimeout(v.opt.Timeout)
+	return nil
+}
+
+// Mkdir makes a directory.
+func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	return status(v.in(ask{head: &in.InHeader, op: scope.OpMkdir, name: name}, func(p *place) error {
+		if err := p.dir.Mkdir(name, masked(p.dir, in.Mode, in.Umask)); err != nil {
+			return err
+		}
+		return v.entry(p, name, out)
+	}))
+}
+
+// Mknod makes a regular file, a FIFO or a socket.
+func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
+		if err := p.dir.Mknod(name, masked(p.dir, in.Mode, in.Umask)); err != nil {
+			return err
+		}
+		return v.entry(p, name, out)
+	}))
+}
+
+// Symlink makes a link, unless it would lead outside.
+func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string, out *fuse.EntryOut) fuse.Status {
+	return status(v.in(ask{head: head, op: scope.OpSymlink, name: name}, func(p *place) error {
+		if err := v.judge(p.rel, text); err != nil {
+			return err
+		}
+		if err := p.dir.Symlink(text, name); err != nil {
+			return err
+		}
+		return v.entry(p, name, out)
+	}))
+}
+
+// judge fails when a link at rel would lead outside. A link that leads nowhere
+// because the way is too long leads nobody anywhere.
+func (v *View) judge(rel, text string) error {
+	_, err := v.root.Follow(parentOf(rel), text)
+	var violation *scope.Violation
+	if errors.As(err, &violation) {
+		violation.Target = text
+	}
+	if err == syscall.ELOOP {
+		return nil
+	}
+	return err
+}
+
+// Unlink removes a name.
+func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
+	return status(v.in(ask{head: head, op: scope.OpUnlink, name: name}, func(p *place) error {
+		return p.dir.Unlink(name)
+	}))
+}
+
+// Rmdir removes an empty directory.
+func (v *View) Rmdir(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
+	return status(v.in(ask{head: head, op: scope.OpRmdir, name: name}, func(p *place) error {
+		return p.dir.Rmdir(name)
+	}))
+}
+
+// Rename moves a name, or with RENAME_EXCHANGE two. Both names are decided on
+// before anything moves; a directory also with what may be below it.
+func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
+	if in.Flags&^uint32(scope.RenameFlags) != 0 {
+		return fuse.EINVAL
+	}
+	from := ask{head: &in.InHeader, op: scope.OpRenameFrom, name: oldName}
+	return status(v.in(from, func(old *place) error {
+		to := ask{head: &in.InHeader, op: scope.OpRename, name: newName, node: in.Newdir, whole: old.whole, nested: true}
+		return v.in(to, func(new *place) error {
+			// What is replaced or exchanged may be a directory as well.
+			if new.whole && !old.whole {
+				again := ask{head: &in.InHeader, op: scope.OpRenameFrom, whole: true}
+				if err := v.decide(&again, []string{old.rel}, 1); err != nil {
+					return err
+				}
+			}
+			return v.rename(old, oldName, new, newName, uint(in.Flags))
+		})
+	}))
+}
+
+func (v *View) rename(old *place, oldName string, new *place, newName string, flags uint) error {
+	v.moves.Lock()
+	defer v.moves.Unlock()
+	moved, err := old.dir.Stat(oldName)
+	if err != nil {
+		return err
+	}
+	other, otherErr := new.dir.Stat(newName)
+	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
+		return err
+	}
+	from, to := name{old.node, oldName}, name{new.node, newName}
+	v.nodes.moved(moved.ID(), from, to)
+	if flags&scope.RenameExchange != 0 && otherErr == nil {
+		v.nodes.moved(other.ID(), to, from)
+	}
+	return nil
+}
+
+// Link gives a file a second name. It takes the right to write under both: a
+// protected file cannot be made reachable from a place that is not.
+func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fuse.EntryOut) fuse.Status {
+	from := ask{head: &in.InHeader, op: scope.OpLinkFrom, node: in.Oldnodeid}
+	return status(v.on(from, func(old *place) error {
+		to := ask{head: &in.InHeader, op: scope.OpLink, name: newName, nested: true}
+		return v.in(to, func(new *place) error {
+			if err := v.link(old, new, newName); err != nil {
+				return err
+			}
+			return v.entry(new, newName, out)
+		})
+	}))
+}
+
+func (v *View) link(old, new *place, newName string) error {
+	if old.stat.IsLink() { // in another place the same text leads elsewhere
+		text, err := old.obj.Readlink()
+		if err == nil {
+			err = v.judge(new.rel, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	dir, err := v.root.Dir(parentOf(old.rel))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	base := baseOf(old.rel)
+	st, err := dir.Stat(base)
+	if err == nil && st.ID() == old.node.ident {
+		return dir.Link(base, new.dir, newName)
+	}
+	return old.obj.LinkTo(new.dir, newName) // a file without a name, from O_TMPFILE
+}
+
+// Readlink returns a link's text, if following it from every place where it is
+// known ends inside.
+func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, code fuse.Status) {
+	code = status(v.on(ask{head: head, op: scope.OpReadlink}, func(p *place) error {
+		s, err := p.obj.Readlink()
+		if err != nil {
+			return err
+		}
+		for _, rel := range v.nodes.paths(p.node) {
+			if err := v.judge(rel, s); err != nil {
+				return err
+			}
+		}
+		text = []byte(s)
+		return nil
+	}))
+	return text, code
+}
+
+// masked applies the umask, unless the directory has a default ACL: umask(2).
+func masked(dir scope.Dir, mode, umask uint32) uint32 {
+	if umask == 0 || dir.HasDefaultACL() {
+		return mode
+	}
+	return mode &^ umask
+}

@@ -1,0 +1,191 @@
+package fs
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// node is one object that the kernel knows: its identity and the names under
+// which it was found. A name may be out of date: it says where to look, and
+// the identity whether it was found.
+type node struct {
+	id    uint64
+	ident scope.FileID
+	dir   bool
+
+	// Guarded by tree.mu.
+	names   []name
+	lookups uint64
+
+	// Guarded by table.mu.
+	open      []*handle // open files, so that a file without a name can be reached
+	backing   int32     // the kernel's id of the backing file while passthrough is on
+	backingOn int       // handles that use it
+}
+
+type name struct {
+	parent *node
+	name   string
+}
+
+// tree is the table of nodes. Nodes keep their parents in memory; the kernel
+// keeps parents of what it knows as well, so nothing is kept for longer.
+type tree struct {
+	mu      sync.RWMutex
+	byID    map[uint64]*node
+	byIdent map[scope.FileID]*node
+	root    *node
+	last    uint64 // ids are never used twice, so that no generation is needed
+}
+
+// maxDepth bounds a path of the tree; paths may be longer than PATH_MAX.
+const maxDepth = 1 << 16
+
+func (t *tree) init(root scope.FileID) {
+	t.root = &node{id: fuse.FUSE_ROOT_ID, ident: root, dir: true, lookups: 1}
+	t.last = fuse.FUSE_ROOT_ID
+	t.byID = map[uint64]*node{t.root.id: t.root}
+	t.byIdent = map[scope.FileID]*node{root: t.root}
+}
+
+func (t *tree) get(id uint64) *node {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byID[id]
+}
+
+// paths returns the paths of a node's names, the newest first. A node whose
+// parents do not lead to the root has none.
+func (t *tree) paths(n *node) []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if n == t.root {
+		return []string{""}
+	}
+	out := make([]string, 0, len(n.names))
+	for i := len(n.names) - 1; i >= 0; i-- {
+		if rel, ok := t.path(n.names[i]); ok {
+			out = append(out, rel)
+		}
+	}
+	return out
+}
+
+// path builds the path of one name. Directories have one name each.
+func (t *tree) path(at name) (string, bool) {
+	size, depth := len(at.name), 0
+	for p := at.parent; p != t.root; p = p.names[0].parent {
+		if depth++; depth > maxDepth || len(p.names) == 0 {
+			return "", false
+		}
+		size += len(p.names[0].name) + 1
+	}
+	var b strings.Builder
+	b.Grow(size)
+	t.write(&b, at.parent)
+	b.WriteString(at.name)
+	return b.String(), true
+}
+
+func (t *tree) write(b *strings.Builder, dir *node) {
+	if dir == t.root {
+		return
+	}
+	t.write(b, dir.names[0].parent)
+	b.WriteString(dir.names[0].name)
+	b.WriteByte('/')
+}
+
+// found notes that st was found under a name in parent and that the kernel is
+// told so: each call is one lookup that it will forget. It returns nil when the
+// name would make a directory its own ancestor, which only a host that moves
+// directories meanwhile can bring about.
+func (t *tree) found(parent *node, base string, st *scope.Stat) *node {
+	ident := st.ID()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.byIdent[ident]
+	if n == nil {
+		t.last++
+		n = &node{id: t.last, ident: ident, dir: st.IsDir()}
+		t.byID[n.id], t.byIdent[ident] = n, n
+	} else if n.dir && t.under(parent, n) {
+		return nil
+	}
+	n.lookups++
+	n.addName(name{parent, base}, st.Nlink > 1)
+	return n
+}
+
+// addName puts a name last. An object with a single link has no other name.
+func (n *node) addName(at name, keep bool) {
+	if len(n.names) > 0 && n.names[len(n.names)-1] == at && (keep || len(n.names) == 1) {
+		return
+	}
+	if n.dir || !keep {
+		n.names = append(n.names[:0], at)
+		return
+	}
+	for i, old := range n.names {
+		if old == at {
+			n.names = append(n.names[:i], n.names[i+1:]...)
+			break
+		}
+	}
+	n.names = append(n.names, at)
+}
+
+// under reports whether n is dir or below it.
+func (t *tree) under(n, dir *node) bool {
+	for depth := 0; n != t.root; depth++ {
+		if n == dir {
+			return true
+		}
+		if len(n.names) == 0 || depth > maxDepth {
+			return false
+		}
+		n = n.names[0].parent
+	}
+	return dir == t.root
+}
+
+// moved notes a rename that was done.
+func (t *tree) moved(ident scope.FileID, from, to name) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.byIdent[ident]
+	if n == nil || n.dir && t.under(to.parent, n) {
+		return
+	}
+	for i, old := range n.names {
+		if old == from {
+			n.names[i] = to
+			return
+		}
+	}
+	n.addName(to, true)
+}
+
+// forget takes back lookups; a node without any is dropped.
+func (t *tree) forget(id, lookups uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.byID[id]
+	if n == nil || n == t.root {
+		return
+	}
+	n.lookups -= min(lookups, n.lookups)
+	if n.lookups == 0 {
+		delete(t.byID, id)
+		if t.byIdent[n.ident] == n {
+			delete(t.byIdent, n.ident)
+		}
+	}
+}
+
+// Forget is called when the kernel drops lookups of a node.
+func (v *View) Forget(id, lookups uint64) { v.nodes.forget(id, lookups) }

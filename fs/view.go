@@ -1,0 +1,143 @@
+// Package fs is the FUSE view of one scope.
+//
+// It stands on go-fuse's protocol server and keeps the node table itself: a
+// node must know every name it has, because the policy speaks of names, and
+// must hold nothing else: no descriptor and no path that is trusted. Every
+// operation comes through one door (door.go) that resolves it anew beneath the
+// root, decides, records, and only then does it.
+package fs
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Recorder takes the view's decisions to the log.
+type Recorder interface {
+	// Record returns once the event is in the log, or says why it is not.
+	Record(e audit.Event) error
+	// Err says why the log cannot be written, nil while it can. Mutations
+	// are refused meanwhile.
+	Err() error
+}
+
+// Options says how a view behaves.
+type Options struct {
+	Policy      *scope.Policy
+	Record      scope.Record // which allowed operations are recorded; the others always are
+	Recorder    Recorder
+	Passthrough bool          // file data by the kernel alone, where it can: fuse passthrough
+	Mediated    bool          // every read and write through the view, uncached
+	Timeout     time.Duration // how long the kernel may keep metadata
+	Logger      *slog.Logger
+
+	// Groups tells the supplementary groups of a process. When it is set each
+	// operation runs with the caller's ids (identity "caller"), else with the
+	// ids of the process.
+	Groups func(pid uint32) ([]uint32, error)
+}
+
+// View serves one scope. Its methods are those of fuse.RawFileSystem.
+type View struct {
+	root   *scope.Root
+	opt    Options
+	policy atomic.Pointer[scope.Policy]
+	server *fuse.Server
+	nodes  tree
+	files  table
+
+	// moves is held for writing while a rename changes where nodes are, and
+	// for reading while a node's path is built and walked.
+	moves sync.RWMutex
+
+	noBacking atomic.Bool // the kernel refused passthrough once
+}
+
+var _ fuse.RawFileSystem = (*View)(nil)
+
+// New returns a view of root, which stays the caller's to close.
+func New(root *scope.Root, opt Options) (*View, error) {
+	if opt.Policy == nil || opt.Recorder == nil {
+		return nil, errors.New("a view needs a policy and a recorder")
+	}
+	st, err := scope.NewRoot(root.FD()).Object("")
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	attr, err := st.Stat()
+	if err != nil {
+		return nil, err
+	}
+	v := &View{root: root, opt: opt}
+	v.policy.Store(opt.Policy)
+	v.nodes.init(attr.ID())
+	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
+	return v, nil
+}
+
+// Serve answers the requests of the mount behind the /dev/fuse descriptor fd,
+// which it takes over, until it is unmounted or aborted.
+func (v *View) Serve(fd int) error {
+	opt := &fuse.MountOptions{
+		Logger:        log.New(&lineLogger{v.opt.Logger}, "", 0),
+		EnableAcl:     true,
+		DisableSplice: true,
+		MaxBackground: 64,
+		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | // one request for open(O_TRUNC)
+			fuse.CAP_DONT_MASK | // the umask does not apply under a default ACL
+			fuse.CAP_HANDLE_KILLPRIV_V2 | // else a getxattr before every write
+			fuse.CAP_READDIRPLUS_AUTO |
+			fuse.CAP_ASYNC_DIO |
+			fuse.CAP_DIRECT_IO_ALLOW_MMAP |
+			fuse.CAP_NO_EXPORT_SUPPORT, // no open_by_handle_at(2)
+		PanicHandler: func(p any) fuse.Status {
+			v.opt.Logger.Error("panic", "what", fmt.Sprint(p))
+			return fuse.EIO
+		},
+	}
+	server, err := fuse.NewServer(v, fmt.Sprintf("/dev/fd/%d", fd), opt)
+	if err != nil {
+		return err
+	}
+	server.Serve()
+	return nil
+}
+
+// SetPolicy makes p hold for the next operation.
+func (v *View) SetPolicy(p *scope.Policy) { v.policy.Store(p) }
+
+// String names the file system.
+func (v *View) String() string { return "scopefs" }
+
+// SetDebug does nothing: what is worth telling is in the audit log.
+func (v *View) SetDebug(bool) {}
+
+// Init is called when the kernel and the server have agreed on features.
+func (v *View) Init(s *fuse.Server) {
+	v.server = s
+	if s.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH == 0 {
+		v.noBacking.Store(true)
+	}
+}
+
+// OnUnmount closes what clients left open.
+func (v *View) OnUnmount() { v.files.closeAll() }
+
+// lineLogger turns go-fuse's messages into log records.
+type lineLogger struct{ *slog.Logger }
+
+func (l *lineLogger) Write(p []byte) (int, error) {
+	l.Warn("fuse", "message", string(p))
+	return len(p), nil
+}

@@ -1,0 +1,106 @@
+package fs
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+const aclPrefix = "system.posix_acl_"
+
+// ours reports whether a view has this kind of extended attribute: those of
+// users, and the ACLs that the kernel enforces. trusted.* and security.* are
+// for those who administer the host.
+func ours(attr string) bool {
+	return strings.HasPrefix(attr, "user.") || attr == aclPrefix+"access" || attr == aclPrefix+"default"
+}
+
+// GetXAttr reads an attribute. It returns the size, and with ERANGE the size
+// that is needed.
+func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, dest []byte) (size uint32, code fuse.Status) {
+	if !ours(attr) {
+		return 0, fuse.ENODATA // at no cost: the kernel asks for security.capability at exec
+	}
+	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
+		return v.xattr(p, func(f scope.File) error {
+			n, err := f.Getxattr(attr, dest)
+			if err == syscall.EOPNOTSUPP && strings.HasPrefix(attr, aclPrefix) {
+				err = syscall.ENODATA // no ACLs here, not: no permission to tell
+			}
+			if err == syscall.ERANGE {
+				n, _ = f.Getxattr(attr, nil)
+			}
+			size = uint32(n)
+			return err
+		})
+	}))
+	return size, code
+}
+
+// ListXAttr lists the attributes that the view has.
+func (v *View) ListXAttr(_ <-chan struct{}, head *fuse.InHeader, dest []byte) (size uint32, code fuse.Status) {
+	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
+		return v.xattr(p, func(f scope.File) error {
+			all := make([]byte, 64<<10) // XATTR_LIST_MAX
+			n, err := f.Listxattr(all)
+			if err != nil {
+				return err
+			}
+			var list []byte
+			for attr := range strings.SplitAfterSeq(string(all[:n]), "\x00") {
+				if ours(strings.TrimSuffix(attr, "\x00")) {
+					list = append(list, attr...)
+				}
+			}
+			size = uint32(len(list))
+			if len(dest) > 0 && len(list) > len(dest) {
+				return syscall.ERANGE
+			}
+			copy(dest, list)
+			return nil
+		})
+	}))
+	return size, code
+}
+
+// SetXAttr sets an attribute.
+func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpSetXattr}, func(p *place) error {
+		if !ours(attr) {
+			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, attr)
+		}
+		return v.xattr(p, func(f scope.File) error { return f.Setxattr(attr, data, int(in.Flags)) })
+	}))
+}
+
+// RemoveXAttr removes an attribute.
+func (v *View) RemoveXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string) fuse.Status {
+	return status(v.on(ask{head: head, op: scope.OpSetXattr}, func(p *place) error {
+		if !ours(attr) {
+			return v.forbid(head, scope.OpSetXattr, p.rel, attr)
+		}
+		return v.xattr(p, func(f scope.File) error { return f.Removexattr(attr) })
+	}))
+}
+
+// xattr lets do work on the object or, where the kernel cannot without opening
+// it (before Linux 6.13), on the opened file.
+func (v *View) xattr(p *place, do func(scope.File) error) error {
+	err := do(p.obj)
+	if err != syscall.EBADF {
+		return err
+	}
+	f, err := v.root.Open(p.rel, unix.O_RDONLY, p.node.ident)
+	if err == syscall.EACCES {
+		f, err = v.root.Open(p.rel, unix.O_WRONLY, p.node.ident)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return do(f)
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+type auditOptions struct {
+	agent, since         string
+	denied, follow, json bool
+}
+
+func (a *app) auditCmd() *cobra.Command {
+	var o auditOptions
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "read the log",
+		Long: `Prints the log of decisions, oldest first. --since takes a duration before now
+(10m, 2h) or a time (2006-01-02T15:04:05Z, 2006-01-02).`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return a.audit(c, o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.agent, "agent", "", "only this agent's")
+	f.BoolVar(&o.denied, "denied", false, "only denials and violations")
+	f.StringVar(&o.since, "since", "", "only from then on")
+	f.BoolVarP(&o.follow, "follow", "f", false, "wait for more")
+	f.BoolVar(&o.json, "json", false, "print the lines as they are in the log")
+	_ = c.RegisterFlagCompletionFunc("agent", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return a.complete(c, nil, word)
+	})
+	return c
+}
+
+func (a *app) audit(c *cobra.Command, o auditOptions) error {
+	p, err := a.paths()
+	if err != nil {
+		return err
+	}
+	filter := audit.Filter{Denied: o.denied}
+	if o.agent != "" {
+		id, err := scope.ParseID(o.agent)
+		if err != nil {
+			return err
+		}
+		filter.Agent = string(id)
+	}
+	if filter.Since, err = since(o.since, time.Now()); err != nil {
+		return &exitError{exitUsage, err}
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt)
+	defer stop()
+	for e, err := range audit.Read(ctx, p.Audit(), filter, o.follow) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if o.json {
+			_, err = fmt.Fprintf(a.out, "%s\n", e.Raw)
+		} else {
+			err = printEvent(a.out, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func since(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--since %q: want a duration such as 10m, or a time such as 2006-01-02T15:04:05Z", text)
+}
+
+// printEvent prints one line: when, whom, what, and why.
+func printEvent(w io.Writer, e audit.Event) error {
+	words := []string{e.Time.Local().Format("2006-01-02 15:04:05.000")}
+	add := func(format, v string) {
+		if v != "" {
+			words = append(words, fmt.Sprintf(format, v))
+		}
+	}
+	add("%-14s", e.Agent)
+	kind := string(e.Verdict)
+	if kind == "" {
+		kind = e.Event
+	}
+	add("%-9s", kind)
+	add("%s", e.Op)
+	add("%s", e.Outcome)
+	add("%s", e.Path)
+	add("-> %s", e.Target)
+	add("%s", e.Errno)
+	add("(%s)", e.Rule)
+	if e.PID != 0 {
+		words = append(words, fmt.Sprintf("pid %d", e.PID))
+	}
+	add("%s", e.Detail)
+	_, err := fmt.Fprintln(w, strings.Join(words, " "))
+	return err
+}

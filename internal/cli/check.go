@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// verdict is what check prints.
+type verdict struct {
+	Agent   scope.ID `json:"agent"`
+	Path    string   `json:"path"`
+	Op      string   `json:"op"`
+	Verdict string   `json:"verdict"` // allow, deny or violation
+	Rule    string   `json:"rule"`
+	Target  string   `json:"target,omitempty"`
+}
+
+func (a *app) checkCmd() *cobra.Command {
+	var name, opName string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check PATH --agent AGENT [--op OP]",
+		Short: "say what would be decided, and by which rule",
+		Long: `Says what the policy of an agent decides about an operation on a path of its
+view (relative, or below /workspace), and whether links lead it outside. Nothing
+is done.
+
+Exit status: 0 allowed, 1 denied, 2 asked wrongly.`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, words []string) error {
+			v, err := a.check(words[0], name, opName)
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			if asJSON {
+				err = json.NewEncoder(a.out).Encode(v)
+			} else {
+				_, err = fmt.Fprintf(a.out, "%s %s %s (%s)\n", v.Verdict, v.Op, v.Path, v.Rule)
+			}
+			if err == nil && v.Verdict != "allow" {
+				return &exitError{code: exitFailed}
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&name, "agent", "", "whose view")
+	c.Flags().StringVar(&opName, "op", "read", "read, write, create, unlink, ...")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	_ = c.MarkFlagRequired("agent")
+	return c
+}
+
+func (a *app) check(name, agent, opName string) (*verdict, error) {
+	p, err := a.paths()
+	if err != nil {
+		return nil, err
+	}
+	id, err := scope.ParseID(agent)
+	if err != nil {
+		return nil, err
+	}
+	op, err := scope.ParseOp(opName)
+	if err != nil {
+		return nil, err
+	}
+	def, err := definition(p.Base, id)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := scope.Compile(def.View.PolicySpec())
+	if err != nil {
+		return nil, err
+	}
+	v := &verdict{Agent: id, Path: name, Op: op.String()}
+	rel, err := v.resolve(p.Base, id, name)
+	if err != nil || v.Verdict != "" {
+		return v, err
+	}
+	d := policy.File(op, rel)
+	v.Verdict, v.Rule = "deny", d.Rule
+	if d.Allow {
+		v.Verdict = "allow"
+	}
+	return v, nil
+}
+
+// resolve follows the links on the path, as who uses it would.
+func (v *verdict) resolve(base string, id scope.ID, name string) (string, error) {
+	root, err := scope.OpenRoot(base, id)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	target, err := root.Resolve(name)
+	var violation *scope.Violation
+	switch {
+	case errors.As(err, &violation):
+		v.Verdict, v.Rule, v.Target = "violation", violation.Rule, violation.Target
+	case err != nil:
+		return "", err
+	case target.System:
+		v.Verdict, v.Rule, v.Target = "allow", "the sandbox's read-only system", target.Rel
+	case target.Rel != strings.TrimPrefix(path.Clean("/"+name), "/"):
+		v.Target = target.Rel
+	}
+	return target.Rel, nil
+}
+
+// definition loads one agent's definition.
+func definition(base string, id scope.ID) (*scope.Definition, error) {
+	defs, errs := scope.LoadDefinitions(base)
+	if def := defs[id]; def != nil {
+		return def, nil
+	}
+	for _, err := range errs {
+		var bad *scope.DefinitionError
+		if !errors.As(err, &bad) || bad.File == string(id)+".md" {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("unknown agent %q: define it in agents.d/%s.md", id, id)
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/scope"
+)
+
+type daemonOptions struct {
+	leash int    // descriptor: the daemon ends when it does, and says there when it is ready
+	only  string // mount this agent alone
+}
+
+func (a *app) daemonCmd() *cobra.Command {
+	var o daemonOptions
+	c := &cobra.Command{
+		Use:   "daemon --base DIR",
+		Short: "mount the views of all agents and run their sandboxes",
+		Long: `Mounts the view of every agent in BASE/agents.d/ at RUN/views/<id>, keeps it
+mounted, and answers on RUN/control.sock. On SIGTERM or SIGINT it ends the
+sandboxes, unmounts the views and exits. Under systemd it says when it is ready
+(sd_notify).`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
+	}
+	c.Flags().IntVar(&o.leash, "leash", 0, "")
+	c.Flags().StringVar(&o.only, "only", "", "")
+	_ = c.Flags().MarkHidden("leash")
+	_ = c.Flags().MarkHidden("only")
+	return c
+}
+
+func (a *app) daemon(ctx context.Context, o daemonOptions) error {
+	p, err := a.paths()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer stop()
+	level := slog.LevelInfo
+	ready := notifySystemd
+	if o.leash > 0 {
+		level = slog.LevelError
+		leash := os.NewFile(uintptr(o.leash), "leash")
+		unix.CloseOnExec(o.leash)
+		ready = func() { fmt.Fprintln(leash, "ready") }
+		go func() {
+			_, _ = io.Copy(io.Discard, leash)
+			stop()
+		}()
+		// A mount namespace of our own: what we mount, nobody else sees.
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("make mounts private: %w", err)
+		}
+	}
+	d, err := daemon.New(daemon.Options{
+		Paths: p, Only: scope.ID(o.only),
+		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
+	})
+	if err != nil {
+		return err
+	}
+	return d.Run(ctx, ready)
+}
+
+// notifySystemd says that we are ready; sd_notify(3).
+func notifySystemd() {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return
+	}
+	conn, err := net.Dial("unixgram", name)
+	if err != nil {
+		slog.Error("sd_notify", "err", err)
+		return
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte("READY=1"))
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// leashFD is where an embedded daemon finds its leash.
+const leashFD = 3
+
+// startEmbedded starts a daemon in a mount namespace of its own, which for an
+// ordinary user is in a user namespace of his own as well: there he may mount,
+// and needs no setuid helper for it. It ends when we do, however we do.
+func startEmbedded(ctx context.Context, p config.Paths, id scope.ID) (end func(), err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash")
+	defer theirs.Close()
+	var says strings.Builder
+	cmd := exec.Command("/proc/self/exe", "daemon", "--base", p.Base, "--state", p.State, "--run", p.Run,
+		"--only", string(id), "--leash", fmt.Sprint(leashFD))
+	cmd.Stderr = &says
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true, // the terminal's signals come to us alone
+		Cloneflags: unix.CLONE_NEWNS,
+	}
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
+	}
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("make namespaces: %w: user namespaces must be allowed here, or run as root", err)
+	}
+	stop := context.AfterFunc(ctx, func() { ours.Close() })
+	line, err := bufio.NewReader(ours).ReadString('\n')
+	if err != nil || line != "ready\n" {
+		ours.Close()
+		_ = cmd.Wait()
+		stop()
+		text := strings.TrimPrefix(strings.TrimSpace(says.String()), "scopefs: ")
+		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+			text = strings.TrimPrefix(text[i+1:], "scopefs: ")
+		}
+		return nil, errors.New(text)
+	}
+	return func() {
+		ours.Close()
+		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		kill.Stop()
+		stop()
+	}, nil
+}

@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// The exit statuses of run beside the command's own; env(1) has the same.
+const (
+	exitTimedOut      = 124
+	exitRunFailed     = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // plus the signal's number
+)
+
+type runOptions struct {
+	tty, noTTY bool
+	dir        string
+	env        []string
+}
+
+func (a *app) runCmd() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "run AGENT [--] COMMAND [ARG...]",
+		Short: "run a command in an agent's sandbox",
+		Long: `Runs a command in a sandbox that has the agent's view at /workspace, a
+read-only system, and nothing else. With a daemon for the base it runs there;
+without one, scopefs mounts the view for this command alone.
+
+The command gets pipes, or with -t a terminal of its own; -t is the default
+where standard input and output are both terminals. Signals are passed on.
+
+Exit status: the command's; 128+N when signal N ended it; 124 when its time was
+up; 125 when scopefs failed; 126 when it cannot be executed; 127 when it does
+not exist.`,
+		Args:              args(cobra.MinimumNArgs(2)),
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			argv := words[1:]
+			if len(argv) > 1 && argv[0] == "--" {
+				argv = argv[1:]
+			}
+			code, err := a.run(c.Context(), words[0], argv, o)
+			if code == 0 && err == nil {
+				return nil
+			}
+			return &exitError{code, err}
+		},
+	}
+	c.Flags().SetInterspersed(false) // what follows the agent is the command's
+	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
+	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
+	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
+	c.Flags().StringArrayVarP(&o.env, "env", "e", nil, "set NAME=VALUE for the command")
+	c.MarkFlagsMutuallyExclusive("tty", "no-tty")
+	return c
+}
+
+func (a *app) run(ctx context.Context, name string, argv []string, o runOptions) (int, error) {
+	p, err := a.paths()
+	if err != nil {
+		return exitRunFailed, err
+	}
+	id, err := scope.ParseID(name)
+	if err != nil {
+		return exitRunFailed, err
+	}
+	req := daemon.RunRequest{Argv: argv, Dir: o.dir, Env: map[string]string{}}
+	for _, kv := range o.env {
+		k, v, ok := cut(kv)
+		if !ok {
+			return exitRunFailed, fmt.Errorf("--env %q: want NAME=VALUE", kv)
+		}
+		req.Env[k] = v
+	}
+	if t := os.Getenv("TERM"); t != "" {
+		req.Env["TERM"] = t
+	}
+	if a.wantTTY(o) {
+		req.TTY = terminalSize()
+	}
+	client := daemon.NewClient(p)
+	run, err := client.Run(ctx, id, req)
+	if errors.Is(err, daemon.ErrNoDaemon) {
+		var end func()
+		if client, end, err = a.embedded(ctx, p, id); err != nil {
+			return exitRunFailed, err
+		}
+		defer end()
+		run, err = client.Run(ctx, id, req)
+	}
+	var refused *daemon.Error
+	switch {
+	case errors.As(err, &refused) && refused.NotFound():
+		return exitNotFound, err
+	case errors.As(err, &refused) && refused.NotExecutable():
+		return exitNotExecutable, err
+	case err != nil:
+		return exitRunFailed, err
+	}
+	defer run.Close()
+	return a.attend(run)
+}
+
+func cut(kv string) (key, value string, ok bool) {
+	for i := range len(kv) {
+		if kv[i] == '=' {
+			return kv[:i], kv[i+1:], i > 0
+		}
+	}
+	return "", "", false
+}
+
+func (a *app) wantTTY(o runOptions) bool {
+	both := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+	return o.tty || both && !o.noTTY
+}
+
+func terminalSize() *sandbox.Size {
+	w, h, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		w, h = 80, 24
+	}
+	return &sandbox.Size{Rows: uint16(h), Cols: uint16(w)}
+}
+
+// attend connects the command with our streams and signals until it ends.
+func (a *app) attend(run *daemon.Run) (int, error) {
+	stop := forward(run)
+	defer stop()
+	var copies sync.WaitGroup
+	if run.TTY != nil {
+		if restore := rawTerminal(); restore != nil {
+			defer restore()
+		}
+		go io.Copy(run.TTY, a.in)
+		copies.Go(func() { io.Copy(a.out, run.TTY) })
+	} else {
+		go func() {
+			io.Copy(run.Stdin, a.in)
+			run.Stdin.Close()
+		}()
+		// A reader that goes away must reach the command as SIGPIPE.
+		copies.Go(func() { io.Copy(a.out, run.Stdout); run.Stdout.Close() })
+		copies.Go(func() { io.Copy(a.err, run.Stderr); run.Stderr.Close() })
+	}
+	exit, err := run.Wait()
+	run.Close() // ends what the command left running, and so the streams
+	copies.Wait()
+	switch {
+	case err != nil:
+		return exitRunFailed, err
+	case exit.TimedOut:
+		return exitTimedOut, errors.New("the agent's time limit was reached")
+	case exit.Signal != 0:
+		return exitSignal + exit.Signal, nil
+	}
+	return exit.Code, nil
+}
+
+// rawTerminal leaves what is typed to the command's terminal.
+func rawTerminal() (restore func()) {
+	fd := int(os.Stdin.Fd())
+	old, err := term.MakeRaw(fd)
+	if err != nil {
+		return nil
+	}
+	return func() { _ = term.Restore(fd, old) }
+}
+
+// forward passes signals on. Stopping is for both: first the command, then us.
+func forward(run *daemon.Run) (stop func()) {
+	// Against SIGPIPE: a closed standard output is told to the command.
+	signal.Ignore(unix.SIGPIPE)
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGWINCH, unix.SIGTSTP, unix.SIGCONT, unix.SIGALRM)
+	go func() {
+		for s := range signals {
+			switch sig := s.(unix.Signal); {
+			case sig == unix.SIGWINCH && run.TTY != nil:
+				_ = run.Resize(*terminalSize())
+			case sig == unix.SIGTSTP:
+				_ = run.Signal(sig)
+				_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+			default:
+				_ = run.Signal(sig)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
+}
+
+// embedded starts a daemon for this command alone and returns how to end it.
+func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID) (*daemon.Client, func(), error) {
+	dir, err := os.MkdirTemp("", "scopefs-")
+	if err != nil {
+		return nil, nil, err
+	}
+	// Agents' users pass through to the mount point, which only they see.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return nil, nil, err
+	}
+	p.Run = dir
+	end, err := startEmbedded(ctx, p, id)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, nil, err
+	}
+	return daemon.NewClient(p), func() {
+		end()
+		os.RemoveAll(dir)
+	}, nil
+}

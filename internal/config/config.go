@@ -1,0 +1,93 @@
+// Package config says where a scopefs host keeps its things and what its
+// operator has set for all agents.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Paths are the directories of one host.
+type Paths struct {
+	Base  string // agents/, agents.d/ and scopefs.yaml
+	State string // the audit log; default {base}/state
+	Run   string // control socket and mount points; default {base}/run
+}
+
+// Complete makes the paths absolute and fills in the defaults. Base must be an
+// existing directory.
+func (p Paths) Complete() (Paths, error) {
+	if p.Base == "" {
+		return p, errors.New("no base directory: give --base DIR or set SCOPEFS_BASE")
+	}
+	info, err := os.Stat(p.Base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, fmt.Errorf("base %q does not exist: create it with agents.d/ in it", p.Base)
+	}
+	if err != nil {
+		return p, fmt.Errorf("base: %w", err)
+	}
+	if !info.IsDir() {
+		return p, fmt.Errorf("base %q is not a directory", p.Base)
+	}
+	for _, d := range []struct {
+		path *string
+		def  string
+	}{{&p.Base, ""}, {&p.State, "state"}, {&p.Run, "run"}} {
+		if *d.path == "" {
+			*d.path = filepath.Join(p.Base, d.def)
+		}
+		if *d.path, err = filepath.Abs(*d.path); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// Audit is the directory of the log.
+func (p Paths) Audit() string { return filepath.Join(p.State, "audit") }
+
+// Socket is the operator's control socket.
+func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
+
+// Views is the directory of the mount points.
+func (p Paths) Views() string { return filepath.Join(p.Run, "views") }
+
+// Host is {base}/scopefs.yaml: what the operator has set for all agents. All of
+// it is optional.
+type Host struct {
+	Sandbox Sandbox `yaml:"sandbox"`
+}
+
+// Sandbox is what every sandbox gets.
+type Sandbox struct {
+	Expose []string          `yaml:"expose"` // files and directories of the host, shown read-only at the same path
+	Env    map[string]string `yaml:"env"`    // added to the environment
+}
+
+// Load reads {base}/scopefs.yaml; a missing file is the zero value, an unknown
+// key an error.
+func Load(base string) (Host, error) {
+	var h Host
+	name := filepath.Join(base, "scopefs.yaml")
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err != nil {
+		return h, err
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(&h); err != nil && !errors.Is(err, io.EOF) {
+		return h, fmt.Errorf("%s: %w", name, err)
+	}
+	return h, nil
+}

@@ -1,0 +1,171 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// The control API is HTTP with JSON bodies on a unix socket:
+//
+//	GET  /v1/agents            what is defined and mounted: []Agent
+//	POST /v1/agents/{id}/up    mount; body UpRequest
+//	POST /v1/agents/{id}/down  end sandboxes and unmount
+//	POST /v1/agents/{id}/run   run a command; body RunRequest; see session.go
+//
+// An error is {"error": "...", "kind": "..."} with a status of 400 or above.
+
+// UpRequest is the body of up.
+type UpRequest struct {
+	At string `json:"at,omitempty"` // where to mount; absolute
+}
+
+// maxBody bounds a request's body in bytes.
+const maxBody = 4 << 20
+
+// The kinds of error that a client tells apart.
+const (
+	kindUnknown       = "unknown_agent"
+	kindMissing       = "missing"
+	kindInvalid       = "invalid"
+	kindNotFound      = "not_found"      // the program of a run
+	kindNotExecutable = "not_executable" // likewise
+	kindOther         = "other"
+)
+
+type apiError struct {
+	Text string `json:"error"`
+	Kind string `json:"kind"`
+}
+
+func (d *Daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { reply(w, d.Agents()) })
+	mux.HandleFunc("POST /v1/agents/{id}/up", agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
+		var req UpRequest
+		if err := body(r, &req); err != nil {
+			return err
+		}
+		if req.At != "" && !filepath.IsAbs(req.At) {
+			return invalidError{errors.New("the mount point must be an absolute path")}
+		}
+		v, err := d.Up(r.Context(), id, req.At)
+		if err != nil {
+			return err
+		}
+		return reply(w, UpRequest{At: v.at})
+	}))
+	mux.HandleFunc("POST /v1/agents/{id}/down", agent(func(w http.ResponseWriter, _ *http.Request, id scope.ID) error {
+		if err := d.Down(id); err != nil {
+			return err
+		}
+		return reply(w, struct{}{})
+	}))
+	mux.HandleFunc("POST /v1/agents/{id}/run", agent(d.serveRun))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Who asks, the kernel says: unix(7), SO_PEERCRED.
+		uid, ok := r.Context().Value(peerKey{}).(uint32)
+		if !ok || uid != 0 && uid != uint32(os.Geteuid()) {
+			fail(w, http.StatusForbidden, errors.New("only the daemon's user and root may"))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		mux.ServeHTTP(w, r)
+	})
+}
+
+type peerKey struct{}
+
+// peerContext notes the user of who has connected.
+func peerContext(ctx context.Context, c net.Conn) context.Context {
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *unix.Ucred
+	if raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}) != nil || err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, cred.Uid)
+}
+
+// agent parses the id and answers errors.
+func agent(f func(http.ResponseWriter, *http.Request, scope.ID) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id, err := scope.ParseID(r.PathValue("id"))
+		if err == nil {
+			err = f(w, r, id)
+		}
+		if err != nil {
+			fail(w, http.StatusBadRequest, err)
+		}
+	}
+}
+
+func body(r *http.Request, into any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return invalidError{fmt.Errorf("request: %w", err)}
+	}
+	return nil
+}
+
+func reply(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(v)
+}
+
+type invalidError struct{ error }
+
+func fail(w http.ResponseWriter, code int, err error) {
+	var missing *sandbox.MissingError
+	var invalid invalidError
+	var exec *execError
+	kind := kindOther
+	switch {
+	case errors.Is(err, ErrUnknown):
+		kind, code = kindUnknown, http.StatusNotFound
+	case errors.As(err, &exec) && exec.errno == unix.ENOENT:
+		kind = kindNotFound
+	case errors.As(err, &exec):
+		kind = kindNotExecutable
+	case errors.As(err, &missing):
+		kind, code = kindMissing, http.StatusServiceUnavailable
+	case errors.As(err, &invalid), errors.Is(err, scope.ErrInvalidID), errors.Is(err, sandbox.ErrInvalid):
+		kind = kindInvalid
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(apiError{err.Error(), kind})
+}
+
+// shortPath returns a name for a socket that fits into sockaddr_un (108
+// bytes): of a longer path, one by a descriptor of its directory, which stays
+// open as long as the process.
+func shortPath(path string) string {
+	if len(path) < 108 {
+		return path
+	}
+	fd, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return path
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path))
+}

@@ -1,0 +1,173 @@
+package daemon
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// fsType is what /proc/mounts shows; the source is "scopefs:<id>".
+const fsType = "fuse.scopefs"
+
+func source(id scope.ID) string { return "scopefs:" + string(id) }
+
+// newMount makes a FUSE mount that is attached nowhere yet, so that a view is
+// seen only once it is served. It returns the mount and the connection.
+func newMount(id scope.ID, owner user, shared bool) (mount, conn *os.File, err error) {
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open /dev/fuse: %w: load the module (modprobe fuse) or ask for access to the device", err)
+	}
+	conn = os.NewFile(uintptr(fuse), "/dev/fuse")
+	fd, err := configure(id, owner, shared, fuse)
+	if err != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("mount fuse: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "mount"), conn, nil
+}
+
+// configure makes the mount with fsopen(2). The options are those of fuse(4):
+// the kernel checks permissions, and with shared users other than the owner may
+// come in as far as these allow.
+func configure(id scope.ID, owner user, shared bool, fuse int) (int, error) {
+	fs, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fs)
+	set := func(key, value string) {
+		if err == nil {
+			if err = unix.FsconfigSetString(fs, key, value); err != nil {
+				err = fmt.Errorf("option %s=%s: %w", key, value, err)
+			}
+		}
+	}
+	set("source", source(id))
+	set("subtype", "scopefs")
+	set("fd", strconv.Itoa(fuse))
+	set("rootmode", "40000")
+	set("user_id", strconv.FormatUint(uint64(owner.uid), 10))
+	set("group_id", strconv.FormatUint(uint64(owner.gid), 10))
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.FsconfigSetFlag(fs, "default_permissions"); err != nil {
+		return -1, err
+	}
+	if shared {
+		if err := unix.FsconfigSetFlag(fs, "allow_other"); err != nil {
+			return -1, err
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID)
+}
+
+// attach shows the mount at a directory.
+func attach(mount *os.File, at string) error {
+	if err := unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount on %q: %w", at, err)
+	}
+	return nil
+}
+
+// mountPoint makes sure that at is an empty directory on which nothing is
+// mounted but, perhaps, a view that an earlier daemon left.
+func mountPoint(id scope.ID, at string) error {
+	if err := unmountStale(id, at); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return fmt.Errorf("mount point: %w", err)
+	}
+	entries, err := os.ReadDir(at)
+	if err != nil {
+		return fmt.Errorf("mount point: %w", err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("mount point %q is not empty: choose another with --at", at)
+	}
+	mounted, err := mountsAt(at)
+	if err != nil {
+		return err
+	}
+	if len(mounted) > 0 {
+		return fmt.Errorf("mount point %q has %s mounted on it: choose another with --at", at, mounted[0].fsType)
+	}
+	return nil
+}
+
+// unmountStale takes down views of this agent that no process serves any more.
+func unmountStale(id scope.ID, at string) error {
+	for {
+		mounts, err := mountsAt(at)
+		if err != nil || len(mounts) == 0 {
+			return err
+		}
+		top := mounts[len(mounts)-1]
+		if top.fsType != fsType || top.source != source(id) {
+			return nil
+		}
+		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %q: %w", at, err)
+		}
+	}
+}
+
+type mountInfo struct{ at, fsType, source string }
+
+// mountsAt returns what is mounted on a directory, the top one last.
+func mountsAt(at string) ([]mountInfo, error) {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
+		at = filepath.Join(dir, filepath.Base(at))
+	}
+	var here []mountInfo
+	all, err := mounts()
+	for _, m := range all {
+		if m.at == at {
+			here = append(here, m)
+		}
+	}
+	return here, err
+}
+
+// mounts reads /proc/self/mountinfo; proc_pid_mountinfo(5).
+func mounts() ([]mountInfo, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []mountInfo
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		left, right, ok := strings.Cut(lines.Text(), " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if ok && len(l) >= 5 && len(r) >= 2 {
+			all = append(all, mountInfo{at: octal.Replace(l[4]), fsType: r[0], source: octal.Replace(r[1])})
+		}
+	}
+	return all, nil
+}
+
+// octal undoes the escapes of mountinfo.
+var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// unmount takes a view down if nobody uses it.
+func unmount(at string) error {
+	err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil // nothing is mounted there
+	}
+	return err
+}

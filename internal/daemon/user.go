@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	osuser "os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// user is as whom an agent's view and sandbox run.
+type user struct{ uid, gid uint32 }
+
+// agentUser returns the user of a definition, else the owner of the scope.
+func agentUser(spec string, root *scope.Root) (user, error) {
+	if spec == "" {
+		f, err := root.Object("")
+		if err != nil {
+			return user{}, err
+		}
+		defer f.Close()
+		st, err := f.Stat()
+		return user{st.Uid, st.Gid}, err
+	}
+	name, group, both := strings.Cut(spec, ":")
+	uid, err := strconv.ParseUint(name, 10, 32)
+	if err != nil {
+		u, err := osuser.Lookup(name)
+		if err != nil {
+			return user{}, fmt.Errorf("user %q: %w: create it, or give a number", name, err)
+		}
+		if uid, err = strconv.ParseUint(u.Uid, 10, 32); err != nil {
+			return user{}, err
+		}
+		if !both {
+			group = u.Gid
+		}
+	}
+	if group == "" {
+		group = strconv.FormatUint(uid, 10)
+	}
+	gid, err := strconv.ParseUint(group, 10, 32)
+	if err != nil {
+		g, err := osuser.LookupGroup(group)
+		if err != nil {
+			return user{}, fmt.Errorf("group %q: %w: create it, or give a number", group, err)
+		}
+		if gid, err = strconv.ParseUint(g.Gid, 10, 32); err != nil {
+			return user{}, err
+		}
+	}
+	return user{uint32(uid), uint32(gid)}, nil
+}
+
+// privileged reports whether we are root of the host, and not of a user
+// namespace of an ordinary user's.
+func privileged() bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	text, err := os.ReadFile("/proc/self/uid_map")
+	f := strings.Fields(string(text))
+	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
+}
+
+// openScope opens an agent's directory and makes it when it is missing.
+func openScope(base string, id scope.ID, spec string) (*scope.Root, user, error) {
+	root, err := scope.OpenRoot(base, id)
+	if errors.Is(err, unix.ENOENT) {
+		if err := makeScope(base, id, spec); err != nil {
+			return nil, user{}, err
+		}
+		root, err = scope.OpenRoot(base, id)
+	}
+	if err != nil {
+		return nil, user{}, err
+	}
+	owner, err := agentUser(spec, root)
+	if err != nil {
+		root.Close()
+		return nil, user{}, err
+	}
+	return root, owner, nil
+}
+
+// makeScope makes {base}/agents/{id}. Agents may pass through {base}/agents
+// and not list it.
+func makeScope(base string, id scope.ID, spec string) error {
+	agents := filepath.Join(base, "agents")
+	if err := os.Mkdir(agents, 0o711); err != nil && !os.IsExist(err) {
+		return fmt.Errorf("make %q: %w", agents, err)
+	}
+	dir := filepath.Join(agents, string(id))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make the scope: %w", err)
+	}
+	if spec == "" {
+		return nil
+	}
+	owner, err := agentUser(spec, nil)
+	if err != nil {
+		os.Remove(dir)
+		return err
+	}
+	return os.Lchown(dir, int(owner.uid), int(owner.gid))
+}
+
+// groupsOf returns the supplementary groups of a process; proc_pid_status(5).
+func groupsOf(pid uint32) ([]uint32, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		list, ok := strings.CutPrefix(line, "Groups:")
+		if !ok {
+			continue
+		}
+		groups := []uint32{}
+		for _, f := range strings.Fields(list) {
+			g, err := strconv.ParseUint(f, 10, 32)
+			if err != nil {
+				return nil, err
+			}
+			groups = append(groups, uint32(g))
+		}
+		return groups, nil
+	}
+	return nil, syscall.ESRCH
+}
+
+// viewCaps are the capabilities that a view is started with; it drops what it
+// does not need when it has made the scope its root.
+var viewCaps = []uintptr{unix.CAP_SYS_ADMIN}

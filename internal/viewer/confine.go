@@ -1,0 +1,182 @@
+package viewer
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	seccomp "github.com/elastic/go-seccomp-bpf"
+	"github.com/landlock-lsm/go-landlock/landlock"
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
+)
+
+// Confine takes from this process, for good, all that serving a view does not
+// need: every file but those below the scope, capabilities, the network,
+// programs, and all system calls but a short list. root is a detached mount of
+// the scope's directory. It returns what confines, for the log; on an error
+// the process must end. It works in a static binary only: in one with C
+// libraries the threads are not Go's to change.
+func Confine(root int, passthrough, caller bool) ([]string, error) {
+	if err := enter(root); err != nil {
+		return nil, err
+	}
+	kept, err := keepCapabilities(passthrough, caller)
+	if err != nil {
+		return nil, err
+	}
+	abi, err := landlockRoot()
+	if err != nil {
+		return nil, err
+	}
+	if err := filterCalls(caller); err != nil {
+		return nil, err
+	}
+	return []string{"root: the scope", "capabilities: " + kept, abi, "seccomp", "no_new_privs", "no network"}, nil
+}
+
+// enter makes the scope the root of this mount namespace, and the only mount
+// in it. pivot_root(2): "." may stand for both.
+func enter(root int) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount the scope: %w", err)
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return fmt.Errorf("enter the scope: %w", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("make the scope the root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave the host's root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// callerCaps are the capabilities to act as each caller, and as root for root.
+const callerCaps = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE |
+	1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID
+
+// keepCapabilities drops every capability of every thread but those that are
+// needed, and closes the process to ptrace(2) and /proc of others of its user.
+func keepCapabilities(passthrough, caller bool) (string, error) {
+	var keep uint32
+	kept := "none"
+	if passthrough {
+		// FUSE passthrough asks for CAP_SYS_ADMIN (fs/fuse/backing.c). The
+		// seccomp filter leaves it nothing else to be used for.
+		keep, kept = 1<<unix.CAP_SYS_ADMIN, "SYS_ADMIN"
+	}
+	if caller {
+		keep, kept = keep|callerCaps, kept+" and those of identity: caller"
+	}
+	if err := allThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
+		return "", fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	data := [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
+	if err := capset(&data); err != nil {
+		return "", fmt.Errorf("drop capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return "", fmt.Errorf("undumpable: %w", err)
+	}
+	return kept, nil
+}
+
+// landlockRoot confines file access to what is below the root, which is the
+// scope, with all that this kernel's Landlock can deny. landlock(7).
+func landlockRoot() (string, error) {
+	abi, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		return "", fmt.Errorf("landlock: %w: enable it at boot (lsm=landlock,...)", err)
+	}
+	if abi < 2 {
+		// Linux 5.15 to 5.18: ABI 1 would forbid every rename between
+		// directories. There the root, the filter and the capabilities stand alone.
+		return "landlock: ABI 1, not used", noNewPrivs()
+	}
+	configs := []landlock.Config{
+		landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6, landlock.V7, landlock.V8, landlock.V9,
+	}
+	cfg := configs[min(abi-2, len(configs)-1)]
+	if err := cfg.Restrict(landlock.RWDirs("/").WithRefer()); err != nil {
+		return "", fmt.Errorf("landlock: %w", err)
+	}
+	return fmt.Sprintf("landlock: ABI %d", min(abi, len(configs)+1)), noNewPrivs()
+}
+
+func noNewPrivs() error {
+	return allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+}
+
+// filterCalls leaves the system calls that the Go runtime and a view use, for
+// all threads (TSYNC). What is not listed fails with EPERM, other machine
+// architectures included. seccomp(2).
+func filterCalls(caller bool) error {
+	calls := append([]string(nil), runtimeCalls...)
+	calls = append(calls, viewCalls...)
+	if caller {
+		calls = append(calls, "setfsuid", "setfsgid", "setgroups")
+	}
+	filter := seccomp.Filter{
+		NoNewPrivs: true,
+		Flag:       seccomp.FilterFlagTSync,
+		Policy: seccomp.Policy{
+			DefaultAction: seccomp.ActionErrno,
+			Syscalls: []seccomp.SyscallGroup{{
+				Action: seccomp.ActionAllow,
+				Names:  calls,
+				NamesWithCondtions: []seccomp.NameWithConditions{
+					// Threads of the Go runtime, not processes: runtime/os_linux.go.
+					{Name: "clone", Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: goThread}}},
+					{Name: "clone", Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: goThread | unix.CLONE_SETTLS}}},
+					{Name: "ioctl", Conditions: seccomp.ArgumentConditions{{Argument: 1, Operation: seccomp.Equal, Value: backingOpen}}},
+					{Name: "ioctl", Conditions: seccomp.ArgumentConditions{{Argument: 1, Operation: seccomp.Equal, Value: backingClose}}},
+				},
+			}},
+		},
+	}
+	if err := seccomp.LoadFilter(filter); err != nil {
+		return fmt.Errorf("seccomp: %w", err)
+	}
+	return nil
+}
+
+const (
+	goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+
+	// FUSE_DEV_IOC_BACKING_OPEN and _CLOSE, linux/fuse.h.
+	backingOpen  = 0x4010e501
+	backingClose = 0x4004e502
+)
+
+var runtimeCalls = []string{
+	"brk", "clock_gettime", "clock_nanosleep", "close", "epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2",
+	"exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "madvise", "mincore", "mmap", "munmap", "mprotect",
+	"nanosleep", "pread64", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity",
+	"sched_yield", "setitimer", "sigaltstack", "tgkill", "timer_create", "timer_delete", "timer_settime", "write", "getrandom",
+	"rseq", "set_robust_list",
+}
+
+var viewCalls = []string{
+	"openat2", "statx", "fstat", "fstatfs", "readlinkat", "getdents64", "lseek",
+	"mkdirat", "mknodat", "symlinkat", "linkat", "unlinkat", "renameat2",
+	"pwrite64", "pwritev2", "readv", "writev", "preadv", "pwritev", "ftruncate", "fallocate", "copy_file_range", "fsync", "fdatasync",
+	"fchmod", "fchmodat", "fchmodat2", "fchownat", "utimensat",
+	"fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat", "removexattrat",
+	"recvmsg", "sendmsg",
+}
+
+// allThreads makes a system call on every thread; the kernel keeps these
+// things by thread.
+func allThreads(call, a, b, c uintptr) error {
+	if _, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+var errNotStatic = errors.New("needs a static binary: build with CGO_ENABLED=0")

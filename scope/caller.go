@@ -1,0 +1,60 @@
+package scope
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Caller is whose rights an operation runs with: identity "caller".
+type Caller struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// Do runs f on a thread that for as long has the caller's file system user and
+// group id and supplementary groups. With a user id other than 0 the thread
+// has none of the file system capabilities meanwhile: setfsuid(2),
+// capabilities(7). Credentials are a thread's own in Linux; the calls here are
+// the raw ones, which change this thread alone.
+func (c Caller) Do(f func() error) error {
+	runtime.LockOSThread()
+	if err := setGroups(c.Groups); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("take the caller's groups: %w", err)
+	}
+	setfs(unix.SYS_SETFSGID, c.GID)
+	setfs(unix.SYS_SETFSUID, c.UID)
+	var err error
+	if !isfs(unix.SYS_SETFSUID, c.UID) || !isfs(unix.SYS_SETFSGID, c.GID) {
+		err = fmt.Errorf("take the caller's ids: %w", unix.EPERM)
+	} else {
+		err = f()
+	}
+	setfs(unix.SYS_SETFSUID, 0)
+	setfs(unix.SYS_SETFSGID, 0)
+	if setGroups(nil) == nil && isfs(unix.SYS_SETFSUID, 0) && isfs(unix.SYS_SETFSGID, 0) {
+		runtime.UnlockOSThread()
+	} // else the thread is not fit for anyone else and ends with its goroutine
+	return err
+}
+
+// setfs is setfsuid(2) or setfsgid(2), which report no error.
+func setfs(call uintptr, id uint32) { unix.RawSyscall(call, uintptr(id), 0, 0) }
+
+// isfs reports whether the thread has the id: setting -1 changes nothing and
+// returns the current one.
+func isfs(call uintptr, id uint32) bool {
+	now, _, _ := unix.RawSyscall(call, ^uintptr(0), 0, 0)
+	return uint32(now) == id
+}
+
+func setGroups(groups []uint32) error {
+	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

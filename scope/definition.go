@@ -1,0 +1,214 @@
+package scope
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Definition is what {base}/agents.d/<id>.md says about an agent.
+type Definition struct {
+	Name        ID
+	Description string
+	User        string // a name, a uid or uid:gid; "" is the owner of the prefix
+	Identity    Identity
+	View        ViewSpec
+	Limits      Limits
+	Network     Network
+	Prompt      string // the body, without the blank space around it
+}
+
+// ViewSpec is how an agent sees its files.
+type ViewSpec struct {
+	Access    Access
+	Paths     []PathRule // in the order of the file
+	Hardlinks Hardlinks
+	Data      DataPath
+	Record    Record
+}
+
+// PolicySpec returns the part that Compile takes.
+func (v ViewSpec) PolicySpec() PolicySpec {
+	return PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks}
+}
+
+// Limits bounds what an agent's session may use. Zero is no limit.
+type Limits struct {
+	Memory  int64 // bytes
+	PIDs    int
+	CPU     float64 // processors
+	Timeout time.Duration
+}
+
+// Identity says as whom file operations are done.
+type Identity string
+
+// The identities.
+const (
+	IdentityAgent  Identity = "agent"  // the agent's user, the default
+	IdentityCaller Identity = "caller" // whoever makes the system call
+)
+
+// DataPath says how bytes get to and from an open file.
+type DataPath string
+
+// The data paths.
+const (
+	DataPassthrough DataPath = "passthrough" // by the kernel, the default
+	DataMediated    DataPath = "mediated"    // through the view
+)
+
+// Network is what a sandbox sees of the network.
+type Network string
+
+// The networks.
+const (
+	NetworkNone Network = "none" // the default
+	NetworkHost Network = "host"
+)
+
+// Record says which allowed file operations are recorded. Each level holds
+// those before it; denials always are.
+type Record uint8
+
+// The levels of recording.
+const (
+	RecordDenials Record = iota // the default
+	RecordWrites
+	RecordOpens
+	RecordAll
+	recordCount
+)
+
+var recordNames = [recordCount]string{"denials", "writes", "opens", "all"}
+
+// String returns the name a definition uses.
+func (r Record) String() string {
+	if r < recordCount {
+		return recordNames[r]
+	}
+	return fmt.Sprintf("record(%d)", uint8(r))
+}
+
+// MarshalText returns the name a definition uses.
+func (r Record) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText parses "denials", "writes", "opens" or "all".
+func (r *Record) UnmarshalText(text []byte) error {
+	i := slices.Index(recordNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown record %q: want denials, writes, opens or all", text)
+	}
+	*r = Record(i)
+	return nil
+}
+
+// DefinitionError tells where a definition is wrong and what to do about it.
+type DefinitionError struct {
+	File string // its name in agents.d
+	Line int    // from 1, or 0 for the file as a whole
+	Err  error  // "what: remedy"
+}
+
+// Error returns one line, whatever the file and its name hold.
+func (e *DefinitionError) Error() string {
+	where := "agents.d/" + e.File
+	if e.Line > 0 {
+		where = fmt.Sprintf("%s:%d", where, e.Line)
+	}
+	return printable(where + ": " + e.Err.Error())
+}
+
+func (e *DefinitionError) Unwrap() error { return e.Err }
+
+// printable escapes what could end a line or steer a terminal.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// Bounds, in bytes, on a definition and on the YAML it starts with.
+const (
+	maxDefinition  = 1 << 20
+	maxFrontmatter = 64 << 10
+)
+
+// ParseDefinition reads the text of the definition in file, of which only the
+// base name counts: it is the agent's id and ".md". Nothing is guessed or
+// skipped: an unknown or repeated key, a value of the wrong type and a pattern
+// that Compile refuses are errors, of type *DefinitionError.
+func ParseDefinition(file string, text []byte) (*Definition, error) {
+	file = filepath.Base(file)
+	fail := func(line int, err error) (*Definition, error) {
+		if at := (*lineError)(nil); errors.As(err, &at) {
+			line, err = at.line, at.err
+		}
+		return nil, &DefinitionError{File: file, Line: line, Err: err}
+	}
+	stem, ok := strings.CutSuffix(file, ".md")
+	if !ok {
+		return fail(0, errors.New("is no definition: name it <id>.md"))
+	}
+	id, err := ParseID(stem)
+	if err != nil {
+		return fail(0, err)
+	}
+	if len(text) > maxDefinition {
+		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", maxDefinition))
+	}
+	if !utf8.Valid(text) {
+		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
+	}
+	front, body, err := splitFrontmatter(text)
+	if err != nil {
+		return fail(1, err)
+	}
+	def := &Definition{
+		Identity: IdentityAgent,
+		View:     ViewSpec{Hardlinks: HardlinksAllow, Data: DataPassthrough},
+		Network:  NetworkNone,
+		Prompt:   string(bytes.TrimSpace(body)),
+	}
+	if err := parseYAML(front, def.fields(id)); err != nil {
+		return fail(1, err)
+	}
+	if def.Name == "" {
+		return fail(1, fmt.Errorf("name is missing: add name: %s", id))
+	}
+	if _, err := Compile(def.View.PolicySpec()); err != nil {
+		return fail(1, err)
+	}
+	return def, nil
+}
+
+// splitFrontmatter cuts a definition at the "---" lines. The first of them is left in
+// front as an empty line, so that YAML counts lines as the file does.
+func splitFrontmatter(text []byte) (front, body []byte, err error) {
+	const mark = "---"
+	at := 0
+	for line := range bytes.Lines(text) {
+		switch isMark := string(bytes.TrimRight(line, " \t\r\n")) == mark; {
+		case at == 0 && !isMark:
+			return nil, nil, errors.New("does not start with a --- line: put the keys between two of them")
+		case at > maxFrontmatter:
+			return nil, nil, fmt.Errorf("has more than %d bytes of keys: shorten them, or add the second --- line", maxFrontmatter)
+		case at > 0 && isMark:
+			return text[len(mark):at], text[at+len(line):], nil
+		}
+		at += len(line)
+	}
+	return nil, nil, errors.New("has no second --- line: end the keys with one")
+}

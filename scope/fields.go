@@ -1,0 +1,165 @@
+package scope
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// fields are the keys of a definition in the file of id.
+func (d *Definition) fields(id ID) map[string]field {
+	return map[string]field{
+		"name":        nameField(&d.Name, id),
+		"description": textField(&d.Description),
+		"user":        userField(&d.User),
+		"identity":    oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
+		"network":     oneOfField(&d.Network, NetworkNone, NetworkHost),
+		"view": mappingField(map[string]field{
+			"access":    accessField(&d.View.Access),
+			"paths":     pathsField(&d.View.Paths),
+			"hardlinks": oneOfField(&d.View.Hardlinks, HardlinksAllow, HardlinksRead, HardlinksDeny),
+			"data":      oneOfField(&d.View.Data, DataPassthrough, DataMediated),
+			"record":    namedField(&d.View.Record),
+		}),
+		"limits": mappingField(map[string]field{
+			"memory":  numberField(&d.Limits.Memory, parseSize, "!!int", "!!str"),
+			"pids":    numberField(&d.Limits.PIDs, parseCount, "!!int"),
+			"cpu":     numberField(&d.Limits.CPU, parseCPU, "!!int", "!!float"),
+			"timeout": numberField(&d.Limits.Timeout, parseTimeout, "!!str", "!!int"),
+		}),
+	}
+}
+
+func pathsField(out *[]PathRule) field {
+	return func(n *yaml.Node) error {
+		return eachKey(n, func(pattern string, value *yaml.Node) error {
+			r := PathRule{Pattern: pattern}
+			err := namedField(&r.Access)(value)
+			if err == nil {
+				_, err = parseRule(r)
+			}
+			if err != nil {
+				return fmt.Errorf("pattern %q: %w", pattern, err)
+			}
+			*out = append(*out, r)
+			return nil
+		})
+	}
+}
+
+func nameField(out *ID, file ID) field {
+	return func(n *yaml.Node) error {
+		if err := namedField(out)(n); err != nil {
+			return err
+		}
+		if *out != file {
+			return fmt.Errorf("%q is not what the file is named after: write %s, or rename the file", *out, file)
+		}
+		return nil
+	}
+}
+
+func accessField(out *Access) field {
+	return func(n *yaml.Node) error {
+		if err := namedField(out)(n); err != nil {
+			return err
+		}
+		if *out == Hide {
+			return errors.New("hide would leave no view: want write or read")
+		}
+		return nil
+	}
+}
+
+func userField(out *string) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "a user name, a uid or uid:gid", "!!str", "!!int")
+		if err != nil {
+			return err
+		}
+		if !isUser(s) {
+			return fmt.Errorf("%q is no user: want a name, a uid or uid:gid", s)
+		}
+		*out = s
+		return nil
+	}
+}
+
+func isUser(s string) bool {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		return false
+	}
+	if c := s[0]; c < '0' || c > '9' {
+		return !strings.Contains(s, ":")
+	}
+	uid, gid, both := strings.Cut(s, ":")
+	return isNumericID(uid) && (!both || isNumericID(gid))
+}
+
+// isNumericID reports whether s is a uid or gid. The greatest number is none:
+// setresuid(2) takes it for "leave as it is".
+func isNumericID(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return err == nil && n != math.MaxUint32
+}
+
+// numberField reads a value that parse must find to be above zero.
+func numberField[T int | int64 | float64 | time.Duration](out *T, parse func(string) (T, error), tags ...string) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "a number without quotes, or with a unit where there is one", tags...)
+		if err != nil {
+			return err
+		}
+		if *out, err = parse(s); err != nil {
+			return err
+		}
+		if *out <= 0 {
+			return fmt.Errorf("%q is not above zero: drop the key for no limit", s)
+		}
+		return nil
+	}
+}
+
+func parseSize(s string) (int64, error) {
+	digits, shift := s, 0
+	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
+		if d, ok := strings.CutSuffix(s, unit); ok {
+			digits, shift = d, bits
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n > math.MaxInt64>>shift || n < 0 {
+		return 0, fmt.Errorf("%q is no size: write bytes, or a whole number with KiB, MiB or GiB", s)
+	}
+	return n << shift, nil
+}
+
+func parseCount(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no count: write a whole number", s)
+	}
+	return n, nil
+}
+
+func parseCPU(s string) (float64, error) {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
+		return 0, fmt.Errorf("%q is no number of processors: write one like 1.5", s)
+	}
+	return n, nil
+}
+
+func parseTimeout(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no duration: write one like 90s or 10m", s)
+	}
+	return d, nil
+}

@@ -1,0 +1,283 @@
+package scope
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Braces multiply, so both the length of a pattern (bytes) and what it expands
+// to are bounded.
+const (
+	maxPattern      = 1024
+	maxAlternatives = 256
+)
+
+// rule is a PathRule, or one alternative of its braces.
+type rule struct {
+	access Access
+	text   string // the PathRule as the log shows it
+	parts  []part // never ends in "**", which would add nothing; empty for "**" alone
+}
+
+// part is what a rule asks of one name of a path.
+type part struct {
+	kind partKind
+	text string
+}
+
+type partKind uint8
+
+const (
+	literalPart partKind = iota // these bytes
+	suffixPart                  // "*" and these bytes, the commonest glob by far
+	globPart                    // another doublestar pattern, without braces
+	anyPart                     // "**": any number of names
+)
+
+// stricter returns the rule that restricts more, a when both do the same.
+// Either may be nil.
+func stricter(a, b *rule) *rule {
+	if b == nil || a != nil && a.access >= b.access {
+		return a
+	}
+	return b
+}
+
+// literal returns the path the rule names when it has no wildcard.
+func (r *rule) literal() (path string, ok bool) {
+	names := make([]string, len(r.parts))
+	for i, p := range r.parts {
+		if p.kind != literalPart {
+			return "", false
+		}
+		names[i] = p.text
+	}
+	return strings.Join(names, "/"), true
+}
+
+// portable reports whether the rule matches a name wherever it is.
+func (r *rule) portable() bool { return len(r.parts) == 2 && r.parts[0].kind == anyPart }
+
+// parseRule returns the rules that r stands for, one an alternative.
+func parseRule(r PathRule) ([]rule, error) {
+	if r.Access >= accessCount {
+		return nil, fmt.Errorf("unknown %v: want write, read or hide", r.Access)
+	}
+	if err := checkPattern(r.Pattern); err != nil {
+		return nil, err
+	}
+	patterns, err := expand(r.Pattern, nil)
+	if err != nil {
+		return nil, err
+	}
+	rules := make([]rule, 0, len(patterns))
+	for _, pattern := range patterns {
+		parts, err := parseParts(pattern)
+		if err != nil {
+			return nil, err
+		}
+		if len(parts) == 0 && r.Access == Hide {
+			return nil, errors.New("hides the root of the view: write * to hide all that is in it")
+		}
+		rules = append(rules, rule{r.Access, r.Pattern + ": " + r.Access.String(), parts})
+	}
+	return rules, nil
+}
+
+func checkPattern(pattern string) error {
+	switch {
+	case pattern == "":
+		return errors.New("is empty: write ** for everything")
+	case len(pattern) > maxPattern:
+		return fmt.Errorf("is longer than %d bytes: write several patterns", maxPattern)
+	case strings.ContainsRune(pattern, 0):
+		return errors.New("holds a NUL, which no name can: remove it")
+	case strings.ContainsRune(pattern, utf8.RuneError):
+		// doublestar takes every byte that is not UTF-8 for U+FFFD, so a
+		// literal one would match more than it says. It would not survive JSON either.
+		return errors.New("is not UTF-8 or holds U+FFFD: write ? for such a byte")
+	case !doublestar.ValidatePattern(pattern):
+		return errors.New("has a bracket, brace or backslash without its other half: complete it, or put \\ before it")
+	}
+	return nil
+}
+
+// expand appends the alternatives of pattern's braces to out. It expands the
+// text like doublestar, but once: matching braces takes exponential time.
+func expand(pattern string, out []string) ([]string, error) {
+	marks := braces(pattern)
+	if marks == nil {
+		if len(out) == maxAlternatives {
+			return nil, fmt.Errorf("has more than %d alternatives: use fewer braces", maxAlternatives)
+		}
+		return append(out, pattern), nil
+	}
+	before, after := pattern[:marks[0]], pattern[marks[len(marks)-1]+1:]
+	for i, end := range marks[1:] {
+		var err error
+		if out, err = expand(before+pattern[marks[i]+1:end]+after, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// braces returns where the first group of a valid pattern has its '{', its ','
+// and its '}', or nil.
+func braces(pattern string) (marks []int) {
+	depth := 0
+	for i := 0; i < len(pattern); i++ {
+		switch pattern[i] {
+		case '\\':
+			i++
+		case '[':
+			for i++; i < len(pattern) && pattern[i] != ']'; i++ {
+				if pattern[i] == '\\' {
+					i++
+				}
+			}
+		case '{':
+			if depth++; depth == 1 {
+				marks = append(marks, i)
+			}
+		case ',':
+			if depth == 1 {
+				marks = append(marks, i)
+			}
+		case '}':
+			if depth--; depth == 0 {
+				return append(marks, i)
+			}
+		}
+	}
+	return nil
+}
+
+// parseParts splits a pattern without braces.
+func parseParts(pattern string) ([]part, error) {
+	if strings.HasPrefix(pattern, "/") {
+		return nil, errors.New("starts with a slash: patterns begin at the root of the view, drop it")
+	}
+	var parts []part
+	for text := range strings.SplitSeq(pattern, "/") {
+		p, err := parsePart(text)
+		if err != nil {
+			return nil, err
+		}
+		if p.kind != anyPart || len(parts) == 0 || parts[len(parts)-1].kind != anyPart {
+			parts = append(parts, p)
+		}
+	}
+	// A match covers what is below: "dir/**" is "dir".
+	if parts[len(parts)-1].kind == anyPart {
+		parts = parts[:len(parts)-1]
+	}
+	return slices.Clip(parts), nil
+}
+
+func parsePart(text string) (part, error) {
+	switch {
+	case text == "**":
+		return part{kind: anyPart}, nil
+	case text == "":
+		return part{}, errors.New("has an empty name: remove the slash too many")
+	case !doublestar.ValidatePattern(text):
+		return part{}, errors.New("has a slash in brackets or after a backslash: write it outside")
+	case strings.Contains(text, "**"):
+		// doublestar reads it as "*", some tools as "**/*", and either is a surprise.
+		return part{}, errors.New("has ** beside other characters: write * for a part of a name, or **/ for directories")
+	case text[0] == '*' && !isGlob(text[1:]):
+		return part{suffixPart, unescape(text[1:])}, nil
+	case isGlob(text):
+		return part{globPart, text}, nil
+	}
+	name := unescape(text)
+	if name == "." || name == ".." {
+		return part{}, fmt.Errorf("has the name %s, which no path has: write the path from the root of the view", name)
+	}
+	return part{literalPart, name}, nil
+}
+
+// isGlob reports whether text holds a wildcard that is not escaped.
+func isGlob(text string) bool {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '*', '?', '[':
+			return true
+		}
+	}
+	return false
+}
+
+func unescape(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' {
+			i++
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}
+
+// matches reports whether name is one the part stands for. doublestar sees
+// single names only: of a whole path, its [^x] would match the slash, and its
+// "a*/**" would not match "a".
+func (p part) matches(name string) bool {
+	switch p.kind {
+	case literalPart:
+		return p.text == name
+	case suffixPart:
+		return strings.HasSuffix(name, p.text)
+	default:
+		return doublestar.MatchUnvalidated(p.text, name)
+	}
+}
+
+// covers reports whether parts match rel or an ancestor of it. It takes the
+// earliest match after each "**"; only the last of them can need another try.
+func covers(parts []part, rel string) bool {
+	var again []part
+	var againRel string
+	for len(parts) > 0 {
+		if parts[0].kind == anyPart {
+			parts = parts[1:]
+			again, againRel = parts, rel
+			continue
+		}
+		if rel == "" {
+			return false
+		}
+		name, rest, _ := strings.Cut(rel, "/")
+		if parts[0].matches(name) {
+			parts, rel = parts[1:], rest
+			continue
+		}
+		if again == nil {
+			return false
+		}
+		_, againRel, _ = strings.Cut(againRel, "/")
+		parts, rel = again, againRel
+	}
+	return true
+}
+
+// reachesBelow reports whether parts could match a path strictly below rel. It
+// may say yes too often, as it does for all of what follows a "**".
+func reachesBelow(parts []part, rel string) bool {
+	for len(parts) > 0 && parts[0].kind != anyPart && rel != "" {
+		name, rest, _ := strings.Cut(rel, "/")
+		if !parts[0].matches(name) {
+			return false
+		}
+		parts, rel = parts[1:], rest
+	}
+	return len(parts) > 0
+}

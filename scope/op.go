@@ -1,0 +1,66 @@
+package scope
+
+import "fmt"
+
+// Op is an operation on a file of a view, as the policy sees it and the log
+// names it.
+type Op uint8
+
+// The operations. Those from OpOpenWrite on change something.
+const (
+	OpLookup Op = iota
+	OpStat
+	OpReadlink
+	OpReadDir
+	OpOpen // for reading
+	OpGetXattr
+	OpStatFS
+	OpOpenWrite // for writing, truncating or appending
+	OpCreate
+	OpMkdir
+	OpMknod
+	OpSymlink
+	OpLinkFrom // the existing name of link(2)
+	OpLink     // the new name of link(2)
+	OpUnlink
+	OpRmdir
+	OpRenameFrom
+	OpRename // the new name of rename(2)
+	OpSetattr
+	OpSetXattr
+	OpIoctl
+	opCount
+)
+
+var opNames = [opCount]string{
+	OpLookup: "lookup", OpStat: "stat", OpReadlink: "readlink", OpReadDir: "readdir",
+	OpOpen: "open", OpGetXattr: "getxattr", OpStatFS: "statfs", OpOpenWrite: "write",
+	OpCreate: "create", OpMkdir: "mkdir", OpMknod: "mknod", OpSymlink: "symlink",
+	OpLinkFrom: "link-from", OpLink: "link", OpUnlink: "unlink", OpRmdir: "rmdir",
+	OpRenameFrom: "rename-from", OpRename: "rename", OpSetattr: "setattr",
+	OpSetXattr: "setxattr", OpIoctl: "ioctl",
+}
+
+// String returns the name the log and the command line use.
+func (op Op) String() string {
+	if op < opCount {
+		return opNames[op]
+	}
+	return fmt.Sprintf("op(%d)", uint8(op))
+}
+
+// Mutates reports whether the operation changes the tree or a file of it.
+func (op Op) Mutates() bool { return op >= OpOpenWrite }
+
+// ParseOp returns the operation that s names; "read" is accepted for open.
+func ParseOp(s string) (Op, error) {
+	if s == "read" {
+		return OpOpen, nil
+	}
+	for op, name := range opNames {
+		if name == s {
+			return Op(op), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown operation %q: want one of %v", s, opNames)
+}

@@ -1,0 +1,177 @@
+package scope
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// naive decides by doublestar alone: every rule against rel and every ancestor.
+// It answers the least and the most access that may hold, which differ where
+// doublestar departs from what Policy promises: a class of its matches a
+// slash, and "{a*/**,b}" does not match "a".
+func naive(spec PolicySpec, rel string) (least, most Access) {
+	sure, maybe := none, none
+	for _, r := range spec.Paths {
+		plain := strings.TrimSuffix(r.Pattern, "/**")
+		for strings.HasSuffix(plain, "/**") {
+			plain = strings.TrimSuffix(plain, "/**")
+		}
+		matched := matchesAny(r.Pattern, rel) || matchesAny(plain, rel)
+		if matched && !strings.Contains(r.Pattern, "[") {
+			sure = stricterAccess(sure, r.Access)
+		}
+		if matched || strings.Contains(r.Pattern, "{") {
+			maybe = stricterAccess(maybe, r.Access)
+		}
+	}
+	return defaultTo(sure, spec.Access), defaultTo(maybe, spec.Access)
+}
+
+const none = Access(99)
+
+func stricterAccess(a, b Access) Access {
+	if a == none {
+		return b
+	}
+	return max(a, b)
+}
+
+func defaultTo(a, fallback Access) Access {
+	if a == none {
+		return fallback
+	}
+	return a
+}
+
+func matchesAny(pattern, rel string) bool {
+	if rel == "" {
+		return pattern == "**" || pattern == "**/**"
+	}
+	for p := rel; p != "."; p = path.Dir(p) {
+		if doublestar.MatchUnvalidated(pattern, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// exact reports whether naive is sure about all rules of spec.
+func exact(spec PolicySpec) bool {
+	return !slices.ContainsFunc(spec.Paths, func(r PathRule) bool { return strings.ContainsAny(r.Pattern, "[{") })
+}
+
+// parseSpec reads lines of a letter and a pattern, "r**/x", and drops those
+// that Compile refuses.
+func parseSpec(text string, access Access) PolicySpec {
+	spec := PolicySpec{Access: access, Hardlinks: HardlinksAllow}
+	for line := range strings.SplitSeq(text, "\n") {
+		// doublestar, not Policy, takes exponential time for braces.
+		if line == "" || len(spec.Paths) == 20 || strings.Count(line, "{") > 2 {
+			continue
+		}
+		r := PathRule{line[1:], Access(line[0] % 3)}
+		if _, err := Compile(PolicySpec{Paths: []PathRule{r}}); err == nil {
+			spec.Paths = append(spec.Paths, r)
+		}
+	}
+	return spec
+}
+
+// clean makes rel what Policy is promised: no NUL, no empty or dotted names.
+func clean(rel string) string {
+	rel = strings.ReplaceAll(rel, "\x00", "")
+	names := strings.FieldsFunc(rel, func(r rune) bool { return r == '/' })
+	names = slices.DeleteFunc(names, func(s string) bool { return s == "." || s == ".." })
+	return strings.Join(names, "/")
+}
+
+func mustCompile(t *testing.T, spec PolicySpec) *Policy {
+	p, err := Compile(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func FuzzPolicyFile(f *testing.F) {
+	for _, rules := range []string{
+		"bref/**\nc**/.env", "aa/b/c\nb**/x/y\nc*/z", "ba/**/b*\ncb?c/{d,e/f}", "c[!a]x/**", "b**\naout/**", "c**/a*/**/b",
+		`b\*a` + "\n" + `c**/\{x`, "b{a,b{c,[}]}}/**", "c*a*b*/**", "a*\nb*/*\nc*/*/*",
+	} {
+		for _, rel := range []string{"", "a/b/c", "ref/x/.env", "a\xff/x/y", "b/bcc/e/f", "ab/aab/b"} {
+			f.Add(rules, true, rel, byte('c'), "**/x*")
+			f.Add(rules, false, rel, byte('b'), "a/**")
+		}
+	}
+	f.Fuzz(func(t *testing.T, rules string, write bool, rel string, access byte, extra string) {
+		spec := parseSpec(rules, map[bool]Access{true: Write, false: Read}[write])
+		p, rel := mustCompile(t, spec), clean(rel)
+		got := p.File(OpOpenWrite, rel)
+
+		least, most := naive(spec, rel)
+		if exact(spec) && got.Access != most {
+			t.Fatalf("%v on %q: %v, naive says %v", spec, rel, got, most)
+		}
+		if write && (got.Access < least || got.Access > most) {
+			t.Fatalf("%v on %q: %v, naive says %v to %v", spec, rel, got, least, most)
+		}
+		if got.Allow != (got.Access == Write) || p.File(OpOpen, rel).Allow != (got.Access != Hide) || got.Hidden != (got.Access == Hide) {
+			t.Fatalf("%v on %q: inconsistent %v", spec, rel, got)
+		}
+		// What a rule covers at a directory it covers below.
+		if below := p.File(OpOpenWrite, clean(rel+"/x")); got.Rule != p.fallback.text && below.Access < got.Access {
+			t.Fatalf("%v: %q is %v but below it %v", spec, rel, got, below)
+		}
+		// A rule more never allows more.
+		more := parseSpec(string('a'+access%2)+extra, Write)
+		more.Access, more.Paths = spec.Access, append(more.Paths, spec.Paths...)
+		if d := mustCompile(t, more).File(OpOpenWrite, rel); write && d.Access < got.Access {
+			t.Fatalf("%v on %q: %v, but %v with %q", spec, rel, got, d, extra)
+		}
+	})
+}
+
+// FuzzPolicyMove holds Move to its promise: where File and Move allow the move
+// of d to e, every path below keeps its access.
+func FuzzPolicyMove(f *testing.F) {
+	for _, rules := range []string{
+		"ba/b/c", "c**/b/c", "aa/**", "ca/**/c\nbx", "c*/b\nc*/*/c", "c**/.env", "aa\naz\nba/x/c", "c{a,x/y}/b", "ca/[!b]", "b**/x*/**",
+		"aa/b\naz/b\nbz/b/*/c",
+	} {
+		f.Add(rules, true, "a", "x", "b/c")
+		f.Add(rules, false, "a/b", "z/b", "c")
+		f.Add(rules, false, "a/x", "a/b/c", "x/y")
+	}
+	names := []string{"a", "b", "c", "x", "y", ".env"}
+	f.Fuzz(func(t *testing.T, rules string, write bool, from, to, rest string) {
+		spec := parseSpec(rules, map[bool]Access{true: Write, false: Read}[write])
+		p, from, to := mustCompile(t, spec), clean(from), clean(to)
+		moved := p.Move(from).Allow && p.Move(to).Allow &&
+			p.File(OpRenameFrom, from).Allow && p.File(OpRename, to).Allow
+		if !moved {
+			return
+		}
+		rests := []string{clean(rest)}
+		for _, a := range names {
+			rests = append(rests, a)
+			for _, b := range names {
+				rests = append(rests, a+"/"+b)
+			}
+		}
+		for _, rest := range rests {
+			old, now := clean(from+"/"+rest), clean(to+"/"+rest)
+			was, is := p.File(OpOpen, old), p.File(OpOpen, now)
+			if exact(spec) {
+				_, was.Access = naive(spec, old)
+				_, is.Access = naive(spec, now)
+			}
+			if was.Access != is.Access {
+				t.Fatalf("%v: moved %q (%v) to %q (%v)", spec, old, was, now, is)
+			}
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// etcShown are the only files of the host's /etc that a sandbox has.
+var etcShown = []string{
+	"alternatives", "ca-certificates", "ca-certificates.conf", "host.conf", "ld.so.cache", "ld.so.conf",
+	"ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf", "os-release", "protocols", "services",
+	"ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+}
+
+// tmpfsSizes returns the sizes of /tmp and /dev/shm in bytes. They count as the
+// session's memory, and no OOM kill gives it back: together they stay below it,
+// so that one who fills them gets ENOSPC and the session lives.
+func tmpfsSizes(l Limits) (tmp, shm int64) {
+	tmp, shm = 1<<30, 256<<20
+	if l.Memory > 0 {
+		tmp, shm = min(tmp, l.Memory/2), min(shm, l.Memory/4)
+	}
+	return tmp, shm
+}
+
+// The descriptors of bwrap that have a fixed number, after 0, 1 and 2.
+const (
+	fdControl = 3 + iota // init's end of the control socket
+	fdProgram            // what init is executed from
+	fdArgs               // the arguments
+	fdInfo               // where bwrap says the pid of init
+	fdFree
+)
+
+// plan is what bwrap is told: its arguments, and the descriptors that they name.
+type plan struct {
+	args  []string
+	files []*os.File // number fdFree and up
+}
+
+func (p *plan) add(args ...string) { p.args = append(p.args, args...) }
+
+// fd adds an argument that takes a descriptor. The plan owns f.
+func (p *plan) fd(option string, f *os.File, more ...string) {
+	p.add(option, strconv.Itoa(fdFree+len(p.files)))
+	p.add(more...)
+	p.files = append(p.files, f)
+}
+
+func (p *plan) data(option string, data []byte, more ...string) error {
+	f, err := pipeWith(data)
+	if err != nil {
+		return err
+	}
+	p.fd(option, f, more...)
+	return nil
+}
+
+func (p *plan) close() {
+	for _, f := range p.files {
+		f.Close()
+	}
+}
+
+// newPlan lays out the sandbox of spec. Mounts come in the order of the
+// arguments, a later one covers an earlier one: what is exposed comes before all
+// that it must not cover.
+func newPlan(spec *Spec, filters [][]byte) (*plan, error) {
+	p := &plan{}
+	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+		"--as-pid-1", "--clearenv", "--cap-drop", "ALL", "--hostname", string(spec.Agent),
+		"--uid", fmt.Sprint(innerID(spec.UID)), "--gid", fmt.Sprint(innerID(spec.GID)),
+		"--info-fd", strconv.Itoa(fdInfo))
+	if spec.Network {
+		p.add("--share-net")
+	}
+	err := p.mounts(spec)
+	for _, filter := range filters {
+		if err == nil {
+			err = p.data("--add-seccomp-fd", filter)
+		}
+	}
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	p.add("--chdir", Workspace)
+	return p, nil
+}
+
+func (p *plan) mounts(spec *Spec) error {
+	p.system()
+	tmp, shm := tmpfsSizes(spec.Limits)
+	p.add("--perms", "1777", "--size", strconv.FormatInt(tmp, 10), "--tmpfs", "/tmp",
+		"--dir", "/run", "--dir", "/var", "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run")
+	for _, name := range spec.Expose {
+		f, err := openExposed(name)
+		if err != nil {
+			return err
+		}
+		p.fd("--ro-bind-fd", f, name)
+	}
+	p.add("--perms", "0700", "--dir", Home)
+	if err := p.etc(spec); err != nil {
+		return err
+	}
+	view, err := dup(spec.View)
+	if err != nil {
+		return fmt.Errorf("view: %w", err)
+	}
+	p.fd("--bind-fd", view, Workspace)
+	// A read-only /proc and /dev, though they are private: an agent whose user
+	// is the host's root owns /proc/sys, and bwrap leaves it writable to the one
+	// who owns it without a capability. Commands cannot put another /dev/ptmx in
+	// the way of init either. Writing to a device or terminal still works.
+	p.add("--proc", "/proc", "--remount-ro", "/proc",
+		"--dev", "/dev",
+		"--perms", "1777", "--size", strconv.FormatInt(shm, 10), "--tmpfs", "/dev/shm",
+		"--remount-ro", "/dev", "--remount-ro", "/")
+	return nil
+}
+
+// system shows /usr and, as on the host, the top-level links into it.
+func (p *plan) system() {
+	p.add("--ro-bind", "/usr", "/usr")
+	for _, name := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		if to, err := os.Readlink(name); err == nil {
+			p.add("--symlink", to, name)
+		} else {
+			p.add("--ro-bind-try", name, name)
+		}
+	}
+}
+
+// etc makes an /etc of the host's files that are public and of our own.
+func (p *plan) etc(spec *Spec) error {
+	p.add("--dir", "/etc", "--dir", "/etc/ssl") // a parent made on the way is for its owner only
+	for _, name := range etcShown {
+		p.add("--ro-bind-try", "/etc/"+name, "/etc/"+name)
+	}
+	if spec.Network {
+		p.add("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")
+	}
+	uid, gid := innerID(spec.UID), innerID(spec.GID)
+	own := map[string]string{
+		"passwd": fmt.Sprintf("%s:x:%d:%d::%s:/bin/sh\n", User, uid, gid, Home) +
+			"root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"group": fmt.Sprintf("%s:x:%d:\nroot:x:0:\nnogroup:x:65534:\n", User, gid),
+		"hosts": "127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 " + string(spec.Agent) + "\n",
+	}
+	for name, text := range own {
+		p.add("--perms", "0444")
+		if err := p.data("--file", []byte(text), "/etc/"+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pipeWith returns the reading end of a pipe that has data and then ends. A
+// pipe takes 64 KiB without a reader (pipe(7)); more is an error, not a wait.
+func pipeWith(data []byte) (*os.File, error) {
+	if len(data) > 64<<10 {
+		return nil, fmt.Errorf("%w: %d bytes for a pipe", ErrInvalid, len(data))
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	if _, err := w.Write(data); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// credential returns how a child becomes the agent's user. Where ids cannot be
+// changed (an ordinary user, or root of a user namespace with one id) the
+// agent's user must be ours.
+func credential(uid, gid uint32) (*syscall.Credential, error) {
+	setgroups, err := os.ReadFile("/proc/self/setgroups") // user_namespaces(7)
+	if err != nil {
+		return nil, err
+	}
+	if os.Geteuid() == 0 && strings.TrimSpace(string(setgroups)) == "allow" {
+		return &syscall.Credential{Uid: uid, Gid: gid}, nil
+	}
+	if int(uid) != os.Geteuid() || int(gid) != os.Getegid() {
+		return nil, &MissingError{fmt.Sprintf("user %d cannot run as %d:%d", os.Geteuid(), uid, gid), "run the daemon as root"}
+	}
+	return nil, nil
+}

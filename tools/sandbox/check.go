@@ -1,0 +1,129 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// MissingError tells of a piece of the confinement that this host does not have.
+type MissingError struct {
+	What string // what is missing
+	Get  string // the way to get it
+}
+
+func (e *MissingError) Error() string { return e.What + ": " + e.Get }
+
+// needed are the options of bwrap that we use and that some release lacks.
+var needed = []string{
+	"--add-seccomp-fd", "--args", "--as-pid-1", "--bind-fd", "--clearenv", "--disable-userns",
+	"--info-fd", "--perms", "--ro-bind-fd", "--size",
+}
+
+// check finds bwrap and sees that it can confine here.
+func check(ctx context.Context, bwrap string) (string, error) {
+	if bwrap == "" {
+		bwrap = "bwrap"
+	}
+	path, err := exec.LookPath(bwrap)
+	if err != nil {
+		return "", &MissingError{"bubblewrap is not installed", "apt-get install bubblewrap"}
+	}
+	help, err := exec.CommandContext(ctx, path, "--help").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s --help: %w", path, err)
+	}
+	var errs []error
+	for _, option := range needed {
+		if !bytes.Contains(help, []byte("    "+option+" ")) {
+			errs = append(errs, &MissingError{"bubblewrap lacks " + option, "need 0.8.0 of Debian 12, or 0.11"})
+		}
+	}
+	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
+	if err != nil || !strings.Contains(string(actions), "kill_process") {
+		errs = append(errs, &MissingError{"the kernel has no seccomp filters", "need Linux 4.14 with CONFIG_SECCOMP_FILTER"})
+	}
+	if len(errs) == 0 {
+		errs = append(errs, trial(ctx, path))
+	}
+	return path, errors.Join(errs...)
+}
+
+// trial makes a smallest sandbox, as an ordinary user: whether namespaces can be
+// had depends on too many settings to be read off them.
+func trial(ctx context.Context, bwrap string) error {
+	cmd := exec.CommandContext(ctx, bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL",
+		"--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true")
+	cmd.Dir, cmd.Env = "/", []string{}
+	if os.Geteuid() == 0 {
+		credential, err := credential(65534, 65534)
+		if err == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	get := "bwrap must be able to make user, pid, network and mount namespaces here"
+	for name, off := range map[string]string{
+		"user.max_user_namespaces":                         "0",
+		"kernel.unprivileged_userns_clone":                 "0", // Debian before 11
+		"kernel.apparmor_restrict_unprivileged_userns":     "1", // Ubuntu from 23.10
+		"kernel.apparmor_restrict_unprivileged_unconfined": "1",
+	} {
+		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
+		if err == nil && strings.TrimSpace(string(value)) == off {
+			get = fmt.Sprintf("unprivileged user namespaces are off (sysctl %s=%s): change it in /etc/sysctl.d", name, off)
+		}
+	}
+	return &MissingError{fmt.Sprintf("bubblewrap cannot make a sandbox (%v: %s)", err, bytes.TrimSpace(out)), get}
+}
+
+// sealed returns a copy of a program that nobody can change (memfd_create(2),
+// F_SEAL_WRITE). Init and the commands that are Self are executed from it: a
+// command that gets hold of /proc/PID/exe has then no way to the file on the
+// host (CVE-2019-5736), and the text is shared by all sessions.
+func sealed(path string) (*os.File, error) {
+	src, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("program of the sandbox: %w", err)
+	}
+	defer src.Close()
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("scopefs", flags|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3, where every memfd is executable
+		fd, err = unix.MemfdCreate("scopefs", flags)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("program of the sandbox: memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "scopefs")
+	_, err = io.Copy(f, src)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("program of the sandbox: %w", err)
+	}
+	return f, nil
+}
+
+// dup returns a second descriptor of what f has open.
+func dup(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}

@@ -1,0 +1,246 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestExit(t *testing.T) {
+	s := newTestSession(t)
+	for name, c := range map[string]struct {
+		script string
+		want   Exit
+		out    string
+	}{
+		"zero":          {"true", Exit{}, ""},
+		"status":        {"exit 42", Exit{Code: 42}, ""},
+		"signal":        {"kill -TERM $$", Exit{Code: -1, Signal: unix.SIGTERM}, ""},
+		"streams":       {"echo out; echo err >&2", Exit{}, "out\nerr\n"},
+		"ignored pipe":  {"trap", Exit{}, ""},
+		"unknown":       {"no-such-program 2>/dev/null", Exit{Code: 127}, ""},
+		"nested status": {"bash -c 'exit 7'", Exit{Code: 7}, ""},
+		"shebang":       {"printf '#!/bin/sh\necho it\n' >/tmp/it; chmod +x /tmp/it; /tmp/it", Exit{}, "it\n"},
+		"kill init":     {"kill -KILL 1; kill -TERM 1; kill -HUP 1; kill -USR1 1; kill -SEGV 1; echo alive", Exit{}, "alive\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, exit := run(t, s, "bash", "-c", c.script)
+			assert.Equal(t, c.want, exit)
+			assert.Equal(t, c.out, out)
+		})
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	s := newTestSession(t)
+	sh(t, s, "echo x >plain; mkdir sub")
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		command Command
+		want    error
+	}{
+		"no program":   {Command{Argv: []string{"no-such-program"}}, fs.ErrNotExist},
+		"not runnable": {Command{Argv: []string{"./plain"}}, fs.ErrPermission},
+		"no directory": {Command{Argv: []string{"true"}, Dir: "nowhere"}, fs.ErrNotExist},
+		"a directory":  {Command{Argv: []string{"./sub"}}, fs.ErrPermission},
+		"empty":        {Command{}, ErrInvalid},
+		"NUL":          {Command{Argv: []string{"echo", "a\x00b"}}, ErrInvalid},
+		"bad variable": {Command{Argv: []string{"true"}, Env: map[string]string{"A=B": ""}}, ErrInvalid},
+		"too large":    {Command{Argv: []string{"true", strings.Repeat("x", 200<<10)}}, ErrTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := s.Exec(ctx, c.command)
+			assert.ErrorIs(t, err, c.want)
+		})
+	}
+	out, _ := run(t, s, "sh", "-c", "printf %s \"$1\" | wc -c", "sh", strings.Repeat("x", 120<<10))
+	assert.Equal(t, "122880\n", out)
+	out, _ = run(t, s, "printf", "%s", "a\xff\xfe b")
+	assert.Equal(t, "a\xff\xfe b", out, "bytes that are no UTF-8")
+}
+
+func TestStreams(t *testing.T) {
+	s := newTestSession(t)
+	ctx := context.Background()
+
+	t.Run("stdin ends", func(t *testing.T) {
+		p, err := s.Exec(ctx, Command{Argv: []string{"wc", "-c"}})
+		require.NoError(t, err)
+		defer p.Close()
+		go func() {
+			io.CopyN(p.Stdin, zeros{}, 8<<20)
+			p.Stdin.Close()
+		}()
+		out, err := io.ReadAll(p.Stdout)
+		require.NoError(t, err)
+		assert.Equal(t, "8388608\n", string(out))
+	})
+	t.Run("1 GiB", func(t *testing.T) {
+		p, err := s.Exec(ctx, Command{Argv: []string{"head", "-c", "1G", "/dev/zero"}})
+		require.NoError(t, err)
+		defer p.Close()
+		begin := time.Now()
+		n, err := io.Copy(io.Discard, p.Stdout)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1<<30, n)
+		assert.Less(t, time.Since(begin), 10*time.Second)
+		t.Log("1 GiB in ", time.Since(begin))
+	})
+	t.Run("reader leaves", func(t *testing.T) {
+		p, err := s.Exec(ctx, Command{Argv: []string{"yes"}})
+		require.NoError(t, err)
+		defer p.Close()
+		_, err = io.ReadFull(p.Stdout, make([]byte, 4096))
+		require.NoError(t, err)
+		p.Stdout.Close()
+		exit, err := p.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, unix.SIGPIPE, exit.Signal)
+	})
+	t.Run("background keeps the pipe", func(t *testing.T) {
+		p, err := s.Exec(ctx, Command{Argv: []string{"sh", "-c", "(sleep 0.3; echo late) & echo early"}})
+		require.NoError(t, err)
+		defer p.Close()
+		exit, err := p.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, Exit{}, exit)
+		out, err := io.ReadAll(p.Stdout)
+		require.NoError(t, err)
+		assert.Equal(t, "early\nlate\n", string(out))
+	})
+	t.Run("many at once", func(t *testing.T) {
+		done := make(chan string)
+		for range 20 {
+			go func() {
+				p, err := s.Exec(ctx, Command{Argv: []string{"sh", "-c", "read x; echo $x"}})
+				if err != nil {
+					done <- err.Error()
+					return
+				}
+				defer p.Close()
+				io.WriteString(p.Stdin, "hello\n")
+				out, _ := io.ReadAll(p.Stdout)
+				p.Wait()
+				done <- string(out)
+			}()
+		}
+		for range 20 {
+			assert.Equal(t, "hello\n", <-done)
+		}
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestEnvironmentAndDirectory(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_DAEMON", "x")
+	s := newTestSession(t, func(spec *Spec) { spec.Env = map[string]string{"OPERATOR": "1", "BOTH": "spec"} })
+	p, err := s.Exec(context.Background(), Command{Argv: []string{"env"}, Dir: "/tmp",
+		Env: map[string]string{"BOTH": "command", "TERM": "xterm"}})
+	require.NoError(t, err)
+	defer p.Close()
+	out, err := io.ReadAll(p.Stdout)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp/home", "USER=agent",
+		"LOGNAME=agent", "SHELL=/bin/sh", "LANG=C.UTF-8", "TERM=xterm", "TMPDIR=/tmp", "OPERATOR=1", "BOTH=command",
+	}, strings.Fields(string(out)))
+	assert.Equal(t, "/workspace\n", sh(t, s, "pwd -P"))
+	assert.Equal(t, "tester\n", sh(t, s, "hostname"))
+	assert.Equal(t, "700 agent\n", sh(t, s, "stat -c '%a %U' $HOME"))
+	assert.Equal(t, "0022\n", sh(t, s, "umask"))
+}
+
+func TestSignals(t *testing.T) {
+	s := newTestSession(t, func(spec *Spec) { spec.Limits.Timeout = 500 * time.Millisecond })
+	ctx, cancel := context.WithCancel(context.Background())
+	start := func(ctx context.Context, script string) *Process {
+		p, err := s.Exec(ctx, Command{Argv: []string{"bash", "-c", script}})
+		require.NoError(t, err)
+		t.Cleanup(func() { p.Close() })
+		_, err = p.Stdout.Read(make([]byte, 100)) // it says that it is ready
+		require.NoError(t, err)
+		return p
+	}
+	t.Run("group", func(t *testing.T) {
+		p := start(ctx, "trap 'echo got; exit 5' INT; echo ready; sleep 1000 & wait")
+		require.NoError(t, p.Signal(unix.SIGINT))
+		exit, err := p.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, Exit{Code: 5}, exit)
+		assert.ErrorIs(t, p.Signal(unix.SIGINT), os.ErrProcessDone)
+		assert.ErrorIs(t, p.Signal(0), os.ErrProcessDone)
+	})
+	t.Run("context", func(t *testing.T) {
+		p := start(ctx, "echo ready; sleep 1001")
+		cancel()
+		exit, err := p.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, Exit{Code: -1, Signal: unix.SIGKILL}, exit)
+		_, err = s.Exec(ctx, Command{Argv: []string{"true"}})
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+	t.Run("timeout kills every group of the command", func(t *testing.T) {
+		p := start(context.Background(), "set -m; sleep 1002 & (sleep 1003) & echo ready; sleep 1004")
+		exit, err := p.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, Exit{Code: -1, Signal: unix.SIGKILL, TimedOut: true}, exit)
+		assert.NotContains(t, sh(t, s, "ps ax"), "sleep 100")
+	})
+}
+
+func TestEnd(t *testing.T) {
+	t.Run("close kills what runs in the background", func(t *testing.T) {
+		s := newTestSession(t)
+		p, err := s.Exec(context.Background(), Command{Argv: []string{"sh", "-c", "setsid -f sleep 1005; exec sleep 1006"}})
+		require.NoError(t, err)
+		defer p.Close()
+		require.NoError(t, s.Close())
+		_, err = p.Wait()
+		assert.ErrorIs(t, err, ErrEnded)
+		_, err = s.Exec(context.Background(), Command{Argv: []string{"true"}})
+		assert.ErrorIs(t, err, ErrEnded)
+		assert.NoError(t, s.Err())
+		assert.NoError(t, s.Close(), "again")
+		assert.Empty(t, running100x(t))
+	})
+	t.Run("init is killed", func(t *testing.T) {
+		s := newTestSession(t)
+		require.NoError(t, unix.Kill(s.PID(), unix.SIGKILL))
+		<-s.Done()
+		assert.Error(t, s.Err())
+	})
+	t.Run("bwrap is killed", func(t *testing.T) {
+		s := newTestSession(t)
+		require.NoError(t, s.bwrap.Process.Kill())
+		<-s.Done()
+		assert.Error(t, s.Err())
+		stat, err := readStat(s.PID()) // the host's init may not have buried it yet
+		assert.True(t, err != nil || stat.state == 'Z', "%v", stat)
+	})
+	t.Run("cancelled start", func(t *testing.T) {
+		h := newHost(t)
+		_, view := newView(t, agentUID)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err := h.Start(ctx, Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view})
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+	t.Run("closed host", func(t *testing.T) {
+		h := newHost(t)
+		require.NoError(t, h.Close())
+		_, view := newView(t, agentUID)
+		_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view})
+		assert.ErrorIs(t, err, os.ErrClosed)
+	})
+}

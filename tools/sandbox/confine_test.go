@@ -1,0 +1,282 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elastic/go-seccomp-bpf/arch"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// users are those that an agent may be: an ordinary one and the host's root.
+func users(t *testing.T, f func(t *testing.T, s *Session)) {
+	if os.Getenv(ordinary) != "" {
+		f(t, newTestSession(t))
+		return
+	}
+	for _, uid := range []uint32{agentUID, 0, 4711} {
+		t.Run(fmt.Sprint("user ", uid), func(t *testing.T) {
+			f(t, newTestSession(t, func(spec *Spec) {
+				dir, view := newView(t, int(uid))
+				require.NoError(t, os.Chmod(dir, 0o700))
+				spec.UID, spec.GID, spec.View = uid, uid, view
+			}))
+		})
+	}
+}
+
+func TestConfined(t *testing.T) {
+	users(t, func(t *testing.T, s *Session) {
+		status := sh(t, s, "cat /proc/self/status")
+		for _, want := range []string{
+			"CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000",
+			"CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "Seccomp_filters:\t2",
+		} {
+			assert.Contains(t, status, want)
+		}
+		id := fmt.Sprint(innerID(s.spec.UID))
+		assert.Equal(t, id+" "+id+" "+id+"\n", sh(t, s, "echo $(id -u) $(id -g) $(id -G)"))
+		assert.Equal(t, "agent\n", sh(t, s, "id -un"))
+		assert.Equal(t, "0\n1\n2\n3\n", sh(t, s, "ls /proc/self/fd"), "3 is that of ls")
+		assert.Equal(t, "ok\n", sh(t, s, "echo ok >file; cat file; rm file"))
+		assert.Equal(t, "lo\n", sh(t, s, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '"))
+
+		for _, script := range []string{
+			"cat /etc/shadow", "ls /root", "ls /home", "ls /sys", "ls /var/lib", "ls /work", "ls /run/*",
+			"touch /usr/x", "touch /etc/x", "echo x >>/etc/passwd", "touch /x", "touch /dev/x", "touch /run/x",
+			"rm /dev/ptmx", "mknod /tmp/null c 1 3", "chmod 777 /", "mount -t tmpfs x /tmp", "umount /workspace",
+			"unshare -U true", "unshare -m true", "chroot / true", "nsenter -t 1 -m true",
+			"echo 1 >/proc/sys/kernel/core_pattern", "echo 1 >/proc/sysrq-trigger", "echo 1 >/proc/sys/vm/drop_caches",
+			"head -c1 /proc/kcore", "dmesg", "sudo -n true", "su -c true root", "ping -c1 127.0.0.1",
+			"ls /proc/1/root", "ls /proc/1/cwd/", "readlink /proc/1/fd/1", "head -c1 </proc/1/fd/0", "echo >/proc/1/fd/1", "head -c1 /proc/1/mem", "cat /proc/1/environ", "head -c1 /proc/1/exe",
+			"timeout 1 bash -c '</dev/tcp/1.1.1.1/53'",
+		} {
+			out, exit := run(t, s, "bash", "-c", script)
+			assert.NotZero(t, exit.Code, "%s: %s", script, out)
+		}
+	})
+}
+
+// TestSyscalls makes every refused call from within.
+func TestSyscalls(t *testing.T) {
+	users(t, func(t *testing.T, s *Session) {
+		out, _ := run(t, s, Self, "attack")
+		var got []attempt
+		require.NoError(t, json.Unmarshal([]byte(out), &got), out)
+		require.Len(t, got, len(attempts()))
+		for _, a := range got {
+			assert.Equal(t, a.Want, a.Errno, a.Name)
+		}
+	})
+}
+
+// listed are the calls of the lists, as attempts.
+func listed() (a []attempt) {
+	info, _ := arch.GetInfo("")
+	for errno, names := range map[unix.Errno][]string{unix.ENOSYS: absent, unix.EPERM: refused} {
+		for _, name := range names {
+			if nr, ok := info.SyscallNames[name]; ok {
+				a = append(a, attempt{Name: name, nr: uintptr(nr), Want: errno})
+			}
+		}
+	}
+	return a
+}
+
+// TestFilters runs the programs on the calls, without a kernel.
+func TestFilters(t *testing.T) {
+	info, err := arch.GetInfo("")
+	require.NoError(t, err)
+	judge := func(a attempt, archID uint32) uint32 {
+		data := make([]byte, 64)
+		put := binary.BigEndian.PutUint32 // what bpf.VM reads
+		put(data[0:], uint32(a.nr))
+		put(data[4:], archID)
+		for i, v := range a.args {
+			put(data[16+8*i:], uint32(v))
+			put(data[20+8*i:], uint32(v>>32))
+		}
+		strictest := uint32(unix.SECCOMP_RET_ALLOW)
+		for _, filter := range []func() ([]bpf.RawInstruction, error){listFilter, guardFilter} {
+			raw, err := filter()
+			require.NoError(t, err)
+			program, ok := bpf.Disassemble(raw)
+			require.True(t, ok)
+			vm, err := bpf.NewVM(program)
+			require.NoError(t, err)
+			verdict, err := vm.Run(data)
+			require.NoError(t, err)
+			if int32(verdict) < int32(strictest) { // signed: KILL_PROCESS is the least (seccomp(2))
+				strictest = uint32(verdict)
+			}
+		}
+		return strictest
+	}
+	for _, a := range attempts() {
+		want := fail(a.Want)
+		if a.Name == "raw ip" { // is for CAP_NET_RAW to refuse
+			want = unix.SECCOMP_RET_ALLOW
+		}
+		assert.Equal(t, want, judge(a, uint32(info.ID)), a.Name)
+		assert.EqualValues(t, unix.SECCOMP_RET_KILL_PROCESS, judge(a, uint32(arch.I386.ID)), a.Name)
+	}
+	for name, a := range map[string]attempt{
+		"read":              {nr: unix.SYS_READ},
+		"clone":             {nr: unix.SYS_CLONE, args: [6]uintptr{unix.CLONE_VM | unix.CLONE_VFORK | uintptr(unix.SIGCHLD)}},
+		"unshare files":     {nr: unix.SYS_UNSHARE, args: [6]uintptr{unix.CLONE_FILES}},
+		"TCGETS":            {nr: unix.SYS_IOCTL, args: [6]uintptr{0, unix.TCGETS}},
+		"personality query": {nr: unix.SYS_PERSONALITY, args: [6]uintptr{0xffffffff}},
+		"setarch -R":        {nr: unix.SYS_PERSONALITY, args: [6]uintptr{0x40000}},
+		"unix":              {nr: unix.SYS_SOCKET, args: [6]uintptr{unix.AF_UNIX}},
+		"inet6":             {nr: unix.SYS_SOCKET, args: [6]uintptr{unix.AF_INET6}},
+		"route":             {nr: unix.SYS_SOCKET, args: [6]uintptr{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}},
+		"landlock":          {nr: unix.SYS_LANDLOCK_CREATE_RULESET},
+		"seccomp":           {nr: unix.SYS_SECCOMP},
+		"last known":        {nr: lastKnown},
+	} {
+		assert.EqualValues(t, unix.SECCOMP_RET_ALLOW, judge(a, uint32(info.ID)), name)
+	}
+	for _, name := range append(absent, refused...) {
+		_, amd := arch.X86_64.SyscallNames[name]
+		assert.True(t, amd, "%s: no such system call", name)
+	}
+}
+
+// TestForeignArchitecture enters the kernel by int 0x80, with numbers of i386.
+func TestForeignArchitecture(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("int 0x80 is of amd64")
+	}
+	s := newTestSession(t)
+	elf := filepath.Join(s.spec.View.Name(), "int80")
+	require.NoError(t, os.WriteFile(elf, int80(), 0o755))
+	if exec.Command(elf).Run() != nil {
+		t.Skip("this kernel has no 32-bit entry")
+	}
+	_, exit := run(t, s, "./int80")
+	assert.Equal(t, unix.SIGSYS, exit.Signal)
+}
+
+// int80 is a static program that calls getpid by int 0x80 and, if it lives,
+// exits with 0.
+func int80() []byte {
+	code := []byte{
+		0xb8, 20, 0, 0, 0, // mov eax, 20 (getpid of i386)
+		0xcd, 0x80, // int 0x80
+		0x31, 0xff, // xor edi, edi
+		0xb8, 231, 0, 0, 0, // mov eax, 231 (exit_group)
+		0x0f, 0x05, // syscall
+	}
+	le := binary.LittleEndian
+	b := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
+	b = le.AppendUint16(b, 2)  // ET_EXEC
+	b = le.AppendUint16(b, 62) // EM_X86_64
+	b = le.AppendUint32(b, 1)
+	b = le.AppendUint64(b, 0x400000+120) // entry, after the two headers
+	b = le.AppendUint64(b, 64)           // program headers
+	b = le.AppendUint64(b, 0)
+	b = le.AppendUint32(b, 0)
+	for _, v := range []uint16{64, 56, 1, 0, 0, 0} {
+		b = le.AppendUint16(b, v)
+	}
+	b = le.AppendUint32(b, 1) // PT_LOAD
+	b = le.AppendUint32(b, 5) // r-x
+	for _, v := range []uint64{0, 0x400000, 0x400000, 120 + uint64(len(code)), 120 + uint64(len(code)), 0x1000} {
+		b = le.AppendUint64(b, v)
+	}
+	return append(b, code...)
+}
+
+// TestOrdinaryUser runs this package's confinement tests as uid 1000, plainly
+// and as root of a user namespace of its own, which can change no ids.
+func TestOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 || os.Getenv(ordinary) != "" {
+		t.Skip("for root")
+	}
+	dir, err := os.MkdirTemp("", "ordinary")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, exec.Command("cp", self, dir+"/test").Run())
+	for name, prefix := range map[string][]string{"plain": {}, "own user namespace": {"unshare", "-Urm"}} {
+		t.Run(name, func(t *testing.T) {
+			args := append(prefix, dir+"/test", "-test.v", "-test.run=^(TestConfined|TestSyscalls|TestTTY|TestLimitsRefused)$")
+			cmd := exec.Command(args[0], args[1:]...)
+			cmd.Env = append(os.Environ(), ordinary+"=1", "REQUIRE_FUSE=1", "TMPDIR=/tmp")
+			cmd.Dir = "/"
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+			out, err := cmd.CombinedOutput()
+			assert.NoError(t, err, "%s", out)
+			for _, test := range []string{"TestConfined", "TestSyscalls", "TestTTY", "TestLimitsRefused"} {
+				assert.Contains(t, string(out), "--- PASS: "+test)
+			}
+		})
+	}
+}
+
+// TestDaemonKilled kills a daemon while its sandbox forks as fast as it can.
+func TestDaemonKilled(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("for root")
+	}
+	dir, _ := newView(t, agentUID)
+	cmd := exec.Command("/proc/self/exe", "daemon", dir,
+		"storm() { while :; do sleep 1012 & (setsid sleep 1013 &) ; done; }; storm & storm & storm")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	var pid int
+	_, err = fmt.Fscan(out, &pid)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(running100x(t)) > 100 }, 20*time.Second, 10*time.Millisecond)
+	inside, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	require.NoError(t, err)
+
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	require.NoError(t, err)
+	defer unix.Close(pidfd)
+	require.NoError(t, cmd.Process.Kill())
+	killed := time.Now()
+	cmd.Wait()
+	t.Log("daemon gone after ", time.Since(killed))
+	awaitExit(pidfd)
+	assert.Less(t, time.Since(killed), 2*time.Second)
+	t.Log("all gone after ", time.Since(killed))
+	assert.Empty(t, inNamespace(t, inside))
+
+	t.Run("the next daemon sweeps", func(t *testing.T) { newHost(t) })
+	groups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/pids/scopefs-%d-*", cmd.Process.Pid))
+	require.NoError(t, err)
+	assert.Empty(t, groups)
+}
+
+func inNamespace(t *testing.T, ns string) (pids []string) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/ns/pid")
+	require.NoError(t, err)
+	for _, link := range links {
+		pid := strings.Split(link, "/")[2]
+		number, _ := strconv.Atoi(pid)
+		stat, err := readStat(number)
+		if to, _ := os.Readlink(link); to == ns && err == nil && stat.state != 'Z' { // the host's init buries it
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

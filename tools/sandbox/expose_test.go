@@ -1,0 +1,99 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestExpose(t *testing.T) {
+	dir, _ := newView(t, 0)
+	require.NoError(t, os.WriteFile(dir+"/file", []byte("shown\n"), 0o644))
+	require.NoError(t, os.Chmod(dir+"/file", 0o666))
+	require.NoError(t, os.Chmod(dir, 0o777))
+	require.NoError(t, os.WriteFile(dir+"/secret", []byte("secret\n"), 0o600))
+	link := dir + "-link"
+	require.NoError(t, os.Symlink(dir, link))
+	defer os.Remove(link)
+	s := newTestSession(t, func(spec *Spec) { spec.Expose = []string{dir, link, dir + "/file", "/opt"} })
+	assert.Equal(t, "shown\n", sh(t, s, "cat "+dir+"/file"))
+	assert.Equal(t, "shown\n", sh(t, s, "cat "+link+"/file"))
+	assert.Contains(t, sh(t, s, "cat "+dir+"/secret"), "Permission denied", "no right is added")
+	assert.Contains(t, sh(t, s, "echo x >"+dir+"/new"), "Read-only file system")
+	assert.Contains(t, sh(t, s, "echo x >>"+dir+"/file"), "Read-only file system")
+	assert.NotContains(t, sh(t, s, "ls -d /tmp/*"), "go-build")
+}
+
+func TestExposeRefused(t *testing.T) {
+	dir, view := newView(t, agentUID)
+	for name, to := range map[string]string{"etc": "/etc", "root": "/", "proc": "/proc/sys"} {
+		require.NoError(t, os.Symlink(to, filepath.Join(dir, name)))
+	}
+	h := newHost(t)
+	for _, name := range []string{
+		"/", "/etc", "/etc/shadow", "/proc", "/proc/sys", "/dev/kvm", "/sys", "/run", "/run/scopefs", "/run/scopefs/sock",
+		"/tmp", "/tmp/home", "/usr", "/usr/../etc", "relative", "", "/opt/", "/workspace", "/workspace/x", "/bin",
+		dir + "/etc", dir + "/etc/shadow", dir + "/root", dir + "/proc",
+	} {
+		_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{name}})
+		assert.ErrorIs(t, err, ErrInvalid, name)
+	}
+	_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{"/nowhere"}})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{"/root/.cache"}})
+	assert.ErrorContains(t, err, "Permission denied", "what the user cannot reach on the host it cannot here")
+}
+
+func TestSpecRefused(t *testing.T) {
+	_, view := newView(t, agentUID)
+	h := newHost(t)
+	for name, spec := range map[string]Spec{
+		"no agent":       {View: view},
+		"agent":          {Agent: "../x", View: view},
+		"no view":        {Agent: "tester"},
+		"negative limit": {Agent: "tester", View: view, Limits: Limits{Memory: -1}},
+		"environment":    {Agent: "tester", View: view, Env: map[string]string{"": "x"}},
+	} {
+		_, err := h.Start(context.Background(), spec)
+		assert.ErrorIs(t, err, ErrInvalid, name)
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	ours, err := os.Readlink("/proc/self/ns/net")
+	require.NoError(t, err)
+	none := newTestSession(t)
+	assert.NotEqual(t, ours+"\n", sh(t, none, "readlink /proc/self/ns/net"))
+	assert.Contains(t, sh(t, none, "cat /etc/resolv.conf"), "No such file")
+	all := newTestSession(t, func(spec *Spec) { spec.Network = true })
+	assert.Equal(t, ours+"\n", sh(t, all, "readlink /proc/self/ns/net"))
+	assert.NotContains(t, sh(t, all, "cat /etc/resolv.conf"), "No such file")
+	status := sh(t, all, "cat /proc/self/status")
+	assert.Contains(t, status, "CapEff:\t0000000000000000")
+}
+
+func TestCheck(t *testing.T) {
+	dir, _ := newView(t, 0)
+	fake := func(name, script string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
+		return path
+	}
+	for name, c := range map[string]struct{ bwrap, want string }{
+		"absent": {dir + "/absent", "bubblewrap is not installed: apt-get install bubblewrap"},
+		"old": {fake("old", "bwrap --help | grep -v -e -bind-fd"),
+			"bubblewrap lacks --bind-fd: need 0.8.0 of Debian 12, or 0.11\nbubblewrap lacks --ro-bind-fd: need 0.8.0 of Debian 12, or 0.11"},
+		"not permitted": {fake("denied", `case $1 in --help) bwrap --help;; *) echo No permissions >&2; exit 1; esac`), "No permissions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Open(context.Background(), Config{Bwrap: c.bwrap})
+			var missing *MissingError
+			require.ErrorAs(t, err, &missing)
+			assert.ErrorContains(t, err, c.want)
+		})
+	}
+}

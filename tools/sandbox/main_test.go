@@ -1,0 +1,164 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestMain also is the program inside: the init of the sandbox, and with Self
+// the attackers.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		if os.Args[1] == InitArg {
+			if how, err := os.ReadFile(Workspace + "/" + evil); err == nil {
+				os.Exit(evilInit(string(how)))
+			}
+			os.Exit(Init())
+		}
+		if helper := helpers[os.Args[1]]; helper != nil {
+			os.Exit(helper(os.Args[2:]))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// ordinary marks a run of this test binary by an ordinary user, see TestOrdinaryUser.
+const ordinary = "SANDBOX_TEST_ORDINARY"
+
+const agentUID = 1000
+
+// newHost opens a Host and sees, when the test is over, that nothing is left.
+func newHost(t *testing.T) *Host {
+	t.Helper()
+	r, w, err := os.Pipe() // the runtime's poller opens its own descriptors once
+	require.NoError(t, err)
+	r.Close()
+	w.Close()
+	before := footprint(t)
+	h, err := Open(context.Background(), Config{})
+	if err != nil && os.Getenv("REQUIRE_FUSE") == "" {
+		t.Skip("no sandbox here: ", err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, h.Close())
+		assert.Eventually(t, func() bool { return footprint(t) == before }, 5*time.Second, 10*time.Millisecond,
+			"left behind: before %s", before)
+		if now := footprint(t); now != before {
+			t.Logf("after: %s", now)
+		}
+	})
+	return h
+}
+
+// footprint tells what this process has: descriptors, children, mounts, groups.
+func footprint(t *testing.T) string {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	groups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/scopefs-%d-*", os.Getpid()))
+	require.NoError(t, err)
+	deeper, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/*/*/scopefs-%d-*", os.Getpid()))
+	require.NoError(t, err)
+	return fmt.Sprint(len(fds), " descriptors, ", strings.Count(string(mounts), "\n"), " mounts, children ",
+		children(os.Getpid()), ", groups ", append(groups, deeper...))
+}
+
+func children(of int) (pids []int) {
+	names, _ := filepath.Glob("/proc/[0-9]*")
+	for _, name := range names {
+		pid, _ := strconv.Atoi(filepath.Base(name))
+		if s, err := readStat(pid); err == nil && s.parent == of {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// newView makes a directory that the agent's user owns and reaches.
+func newView(t *testing.T, uid int) (dir string, f *os.File) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "view")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	if os.Getenv(ordinary) == "" {
+		require.NoError(t, os.Chown(dir, uid, uid))
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	f = os.NewFile(uintptr(fd), dir)
+	t.Cleanup(func() { f.Close() })
+	return dir, f
+}
+
+// newTestSession starts a session as the agent's user.
+func newTestSession(t *testing.T, change ...func(*Spec)) *Session {
+	t.Helper()
+	uid := agentUID
+	if os.Getenv(ordinary) != "" {
+		uid = os.Geteuid()
+	}
+	_, view := newView(t, uid)
+	spec := Spec{Agent: "tester", UID: uint32(uid), GID: uint32(uid), View: view}
+	for _, c := range change {
+		c(&spec)
+	}
+	h := newHost(t)
+	s, err := h.Start(context.Background(), spec)
+	require.NoError(t, err)
+	return s
+}
+
+// run runs a command to its end and returns what it wrote to both outputs.
+func run(t *testing.T, s *Session, argv ...string) (string, Exit) {
+	t.Helper()
+	p, err := s.Exec(context.Background(), Command{Argv: argv})
+	require.NoError(t, err)
+	defer p.Close()
+	p.Stdin.Close()
+	errs := make(chan string)
+	go func() {
+		b, _ := io.ReadAll(p.Stderr)
+		errs <- string(b)
+	}()
+	out, err := io.ReadAll(p.Stdout)
+	require.NoError(t, err)
+	text := string(out) + <-errs
+	exit, err := p.Wait()
+	require.NoError(t, err)
+	return text, exit
+}
+
+func sh(t *testing.T, s *Session, script string) string {
+	t.Helper()
+	out, _ := run(t, s, "bash", "-c", script)
+	return out
+}
+
+// running100x lists the processes of this host that run one of our sleeps.
+func running100x(t *testing.T) (found []string) {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, name := range names {
+		text, _ := os.ReadFile(name)
+		if strings.HasPrefix(string(text), "sleep\x0010") {
+			found = append(found, name)
+		}
+	}
+	return found
+}

@@ -1,0 +1,180 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killTimeout is how long init and the kernel may take to end a command. One that
+// SIGKILL does not end by then takes the session with it.
+const killTimeout = 10 * time.Second
+
+// Process is a command that runs, or ran, in a session. The files are the
+// caller's to close. They are not blocking ones: Close and deadlines end a Read.
+type Process struct {
+	Stdin  *os.File // nil on a terminal
+	Stdout *os.File // nil on a terminal; ends when the last process that has it does
+	Stderr *os.File // nil on a terminal
+	TTY    *os.File // the master of the terminal, or nil; at the end Read says EIO (pty(7))
+
+	session *Session
+	id      uint64
+	tty     bool
+	running bool          // guarded by session.mu
+	started chan struct{} // closed when the files are there
+	exited  chan struct{} // closed when exit and err are final
+	exit    Exit
+	err     error
+	expired bool // watch ended it for the time; read after its SIGKILL came back
+}
+
+// Wait waits until the command's own process has ended. The error wraps ErrEnded
+// when the session ended before it.
+func (p *Process) Wait() (Exit, error) {
+	<-p.exited
+	if p.err != nil {
+		return p.exit, errors.Join(p.err, p.session.Err())
+	}
+	return p.exit, nil
+}
+
+// Close kills the command, if it still runs, and closes the files.
+func (p *Process) Close() error {
+	err := p.Signal(unix.SIGKILL)
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr, p.TTY} {
+		if f != nil {
+			f.Close() // may be closed already
+		}
+	}
+	return err
+}
+
+// Signal sends a signal to the command's process group; on a terminal to the
+// group in its foreground. SIGKILL goes to every process of the command's
+// session (credentials(7)), in whatever group.
+func (p *Process) Signal(sig unix.Signal) error {
+	select {
+	case <-p.exited:
+		return os.ErrProcessDone
+	default:
+	}
+	if sig <= 0 || sig > 64 {
+		return fmt.Errorf("%w: signal %d", ErrInvalid, sig)
+	}
+	return p.session.wire.send(request{Op: opSignal, ID: p.id, Signal: sig})
+}
+
+// Resize tells the terminal its size; its foreground gets SIGWINCH.
+func (p *Process) Resize(size Size) error {
+	if p.TTY == nil {
+		return fmt.Errorf("%w: no terminal", ErrInvalid)
+	}
+	return control(p.TTY, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+	})
+}
+
+// watch kills the command when ctx ends or its time is over.
+func (p *Process) watch(ctx context.Context, timeout time.Duration) {
+	var expire <-chan time.Time
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		expire = timer.C
+	}
+	select {
+	case <-p.exited:
+		return
+	case <-ctx.Done():
+	case <-expire:
+		p.session.mu.Lock()
+		p.expired = true
+		p.session.mu.Unlock()
+	}
+	err := p.Signal(unix.SIGKILL)
+	if err == nil {
+		select {
+		case <-p.exited:
+			return
+		case <-time.After(killTimeout):
+		}
+	}
+	if !errors.Is(err, os.ErrProcessDone) {
+		p.session.kill()
+	}
+}
+
+// take accepts the outer ends of the command's descriptors, if they are what
+// they should be: a pipe or a terminal's master, never a file whose reading or
+// writing somebody else decides about. The caller holds session.mu.
+func (p *Process) take(files []*os.File) error {
+	if p.tty {
+		if len(files) != 1 {
+			return fmt.Errorf("init sent %d descriptors for a terminal", len(files))
+		}
+		err := control(files[0], func(fd int) error {
+			_, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("init sent no terminal: %w", err)
+		}
+		p.TTY = files[0]
+	} else {
+		if len(files) != 3 {
+			return fmt.Errorf("init sent %d descriptors for pipes", len(files))
+		}
+		for i, mode := range []int{unix.O_WRONLY, unix.O_RDONLY, unix.O_RDONLY} {
+			if err := control(files[i], func(fd int) error { return isPipe(fd, mode) }); err != nil {
+				return fmt.Errorf("init sent no pipe: %w", err)
+			}
+		}
+		p.Stdin, p.Stdout, p.Stderr = files[0], files[1], files[2]
+	}
+	p.running = true
+	close(p.started)
+	return nil
+}
+
+func isPipe(fd, mode int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0); err != nil {
+		return err
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err == nil && flags&unix.O_ACCMODE != mode {
+		err = errors.New("wrong end")
+	}
+	return err
+}
+
+// finish makes the end known. The caller holds session.mu and has taken p out
+// of the session's commands: it happens once.
+func (p *Process) finish(exit Exit, err error) {
+	exit.TimedOut = p.expired && exit.Signal == unix.SIGKILL && err == nil
+	if exit.Signal != 0 {
+		exit.Code = -1
+	}
+	p.exit, p.err = exit, err
+	close(p.exited)
+}
+
+// control runs f on the descriptor of a file. File.Fd would make it blocking.
+func control(file *os.File, f func(fd int) error) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	if err := raw.Control(func(fd uintptr) { ferr = f(int(fd)) }); err != nil {
+		return err
+	}
+	return ferr
+}

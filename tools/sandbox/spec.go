@@ -1,0 +1,153 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Spec says what one session is.
+type Spec struct {
+	Agent    scope.ID          // becomes the host name
+	UID, GID uint32            // the agent's user on the host; it gets no other group
+	View     *os.File          // root of the mounted view (O_PATH); the user must reach its path
+	Network  bool              // the host's network; otherwise none
+	Limits   Limits            // zero: unlimited
+	Expose   []string          // host paths shown read-only at the same place
+	Env      map[string]string // added to the environment of every command
+}
+
+// Limits bound a session, Timeout each command. Zero is no limit.
+type Limits struct {
+	Memory  int64         // bytes, swap included
+	PIDs    int           // processes and threads; those of bwrap and init do not count
+	CPU     float64       // CPUs: 1.5 is one and a half
+	Timeout time.Duration // of one command
+}
+
+// Command is a program to run in a session.
+type Command struct {
+	Argv []string          // Argv[0] is looked up in the PATH of the command; see Self
+	Env  map[string]string // over the Spec's
+	Dir  string            // relative to Workspace, or absolute in the sandbox
+	TTY  *Size             // run on a terminal of this size
+}
+
+// Size is that of a terminal, in characters.
+type Size struct{ Rows, Cols uint16 }
+
+// Exit is how a command ended.
+type Exit struct {
+	Code     int         // exit status, -1 when a signal ended it
+	Signal   unix.Signal // the signal that ended it, or 0
+	TimedOut bool        // Limits.Timeout ended it
+}
+
+func (s *Spec) validate() error {
+	if _, err := scope.ParseID(string(s.Agent)); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if s.View == nil {
+		return fmt.Errorf("%w: no view", ErrInvalid)
+	}
+	if l := s.Limits; l.Memory < 0 || l.PIDs < 0 || l.CPU < 0 || l.Timeout < 0 {
+		return fmt.Errorf("%w: negative limit", ErrInvalid)
+	}
+	return validEnv(s.Env)
+}
+
+func (c *Command) validate() error {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return fmt.Errorf("%w: empty command", ErrInvalid)
+	}
+	for _, word := range append(c.Argv, c.Dir) {
+		if strings.ContainsRune(word, 0) {
+			return fmt.Errorf("%w: NUL in %q", ErrInvalid, word)
+		}
+	}
+	return validEnv(c.Env)
+}
+
+func validEnv(env map[string]string) error {
+	for k, v := range env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return fmt.Errorf("%w: environment variable %q", ErrInvalid, k)
+		}
+	}
+	return nil
+}
+
+// innerID is the id that the sandbox shows for a host id: the same, but never
+// 0. Programs that believe to be root (tar, npm, apt) do what only root may.
+func innerID(id uint32) uint32 {
+	if id == 0 {
+		return 1000
+	}
+	return id
+}
+
+// environ is the whole environment of a command. Nothing of the daemon's is in it.
+func environ(spec, command map[string]string) []string {
+	env := map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME": Home, "USER": User, "LOGNAME": User, "SHELL": "/bin/sh",
+		"LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
+	}
+	for _, more := range []map[string]string{spec, command} {
+		for k, v := range more {
+			env[k] = v
+		}
+	}
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	return list
+}
+
+// openExposed opens what is to be shown, once, and judges both the name and
+// what the name led to, asked of the descriptor.
+func openExposed(name string) (*os.File, error) {
+	if err := exposable(name); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("expose %q: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err == nil {
+		err = exposable(real)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("expose %q: %w", name, err)
+	}
+	return f, nil
+}
+
+// exposable refuses what would cover, or bring back, what the sandbox makes
+// for itself.
+func exposable(name string) error {
+	if !filepath.IsAbs(name) || filepath.Clean(name) != name || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%w: expose %q: want a clean absolute path", ErrInvalid, name)
+	}
+	switch name {
+	case "/", "/run", "/tmp", "/usr", "/var", "/var/tmp", "/var/run":
+		return fmt.Errorf("%w: expose %q: it would cover the sandbox's own", ErrInvalid, name)
+	}
+	for _, own := range []string{Workspace, "/proc", "/sys", "/dev", "/etc", Home, "/run/scopefs",
+		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		if name == own || strings.HasPrefix(name, own+"/") {
+			return fmt.Errorf("%w: expose %q: %s is the sandbox's own", ErrInvalid, name, own)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// startTimeout bounds the start of a session when ctx does not.
+const startTimeout = 30 * time.Second
+
+// Start starts a session. ctx bounds the start alone; the session lives until
+// it is closed, killed, or its Host is.
+func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	s, err := h.start(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox of %q: %w", spec.Agent, err)
+	}
+	return s, nil
+}
+
+func (h *Host) start(ctx context.Context, spec Spec) (*Session, error) {
+	if err := spec.validate(); err != nil {
+		return nil, err
+	}
+	plan, err := newPlan(&spec, h.filters)
+	if err != nil {
+		return nil, err
+	}
+	defer plan.close()
+	group, err := h.cgroups.newGroup(spec.Agent, spec.Limits)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(h, spec, group)
+	args, info, err := h.spawn(s, plan)
+	if err != nil {
+		return nil, errors.Join(err, group.remove())
+	}
+	go s.wait()
+	if err = h.hold(s); err == nil {
+		err = s.handshake(ctx, plan, args, info)
+	}
+	if err != nil {
+		args.Close()
+		info.Close()
+		return nil, errors.Join(err, s.Close(), s.said())
+	}
+	return s, nil
+}
+
+// spawn starts bwrap, which waits for its arguments before it does anything,
+// and returns where to write them and where bwrap tells of init.
+func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
+	credential, err := credential(s.spec.UID, s.spec.GID)
+	if err != nil {
+		return nil, nil, err
+	}
+	control, s0, err := socketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer control.Close()
+	argsOut, args, err := os.Pipe()
+	if err != nil {
+		return nil, nil, errors.Join(err, s0.conn.Close())
+	}
+	defer argsOut.Close()
+	info, infoIn, err := os.Pipe()
+	if err != nil {
+		return nil, nil, errors.Join(err, s0.conn.Close(), args.Close())
+	}
+	defer infoIn.Close()
+
+	// Init is executed by descriptor: it needs no path that the agent's user can
+	// reach, and has none in the sandbox (see sealed).
+	cmd := exec.Command(h.bwrap, "--args", strconv.Itoa(fdArgs), "--", fmt.Sprintf("/proc/self/fd/%d", fdProgram), InitArg)
+	cmd.Dir, cmd.Env = "/", []string{}
+	cmd.Stdout, cmd.Stderr = &s.output, &s.output
+	cmd.WaitDelay = time.Second // for the output, should init outlive bwrap
+	cmd.ExtraFiles = append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...)
+	// A session of its own: what the daemon's terminal sends is not for bwrap.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential}
+	if err := h.thread.do(cmd.Start); err != nil {
+		return nil, nil, errors.Join(err, s0.conn.Close(), args.Close(), info.Close())
+	}
+	s.wire, s.bwrap = s0, cmd
+	return args, info, nil
+}
+
+// socketPair returns init's end of a control socket, and ours.
+func socketPair() (theirs *os.File, ours *wire, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	theirs = os.NewFile(uintptr(fds[1]), "control")
+	if ours, err = newWire(os.NewFile(uintptr(fds[0]), "control"), maxReply); err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return theirs, ours, nil
+}
+
+// handshake limits bwrap, gives it its arguments, and waits until init is
+// there. Nothing has run unlimited, and the arguments show in no process list.
+func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File) error {
+	err := s.group.add(s.bwrap.Process.Pid)
+	if err == nil {
+		_, err = io.WriteString(args, strings.Join(plan.args, "\x00")+"\x00")
+	}
+	if err = errors.Join(err, args.Close()); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { info.SetReadDeadline(time.Now()) })
+	defer stop()
+	if err := s.findInit(info); err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	info.Close()
+	select {
+	case <-s.ready:
+		return nil
+	case <-s.done:
+		return ErrEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// findInit takes hold of init. bwrap tells its number, and a number can pass to
+// another process: that it is still a child of bwrap, looked at after the
+// descriptor was opened, shows that it did not.
+func (s *Session) findInit(r io.Reader) error {
+	var info struct {
+		PID int `json:"child-pid"`
+	}
+	text, err := io.ReadAll(io.LimitReader(r, 4<<10))
+	if err != nil {
+		return fmt.Errorf("pid of init: %w", err)
+	}
+	if err := json.Unmarshal(text, &info); err != nil || info.PID <= 1 {
+		return errors.New("bwrap did not start")
+	}
+	fd, err := unix.PidfdOpen(info.PID, 0)
+	if err != nil {
+		return fmt.Errorf("pidfd_open of init: %w", err)
+	}
+	stat, err := readStat(info.PID)
+	if err != nil || stat.parent != s.bwrap.Process.Pid || !s.own(info.PID, fd) {
+		unix.Close(fd)
+		return errors.New("init is gone")
+	}
+	return nil
+}
+
+// said is what bwrap and init wrote, as an error. It is not trusted: quoted.
+func (s *Session) said() error {
+	if text := s.output.text(); text != "" {
+		return fmt.Errorf("bwrap: %q", text)
+	}
+	return nil
+}
+
+// tail keeps the first 4 KiB of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if room := 4<<10 - t.buf.Len(); room > 0 {
+		t.buf.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(t.buf.String())
+}
