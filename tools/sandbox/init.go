@@ -55,11 +55,10 @@ func newInit() (*initProcess, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("PR_SET_DUMPABLE: %w", err)
 	}
-	// What bwrap was given and left open: our program, the view from outside.
-	if err := closeInherited(); err != nil {
-		return nil, err
-	}
 	unix.CloseOnExec(fdControl)
+	if err := closeInherited(); err != nil {
+		return nil, fmt.Errorf("descriptors: %w", err)
+	}
 	if err := unix.SetNonblock(fdControl, true); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
@@ -69,25 +68,6 @@ func newInit() (*initProcess, error) {
 		return nil, err
 	}
 	return &initProcess{wire: w, commands: make(map[uint64]*running), pids: make(map[int]*running)}, nil
-}
-
-// closeInherited closes what came through execve(2) beside the control socket:
-// every descriptor that is not close-on-exec. The Go runtime's own are.
-func closeInherited() error {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return fmt.Errorf("descriptors: %w", err)
-	}
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd <= fdControl {
-			continue
-		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			unix.Close(fd)
-		}
-	}
-	return nil
 }
 
 // closeInherited closes what bwrap was given and left open: our program, the
