@@ -85,7 +85,7 @@ func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut
 func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse.CreateOut) error {
 	st, err := f.Stat()
 	if err == nil {
-		err = v.known(p, name, &st, &out.EntryOut)
+		err = v.known(p, name, &st, true, &out.EntryOut)
 	}
 	if err != nil {
 		f.Close()

@@ -45,7 +45,7 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 		if entry == nil {
 			return false
 		}
-		if e.Name != "." && e.Name != ".." && v.entry(p, e.Name, entry) == nil {
+		if e.Name != "." && e.Name != ".." && v.entry(p, e.Name, false, entry) == nil {
 			out.FixMode(entry.Mode)
 		}
 		return true

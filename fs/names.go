@@ -13,7 +13,7 @@ import (
 // is judged when it is to be followed (Readlink).
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
-		err := v.entry(p, name, out)
+		err := v.entry(p, name, false, out)
 		if err == syscall.ENOENT {
 			// Node 0 is "there is nothing", which the kernel may remember.
 			out.SetEntryTimeout(v.opt.Timeout)
@@ -23,17 +23,17 @@ func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *
 	}))
 }
 
-// entry tells the kernel what stands at a name.
-func (v *View) entry(p *place, name string, out *fuse.EntryOut) error {
+// entry tells the kernel what stands at a name; made says that it was just made.
+func (v *View) entry(p *place, name string, made bool, out *fuse.EntryOut) error {
 	st, err := p.dir.Stat(name)
 	if err != nil {
 		return err
 	}
-	return v.known(p, name, &st, out)
+	return v.known(p, name, &st, made, out)
 }
 
-func (v *View) known(p *place, name string, st *scope.Stat, out *fuse.EntryOut) error {
-	n := v.nodes.found(p.node, name, st)
+func (v *View) known(p *place, name string, st *scope.Stat, made bool, out *fuse.EntryOut) error {
+	n := v.nodes.found(p.node, name, st, made)
 	if n == nil {
 		return scope.ErrStale
 	}
@@ -50,7 +50,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 		if err := p.dir.Mkdir(name, masked(p.dir, in.Mode, in.Umask)); err != nil {
 			return err
 		}
-		return v.entry(p, name, out)
+		return v.entry(p, name, true, out)
 	}))
 }
 
@@ -60,7 +60,7 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 		if err := p.dir.Mknod(name, masked(p.dir, in.Mode, in.Umask)); err != nil {
 			return err
 		}
-		return v.entry(p, name, out)
+		return v.entry(p, name, true, out)
 	}))
 }
 
@@ -73,7 +73,7 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 		if err := p.dir.Symlink(text, name); err != nil {
 			return err
 		}
-		return v.entry(p, name, out)
+		return v.entry(p, name, true, out)
 	}))
 }
 
@@ -156,7 +156,7 @@ func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fus
 			if err := v.link(old, new, newName); err != nil {
 				return err
 			}
-			return v.entry(new, newName, out)
+			return v.entry(new, newName, false, out)
 		})
 	}))
 }

@@ -3,6 +3,7 @@ package fs
 import (
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -15,6 +16,7 @@ import (
 type node struct {
 	id    uint64
 	ident scope.FileID
+	kind  uint32 // the type bits of its mode
 	dir   bool
 
 	// Guarded by tree.mu.
@@ -46,7 +48,7 @@ type tree struct {
 const maxDepth = 1 << 16
 
 func (t *tree) init(root scope.FileID) {
-	t.root = &node{id: fuse.FUSE_ROOT_ID, ident: root, dir: true, lookups: 1}
+	t.root = &node{id: fuse.FUSE_ROOT_ID, ident: root, kind: syscall.S_IFDIR, dir: true, lookups: 1}
 	t.last = fuse.FUSE_ROOT_ID
 	t.byID = map[uint64]*node{t.root.id: t.root}
 	t.byIdent = map[scope.FileID]*node{root: t.root}
@@ -104,14 +106,18 @@ func (t *tree) write(b *strings.Builder, dir *node) {
 // told so: each call is one lookup that it will forget. It returns nil when the
 // name would make a directory its own ancestor, which only a host that moves
 // directories meanwhile can bring about.
-func (t *tree) found(parent *node, base string, st *scope.Stat) *node {
+//
+// An object that was just made is never one that was known: birth times have
+// the grain of the kernel's tick, within which an inode number can be taken
+// over (ktime_get_coarse_real_ts64). Nor is one of another type.
+func (t *tree) found(parent *node, base string, st *scope.Stat, made bool) *node {
 	ident := st.ID()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byIdent[ident]
-	if n == nil {
+	if n == nil || made || n.kind != st.Type() {
 		t.last++
-		n = &node{id: t.last, ident: ident, dir: st.IsDir()}
+		n = &node{id: t.last, ident: ident, kind: st.Type(), dir: st.IsDir()}
 		t.byID[n.id], t.byIdent[ident] = n, n
 	} else if n.dir && t.under(parent, n) {
 		return nil

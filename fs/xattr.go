@@ -26,7 +26,7 @@ func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, des
 		return 0, fuse.ENODATA // at no cost: the kernel asks for security.capability at exec
 	}
 	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
-		return v.xattr(p, func(f scope.File) error {
+		return v.xattr(p, func(f attributes) error {
 			n, err := f.Getxattr(attr, dest)
 			if err == syscall.EOPNOTSUPP && strings.HasPrefix(attr, aclPrefix) {
 				err = syscall.ENODATA // no ACLs here, not: no permission to tell
@@ -44,7 +44,7 @@ func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, des
 // ListXAttr lists the attributes that the view has.
 func (v *View) ListXAttr(_ <-chan struct{}, head *fuse.InHeader, dest []byte) (size uint32, code fuse.Status) {
 	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
-		return v.xattr(p, func(f scope.File) error {
+		return v.xattr(p, func(f attributes) error {
 			all := make([]byte, 64<<10) // XATTR_LIST_MAX
 			n, err := f.Listxattr(all)
 			if err != nil {
@@ -73,7 +73,7 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 		if !ours(attr) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, attr)
 		}
-		return v.xattr(p, func(f scope.File) error { return f.Setxattr(attr, data, int(in.Flags)) })
+		return v.xattr(p, func(f attributes) error { return f.Setxattr(attr, data, int(in.Flags)) })
 	}))
 }
 
@@ -83,24 +83,48 @@ func (v *View) RemoveXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string) 
 		if !ours(attr) {
 			return v.forbid(head, scope.OpSetXattr, p.rel, attr)
 		}
-		return v.xattr(p, func(f scope.File) error { return f.Removexattr(attr) })
+		return v.xattr(p, func(f attributes) error { return f.Removexattr(attr) })
 	}))
 }
 
-// xattr lets do work on the object or, where the kernel cannot without opening
-// it (before Linux 6.13), on the opened file.
-func (v *View) xattr(p *place, do func(scope.File) error) error {
-	err := do(p.obj)
-	if err != syscall.EBADF {
+// attributes are the extended attributes of a scope.File or scope.Name.
+type attributes interface {
+	Getxattr(attr string, p []byte) (int, error)
+	Setxattr(attr string, p []byte, flags int) error
+	Listxattr(p []byte) (int, error)
+	Removexattr(attr string) error
+}
+
+// xattr lets do work on the object, opened and known to be the one meant; where
+// that may not be opened, or must not (a FIFO), on its name.
+func (v *View) xattr(p *place, do func(attributes) error) error {
+	if err := do(p.obj); err != syscall.EBADF { // of a file without a name
 		return err
 	}
-	f, err := v.root.Open(p.rel, unix.O_RDONLY, p.node.ident)
-	if err == syscall.EACCES {
-		f, err = v.root.Open(p.rel, unix.O_WRONLY, p.node.ident)
+	if p.stat.IsRegular() || p.stat.IsDir() {
+		f, err := v.root.Open(p.rel, unix.O_RDONLY, p.node.ident)
+		if err == syscall.EACCES && p.stat.IsRegular() {
+			f, err = v.root.Open(p.rel, unix.O_WRONLY, p.node.ident)
+		}
+		if err == nil {
+			defer f.Close()
+			return do(f)
+		}
+		if err != syscall.EACCES {
+			return err
+		}
 	}
+	dir, err := v.root.Dir(parentOf(p.rel))
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return do(f)
+	defer dir.Close()
+	base := baseOf(p.rel)
+	if base == "" {
+		base = "."
+	}
+	if err = do(scope.Name{Dir: dir, Base: base}); err == syscall.ENOSYS {
+		err = syscall.EACCES
+	}
+	return err
 }

@@ -111,8 +111,8 @@ func (d Dir) Rename(name string, to Dir, newName string, flags uint) error {
 // permissions from an ACL instead of the umask. A directory that may be
 // searched but not read cannot be asked before Linux 6.13; it counts as no.
 func (d Dir) HasDefaultACL() bool {
-	n, err := d.Self().Getxattr(DefaultACL, nil)
-	if err == unix.EBADF {
+	n, err := Name{d, "."}.Getxattr(DefaultACL, nil)
+	if err == unix.ENOSYS {
 		fd, openErr := openat2(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolve)
 		if openErr != nil {
 			return false

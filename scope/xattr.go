@@ -7,6 +7,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// DefaultACL is the extended attribute that holds a directory's default ACL,
+// acl(5). Where a directory has one, the umask does not apply: umask(2).
+const DefaultACL = "system.posix_acl_default"
+
+// Getxattr reads attribute attr into p and returns its size in bytes; with an
+// empty p, the size alone. ERANGE when p is too small.
+func (f File) Getxattr(attr string, p []byte) (int, error) {
+	return again(func() (int, error) { return unix.Fgetxattr(f.fd, attr, p) })
+}
+
+// Listxattr reads the names, each ended by NUL, into p.
+func (f File) Listxattr(p []byte) (int, error) {
+	return again(func() (int, error) { return unix.Flistxattr(f.fd, p) })
+}
+
+// Setxattr sets an attribute; flags are XATTR_CREATE and XATTR_REPLACE.
+func (f File) Setxattr(attr string, p []byte, flags int) error {
+	return retry(func() error { return unix.Fsetxattr(f.fd, attr, p, flags) })
+}
+
+// Removexattr removes an attribute.
+func (f File) Removexattr(attr string) error {
+	return retry(func() error { return unix.Fremovexattr(f.fd, attr) })
+}
+
+// Name is a name in a directory, for the extended attributes of what cannot be
+// opened: a descriptor of O_PATH gives none. Its calls are getxattrat(2) and
+// its kind, follow no link, and fail with ENOSYS before Linux 6.13.
+type Name struct {
+	Dir  Dir
+	Base string // or "." for the directory itself
+}
+
 // xattrArgs is struct xattr_args of linux/xattr.h.
 type xattrArgs struct {
 	value uint64
@@ -14,66 +47,55 @@ type xattrArgs struct {
 	flags uint32
 }
 
-// DefaultACL is the extended attribute that holds a directory's default ACL,
-// acl(5). Where a directory has one, the umask does not apply: umask(2).
-const DefaultACL = "system.posix_acl_default"
-
-// The extended attribute calls act by descriptor. An object that is not open
-// needs getxattrat(2) and its kind, Linux 6.13; before, EBADF, and the caller
-// opens the object.
-
-// Getxattr reads attribute name into p and returns its size in bytes; with an
-// empty p, the size alone. ERANGE when p is too small.
-func (f File) Getxattr(name string, p []byte) (int, error) {
-	if !f.path {
-		return again(func() (int, error) { return unix.Fgetxattr(f.fd, name, p) })
-	}
-	return f.xattrat(unix.SYS_GETXATTRAT, name, p, 0)
+// Getxattr is as that of File.
+func (n Name) Getxattr(attr string, p []byte) (int, error) {
+	return n.call(unix.SYS_GETXATTRAT, attr, p, 0)
 }
 
-// Listxattr reads the names, each ended by NUL, into p.
-func (f File) Listxattr(p []byte) (int, error) {
-	if !f.path {
-		return again(func() (int, error) { return unix.Flistxattr(f.fd, p) })
-	}
-	return again(func() (int, error) {
-		var empty byte
-		n, _, errno := unix.Syscall6(unix.SYS_LISTXATTRAT, uintptr(f.fd), uintptr(unsafe.Pointer(&empty)), unix.AT_EMPTY_PATH,
-			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), 0)
-		return result(n, errno)
-	})
-}
-
-// Setxattr sets attribute name; flags are XATTR_CREATE and XATTR_REPLACE.
-func (f File) Setxattr(name string, p []byte, flags int) error {
-	if !f.path {
-		return retry(func() error { return unix.Fsetxattr(f.fd, name, p, flags) })
-	}
-	_, err := f.xattrat(unix.SYS_SETXATTRAT, name, p, flags)
+// Setxattr is as that of File.
+func (n Name) Setxattr(attr string, p []byte, flags int) error {
+	_, err := n.call(unix.SYS_SETXATTRAT, attr, p, flags)
 	return err
 }
 
-// Removexattr removes attribute name.
-func (f File) Removexattr(name string) error {
-	if !f.path {
-		return retry(func() error { return unix.Fremovexattr(f.fd, name) })
+// Listxattr is as that of File.
+func (n Name) Listxattr(p []byte) (int, error) {
+	base, err := unix.BytePtrFromString(n.Base)
+	if err != nil {
+		return 0, err
 	}
-	p, err := unix.BytePtrFromString(name)
+	return again(func() (int, error) {
+		size, _, errno := unix.Syscall6(unix.SYS_LISTXATTRAT, uintptr(n.Dir.fd), uintptr(unsafe.Pointer(base)), unix.AT_SYMLINK_NOFOLLOW,
+			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), 0)
+		return result(size, errno)
+	})
+}
+
+// Removexattr is as that of File.
+func (n Name) Removexattr(attr string) error {
+	base, err := unix.BytePtrFromString(n.Base)
+	if err != nil {
+		return err
+	}
+	name, err := unix.BytePtrFromString(attr)
 	if err != nil {
 		return err
 	}
 	_, err = again(func() (int, error) {
-		var empty byte
-		n, _, errno := unix.Syscall6(unix.SYS_REMOVEXATTRAT, uintptr(f.fd), uintptr(unsafe.Pointer(&empty)), unix.AT_EMPTY_PATH,
-			uintptr(unsafe.Pointer(p)), 0, 0)
-		return result(n, errno)
+		r, _, errno := unix.Syscall6(unix.SYS_REMOVEXATTRAT, uintptr(n.Dir.fd), uintptr(unsafe.Pointer(base)), unix.AT_SYMLINK_NOFOLLOW,
+			uintptr(unsafe.Pointer(name)), 0, 0)
+		return result(r, errno)
 	})
 	return err
 }
 
-// xattrat is getxattrat(2) or setxattrat(2) on the object itself.
-func (f File) xattrat(call uintptr, name string, value []byte, flags int) (int, error) {
-	np, err := unix.BytePtrFromString(name)
+// call is getxattrat(2) or setxattrat(2).
+func (n Name) call(number uintptr, attr string, value []byte, flags int) (int, error) {
+	base, err := unix.BytePtrFromString(n.Base)
+	if err != nil {
+		return 0, err
+	}
+	name, err := unix.BytePtrFromString(attr)
 	if err != nil {
 		return 0, err
 	}
@@ -85,23 +107,17 @@ func (f File) xattrat(call uintptr, name string, value []byte, flags int) (int, 
 	}
 	args := xattrArgs{value: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(value)))), size: uint32(len(value)), flags: uint32(flags)}
 	return again(func() (int, error) {
-		var empty byte
-		n, _, errno := unix.Syscall6(call, uintptr(f.fd), uintptr(unsafe.Pointer(&empty)), unix.AT_EMPTY_PATH,
-			uintptr(unsafe.Pointer(np)), uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args))
-		return result(n, errno)
+		size, _, errno := unix.Syscall6(number, uintptr(n.Dir.fd), uintptr(unsafe.Pointer(base)), unix.AT_SYMLINK_NOFOLLOW,
+			uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args))
+		return result(size, errno)
 	})
 }
 
-// result turns ENOSYS, a kernel without the call, into EBADF: what the calls
-// by descriptor have always said of one opened with O_PATH.
 func result(n uintptr, errno unix.Errno) (int, error) {
-	switch errno {
-	case 0:
-		return int(n), nil
-	case unix.ENOSYS:
-		return 0, unix.EBADF
+	if errno != 0 {
+		return 0, errno
 	}
-	return 0, errno
+	return int(n), nil
 }
 
 // again is retry for a call that returns a number.
