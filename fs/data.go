@@ -99,7 +99,7 @@ func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse
 // Read is for files whose data comes through the view.
 func (v *View) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	var n int
-	err := v.by(&in.InHeader, scope.OpOpen, in.Fh, func(h *handle) (err error) {
+	err := v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) (err error) {
 		n, err = h.file.ReadAt(buf[:min(len(buf), int(in.Size))], int64(in.Offset))
 		return err
 	})
@@ -113,7 +113,7 @@ func (v *View) Write(c <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 
 // Writev is Write of several pieces.
 func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (written uint32, code fuse.Status) {
-	code = status(v.by(&in.InHeader, scope.OpOpenWrite, in.Fh, func(h *handle) error {
+	code = status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
 		// A page that the kernel writes back has a place of its own.
 		appends := in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0
 		for _, p := range data {
@@ -131,8 +131,8 @@ func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (writt
 // CopyFileRange copies within the view, in the kernel.
 func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copied uint32, code fuse.Status) {
 	const most = 1 << 30 // the answer has 32 bits
-	code = status(v.by(&in.InHeader, scope.OpOpen, in.FhIn, func(from *handle) error {
-		return v.by(&in.InHeader, scope.OpOpenWrite, in.FhOut, func(to *handle) error {
+	code = status(v.by(&in.InHeader, scope.OpRead, in.FhIn, func(from *handle) error {
+		return v.by(&in.InHeader, scope.OpWrite, in.FhOut, func(to *handle) error {
 			n, err := from.file.CopyTo(to.file, int64(in.OffIn), int64(in.OffOut), int(min(in.Len, most)))
 			copied = uint32(n)
 			return err
@@ -143,14 +143,14 @@ func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copie
 
 // Fallocate allocates, punches and zeroes as the file system below can.
 func (v *View) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	return status(v.by(&in.InHeader, scope.OpOpenWrite, in.Fh, func(h *handle) error {
+	return status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
 		return h.file.Allocate(in.Mode, int64(in.Offset), int64(in.Length))
 	}))
 }
 
 // Lseek finds data and holes.
 func (v *View) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
-	return status(v.by(&in.InHeader, scope.OpOpen, in.Fh, func(h *handle) error {
+	return status(v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) error {
 		if in.Whence != unix.SEEK_DATA && in.Whence != unix.SEEK_HOLE {
 			return syscall.EINVAL
 		}
@@ -162,7 +162,7 @@ func (v *View) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fu
 
 // Fsync writes a file to the disk.
 func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return status(v.by(&in.InHeader, scope.OpOpen, in.Fh, func(h *handle) error {
+	return status(v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) error {
 		return h.file.Sync(in.FsyncFlags&1 != 0)
 	}))
 }

@@ -94,10 +94,10 @@ func (v *View) Serve(fd int) error {
 		EnableAcl:     true,
 		DisableSplice: true,
 		MaxBackground: 64,
+		MaxWrite:      1 << 20, // bytes; the most the kernel sends in one request
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | // one request for open(O_TRUNC)
 			fuse.CAP_DONT_MASK | // the umask does not apply under a default ACL
 			fuse.CAP_HANDLE_KILLPRIV_V2 | // else a getxattr before every write
-			fuse.CAP_READDIRPLUS_AUTO |
 			fuse.CAP_ASYNC_DIO |
 			fuse.CAP_DIRECT_IO_ALLOW_MMAP |
 			fuse.CAP_NO_EXPORT_SUPPORT, // no open_by_handle_at(2)

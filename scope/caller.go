@@ -21,24 +21,28 @@ type Caller struct {
 // the raw ones, which change this thread alone.
 func (c Caller) Do(f func() error) error {
 	runtime.LockOSThread()
+	// Deferred, so that a panic that somebody recovers from does not leave a
+	// thread with the caller's rights behind.
+	defer c.drop()
 	if err := setGroups(c.Groups); err != nil {
-		runtime.UnlockOSThread()
 		return fmt.Errorf("take the caller's groups: %w", err)
 	}
 	setfs(unix.SYS_SETFSGID, c.GID)
 	setfs(unix.SYS_SETFSUID, c.UID)
-	var err error
 	if !isfs(unix.SYS_SETFSUID, c.UID) || !isfs(unix.SYS_SETFSGID, c.GID) {
-		err = fmt.Errorf("take the caller's ids: %w", unix.EPERM)
-	} else {
-		err = f()
+		return fmt.Errorf("take the caller's ids: %w", unix.EPERM)
 	}
+	return f()
+}
+
+// drop gives the thread its own rights back. One that cannot have them back is
+// not fit for anyone else: it stays locked and ends with its goroutine.
+func (c Caller) drop() {
 	setfs(unix.SYS_SETFSUID, 0)
 	setfs(unix.SYS_SETFSGID, 0)
 	if setGroups(nil) == nil && isfs(unix.SYS_SETFSUID, 0) && isfs(unix.SYS_SETFSGID, 0) {
 		runtime.UnlockOSThread()
-	} // else the thread is not fit for anyone else and ends with its goroutine
-	return err
+	}
 }
 
 // setfs is setfsuid(2) or setfsgid(2), which report no error.

@@ -13,9 +13,11 @@ const (
 	OpReadlink
 	OpReadDir
 	OpOpen // for reading
+	OpRead // from an open file, where data comes through the view
 	OpGetXattr
 	OpStatFS
 	OpOpenWrite // for writing, truncating or appending
+	OpWrite     // to an open file, where data comes through the view
 	OpCreate
 	OpMkdir
 	OpMknod
@@ -34,7 +36,8 @@ const (
 
 var opNames = [opCount]string{
 	OpLookup: "lookup", OpStat: "stat", OpReadlink: "readlink", OpReadDir: "readdir",
-	OpOpen: "open", OpGetXattr: "getxattr", OpStatFS: "statfs", OpOpenWrite: "write",
+	OpOpen: "open", OpRead: "read", OpGetXattr: "getxattr", OpStatFS: "statfs",
+	OpOpenWrite: "open-write", OpWrite: "write",
 	OpCreate: "create", OpMkdir: "mkdir", OpMknod: "mknod", OpSymlink: "symlink",
 	OpLinkFrom: "link-from", OpLink: "link", OpUnlink: "unlink", OpRmdir: "rmdir",
 	OpRenameFrom: "rename-from", OpRename: "rename", OpSetattr: "setattr",
@@ -52,11 +55,8 @@ func (op Op) String() string {
 // Mutates reports whether the operation changes the tree or a file of it.
 func (op Op) Mutates() bool { return op >= OpOpenWrite }
 
-// ParseOp returns the operation that s names; "read" is accepted for open.
+// ParseOp returns the operation that s names.
 func ParseOp(s string) (Op, error) {
-	if s == "read" {
-		return OpOpen, nil
-	}
 	for op, name := range opNames {
 		if name == s {
 			return Op(op), nil

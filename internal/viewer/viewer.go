@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
@@ -83,7 +84,8 @@ func run(wire *Wire) error {
 
 // link is the view's end of the wire.
 type link struct {
-	wire *Wire
+	wire    *Wire
+	denials pace
 
 	mu      sync.Mutex
 	last    uint64
@@ -93,10 +95,37 @@ type link struct {
 
 var _ fs.Recorder = (*link)(nil)
 
-// Record returns when the daemon has written the event.
+// Record returns when the daemon has written the event. An agent that is denied
+// without end is answered slowly, so that it cannot fill the disk with the
+// record of it; nothing is left out.
 func (l *link) Record(e audit.Event) error {
+	if e.Verdict != audit.Allow {
+		l.denials.wait()
+	}
 	_, err := l.ask(FromView{Event: &e})
 	return err
+}
+
+// pace lets the first of a second pass at once and the others one by one.
+type pace struct {
+	mu     sync.Mutex
+	second int64
+	count  int
+}
+
+// deniedPerSecond is how many denials a second are answered without a pause,
+// and how many with one.
+const deniedPerSecond = 500
+
+func (p *pace) wait() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := time.Now().Unix(); s != p.second {
+		p.second, p.count = s, 0
+	}
+	if p.count++; p.count > deniedPerSecond {
+		time.Sleep(time.Second / deniedPerSecond)
+	}
 }
 
 // Err says why the log cannot be written.

@@ -116,26 +116,29 @@ func TestStreams(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "early\nlate\n", string(out))
 	})
-	t.Run("many at once", func(t *testing.T) {
-		done := make(chan string)
-		for range 20 {
-			go func() {
-				p, err := s.Exec(ctx, Command{Argv: []string{"sh", "-c", "read x; echo $x"}})
-				if err != nil {
-					done <- err.Error()
-					return
-				}
-				defer p.Close()
-				io.WriteString(p.Stdin, "hello\n")
-				out, _ := io.ReadAll(p.Stdout)
-				p.Wait()
-				done <- string(out)
-			}()
-		}
-		for range 20 {
-			assert.Equal(t, "hello\n", <-done)
-		}
-	})
+}
+
+func TestManyAtOnce(t *testing.T) {
+	s := newTestSession(t)
+	ctx := context.Background()
+	done := make(chan string)
+	for range 20 {
+		go func() {
+			p, err := s.Exec(ctx, Command{Argv: []string{"sh", "-c", "read x; echo $x"}})
+			if err != nil {
+				done <- err.Error()
+				return
+			}
+			defer p.Close()
+			io.WriteString(p.Stdin, "hello\n")
+			out, _ := io.ReadAll(p.Stdout)
+			p.Wait()
+			done <- string(out)
+		}()
+	}
+	for range 20 {
+		assert.Equal(t, "hello\n", <-done)
+	}
 }
 
 type zeros struct{}

@@ -100,38 +100,13 @@ func listed() (a []attempt) {
 func TestFilters(t *testing.T) {
 	info, err := arch.GetInfo("")
 	require.NoError(t, err)
-	judge := func(a attempt, archID uint32) uint32 {
-		data := make([]byte, 64)
-		put := binary.BigEndian.PutUint32 // what bpf.VM reads
-		put(data[0:], uint32(a.nr))
-		put(data[4:], archID)
-		for i, v := range a.args {
-			put(data[16+8*i:], uint32(v))
-			put(data[20+8*i:], uint32(v>>32))
-		}
-		strictest := uint32(unix.SECCOMP_RET_ALLOW)
-		for _, filter := range []func() ([]bpf.RawInstruction, error){listFilter, guardFilter} {
-			raw, err := filter()
-			require.NoError(t, err)
-			program, ok := bpf.Disassemble(raw)
-			require.True(t, ok)
-			vm, err := bpf.NewVM(program)
-			require.NoError(t, err)
-			verdict, err := vm.Run(data)
-			require.NoError(t, err)
-			if int32(verdict) < int32(strictest) { // signed: KILL_PROCESS is the least (seccomp(2))
-				strictest = uint32(verdict)
-			}
-		}
-		return strictest
-	}
 	for _, a := range attempts() {
 		want := fail(a.Want)
 		if a.Name == "raw ip" { // is for CAP_NET_RAW to refuse
 			want = unix.SECCOMP_RET_ALLOW
 		}
-		assert.Equal(t, want, judge(a, uint32(info.ID)), a.Name)
-		assert.EqualValues(t, unix.SECCOMP_RET_KILL_PROCESS, judge(a, uint32(arch.I386.ID)), a.Name)
+		assert.Equal(t, want, judge(t, a, uint32(info.ID)), a.Name)
+		assert.EqualValues(t, unix.SECCOMP_RET_KILL_PROCESS, judge(t, a, uint32(arch.I386.ID)), a.Name)
 	}
 	for name, a := range map[string]attempt{
 		"read":              {nr: unix.SYS_READ},
@@ -147,12 +122,40 @@ func TestFilters(t *testing.T) {
 		"seccomp":           {nr: unix.SYS_SECCOMP},
 		"last known":        {nr: lastKnown},
 	} {
-		assert.EqualValues(t, unix.SECCOMP_RET_ALLOW, judge(a, uint32(info.ID)), name)
+		assert.EqualValues(t, unix.SECCOMP_RET_ALLOW, judge(t, a, uint32(info.ID)), name)
 	}
 	for _, name := range append(absent, refused...) {
 		_, amd := arch.X86_64.SyscallNames[name]
 		assert.True(t, amd, "%s: no such system call", name)
 	}
+}
+
+// judge runs both filters on a call and returns the stricter answer.
+func judge(t *testing.T, a attempt, archID uint32) uint32 {
+	t.Helper()
+	data := make([]byte, 64)
+	put := binary.BigEndian.PutUint32 // what bpf.VM reads
+	put(data[0:], uint32(a.nr))
+	put(data[4:], archID)
+	for i, v := range a.args {
+		put(data[16+8*i:], uint32(v))
+		put(data[20+8*i:], uint32(v>>32))
+	}
+	strictest := uint32(unix.SECCOMP_RET_ALLOW)
+	for _, filter := range []func() ([]bpf.RawInstruction, error){listFilter, guardFilter} {
+		raw, err := filter()
+		require.NoError(t, err)
+		program, ok := bpf.Disassemble(raw)
+		require.True(t, ok)
+		vm, err := bpf.NewVM(program)
+		require.NoError(t, err)
+		verdict, err := vm.Run(data)
+		require.NoError(t, err)
+		if int32(verdict) < int32(strictest) { // signed: KILL_PROCESS is the least (seccomp(2))
+			strictest = uint32(verdict)
+		}
+	}
+	return strictest
 }
 
 // TestForeignArchitecture enters the kernel by int 0x80, with numbers of i386.

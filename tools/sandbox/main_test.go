@@ -89,7 +89,7 @@ func children(of int) (pids []int) {
 }
 
 // newView makes a directory that the agent's user owns and reaches.
-func newView(t *testing.T, uid int) (dir string, f *os.File) {
+func newView(t testing.TB, uid int) (dir string, f *os.File) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "view")
 	require.NoError(t, err)
