@@ -153,11 +153,16 @@ func (v *View) openNode(p *place) ([]string, error) {
 		}
 	}
 	if f, ok := v.files.reach(p.node); ok {
-		if p.stat, err = f.Stat(); err == nil {
+		// A directory that still exists was moved, by the host and perhaps out
+		// of the scope: an open descriptor does not keep it the agent's.
+		if p.stat, err = f.Stat(); err == nil && (!p.node.dir || p.stat.Nlink == 0) {
 			p.obj = f
 			return names, nil
 		}
 		f.Close()
+		if err == nil {
+			err = scope.ErrStale
+		}
 	}
 	return nil, err
 }

@@ -2,6 +2,7 @@ package fs
 
 import (
 	"sync"
+	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -37,8 +38,7 @@ func (v *View) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryLis
 	return status(v.list(in, func(_ *place, e fuse.DirEntry) bool { return out.AddDirEntry(e) }))
 }
 
-// ReadDirPlus lists names and what they are, asked of the directory's own
-// descriptor.
+// ReadDirPlus lists names and what they are.
 func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return status(v.list(in, func(p *place, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
@@ -56,11 +56,15 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 // the policy hides is not listed.
 func (v *View) list(in *fuse.ReadIn, add func(*place, fuse.DirEntry) bool) error {
 	return v.by(&in.InHeader, scope.OpReadDir, in.Fh, func(h *handle) error {
-		names := v.nodes.paths(h.node)
-		if len(names) == 0 || h.listing == nil {
-			return scope.ErrStale
+		if h.listing == nil {
+			return syscall.EBADF
 		}
-		p := &place{node: h.node, base: names[0], dir: h.file.AsDir()}
+		// Resolved anew, since the host may have moved it out of the scope.
+		p := &place{node: h.node}
+		if err := v.openDir(p); err != nil {
+			return err
+		}
+		defer p.dir.Close()
 		policy := v.policy.Load()
 		l := h.listing
 		l.mu.Lock()

@@ -197,10 +197,6 @@ func (f File) ReadDirent(p []byte) (int, error) {
 	return n, err
 }
 
-// AsDir returns the directory for operations on names in it; it shares the
-// descriptor.
-func (f File) AsDir() Dir { return Dir{fd: f.fd} }
-
 // Dup returns a second descriptor of the same open file.
 func (f File) Dup() (File, error) {
 	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)

@@ -53,7 +53,9 @@ Exit status: 0 allowed, 1 denied, 2 asked wrongly.`,
 	c.Flags().StringVar(&name, "agent", "", "whose view")
 	c.Flags().StringVar(&opName, "op", "read", "read, write, create, unlink, ...")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	_ = c.MarkFlagRequired("agent")
+	_ = c.RegisterFlagCompletionFunc("agent", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return a.complete(c, nil, word)
+	})
 	return c
 }
 
@@ -61,6 +63,9 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 	p, err := a.paths()
 	if err != nil {
 		return nil, err
+	}
+	if agent == "" {
+		return nil, errors.New("whose view: give --agent AGENT")
 	}
 	id, err := scope.ParseID(agent)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -72,7 +73,8 @@ func Main(ctx context.Context, args []string) int {
 		code = exitUsage
 	}
 	if exit == nil || exit.err != nil {
-		fmt.Fprintf(a.err, "scopefs: %v\n", err)
+		// One line, also of an errors.Join.
+		fmt.Fprintf(a.err, "scopefs: %s\n", strings.Join(strings.Split(err.Error(), "\n"), "; "))
 	}
 	return code
 }
@@ -87,6 +89,13 @@ records what they were denied.
 
 Exit status: 0 done, 1 it failed, 2 it was asked wrongly; run and check have
 their own, see there.`,
+		Args: args(func(c *cobra.Command, words []string) error {
+			if len(words) > 0 {
+				return fmt.Errorf("unknown command %q", words[0])
+			}
+			return nil
+		}),
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

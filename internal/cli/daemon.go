@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -45,6 +46,10 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if err != nil {
 		return err
 	}
+	// What our parent left open is not for views and sandboxes: close_range(2).
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("inherited descriptors: %w", err)
+	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	defer stop()
 	level := slog.LevelInfo
@@ -58,6 +63,8 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 			_, _ = io.Copy(io.Discard, leash)
 			stop()
 		}()
+		// Who started us may have been killed, and left its directory to us.
+		defer daemon.RemoveRun(p)
 		// A mount namespace of our own: what we mount, nobody else sees.
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("make mounts private: %w", err)

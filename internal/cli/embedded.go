@@ -29,7 +29,6 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID) (end func()
 		return nil, err
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash")
-	defer theirs.Close()
 	var says strings.Builder
 	cmd := exec.Command("/proc/self/exe", "daemon", "--base", p.Base, "--state", p.State, "--run", p.Run,
 		"--only", string(id), "--leash", fmt.Sprint(leashFD))
@@ -44,7 +43,9 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID) (end func()
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	theirs.Close() // or the leash would not end with the daemon
+	if err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("make namespaces: %w: user namespaces must be allowed here, or run as root", err)
 	}

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/internal/config"
@@ -49,7 +48,7 @@ where standard input and output are both terminals. Signals are passed on.
 Exit status: the command's; 128+N when signal N ended it; 124 when its time was
 up; 125 when scopefs failed; 126 when it cannot be executed; 127 when it does
 not exist.`,
-		Args:              args(cobra.MinimumNArgs(2)),
+		Args:              runArgs,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			argv := words[1:]
@@ -63,16 +62,29 @@ not exist.`,
 			return &exitError{code, err}
 		},
 	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &exitError{exitRunFailed, fmt.Errorf("%w (see scopefs help run)", err)}
+	})
 	c.Flags().SetInterspersed(false) // what follows the agent is the command's
 	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
 	c.Flags().StringArrayVarP(&o.env, "env", "e", nil, "set NAME=VALUE for the command")
-	c.MarkFlagsMutuallyExclusive("tty", "no-tty")
 	return c
 }
 
+// runArgs is args with a status that is not the command's.
+func runArgs(c *cobra.Command, words []string) error {
+	if err := args(cobra.MinimumNArgs(2))(c, words); err != nil {
+		return &exitError{exitRunFailed, err}
+	}
+	return nil
+}
+
 func (a *app) run(ctx context.Context, name string, argv []string, o runOptions) (int, error) {
+	if o.tty && o.noTTY {
+		return exitRunFailed, errors.New("--tty and --no-tty: give one of them")
+	}
 	p, err := a.paths()
 	if err != nil {
 		return exitRunFailed, err
@@ -83,8 +95,8 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	}
 	req := daemon.RunRequest{Argv: argv, Dir: o.dir, Env: map[string]string{}}
 	for _, kv := range o.env {
-		k, v, ok := cut(kv)
-		if !ok {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
 			return exitRunFailed, fmt.Errorf("--env %q: want NAME=VALUE", kv)
 		}
 		req.Env[k] = v
@@ -118,38 +130,36 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	return a.attend(run)
 }
 
-func cut(kv string) (key, value string, ok bool) {
-	for i := range len(kv) {
-		if kv[i] == '=' {
-			return kv[:i], kv[i+1:], i > 0
-		}
-	}
-	return "", "", false
-}
-
 func (a *app) wantTTY(o runOptions) bool {
 	both := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
 	return o.tty || both && !o.noTTY
 }
 
 func terminalSize() *sandbox.Size {
-	w, h, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		w, h = 80, 24
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+			return &sandbox.Size{Rows: uint16(h), Cols: uint16(w)}
+		}
 	}
-	return &sandbox.Size{Rows: uint16(h), Cols: uint16(w)}
+	return &sandbox.Size{Rows: 24, Cols: 80}
 }
 
 // attend connects the command with our streams and signals until it ends.
 func (a *app) attend(run *daemon.Run) (int, error) {
-	stop := forward(run)
+	own := &terminal{fd: int(os.Stdin.Fd())}
+	if run.TTY != nil {
+		own.raw()
+		defer own.restore()
+	}
+	stop := forward(run, own)
 	defer stop()
 	var copies sync.WaitGroup
 	if run.TTY != nil {
-		if restore := rawTerminal(); restore != nil {
-			defer restore()
-		}
-		go io.Copy(run.TTY, a.in)
+		go func() {
+			// On a terminal the end of input is typed: VEOF, termios(3).
+			io.Copy(run.TTY, a.in)
+			run.TTY.Write([]byte{4})
+		}()
 		copies.Go(func() { io.Copy(a.out, run.TTY) })
 	} else {
 		go func() {
@@ -161,7 +171,7 @@ func (a *app) attend(run *daemon.Run) (int, error) {
 		copies.Go(func() { io.Copy(a.err, run.Stderr); run.Stderr.Close() })
 	}
 	exit, err := run.Wait()
-	run.Close() // ends what the command left running, and so the streams
+	run.End() // and so the streams, which something in the background may still have
 	copies.Wait()
 	switch {
 	case err != nil:
@@ -174,42 +184,6 @@ func (a *app) attend(run *daemon.Run) (int, error) {
 	return exit.Code, nil
 }
 
-// rawTerminal leaves what is typed to the command's terminal.
-func rawTerminal() (restore func()) {
-	fd := int(os.Stdin.Fd())
-	old, err := term.MakeRaw(fd)
-	if err != nil {
-		return nil
-	}
-	return func() { _ = term.Restore(fd, old) }
-}
-
-// forward passes signals on. Stopping is for both: first the command, then us.
-func forward(run *daemon.Run) (stop func()) {
-	// Against SIGPIPE: a closed standard output is told to the command.
-	signal.Ignore(unix.SIGPIPE)
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGWINCH, unix.SIGTSTP, unix.SIGCONT, unix.SIGALRM)
-	go func() {
-		for s := range signals {
-			switch sig := s.(unix.Signal); {
-			case sig == unix.SIGWINCH && run.TTY != nil:
-				_ = run.Resize(*terminalSize())
-			case sig == unix.SIGTSTP:
-				_ = run.Signal(sig)
-				_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
-			default:
-				_ = run.Signal(sig)
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(signals)
-	}
-}
-
 // embedded starts a daemon for this command alone and returns how to end it.
 func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID) (*daemon.Client, func(), error) {
 	dir, err := os.MkdirTemp("", "scopefs-")
@@ -217,17 +191,18 @@ func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID) (*daemo
 		return nil, nil, err
 	}
 	// Agents' users pass through to the mount point, which only they see.
+	p.Run = dir
 	if err := os.Chmod(dir, 0o711); err != nil {
+		daemon.RemoveRun(p)
 		return nil, nil, err
 	}
-	p.Run = dir
 	end, err := startEmbedded(ctx, p, id)
 	if err != nil {
-		os.RemoveAll(dir)
+		daemon.RemoveRun(p)
 		return nil, nil, err
 	}
 	return daemon.NewClient(p), func() {
 		end()
-		os.RemoveAll(dir)
+		daemon.RemoveRun(p)
 	}, nil
 }

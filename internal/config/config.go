@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -86,7 +87,12 @@ func Load(base string) (Host, error) {
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
-	if err := dec.Decode(&h); err != nil && !errors.Is(err, io.EOF) {
+	err = dec.Decode(&h)
+	if several, ok := errors.AsType[*yaml.TypeError](err); ok {
+		first, _, _ := strings.Cut(several.Errors[0], " in type ") // our type's name helps nobody
+		err = errors.New(first)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return h, fmt.Errorf("%s: %w", name, err)
 	}
 	return h, nil

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
@@ -26,63 +27,114 @@ type Agent struct {
 	Error     string   `json:"error,omitempty"`
 }
 
-// Up mounts an agent's view at a directory; "" is its own below the run
-// directory, or where it was last.
+// Up mounts an agent's view at a directory; "" is where it is, was last, or else
+// its own below the run directory.
 func (d *Daemon) Up(ctx context.Context, id scope.ID, at string) (*view, error) {
 	d.load()
 	def, err := d.definition(id)
 	if err != nil {
 		return nil, err
 	}
-	if at == "" {
-		if at = d.places()[id]; at == "" {
-			at = filepath.Join(d.paths.Views(), string(id))
-		}
+	if at, err = d.mountPlace(id, at); err != nil {
+		return nil, err
 	}
-	d.mu.Lock()
-	old := d.views[id]
-	d.mu.Unlock()
-	if old != nil {
+	free, err := d.take(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	if old := d.view(id); old != nil {
+		free() // who takes it down need not wait until it is up again
 		if old.at != at {
 			return nil, fmt.Errorf("%q is mounted at %q: take it down first (scopefs down %s)", id, old.at, id)
 		}
 		return old, old.wait(ctx)
 	}
-	if err := d.place(id, at); err != nil {
-		return nil, err
-	}
 	v, err := d.up(ctx, def, at)
+	d.mu.Lock()
+	d.failed[id] = err
+	d.mu.Unlock()
 	if err != nil {
-		_ = d.place(id, "")
+		d.event(audit.Event{Event: audit.KindView, Agent: string(id), Outcome: "not mounted", Path: at, Detail: err.Error()})
 		return nil, err
 	}
+	return v, d.place(id, at)
+}
+
+// take waits for an agent's turn: its ups and downs happen one after another.
+// To give it back twice is to give it back once.
+func (d *Daemon) take(ctx context.Context, id scope.ID) (free func(), err error) {
+	d.mu.Lock()
+	turn := d.turns[id]
+	if turn == nil {
+		turn = make(chan struct{}, 1)
+		d.turns[id] = turn
+	}
+	d.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return sync.OnceFunc(func() { <-turn }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (d *Daemon) view(id scope.ID) *view {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.views[id] != nil { // somebody was faster
-		go v.down()
-		return nil, fmt.Errorf("%q is being mounted already", id)
+	return d.views[id]
+}
+
+// mountPlace says where a view goes that was asked to be at a directory. A view
+// within a scope would hide files of it, or be the scope of the next one.
+func (d *Daemon) mountPlace(id scope.ID, at string) (string, error) {
+	if at == "" {
+		if v := d.view(id); v != nil {
+			return v.at, nil
+		}
+		if at = d.places()[id]; at == "" {
+			at = filepath.Join(d.paths.Views(), string(id))
+		}
+		return at, nil
 	}
-	d.views[id] = v
-	return v, nil
+	// Without links, as the kernel will tell it: proc_pid_mountinfo(5).
+	if real, err := filepath.EvalSymlinks(at); err == nil {
+		at = real
+	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
+		at = filepath.Join(dir, filepath.Base(at))
+	}
+	agents := filepath.Join(d.paths.Base, "agents")
+	if real, err := filepath.EvalSymlinks(agents); err == nil {
+		agents = real
+	}
+	if strings.HasPrefix(at+"/", agents+"/") {
+		return "", invalidError{fmt.Errorf("mount point %q is where the agents' files are: choose another with --at", at)}
+	}
+	return at, nil
 }
 
 // Down ends an agent's sandboxes and unmounts its view.
-func (d *Daemon) Down(id scope.ID) error {
-	d.mu.Lock()
-	v := d.views[id]
-	delete(d.views, id)
-	d.mu.Unlock()
-	if v == nil {
+func (d *Daemon) Down(ctx context.Context, id scope.ID) error {
+	if d.view(id) == nil {
 		if _, err := d.definition(id); err != nil {
 			return err
 		}
+	}
+	free, err := d.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer free()
+	v := d.view(id)
+	if v == nil {
 		return fmt.Errorf("%q is not mounted", id)
 	}
-	d.endSessions(id)
 	v.down()
-	_ = d.place(id, "")
+	d.mu.Lock()
+	delete(d.views, id)
+	d.mu.Unlock()
 	d.event(audit.Event{Event: audit.KindView, Agent: string(id), Outcome: "unmounted", Path: v.at})
-	return nil
+	return d.place(id, "")
 }
 
 // definition returns an agent's definition, or why there is none.
@@ -118,6 +170,8 @@ func (d *Daemon) Agents() []Agent {
 				a.Error = v.err.Error()
 			}
 			v.mu.Unlock()
+		} else if err := d.failed[id]; err != nil {
+			a.State, a.Error = stateFailed, err.Error()
 		}
 		for s := range d.sessions[id] {
 			a.Sandboxes = append(a.Sandboxes, s.PID())

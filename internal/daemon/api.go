@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -21,7 +22,7 @@ import (
 //	GET  /v1/agents            what is defined and mounted: []Agent
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
-//	POST /v1/agents/{id}/run   run a command; body RunRequest; see session.go
+//	POST /v1/agents/{id}/run   run a command; body RunRequest; see run.go
 //
 // An error is {"error": "...", "kind": "..."} with a status of 400 or above.
 
@@ -51,7 +52,7 @@ type apiError struct {
 func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { reply(w, d.Agents()) })
-	mux.HandleFunc("POST /v1/agents/{id}/up", agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
+	mux.HandleFunc("POST /v1/agents/{id}/up", d.agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
 		var req UpRequest
 		if err := body(r, &req); err != nil {
 			return err
@@ -65,13 +66,13 @@ func (d *Daemon) handler() http.Handler {
 		}
 		return reply(w, UpRequest{At: v.at})
 	}))
-	mux.HandleFunc("POST /v1/agents/{id}/down", agent(func(w http.ResponseWriter, _ *http.Request, id scope.ID) error {
-		if err := d.Down(id); err != nil {
+	mux.HandleFunc("POST /v1/agents/{id}/down", d.agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
+		if err := d.Down(r.Context(), id); err != nil {
 			return err
 		}
 		return reply(w, struct{}{})
 	}))
-	mux.HandleFunc("POST /v1/agents/{id}/run", agent(d.serveRun))
+	mux.HandleFunc("POST /v1/agents/{id}/run", d.agent(d.serveRun))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Who asks, the kernel says: unix(7), SO_PEERCRED.
 		uid, ok := r.Context().Value(peerKey{}).(uint32)
@@ -106,8 +107,14 @@ func peerContext(ctx context.Context, c net.Conn) context.Context {
 }
 
 // agent parses the id and answers errors.
-func agent(f func(http.ResponseWriter, *http.Request, scope.ID) error) http.HandlerFunc {
+func (d *Daemon) agent(f func(http.ResponseWriter, *http.Request, scope.ID) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		leave, err := d.enter()
+		if err != nil {
+			fail(w, http.StatusServiceUnavailable, err)
+			return
+		}
+		defer leave()
 		id, err := scope.ParseID(r.PathValue("id"))
 		if err == nil {
 			err = f(w, r, id)
@@ -121,7 +128,7 @@ func agent(f func(http.ResponseWriter, *http.Request, scope.ID) error) http.Hand
 func body(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
+	if err := dec.Decode(into); err != nil && err != io.EOF { // no body asks for nothing special
 		return invalidError{fmt.Errorf("request: %w", err)}
 	}
 	return nil

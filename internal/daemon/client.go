@@ -218,5 +218,14 @@ func (r *Run) Wait() (RunExit, error) {
 	return RunExit{}, errors.New("the daemon is gone, and the sandbox with it")
 }
 
+// End ends the command's sandbox, with all that it left running, and returns
+// when that is gone.
+func (r *Run) End() {
+	_ = r.conn.CloseWrite()
+	for r.in.Scan() {
+	}
+	r.conn.Close()
+}
+
 // Close ends the connection, and with it the command.
 func (r *Run) Close() error { return r.conn.Close() }

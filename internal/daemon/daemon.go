@@ -41,14 +41,18 @@ type Daemon struct {
 	log    *audit.Log
 	lock   *os.File
 
-	sandboxOnce sync.Once
-	sandboxes   *sandbox.Host
-	sandboxErr  error
+	requests sync.WaitGroup // those that change something
+
+	sandboxMu sync.Mutex
+	sandboxes *sandbox.Host // nil until it could be opened
 
 	mu       sync.Mutex
+	closing  bool
 	defs     map[scope.ID]*scope.Definition
 	bad      []error
 	views    map[scope.ID]*view
+	failed   map[scope.ID]error         // why an agent without a view has none
+	turns    map[scope.ID]chan struct{} // see take
 	sessions map[scope.ID]map[*sandbox.Session]string
 }
 
@@ -61,7 +65,8 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		paths: opt.Paths, host: host, only: opt.Only, logger: opt.Logger, root: privileged(),
-		views: map[scope.ID]*view{}, sessions: map[scope.ID]map[*sandbox.Session]string{},
+		views: map[scope.ID]*view{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
+		sessions: map[scope.ID]map[*sandbox.Session]string{},
 	}
 	if err := d.takeRun(); err != nil {
 		return nil, err
@@ -93,6 +98,10 @@ func (d *Daemon) takeRun() error {
 		return fmt.Errorf("a daemon is running already with --run %s", d.paths.Run)
 	}
 	d.lock = lock
+	// Without links, as the kernel tells mount points.
+	if d.paths.Run, err = filepath.EvalSymlinks(d.paths.Run); err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
 	return d.unmountLeft()
 }
 
@@ -123,7 +132,7 @@ func (d *Daemon) unmountLeft() error {
 func (d *Daemon) load() {
 	defs, errs := scope.LoadDefinitions(d.paths.Base)
 	d.mu.Lock()
-	last := d.defs
+	last, told := d.defs, d.bad
 	for _, err := range errs {
 		var bad *scope.DefinitionError
 		if errors.As(err, &bad) {
@@ -136,6 +145,9 @@ func (d *Daemon) load() {
 	d.defs, d.bad = defs, errs
 	d.mu.Unlock()
 	for _, err := range errs {
+		if slices.ContainsFunc(told, func(e error) bool { return e.Error() == err.Error() }) {
+			continue
+		}
 		d.logger.Error("definition", "err", err)
 		d.event(audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()})
 	}
@@ -160,7 +172,7 @@ func (d *Daemon) tellViews(failure error) {
 		w := v.wire
 		v.mu.Unlock()
 		if w != nil {
-			_ = v.tellLog(w, failure)
+			_ = v.tellLog(w)
 		}
 	}
 }
@@ -187,6 +199,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
+	go d.sandboxHost() // meanwhile; who needs it hears of an error
 	if err := d.upAll(ctx); err != nil {
 		server.Close()
 		return err
@@ -222,22 +235,61 @@ func (d *Daemon) upAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// enter counts a request in, so that close can wait for its last event.
+func (d *Daemon) enter() (leave func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return nil, errClosing
+	}
+	d.requests.Add(1)
+	return d.requests.Done, nil
+}
+
+var errClosing = errors.New("the daemon is ending")
+
 // close ends sandboxes, then views, then the log.
 func (d *Daemon) close() {
-	if d.sandboxes != nil {
-		_ = d.sandboxes.Close()
+	d.mu.Lock()
+	d.closing = true
+	d.mu.Unlock()
+	d.sandboxMu.Lock()
+	host := d.sandboxes
+	d.sandboxMu.Unlock()
+	if host != nil {
+		if err := host.Close(); err != nil {
+			d.logger.Error("sandboxes", "err", err)
+		}
 	}
 	var wg sync.WaitGroup
 	for _, v := range d.allViews() {
 		wg.Go(v.down)
 	}
 	wg.Wait()
+	d.requests.Wait()
 	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
 	if err := d.log.Close(); err != nil {
 		d.logger.Error("audit", "err", err)
 	}
 	os.Remove(d.paths.Socket())
 	d.lock.Close()
+}
+
+// RemoveRun removes a run directory that was made for one daemon, which has
+// ended. It goes name by name: should something be mounted there still, nothing
+// of that is touched.
+func RemoveRun(p config.Paths) {
+	for _, dir := range []string{p.Views(), p.Run} {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if name := filepath.Join(dir, e.Name()); e.IsDir() {
+				unix.Rmdir(name)
+			} else {
+				unix.Unlink(name)
+			}
+		}
+		unix.Rmdir(dir)
+	}
 }
 
 // listen makes the control socket, for ourselves alone.

@@ -74,53 +74,89 @@ func configure(id scope.ID, owner user, shared bool, fuse int) (int, error) {
 	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID)
 }
 
-// attach shows the mount at a directory.
-func attach(mount *os.File, at string) error {
+// attach shows the mount at a directory. Where a dead view still is, the new one
+// goes beneath it first, so that at no time what is under both can be seen:
+// move_mount(2), since Linux 6.5. Before, there is a moment of an empty directory.
+func attach(mount *os.File, id scope.ID, at string) error {
+	stale, err := unmountStale(id, at, 1)
+	if err != nil {
+		return err
+	}
+	if stale {
+		err = unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH|moveMountBeneath)
+		if err == nil {
+			return detach(at)
+		}
+		if _, err := unmountStale(id, at, 0); err != nil {
+			return err
+		}
+	}
 	if err := unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("mount on %q: %w", at, err)
 	}
 	return nil
 }
 
-// mountPoint makes sure that at is an empty directory on which nothing is
-// mounted but, perhaps, a view that an earlier daemon left.
-func mountPoint(id scope.ID, at string) error {
-	if err := unmountStale(id, at); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(at, 0o755); err != nil {
-		return fmt.Errorf("mount point: %w", err)
-	}
-	entries, err := os.ReadDir(at)
-	if err != nil {
-		return fmt.Errorf("mount point: %w", err)
-	}
-	if len(entries) > 0 {
-		return fmt.Errorf("mount point %q is not empty: choose another with --at", at)
-	}
-	mounted, err := mountsAt(at)
-	if err != nil {
-		return err
-	}
-	if len(mounted) > 0 {
-		return fmt.Errorf("mount point %q has %s mounted on it: choose another with --at", at, mounted[0].fsType)
+const moveMountBeneath = 0x200 // MOVE_MOUNT_BENEATH, linux/mount.h
+
+func detach(at string) error {
+	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("unmount %q: %w", at, err)
 	}
 	return nil
 }
 
-// unmountStale takes down views of this agent that no process serves any more.
-func unmountStale(id scope.ID, at string) error {
+// mountPoint makes sure that at is an empty directory on which nothing is
+// mounted but, perhaps, a view that an earlier daemon left. It tells whether it
+// had to make it.
+func mountPoint(id scope.ID, at string) (made bool, err error) {
+	// ENOTCONN: dead. One that lives is another daemon's.
+	if err := unix.Stat(at, &unix.Stat_t{}); errors.Is(err, unix.ENOTCONN) {
+		if _, err := unmountStale(id, at, 0); err != nil {
+			return false, err
+		}
+	}
+	mounted, err := mountsAt(at)
+	if err != nil {
+		return false, err
+	}
+	if len(mounted) > 0 {
+		return false, fmt.Errorf("mount point %q has %s mounted on it: choose another with --at", at, mounted[0].fsType)
+	}
+	err = os.Mkdir(at, 0o755)
+	if made = err == nil; made {
+		return true, nil
+	}
+	if !errors.Is(err, os.ErrExist) {
+		return false, fmt.Errorf("mount point: %w", err)
+	}
+	entries, err := os.ReadDir(at)
+	if err != nil {
+		return false, fmt.Errorf("mount point: %w", err)
+	}
+	if len(entries) > 0 {
+		return false, fmt.Errorf("mount point %q is not empty: choose another with --at", at)
+	}
+	return false, nil
+}
+
+// unmountStale takes down views of this agent that no process serves any more,
+// but for so many, and tells whether one is left.
+func unmountStale(id scope.ID, at string, leave int) (left bool, err error) {
 	for {
 		mounts, err := mountsAt(at)
-		if err != nil || len(mounts) == 0 {
-			return err
+		if err != nil {
+			return false, err
 		}
-		top := mounts[len(mounts)-1]
-		if top.fsType != fsType || top.source != source(id) {
-			return nil
+		n := 0
+		for i := len(mounts) - 1; i >= 0 && mounts[i].fsType == fsType && mounts[i].source == source(id); i-- {
+			n++
 		}
-		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			return fmt.Errorf("unmount %q: %w", at, err)
+		if n <= leave {
+			return n > 0, nil
+		}
+		if err := detach(at); err != nil {
+			return false, err
 		}
 	}
 }

@@ -2,14 +2,9 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
-	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,32 +39,51 @@ type view struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when it is unmounted and the process is gone
 
+	telling sync.Mutex // see tellLog
+
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when state changes
 	state   string
 	err     error
+	ending  bool // it is to go down
 	owner   user
 	pid     int
 	wire    *viewer.Wire
 }
 
-// up starts keeping a view mounted and waits until it is, or cannot be.
+// up starts keeping a view mounted and waits until it is, or cannot be. The
+// caller has the agent's turn.
 func (d *Daemon) up(ctx context.Context, def *scope.Definition, at string) (*view, error) {
-	if err := mountPoint(def.Name, at); err != nil {
+	made, err := mountPoint(def.Name, at)
+	if err != nil {
 		return nil, err
 	}
 	// The view outlives the request that asks for it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	v := &view{d: d, def: def, at: at, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), state: stateStarting}
-	go v.keep(life)
-	if err := v.wait(ctx); err != nil {
-		v.down()
-		return nil, err
+	d.mu.Lock()
+	closing := d.closing
+	if !closing {
+		d.views[def.Name] = v
+		go v.keep(life)
 	}
-	return v, nil
+	d.mu.Unlock()
+	if closing {
+		stop()
+		err = errClosing
+	} else if err = v.wait(ctx); err != nil {
+		v.down()
+		d.mu.Lock()
+		delete(d.views, def.Name)
+		d.mu.Unlock()
+	}
+	if err != nil && made {
+		unix.Rmdir(at)
+	}
+	return v, err
 }
 
-// wait waits until the view is mounted or has failed.
+// wait waits until the view is mounted or could not be.
 func (v *view) wait(ctx context.Context) error {
 	for {
 		v.mu.Lock()
@@ -91,6 +105,17 @@ func (v *view) wait(ctx context.Context) error {
 	}
 }
 
+// served tells which of the processes that served the view in turn does now; 0
+// when none does, or the view is about to go down.
+func (v *view) served() (pid int, owner user) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.state != stateMounted || v.ending {
+		return 0, user{}
+	}
+	return v.pid, v.owner
+}
+
 func (v *view) set(state string, pid int, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -99,25 +124,32 @@ func (v *view) set(state string, pid int, err error) {
 	v.changed = make(chan struct{})
 }
 
-// keep serves the view again and again until it is to end.
-func (v *view) keep(ctx context.Context) {
+// keep serves the view again and again until it is to end. Who waits for a view
+// that has died waits for the next one; one that cannot start has failed.
+func (v *view) keep(life context.Context) {
 	defer close(v.done)
 	pause := 10 * time.Millisecond
 	for {
 		began := time.Now()
-		err := v.serve(ctx)
-		if ctx.Err() != nil {
-			v.set(stateDown, 0, nil)
+		mounted, err := v.serve(life)
+		state, outcome := stateFailed, "not mounted"
+		if mounted {
+			state, outcome = stateStarting, "died"
+		}
+		if life.Err() != nil {
+			state, err = stateDown, nil
+		}
+		v.set(state, 0, err)
+		v.d.endSessions(v.def.Name) // their mount is dead
+		if state == stateDown {
 			return
 		}
-		v.set(stateFailed, 0, err)
-		v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "died", Path: v.at, Detail: err.Error()})
-		v.d.endSessions(v.def.Name) // their mount is dead
 		if time.Since(began) > quickDeath {
 			pause = 10 * time.Millisecond
 		}
+		v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, Detail: err.Error()})
 		select {
-		case <-ctx.Done():
+		case <-life.Done():
 			v.set(stateDown, 0, nil)
 			return
 		case <-time.After(pause):
@@ -127,20 +159,23 @@ func (v *view) keep(ctx context.Context) {
 }
 
 // serve mounts the view once and returns when its process has ended.
-func (v *view) serve(ctx context.Context) error {
+func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	root, owner, err := openScope(v.d.paths.Base, v.def.Name, v.def.User)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer root.Close()
+	if err := v.may(owner); err != nil {
+		return false, err
+	}
 	mount, conn, err := newMount(v.def.Name, owner, v.d.root)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer mount.Close()
 	cmd, wire, err := v.spawn(root, conn, owner)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer wire.Close()
 	ended := make(chan struct{})
@@ -152,15 +187,15 @@ func (v *view) serve(ctx context.Context) error {
 	w := viewer.NewWire(wire)
 	means, err := v.handshake(wire, w)
 	if err == nil {
-		err = errors.Join(unmountStale(v.def.Name, v.at), attach(mount, v.at))
+		err = attach(mount, v.def.Name, v.at)
 	}
 	mount.Close() // the mount point holds it now
 	if err != nil {
 		_ = cmd.Process.Kill()
-		return err
+		return false, err
 	}
 	v.mu.Lock()
-	v.owner, v.wire = owner, w
+	v.owner = owner
 	v.mu.Unlock()
 	v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: cmd.Process.Pid, Detail: fmt.Sprint(means)})
 	v.set(stateMounted, cmd.Process.Pid, nil)
@@ -169,115 +204,7 @@ func (v *view) serve(ctx context.Context) error {
 	defer leave()
 	v.listen(w)
 	<-ended
-	return fmt.Errorf("view process ended: %v", cmd.ProcessState)
-}
-
-// spawn starts the view process in namespaces of its own, with the scope, the
-// connection and a socket, as the agent's user.
-func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *os.File, error) {
-	defer conn.Close() // a second copy would keep a dead view's mount waiting
-	tree, err := root.Detach()
-	if err != nil {
-		return nil, nil, err
-	}
-	treeFile := os.NewFile(uintptr(tree), "scope")
-	defer treeFile.Close()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	theirs := os.NewFile(uintptr(pair[1]), "wire")
-	defer theirs.Close()
-	_ = unix.SetNonblock(pair[0], true) // so that reads have deadlines
-	ours := os.NewFile(uintptr(pair[0]), "wire")
-
-	caller := v.def.Identity == scope.IdentityCaller
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args, cmd.Dir, cmd.Env = []string{viewer.Name}, "/", []string{}
-	cmd.Stderr = &logWriter{v.d.logger.With("agent", string(v.def.Name))}
-	cmd.ExtraFiles = []*os.File{treeFile, conn, theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // the terminal's signals are the daemon's
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
-	}
-	switch {
-	case !v.d.root && caller:
-		return nil, nil, errors.New("identity: caller needs a daemon that runs as root")
-	case !v.d.root && (owner.uid != 0 || owner.gid != 0):
-		return nil, nil, fmt.Errorf("the scope of %q belongs to another user: run as that user, or as root", v.def.Name)
-	case v.d.root && !caller:
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.uid, Gid: owner.gid}
-		cmd.SysProcAttr.AmbientCaps = viewCaps
-	}
-	if err := cmd.Start(); err != nil {
-		ours.Close()
-		return nil, nil, fmt.Errorf("start view process: %w", err)
-	}
-	return cmd, ours, nil
-}
-
-// handshake configures the view and waits until it is confined.
-func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
-	mediated := v.def.View.Data == scope.DataMediated
-	err := w.Send(viewer.ToView{Config: &viewer.Config{
-		Policy: v.def.View.PolicySpec(), Record: v.def.View.Record, Timeout: metadataTime,
-		Passthrough: v.d.root && !mediated, Mediated: mediated, Caller: v.def.Identity == scope.IdentityCaller,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("configure view: %w", err)
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(readyTimeout))
-	var reply viewer.FromView
-	if err := w.Receive(&reply); err != nil {
-		return nil, fmt.Errorf("view did not start: %w", err)
-	}
-	_ = conn.SetReadDeadline(time.Time{})
-	if reply.Failed != "" || len(reply.Ready) == 0 {
-		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
-	}
-	return reply.Ready, v.tellLog(w, v.d.log.Err())
-}
-
-// listen takes the view's messages until it ends. Who it is, the channel says.
-func (v *view) listen(w *viewer.Wire) {
-	for {
-		var msg viewer.FromView
-		if err := w.Receive(&msg); err != nil {
-			if !errors.Is(err, io.EOF) {
-				v.d.logger.Warn("view", "agent", v.def.Name, "err", err)
-			}
-			return
-		}
-		reply := viewer.ToView{ID: msg.ID}
-		switch {
-		case msg.Event != nil:
-			e := *msg.Event
-			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
-			if _, err := v.d.log.Append(context.Background(), e); err != nil {
-				reply.Error = err.Error()
-			}
-		case msg.Groups != 0:
-			groups, err := groupsOf(msg.Groups)
-			if err != nil {
-				reply.Error = err.Error()
-			}
-			reply.Groups = groups
-		default:
-			continue
-		}
-		if w.Send(reply) != nil {
-			return
-		}
-	}
-}
-
-// tellLog tells the view whether the log can be written.
-func (v *view) tellLog(w *viewer.Wire, failure error) error {
-	text := ""
-	if failure != nil {
-		text = failure.Error()
-	}
-	return w.Send(viewer.ToView{Log: &text})
+	return true, fmt.Errorf("view process ended: %v", cmd.ProcessState)
 }
 
 // unmount takes the view down: when nobody uses it at once, else after a grace
@@ -298,17 +225,13 @@ func (v *view) unmount(p *os.Process) {
 	time.AfterFunc(500*time.Millisecond, func() { _ = p.Kill() })
 }
 
-// down ends the view and waits until nothing of it is left.
+// down ends the sandboxes on the view, and it, and waits until nothing is left.
 func (v *view) down() {
+	v.mu.Lock()
+	v.ending = true
+	v.mu.Unlock()
 	v.stop()
+	v.d.endSessions(v.def.Name)
 	<-v.done
-	_ = unmountStale(v.def.Name, v.at) // a view that had failed
-}
-
-// logWriter turns a process's lines into log records.
-type logWriter struct{ *slog.Logger }
-
-func (l *logWriter) Write(p []byte) (int, error) {
-	l.Info("view", "says", string(p))
-	return len(p), nil
+	_, _ = unmountStale(v.def.Name, v.at, 0) // a view that had failed
 }

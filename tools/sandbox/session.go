@@ -149,7 +149,8 @@ func (s *Session) read() {
 			continue
 		}
 		s.mu.Lock()
-		if !errors.Is(err, io.EOF) && !s.ended {
+		// ECONNRESET is the EOF of an init that was killed before it had read all.
+		if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !s.ended {
 			s.err = err
 		}
 		s.mu.Unlock()

@@ -1,0 +1,44 @@
+# make help says what there is.
+SHELL   := /bin/bash
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test bench fuzz clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/scopefs, one static program
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/scopefs ./cmd/scopefs
+
+demo: ## show it: two agents, real work, every way out tried (installs bubblewrap)
+	@.ci/need bwrap:bubblewrap git:git flock:util-linux
+	@$(MAKE) --no-print-directory build
+	@integration/demo/demo.sh
+
+# The race detector needs a C compiler. Packages run one after the other: some look at all mounts of the host.
+test: export REQUIRE_FUSE = 1
+test: ## vet, format, all tests with -race, all again with GOMAXPROCS=1 (as root; installs what is missing)
+	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr gcc:gcc /usr/include/stdio.h:libc6-dev
+	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
+	echo "go vet ./..."; go vet ./...; \
+	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee /dev/stderr)"; \
+	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -p=1 ./...; \
+	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -p=1 ./...; \
+	.ci/leftovers $$before; echo "nothing left behind"
+
+bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)
+	@.ci/need bwrap:bubblewrap bindfs:bindfs
+	go test -run '^$$' -bench . -benchmem ./...
+	integration/bench/run.sh
+
+FUZZTIME ?= 10s
+fuzz: ## fuzz each target for FUZZTIME (10s)
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit fs scope tools | while read -r file; do \
+	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
+	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+	  done; done
+
+clean: ## remove what was built and the demo's folder
+	rm -rf --one-file-system bin demo

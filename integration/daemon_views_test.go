@@ -1,0 +1,303 @@
+package integration
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/daemon"
+)
+
+// agent is what ps tells of one.
+func (h *host) agent(id string) daemon.Agent {
+	for _, a := range h.ps() {
+		if string(a.ID) == id {
+			return a
+		}
+	}
+	return daemon.Agent{}
+}
+
+// killView kills the process that serves a view, once it is there, and returns
+// what ps told of it.
+func (h *host) killView(id string) (before daemon.Agent) {
+	h.t.Helper()
+	h.eventually("it is mounted", func() bool { before = h.agent(id); return before.ViewPID > 1 })
+	require.NoError(h.t, syscall.Kill(before.ViewPID, syscall.SIGKILL))
+	return before
+}
+
+// mounted counts the views that are mounted below or at a directory.
+func (h *host) mounted(dir string) (n int) {
+	text, err := os.ReadFile("/proc/self/mounts")
+	require.NoError(h.t, err)
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); f[2] == "fuse.scopefs" && strings.HasPrefix(f[1]+"/", dir+"/") {
+			n++
+		}
+	}
+	return n
+}
+
+// A killed view is there again within a second; in between the mount point is
+// dead, never the directory beneath, and sandboxes of it have ended.
+func TestDaemonViewKilled(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	require.NoError(t, os.WriteFile(h.scope("a", "file"), nil, 0o644))
+	stop, watched := make(chan struct{}), make(chan []string, 1)
+	go func() {
+		var wrong []string
+		for {
+			select {
+			case <-stop:
+				watched <- wrong
+				return
+			default:
+			}
+			if names, err := os.ReadDir(h.view("a")); err == nil && len(names) == 0 {
+				wrong = append(wrong, "nothing was listed")
+			}
+			_ = unix.Mkdir(h.view("a", "beneath"), 0o700)
+			_ = unix.Rmdir(h.view("a", "beneath"))
+		}
+	}()
+	for range 4 {
+		before := h.killView("a")
+		began := time.Now()
+		h.eventually("the view is there again", func() bool {
+			_, err := os.Lstat(h.view("a", "file"))
+			return err == nil && h.agent("a").ViewPID != before.ViewPID
+		})
+		assert.Less(t, time.Since(began), time.Second)
+	}
+	close(stop)
+	assert.Empty(t, <-watched)
+	assert.Equal(t, 1, h.mounted(h.base))
+	died := 0
+	for _, e := range h.events("a") {
+		if e.Event == audit.KindView && e.Outcome == "died" {
+			died++
+			assert.Equal(t, h.view("a"), e.Path)
+			assert.Contains(t, e.Detail, "killed")
+		}
+	}
+	assert.Equal(t, 4, died)
+	h.stop()
+	assert.Zero(t, h.mounted(h.base))
+	names, err := os.ReadDir(h.view("a"))
+	assert.NoError(t, err)
+	assert.Empty(t, names, "made beneath the view")
+}
+
+// A sandbox ends with the view it was started on.
+func TestDaemonViewKilledUnderRun(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	m := &way{host: h, tmp: t.TempDir()}
+	cmd, out := startTalking(t, m, "echo ready; exec sleep 100")
+	out.expect("ready")
+	h.killView("a")
+	// Who comes while it is restarted waits.
+	for range 5 {
+		assert.Zero(t, m.run("a", "--", "touch", "x").code)
+	}
+	var exit *exec.ExitError
+	require.True(t, errors.As(cmd.Wait(), &exit))
+	assert.Equal(t, 125, exit.ExitCode())
+	assert.True(t, h.recorded("a", audit.Event{Op: "exec", Outcome: "sandbox ended"}))
+}
+
+// Runs and restarts in each other's way: each run works, or says that its
+// sandbox has ended.
+func TestDaemonRunDuringRestarts(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	m := &way{host: h, tmp: t.TempDir()}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range 8 {
+				if o := m.run("a", "--", "touch", "x"); o.code != 0 {
+					// It was there, and its view died under it.
+					assert.Regexp(t, `sandbox session has ended|the view has ended|not connected|Transport endpoint|touch:`, o.stderr)
+				}
+			}
+		})
+	}
+	for range 4 {
+		h.killView("a")
+		time.Sleep(30 * time.Millisecond)
+	}
+	wg.Wait()
+	h.eventually("it works", func() bool { return m.run("a", "--", "true").code == 0 })
+	assert.Empty(t, h.agent("a").Sandboxes)
+	assert.Equal(t, 1, h.mounted(h.base))
+}
+
+// Many who ask for one view get that one; down and up take turns.
+func TestDaemonUpTogether(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "", "b": ""})
+	h.must("down", "a")
+	all := func(f func(i int)) {
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() { f(i) })
+		}
+		wg.Wait()
+	}
+	all(func(int) {
+		out, errs, code := h.try("up", "a")
+		assert.Zero(t, code, errs)
+		assert.Equal(t, h.view("a")+"\n", out)
+	})
+	assert.Equal(t, 1, h.mounted(h.view("a")))
+	all(func(i int) {
+		if i%2 == 0 {
+			_, errs, code := h.try("up", "a")
+			assert.True(t, code == 0 || strings.Contains(errs, "is down"), errs)
+		} else if _, errs, code := h.try("down", "a"); code != 0 {
+			assert.Equal(t, "scopefs: \"a\" is not mounted\n", errs)
+		}
+	})
+	h.must("up", "a")
+	assert.Equal(t, 1, h.mounted(h.view("a")))
+	h.must("down", "a")
+	assert.Zero(t, h.mounted(h.view("a")))
+	views := 0
+	exes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range exes {
+		text, _ := os.ReadFile(name)
+		stat, _ := os.ReadFile(filepath.Dir(name) + "/stat")
+		if strings.HasPrefix(string(text), "scopefs-view") && len(stat) > 0 && strings.Fields(string(stat))[3] == itoa(h.cmd.Process.Pid) {
+			views++
+		}
+	}
+	assert.Equal(t, 1, views, "b's")
+}
+
+// --at: where it says, again after a crash, and never where files are.
+func TestDaemonUpAt(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "", "b": ""})
+	require.NoError(t, os.WriteFile(h.scope("a", "file"), nil, 0o644))
+	link := filepath.Join(h.base, "link")
+	require.NoError(t, os.Symlink(h.base, link))
+	h.must("down", "a")
+	at := filepath.Join(h.base, "other")
+	assert.Equal(t, at+"\n", h.must("up", "a", "--at", filepath.Join(link, "other")))
+	assert.FileExists(t, filepath.Join(at, "file"))
+	assert.Equal(t, at+"\n", h.must("up", "a"))
+	_, errs, code := h.try("up", "a", "--at", h.view("a"))
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "take it down first (scopefs down a)")
+
+	h.kill()
+	h.start()
+	assert.Equal(t, at, h.agent("a").Mount)
+	assert.FileExists(t, filepath.Join(at, "file"))
+	assert.Equal(t, 2, h.mounted(h.base))
+	h.must("down", "a")
+	assert.Zero(t, h.mounted(at))
+	assert.Equal(t, h.view("a")+"\n", h.must("up", "a"))
+
+	h.must("down", "a")
+	full := filepath.Join(h.base, "agents.d")
+	for at, want := range map[string]string{
+		full:                 "scopefs: mount point \"" + full + "\" is not empty: choose another with --at\n",
+		h.scope("b"):         "scopefs: mount point \"" + h.scope("b") + "\" is where the agents' files are: choose another with --at\n",
+		h.base + "/no/where": "scopefs: mount point: mkdir " + h.base + "/no/where: no such file or directory\n",
+		h.view("b"):          "scopefs: mount point \"" + h.view("b") + "\" has fuse.scopefs mounted on it: choose another with --at\n",
+		"/proc/self/exe":     "scopefs: mount point: ",
+	} {
+		_, errs, code := h.try("up", "a", "--at", at)
+		assert.NotZero(t, code)
+		assert.Contains(t, errs, want)
+		assert.Equal(t, 1, strings.Count(errs, "\n"))
+	}
+	assert.Equal(t, 1, h.mounted(h.base))
+	assert.Equal(t, h.view("a")+"\n", h.must("up", "a"), "a failure changes nothing")
+}
+
+// After its own SIGKILL a daemon takes over what is left.
+func TestDaemonKilled(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "", "b": ""})
+	require.NoError(t, os.WriteFile(h.scope("a", "file"), nil, 0o644))
+	m := &way{host: h, tmp: t.TempDir()}
+	cmd, out := startTalking(t, m, "echo ready; exec sleep 4712.5")
+	out.expect("ready")
+	open, err := os.Open(h.view("b")) // busy
+	require.NoError(t, err)
+	defer open.Close()
+	for range 2 {
+		h.kill()
+		h.start()
+		assert.FileExists(t, h.view("a", "file"))
+		assert.Equal(t, 2, h.mounted(h.base))
+		assert.Zero(t, m.run("a", "--", "touch", "x").code, "at once")
+	}
+	_ = cmd.Wait()
+	assert.Equal(t, 125, cmd.ProcessState.ExitCode())
+	h.eventually("the sandbox is gone", func() bool { return m.sandboxed("4712.5") == 0 })
+}
+
+// SIGTERM: all down within the grace time though files are open, and recorded.
+func TestDaemonStopBusy(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	m := &way{host: h, tmp: t.TempDir()}
+	require.NoError(t, os.WriteFile(h.scope("a", "file"), []byte("x"), 0o644))
+	open, err := os.Open(h.view("a", "file"))
+	require.NoError(t, err)
+	defer open.Close()
+	cmd, out := startTalking(t, m, "echo ready; exec sleep 4713.5")
+	out.expect("ready")
+	began := time.Now()
+	h.stop()
+	assert.Less(t, time.Since(began), 8*time.Second)
+	assert.Zero(t, h.cmd.ProcessState.ExitCode())
+	assert.Zero(t, h.mounted(h.base))
+	_ = cmd.Wait()
+	assert.Equal(t, 125, cmd.ProcessState.ExitCode())
+	assert.NoFileExists(t, filepath.Join(h.base, "run", "control.sock"))
+	for _, want := range []audit.Event{{Op: "exec", Outcome: "sandbox ended"}, {Event: audit.KindSandbox, Outcome: "ended"}} {
+		assert.True(t, h.recorded("a", want), want)
+	}
+	assert.True(t, h.recorded("", audit.Event{Event: audit.KindDaemon, Outcome: "stopped"}))
+}
+
+// sd_notify(3): ready is when the views are there.
+func TestDaemonNotify(t *testing.T) {
+	h := layOut(t, map[string]string{"a": ""})
+	for _, name := range []string{filepath.Join(h.base, "notify"), "@scopefs-test-" + filepath.Base(h.base)} {
+		l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+		require.NoError(t, err)
+		t.Setenv("NOTIFY_SOCKET", name)
+		h.start()
+		buf := make([]byte, 100)
+		require.NoError(t, l.SetReadDeadline(time.Now().Add(10*time.Second)))
+		n, err := l.Read(buf)
+		require.NoError(t, err)
+		assert.Equal(t, "READY=1", string(buf[:n]))
+		assert.Equal(t, 1, h.mounted(h.base))
+		h.stop()
+		l.Close()
+	}
+}
+
+// One daemon a run directory.
+func TestDaemonSecond(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	_, errs, code := h.try("daemon")
+	assert.Equal(t, 1, code)
+	assert.Equal(t, "scopefs: a daemon is running already with --run "+h.base+"/run\n", errs)
+	assert.Equal(t, 1, h.mounted(h.base))
+	h.must("run", "a", "--", "true")
+}

@@ -1,0 +1,268 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/fs"
+)
+
+// pkg is what go list says of a package.
+type pkg struct {
+	ImportPath, Dir, Export string
+	Imports, GoFiles        []string
+	TestGoFiles             []string
+	XTestGoFiles            []string
+}
+
+func (p *pkg) name() string { return strings.TrimPrefix(p.ImportPath, module) }
+
+func goList(t *testing.T, args ...string) []*pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,Imports,GoFiles,TestGoFiles,XTestGoFiles"}, args...)...)
+	cmd.Dir = ".."
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var list []*pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, &p)
+	}
+}
+
+// forTests are packages of which users get nothing.
+func forTests(name string) bool { return name == "integration" || matches("integration/*", name) }
+
+func matches(pattern, name string) bool {
+	ok, _ := path.Match(pattern, name)
+	return ok || pattern == "**"
+}
+
+// TestImportsPointDown holds the floors of the house.
+func TestImportsPointDown(t *testing.T) {
+	for _, p := range goList(t, "./...") {
+		name := p.name()
+		floor, ok := floors[name]
+		for _, class := range classes {
+			if !ok && matches(class, name) {
+				floor, ok = floors[class]
+			}
+		}
+		if !ok {
+			t.Errorf("%s has no floor: say in layers_test.go what it may import", name)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if what, ours := strings.CutPrefix(imp, module); ours {
+				fits := slices.ContainsFunc(floor.imports, func(f string) bool { return matches(f, what) })
+				assert.True(t, fits, "%s imports %s: %s", name, what, floor.why)
+			}
+		}
+	}
+}
+
+// TestDependenciesHaveOwners holds who may use what is not ours.
+func TestDependenciesHaveOwners(t *testing.T) {
+	for _, p := range goList(t, "./...") {
+		if forTests(p.name()) {
+			continue
+		}
+		for _, imp := range p.Imports {
+			for dep, rule := range owners {
+				if imp == dep || strings.HasPrefix(imp, dep+"/") {
+					assert.Contains(t, rule.packages, p.name(), "%s imports %s: %s", p.name(), imp, rule.why)
+				}
+			}
+		}
+	}
+}
+
+// source is a parsed file; name is its path from the top.
+type source struct {
+	name string
+	in   string // the package
+	test bool
+	ast  *ast.File
+	fset *token.FileSet
+}
+
+func sources(t *testing.T) (all []source) {
+	t.Helper()
+	for _, p := range goList(t, "./...") {
+		for _, file := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			fset := token.NewFileSet()
+			tree, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, parser.ParseComments)
+			require.NoError(t, err)
+			if !ast.IsGenerated(tree) {
+				all = append(all, source{path.Join(p.name(), file), p.name(), strings.HasSuffix(file, "_test.go") || forTests(p.name()), tree, fset})
+			}
+		}
+	}
+	return all
+}
+
+// each calls f with every use of an imported package's name, such as unix.Open.
+func (s *source) each(f func(pkg, name string, at token.Position)) {
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok {
+				f(x.Name, sel.Sel.Name, s.fset.Position(sel.Pos()))
+			}
+		}
+		return true
+	})
+}
+
+// TestSystemCalls holds convention 8: elsewhere unix and syscall are for
+// constants and types.
+func TestSystemCalls(t *testing.T) {
+	export := map[string]string{}
+	for _, p := range goList(t, "-export", "-deps", "golang.org/x/sys/unix") {
+		export[p.ImportPath] = p.Export
+	}
+	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(name string) (io.ReadCloser, error) { return os.Open(export[name]) })
+	called := func(pkg, name string) bool {
+		p, err := imp.Import(map[string]string{"unix": "golang.org/x/sys/unix", "syscall": "syscall"}[pkg])
+		require.NoError(t, err)
+		_, isFunc := p.Scope().Lookup(name).(*types.Func)
+		return isFunc && !slices.Contains(pure, name)
+	}
+	for _, s := range sources(t) {
+		if s.test || slices.Contains(callers, s.in) {
+			continue
+		}
+		s.each(func(pkg, name string, at token.Position) {
+			if pkg == "unix" || pkg == "syscall" {
+				assert.False(t, called(pkg, name), "%s:%d calls %s.%s: reach files through scope (convention 8)", s.name, at.Line, pkg, name)
+			}
+		})
+	}
+}
+
+// TestOnlyMainExits holds convention 14.
+func TestOnlyMainExits(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		count := 0
+		s.each(func(pkg, name string, _ token.Position) {
+			if pkg == "os" && name == "Exit" || pkg == "log" && strings.HasPrefix(name, "Fatal") || (pkg == "syscall" || pkg == "unix") && name == "Exit" {
+				count++
+			}
+		})
+		assert.LessOrEqual(t, count, exits[s.name], "%s ends the process: only main does (convention 14)", s.name)
+	}
+}
+
+// TestNoInit holds convention 17: what a program does begins in main.
+func TestNoInit(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
+				assert.NotEqual(t, "init", f.Name.Name, "%s has an init function", s.name)
+			}
+		}
+	}
+}
+
+// TestOnlySandboxKnowsBubblewrap keeps the means of confinement in one place.
+func TestOnlySandboxKnowsBubblewrap(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || s.in == "tools/sandbox" {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				text := strings.ToLower(lit.Value)
+				assert.False(t, strings.Contains(text, "bwrap") || strings.Contains(text, "bubblewrap"), "%s names the sandbox's program: %s", s.name, lit.Value)
+			}
+			return true
+		})
+	}
+}
+
+// TestSizes holds convention 3: what is longer asks to be two ideas.
+func TestSizes(t *testing.T) {
+	for _, s := range sources(t) {
+		lines := s.fset.File(s.ast.FileStart).LineCount()
+		assert.LessOrEqual(t, lines, maxFileLines, "%s has %d lines", s.name, lines)
+		if s.test { // tables are long
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
+				n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
+				assert.LessOrEqual(t, n, maxFuncLines, "%s: %s has %d lines", s.name, f.Name.Name, n)
+			}
+		}
+	}
+}
+
+// TestTopLevel keeps the top of the tree short.
+func TestTopLevel(t *testing.T) {
+	entries, err := os.ReadDir("..")
+	require.NoError(t, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			assert.Contains(t, topLevel, e.Name(), "nothing else belongs at the top")
+		}
+	}
+}
+
+// TestViewImplementsAll sees that every FUSE operation is the view's own: one
+// that an embedded default served would have gone through no door.
+func TestViewImplementsAll(t *testing.T) {
+	view, ops := reflect.TypeFor[*fs.View](), reflect.TypeFor[fuse.RawFileSystem]()
+	missing := map[string]string{}
+	for i := range ops.NumMethod() {
+		name := ops.Method(i).Name
+		m, ok := view.MethodByName(name)
+		if !ok {
+			missing[name] = "is not there"
+			continue
+		}
+		// The compiler makes the code of a promoted method: it has no file.
+		file, _ := runtime.FuncForPC(m.Func.Pointer()).FileLine(m.Func.Pointer())
+		if path.Base(path.Dir(file)) != "fs" {
+			missing[name] = fmt.Sprintf("is from %s", file)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		t.Errorf("%s %s: write it, if only to refuse", name, missing[name])
+	}
+	for i := range view.Elem().NumField() {
+		f := view.Elem().Field(i)
+		assert.False(t, f.Anonymous, "View embeds %s: what it promotes goes through no door", f.Type)
+	}
+}

@@ -1,0 +1,159 @@
+package integration
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+)
+
+// 100 MiB go in and come out the same, and so does the end of input.
+func TestRunStreamIntact(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	m := &way{host: h, tmp: t.TempDir()}
+	text := make([]byte, 1<<20)
+	rand.Read(text)
+	want, got := sha256.New(), sha256.New()
+	cmd := m.scopefs("run", "a", "--", "cat")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	cmd.Stdout = got
+	require.NoError(t, cmd.Start())
+	for i := range 100 {
+		text[0] = byte(i)
+		want.Write(text)
+		_, err := in.Write(text)
+		require.NoError(t, err)
+	}
+	in.Close()
+	assert.Zero(t, await(t, cmd, &bytes.Buffer{}, &bytes.Buffer{}).code)
+	assert.Equal(t, want.Sum(nil), got.Sum(nil))
+}
+
+// A reader that goes away ends the command, by SIGPIPE, and run at once.
+func TestRunReaderGoes(t *testing.T) {
+	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *way) {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		cmd := m.scopefs("run", "a", "--", "yes")
+		cmd.Stdout = w
+		require.NoError(t, cmd.Start())
+		w.Close()
+		_, err = io.ReadFull(r, make([]byte, 2))
+		require.NoError(t, err)
+		r.Close()
+		assert.Equal(t, 141, await(t, cmd, &bytes.Buffer{}, &bytes.Buffer{}).code)
+		assert.True(t, m.recorded("a", audit.Event{Op: "exec", Outcome: "signal 13"}))
+	})
+}
+
+// Whatever our standard streams are, the command's are pipes of the sandbox's
+// own: no file of the host becomes a descriptor in it.
+func TestRunNoHostDescriptor(t *testing.T) {
+	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *way) {
+		secret := filepath.Join(m.base, "secret")
+		require.NoError(t, os.WriteFile(secret, []byte("first line\n"), 0o666))
+		require.NoError(t, os.Chmod(secret, 0o666))
+		const look = "l=$(for n in 0 1 2; do readlink /proc/$$/fd/$n; done); cat >/tmp/in; echo in: $(cat /tmp/in); echo \"$l\""
+		for name, open := range map[string]func() (*os.File, error){
+			"file":      func() (*os.File, error) { return os.OpenFile(secret, os.O_RDWR, 0) },
+			"directory": func() (*os.File, error) { return os.Open(m.base) },
+			"null":      func() (*os.File, error) { return os.Open("/dev/null") },
+			"closed":    func() (*os.File, error) { r, w, err := os.Pipe(); w.Close(); return r, err },
+		} {
+			t.Run(name, func(t *testing.T) {
+				f, err := open()
+				require.NoError(t, err)
+				defer f.Close()
+				cmd := m.scopefs("run", "a", "--", "sh", "-c", look)
+				cmd.Stdin = f
+				o := finish(t, cmd)
+				assert.Zero(t, o.code, o.stderr)
+				in := ""
+				if name == "file" {
+					in = " first line"
+				}
+				assert.Regexp(t, `^in:`+in+`\npipe:\[\d+\]\npipe:\[\d+\]\npipe:\[\d+\]\n$`, o.stdout)
+			})
+		}
+		text, err := os.ReadFile(secret)
+		require.NoError(t, err)
+		assert.Equal(t, "first line\n", string(text))
+	})
+}
+
+// Standard streams that are closed altogether are no reason to fail.
+func TestRunClosedStreams(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	m := &way{host: h, tmp: t.TempDir()}
+	cmd := m.scopefs()
+	cmd = privately(t, "", "sh", "-c", fmt.Sprintf("%s --base %s run a -- sh -c 'cat; echo x >made' <&- >&- 2>&-", program, m.base))
+	assert.Zero(t, finish(t, cmd).code)
+	assert.FileExists(t, m.scope("a", "made"))
+}
+
+// Signals to run reach the command.
+func TestRunSignals(t *testing.T) {
+	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *way) {
+		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
+			cmd, out := startTalking(t, m, "echo ready; exec sleep 100")
+			out.expect("ready")
+			require.NoError(t, cmd.Process.Signal(sig))
+			o := await(t, cmd, &bytes.Buffer{}, &bytes.Buffer{})
+			assert.Equal(t, 128+int(sig), o.code, sig)
+		}
+		cmd, out := startTalking(t, m, "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.02; done")
+		out.expect("ready")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		out.expect("caught")
+		assert.Equal(t, 5, await(t, cmd, &bytes.Buffer{}, &bytes.Buffer{}).code)
+	})
+}
+
+// SIGTSTP stops the command and run, SIGCONT both go on.
+func TestRunStopAndContinue(t *testing.T) {
+	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *way) {
+		cmd, out := startTalking(t, m, "while :; do echo tick; sleep 0.02; done")
+		out.expect("tick")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTSTP))
+		m.eventually("run is stopped", func() bool { return state(cmd.Process.Pid) == 'T' })
+		m.eventually("the command is stopped", func() bool {
+			return state(m.sandboxed("tick")) == 'T'
+		})
+		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+		m.eventually("the command goes on", func() bool { return state(m.sandboxed("tick")) != 'T' })
+		out.forget()
+		out.expect("tick")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		assert.Equal(t, 128+15, await(t, cmd, &bytes.Buffer{}, &bytes.Buffer{}).code)
+	})
+}
+
+// When run is killed, the sandbox goes, and nothing of either stays.
+func TestRunKilled(t *testing.T) {
+	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *way) {
+		cmd, out := startTalking(t, m, "echo ready; setsid sleep 4711.5 & sleep 4711.5")
+		out.expect("ready")
+		pid := m.sandboxed("4711.5")
+		require.NotZero(t, pid)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		m.eventually("the sandbox is gone", func() bool { return m.sandboxed("4711.5") == 0 })
+		m.eventually("its end is recorded", func() bool {
+			// Whichever ends first: the command, or an embedded daemon with all it has.
+			return (m.recorded("a", audit.Event{Op: "exec", Outcome: "signal 9"}) || m.recorded("a", audit.Event{Op: "exec", Outcome: "sandbox ended"})) &&
+				m.recorded("a", audit.Event{Event: audit.KindSandbox, Outcome: "ended"})
+		})
+		m.clean()
+	})
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/scopefs/scopefs/internal/daemon"
+)
+
+// terminal is ours, which while a command has one of its own passes on what is
+// typed: raw. The zero state is a stream that is no terminal.
+type terminal struct {
+	fd  int
+	old *term.State
+}
+
+func (t *terminal) raw() {
+	if old, err := term.MakeRaw(t.fd); err == nil {
+		t.old = old
+	}
+}
+
+func (t *terminal) restore() {
+	if t.old != nil {
+		_ = term.Restore(t.fd, t.old)
+		t.old = nil
+	}
+}
+
+// forward passes signals on until stop is called, which waits.
+func forward(run *daemon.Run, own *terminal) (stop func()) {
+	// Against SIGPIPE: a closed standard output is told to the command.
+	signal.Ignore(unix.SIGPIPE)
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGWINCH, unix.SIGTSTP, unix.SIGCONT, unix.SIGALRM)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for s := range signals {
+			switch sig := s.(unix.Signal); {
+			case sig == unix.SIGWINCH && run.TTY != nil:
+				_ = run.Resize(*terminalSize())
+			case sig == unix.SIGTSTP:
+				stopBoth(run, own)
+			default:
+				_ = run.Signal(sig)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+		<-done
+	}
+}
+
+// stopBoth stops the command and then ourselves; SIGCONT is passed on. SIGTSTP
+// would not stop it: its process group is an orphaned one, in which that has no
+// effect (setpgid(2), credentials(7)).
+func stopBoth(run *daemon.Run, own *terminal) {
+	raw := own.old != nil
+	own.restore()
+	_ = run.Signal(unix.SIGSTOP)
+	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	if raw {
+		own.raw()
+		_ = run.Resize(*terminalSize())
+	}
+}

@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// may tells whether we can serve the view as its owner. An ordinary user is 0 in
+// the user namespace of his daemon.
+func (v *view) may(owner user) error {
+	switch {
+	case v.d.root:
+		return nil
+	case v.def.Identity == scope.IdentityCaller:
+		return errors.New("identity: caller needs a daemon that runs as root")
+	case owner != user{}:
+		return fmt.Errorf("the scope of %q belongs to another user: run as that user, or as root", v.def.Name)
+	}
+	return nil
+}
+
+// spawn starts the view process in namespaces of its own, with the scope, the
+// connection and a socket, as the agent's user.
+func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *os.File, error) {
+	defer conn.Close() // a second copy would keep a dead view's mount waiting
+	tree, err := root.Detach()
+	if err != nil {
+		return nil, nil, err
+	}
+	treeFile := os.NewFile(uintptr(tree), "scope")
+	defer treeFile.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "wire")
+	defer theirs.Close()
+	_ = unix.SetNonblock(pair[0], true) // so that reads have deadlines
+	ours := os.NewFile(uintptr(pair[0]), "wire")
+
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Dir, cmd.Env = []string{viewer.Name}, "/", []string{}
+	cmd.Stderr = &logWriter{v.d.logger.With("agent", string(v.def.Name))}
+	cmd.ExtraFiles = []*os.File{treeFile, conn, theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true, // the terminal's signals are the daemon's
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
+	}
+	if v.d.root && v.def.Identity != scope.IdentityCaller {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.uid, Gid: owner.gid}
+		cmd.SysProcAttr.AmbientCaps = viewCaps
+	}
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return nil, nil, fmt.Errorf("start view process: %w", err)
+	}
+	return cmd, ours, nil
+}
+
+// handshake configures the view and waits until it is confined.
+func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
+	mediated := v.def.View.Data == scope.DataMediated
+	err := w.Send(viewer.ToView{Config: &viewer.Config{
+		Policy: v.def.View.PolicySpec(), Record: v.def.View.Record, Timeout: metadataTime,
+		Passthrough: v.d.root && !mediated, Mediated: mediated, Caller: v.def.Identity == scope.IdentityCaller,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("configure view: %w", err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(readyTimeout))
+	var reply viewer.FromView
+	if err := w.Receive(&reply); err != nil {
+		return nil, fmt.Errorf("view did not start: %w", err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	if reply.Failed != "" || len(reply.Ready) == 0 {
+		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
+	}
+	v.mu.Lock()
+	v.wire = w // before it is told first: a change in between is told as well
+	v.mu.Unlock()
+	return reply.Ready, v.tellLog(w)
+}
+
+// listen takes the view's messages until it ends. Who it is, the channel says.
+func (v *view) listen(w *viewer.Wire) {
+	for {
+		var msg viewer.FromView
+		if err := w.Receive(&msg); err != nil {
+			if !errors.Is(err, io.EOF) {
+				v.d.logger.Warn("view", "agent", v.def.Name, "err", err)
+			}
+			return
+		}
+		reply := viewer.ToView{ID: msg.ID}
+		switch {
+		case msg.Event != nil:
+			e := *msg.Event
+			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
+			if _, err := v.d.log.Append(context.Background(), e); err != nil {
+				reply.Error = err.Error()
+			}
+		case msg.Groups != 0:
+			groups, err := groupsOf(msg.Groups)
+			if err != nil {
+				reply.Error = err.Error()
+			}
+			reply.Groups = groups
+		default:
+			continue
+		}
+		if w.Send(reply) != nil {
+			return
+		}
+	}
+}
+
+// tellLog tells the view whether the log can be written: what is true when it is
+// said, so that the last word is the right one.
+func (v *view) tellLog(w *viewer.Wire) error {
+	v.telling.Lock()
+	defer v.telling.Unlock()
+	text := ""
+	if failure := v.d.log.Err(); failure != nil {
+		text = failure.Error()
+	}
+	return w.Send(viewer.ToView{Log: &text})
+}
+
+// logWriter turns a process's lines into log records.
+type logWriter struct{ *slog.Logger }
+
+func (l *logWriter) Write(p []byte) (int, error) {
+	l.Info("view", "says", string(p))
+	return len(p), nil
+}

@@ -1,0 +1,225 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// A run is one command in a sandbox of its own. The client asks by HTTP; the
+// daemon starts the command and answers 101. Then both speak JSON lines on the
+// connection: the client says "go", the daemon answers with the outer ends of
+// the command's standard streams (SCM_RIGHTS), made inside the sandbox; the
+// client sends signals and sizes, the daemon the end. A client that goes takes
+// the command with it.
+
+// RunRequest is the body of run.
+type RunRequest struct {
+	Argv []string          `json:"argv"`
+	Env  map[string]string `json:"env,omitempty"`
+	Dir  string            `json:"dir,omitempty"` // below /workspace
+	TTY  *sandbox.Size     `json:"tty,omitempty"` // run on a terminal of this size
+}
+
+// toRun is a line from the client, fromRun one from the daemon.
+type toRun struct {
+	Go     bool          `json:"go,omitempty"`
+	Signal int           `json:"signal,omitempty"`
+	Size   *sandbox.Size `json:"size,omitempty"`
+}
+
+type fromRun struct {
+	Files int       `json:"files,omitempty"` // this many descriptors come with the line
+	Exit  *RunExit  `json:"exit,omitempty"`
+	Error *apiError `json:"error,omitempty"` // the session ended before the command
+}
+
+// RunExit is how a command ended.
+type RunExit struct {
+	Code     int  `json:"code"`
+	Signal   int  `json:"signal,omitempty"`
+	TimedOut bool `json:"timed_out,omitempty"`
+}
+
+// serveRun runs one command and returns when it has ended, and its sandbox. The
+// connection is closed last: a client that waits for it leaves nothing behind.
+func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, id scope.ID) error {
+	var req RunRequest
+	if err := body(r, &req); err != nil {
+		return err
+	}
+	if len(req.Argv) == 0 {
+		return invalidError{errors.New("no command")}
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	var conn net.Conn
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
+	session, name, err := d.startSession(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer d.endSession(id, session, name)
+	ended, err := d.recordExec(ctx, id, name, req.Argv)
+	if err != nil {
+		return err
+	}
+	p, err := session.Exec(ctx, sandbox.Command{Argv: req.Argv, Env: req.Env, Dir: req.Dir, TTY: req.TTY})
+	if err != nil {
+		err = runError(req, err)
+		ended("not started: " + err.Error())
+		return err
+	}
+	defer p.Close()
+	if conn, err = takeOver(w); err != nil {
+		ended("abandoned")
+		return nil // nobody is there to be told
+	}
+	attend(conn.(*net.UnixConn), p, cancel, ended)
+	return nil
+}
+
+// takeOver ends HTTP on the connection.
+func takeOver(w http.ResponseWriter) (net.Conn, error) {
+	hijacker, ok := w.(http.Hijacker)
+	if !ok {
+		return nil, errors.New("connection cannot be taken over")
+	}
+	conn, _, err := hijacker.Hijack()
+	if err != nil {
+		return nil, err
+	}
+	_, err = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: scopefs-run\r\n\r\n"))
+	return conn, err
+}
+
+// recordExec records a command before it starts; what cannot be recorded must
+// not run. The function that it returns records the end.
+func (d *Daemon) recordExec(ctx context.Context, id scope.ID, session string, argv []string) (ended func(outcome string), err error) {
+	e := audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: session, Op: "exec", Target: strings.Join(argv, " ")}
+	began := time.Now()
+	if err := d.record(ctx, e); err != nil {
+		return nil, err
+	}
+	return func(outcome string) {
+		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
+		d.event(e)
+	}, nil
+}
+
+// record is event for what must not happen unrecorded.
+func (d *Daemon) record(ctx context.Context, e audit.Event) error {
+	if _, err := d.log.Append(ctx, e); err != nil {
+		return fmt.Errorf("nothing runs while the audit log cannot be written: %w", err)
+	}
+	return nil
+}
+
+// runError tells a program that cannot be started from a sandbox that cannot.
+func runError(req RunRequest, err error) error {
+	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC, unix.ENOTDIR} {
+		if errors.Is(err, errno) {
+			return &execError{program: req.Argv[0], dir: req.Dir, errno: errno}
+		}
+	}
+	return err
+}
+
+// execError becomes exit status 127 (not found) or 126 (not executable).
+type execError struct {
+	program, dir string
+	errno        unix.Errno
+}
+
+func (e *execError) Error() string {
+	if e.dir != "" { // it may be that which is not there
+		return fmt.Sprintf("%s in %s: %v", e.program, e.dir, e.errno)
+	}
+	return fmt.Sprintf("%s: %v", e.program, e.errno)
+}
+
+// attend serves the connection until the command ends or the client goes.
+func attend(conn *net.UnixConn, p *sandbox.Process, gone func(), ended func(outcome string)) {
+	lines := bufio.NewScanner(conn)
+	if lines.Scan() && passStreams(conn, p) == nil { // "go"
+		go func() {
+			defer gone()
+			obey(lines, p)
+		}()
+	} else {
+		gone()
+	}
+	exit, err := p.Wait()
+	last := fromRun{Exit: &RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut}}
+	switch {
+	case err != nil:
+		last = fromRun{Error: &apiError{err.Error(), kindOther}}
+		ended("sandbox ended") // the event of its end says why
+	case exit.TimedOut:
+		ended("timed out")
+	case exit.Signal != 0:
+		ended(fmt.Sprintf("signal %d", exit.Signal))
+	default:
+		ended(fmt.Sprintf("exit %d", exit.Code))
+	}
+	_ = json.NewEncoder(conn).Encode(last)
+}
+
+// obey does what the client says until it is gone.
+func obey(lines *bufio.Scanner, p *sandbox.Process) {
+	for lines.Scan() {
+		var msg toRun
+		if json.Unmarshal(lines.Bytes(), &msg) != nil {
+			return
+		}
+		if msg.Signal != 0 {
+			_ = p.Signal(unix.Signal(msg.Signal))
+		}
+		if msg.Size != nil {
+			_ = p.Resize(*msg.Size)
+		}
+	}
+}
+
+// passStreams gives the client the command's files: three, or one terminal.
+func passStreams(conn *net.UnixConn, p *sandbox.Process) error {
+	files := []*os.File{p.Stdin, p.Stdout, p.Stderr}
+	if p.TTY != nil {
+		files = []*os.File{p.TTY}
+	}
+	var fds []int
+	for _, f := range files {
+		raw, err := f.SyscallConn() // Fd would make it a blocking one, for the client too
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	first, _ := json.Marshal(fromRun{Files: len(files)})
+	_, _, err := conn.WriteMsgUnix(append(first, '\n'), unix.UnixRights(fds...), nil)
+	if p.TTY == nil {
+		for _, f := range files {
+			f.Close() // the client's now, and its end the command's to see
+		}
+	}
+	return err
+}
