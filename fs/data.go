@@ -74,7 +74,11 @@ func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut
 	// Decided on as a name in the directory: what may not be created there
 	// by any name must not be created without one.
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: "#tmpfile"}, func(p *place) error {
-		f, err := p.dir.CreateTemp(int(in.Flags)&(openFlags|unix.O_EXCL), masked(p.dir, in.Mode, in.Umask))
+		var f scope.File
+		err := v.unnamed(func() (err error) {
+			f, err = p.dir.CreateTemp(int(in.Flags)&(openFlags|unix.O_EXCL), masked(p.dir, in.Mode, in.Umask))
+			return err
+		})
 		if err != nil {
 			return err
 		}

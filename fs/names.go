@@ -181,7 +181,7 @@ func (v *View) link(old, new *place, newName string) error {
 	if err == nil && st.ID() == old.node.ident {
 		return dir.Link(base, new.dir, newName)
 	}
-	return old.obj.LinkTo(new.dir, newName) // a file without a name, from O_TMPFILE
+	return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
 }
 
 // Readlink returns a link's text, if following it from every place where it is

@@ -60,6 +60,8 @@ type View struct {
 	// for reading while a node's path is built and walked.
 	moves sync.RWMutex
 
+	nameless scope.Thread // makes files without a name, and gives them one
+
 	noBacking atomic.Bool // the kernel refused passthrough once
 }
 
@@ -79,7 +81,7 @@ func New(root *scope.Root, opt Options) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &View{root: root, opt: opt}
+	v := &View{root: root, opt: opt, nameless: scope.NewThread()}
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
@@ -132,7 +134,19 @@ func (v *View) Init(s *fuse.Server) {
 }
 
 // OnUnmount closes what clients left open.
-func (v *View) OnUnmount() { v.files.closeAll() }
+func (v *View) OnUnmount() {
+	v.files.closeAll()
+	v.nameless.Stop()
+}
+
+// unnamed does what must have the same credentials each time. A caller's are
+// made anew for each operation: his files without a name get none.
+func (v *View) unnamed(f func() error) error {
+	if v.opt.Groups != nil {
+		return f()
+	}
+	return v.nameless.Do(f)
+}
 
 // lineLogger turns go-fuse's messages into log records.
 type lineLogger struct{ *slog.Logger }

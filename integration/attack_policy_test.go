@@ -109,7 +109,7 @@ func TestAttackPolicy(t *testing.T) {
 	assert.Equal(t, allowed, hostOps(t, h.view("victim"), policyAllowed...))
 	assert.True(t, h.recorded("victim", audit.Event{Op: "rename-from", Path: "deep", Verdict: audit.Deny}))
 	assert.True(t, h.recorded("victim", audit.Event{Op: "lookup", Path: "secret", Verdict: audit.Deny, Rule: "secret/**: hide"}))
-	assert.True(t, h.recorded("victim", audit.Event{Op: "write", Path: "ref/r", Verdict: audit.Deny}))
+	assert.True(t, h.recorded("victim", audit.Event{Op: "open-write", Path: "ref/r", Verdict: audit.Deny}))
 }
 
 // TestAttackPolicyControl does the same without a view: what fails there would

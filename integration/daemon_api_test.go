@@ -1,15 +1,18 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -97,5 +100,23 @@ func TestDaemonAPIPeer(t *testing.T) {
 		cmd.Path = testProgram(t, h)
 		as(cmd, 1234)
 		assert.Contains(t, finish(t, cmd).stdout, `403 {"error":"only the daemon's user and root may"`)
+	}
+}
+
+// run is good from the first moment, and while the daemon ends: there or, where
+// none answers yet, without it.
+func TestDaemonRunAtStart(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "", "b": ""})
+	for range 3 {
+		cmd := exec.Command(program, "daemon", "--base", h.base)
+		require.NoError(t, cmd.Start())
+		for range 3 {
+			_, errs, code := h.try("run", "b", "--", "touch", "x")
+			assert.Zero(t, code, errs)
+		}
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		o := await(t, cmd, &bytes.Buffer{}, &bytes.Buffer{})
+		assert.Zero(t, o.code)
+		assert.Zero(t, h.mounted(h.base))
 	}
 }

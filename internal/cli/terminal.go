@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"os/signal"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -65,7 +66,11 @@ func stopBoth(run *daemon.Run, own *terminal) {
 	raw := own.old != nil
 	own.restore()
 	_ = run.Signal(unix.SIGSTOP)
-	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	// To this thread: sent to the process, it may reach another one first, and this
+	// one would go on for a while (signal(7)).
+	runtime.LockOSThread()
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+	runtime.UnlockOSThread()
 	if raw {
 		own.raw()
 		_ = run.Resize(*terminalSize())

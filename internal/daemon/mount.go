@@ -161,6 +161,19 @@ func unmountStale(id scope.ID, at string, leave int) (left bool, err error) {
 	}
 }
 
+// nothingElse fails when the host has mounted something over a view or within
+// it: a sandbox would take it along, for bubblewrap binds what is below as well.
+func nothingElse(id scope.ID, at string) error {
+	all, err := mounts()
+	for _, m := range all {
+		ours := m.fsType == fsType && m.source == source(id)
+		if m.at == at && !ours || strings.HasPrefix(m.at, at+"/") {
+			return fmt.Errorf("%s is mounted in the view, at %q: unmount it first", m.fsType, m.at)
+		}
+	}
+	return err
+}
+
 type mountInfo struct{ at, fsType, source string }
 
 // mountsAt returns what is mounted on a directory, the top one last.

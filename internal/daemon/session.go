@@ -78,6 +78,9 @@ func (d *Daemon) trySession(ctx context.Context, id scope.ID) (*sandbox.Session,
 // endSessions when it returns.
 func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, owner user) (*sandbox.Session, string, error) {
 	id := v.def.Name
+	if err := nothingElse(id, v.at); err != nil {
+		return nil, "", err
+	}
 	// O_PATH: nothing of the view is opened.
 	fd, err := unix.Open(v.at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
