@@ -68,7 +68,11 @@ const (
 func clean(e Event) Event {
 	e.Path = bound(e.Path, maxPath)
 	// Redacted before it is cut: half a secret matches no pattern.
-	e.Target = bound(redact(e.Target), maxPath)
+	// Of a file's event the target is a path, and proof.
+	if e.Event != KindFile {
+		e.Target = redact(e.Target)
+	}
+	e.Target = bound(e.Target, maxPath)
 	e.Detail = bound(redact(e.Detail), maxText)
 	e.Verdict = Verdict(bound(string(e.Verdict), maxText))
 	for _, s := range []*string{

@@ -53,7 +53,7 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			}
 		}
 		if mode, ok := in.GetMode(); ok {
-			if err := v.chmod(p, mode); err != nil {
+			if err := v.chmod(p, v.plain(&in.InHeader, p.rel, p.stat.Type(), mode)); err != nil {
 				return err
 			}
 		}
@@ -85,6 +85,19 @@ func (v *View) truncate(p *place, in *fuse.SetAttrIn, size int64) error {
 	}
 	defer f.Close()
 	return f.Truncate(size)
+}
+
+// plain takes the set-id bits off the mode of what is not a directory, and
+// records it: nosuid holds on the view, and not on the directory below, where a
+// program of the agent's would run with its rights for any user of the host.
+// With identity "caller" a file is its caller's own.
+func (v *View) plain(head *fuse.InHeader, rel string, kind, mode uint32) uint32 {
+	const setID = unix.S_ISUID | unix.S_ISGID
+	if mode&setID == 0 || kind == unix.S_IFDIR || v.opt.Groups != nil {
+		return mode
+	}
+	_ = v.forbid(head, scope.OpSetattr, rel, "set-id bits")
+	return mode &^ setID
 }
 
 // chmod works on the object or, where the kernel cannot, on its name.

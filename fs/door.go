@@ -233,6 +233,9 @@ func (v *View) as(a *ask, f func() error) error {
 	if v.opt.Groups == nil || a.nested {
 		return f()
 	}
+	if a.head.Pid == 0 { // of a pid namespace that the mount does not know
+		return syscall.EACCES
+	}
 	groups, err := v.opt.Groups(a.head.Pid)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
 )
@@ -47,7 +48,13 @@ func (v *View) known(p *place, name string, st *scope.Stat, made bool, out *fuse
 // Mkdir makes a directory.
 func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMkdir, name: name}, func(p *place) error {
-		if err := p.dir.Mkdir(name, masked(p.dir, in.Mode, in.Umask)); err != nil {
+		unlock, err := v.alone()
+		if err != nil {
+			return err
+		}
+		err = p.dir.Mkdir(name, masked(p.dir, in.Mode, in.Umask))
+		unlock()
+		if err != nil {
 			return err
 		}
 		return v.entry(p, name, true, out)
@@ -57,7 +64,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 // Mknod makes a regular file, a FIFO or a socket.
 func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
-		if err := p.dir.Mknod(name, masked(p.dir, in.Mode, in.Umask)); err != nil {
+		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.rel, in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))); err != nil {
 			return err
 		}
 		return v.entry(p, name, true, out)
@@ -94,7 +101,15 @@ func (v *View) judge(rel, text string) error {
 // Unlink removes a name.
 func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpUnlink, name: name}, func(p *place) error {
-		return p.dir.Unlink(name)
+		st, err := p.dir.Stat(name)
+		if err != nil {
+			return err
+		}
+		if err := p.dir.Unlink(name); err != nil {
+			return err
+		}
+		v.nodes.unlinked(st.ID(), nameIn{p.node, name})
+		return nil
 	}))
 }
 
@@ -130,15 +145,23 @@ func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName str
 func (v *View) rename(old *place, oldName string, new *place, newName string, flags uint) error {
 	v.moves.Lock()
 	defer v.moves.Unlock()
+	unlock, err := v.alone()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	moved, err := old.dir.Stat(oldName)
 	if err != nil {
 		return err
 	}
 	other, otherErr := new.dir.Stat(newName)
+	if moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole {
+		return scope.ErrStale // another view of the scope has put a directory there since it was decided
+	}
 	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
 		return err
 	}
-	from, to := name{old.node, oldName}, name{new.node, newName}
+	from, to := nameIn{old.node, oldName}, nameIn{new.node, newName}
 	v.nodes.moved(moved.ID(), from, to)
 	if flags&scope.RenameExchange != 0 && otherErr == nil {
 		v.nodes.moved(other.ID(), to, from)

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,7 +21,7 @@ type node struct {
 	dir   bool
 
 	// Guarded by tree.mu.
-	names   []name
+	names   []nameIn
 	lookups uint64
 
 	// Guarded by table.mu.
@@ -29,7 +30,8 @@ type node struct {
 	backingOn int       // handles that use it
 }
 
-type name struct {
+// nameIn is a name in a directory.
+type nameIn struct {
 	parent *node
 	name   string
 }
@@ -78,7 +80,7 @@ func (t *tree) paths(n *node) []string {
 }
 
 // path builds the path of one name. Directories have one name each.
-func (t *tree) path(at name) (string, bool) {
+func (t *tree) path(at nameIn) (string, bool) {
 	size, depth := len(at.name), 0
 	for p := at.parent; p != t.root; p = p.names[0].parent {
 		if depth++; depth > maxDepth || len(p.names) == 0 {
@@ -123,12 +125,12 @@ func (t *tree) found(parent *node, base string, st *scope.Stat, made bool) *node
 		return nil
 	}
 	n.lookups++
-	n.addName(name{parent, base}, st.Nlink > 1)
+	n.addName(nameIn{parent, base}, st.Nlink > 1)
 	return n
 }
 
 // addName puts a name last. An object with a single link has no other name.
-func (n *node) addName(at name, keep bool) {
+func (n *node) addName(at nameIn, keep bool) {
 	if len(n.names) > 0 && n.names[len(n.names)-1] == at && (keep || len(n.names) == 1) {
 		return
 	}
@@ -136,11 +138,8 @@ func (n *node) addName(at name, keep bool) {
 		n.names = append(n.names[:0], at)
 		return
 	}
-	for i, old := range n.names {
-		if old == at {
-			n.names = append(n.names[:i], n.names[i+1:]...)
-			break
-		}
+	if i := slices.Index(n.names, at); i >= 0 {
+		n.names = slices.Delete(n.names, i, i+1)
 	}
 	n.names = append(n.names, at)
 }
@@ -160,7 +159,7 @@ func (t *tree) under(n, dir *node) bool {
 }
 
 // moved notes a rename that was done.
-func (t *tree) moved(ident scope.FileID, from, to name) {
+func (t *tree) moved(ident scope.FileID, from, to nameIn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byIdent[ident]
@@ -174,6 +173,20 @@ func (t *tree) moved(ident scope.FileID, from, to name) {
 		}
 	}
 	n.addName(to, true)
+}
+
+// unlinked notes that a name of an object was removed. The last name stays: it
+// is what the policy goes by for a file that is still open.
+func (t *tree) unlinked(ident scope.FileID, at nameIn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.byIdent[ident]
+	if n == nil || len(n.names) < 2 {
+		return
+	}
+	if i := slices.Index(n.names, at); i >= 0 {
+		n.names = slices.Delete(n.names, i, i+1)
+	}
 }
 
 // forget takes back lookups; a node without any is dropped.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
@@ -59,6 +60,10 @@ type View struct {
 	// moves is held for writing while a rename changes where nodes are, and
 	// for reading while a node's path is built and walked.
 	moves sync.RWMutex
+	// turn is the scope's directory, on which all views of the scope lock
+	// while what stands at a name becomes a directory or stops to be one.
+	turn  scope.File
+	turns sync.Mutex // among the threads of this one
 
 	nameless scope.Thread // makes files without a name, and gives them one
 
@@ -81,7 +86,11 @@ func New(root *scope.Root, opt Options) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &View{root: root, opt: opt, nameless: scope.NewThread()}
+	turn, err := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
+	if err != nil {
+		return nil, fmt.Errorf("the scope must be readable by its user: %w", err)
+	}
+	v := &View{root: root, opt: opt, turn: turn, nameless: scope.NewThread()}
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
@@ -137,6 +146,21 @@ func (v *View) Init(s *fuse.Server) {
 func (v *View) OnUnmount() {
 	v.files.closeAll()
 	v.nameless.Stop()
+	v.turn.Close()
+}
+
+// alone waits until no other view of the scope makes or moves directories. A
+// scope has more than one where a command runs without the daemon.
+func (v *View) alone() (done func(), err error) {
+	v.turns.Lock()
+	if err := v.turn.Lock(); err != nil {
+		v.turns.Unlock()
+		return nil, err
+	}
+	return func() {
+		v.turn.Unlock()
+		v.turns.Unlock()
+	}, nil
 }
 
 // unnamed does what must have the same credentials each time. A caller's are

@@ -202,7 +202,7 @@ func TestRunRecorded(t *testing.T) {
 			m.run("a", "--", "sh", "-c", cmd)
 			var mine []audit.Event
 			for _, e := range m.events("a") {
-				if e.Op == "exec" && e.Target == audit.Escape("sh -c "+cmd) {
+				if e.Op == "exec" && e.Target == audit.Escape("sh -c "+strconv.Quote(cmd)) {
 					mine = append(mine, e)
 				}
 			}

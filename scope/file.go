@@ -165,6 +165,12 @@ func (f File) LinkTo(to Dir, name string) error {
 	return retry(func() error { return unix.Linkat(f.fd, "", to.fd, name, unix.AT_EMPTY_PATH) })
 }
 
+// Lock takes the file's lock for this open file alone, and waits for it. flock(2).
+func (f File) Lock() error { return retry(func() error { return unix.Flock(f.fd, unix.LOCK_EX) }) }
+
+// Unlock gives the lock back.
+func (f File) Unlock() error { return unix.Flock(f.fd, unix.LOCK_UN) }
+
 // Allocate is fallocate(2), with all the modes that the file system has.
 func (f File) Allocate(mode uint32, off, n int64) error {
 	return retry(func() error { return unix.Fallocate(f.fd, mode, off, n) })

@@ -11,6 +11,10 @@ import (
 // that is longer leads nowhere for anyone: path_resolution(7).
 const maxLinks = 40
 
+// maxSteps bounds the components of one walk, so that reading a link costs little
+// whatever an agent has made it of. The kernel would walk further.
+const maxSteps = 1000
+
 // systemDirs are the read-only directories that the sandbox shows beside the
 // view. Links into them are made by ordinary programs (python3 -m venv) and
 // reach nothing that the agent could not name itself.
@@ -26,8 +30,8 @@ type Target struct {
 }
 
 // Resolve says where following rel to its end leads. It fails with a
-// *Violation when that is outside the scope, and with ELOOP when the way has
-// more than 40 links.
+// *Violation when that is outside the scope, with ELOOP when the way has more
+// than 40 links, and with ENAMETOOLONG when it has more than 1000 components.
 //
 // The answer is a judgement of this moment, for the log and for refusing links
 // that lead out. Nothing is ever opened by it.
@@ -40,7 +44,7 @@ func (r *Root) Resolve(rel string) (Target, error) {
 // refuse to walk: absolute links to the alias, dangling links, links that will
 // only be made. Every step starts at the root descriptor.
 func (r *Root) Follow(dir, text string) (Target, error) {
-	w := walker{root: r, rel: joinRel(dir, text), target: text, at: components(dir), links: maxLinks}
+	w := walker{root: r, rel: joinRel(dir, text), target: text, at: components(dir), links: maxLinks, steps: maxSteps}
 	return w.walk(text)
 }
 
@@ -51,6 +55,7 @@ type walker struct {
 	at      []string // where the walk stands
 	todo    []string // what is left to walk
 	links   int      // how many links may still be followed
+	steps   int      // how many components may still be walked
 	missing bool     // at does not exist
 }
 
@@ -59,6 +64,9 @@ func (w *walker) walk(text string) (Target, error) {
 	for err == nil && system == "" && len(w.todo) > 0 {
 		name := w.todo[0]
 		w.todo = w.todo[1:]
+		if w.steps--; w.steps < 0 {
+			return Target{}, unix.ENAMETOOLONG
+		}
 		system, err = w.step(name)
 	}
 	if err != nil {

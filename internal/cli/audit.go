@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -109,8 +110,8 @@ func printEvent(w io.Writer, e audit.Event) error {
 	add("%-9s", kind)
 	add("%s", e.Op)
 	add("%s", e.Outcome)
-	add("%s", e.Path)
-	add("-> %s", e.Target)
+	add("%s", quoted(e.Path))
+	add("-> %s", quoted(e.Target))
 	add("%s", e.Errno)
 	add("(%s)", e.Rule)
 	if e.PID != 0 {
@@ -119,4 +120,14 @@ func printEvent(w io.Writer, e audit.Event) error {
 	add("%s", e.Detail)
 	_, err := fmt.Fprintln(w, strings.Join(words, " "))
 	return err
+}
+
+// quoted puts quotes around what could be taken for the words that follow it.
+func quoted(s string) string {
+	for _, r := range s {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(`/._-+,=@~#%\`, r) {
+			return `"` + strings.ReplaceAll(s, `"`, `\"`) + `"`
+		}
+	}
+	return s
 }

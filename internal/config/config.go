@@ -74,10 +74,10 @@ type Sandbox struct {
 }
 
 // Load reads {base}/scopefs.yaml; a missing file is the zero value, an unknown
-// key an error.
-func Load(base string) (Host, error) {
+// key an error, and so is exposing what is not for agents.
+func Load(p Paths) (Host, error) {
 	var h Host
-	name := filepath.Join(base, "scopefs.yaml")
+	name := filepath.Join(p.Base, "scopefs.yaml")
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, nil
@@ -95,5 +95,31 @@ func Load(base string) (Host, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return h, fmt.Errorf("%s: %w", name, err)
 	}
+	for _, path := range h.Sandbox.Expose {
+		if err := p.private(path); err != nil {
+			return h, fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	return h, nil
+}
+
+// private fails for a path that leads to agents' files, definitions, the log or
+// the socket, or that holds them.
+func (p Paths) private(path string) error {
+	shown := real(path)
+	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), p.State, p.Run} {
+		own = real(own)
+		if strings.HasPrefix(shown+"/", own+"/") || strings.HasPrefix(own+"/", strings.TrimSuffix(shown, "/")+"/") {
+			return fmt.Errorf("expose %q: it would show %s to agents", path, own)
+		}
+	}
+	return nil
+}
+
+// real is a path without links, as far as it exists.
+func real(path string) string {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	return filepath.Clean(path)
 }

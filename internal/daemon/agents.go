@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -195,34 +194,4 @@ func (d *Daemon) Agents() []Agent {
 	}
 	slices.SortFunc(list, func(a, b Agent) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return list
-}
-
-// place remembers where an agent is mounted, so that a view elsewhere than
-// below the run directory is found after a crash. The file holds the path.
-func (d *Daemon) place(id scope.ID, at string) error {
-	dir := filepath.Join(d.paths.Run, "at")
-	name := filepath.Join(dir, string(id))
-	if at == "" || filepath.Dir(at) == d.paths.Views() {
-		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(name, []byte(at), 0o600)
-}
-
-// places reads what place remembered.
-func (d *Daemon) places() map[scope.ID]string {
-	at := map[scope.ID]string{}
-	dir := filepath.Join(d.paths.Run, "at")
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if text, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
-			at[scope.ID(e.Name())] = string(text)
-		}
-	}
-	return at
 }

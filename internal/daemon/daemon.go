@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -59,7 +58,7 @@ type Daemon struct {
 // New takes the run directory, opens the log and loads the definitions. What an
 // earlier daemon left mounted is taken down.
 func New(opt Options) (*Daemon, error) {
-	host, err := config.Load(opt.Paths.Base)
+	host, err := config.Load(opt.Paths)
 	if err != nil {
 		return nil, err
 	}
@@ -79,53 +78,6 @@ func New(opt Options) (*Daemon, error) {
 	d.load()
 	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "started", PID: os.Getpid(), Path: d.paths.Base})
 	return d, nil
-}
-
-// takeRun makes the run directory ours: one daemon a directory.
-func (d *Daemon) takeRun() error {
-	for _, dir := range []string{d.paths.Run, d.paths.Views()} {
-		// Agents' users pass through to their own mount point.
-		if err := os.MkdirAll(dir, 0o711); err != nil {
-			return fmt.Errorf("run directory: %w", err)
-		}
-	}
-	lock, err := os.OpenFile(filepath.Join(d.paths.Run, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("run directory: %w", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
-		return fmt.Errorf("a daemon is running already with --run %s", d.paths.Run)
-	}
-	d.lock = lock
-	// Without links, as the kernel tells mount points.
-	if d.paths.Run, err = filepath.EvalSymlinks(d.paths.Run); err != nil {
-		return fmt.Errorf("run directory: %w", err)
-	}
-	return d.unmountLeft()
-}
-
-// unmountLeft takes down the views that a killed daemon left: those below our
-// run directory, and those that it had mounted elsewhere.
-func (d *Daemon) unmountLeft() error {
-	all, err := mounts()
-	if err != nil {
-		return err
-	}
-	places := d.places()
-	for _, m := range slices.Backward(all) {
-		id, ours := strings.CutPrefix(m.source, "scopefs:")
-		if m.fsType != fsType || !ours {
-			continue
-		}
-		if filepath.Dir(m.at) == d.paths.Views() || places[scope.ID(id)] == m.at {
-			d.logger.Info("unmounting what an earlier daemon left", "at", m.at)
-			if err := unix.Unmount(m.at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-				return fmt.Errorf("unmount %q: %w", m.at, err)
-			}
-		}
-	}
-	return nil
 }
 
 // load reads the definitions. One that does not load any more stays as it was.
@@ -233,63 +185,6 @@ func (d *Daemon) upAll(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
-}
-
-// enter counts a request in, so that close can wait for its last event.
-func (d *Daemon) enter() (leave func(), err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closing {
-		return nil, errClosing
-	}
-	d.requests.Add(1)
-	return d.requests.Done, nil
-}
-
-var errClosing = errors.New("the daemon is ending")
-
-// close ends sandboxes, then views, then the log.
-func (d *Daemon) close() {
-	d.mu.Lock()
-	d.closing = true
-	d.mu.Unlock()
-	d.sandboxMu.Lock()
-	host := d.sandboxes
-	d.sandboxMu.Unlock()
-	if host != nil {
-		if err := host.Close(); err != nil {
-			d.logger.Error("sandboxes", "err", err)
-		}
-	}
-	var wg sync.WaitGroup
-	for _, v := range d.allViews() {
-		wg.Go(v.down)
-	}
-	wg.Wait()
-	d.requests.Wait()
-	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
-	if err := d.log.Close(); err != nil {
-		d.logger.Error("audit", "err", err)
-	}
-	os.Remove(d.paths.Socket())
-	d.lock.Close()
-}
-
-// RemoveRun removes a run directory that was made for one daemon, which has
-// ended. It goes name by name: should something be mounted there still, nothing
-// of that is touched.
-func RemoveRun(p config.Paths) {
-	for _, dir := range []string{p.Views(), p.Run} {
-		entries, _ := os.ReadDir(dir)
-		for _, e := range entries {
-			if name := filepath.Join(dir, e.Name()); e.IsDir() {
-				unix.Rmdir(name)
-			} else {
-				unix.Unlink(name)
-			}
-		}
-		unix.Rmdir(dir)
-	}
 }
 
 // listen makes the control socket, for ourselves alone.

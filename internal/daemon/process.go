@@ -97,6 +97,7 @@ func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
 
 // listen takes the view's messages until it ends. Who it is, the channel says.
 func (v *view) listen(w *viewer.Wire) {
+	var denials pace
 	for {
 		var msg viewer.FromView
 		if err := w.Receive(&msg); err != nil {
@@ -110,6 +111,10 @@ func (v *view) listen(w *viewer.Wire) {
 		case msg.Event != nil:
 			e := *msg.Event
 			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
+			e.Path, e.Target = string(msg.Path), string(msg.Target)
+			if e.Verdict != audit.Allow {
+				denials.wait(len(e.Path) + len(e.Target) + lineSize)
+			}
 			if _, err := v.d.log.Append(context.Background(), e); err != nil {
 				reply.Error = err.Error()
 			}
@@ -127,6 +132,43 @@ func (v *view) listen(w *viewer.Wire) {
 		}
 	}
 }
+
+// pace slows down an agent that is denied without end, so that it cannot fill
+// the disk with the record of it. Nothing is left out: its answers are late.
+type pace struct {
+	second time.Time
+	bytes  int // recorded since
+}
+
+const (
+	lineSize     = 256       // bytes of a line beside its paths, about
+	deniedAtOnce = 256 << 10 // bytes of denials in a second that are not slowed down
+	deniedRate   = 64 << 10  // bytes a second thereafter
+)
+
+func (p *pace) wait(size int) {
+	if time.Since(p.second) > time.Second {
+		p.second, p.bytes = time.Now(), 0
+	}
+	if p.bytes += size; p.bytes > deniedAtOnce {
+		time.Sleep(time.Duration(size) * time.Second / deniedRate)
+	}
+}
+
+// bounded ends a write that a view does not take: the log must not wait for one
+// that is broken. What is written to it after that fails as well.
+type bounded struct{ *os.File }
+
+func (b bounded) Write(p []byte) (int, error) {
+	_ = b.SetWriteDeadline(time.Now().Add(writeTimeout))
+	n, err := b.File.Write(p)
+	if err != nil {
+		b.Close()
+	}
+	return n, err
+}
+
+const writeTimeout = 2 * time.Second
 
 // tellLog tells the view whether the log can be written: what is true when it is
 // said, so that the last word is the right one.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,7 +65,8 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, id scope.ID) e
 	if len(req.Argv) == 0 {
 		return invalidError{errors.New("no command")}
 	}
-	ctx, cancel := context.WithCancel(r.Context())
+	// A daemon that ends ends the sandbox; the command alone, only its client.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	var conn net.Conn
 	defer func() {
@@ -72,7 +74,7 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, id scope.ID) e
 			conn.Close()
 		}
 	}()
-	session, name, err := d.startSession(ctx, id)
+	session, name, err := d.startSession(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -113,7 +115,7 @@ func takeOver(w http.ResponseWriter) (net.Conn, error) {
 // recordExec records a command before it starts; what cannot be recorded must
 // not run. The function that it returns records the end.
 func (d *Daemon) recordExec(ctx context.Context, id scope.ID, session string, argv []string) (ended func(outcome string), err error) {
-	e := audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: session, Op: "exec", Target: strings.Join(argv, " ")}
+	e := audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: session, Op: "exec", Target: commandLine(argv)}
 	began := time.Now()
 	if err := d.record(ctx, e); err != nil {
 		return nil, err
@@ -122,6 +124,17 @@ func (d *Daemon) recordExec(ctx context.Context, id scope.ID, session string, ar
 		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
 		d.event(e)
 	}, nil
+}
+
+// commandLine joins words so that it can be told where one ends.
+func commandLine(argv []string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		if words[i] = word; word == "" || strings.ContainsAny(word, " \"'\\") {
+			words[i] = strconv.Quote(word)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // record is event for what must not happen unrecorded.

@@ -184,7 +184,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 		defer close(ended)
 		_ = cmd.Wait()
 	}()
-	w := viewer.NewWire(wire)
+	w := viewer.NewWire(bounded{wire})
 	means, err := v.handshake(wire, w)
 	if err == nil {
 		err = attach(mount, v.def.Name, v.at)
@@ -203,6 +203,8 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	leave := context.AfterFunc(ctx, func() { v.unmount(cmd.Process) })
 	defer leave()
 	v.listen(w)
+	// One that still runs and is not heard any more cannot record.
+	_ = cmd.Process.Kill()
 	<-ended
 	return true, fmt.Errorf("view process ended: %v", cmd.ProcessState)
 }

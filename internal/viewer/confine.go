@@ -162,7 +162,7 @@ var runtimeCalls = []string{
 }
 
 var viewCalls = []string{
-	"openat2", "statx", "fstat", "fstatfs", "readlinkat", "getdents64", "lseek",
+	"flock", "openat2", "statx", "fstat", "fstatfs", "readlinkat", "getdents64", "lseek",
 	"mkdirat", "mknodat", "symlinkat", "linkat", "unlinkat", "renameat2",
 	"pwrite64", "pwritev2", "readv", "writev", "preadv", "pwritev", "ftruncate", "fallocate", "copy_file_range", "fsync", "fdatasync",
 	"fchmod", "fchmodat", "fchmodat2", "fchownat", "utimensat",

@@ -12,7 +12,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
@@ -84,8 +83,7 @@ func run(wire *Wire) error {
 
 // link is the view's end of the wire.
 type link struct {
-	wire    *Wire
-	denials pace
+	wire *Wire
 
 	mu      sync.Mutex
 	last    uint64
@@ -95,37 +93,22 @@ type link struct {
 
 var _ fs.Recorder = (*link)(nil)
 
-// Record returns when the daemon has written the event. An agent that is denied
-// without end is answered slowly, so that it cannot fill the disk with the
-// record of it; nothing is left out.
+// Record returns when the daemon has written the event.
 func (l *link) Record(e audit.Event) error {
-	if e.Verdict != audit.Allow {
-		l.denials.wait()
-	}
-	_, err := l.ask(FromView{Event: &e})
+	msg := FromView{Event: &e, Path: cut(e.Path), Target: cut(e.Target)}
+	e.Path, e.Target = "", ""
+	_, err := l.ask(msg)
 	return err
 }
 
-// pace lets the first of a second pass at once and the others one by one.
-type pace struct {
-	mu     sync.Mutex
-	second int64
-	count  int
-}
-
-// deniedPerSecond is how many denials a second are answered without a pause,
-// and how many with one.
-const deniedPerSecond = 500
-
-func (p *pace) wait() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s := time.Now().Unix(); s != p.second {
-		p.second, p.count = s, 0
+// cut leaves of a string its two ends, more than the log will take: what a
+// path is must not decide whether it can be told.
+func cut(s string) []byte {
+	const end = 8 << 10
+	if len(s) <= 2*end {
+		return []byte(s)
 	}
-	if p.count++; p.count > deniedPerSecond {
-		time.Sleep(time.Second / deniedPerSecond)
-	}
+	return []byte(s[:end] + "..." + s[len(s)-end:])
 }
 
 // Err says why the log cannot be written.

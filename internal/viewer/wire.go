@@ -44,7 +44,9 @@ type FromView struct {
 	Ready  []string     `json:"ready,omitempty"` // confined, by these means, and about to serve
 	Failed string       `json:"failed,omitempty"`
 	ID     uint64       `json:"id,omitempty"`
-	Event  *audit.Event `json:"event,omitempty"`  // to be recorded; answered with ID
+	Event  *audit.Event `json:"event,omitempty"`  // to be recorded, with what follows; answered with ID
+	Path   []byte       `json:"path,omitempty"`   // of the event: JSON strings hold no other bytes than UTF-8
+	Target []byte       `json:"target,omitempty"` // likewise
 	Groups uint32       `json:"groups,omitempty"` // the groups of this process are wanted; answered with ID
 	Ack    uint64       `json:"ack,omitempty"`    // the policy of this ID holds
 }

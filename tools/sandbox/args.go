@@ -15,6 +15,13 @@ var etcShown = []string{
 	"ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 }
 
+// rootsProc are files of /proc that tell root of the whole host. An agent whose
+// user is the host's root would be their owner. There is nothing to open.
+var rootsProc = []string{
+	"/proc/kcore", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/mtrr",
+	"/proc/pagetypeinfo", "/proc/sched_debug", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/vmallocinfo",
+}
+
 // tmpfsSizes returns the sizes of /tmp and /dev/shm in bytes. They count as the
 // session's memory, and no OOM kill gives it back: together they stay below it,
 // so that one who fills them gets ENOSPC and the session lives.
@@ -116,7 +123,13 @@ func (p *plan) mounts(spec *Spec) error {
 	// is the host's root owns /proc/sys, and bwrap leaves it writable to the one
 	// who owns it without a capability. Commands cannot put another /dev/ptmx in
 	// the way of init either. Writing to a device or terminal still works.
-	p.add("--proc", "/proc", "--remount-ro", "/proc",
+	p.add("--proc", "/proc")
+	for _, name := range rootsProc {
+		if _, err := os.Stat(name); err == nil {
+			p.add("--ro-bind", "/dev/null", name)
+		}
+	}
+	p.add("--remount-ro", "/proc",
 		"--dev", "/dev",
 		"--perms", "1777", "--size", strconv.FormatInt(shm, 10), "--tmpfs", "/dev/shm",
 		"--remount-ro", "/dev", "--remount-ro", "/")

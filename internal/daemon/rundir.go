@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// takeRun makes the run directory ours: one daemon a directory.
+func (d *Daemon) takeRun() error {
+	for _, dir := range []string{d.paths.Run, d.paths.Views()} {
+		// Agents' users pass through to their own mount point.
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("run directory: %w", err)
+		}
+	}
+	lock, err := os.OpenFile(filepath.Join(d.paths.Run, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return fmt.Errorf("a daemon is running already with --run %s", d.paths.Run)
+	}
+	d.lock = lock
+	// Without links, as the kernel tells mount points.
+	if d.paths.Run, err = filepath.EvalSymlinks(d.paths.Run); err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	return d.unmountLeft()
+}
+
+// unmountLeft takes down the views that a killed daemon left: those below our
+// run directory, and those that it had mounted elsewhere.
+func (d *Daemon) unmountLeft() error {
+	all, err := mounts()
+	if err != nil {
+		return err
+	}
+	places := d.places()
+	for _, m := range slices.Backward(all) {
+		id, ours := strings.CutPrefix(m.source, "scopefs:")
+		if m.fsType != fsType || !ours {
+			continue
+		}
+		if filepath.Dir(m.at) == d.paths.Views() || places[scope.ID(id)] == m.at {
+			d.logger.Info("unmounting what an earlier daemon left", "at", m.at)
+			if err := unix.Unmount(m.at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+				return fmt.Errorf("unmount %q: %w", m.at, err)
+			}
+		}
+	}
+	return nil
+}
+
+// RemoveRun removes a run directory that was made for one daemon, which has
+// ended. It goes name by name: should something be mounted there still, nothing
+// of that is touched.
+func RemoveRun(p config.Paths) {
+	for _, dir := range []string{p.Views(), p.Run} {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if name := filepath.Join(dir, e.Name()); e.IsDir() {
+				unix.Rmdir(name)
+			} else {
+				unix.Unlink(name)
+			}
+		}
+		unix.Rmdir(dir)
+	}
+}
+
+// place remembers where an agent is mounted, so that a view elsewhere than
+// below the run directory is found after a crash. The file holds the path.
+func (d *Daemon) place(id scope.ID, at string) error {
+	dir := filepath.Join(d.paths.Run, "at")
+	name := filepath.Join(dir, string(id))
+	if at == "" || filepath.Dir(at) == d.paths.Views() {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(at), 0o600)
+}
+
+// places reads what place remembered.
+func (d *Daemon) places() map[scope.ID]string {
+	at := map[scope.ID]string{}
+	dir := filepath.Join(d.paths.Run, "at")
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if text, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
+			at[scope.ID(e.Name())] = string(text)
+		}
+	}
+	return at
+}
