@@ -1,7 +1,7 @@
 # make help says what there is.
 SHELL   := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
+LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test bench fuzz clean

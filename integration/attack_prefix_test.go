@@ -156,7 +156,7 @@ func TestAttackPrefixReplaced(t *testing.T) {
 	delete(after, ".")
 	assert.Equal(t, before, after)
 	// A view that is made anew does not follow the link.
-	i := slices.IndexFunc(h.ps(), func(a daemonAgent) bool { return a.ID == "one" })
+	i := slices.IndexFunc(h.ps(), func(a agent) bool { return a.ID == "one" })
 	require.NoError(t, unix.Kill(h.ps()[i].ViewPID, unix.SIGKILL))
 	h.eventually("the view has failed", func() bool { return h.ps()[i].State == "failed" })
 	_, err := os.ReadFile(h.view("one", "f"))

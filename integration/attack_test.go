@@ -19,8 +19,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/internal/daemon"
 )
 
 // What the attackers share: the length of a race, a picture of a tree, and
@@ -51,7 +49,7 @@ func (h *host) startAll() {
 	h.t.Helper()
 	h.start()
 	h.eventually("every view is mounted", func() bool {
-		return !slices.ContainsFunc(h.ps(), func(a daemon.Agent) bool { return a.State != "mounted" })
+		return !slices.ContainsFunc(h.ps(), func(a agent) bool { return a.State != "mounted" })
 	})
 }
 
@@ -194,5 +192,3 @@ func stream(t *testing.T, cmd *exec.Cmd) func() string {
 
 // foreign reports whether what was read is somebody else's.
 func foreign(b []byte) bool { return bytes.Contains(b, []byte("FOREIGN")) }
-
-type daemonAgent = daemon.Agent

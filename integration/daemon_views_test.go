@@ -17,22 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/internal/daemon"
 )
 
 // agent is what ps tells of one.
-func (h *host) agent(id string) daemon.Agent {
+func (h *host) agent(id string) agent {
 	for _, a := range h.ps() {
 		if string(a.ID) == id {
 			return a
 		}
 	}
-	return daemon.Agent{}
+	return agent{}
 }
 
 // killView kills the process that serves a view, once it is there, and returns
 // what ps told of it.
-func (h *host) killView(id string) (before daemon.Agent) {
+func (h *host) killView(id string) (before agent) {
 	h.t.Helper()
 	h.eventually("it is mounted", func() bool { before = h.agent(id); return before.ViewPID > 1 })
 	require.NoError(h.t, syscall.Kill(before.ViewPID, syscall.SIGKILL))

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/internal/daemon"
 )
 
 // program is the scopefs that is tested: the one that users get, static.
@@ -184,7 +183,9 @@ func (h *host) start() {
 // abort kills the daemon and all views: the kernel then ends every request.
 func (h *host) abort() {
 	for _, a := range h.ps() {
-		defer syscall.Kill(a.ViewPID, syscall.SIGKILL)
+		if a.ViewPID > 0 { // 0 would be our own process group: kill(2)
+			defer syscall.Kill(a.ViewPID, syscall.SIGKILL)
+		}
 	}
 	_ = h.cmd.Process.Kill()
 	<-h.ended
@@ -244,8 +245,18 @@ func (h *host) must(args ...string) string {
 	return out
 }
 
-func (h *host) ps() []daemon.Agent {
-	var list []daemon.Agent
+// agent is what ps tells of one.
+type agent struct {
+	ID        string `json:"agent"`
+	State     string `json:"state"`
+	Mount     string `json:"mount"`
+	ViewPID   int    `json:"view_pid"`
+	Sandboxes []int  `json:"sandbox_pids"`
+	Error     string `json:"error"`
+}
+
+func (h *host) ps() []agent {
+	var list []agent
 	out, _, _ := h.try("ps", "--json")
 	_ = json.Unmarshal([]byte(out), &list)
 	return list
@@ -283,12 +294,4 @@ func (h *host) eventually(what string, ok func() bool) {
 			h.t.Fatalf("not within ten seconds: %s", what)
 		}
 	}
-}
-
-// client returns a command that runs a role of this test binary.
-func client(role string, args ...string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), roleEnv+"="+role)
-	cmd.Stderr = os.Stderr
-	return cmd
 }

@@ -8,19 +8,19 @@ var floors = map[string]struct {
 	imports []string
 	why     string
 }{
-	"scope":           {nil, "who an agent is must be decidable without anything else"},
-	"audit":           {nil, "the log must be provable without what writes to it"},
-	"fs":              {[]string{"scope", "audit"}, "the view resolves and decides by scope, and records by audit"},
-	"tools":           {[]string{"scope", "audit"}, "the one door stands on the ground floor"},
-	"tools/sandbox":   {[]string{"scope"}, "a place where tools run knows whose it is, and not what runs"},
-	"tools/*":         {[]string{"scope", "audit", "tools", "tools/sandbox"}, "a tool does not know the other tools, nor who calls it"},
-	"internal/config": {[]string{"scope"}, "settings are values"},
-	"internal/viewer": {[]string{"scope", "audit", "fs"}, "the view's process holds nothing that it has no use for"},
-	"internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "internal/config", "internal/viewer"}, "it serves no view itself: a process that does must not touch one"},
-	"internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "internal/config", "internal/daemon"}, "a thin face: what it can, others can without it"},
-	"cmd/scopefs":     {[]string{"tools/sandbox", "internal/viewer", "internal/cli"}, "main only chooses the role"},
-	"integration":     {[]string{"**"}, "tests of the whole"},
-	"integration/*":   {[]string{"**"}, "tools of these tests"},
+	"scope":                       {nil, "who an agent is must be decidable without anything else"},
+	"audit":                       {nil, "the log must be provable without what writes to it"},
+	"fs":                          {[]string{"scope", "audit"}, "the view resolves and decides by scope, and records by audit"},
+	"tools":                       {[]string{"scope", "audit"}, "the one door stands on the ground floor"},
+	"tools/sandbox":               {[]string{"scope"}, "a place where tools run knows whose it is, and not what runs"},
+	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox"}, "a tool does not know the other tools, nor who calls it"},
+	"cmd/scopefs/internal/config": {[]string{"scope"}, "settings are values"},
+	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs"}, "the view's process holds nothing that it has no use for"},
+	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/viewer"}, "it serves no view itself: a process that does must not touch one"},
+	"cmd/scopefs/internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs":                 {[]string{"tools/sandbox", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
+	"integration":                 {[]string{"**"}, "tests of the whole"},
+	"integration/*":               {[]string{"**"}, "tools of these tests"},
 }
 
 // owners says who alone may import a dependency, so that it can be replaced in
@@ -30,12 +30,12 @@ var owners = map[string]struct {
 	why      string
 }{
 	"github.com/hanwen/go-fuse":              {[]string{"fs"}, "one view, one protocol"},
-	"github.com/spf13/cobra":                 {[]string{"internal/cli"}, "only the command line parses one"},
-	"github.com/landlock-lsm":                {[]string{"internal/viewer"}, "the view confines itself"},
-	"github.com/elastic/go-seccomp-bpf":      {[]string{"internal/viewer", "tools/sandbox"}, "those who confine"},
+	"github.com/spf13/cobra":                 {[]string{"cmd/scopefs/internal/cli"}, "only the command line parses one"},
+	"github.com/landlock-lsm":                {[]string{"cmd/scopefs/internal/viewer"}, "the view confines itself"},
+	"github.com/elastic/go-seccomp-bpf":      {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":          {[]string{"scope"}, "one meaning of a pattern"},
-	"go.yaml.in/yaml":                        {[]string{"scope", "internal/config"}, "what the operator writes"},
-	"github.com/fsnotify/fsnotify":           {[]string{"internal/daemon"}, "only the daemon watches"},
+	"go.yaml.in/yaml":                        {[]string{"scope", "cmd/scopefs/internal/config"}, "what the operator writes"},
+	"github.com/fsnotify/fsnotify":           {[]string{"cmd/scopefs/internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":            {nil, "for tests"},
 	"github.com/modelcontextprotocol":        {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"golang.org/x/mod":                       {[]string{"audit"}, "the log's proofs"},
@@ -47,20 +47,20 @@ var owners = map[string]struct {
 
 // callers may make system calls. The first three are for files (convention 8);
 // the others for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope", "audit", "tools/sandbox", "internal/daemon", "internal/viewer", "internal/cli"}
+var callers = []string{"scope", "audit", "tools/sandbox", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
-	"cmd/scopefs/main.go":       3, // one for each role
-	"internal/viewer/viewer.go": 1, // a view without a daemon cannot record: it ends
+	"cmd/scopefs/main.go":                   3, // one for each role
+	"cmd/scopefs/internal/viewer/viewer.go": 1, // a view without a daemon cannot record: it ends
 }
 
 // topLevel is what may be at the top, beside files whose name starts with a dot.
 var topLevel = []string{
-	"go.mod", "go.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
+	"go.mod", "go.sum", "cmd", "fs", "scope", "audit", "tools", "integration",
 	"Makefile", "README.md", "LICENSE", "docs", "packaging",
 	"bin", "demo", // built, and never committed
 }

@@ -9,8 +9,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/scopefs/scopefs/internal/cli"
-	"github.com/scopefs/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/cli"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 

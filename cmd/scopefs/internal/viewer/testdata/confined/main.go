@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 )
 
 // foreignFD is a directory of the host that was left open by mistake.

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/scopefs/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 )
 
 // terminal is ours, which while a command has one of its own passes on what is
