@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -174,9 +175,9 @@ func (h *host) start() {
 			h.t.Logf("daemon:\n%s", h.log)
 		}
 	})
-	h.eventually("the daemon answers and no view is starting", func() bool {
-		out, _, code := h.try("ps")
-		return code == 0 && !strings.Contains(out, "starting") && (strings.Contains(out, "mounted") || strings.Contains(out, "failed") || len(strings.Split(out, "\n")) <= 2)
+	h.eventually("the daemon answers, and every view is mounted or cannot be", func() bool {
+		_, _, code := h.try("ps")
+		return code == 0 && !slices.ContainsFunc(h.ps(), func(a agent) bool { return a.State != "mounted" && a.State != "failed" })
 	})
 }
 

@@ -75,6 +75,10 @@ func TestResolve(t *testing.T) {
 		}
 	}
 
+	// A way that takes too long to judge is none.
+	_, err := root.Resolve(strings.Repeat("d/../", maxSteps) + "f")
+	assert.ErrorIs(t, err, unix.ENAMETOOLONG)
+
 	// A chain of forty links ends somewhere, one of forty-one nowhere; path_resolution(7).
 	makeTree(t, dir, "c0 => f")
 	for i := 1; i <= 40; i++ {

@@ -176,7 +176,7 @@ func TestSignals(t *testing.T) {
 		return p
 	}
 	t.Run("group", func(t *testing.T) {
-		p := start(ctx, "trap 'echo got; exit 5' INT; echo ready; sleep 1000 & wait")
+		p := start(ctx, "trap 'echo got; exit 5' INT; echo ready; sleep 999 & wait")
 		require.NoError(t, p.Signal(unix.SIGINT))
 		exit, err := p.Wait()
 		require.NoError(t, err)

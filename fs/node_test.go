@@ -1,0 +1,90 @@
+package fs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// object makes what statx(2) would say of an object.
+func object(ino uint64, mode uint16, links uint32) *scope.Stat {
+	s := &scope.Stat{}
+	s.Ino, s.Mode, s.Nlink = ino, mode, links
+	return s
+}
+
+func dir(ino uint64) *scope.Stat                { return object(ino, unix.S_IFDIR, 2) }
+func file(ino uint64, links uint32) *scope.Stat { return object(ino, unix.S_IFREG, links) }
+
+func newTree() *tree {
+	t := &tree{}
+	t.init(dir(1).ID())
+	return t
+}
+
+func TestTreeNames(t *testing.T) {
+	tr := newTree()
+	a := tr.found(tr.root, "a", dir(2), false)
+	b := tr.found(tr.root, "b", dir(3), false)
+	f := tr.found(a, "f", file(4, 2), false)
+	assert.Equal(t, []string{"a/f"}, tr.paths(f))
+	assert.Same(t, f, tr.found(b, "g", file(4, 2), false), "a second name of the same file")
+	assert.Equal(t, []string{"b/g", "a/f"}, tr.paths(f), "the newest first, none forgotten")
+	tr.found(a, "f", file(4, 2), false)
+	assert.Equal(t, []string{"a/f", "b/g"}, tr.paths(f))
+
+	tr.moved(b.ident, nameIn{tr.root, "b"}, nameIn{a, "c"})
+	assert.Equal(t, []string{"a/f", "a/c/g"}, tr.paths(f), "what is below moves along")
+	tr.unlinked(f.ident, nameIn{a, "f"})
+	assert.Equal(t, []string{"a/c/g"}, tr.paths(f))
+	tr.unlinked(f.ident, nameIn{b, "g"})
+	assert.Equal(t, []string{"a/c/g"}, tr.paths(f), "the last name stays")
+	tr.found(a, "h", file(4, 1), false)
+	assert.Equal(t, []string{"a/h"}, tr.paths(f), "one link, one name")
+	assert.Equal(t, []string{""}, tr.paths(tr.root))
+}
+
+func TestTreeIdentity(t *testing.T) {
+	tr := newTree()
+	old := tr.found(tr.root, "f", file(4, 1), false)
+	assert.NotSame(t, old, tr.found(tr.root, "p", object(4, unix.S_IFIFO, 1), false), "another type, another object")
+	made := tr.found(tr.root, "g", file(4, 1), true)
+	assert.NotSame(t, old, made, "what was just made was not known")
+	assert.NotEqual(t, old.id, made.id)
+	assert.Same(t, made, tr.found(tr.root, "g", file(4, 1), false))
+	assert.Same(t, old, tr.get(old.id), "the kernel knows it still")
+	tr.forget(old.id, 1)
+	assert.Nil(t, tr.get(old.id))
+	assert.Same(t, made, tr.found(tr.root, "g", file(4, 1), false), "forgetting the old one leaves the new")
+}
+
+func TestTreeForget(t *testing.T) {
+	tr := newTree()
+	f := tr.found(tr.root, "f", file(4, 1), false)
+	tr.found(tr.root, "f", file(4, 1), false)
+	tr.forget(f.id, 1)
+	assert.NotNil(t, tr.get(f.id))
+	tr.forget(f.id, 5)
+	assert.Nil(t, tr.get(f.id))
+	assert.Empty(t, tr.byIdent[f.ident])
+	tr.forget(tr.root.id, 100)
+	assert.NotNil(t, tr.get(tr.root.id), "the root is never forgotten")
+	tr.forget(12345, 1)
+}
+
+// A host that moves directories while they are looked up can make it seem that
+// one is below itself. Paths must still end.
+func TestTreeHasNoCycle(t *testing.T) {
+	tr := newTree()
+	a := tr.found(tr.root, "a", dir(2), false)
+	b := tr.found(a, "b", dir(3), false)
+	assert.Nil(t, tr.found(b, "a", dir(2), false))
+	assert.Nil(t, tr.found(a, "a", dir(2), false))
+	tr.moved(a.ident, nameIn{tr.root, "a"}, nameIn{b, "a"})
+	require.Equal(t, []string{"a/b"}, tr.paths(b))
+	assert.Nil(t, tr.found(b, "root", dir(1), false), "nor is the root below anything")
+}
