@@ -176,7 +176,7 @@ func TestAttackRace(t *testing.T) {
 			assert.Empty(t, total.Leaked)
 			assert.Equal(t, before, picture(t, out), "the foreign directory changed")
 			for _, op := range []string{"exchange", "stat", "read", "readdir", "readlink", "getxattr", "write", "mkdir", "symlink", "truncate", "chmod"} {
-				assert.Greater(t, total.Ops[op], 10, "%s hardly ran: this was no race", op)
+				assert.Positive(t, total.Ops[op], "%s never ran: this was no race", op)
 			}
 			assert.Equal(t, []string{"ok"}, hostOps(t, h.view("race"), "list . d"))
 		})
