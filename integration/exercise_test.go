@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -14,9 +16,13 @@ import (
 // by three descriptors and a mapping, each checked against the bytes that must
 // be there.
 func TestExercise(t *testing.T) {
-	for _, data := range []string{"passthrough", "mediated"} {
+	for _, data := range []string{"passthrough", "mediated", "cached"} {
 		t.Run(data, func(t *testing.T) {
-			h := newHost(t, map[string]string{"x": "view: {data: " + data + "}"})
+			h := layOut(t, map[string]string{"x": "view: {data: " + strings.Replace(data, "cached", "passthrough", 1) + "}"})
+			if data == "cached" {
+				stack(t, h)
+			}
+			h.start()
 			e := &exerciser{t: t, rnd: rand.New(rand.NewPCG(1, uint64(len(data)))), path: h.view("x", "f")}
 			e.open()
 			for i := range 4000 {
@@ -26,8 +32,21 @@ func TestExercise(t *testing.T) {
 			got, err := os.ReadFile(h.scope("x", "f"))
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(e.want, got), "the file below differs")
+			h.stop()
+			assert.Equal(t, data == "cached", strings.Contains(h.log.String(), "no passthrough"))
 		})
 	}
+}
+
+// stack puts the scope on an overlay: the kernel passes nothing through to a
+// stacked file system, and caches data instead, as it does for ordinary users.
+func stack(t *testing.T, h *host) {
+	dir := h.base + "/overlay"
+	for _, d := range []string{dir + "/lower", dir + "/upper", dir + "/work"} {
+		require.NoError(t, os.MkdirAll(d, 0o755))
+	}
+	require.NoError(t, unix.Mount("overlay", h.scope("x"), "overlay", 0, "lowerdir="+dir+"/lower,upperdir="+dir+"/upper,workdir="+dir+"/work"))
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(h.scope("x"), unix.MNT_DETACH)) })
 }
 
 const exerciseMax = 256 << 10
