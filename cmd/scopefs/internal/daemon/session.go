@@ -95,7 +95,7 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 		Expose: d.host.Sandbox.Expose, Env: d.host.Sandbox.Env,
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, "", errors.Join(closedTo(owner, v.at), err)
 	}
 	name := fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
 	err = d.record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: name, Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})

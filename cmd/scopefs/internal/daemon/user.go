@@ -112,6 +112,30 @@ func makeScope(base string, id scope.ID, spec string) error {
 	return os.Lchown(dir, int(owner.uid), int(owner.gid))
 }
 
+// closedTo says which directory above a mount point is likely to be closed to a
+// user, going by its mode: bubblewrap runs as that user and goes by the path.
+func closedTo(u user, at string) error {
+	for dir := filepath.Dir(at); ; dir = filepath.Dir(dir) {
+		var st unix.Stat_t
+		if err := unix.Stat(dir, &st); err != nil {
+			return err
+		}
+		bit := uint32(unix.S_IXOTH)
+		switch {
+		case st.Uid == u.uid:
+			bit = unix.S_IXUSR
+		case st.Gid == u.gid:
+			bit = unix.S_IXGRP
+		}
+		if st.Mode&bit == 0 {
+			return fmt.Errorf("%q is closed to the agent's user %d: chmod o+x it, or start the daemon with another --run", dir, u.uid)
+		}
+		if dir == "/" {
+			return nil
+		}
+	}
+}
+
 // groupsOf returns the supplementary groups of a process; proc_pid_status(5).
 func groupsOf(pid uint32) ([]uint32, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
