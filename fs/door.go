@@ -170,6 +170,9 @@ func (v *View) openNode(p *place) ([]string, error) {
 // decide asks the policy about every name, records what must be recorded, and
 // returns the answer to a refused client.
 func (v *View) decide(a *ask, names []string, links uint64) error {
+	if len(names) == 0 { // no name to decide by is no permission
+		return scope.ErrStale
+	}
 	policy := v.policy.Load()
 	var d scope.Decision
 	for i, rel := range names {

@@ -234,6 +234,9 @@ func TestOrdinaryUser(t *testing.T) {
 
 // TestDaemonKilled kills a daemon while its sandbox forks as fast as it can.
 func TestDaemonKilled(t *testing.T) {
+	if os.Geteuid() != 0 && os.Getenv(ordinary) == "" && os.Getenv("REQUIRE_FUSE") == "1" {
+		t.Fatal("for root")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("for root")
 	}
