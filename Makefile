@@ -4,10 +4,10 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench fuzz clean
+.PHONY: help build demo test bench bench-work bench-scale fuzz clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/scopefs, one static program
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/scopefs ./cmd/scopefs
@@ -32,6 +32,14 @@ bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and
 	@.ci/need bwrap:bubblewrap bindfs:bindfs
 	go test -run '^$$' -bench . -benchmem ./...
 	integration/bench/run.sh
+
+ARGS ?=
+bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, and natively (as root; ARGS=-peers, -cold, -rounds N)
+	@.ci/need git:git npm:npm sqlite3:sqlite3 bindfs:bindfs
+	integration/bench/work.sh $(ARGS)
+
+bench-scale: ## a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
+	integration/bench/scale.sh $(ARGS)
 
 FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)

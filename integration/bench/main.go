@@ -4,6 +4,10 @@
 //
 // The first is the one the others are compared with. Rounds are interleaved,
 // figures are medians in microseconds, ratios are to the first.
+//
+// It also has the parts of work.sh and scale.sh that a shell cannot do well:
+//
+//	bench PART ARGUMENT...
 package main
 
 import (
@@ -29,6 +33,13 @@ type op struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && parts[os.Args[1]].run != nil {
+		if err := parts[os.Args[1]].main(os.Args[2:]); err != nil {
+			fmt.Fprintf(os.Stderr, "bench %s: %v\n", os.Args[1], err)
+			os.Exit(1)
+		}
+		return
+	}
 	rounds := flag.Int("rounds", 15, "rounds")
 	only := flag.String("only", "", "rows whose name holds this")
 	flag.Parse()

@@ -1,0 +1,210 @@
+#!/usr/bin/env bash
+# Measures what grows: a million files, a directory of many, many views, many threads, many rules. Prints Markdown.
+# Usage, as root:
+#
+#	scale.sh [-dirs N] [-files N] [-entries N] [-views N] [-threads LIST] [-grids LIST] [-agents LIST] [-rules LIST]
+#	         [-looked N] [-rounds N] [-settle SECONDS] [-idle SECONDS] [-only million|entries|views|threads|single] [-smoke]
+#
+# -dirs of -files each are walked; -looked files are for the threads; -grids are numbers of files for the single operations,
+# in directories of at most 1000; -settle is how long a view has to give memory back, -idle how long idle views are watched.
+# -smoke is all of it in sizes that measure nothing; flags after it change them. SCOPEFS_BENCH_DIR names the directory to
+# work in, default /dev/shm. The kernel's caches are dropped now and then.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+rounds=5 only= dirs=1000 files=1000 entries=200000 views=200 idle=10 settle=150 looked=20000
+threads="1 2 8 64" grids="10 100000" agents="1 50" rules="0 1000"
+while [ $# -gt 0 ]; do
+	case $1 in
+	-dirs | -files | -entries | -views | -threads | -grids | -agents | -rules | -rounds | -settle | -idle | -looked | -only)
+		[ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
+		declare "${1#-}=$2"
+		shift
+		;;
+	-smoke)
+		rounds=1 dirs=10 files=20 entries=300 views=3 idle=1 settle=2 looked=128
+		threads="1 8" grids="10 2000" agents="1 3" rules="0 20"
+		;;
+	*) sed -n '2,/^set/s/^#\( \|$\)\?//p' integration/bench/scale.sh >&2; exit 2 ;;
+	esac
+	shift
+done
+. integration/bench/sides.sh
+native=$top/base/agents/bench
+view=$top/base/run/views/bench
+
+# memory PID: resident, anonymous, proportional and private KiB. Anonymous is Go's heap and stacks and little else.
+memory() {
+	awk '{ v[$1] = $2 } END { print v["Rss:"], v["Anonymous:"], v["Pss:"], v["Private_Clean:"] + v["Private_Dirty:"] }' \
+		"/proc/$1/smaps_rollup"
+}
+mib() { awk -v k="$1" 'BEGIN { printf "%.1f MiB", k / 1024 }'; }
+
+# inodes prints how many inodes of FUSE the kernel has in memory, of all mounts.
+inodes() { awk '$1 == "fuse_inode" { print $2 }' /proc/slabinfo; }
+
+# restart VIEWS [COMMAND...]: a daemon whose views have served nothing yet; $pid is that of the view bench.
+restart() {
+	stop_daemon
+	start_daemon "$@"
+	stat "$view" >/dev/null
+	pid=$("$top/scopefs" ps --base "$top/base" | awk '$1 == "bench" { print $3 }')
+}
+
+# growth COUNT TEXT FROM TO: a line of the view's memory, and what each of so many cost.
+growth() {
+	local from=($3) to=($4)
+	echo "| $2 | $(mib "${to[0]}") | $(mib "${to[1]}") | $(((to[0] - from[0]) * 1024 / $1)) B |"
+}
+
+# walk DIR: asks for every file. What find could not do is in $top/errors: a figure here, and the caller's to judge.
+walk() {
+	local found
+	found=$({ find "$1" -type f -printf '%s\n' 2>"$top/errors" || true; } | wc -l)
+	[ -s "$top/errors" ] || equals $((dirs * files)) "$found"
+}
+
+part_million() {
+	local count=$((dirs * files)) before after known took errors
+	"$top/bench" files "$dirs" "$files" 0 "$native"
+	restart 1 prlimit --nofile=1024:1024
+	printf '\n## %d files in %d directories\n\n' "$count" "$dirs"
+	awk '/open files/ { print "Descriptors that the view may have: " $5 "." }' "/proc/$pid/limits"
+	forget 3
+	attempt walk "$native"
+	[ ! -s "$top/errors" ] || { head "$top/errors" >&2; fail "find in the directory itself"; }
+	took=$micros
+	forget 3
+	known=$(inodes) before=$(memory "$pid")
+	attempt walk "$view"
+	after=$(memory "$pid") known=$(($(inodes) - known)) errors=$(wc -l <"$top/errors")
+	printf '\n| | native | scopefs | ratio | errors |\n|---|---|---|---|---|\n'
+	echo "| find -type f -printf %s | $(show "$took") | $(show "$micros") | $(ratio "$micros" "$took") | $errors |"
+	printf '\n| the view | resident | anonymous | resident more, a file |\n|---|---|---|---|\n'
+	growth "$count" "before" "$before" "$before"
+	growth "$count" "after; the kernel has $known inodes more, the view $(find "/proc/$pid/fd" -type l | wc -l) descriptors" "$before" "$after"
+	attempt forget 2
+	took=$micros
+	sleep "$((settle < 5 ? settle : 5))"
+	growth "$count" "soon after the kernel forgot them, which took $(show "$took"); it has $(inodes)" "$before" "$(memory "$pid")"
+	sleep "$settle"
+	growth "$count" "$settle s later" "$before" "$(memory "$pid")"
+	[ "$errors" -eq 0 ] || { head "$top/errors" >&2; fail "find in the view: $errors errors"; }
+}
+
+# list OPTION DIR COUNT: lists it, and counts the lines.
+list() {
+	local found
+	found=$(ls "$1" "$2" | wc -l)
+	equals "$3" "$found"
+}
+
+part_entries() {
+	local option lines r n s before times=$top/times
+	"$top/bench" files 1 "$entries" 0 "$native"
+	restart 1
+	before=$(memory "$pid")
+	printf '\n## A directory of %d entries\n\n' "$entries"
+	printf '| | native | scopefs | ratio | view: resident | anonymous | resident more, an entry |\n|---|---|---|---|---|---|---|\n'
+	growth "$entries" "before | | |" "$before" "$before"
+	for option in -f -l; do
+		lines=$((entries + 1)) # ls -l says a total, ls -f has . and ..
+		[ $option != -f ] || lines=$((entries + 2))
+		rm -f "$times".*
+		for ((r = 0; r < rounds; r++)); do
+			attempt list "$option" "$native/d0000" $lines; echo "$micros" >>"$times.native"
+			attempt list "$option" "$view/d0000" $lines; echo "$micros" >>"$times.scopefs"
+		done
+		n=$(median <"$times.native") s=$(median <"$times.scopefs")
+		growth "$entries" "ls $option | $(show "$n") | $(show "$s") | $(ratio "$s" "$n")" "$before" "$(memory "$pid")"
+	done
+}
+
+# column N: smallest, median and greatest number of a column, KiB shown as MiB.
+column() { awk -v c="$1" '{ print $c }' | sort -n | awk '{ v[NR] = $1 / 1024 } END { printf "%.1f | %.1f | %.1f", v[1], v[int(NR / 2) + 1], v[NR] }'; }
+
+# spent PID...: nanoseconds of CPU that the threads of these processes have had; proc_pid_schedstat in the kernel's sched-stats.rst.
+spent() {
+	local p
+	for p in "$@"; do cat "/proc/$p"/task/*/schedstat; done | awk '{ t += $1 } END { printf "%.0f", t }'
+}
+
+part_views() {
+	local i began took from said=$top/memory all
+	for ((i = 1; i < views; i++)); do agent "bench-$i"; done
+	stop_daemon
+	began=${EPOCHREALTIME/./}
+	restart "$views"
+	took=$((${EPOCHREALTIME/./} - began))
+	read -ra all <<<"$("$top/scopefs" ps --base "$top/base" | awk 'NR > 1 { printf "%s ", $3 }')"
+	[ ${#all[@]} -eq "$views" ] || fail "scopefs ps tells of ${#all[@]} views, want $views"
+	sleep "$idle" # until what starting took is over
+	from=$(spent "${all[@]}")
+	sleep "$idle"
+	from=$(($(spent "${all[@]}") - from))
+	for i in "${all[@]}"; do memory "$i"; done >"$said"
+	printf '\n## %d views, idle\n\n' "$views"
+	echo "Mounted in $(show "$took"). CPU time of all view processes in $idle s: $(show $((from / 1000)))."
+	printf '\n| MiB a view process | least | median | most |\n|---|---|---|---|\n'
+	echo "| resident (RSS) | $(column 1 <"$said") |"
+	echo "| anonymous | $(column 2 <"$said") |"
+	echo "| its share (PSS) | $(column 3 <"$said") |"
+	echo "| private | $(column 4 <"$said") |"
+	echo "| the daemon: RSS | | $(mib "$(memory "$daemon" | cut -d' ' -f1)") | |"
+}
+
+part_threads() {
+	local t r n s times=$top/times
+	local grid=$(((looked + 99) / 100))
+	"$top/bench" files "$grid" 100 4096 "$native"
+	restart 1
+	printf '\n## Threads in one view: stat, open, read and close of %d files that the kernel has forgotten\n\n' $((grid * 100))
+	printf '| threads | native files/s | scopefs files/s | of native |\n|---|---|---|---|\n'
+	for t in $threads; do
+		rm -f "$times".*
+		for ((r = 0; r < rounds; r++)); do
+			forget 2
+			"$top/bench" threads "$t" "$grid" 100 "$native" >>"$times.native"
+			forget 2
+			"$top/bench" threads "$t" "$grid" 100 "$view" >>"$times.scopefs"
+		done
+		n=$(median <"$times.native") s=$(median <"$times.scopefs")
+		echo "| $t | $n | $s | $(ratio "$s" "$n") |"
+	done
+}
+
+part_single() {
+	local grid per a r i n s
+	printf '\n## One open of a file that the kernel has forgotten, one stat of a file that it knows\n\n'
+	printf '| files | agents | rules | open, native µs | scopefs µs | stat, native µs | scopefs µs |\n|---|---|---|---|---|---|---|\n'
+	for grid in $grids; do
+		per=$((grid < 1000 ? grid : 1000))
+		fresh
+		"$top/bench" files $((grid / per)) "$per" 4096 "$native"
+		for a in $agents; do
+			for r in $rules; do
+				stop_daemon
+				rm -rf "$top/base/agents.d"
+				agent bench "$r"
+				for ((i = 1; i < a; i++)); do agent "bench-$i" "$r"; done
+				restart "$a"
+				"$top/bench" single "$((rounds * 4))" $((grid / per)) "$per" "$native" "$view" >"$top/times"
+				{ read -ra n; read -ra s; } <"$top/times"
+				echo "| $grid | $a | $r | ${n[0]} | ${s[0]} | ${n[1]} | ${s[1]} |"
+			done
+		done
+	done
+}
+
+# fresh ends the views and leaves one agent, without files.
+fresh() {
+	stop_daemon
+	rm -rf "$top/base"
+	agent bench
+}
+
+build
+for part in million entries views threads single; do
+	[[ $part == *"$only"* ]] || continue
+	fresh
+	"part_$part"
+done

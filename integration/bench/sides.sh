@@ -1,0 +1,113 @@
+# Sourced by the scripts here, from the top of the checkout and under set -euo pipefail. Makes a directory $top, which is
+# removed at the end, whatever happens, together with all that was started and mounted in it. It is on tmpfs, or in
+# SCOPEFS_BENCH_DIR, to measure a disk.
+fail() { echo "bench: $*" >&2; exit 1; }
+[ "$(id -u)" -eq 0 ] || fail "needs root"
+here=$PWD
+top=$(mktemp -d "${SCOPEFS_BENCH_DIR:-/dev/shm}/scopefs-bench-XXXXXX")
+daemon= loopback=
+export LC_ALL=C
+
+mounts() { awk -v top="$top/" 'index($2, top) == 1 { print $2 }' /proc/mounts; }
+
+stop_daemon() {
+	local pid=$daemon
+	daemon=
+	[ -n "$pid" ] || return 0
+	kill "$pid" 2>/dev/null || true
+	wait "$pid" || true
+}
+
+cleanup() {
+	local mount
+	trap '' INT TERM # once is enough
+	cd /
+	stop_daemon
+	for mount in $(mounts); do
+		umount "$mount" || umount -l "$mount" || true
+	done
+	[ -z "$loopback" ] || wait "$loopback" || true
+	rm -rf --one-file-system "$top"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# await WHAT PID TEST...: waits a minute for the test, as long as the process lives.
+await() {
+	local what=$1 pid=$2
+	shift 2
+	for _ in {1..600}; do
+		"$@" && return
+		kill -0 "$pid" 2>/dev/null || break
+		sleep 0.1
+	done
+	cat "$top/log" >&2
+	fail "$what did not come"
+}
+mounted() { grep -q " $1 " /proc/mounts; }
+serves() { [ "$(grep -c "^scopefs:[^ ]* $top/" /proc/mounts)" -eq "$1" ]; }
+
+build() {
+	go build -o "$top/bench" ./integration/bench
+	CGO_ENABLED=0 go build -trimpath -o "$top/scopefs" ./cmd/scopefs
+}
+
+# agent NAME [RULES]: defines an agent. Half of the rules hold wildcards; none matches a file of ours.
+agent() {
+	mkdir -p "$top/base/agents.d" "$top/base/agents/$1"
+	{
+		printf -- '---\nname: %s\ndescription: measured\n' "$1"
+		[ "${2:-0}" -eq 0 ] || printf 'view:\n  paths:\n'
+		seq "${2:-0}" | awk '{ printf NR % 2 ? "    \"rule-%04d/private\": read\n" : "    \"**/*.rule-%04d\": hide\n", $1 }'
+		printf -- '---\n'
+	} >"$top/base/agents.d/$1.md"
+}
+
+# start_daemon VIEWS [COMMAND...]: mounts them; the command, such as prlimit, starts the daemon.
+start_daemon() {
+	local count=$1
+	shift
+	"$@" "$top/scopefs" daemon --base "$top/base" 2>"$top/log" & daemon=$!
+	await "$count views" "$daemon" serves "$count"
+}
+
+# start_peers mounts bindfs and go-fuse's loopback.
+start_peers() {
+	mkdir "$top"/{loopback,loopback.d,bindfs,bindfs.d}
+	CGO_ENABLED=0 go build -o "$top/go-fuse-loopback" github.com/hanwen/go-fuse/v2/example/loopback
+	bindfs "$top/bindfs.d" "$top/bindfs"
+	"$top/go-fuse-loopback" -q "$top/loopback" "$top/loopback.d" >"$top/log" 2>&1 & loopback=$!
+	await loopback "$loopback" mounted "$top/loopback"
+}
+
+# attempt COMMAND...: runs it, with what it says in $top/said and the time in $micros, in microseconds. A command that
+# measures itself writes its time to descriptor 3. When it fails, all does.
+attempt() {
+	local code began
+	set +e # the command has a set -e of its own, which an || would turn off
+	began=${EPOCHREALTIME/./}
+	(set -e; "$@") </dev/null >"$top/said" 2>&1 3>"$top/micros"
+	code=$?
+	micros=$((${EPOCHREALTIME/./} - began))
+	set -e
+	if [ $code -ne 0 ]; then
+		tail -n 30 "$top/said" >&2
+		fail "$* in $PWD: exit status $code"
+	fi
+	[ ! -s "$top/micros" ] || micros=$(<"$top/micros")
+}
+
+# equals WANT GOT: fails, and says so, when they differ.
+equals() { [ "$1" = "$2" ] || { echo "got '$2', want '$1'"; return 1; }; }
+
+# forget N: writes N to drop_caches(5), so that the kernel forgets names and inodes (2) and what files hold (3).
+forget() { sync -f "$top"; echo "$1" >/proc/sys/vm/drop_caches; }
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int(NR / 2) + 1] }'; }
+
+# show MICROSECONDS: in the unit that fits.
+show() {
+	awk -v t="$1" 'BEGIN { if (t < 1e3) printf "%.1f µs", t; else if (t < 1e6) printf "%.1f ms", t / 1e3; else printf "%.2f s", t / 1e6 }'
+}
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f×", a / b }'; }

@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# Compares real work in a scopefs view with the same work in the directory itself: clones, builds, installations,
+# archives, databases, watching. One run, interleaved rounds, medians, as a Markdown table. Usage, as root:
+#
+#	work.sh [-rounds N] [-only TEXT] [-peers] [-cold] [-smoke]
+#
+# -only picks rows by a part of their name; -peers adds bindfs and go-fuse's loopback; -cold drops the kernel's caches
+# before each timed run, without it they are as the preparation leaves them, which goes through the same mount; -smoke is
+# all of it in sizes that measure nothing. SCOPEFS_BENCH_DIR names the directory to work in, default /dev/shm.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+rounds=3 only= peers= cold=
+files=10000 dirs=500 archived=20000 packages=300 transactions=10000 events=1000 changes=20 what=./...
+while [ $# -gt 0 ]; do
+	case $1 in
+	-rounds | -only)
+		[ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
+		declare "${1#-}=$2"
+		shift
+		;;
+	-peers) peers=1 ;;
+	-cold) cold=1 ;;
+	-smoke) files=200 dirs=10 archived=400 packages=20 transactions=100 events=20 changes=2 what=./vendor/github.com/inconshreveable/mousetrap ;;
+	*) sed -n '2,/^set/s/^#\( \|$\)\?//p' integration/bench/work.sh >&2; exit 2 ;;
+	esac
+	shift
+done
+. integration/bench/sides.sh
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GOTOOLCHAIN=local
+
+# Each workload is a function do_NAME, which is timed, and mostly a before_NAME, which is not. Both run in a directory of
+# the side that is measured; it is empty before the first round, and keeps what earlier rounds left.
+
+# repositories makes $top/loose.git and $top/packed.git, the same history, once.
+repositories() {
+	[ ! -d "$top/packed.git" ] || return 0
+	local src=$top/tree i
+	local as=(-c user.name=bench -c user.email=bench@localhost -c gc.auto=0)
+	"$top/bench" tree "$files" "$dirs" "$src"
+	git -C "$src" -c init.defaultBranch=main init -q
+	for i in 1 2 3; do
+		find "$src" -name '*7.txt' -exec sed -i "\$ a revision $i" {} +
+		git -C "$src" "${as[@]}" add .
+		git -C "$src" "${as[@]}" commit -q -m "revision $i"
+	done
+	mv "$src/.git" "$top/loose.git"
+	git -C "$top/loose.git" config core.bare true
+	git clone -q --bare --no-local "$top/loose.git" "$top/packed.git"
+	rm -rf "$src"
+}
+repository() { repositories; [ -d "$1" ] || cp -a "$top/$1" .; }
+
+before_clone_copy() { repository packed.git; rm -rf clone; }
+do_clone_copy() { git clone -q --no-hardlinks packed.git clone; }
+before_clone_link() { repository loose.git; rm -rf clone; }
+do_clone_link() { git clone -q loose.git clone; }
+
+cloned() { [ -d clone ] || { before_clone_copy; do_clone_copy; }; }
+before_status() { cloned; do_status; }
+do_status() {
+	local changed
+	changed=$(git -C clone status --porcelain)
+	equals "" "$changed"
+}
+before_grep() { cloned; do_grep; }
+do_grep() { # one file in a hundred holds the word
+	local found
+	found=$(grep -r --exclude-dir=.git -l scopefs-needle clone | wc -l)
+	equals $((files / 100)) "$found"
+}
+
+before_build() {
+	if [ ! -e "$top/module.tar" ]; then
+		mkdir "$top/module"
+		git -C "$here" archive HEAD | tar x -C "$top/module"
+		(cd "$top/module"; GOFLAGS=-mod=mod go mod vendor)
+		tar cf "$top/module.tar" -C "$top" module
+		rm -rf "$top/module"
+	fi
+	[ -d module ] || tar xf "$top/module.tar"
+	rm -rf cache
+}
+do_build() {
+	export GOCACHE=$PWD/cache GOFLAGS="-mod=vendor -buildvcs=false" GOPROXY=off CGO_ENABLED=0
+	cd module
+	go build "$what"
+}
+
+before_npm() {
+	[ -d "$top/packages" ] || "$top/bench" packages "$packages" "$top/packages"
+	[ -d app ] || cp -a "$top/packages" app
+	rm -rf app/node_modules app/package-lock.json cache
+}
+do_npm() {
+	local installed
+	cd app
+	npm_config_cache=$PWD/../cache npm install --offline --no-audit --no-fund --loglevel=error
+	installed=$(find node_modules -mindepth 2 -maxdepth 2 -name package.json | wc -l)
+	equals "$packages" "$installed"
+}
+
+archive() {
+	[ ! -e "$top/tree.tar" ] || return 0
+	"$top/bench" tree "$archived" $((archived / 20)) "$top/tree"
+	tar cf "$top/tree.tar" -C "$top" tree
+	rm -rf "$top/tree"
+}
+before_tar() { archive; rm -rf tree; }
+do_tar() { tar xf "$top/tree.tar"; }
+before_find() { archive; [ -d tree ] || do_tar; do_find; }
+do_find() {
+	local found
+	found=$(find tree -type f | wc -l)
+	equals "$archived" "$found"
+}
+before_rm() { before_tar; do_tar; }
+do_rm() { rm -rf tree; }
+
+# inserts makes $top/inserts.sql, in which each is a transaction of its own.
+inserts() {
+	rm -f db*
+	[ -e "$top/inserts.sql" ] || {
+		echo "CREATE TABLE t(k INTEGER PRIMARY KEY, v TEXT);"
+		seq "$transactions" | awk '{ printf "INSERT INTO t VALUES(%d, \"what row %d is about, in a few words\");\n", $1, $1 }'
+		echo "SELECT count(*) FROM t;"
+	} >"$top/inserts.sql"
+}
+# transact PRAGMAS MODE: fails when the journal is of another mode, or rows are missing.
+transact() {
+	local said
+	said=$(sqlite3 -bail -batch -cmd "$1" db <"$top/inserts.sql")
+	equals "$2 $transactions" "${said//$'\n'/ }"
+}
+before_wal() { inserts; }
+do_wal() { transact "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" wal; }
+before_journal() { inserts; }
+do_journal() { transact "PRAGMA synchronous=OFF; PRAGMA journal_mode;" delete; }
+
+before_inotify() { rm -rf watched; mkdir watched; }
+do_inotify() { "$top/bench" inotify "$events" watched >&3; }
+
+tsc=$top/typescript/node_modules/typescript/bin/tsc
+before_tsc() {
+	rm -rf project
+	"$top/bench" typescript 50 project
+}
+do_tsc() { "$top/bench" rebuild "$changes" project/src/m00.ts node "$tsc" --watch --preserveWatchOutput -p project >&3; }
+can_tsc() {
+	mkdir -p "$top/typescript"
+	npm install --prefix "$top/typescript" --no-audit --no-fund typescript@5 >"$top/said" 2>&1 && [ -e "$tsc" ]
+}
+
+# row NAME TEXT: measures one workload on all sides and prints its line.
+row() {
+	local name=$1 text=$2 side r i line first= all=$top/times
+	[[ $text == *"$only"* ]] || return 0
+	if [ "$(type -t "can_$name")" = function ] && ! "can_$name"; then
+		echo "$text: skipped, cannot be installed here" >&2
+		return 0
+	fi
+	rm -rf "$all"
+	mkdir "$all"
+	for side in "${sides[@]}"; do mkdir "${dir[$side]}/work"; done
+	for ((r = 0; r < rounds; r++)); do
+		for ((i = 0; i < ${#sides[@]}; i++)); do
+			side=${sides[(i + r) % ${#sides[@]}]} # nobody is always first
+			cd "${dir[$side]}/work"
+			[ "$(type -t "before_$name")" != function ] || attempt "before_$name"
+			sync -f "$top"
+			[ -z "$cold" ] || forget 3
+			attempt "do_$name"
+			echo "$micros" >>"$all/$side"
+		done
+	done
+	cd "$top"
+	for side in "${sides[@]}"; do
+		micros=$(median <"$all/$side")
+		line+=" $([ -z "$first" ] && show "$micros" || ratio "$micros" "$first") |"
+		first=${first:-$micros}
+		rm -rf "${dir[$side]}/work"
+	done
+	echo "| $text |$line"
+}
+
+build
+declare -A dir=([native]=$top/native [bindfs]=$top/bindfs [loopback]=$top/loopback [scopefs]=$top/base/run/views/bench)
+sides=(native scopefs)
+mkdir "$top/native"
+if [ -n "$peers" ]; then
+	sides=(native bindfs loopback scopefs)
+	start_peers
+fi
+agent bench
+start_daemon 1
+printf '| workload |%s\n' "$(printf ' %s |' "${sides[@]}")"
+printf '|---|%s\n' "$(printf -- '---|%.0s' "${sides[@]}")"
+row clone_copy "git clone --no-hardlinks, $files files, packed"
+row clone_link "git clone, $files files, loose objects linked"
+row status "git status, again"
+row grep "grep -r in the clone"
+row build "go build $what, cold cache"
+row npm "npm install, $packages packages, offline, cold cache"
+row tar "tar x, $archived files"
+row find "find -type f, $archived files"
+row rm "rm -rf, $archived files"
+row wal "SQLite, $transactions transactions, WAL, synchronous=NORMAL"
+row journal "SQLite, $transactions transactions, journal, synchronous=OFF"
+row inotify "inotify, from write to event, $events times"
+row tsc "tsc --watch, from write to rebuilt, $changes times"
