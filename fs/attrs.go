@@ -14,33 +14,53 @@ import (
 func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
 		return status(v.by(&in.InHeader, scope.OpStat, in.Fh(), func(h *handle) error {
-			return v.attr(h.file, out)
+			return v.attr(h.node, h.file, out)
 		}))
 	}
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
+		if p.node.dir && !p.node.watched.Load() {
+			v.follow(p.node, p.obj.Dir())
+			return v.attr(p.node, p.obj, out)
+		}
 		setAttr(&out.Attr, &p.stat)
-		out.SetTimeout(v.opt.Timeout)
+		out.SetTimeout(v.keepAttr(p.node, &p.stat))
 		return nil
 	}))
 }
 
 // Statx is GetAttr with the birth time.
 func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
-	fill := func(st *scope.Stat) {
+	fill := func(n *node, st *scope.Stat) {
 		out.FromStatx(&st.Statx_t)
 		out.Mask &= unix.STATX_BASIC_STATS | unix.STATX_BTIME
-		out.SetTimeout(v.opt.Timeout)
+		out.SetTimeout(v.keepAttr(n, st))
 	}
 	if in.GetattrFlags&fuse.FUSE_GETATTR_FH != 0 {
 		return status(v.by(&in.InHeader, scope.OpStat, in.Fh, func(h *handle) error {
 			st, err := h.file.Stat()
-			fill(&st)
+			fill(h.node, &st)
 			return err
 		}))
 	}
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
-		fill(&p.stat)
+		fill(p.node, &p.stat)
 		return nil
+	}))
+}
+
+// Access answers access(2) and chdir(2), where the kernel does not check
+// permissions itself: of a view that is its user's alone. To ask whether one
+// may write is no attempt to, and is not recorded.
+func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
+		if in.Mask&unix.W_OK != 0 {
+			for _, rel := range v.nodes.paths(p.node) {
+				if !v.policy.Load().Linked(scope.OpOpenWrite, rel, uint64(p.stat.Nlink)).Allow {
+					return scope.ErrDenied
+				}
+			}
+		}
+		return p.obj.Access(in.Mask)
 	}))
 }
 
@@ -56,6 +76,9 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if err := v.chmod(p, v.plain(&in.InHeader, p.rel, p.stat.Type(), mode)); err != nil {
 				return err
 			}
+			if p.node.dir && !v.opt.Shared {
+				v.dropNames() // who may search it is not asked of the kernel
+			}
 		}
 		if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
 			uid, _ := in.GetUID() // an id that is not given is -1
@@ -69,7 +92,7 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 				return err
 			}
 		}
-		return v.attr(p.obj, out)
+		return v.attr(p.node, p.obj, out)
 	}))
 }
 
@@ -129,13 +152,13 @@ func times(in *fuse.SetAttrIn) (atime, mtime unix.Timespec) {
 		one(fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)
 }
 
-func (v *View) attr(f scope.File, out *fuse.AttrOut) error {
+func (v *View) attr(n *node, f scope.File, out *fuse.AttrOut) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	setAttr(&out.Attr, &st)
-	out.SetTimeout(v.opt.Timeout)
+	out.SetTimeout(v.keepAttr(n, &st))
 	return nil
 }
 

@@ -52,6 +52,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 			return v.outcome(&a, a.name, err)
 		}
 		defer p.dir.Close()
+		v.follow(p.node, p.dir)
 		p.rel = join(p.base, a.name)
 		if err := scope.CheckName(a.name); err != nil {
 			return v.outcome(&a, p.rel, err)

@@ -16,6 +16,7 @@ type handle struct {
 	node    *node
 	writes  bool                         // open for writing
 	backed  bool                         // uses node.backing
+	muted   bool                         // counted in node.muted
 	policy  atomic.Pointer[scope.Policy] // what allowed it
 	listing *listing                     // of a directory
 }
@@ -102,6 +103,7 @@ func (t *table) closeAll() {
 func (v *View) opened(h *handle, out *fuse.OpenOut) {
 	h.policy.Store(v.policy.Load())
 	v.back(h, out)
+	v.mute(h)
 	if !h.backed && v.opt.Mediated {
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
 	}
@@ -120,7 +122,7 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 		if len(n.open) > 0 {
 			return
 		}
-		id, errno := v.server.RegisterBackingFd(&fuse.BackingMap{Fd: int32(h.file.FD())})
+		id, errno := v.conn.back(h.file.FD())
 		if errno != 0 {
 			v.noBacking.Store(true)
 			v.opt.Logger.Warn("no passthrough: the kernel caches data instead", "errno", errnoName(errno))
@@ -141,7 +143,8 @@ func (v *View) close(fh uint64) {
 		return
 	}
 	if backing != 0 {
-		v.server.UnregisterBackingFd(backing)
+		v.conn.unback(backing)
 	}
+	v.unmute(h)
 	h.file.Close()
 }

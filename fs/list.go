@@ -65,6 +65,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, fuse.DirEntry) bool) error
 			return err
 		}
 		defer p.dir.Close()
+		v.follow(p.node, p.dir)
 		policy := v.policy.Load()
 		l := h.listing
 		l.mu.Lock()

@@ -17,7 +17,7 @@ func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *
 		err := v.entry(p, name, false, out)
 		if err == syscall.ENOENT {
 			// Node 0 is "there is nothing", which the kernel may remember.
-			out.SetEntryTimeout(v.opt.Timeout)
+			out.SetEntryTimeout(v.keepName(p.node))
 			return nil
 		}
 		return err
@@ -40,8 +40,8 @@ func (v *View) known(p *place, name string, st *scope.Stat, made bool, out *fuse
 	}
 	out.NodeId = n.id
 	setAttr(&out.Attr, st)
-	out.SetEntryTimeout(v.opt.Timeout)
-	out.SetAttrTimeout(v.opt.Timeout)
+	out.SetEntryTimeout(v.keepName(p.node))
+	out.SetAttrTimeout(v.keepAttr(n, st))
 	return nil
 }
 

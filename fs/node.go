@@ -1,9 +1,11 @@
 package fs
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -19,6 +21,10 @@ type node struct {
 	ident scope.FileID
 	kind  uint32 // the type bits of its mode
 	dir   bool
+
+	watched atomic.Bool  // changes by others in this directory are told
+	muted   atomic.Int32 // handles by which the kernel writes for clients
+	handle  string       // what the watch calls it; guarded by follower.mu
 
 	// Guarded by tree.mu.
 	names   []nameIn
@@ -189,22 +195,64 @@ func (t *tree) unlinked(ident scope.FileID, at nameIn) {
 	}
 }
 
-// forget takes back lookups; a node without any is dropped.
-func (t *tree) forget(id, lookups uint64) {
+// byIdentity returns the node of an object, nil when the kernel knows none.
+func (t *tree) byIdentity(ident scope.FileID) *node {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byIdent[ident]
+}
+
+// watched reports whether every directory that a node has a name in is watched.
+func (t *tree) watched(n *node) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, at := range n.names {
+		if !at.parent.watched.Load() {
+			return false
+		}
+	}
+	return len(n.names) > 0
+}
+
+// everyName returns the names under which nodes were found.
+func (t *tree) everyName() []nameIn {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var all []nameIn
+	for _, n := range t.byID {
+		all = append(all, n.names...)
+	}
+	return all
+}
+
+// everyID returns the ids of all nodes.
+func (t *tree) everyID() []uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Keys(t.byID))
+}
+
+// forget takes back lookups; a node without any is dropped, and returned.
+func (t *tree) forget(id, lookups uint64) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byID[id]
 	if n == nil || n == t.root {
-		return
+		return nil
 	}
-	n.lookups -= min(lookups, n.lookups)
-	if n.lookups == 0 {
-		delete(t.byID, id)
-		if t.byIdent[n.ident] == n {
-			delete(t.byIdent, n.ident)
-		}
+	if n.lookups -= min(lookups, n.lookups); n.lookups > 0 {
+		return nil
 	}
+	delete(t.byID, id)
+	if t.byIdent[n.ident] == n {
+		delete(t.byIdent, n.ident)
+	}
+	return n
 }
 
 // Forget is called when the kernel drops lookups of a node.
-func (v *View) Forget(id, lookups uint64) { v.nodes.forget(id, lookups) }
+func (v *View) Forget(id, lookups uint64) {
+	if n := v.nodes.forget(id, lookups); n != nil && n.watched.Load() {
+		v.unfollow(n)
+	}
+}

@@ -12,9 +12,6 @@ import (
 // What a view does not do. ENOSYS here means "do not ask again": the kernel
 // then does without, which for these is what is wanted.
 
-// Access is never asked: the kernel checks permissions (default_permissions).
-func (v *View) Access(<-chan struct{}, *fuse.AccessIn) fuse.Status { return fuse.ENOSYS }
-
 // Flush would cost a round trip at every close; nothing is held back here.
 func (v *View) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 

@@ -39,7 +39,11 @@ type Options struct {
 	Recorder    Recorder
 	Passthrough bool          // file data by the kernel alone, where it can: fuse passthrough
 	Mediated    bool          // every read and write through the view, uncached
-	Timeout     time.Duration // how long the kernel may keep metadata
+	Timeout     time.Duration // how long the kernel may keep metadata where Watch tells nothing
+	Watch       *scope.Watch  // tells of changes by others; nil: nothing does
+	Shared      bool          // others than the view's user come in: the kernel checks modes and ACLs
+	XAttrs      bool          // extended attributes; without them the kernel need not ask for one before a write
+	Trace       bool          // tell the logger of each request
 	Logger      *slog.Logger
 
 	// Groups tells the supplementary groups of a process. When it is set each
@@ -53,9 +57,12 @@ type View struct {
 	root   *scope.Root
 	opt    Options
 	policy atomic.Pointer[scope.Policy]
-	server *fuse.Server
+	conn   *conn
 	nodes  tree
 	files  table
+
+	follower  follower
+	unwatched sync.Once // it has been told that a directory cannot be watched
 
 	// moves is held for writing while a rename changes where nodes are, and
 	// for reading while a node's path is built and walked.
@@ -93,40 +100,55 @@ func New(root *scope.Root, opt Options) (*View, error) {
 	v := &View{root: root, opt: opt, turn: turn, nameless: scope.NewThread()}
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
+	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
 	return v, nil
 }
 
-// Serve answers the requests of the mount behind the /dev/fuse descriptor fd,
-// which it takes over, until it is unmounted or aborted.
+// Serve answers the requests of the mount behind the /dev/fuse descriptor fd
+// until it is unmounted or aborted.
 func (v *View) Serve(fd int) error {
 	opt := &fuse.MountOptions{
 		Logger:        log.New(&lineLogger{v.opt.Logger}, "", 0),
-		EnableAcl:     true,
+		EnableAcl:     v.opt.Shared,
 		DisableSplice: true,
+		Debug:         v.opt.Trace,
 		MaxBackground: 64,
-		MaxWrite:      1 << 20, // bytes; the most the kernel sends in one request
+		MaxWrite:      maxWrite,
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | // one request for open(O_TRUNC)
 			fuse.CAP_DONT_MASK | // the umask does not apply under a default ACL
 			fuse.CAP_HANDLE_KILLPRIV_V2 | // else a getxattr before every write
 			fuse.CAP_ASYNC_DIO |
 			fuse.CAP_DIRECT_IO_ALLOW_MMAP |
+			fuse.CAP_HAS_EXPIRE_ONLY | // a name that is asked again keeps its place
 			fuse.CAP_NO_EXPORT_SUPPORT, // no open_by_handle_at(2)
 		PanicHandler: func(p any) fuse.Status {
 			v.opt.Logger.Error("panic", "what", fmt.Sprint(p))
 			return fuse.EIO
 		},
 	}
-	server, err := fuse.NewServer(v, fmt.Sprintf("/dev/fd/%d", fd), opt)
+	v.conn = newConn(fd, v, opt, v.opt.Logger)
+	settings, err := v.conn.init()
 	if err != nil {
 		return err
 	}
-	server.Serve()
+	if settings.Flags64()&fuse.CAP_PASSTHROUGH == 0 {
+		v.noBacking.Store(true)
+	}
+	if v.follower.watch != nil {
+		go v.listen()
+	}
+	v.conn.serve()
+	v.OnUnmount()
 	return nil
 }
 
-// SetPolicy makes p hold for the next operation.
-func (v *View) SetPolicy(p *scope.Policy) { v.policy.Store(p) }
+// SetPolicy makes p hold for the next operation, and the kernel ask again for
+// the names that it remembers.
+func (v *View) SetPolicy(p *scope.Policy) {
+	v.policy.Store(p)
+	v.dropNames()
+}
 
 // String names the file system.
 func (v *View) String() string { return "scopefs" }
@@ -134,13 +156,8 @@ func (v *View) String() string { return "scopefs" }
 // SetDebug does nothing: what is worth telling is in the audit log.
 func (v *View) SetDebug(bool) {}
 
-// Init is called when the kernel and the server have agreed on features.
-func (v *View) Init(s *fuse.Server) {
-	v.server = s
-	if s.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH == 0 {
-		v.noBacking.Store(true)
-	}
-}
+// Init is go-fuse's mounts' alone.
+func (v *View) Init(*fuse.Server) {}
 
 // OnUnmount closes what clients left open.
 func (v *View) OnUnmount() {

@@ -22,8 +22,11 @@ func ours(attr string) bool {
 // GetXAttr reads an attribute. It returns the size, and with ERANGE the size
 // that is needed.
 func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, dest []byte) (size uint32, code fuse.Status) {
+	if !v.opt.XAttrs {
+		return 0, fuse.ENOSYS // the kernel does not ask again
+	}
 	if !ours(attr) {
-		return 0, fuse.ENODATA // at no cost: the kernel asks for security.capability at exec
+		return 0, fuse.ENODATA // at no cost: the kernel asks for security.capability before writes
 	}
 	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
 		return v.xattr(p, func(f attributes) error {
@@ -43,6 +46,9 @@ func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, des
 
 // ListXAttr lists the attributes that the view has.
 func (v *View) ListXAttr(_ <-chan struct{}, head *fuse.InHeader, dest []byte) (size uint32, code fuse.Status) {
+	if !v.opt.XAttrs {
+		return 0, fuse.ENOSYS
+	}
 	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
 		return v.xattr(p, func(f attributes) error {
 			all := make([]byte, 64<<10) // XATTR_LIST_MAX
@@ -69,6 +75,9 @@ func (v *View) ListXAttr(_ <-chan struct{}, head *fuse.InHeader, dest []byte) (s
 
 // SetXAttr sets an attribute.
 func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
+	if !v.opt.XAttrs {
+		return fuse.ENOSYS
+	}
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpSetXattr}, func(p *place) error {
 		if !ours(attr) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, attr)
@@ -79,6 +88,9 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 
 // RemoveXAttr removes an attribute.
 func (v *View) RemoveXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string) fuse.Status {
+	if !v.opt.XAttrs {
+		return fuse.ENOSYS
+	}
 	return status(v.on(ask{head: head, op: scope.OpSetXattr}, func(p *place) error {
 		if !ours(attr) {
 			return v.forbid(head, scope.OpSetXattr, p.rel, attr)

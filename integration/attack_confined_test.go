@@ -21,8 +21,8 @@ import (
 // root sees it.
 func TestAttackConfinedView(t *testing.T) {
 	for name, c := range map[string]struct{ front, caps, uid string }{
-		"passthrough": {"user: 65534", "0000000000200000", "65534"}, // CAP_SYS_ADMIN
-		"mediated":    {"user: 65534\nview: {data: mediated}", "0000000000000000", "65534"},
+		"passthrough": {"user: 65534\nview: {allow_other: true}", "0000000000200000", "65534"}, // CAP_SYS_ADMIN
+		"mediated":    {"user: 65534\nview: {data: mediated, allow_other: true}", "0000000000000000", "65534"},
 		"caller":      {"identity: caller\nview: {data: mediated}", "00000000000000df", "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func checkDescriptors(t *testing.T, proc string) {
 	}
 	for n, to := range all { // of the Go runtime, which reads the limits of its control group now and then
 		// "/" is the scope itself, on which views of one scope take turns.
-		ok := slices.Contains([]string{"anon_inode:[eventpoll]", "anon_inode:[eventfd]", "anon_inode:[pidfd]", "/"}, to) ||
+		ok := slices.Contains([]string{"anon_inode:[eventpoll]", "anon_inode:[eventfd]", "anon_inode:[pidfd]", "anon_inode:[fanotify]", "/"}, to) ||
 			strings.HasPrefix(filepath.Base(to), "cpu.")
 		assert.True(t, ok, "descriptor %s is %s", n, to)
 	}

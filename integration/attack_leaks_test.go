@@ -176,7 +176,7 @@ func TestAttackIoctl(t *testing.T) {
 // TestAttackXattrs: attributes that give rights, or that are the host's, are
 // neither set nor shown.
 func TestAttackXattrs(t *testing.T) {
-	h := layOut(t, map[string]string{"xattr": ""})
+	h := layOut(t, map[string]string{"xattr": "view: {xattrs: true}"})
 	plant(t, h.scope("xattr"), "f")
 	names := []string{"trusted.overlay.opaque", "trusted.x", "security.capability", "security.selinux", "security.ima", "security.x"}
 	for _, name := range names[:2] {

@@ -15,6 +15,7 @@ import (
 
 const attackedPolicy = `
 view:
+  xattrs: true
   paths:
     "secret/**": hide
     "**/.env": hide
@@ -137,7 +138,7 @@ func TestAttackPolicyCase(t *testing.T) {
 
 // TestAttackReadOnly: a view with access: read changes nothing at all.
 func TestAttackReadOnly(t *testing.T) {
-	h := layOut(t, map[string]string{"reader": "view: {access: read}"})
+	h := layOut(t, map[string]string{"reader": "view: {access: read, xattrs: true}"})
 	plant(t, h.scope("reader"), attackedTree...)
 	h.start()
 	before := picture(t, h.scope("reader"))
@@ -152,7 +153,7 @@ func TestAttackReadOnly(t *testing.T) {
 // TestAttackHardlinks: what another scope shares by a hard link obeys the rule
 // for files with several names.
 func TestAttackHardlinks(t *testing.T) {
-	h := layOut(t, map[string]string{"r": "view: {hardlinks: read}", "d": "view: {hardlinks: deny}"})
+	h := layOut(t, map[string]string{"r": "view: {hardlinks: read, xattrs: true}", "d": "view: {hardlinks: deny, xattrs: true}"})
 	plant(t, h.base, "FOREIGN")
 	for _, id := range []string{"r", "d"} {
 		plant(t, h.scope(id), "own")

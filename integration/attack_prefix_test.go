@@ -97,7 +97,7 @@ func holder(t *testing.T, dir string) (tell func(op string) string) {
 func TestAttackMovedOut(t *testing.T) {
 	for _, up := range []string{"d/e", "d"} { // the directory itself, and one above it
 		t.Run(up, func(t *testing.T) {
-			h := layOut(t, map[string]string{"moved": ""})
+			h := layOut(t, map[string]string{"moved": "view: {xattrs: true}"})
 			plant(t, h.scope("moved"), "d/e/f", "d/e/g", "d/e/sub/x")
 			h.start()
 			tell := holder(t, h.view("moved", "d/e"))

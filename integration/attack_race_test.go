@@ -154,7 +154,7 @@ func raceWrite(r *raced, dir string, i, round int) {
 // TestAttackRace exchanges directories of the scope with links that lead out,
 // while clients read and write through the view.
 func TestAttackRace(t *testing.T) {
-	for _, front := range []string{"", "view: {data: mediated}", "identity: caller"} {
+	for _, front := range []string{"view: {xattrs: true}", "view: {data: mediated, xattrs: true}", "identity: caller"} {
 		t.Run(front, func(t *testing.T) {
 			h := attackHost(t, map[string]string{"race": front})
 			out := filepath.Join(h.base, "FOREIGN")

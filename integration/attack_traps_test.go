@@ -78,7 +78,9 @@ func init() {
 // eachData runs a test with both data paths.
 func eachData(t *testing.T, test func(t *testing.T, h *host)) {
 	for _, data := range []string{"passthrough", "mediated"} {
-		t.Run(data, func(t *testing.T) { test(t, newHost(t, map[string]string{"trap": "view: {data: " + data + "}"})) })
+		t.Run(data, func(t *testing.T) {
+			test(t, newHost(t, map[string]string{"trap": "view: {xattrs: true, data: " + data + "}"}))
+		})
 	}
 }
 
@@ -119,7 +121,7 @@ func mode(t *testing.T, at string) (string, uint32) {
 }
 
 func TestTrapModes(t *testing.T) {
-	h := newHost(t, map[string]string{"trap": ""})
+	h := newHost(t, map[string]string{"trap": "view: {xattrs: true}"})
 	for _, umask := range []int{0, 0o027, 0o077} {
 		old := unix.Umask(umask)
 		dir := h.view("trap", fmt.Sprintf("%o", umask))
@@ -154,7 +156,7 @@ func TestTrapModes(t *testing.T) {
 }
 
 func TestTrapACL(t *testing.T) {
-	h := newHost(t, map[string]string{"trap": ""})
+	h := newHost(t, map[string]string{"trap": "view: {allow_other: true}"})
 	plant(t, h.scope("trap"), "f", "d/f")
 	require.NoError(t, os.Chmod(h.scope("trap", "f"), 0o666))
 	as := func(op string) string {

@@ -50,7 +50,7 @@ func fill(t *testing.T, h *host, dir string) (free func()) {
 // While the log cannot be written, changes are refused with EIO and reads go on;
 // denials are answered; nothing runs; all of it is told; and it heals by itself.
 func TestDaemonLogFull(t *testing.T) {
-	h := layOut(t, map[string]string{"a": "view: {paths: {\"ro/**\": read}}"})
+	h := layOut(t, map[string]string{"a": "view: {xattrs: true, paths: {\"ro/**\": read}}"})
 	dir := smallState(t, h)
 	require.NoError(t, os.Mkdir(h.scope("a", "ro"), 0o755))
 	require.NoError(t, os.WriteFile(h.scope("a", "file"), []byte("text"), 0o644))

@@ -128,7 +128,7 @@ func TestDaemonRunDuringRestarts(t *testing.T) {
 			for range 8 {
 				if o := m.run("a", "--", "touch", "x"); o.code != 0 {
 					// It was there, and its view died under it.
-					assert.Regexp(t, `sandbox session has ended|the view has ended|not connected|Transport endpoint|touch:`, o.stderr)
+					assert.Regexp(t, `sandbox session has ended|the view has ended|not connected|Transport endpoint|connection abort|touch:`, o.stderr)
 				}
 			}
 		})

@@ -154,10 +154,10 @@ func (h *host) define(id, front string) {
 }
 
 // start starts the daemon and waits until it is ready.
-func (h *host) start() {
+func (h *host) start(flags ...string) {
 	h.t.Helper()
 	h.log = &bytes.Buffer{}
-	h.cmd = exec.Command(program, "daemon", "--base", h.base)
+	h.cmd = exec.Command(program, append([]string{"daemon", "--base", h.base}, flags...)...)
 	h.cmd.Stderr = h.log
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	require.NoError(h.t, h.cmd.Start())

@@ -49,6 +49,10 @@ var owners = map[string]struct {
 // the others for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope", "audit", "tools/sandbox", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}
 
+// connection are the files that speak with the kernel over /dev/fuse, which is
+// no file of a scope.
+var connection = []string{"fs/conn.go", "fs/notify.go"}
+
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 

@@ -31,6 +31,11 @@ type ViewSpec struct {
 	Hardlinks Hardlinks
 	Data      DataPath
 	Record    Record
+	Cache     Cache
+
+	// AllowOther lets others than the agent's user in, as far as the modes and
+	// ACLs of the files allow. XAttrs gives files extended attributes.
+	AllowOther, XAttrs bool
 }
 
 // PolicySpec returns the part that Compile takes.
@@ -62,6 +67,15 @@ type DataPath string
 const (
 	DataPassthrough DataPath = "passthrough" // by the kernel, the default
 	DataMediated    DataPath = "mediated"    // through the view
+)
+
+// Cache says what the kernel may remember of a view's names and attributes.
+type Cache string
+
+// The caches.
+const (
+	CacheCoherent Cache = "coherent" // all, for as long as nobody changes it, the default
+	CacheNone     Cache = "none"     // nothing
 )
 
 // Network is what a sandbox sees of the network.
@@ -178,7 +192,7 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 	}
 	def := &Definition{
 		Identity: IdentityAgent,
-		View:     ViewSpec{Hardlinks: HardlinksAllow, Data: DataPassthrough},
+		View:     ViewSpec{Hardlinks: HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent},
 		Network:  NetworkNone,
 		Prompt:   string(bytes.TrimSpace(body)),
 	}

@@ -28,6 +28,8 @@ view:
   hardlinks: deny
   data: mediated
   record: opens
+  cache: none
+  xattrs: true
 limits: {memory: 2GiB, pids: 256, cpu: 1.5, timeout: 10m}
 network: host
 ---
@@ -48,7 +50,7 @@ func TestParseDefinition(t *testing.T) {
 			View: ViewSpec{
 				Access:    Read,
 				Paths:     []PathRule{{"reference/**", Read}, {"**/.env", Hide}, {"out/**", Write}},
-				Hardlinks: HardlinksDeny, Data: DataMediated, Record: RecordOpens,
+				Hardlinks: HardlinksDeny, Data: DataMediated, Record: RecordOpens, Cache: CacheNone, XAttrs: true,
 			},
 			Limits:  Limits{Memory: 2 << 30, PIDs: 256, CPU: 1.5, Timeout: 10 * time.Minute},
 			Network: NetworkHost,
@@ -56,11 +58,11 @@ func TestParseDefinition(t *testing.T) {
 		}},
 		"defaults": {"---\nname: research-01\n---", Definition{
 			Name: "research-01", Identity: IdentityAgent, Network: NetworkNone,
-			View: ViewSpec{Access: Write, Hardlinks: HardlinksAllow, Data: DataPassthrough, Record: RecordDenials},
+			View: ViewSpec{Access: Write, Hardlinks: HardlinksAllow, Data: DataPassthrough, Record: RecordDenials, Cache: CacheCoherent},
 		}},
-		"other spellings": {"--- \r\nname: 'research-01'\r\nuser: 33\r\nlimits:\r\n  memory: 1024\r\n  cpu: 2\r\n---\t\r\nHi\r\n", Definition{
+		"other spellings": {"--- \r\nname: 'research-01'\r\nuser: 33\r\nview: {allow_other: True}\r\nlimits:\r\n  memory: 1024\r\n  cpu: 2\r\n---\t\r\nHi\r\n", Definition{
 			Name: "research-01", User: "33", Identity: IdentityAgent, Network: NetworkNone,
-			View:   ViewSpec{Hardlinks: HardlinksAllow, Data: DataPassthrough},
+			View:   ViewSpec{Hardlinks: HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent, AllowOther: true},
 			Limits: Limits{Memory: 1024, CPU: 2},
 			Prompt: "Hi",
 		}},
@@ -80,7 +82,8 @@ func TestParseDefinitionErrors(t *testing.T) {
 		want string // of the error, after "agents.d/a.md:"
 	}{
 		"unknown key":          {"tols: []", `3: unknown key "tols": want one of description, identity,`},
-		"unknown key below":    {"view:\n  acces: read", `4: unknown key "acces": want one of access, data,`},
+		"no switch":            {"view:\n  xattrs: maybe", `4: xattrs: `},
+		"unknown key below":    {"view:\n  acces: read", `4: unknown key "acces": want one of access, allow_other, cache, data,`},
 		"key twice":            {"user: a\nuser: b", `4: "user" is here twice, first in line 3: remove one`},
 		"pattern twice":        {"view:\n  paths:\n    a: read\n    \"a\": hide", `6: "a" is here twice`},
 		"bad glob":             {"view:\n  paths:\n    a: read\n    \"a/[\": hide", `6: pattern "a/[": has a bracket`},

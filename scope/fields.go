@@ -26,6 +26,10 @@ func (d *Definition) fields(id ID) map[string]field {
 			"hardlinks": oneOfField(&d.View.Hardlinks, HardlinksAllow, HardlinksRead, HardlinksDeny),
 			"data":      oneOfField(&d.View.Data, DataPassthrough, DataMediated),
 			"record":    namedField(&d.View.Record),
+			"cache":     oneOfField(&d.View.Cache, CacheCoherent, CacheNone),
+
+			"allow_other": switchField(&d.View.AllowOther),
+			"xattrs":      switchField(&d.View.XAttrs),
 		}),
 		"limits": mappingField(map[string]field{
 			"memory":  numberField(&d.Limits.Memory, parseSize, "!!int", "!!str"),
@@ -74,6 +78,16 @@ func accessField(out *Access) field {
 			return errors.New("hide would leave no view: want write or read")
 		}
 		return nil
+	}
+}
+
+func switchField(out *bool) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "true or false", "!!bool")
+		if err == nil {
+			*out, err = strconv.ParseBool(strings.ToLower(s))
+		}
+		return err
 	}
 }
 

@@ -18,6 +18,22 @@ type File struct {
 // FD returns the descriptor; it stays the File's.
 func (f File) FD() int { return f.fd }
 
+// Dir returns the file as the directory that it is; they share the descriptor.
+func (f File) Dir() Dir { return Dir{fd: f.fd} }
+
+// Access reports whether this process may use the object in the ways of mode,
+// by its effective ids: access(2), since Linux 5.8.
+func (f File) Access(mode uint32) error {
+	return retry(func() error {
+		var empty byte
+		const flags = unix.AT_EMPTY_PATH | unix.AT_EACCESS
+		if _, _, errno := unix.Syscall6(unix.SYS_FACCESSAT2, uintptr(f.fd), uintptr(unsafe.Pointer(&empty)), uintptr(mode), flags, 0, 0); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
+
 // Close closes the file. close(2) is never retried.
 func (f File) Close() error { return unix.Close(f.fd) }
 

@@ -20,6 +20,7 @@ import (
 type daemonOptions struct {
 	leash int    // descriptor: the daemon ends when it does, and says there when it is ready
 	only  string // mount this agent alone
+	trace bool
 }
 
 func (a *app) daemonCmd() *cobra.Command {
@@ -34,6 +35,7 @@ sandboxes, unmounts the views and exits. Under systemd it says when it is ready
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
+	c.Flags().BoolVar(&o.trace, "trace", false, "tell on standard error of every request that the kernel makes of a view")
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
 	c.Flags().StringVar(&o.only, "only", "", "")
 	_ = c.Flags().MarkHidden("leash")
@@ -71,7 +73,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		}
 	}
 	d, err := daemon.New(daemon.Options{
-		Paths: p, Only: scope.ID(o.only),
+		Paths: p, Only: scope.ID(o.only), Trace: o.trace,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if err != nil {

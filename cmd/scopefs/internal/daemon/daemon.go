@@ -27,6 +27,7 @@ import (
 type Options struct {
 	Paths  config.Paths // complete
 	Only   scope.ID     // mount this agent alone; "" is all that are defined
+	Trace  bool         // tell the logger of every request of the kernel
 	Logger *slog.Logger
 }
 
@@ -35,6 +36,7 @@ type Daemon struct {
 	paths  config.Paths
 	host   config.Host
 	only   scope.ID
+	trace  bool
 	logger *slog.Logger
 	root   bool // of the host
 	log    *audit.Log
@@ -63,7 +65,7 @@ func New(opt Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		paths: opt.Paths, host: host, only: opt.Only, logger: opt.Logger, root: privileged(),
+		paths: opt.Paths, host: host, only: opt.Only, trace: opt.Trace, logger: opt.Logger, root: privileged(),
 		views: map[scope.ID]*view{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
 		sessions: map[scope.ID]map[*sandbox.Session]string{},
 	}

@@ -36,8 +36,8 @@ func newMount(id scope.ID, owner user, shared bool) (mount, conn *os.File, err e
 }
 
 // configure makes the mount with fsopen(2). The options are those of fuse(4):
-// the kernel checks permissions, and with shared users other than the owner may
-// come in as far as these allow.
+// the owner alone may come in, not even root, unless it is shared; then others
+// may as far as permissions allow, which the kernel checks.
 func configure(id scope.ID, owner user, shared bool, fuse int) (int, error) {
 	fs, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -60,12 +60,11 @@ func configure(id scope.ID, owner user, shared bool, fuse int) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.FsconfigSetFlag(fs, "default_permissions"); err != nil {
-		return -1, err
-	}
 	if shared {
-		if err := unix.FsconfigSetFlag(fs, "allow_other"); err != nil {
-			return -1, err
+		for _, flag := range []string{"default_permissions", "allow_other"} {
+			if err := unix.FsconfigSetFlag(fs, flag); err != nil {
+				return -1, err
+			}
 		}
 	}
 	if err := unix.FsconfigCreate(fs); err != nil {

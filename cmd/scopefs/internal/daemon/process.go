@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,12 @@ func (v *view) may(owner user) error {
 	return nil
 }
 
+// shared tells whether others than the agent's user may come in. An ordinary
+// user's daemon cannot let them.
+func (v *view) shared() bool {
+	return v.def.Identity == scope.IdentityCaller || v.def.View.AllowOther && v.d.root
+}
+
 // spawn starts the view process in namespaces of its own, with the scope, the
 // connection and a socket, as the agent's user.
 func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *os.File, error) {
@@ -53,7 +60,7 @@ func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *o
 
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Dir, cmd.Env = []string{viewer.Name}, "/", []string{}
-	cmd.Stderr = &logWriter{v.d.logger.With("agent", string(v.def.Name))}
+	cmd.Stderr = &logWriter{logger: v.d.logger.With("agent", string(v.def.Name))}
 	cmd.ExtraFiles = []*os.File{treeFile, conn, theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // the terminal's signals are the daemon's
@@ -72,11 +79,16 @@ func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *o
 
 // handshake configures the view and waits until it is confined.
 func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
-	mediated := v.def.View.Data == scope.DataMediated
-	err := w.Send(viewer.ToView{Config: &viewer.Config{
-		Policy: v.def.View.PolicySpec(), Record: v.def.View.Record, Timeout: metadataTime,
-		Passthrough: v.d.root && !mediated, Mediated: mediated, Caller: v.def.Identity == scope.IdentityCaller,
-	}})
+	spec, caller := v.def.View, v.def.Identity == scope.IdentityCaller
+	cfg := viewer.Config{
+		Policy: spec.PolicySpec(), Record: spec.Record, Caller: caller,
+		Mediated: spec.Data == scope.DataMediated, Passthrough: v.d.root && spec.Data != scope.DataMediated,
+		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.d.trace,
+	}
+	if spec.Cache != scope.CacheNone {
+		cfg.Timeout, cfg.Watch = metadataTime, true
+	}
+	err := w.Send(viewer.ToView{Config: &cfg})
 	if err != nil {
 		return nil, fmt.Errorf("configure view: %w", err)
 	}
@@ -183,9 +195,20 @@ func (v *view) tellLog(w *viewer.Wire) error {
 }
 
 // logWriter turns a process's lines into log records.
-type logWriter struct{ *slog.Logger }
+type logWriter struct {
+	logger *slog.Logger
+	line   []byte
+}
 
 func (l *logWriter) Write(p []byte) (int, error) {
-	l.Info("view", "says", string(p))
+	for part := range bytes.Lines(p) {
+		l.line = append(l.line, part...)
+		if bytes.HasSuffix(part, []byte("\n")) || len(l.line) > maxLogLine {
+			l.logger.Info("view", "says", string(bytes.TrimSpace(l.line)))
+			l.line = l.line[:0]
+		}
+	}
 	return len(p), nil
 }
+
+const maxLogLine = 64 << 10 // bytes; a longer one is told in pieces

@@ -25,7 +25,7 @@ const (
 const (
 	readyTimeout = 10 * time.Second // for a view to confine itself
 	unmountGrace = 3 * time.Second  // for those who use a view to let go
-	metadataTime = time.Second      // how long the kernel may keep metadata
+	metadataTime = time.Second      // how long the kernel may keep metadata that cannot be watched
 	quickDeath   = 2 * time.Second  // a view that lives no longer is restarted more slowly
 )
 
@@ -168,7 +168,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	if err := v.may(owner); err != nil {
 		return false, err
 	}
-	mount, conn, err := newMount(v.def.Name, owner, v.d.root)
+	mount, conn, err := newMount(v.def.Name, owner, v.shared())
 	if err != nil {
 		return false, err
 	}

@@ -154,7 +154,7 @@ const (
 )
 
 var runtimeCalls = []string{
-	"brk", "clock_gettime", "clock_nanosleep", "close", "epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2",
+	"brk", "clock_gettime", "clock_nanosleep", "close", "epoll_create1", "epoll_ctl", "epoll_pwait", "ppoll", "eventfd2",
 	"exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "madvise", "mincore", "mmap", "munmap", "mprotect",
 	"nanosleep", "pread64", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity",
 	"sched_yield", "setitimer", "sigaltstack", "tgkill", "timer_create", "timer_delete", "timer_settime", "write", "getrandom",
@@ -167,7 +167,7 @@ var viewCalls = []string{
 	"pwrite64", "pwritev2", "readv", "writev", "preadv", "pwritev", "ftruncate", "fallocate", "copy_file_range", "fsync", "fdatasync",
 	"fchmod", "fchmodat", "fchmodat2", "fchownat", "utimensat",
 	"fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat", "removexattrat",
-	"recvmsg", "sendmsg",
+	"recvmsg", "sendmsg", "faccessat2", "name_to_handle_at", "fanotify_mark",
 }
 
 // allThreads makes a system call on every thread; the kernel keeps these

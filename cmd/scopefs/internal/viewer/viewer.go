@@ -53,6 +53,13 @@ func run(wire *Wire) error {
 		return err
 	}
 	syscall.Umask(0) // each request brings its own
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	var watch *scope.Watch
+	if cfg.Watch {
+		if watch, err = scope.NewWatch(); err != nil {
+			logger.Warn("changes by others are seen after a time", "err", err, "time", cfg.Timeout)
+		}
+	}
 	means, err := Confine(RootFD, cfg.Passthrough, cfg.Caller)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
@@ -61,7 +68,7 @@ func run(wire *Wire) error {
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Watch: watch, Shared: cfg.Shared, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Logger: logger,
 	}
 	if cfg.Caller {
 		opt.Groups = l.groups

@@ -27,6 +27,10 @@ type Config struct {
 	Mediated    bool             `json:"mediated"`
 	Caller      bool             `json:"caller"` // identity: caller
 	Timeout     time.Duration    `json:"timeout"`
+	Watch       bool             `json:"watch"`  // keep metadata for as long as nobody else changes it
+	Shared      bool             `json:"shared"` // others than the agent's user come in
+	XAttrs      bool             `json:"xattrs"`
+	Trace       bool             `json:"trace"`
 }
 
 // ToView is a message from the daemon.

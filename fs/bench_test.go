@@ -1,0 +1,85 @@
+package fs
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+type nowhere struct{}
+
+func (nowhere) Record(audit.Event) error { return nil }
+func (nowhere) Err() error               { return nil }
+
+func benchView(b *testing.B) *View {
+	base, err := os.MkdirTemp("/dev/shm", "scopefs-bench-")
+	require.NoError(b, err)
+	b.Cleanup(func() { os.RemoveAll(base) })
+	dir := filepath.Join(base, "agents", "a", "d", "e")
+	require.NoError(b, os.MkdirAll(dir, 0o755))
+	require.NoError(b, os.WriteFile(filepath.Join(base, "agents", "a", "f"), make([]byte, 4096), 0o644))
+	root, err := scope.OpenRoot(base, "a")
+	require.NoError(b, err)
+	p, err := scope.Compile(scope.PolicySpec{})
+	require.NoError(b, err)
+	v, err := New(root, Options{Policy: p, Recorder: nowhere{}, Logger: slog.Default()})
+	require.NoError(b, err)
+	return v
+}
+
+func BenchmarkLookup(b *testing.B) {
+	v := benchView(b)
+	head := &fuse.InHeader{NodeId: 1}
+	b.ReportAllocs()
+	for b.Loop() {
+		var out fuse.EntryOut
+		v.Lookup(nil, head, "f", &out)
+	}
+}
+
+func BenchmarkGetAttr(b *testing.B) {
+	v := benchView(b)
+	var e fuse.EntryOut
+	v.Lookup(nil, &fuse.InHeader{NodeId: 1}, "f", &e)
+	in := &fuse.GetAttrIn{InHeader: fuse.InHeader{NodeId: e.NodeId}}
+	b.ReportAllocs()
+	for b.Loop() {
+		var out fuse.AttrOut
+		v.GetAttr(nil, in, &out)
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	v := benchView(b)
+	var e fuse.EntryOut
+	v.Lookup(nil, &fuse.InHeader{NodeId: 1}, "f", &e)
+	in := &fuse.OpenIn{InHeader: fuse.InHeader{NodeId: e.NodeId}}
+	b.ReportAllocs()
+	for b.Loop() {
+		var out fuse.OpenOut
+		v.Open(nil, in, &out)
+		v.Release(nil, &fuse.ReleaseIn{Fh: out.Fh})
+	}
+}
+
+func BenchmarkCreateUnlink(b *testing.B) {
+	v := benchView(b)
+	in := &fuse.CreateIn{InHeader: fuse.InHeader{NodeId: 1}, Flags: 1, Mode: 0o644}
+	b.ReportAllocs()
+	for b.Loop() {
+		var out fuse.CreateOut
+		if s := v.Create(nil, in, "n", &out); s != 0 {
+			b.Fatal(s)
+		}
+		v.Release(nil, &fuse.ReleaseIn{Fh: out.Fh})
+		v.Unlink(nil, &in.InHeader, "n")
+		v.Forget(out.NodeId, 1)
+	}
+}

@@ -1,0 +1,258 @@
+package fs
+
+import (
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// conn is the connection to the kernel: it reads requests from /dev/fuse, lets
+// go-fuse's protocol server decode them and call the view, and writes the
+// answers.
+//
+// What a request costs is mostly that two processes wake each other. So one
+// reader, the leader, does what it is asked itself instead of handing it on, and
+// reads on for a moment after each answer before it sleeps. Others are called
+// when requests pile up, and one takes its place when it is held up.
+type conn struct {
+	fd     int
+	proto  *fuse.ProtocolServer
+	logger *slog.Logger
+	expire uint32 // how a name is dropped: see dropName
+
+	leader  atomic.Pointer[reader]
+	calls   chan struct{} // each makes an idle reader read
+	idle    atomic.Int32
+	readers atomic.Int32
+	dozing  atomic.Bool   // watch sleeps
+	rouse   chan struct{} // wakes it
+	ended   chan struct{} // closed when the mount is gone
+	end     sync.Once
+	all     sync.WaitGroup
+}
+
+// reader reads and answers requests, one after the other.
+type reader struct {
+	in, out []byte
+	since   atomic.Int64  // when it began to answer, in nanoseconds since 1970; 0: it does not
+	last    time.Time     // when it last answered
+	spin    time.Duration // how long it reads on after that before it sleeps
+	queued  int           // requests in a row that it found waiting
+}
+
+const (
+	maxWrite   = 1 << 20 // bytes; the most data the kernel sends in one request
+	headerRoom = 4096    // bytes beside them: FUSE_BUFFER_HEADER_SIZE, linux fs/fuse/fuse_i.h
+
+	maxReaders = 16
+	spinTime   = 50 * time.Microsecond  // the longest that a reader reads on
+	heldUp     = time.Millisecond       // after which another takes a leader's place
+	pileUp     = 4                      // requests found waiting in a row that call another reader
+	quietTime  = 100 * time.Millisecond // after which watch sleeps
+)
+
+func newConn(fd int, fs fuse.RawFileSystem, opt *fuse.MountOptions, logger *slog.Logger) *conn {
+	return &conn{
+		fd:     fd,
+		proto:  fuse.NewProtocolServer(fs, opt),
+		logger: logger,
+		calls:  make(chan struct{}, maxReaders),
+		rouse:  make(chan struct{}, 1),
+		ended:  make(chan struct{}),
+	}
+}
+
+func newReader() *reader {
+	return &reader{in: make([]byte, maxWrite+headerRoom), out: make([]byte, maxWrite+headerRoom)}
+}
+
+// init answers the kernel's first request and returns what was agreed on.
+func (c *conn) init() (*fuse.InitOut, error) {
+	r := newReader()
+	n, err := unix.Read(c.fd, r.in)
+	if err != nil {
+		return nil, err
+	}
+	size := c.answer(r, n)
+	head, out := unsafe.Sizeof(fuse.OutHeader{}), new(fuse.InitOut)
+	if size < int(head+unsafe.Sizeof(*out)) {
+		return nil, errors.New("the kernel's FUSE is of another major version")
+	}
+	*out = *(*fuse.InitOut)(unsafe.Pointer(&r.out[head]))
+	if out.Flags64()&fuse.CAP_HAS_EXPIRE_ONLY != 0 {
+		c.expire = fuse.EXPIRE_ONLY
+	}
+	return out, unix.SetNonblock(c.fd, true)
+}
+
+// serve answers requests until the mount is gone. The descriptor stays open:
+// somebody may be about to notify the kernel, and the process ends now.
+func (c *conn) serve() {
+	c.more()
+	go c.watch()
+	<-c.ended
+	c.all.Wait()
+}
+
+// more makes another reader read.
+func (c *conn) more() {
+	if c.idle.Load() > 0 {
+		select {
+		case c.calls <- struct{}{}:
+		default: // they are on their way
+		}
+		return
+	}
+	if c.readers.Add(1) > maxReaders {
+		c.readers.Add(-1)
+		return
+	}
+	c.all.Go(func() {
+		for r := newReader(); c.next(r); {
+		}
+	})
+}
+
+// next reads and answers one request; false when there will be no more.
+func (c *conn) next(r *reader) bool {
+	for waited := false; ; {
+		n, errno := c.read(r)
+		switch errno {
+		case 0:
+			c.arrived(r, waited)
+			c.answer(r, n)
+			return true
+		case unix.EINTR, unix.ENOENT: // ENOENT: the client gave up meanwhile
+		case unix.EAGAIN:
+			waited = true
+			if !c.wait(r) {
+				return false
+			}
+		default: // ENODEV: unmounted or aborted
+			c.end.Do(func() { close(c.ended) })
+			return false
+		}
+	}
+}
+
+// read is read(2) of a descriptor that does not block, so the Go runtime need
+// not be told.
+func (c *conn) read(r *reader) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(c.fd), uintptr(unsafe.Pointer(&r.in[0])), uintptr(len(r.in)))
+	return int(n), errno
+}
+
+// wait returns when there may be a request, and false when there will be none.
+func (c *conn) wait(r *reader) bool {
+	if c.leader.Load() != r && !c.leader.CompareAndSwap(nil, r) {
+		c.idle.Add(1)
+		defer c.idle.Add(-1)
+		select {
+		case <-c.calls:
+			return true
+		case <-c.ended:
+			return false
+		}
+	}
+	if time.Since(r.last) < r.spin {
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // the processor is anyone's who has work for it
+		return true
+	}
+	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, nil, nil)
+	return true
+}
+
+// arrived learns from a request when the next is to be expected.
+func (c *conn) arrived(r *reader, waited bool) {
+	now := time.Now()
+	switch {
+	case runtime.GOMAXPROCS(0) == 1: // reading on would keep others from the only processor
+	case now.Sub(r.last) < spinTime:
+		r.spin = spinTime
+	default:
+		r.spin /= 2
+	}
+	if waited {
+		r.queued = 0
+	} else if r.queued++; r.queued == pileUp {
+		r.queued = 0
+		c.more()
+	}
+	r.since.Store(now.UnixNano())
+	if c.dozing.Load() && c.dozing.CompareAndSwap(true, false) {
+		c.rouse <- struct{}{}
+	}
+}
+
+// answer does what is asked, and returns the size of the answer.
+func (c *conn) answer(r *reader, n int) int {
+	size, status := c.proto.HandleRequest([][]byte{r.in[:n]}, [][]byte{r.out})
+	if size == 0 && !status.Ok() {
+		c.logger.Warn("fuse: not a request", "bytes", n, "status", status)
+	}
+	if size > 0 {
+		// ENOENT: the client gave up meanwhile. ENODEV: the mount is gone.
+		if _, err := unix.Write(c.fd, r.out[:size]); err != nil && err != unix.ENOENT && err != unix.ENODEV {
+			c.logger.Warn("fuse: answer", "err", err)
+		}
+	}
+	r.last = time.Now()
+	r.since.Store(0)
+	return size
+}
+
+// watch puts another reader in the place of a leader that is held up by what
+// it does, so that others need not wait for that.
+func (c *conn) watch() {
+	for busy := time.Now(); ; time.Sleep(heldUp) {
+		now := time.Now()
+		if r := c.leader.Load(); r != nil {
+			if since := r.since.Load(); since != 0 {
+				busy = now
+				if now.UnixNano()-since > int64(heldUp) && c.leader.CompareAndSwap(r, nil) {
+					c.more()
+				}
+			}
+		}
+		if now.Sub(busy) < quietTime {
+			continue
+		}
+		c.dozing.Store(true)
+		if r := c.leader.Load(); r != nil && r.since.Load() != 0 && c.dozing.CompareAndSwap(true, false) {
+			continue // it began just now and may not have seen that we doze
+		}
+		select {
+		case <-c.rouse:
+			busy = time.Now()
+		case <-c.ended:
+			return
+		}
+	}
+}
+
+// The ioctls of FUSE passthrough; linux/fuse.h.
+const (
+	backingOpen  = 0x4010e501
+	backingClose = 0x4004e502
+)
+
+// back tells the kernel of an open file that it may read and write itself. It
+// takes CAP_SYS_ADMIN: fs/fuse/backing.c.
+func (c *conn) back(fd int) (int32, syscall.Errno) {
+	m := fuse.BackingMap{Fd: int32(fd)}
+	id, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), backingOpen, uintptr(unsafe.Pointer(&m)))
+	return int32(id), errno
+}
+
+// unback takes back what back told.
+func (c *conn) unback(id int32) {
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), backingClose, uintptr(unsafe.Pointer(&id)))
+}
