@@ -30,6 +30,7 @@ type conn struct {
 
 	leader  atomic.Pointer[reader]
 	calls   chan struct{} // each makes an idle reader read
+	chores  chan func()   // what nobody waits for
 	idle    atomic.Int32
 	readers atomic.Int32
 	dozing  atomic.Bool   // watch sleeps
@@ -53,6 +54,7 @@ const (
 	headerRoom = 4096    // bytes beside them: FUSE_BUFFER_HEADER_SIZE, linux fs/fuse/fuse_i.h
 
 	maxReaders = 16
+	maxChores  = 256
 	spinTime   = 50 * time.Microsecond  // the longest that a reader reads on
 	heldUp     = time.Millisecond       // after which another takes a leader's place
 	pileUp     = 4                      // requests found waiting in a row that call another reader
@@ -65,6 +67,7 @@ func newConn(fd int, fs fuse.RawFileSystem, opt *fuse.MountOptions, logger *slog
 		proto:  fuse.NewProtocolServer(fs, opt),
 		logger: logger,
 		calls:  make(chan struct{}, maxReaders),
+		chores: make(chan func(), maxChores),
 		rouse:  make(chan struct{}, 1),
 		ended:  make(chan struct{}),
 	}
@@ -150,8 +153,23 @@ func (c *conn) read(r *reader) (int, syscall.Errno) {
 	return int(n), errno
 }
 
+// later does what nobody waits for when no request waits.
+func (c *conn) later(chore func()) {
+	select {
+	case c.chores <- chore:
+	default: // there are too many to put off another
+		chore()
+	}
+}
+
 // wait returns when there may be a request, and false when there will be none.
 func (c *conn) wait(r *reader) bool {
+	select {
+	case chore := <-c.chores:
+		chore()
+		return true
+	default:
+	}
 	if c.leader.Load() != r && !c.leader.CompareAndSwap(nil, r) {
 		c.idle.Add(1)
 		defer c.idle.Add(-1)

@@ -29,7 +29,7 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		if err != nil {
 			return err
 		}
-		v.opened(&handle{file: f, node: p.node, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, out)
+		v.opened(&handle{file: f, node: p.node, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, false, out)
 		return nil
 	}))
 }
@@ -97,7 +97,7 @@ func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse
 		return err
 	}
 	n := v.nodes.get(out.NodeId)
-	v.opened(&handle{file: f, node: n, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, &out.OpenOut)
+	v.opened(&handle{file: f, node: n, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, true, &out.OpenOut)
 	return nil
 }
 

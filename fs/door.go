@@ -57,7 +57,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 		if err := scope.CheckName(a.name); err != nil {
 			return v.outcome(&a, p.rel, err)
 		}
-		if a.op == scope.OpRename || a.op == scope.OpRenameFrom {
+		if (a.op == scope.OpRename || a.op == scope.OpRenameFrom) && !v.policy.Load().Uniform() {
 			st, err := p.dir.Stat(a.name)
 			p.whole = err == nil && st.IsDir()
 			a.whole = a.whole || p.whole

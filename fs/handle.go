@@ -100,10 +100,10 @@ func (t *table) closeAll() {
 // opened puts a file that was opened into the table and says how its data is
 // to travel. All files open on one node at a time travel the same way: the
 // kernel does not mix them (fs/fuse/iomode.c).
-func (v *View) opened(h *handle, out *fuse.OpenOut) {
+func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) {
 	h.policy.Store(v.policy.Load())
 	v.back(h, out)
-	v.mute(h)
+	v.mute(h, made)
 	if !h.backed && v.opt.Mediated {
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
 	}
@@ -142,9 +142,11 @@ func (v *View) close(fh uint64) {
 	if h == nil {
 		return
 	}
-	if backing != 0 {
-		v.conn.unback(backing)
-	}
-	v.unmute(h)
-	h.file.Close()
+	v.conn.later(func() {
+		if backing != 0 {
+			v.conn.unback(backing)
+		}
+		v.unmute(h)
+		h.file.Close()
+	})
 }

@@ -154,9 +154,13 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	if err != nil {
 		return err
 	}
-	other, otherErr := new.dir.Stat(newName)
-	if moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole {
-		return scope.ErrStale // another view of the scope has put a directory there since it was decided
+	var other scope.Stat
+	otherErr := error(syscall.ENOENT)
+	if uniform := v.policy.Load().Uniform(); !uniform || flags&scope.RenameExchange != 0 {
+		other, otherErr = new.dir.Stat(newName)
+		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
+			return scope.ErrStale // another view of the scope has put a directory there since it was decided
+		}
 	}
 	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
 		return err

@@ -160,14 +160,16 @@ func (v *View) dropAll() {
 // mute keeps the watch from telling of each write that the kernel does for the
 // clients of the view; they know. What others write meanwhile is seen because
 // the kernel asks what the file is again and again.
-func (v *View) mute(h *handle) {
+func (v *View) mute(h *handle, made bool) {
 	if v.follower.watch == nil || !h.writes || !h.backed {
 		return
 	}
 	h.muted = true
 	if h.node.muted.Add(1) == 1 {
 		_ = v.follower.watch.Mute(h.file)
-		v.conn.dropAttr(h.node.id, false)
+		if !made { // of what was just made nothing is kept
+			v.conn.dropAttr(h.node.id, false)
+		}
 	}
 }
 

@@ -179,6 +179,10 @@ func (p *Policy) Spec() PolicySpec {
 	return spec
 }
 
+// Uniform reports whether the policy says the same of every path, so that it
+// does not matter where something stands.
+func (p *Policy) Uniform() bool { return len(p.spec.Paths) == 0 }
+
 // File decides about op on rel, a clean path relative to the view's root
 // without a leading slash; "" is the root itself. The cost grows with the depth
 // of rel and with the rules that hold wildcards beyond "**/" and "/**", not
