@@ -1,0 +1,222 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// seenWithin bounds how late a change by the host may be seen in a test: the
+// kernel keeps for a minute what is not told. What it takes really is logged.
+const seenWithin = time.Second
+
+// seen waits until something is so, and returns how long it took.
+func seen(t *testing.T, what string, so func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for !so() {
+		if time.Since(began) > 5*seenWithin {
+			break
+		}
+	}
+	late := time.Since(began)
+	require.Less(t, late, seenWithin, "%s is not seen", what)
+	return late
+}
+
+func statOf(name string) (st unix.Stat_t, err error) {
+	err = unix.Lstat(name, &st)
+	return st, err
+}
+
+// TestCoherent: what the host changes underneath is seen in the view soon,
+// though the kernel remembers names, absent names and attributes.
+func TestCoherent(t *testing.T) {
+	h := newHost(t, map[string]string{"c": "view: {data: passthrough}"})
+	require.NoError(t, os.MkdirAll(h.scope("c", "a/b"), 0o755))
+	all := map[string][]time.Duration{}
+	for i := range 40 {
+		on := func(name string) string { return h.scope("c", "a/b", fmt.Sprint(name, i)) }
+		in := func(name string) string { return h.view("c", "a/b", fmt.Sprint(name, i)) }
+		absent := func(name string) func() bool {
+			return func() bool { _, err := statOf(in(name)); return err == unix.ENOENT }
+		}
+		is := func(name string, ok func(unix.Stat_t) bool) func() bool {
+			return func() bool { st, err := statOf(in(name)); return err == nil && ok(st) }
+		}
+		size := func(n int64) func(unix.Stat_t) bool { return func(st unix.Stat_t) bool { return st.Size == n } }
+		require.True(t, absent("f")() && absent("g")(), "and the kernel remembers that")
+		for _, step := range []struct {
+			name string
+			do   func() error
+			so   func() bool
+		}{
+			{"create", func() error { return os.WriteFile(on("f"), nil, 0o644) }, is("f", size(0))},
+			{"write", func() error { return os.WriteFile(on("f"), []byte("hello"), 0o644) }, is("f", size(5))},
+			{"truncate", func() error { return os.Truncate(on("f"), 2) }, is("f", size(2))},
+			{"chmod", func() error { return os.Chmod(on("f"), 0o600) }, is("f", func(st unix.Stat_t) bool { return st.Mode&0o777 == 0o600 })},
+			{"rename, old name", func() error { return os.Rename(on("f"), on("g")) }, absent("f")},
+			{"rename, new name", func() error { return nil }, is("g", size(2))},
+			{"replace", func() error {
+				return os.Rename(tempFile(t, h.scope("c"), "other text"), on("g"))
+			}, is("g", size(10))},
+			{"mkdir", func() error { return os.Mkdir(on("d"), 0o755) }, is("d", func(st unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR })},
+			{"link", func() error { return os.Symlink("x", on("l")) }, is("l", func(st unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFLNK })},
+			{"remove", func() error { return os.Remove(on("g")) }, absent("g")},
+			{"rmdir", func() error { return os.Remove(on("d")) }, absent("d")},
+		} {
+			require.NoError(t, step.do(), step.name)
+			all[step.name] = append(all[step.name], seen(t, step.name, step.so))
+		}
+	}
+	for name, late := range all {
+		slices.Sort(late)
+		t.Logf("%-17s p50 %v, p90 %v, longest %v", name, late[len(late)/2], late[len(late)*9/10], late[len(late)-1])
+	}
+}
+
+func tempFile(t *testing.T, dir, text string) string {
+	t.Helper()
+	f, err := os.CreateTemp(dir, "temp")
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = f.WriteString(text)
+	require.NoError(t, err)
+	return f.Name()
+}
+
+// TestCoherentOwn: a change through the view is seen at once, by every name.
+func TestCoherentOwn(t *testing.T) {
+	h := newHost(t, map[string]string{"c": ""})
+	v := func(name string) string { return h.view("c", name) }
+	for i := range 50 {
+		_, err := statOf(v("f"))
+		require.Equal(t, unix.ENOENT, err)
+		require.NoError(t, os.WriteFile(v("f"), []byte("text"), 0o644))
+		st, err := statOf(v("f"))
+		require.NoError(t, err)
+		require.EqualValues(t, 4, st.Size)
+		require.NoError(t, os.Link(v("f"), v("h")))
+		require.NoError(t, os.Truncate(v("h"), int64(i)))
+		st, err = statOf(v("f"))
+		require.NoError(t, err)
+		require.EqualValues(t, i, st.Size)
+		require.EqualValues(t, 2, st.Nlink)
+		require.NoError(t, os.Rename(v("f"), v("g")))
+		_, err = statOf(v("f"))
+		require.Equal(t, unix.ENOENT, err)
+		require.NoError(t, os.Remove(v("h")))
+		st, err = statOf(v("g"))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, st.Nlink)
+		require.NoError(t, os.Remove(v("g")))
+	}
+}
+
+// TestCoherentCorners are changes that no watched directory tells of, or that
+// come in the middle of something.
+func TestCoherentCorners(t *testing.T) {
+	h := newHost(t, map[string]string{"c": ""})
+	plant(t, h.scope("c"), "d/f", "d/linked", "d/gone", "from/sub/deep", "to/x")
+	size := func(name string) int64 { st, _ := statOf(h.view("c", name)); return st.Size }
+	for _, name := range []string{"d/f", "d/linked", "d/gone", "from/sub/deep", "to/x"} {
+		require.NotZero(t, size(name))
+	}
+
+	// A name of an unseen kind: the host's second name, outside.
+	outside := filepath.Join(h.base, "outside")
+	require.NoError(t, os.Link(h.scope("c", "d/linked"), outside))
+	require.NoError(t, os.Chmod(h.scope("c", "d/linked"), 0o600)) // told, and with it the link count
+	seen(t, "the link count", func() bool { st, _ := statOf(h.view("c", "d/linked")); return st.Nlink == 2 })
+	require.NoError(t, os.Truncate(outside, 3))
+	seen(t, "a write by the name outside", func() bool { return size("d/linked") == 3 })
+
+	// A stale name must not keep open(O_CREAT) from making it anew.
+	require.NoError(t, os.Remove(h.scope("c", "d/gone")))
+	f, err := os.OpenFile(h.view("c", "d/gone"), os.O_CREATE|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+
+	// Written by the host while it is open for writing here.
+	f, err = os.OpenFile(h.view("c", "d/f"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(h.scope("c", "d/f"), 7))
+	seen(t, "a write to what is open here", func() bool { return size("d/f") == 7 })
+	_, err = f.WriteAt([]byte("12345678901"), 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 11, size("d/f"))
+	require.NoError(t, f.Close())
+	require.NoError(t, os.Truncate(h.scope("c", "d/f"), 5))
+	seen(t, "a write after it was closed", func() bool { return size("d/f") == 5 })
+
+	// A directory with what is remembered below it goes elsewhere.
+	require.NoError(t, os.Rename(h.scope("c", "from/sub"), h.scope("c", "to/sub")))
+	seen(t, "a moved directory", func() bool { return size("to/sub/deep") > 0 })
+	seen(t, "its old name", func() bool { _, err := statOf(h.view("c", "from/sub/deep")); return err == unix.ENOENT })
+	assert.Equal(t, []string{"ok"}, hostOps(t, h.view("c", "to/sub"), "read ../x"))
+
+	// Removed by the host while it is open here: it stays what it is.
+	f, err = os.Open(h.view("c", "to/x"))
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, os.Remove(h.scope("c", "to/x")))
+	seen(t, "a removed file", func() bool { _, err := statOf(h.view("c", "to/x")); return err == unix.ENOENT })
+	_, err = f.Stat()
+	assert.NoError(t, err)
+}
+
+// TestCoherentStorm: more changes than can be told drop everything.
+func TestCoherentStorm(t *testing.T) {
+	h := newHost(t, map[string]string{"c": ""})
+	var n int
+	_, err := fmt.Sscan(readAll(t, "/proc/sys/fs/fanotify/max_queued_events"), &n)
+	require.NoError(t, err)
+	n += 1000
+	name := func(i int) string { return fmt.Sprintf("d/f%05d", i) }
+	require.NoError(t, os.Mkdir(h.scope("c", "d"), 0o755))
+	for i := range 200 {
+		_, err := statOf(h.view("c", name(i*n/200)))
+		require.Equal(t, unix.ENOENT, err)
+	}
+	pid := h.ps()[0].ViewPID
+	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	for i := range n {
+		require.NoError(t, unix.Mknod(h.scope("c", name(i)), unix.S_IFREG|0o644, 0))
+	}
+	require.NoError(t, unix.Kill(pid, unix.SIGCONT))
+	for i := range 200 {
+		seen(t, name(i*n/200), func() bool { _, err := statOf(h.view("c", name(i*n/200))); return err == nil })
+	}
+	h.stop()
+	if !cacheless() {
+		assert.Contains(t, h.log.String(), "caches are dropped", "the queue was not too long: this was no storm")
+	}
+}
+
+// TestSearchPermission: a view that is its user's alone asks for no permission
+// of the kernel, and still a directory that may not be searched is not, though
+// what is in it is remembered.
+func TestSearchPermission(t *testing.T) {
+	h := layOut(t, map[string]string{"c": "user: 4321"})
+	plant(t, h.scope("c"), "d/f", "x", "r")
+	for _, name := range []string{"", "d", "d/f", "x", "r"} {
+		require.NoError(t, os.Lchown(h.scope("c", name), 4321, 4321))
+	}
+	require.NoError(t, os.Chmod(h.scope("c", "r"), 0o400))
+	h.start()
+	v := h.view("c")
+	assert.Equal(t, []string{"ok", "ok", "ok", "EACCES", "EACCES", "ok"},
+		h.opsAs(4321, v, "stat d/f", "chmod d", "stat d", "stat d/f", "read d/f", "stat x"))
+	require.NoError(t, os.Chmod(h.scope("c", "d"), 0o755))
+	seen(t, "a directory that was opened again", func() bool { return h.opsAs(4321, v, "stat d/f")[0] == "ok" })
+	require.NoError(t, os.Chmod(h.scope("c", "d"), 0o000))
+	seen(t, "a directory that was closed", func() bool { return h.opsAs(4321, v, "stat d/f")[0] == "EACCES" })
+	assert.Equal(t, []string{"EACCES", "EACCES", "ok"}, h.opsAs(4321, v, "access-w r", "access-x x", "access-r r"))
+}
