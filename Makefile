@@ -19,13 +19,14 @@ demo: ## show it: two agents, real work, every way out tried (installs bubblewra
 
 # The race detector needs a C compiler. Packages run one after the other: some look at all mounts of the host.
 test: export REQUIRE_FUSE = 1
-test: ## vet, format, all tests with -race, all again with GOMAXPROCS=1 (as root; installs what is missing)
+test: ## vet, format, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
 	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr gcc:gcc /usr/include/stdio.h:libc6-dev
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee /dev/stderr)"; \
 	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -p=1 ./...; \
 	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -p=1 ./...; \
+	echo "SCOPEFS_TEST_CACHE=none go test -count=1 ./integration"; SCOPEFS_TEST_CACHE=none go test -count=1 ./integration; \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)

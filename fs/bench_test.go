@@ -1,9 +1,11 @@
 package fs
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -83,4 +85,31 @@ func BenchmarkCreateUnlink(b *testing.B) {
 		v.Unlink(nil, &in.InHeader, "n")
 		v.Forget(out.NodeId, 1)
 	}
+}
+
+func BenchmarkReadDirPlus(b *testing.B) {
+	v := benchView(b)
+	const n = 1000
+	at := "/proc/self/fd/" + strconv.Itoa(v.root.FD()) + "/d/"
+	for i := range n {
+		require.NoError(b, os.WriteFile(fmt.Sprintf("%sfile-%04d", at, i), nil, 0o644))
+	}
+	var e fuse.EntryOut
+	v.Lookup(nil, &fuse.InHeader{NodeId: 1}, "d", &e)
+	buf := make([]byte, 1<<20)
+	b.ReportAllocs()
+	for b.Loop() {
+		var out fuse.OpenOut
+		head := fuse.InHeader{NodeId: e.NodeId}
+		v.OpenDir(nil, &fuse.OpenIn{InHeader: head}, &out)
+		list := fuse.NewDirEntryList(buf, 0)
+		v.ReadDirPlus(nil, &fuse.ReadIn{InHeader: head, Fh: out.Fh, Size: 1 << 20}, list)
+		v.ReleaseDir(&fuse.ReleaseIn{Fh: out.Fh})
+		for id := range v.nodes.byID {
+			if id != 1 && id != e.NodeId {
+				v.Forget(id, 1)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*(n-1)), "ns/entry")
 }

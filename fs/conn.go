@@ -55,7 +55,7 @@ const (
 
 	maxReaders = 16
 	maxChores  = 256
-	spinTime   = 50 * time.Microsecond  // the longest that a reader reads on
+	spinTime   = 30 * time.Microsecond  // the longest that a reader reads on
 	heldUp     = time.Millisecond       // after which another takes a leader's place
 	pileUp     = 4                      // requests found waiting in a row that call another reader
 	quietTime  = 100 * time.Millisecond // after which watch sleeps

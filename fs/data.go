@@ -58,7 +58,7 @@ func (v *View) reopen(p *place, flags int) (scope.File, error) {
 // meanwhile, the kernel is asked to look again: ESTALE.
 func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: name}, func(p *place) error {
-		f, err := p.dir.Create(name, int(in.Flags)&openFlags, v.plain(&in.InHeader, p.rel, unix.S_IFREG, masked(p.dir, in.Mode, in.Umask)))
+		f, err := p.dir.Create(name, int(in.Flags)&openFlags, v.plain(&in.InHeader, p.path(), unix.S_IFREG, masked(p.dir, in.Mode, in.Umask)))
 		if err == syscall.EEXIST && in.Flags&unix.O_EXCL == 0 {
 			return scope.ErrStale
 		}

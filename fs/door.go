@@ -31,9 +31,10 @@ func (a *ask) nodeID() uint64 {
 // place is where an operation may act, once the door has let it through.
 type place struct {
 	node  *node      // on: the node; in: the directory
-	rel   string     // the path that was decided on
+	rel   string     // on: the path that it was found at
 	dir   scope.Dir  // in: the directory
 	base  string     // in: the directory's path
+	name  string     // in: the name
 	obj   scope.File // on: the object
 	stat  scope.Stat // on: what it is
 	whole bool       // in, for a rename: the name is a directory's
@@ -43,7 +44,7 @@ type place struct {
 // decides, records, and lets do act on the name.
 func (v *View) in(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
-		p := place{node: v.nodes.get(a.nodeID())}
+		p := place{node: v.nodes.get(a.nodeID()), name: a.name}
 		if p.node == nil {
 			return scope.ErrStale
 		}
@@ -53,21 +54,26 @@ func (v *View) in(a ask, do func(*place) error) error {
 		}
 		defer p.dir.Close()
 		v.follow(p.node, p.dir)
-		p.rel = join(p.base, a.name)
 		if err := scope.CheckName(a.name); err != nil {
-			return v.outcome(&a, p.rel, err)
+			return v.outcome(&a, p.path(), err)
 		}
 		if (a.op == scope.OpRename || a.op == scope.OpRenameFrom) && !v.policy.Load().Uniform() {
 			st, err := p.dir.Stat(a.name)
 			p.whole = err == nil && st.IsDir()
 			a.whole = a.whole || p.whole
 		}
-		if err := v.decide(&a, []string{p.rel}, 1); err != nil {
+		if err := v.decideName(&a, &p); err != nil {
 			return err
 		}
-		return v.outcome(&a, p.rel, do(&p))
+		if err := do(&p); err != nil {
+			return v.outcome(&a, p.path(), err)
+		}
+		return nil
 	})
 }
+
+// path is the path of the name, in the directory, that is acted on.
+func (p *place) path() string { return join(p.base, p.name) }
 
 // on does an operation on a node itself: it resolves the node by one of its
 // names or, when it has none any more, by a file that is open; decides by all
@@ -107,8 +113,8 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 			return err
 		}
 		h.policy.Store(policy)
-	} else if op.Mutates() && v.opt.Recorder.Err() != nil {
-		return syscall.EIO
+	} else if err := v.writable(&a); err != nil {
+		return err
 	}
 	return v.outcome(&a, "", do(h))
 }
@@ -168,6 +174,16 @@ func (v *View) openNode(p *place) ([]string, error) {
 	return nil, err
 }
 
+// decideName is decide for a name in a directory. Its path is not built where it
+// matters to nobody.
+func (v *View) decideName(a *ask, p *place) error {
+	policy := v.policy.Load()
+	if policy.Uniform() && !v.recorded(a.op) && policy.File(a.op, "").Allow {
+		return v.writable(a)
+	}
+	return v.decide(a, []string{p.path()}, 1)
+}
+
 // decide asks the policy about every name, records what must be recorded, and
 // returns the answer to a refused client.
 func (v *View) decide(a *ask, names []string, links uint64) error {
@@ -195,6 +211,11 @@ func (v *View) decide(a *ask, names []string, links uint64) error {
 			}
 		}
 	}
+	return v.writable(a)
+}
+
+// writable refuses what changes something while nothing can be recorded.
+func (v *View) writable(a *ask) error {
 	if a.op.Mutates() && v.opt.Recorder.Err() != nil {
 		return answer(syscall.EIO)
 	}
@@ -214,8 +235,11 @@ func (v *View) recorded(op scope.Op) bool {
 
 // outcome records a violation; the other errors are the client's alone.
 func (v *View) outcome(a *ask, rel string, err error) error {
-	var violation *scope.Violation
-	if !errors.As(err, &violation) {
+	if err == nil {
+		return nil
+	}
+	violation, ok := errors.AsType[*scope.Violation](err)
+	if !ok {
 		return err
 	}
 	v.record(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: violation.Rule, Errno: errnoName(syscall.EACCES)})

@@ -19,18 +19,19 @@ func (a answer) Error() string { return syscall.Errno(a).Error() }
 // that does, and never says ENOSYS for an error that it does not know: the
 // kernel would not ask again.
 func status(err error) fuse.Status {
-	var a answer
-	var errno syscall.Errno
-	switch {
-	case err == nil:
+	if err == nil {
 		return fuse.OK
-	case errors.As(err, &a):
+	}
+	if a, ok := errors.AsType[answer](err); ok {
 		return fuse.Status(a)
+	}
+	errno, known := errors.AsType[syscall.Errno](err)
+	switch {
 	case errors.Is(err, scope.ErrEscape), errors.Is(err, scope.ErrDenied):
 		return fuse.EACCES
 	case errors.Is(err, scope.ErrStale): // before its errno: the kernel looks the name up again
 		return fuse.Status(syscall.ESTALE)
-	case errors.As(err, &errno) && errno != 0 && errno != syscall.ENOSYS:
+	case known && errno != 0 && errno != syscall.ENOSYS:
 		return fuse.Status(errno)
 	}
 	return fuse.EIO

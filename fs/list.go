@@ -67,6 +67,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, fuse.DirEntry) bool) error
 		defer p.dir.Close()
 		v.follow(p.node, p.dir)
 		policy := v.policy.Load()
+		uniform := policy.Uniform()
 		l := h.listing
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -83,7 +84,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, fuse.DirEntry) bool) error
 			if e.Name == ".." && p.base == "" {
 				e.Ino = h.node.ident.Ino // what is above the root is not ours to tell
 			}
-			hidden := !dots && policy.File(scope.OpLookup, join(p.base, e.Name)).Hidden
+			hidden := !dots && !uniform && policy.File(scope.OpLookup, join(p.base, e.Name)).Hidden
 			if !hidden && !add(p, e) {
 				return nil
 			}

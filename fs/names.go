@@ -64,7 +64,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 // Mknod makes a regular file, a FIFO or a socket.
 func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
-		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.rel, in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))); err != nil {
+		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))); err != nil {
 			return err
 		}
 		return v.entry(p, name, true, out)
@@ -74,7 +74,7 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 // Symlink makes a link, unless it would lead outside.
 func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpSymlink, name: name}, func(p *place) error {
-		if err := v.judge(p.rel, text); err != nil {
+		if err := v.judge(p.path(), text); err != nil {
 			return err
 		}
 		if err := p.dir.Symlink(text, name); err != nil {
@@ -133,7 +133,7 @@ func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName str
 			// What is replaced or exchanged may be a directory as well.
 			if new.whole && !old.whole {
 				again := ask{head: &in.InHeader, op: scope.OpRenameFrom, whole: true}
-				if err := v.decide(&again, []string{old.rel}, 1); err != nil {
+				if err := v.decide(&again, []string{old.path()}, 1); err != nil {
 					return err
 				}
 			}
@@ -192,7 +192,7 @@ func (v *View) link(old, new *place, newName string) error {
 	if old.stat.IsLink() { // in another place the same text leads elsewhere
 		text, err := old.obj.Readlink()
 		if err == nil {
-			err = v.judge(new.rel, text)
+			err = v.judge(new.path(), text)
 		}
 		if err != nil {
 			return err

@@ -2,8 +2,8 @@ package fs
 
 import (
 	"maps"
+	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,6 +25,8 @@ type node struct {
 	watched atomic.Bool  // changes by others in this directory are told
 	muted   atomic.Int32 // handles by which the kernel writes for clients
 	handle  string       // what the watch calls it; guarded by follower.mu
+
+	path atomic.Pointer[pathsOf] // what tree.paths said last
 
 	// Guarded by tree.mu.
 	names   []nameIn
@@ -50,10 +52,9 @@ type tree struct {
 	byIdent map[scope.FileID]*node
 	root    *node
 	last    uint64 // ids are never used twice, so that no generation is needed
+	moves   uint64 // counts the directories that changed their place
+	most    int    // nodes at a time, since shrink
 }
-
-// maxDepth bounds a path of the tree; paths may be longer than PATH_MAX.
-const maxDepth = 1 << 16
 
 func (t *tree) init(root scope.FileID) {
 	t.root = &node{id: fuse.FUSE_ROOT_ID, ident: root, kind: syscall.S_IFDIR, dir: true, lookups: 1}
@@ -66,48 +67,6 @@ func (t *tree) get(id uint64) *node {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.byID[id]
-}
-
-// paths returns the paths of a node's names, the newest first. A node whose
-// parents do not lead to the root has none.
-func (t *tree) paths(n *node) []string {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if n == t.root {
-		return []string{""}
-	}
-	out := make([]string, 0, len(n.names))
-	for i := len(n.names) - 1; i >= 0; i-- {
-		if rel, ok := t.path(n.names[i]); ok {
-			out = append(out, rel)
-		}
-	}
-	return out
-}
-
-// path builds the path of one name. Directories have one name each.
-func (t *tree) path(at nameIn) (string, bool) {
-	size, depth := len(at.name), 0
-	for p := at.parent; p != t.root; p = p.names[0].parent {
-		if depth++; depth > maxDepth || len(p.names) == 0 {
-			return "", false
-		}
-		size += len(p.names[0].name) + 1
-	}
-	var b strings.Builder
-	b.Grow(size)
-	t.write(&b, at.parent)
-	b.WriteString(at.name)
-	return b.String(), true
-}
-
-func (t *tree) write(b *strings.Builder, dir *node) {
-	if dir == t.root {
-		return
-	}
-	t.write(b, dir.names[0].parent)
-	b.WriteString(dir.names[0].name)
-	b.WriteByte('/')
 }
 
 // found notes that st was found under a name in parent and that the kernel is
@@ -131,14 +90,17 @@ func (t *tree) found(parent *node, base string, st *scope.Stat, made bool) *node
 		return nil
 	}
 	n.lookups++
-	n.addName(nameIn{parent, base}, st.Nlink > 1)
+	t.addName(n, nameIn{parent, base}, st.Nlink > 1)
 	return n
 }
 
 // addName puts a name last. An object with a single link has no other name.
-func (n *node) addName(at nameIn, keep bool) {
+func (t *tree) addName(n *node, at nameIn, keep bool) {
 	if len(n.names) > 0 && n.names[len(n.names)-1] == at && (keep || len(n.names) == 1) {
 		return
+	}
+	if len(n.names) > 0 {
+		defer t.renamed(n)
 	}
 	if n.dir || !keep {
 		n.names = append(n.names[:0], at)
@@ -150,20 +112,6 @@ func (n *node) addName(at nameIn, keep bool) {
 	n.names = append(n.names, at)
 }
 
-// under reports whether n is dir or below it.
-func (t *tree) under(n, dir *node) bool {
-	for depth := 0; n != t.root; depth++ {
-		if n == dir {
-			return true
-		}
-		if len(n.names) == 0 || depth > maxDepth {
-			return false
-		}
-		n = n.names[0].parent
-	}
-	return dir == t.root
-}
-
 // moved notes a rename that was done.
 func (t *tree) moved(ident scope.FileID, from, to nameIn) {
 	t.mu.Lock()
@@ -172,13 +120,14 @@ func (t *tree) moved(ident scope.FileID, from, to nameIn) {
 	if n == nil || n.dir && t.under(to.parent, n) {
 		return
 	}
+	defer t.renamed(n)
 	for i, old := range n.names {
 		if old == from {
 			n.names[i] = to
 			return
 		}
 	}
-	n.addName(to, true)
+	t.addName(n, to, true)
 }
 
 // unlinked notes that a name of an object was removed. The last name stays: it
@@ -192,6 +141,7 @@ func (t *tree) unlinked(ident scope.FileID, at nameIn) {
 	}
 	if i := slices.Index(n.names, at); i >= 0 {
 		n.names = slices.Delete(n.names, i, i+1)
+		t.renamed(n)
 	}
 }
 
@@ -247,7 +197,24 @@ func (t *tree) forget(id, lookups uint64) *node {
 	if t.byIdent[n.ident] == n {
 		delete(t.byIdent, n.ident)
 	}
+	t.shrink()
 	return n
+}
+
+// shrink gives back the memory of a table that has become much smaller, which
+// Go's maps and heap by themselves do not.
+func (t *tree) shrink() {
+	const least = 1 << 14
+	t.most = max(t.most, len(t.byID)+1)
+	if t.most < least || len(t.byID) > t.most/8 {
+		return
+	}
+	t.most = 0
+	byID, byIdent := make(map[uint64]*node, len(t.byID)), make(map[scope.FileID]*node, len(t.byIdent))
+	maps.Copy(byID, t.byID)
+	maps.Copy(byIdent, t.byIdent)
+	t.byID, t.byIdent = byID, byIdent
+	go debug.FreeOSMemory()
 }
 
 // Forget is called when the kernel drops lookups of a node.

@@ -152,7 +152,7 @@ func openat2(at int, path string, flags int, mode uint32, how uint64) (int, erro
 	h := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: how}
 	var fd int
 	err := retry(func() (err error) {
-		fd, err = unix.Openat2(at, path, &h)
+		fd, err = callOpenat2(at, path, &h)
 		return err
 	})
 	if err != nil {
