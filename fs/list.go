@@ -17,6 +17,23 @@ type listing struct {
 	buf  []byte // entries read, in the kernel's form
 	rest []byte // those of buf that were not handed out
 	off  uint64 // the offset that rest starts at
+
+	plus   int    // entries told with what they are, since anybody looked one up
+	looked uint32 // node.looked at that time
+}
+
+// maxPlus is how many entries are told with what they are to one who has looked
+// none of them up. Of those he then wants the kernel asks for one by one, until
+// it is clear that he does: who only lists a large directory does not pay for it.
+const maxPlus = 2048
+
+// wantsPlus tells whether the next entry is to be told with what it is.
+func (l *listing) wantsPlus(dir *node) bool {
+	if looked := dir.looked.Load(); looked != l.looked {
+		l.plus, l.looked = 0, looked
+	}
+	l.plus++
+	return l.plus <= maxPlus
 }
 
 // OpenDir opens a directory for listing.
@@ -35,17 +52,17 @@ func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fu
 
 // ReadDir lists names.
 func (v *View) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	return status(v.list(in, func(_ *place, e fuse.DirEntry) bool { return out.AddDirEntry(e) }))
+	return status(v.list(in, func(_ *place, _ *listing, e fuse.DirEntry) bool { return out.AddDirEntry(e) }))
 }
 
 // ReadDirPlus lists names and what they are.
 func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	return status(v.list(in, func(p *place, e fuse.DirEntry) bool {
+	return status(v.list(in, func(p *place, l *listing, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
 		if entry == nil {
 			return false
 		}
-		if e.Name != "." && e.Name != ".." && v.entry(p, e.Name, false, entry) == nil {
+		if e.Name != "." && e.Name != ".." && l.wantsPlus(p.node) && v.entry(p, e.Name, false, entry) == nil {
 			out.FixMode(entry.Mode)
 		}
 		return true
@@ -54,7 +71,7 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 
 // list hands the entries from in.Offset on to add, until it has no room. What
 // the policy hides is not listed.
-func (v *View) list(in *fuse.ReadIn, add func(*place, fuse.DirEntry) bool) error {
+func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) bool) error {
 	return v.by(&in.InHeader, scope.OpReadDir, in.Fh, func(h *handle) error {
 		if h.listing == nil {
 			return syscall.EBADF
@@ -85,7 +102,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, fuse.DirEntry) bool) error
 				e.Ino = h.node.ident.Ino // what is above the root is not ours to tell
 			}
 			hidden := !dots && !uniform && policy.File(scope.OpLookup, join(p.base, e.Name)).Hidden
-			if !hidden && !add(p, e) {
+			if !hidden && !add(p, l, e) {
 				return nil
 			}
 			l.rest, l.off = l.rest[size:], e.Off

@@ -14,6 +14,7 @@ import (
 // is judged when it is to be followed (Readlink).
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
+		p.node.looked.Add(1)
 		err := v.entry(p, name, false, out)
 		if err == syscall.ENOENT {
 			// Node 0 is "there is nothing", which the kernel may remember.

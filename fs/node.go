@@ -22,9 +22,10 @@ type node struct {
 	kind  uint32 // the type bits of its mode
 	dir   bool
 
-	watched atomic.Bool  // changes by others in this directory are told
-	muted   atomic.Int32 // handles by which the kernel writes for clients
-	handle  string       // what the watch calls it; guarded by follower.mu
+	watched atomic.Bool   // changes by others in this directory are told
+	looked  atomic.Uint32 // lookups of names in this directory, about
+	muted   atomic.Int32  // handles by which the kernel writes for clients
+	handle  string        // what the watch calls it; guarded by follower.mu
 
 	path atomic.Pointer[pathsOf] // what tree.paths said last
 
