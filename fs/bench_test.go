@@ -33,7 +33,7 @@ func benchView(b *testing.B) *View {
 	require.NoError(b, err)
 	v, err := New(root, Options{Policy: p, Recorder: nowhere{}, Logger: slog.Default()})
 	require.NoError(b, err)
-	v.conn = newConn(-1, v, &fuse.MountOptions{}, slog.Default())
+	v.conn = newConn(-1, v, &fuse.MountOptions{}, v.opt)
 	return v
 }
 

@@ -26,6 +26,7 @@ type conn struct {
 	fd     int
 	proto  *fuse.ProtocolServer
 	logger *slog.Logger
+	spins  bool
 	expire uint32 // how a name is dropped: see dropName
 
 	leader  atomic.Pointer[reader]
@@ -61,11 +62,13 @@ const (
 	quietTime  = 100 * time.Millisecond // after which watch sleeps
 )
 
-func newConn(fd int, fs fuse.RawFileSystem, opt *fuse.MountOptions, logger *slog.Logger) *conn {
+func newConn(fd int, fs fuse.RawFileSystem, mount *fuse.MountOptions, opt Options) *conn {
 	return &conn{
 		fd:     fd,
-		proto:  fuse.NewProtocolServer(fs, opt),
-		logger: logger,
+		proto:  fuse.NewProtocolServer(fs, mount),
+		logger: opt.Logger,
+		// With one processor, reading on would keep the client from it.
+		spins:  opt.Spin && runtime.GOMAXPROCS(0) > 1,
 		calls:  make(chan struct{}, maxReaders),
 		chores: make(chan func(), maxChores),
 		rouse:  make(chan struct{}, 1),
@@ -192,7 +195,7 @@ func (c *conn) wait(r *reader) bool {
 func (c *conn) arrived(r *reader, waited bool) {
 	now := time.Now()
 	switch {
-	case runtime.GOMAXPROCS(0) == 1: // reading on would keep others from the only processor
+	case !c.spins:
 	case now.Sub(r.last) < spinTime:
 		r.spin = spinTime
 	default:

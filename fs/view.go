@@ -44,6 +44,7 @@ type Options struct {
 	Shared      bool          // others than the view's user come in: the kernel checks modes and ACLs
 	XAttrs      bool          // extended attributes; without them the kernel need not ask for one before a write
 	Trace       bool          // tell the logger of each request
+	Spin        bool          // wait for the next request for a moment before sleeping
 	Logger      *slog.Logger
 
 	// Groups tells the supplementary groups of a process. When it is set each
@@ -127,7 +128,7 @@ func (v *View) Serve(fd int) error {
 			return fuse.EIO
 		},
 	}
-	v.conn = newConn(fd, v, opt, v.opt.Logger)
+	v.conn = newConn(fd, v, opt, v.opt)
 	settings, err := v.conn.init()
 	if err != nil {
 		return err

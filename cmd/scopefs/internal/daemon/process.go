@@ -83,7 +83,7 @@ func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
 	cfg := viewer.Config{
 		Policy: spec.PolicySpec(), Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == scope.DataMediated, Passthrough: v.d.root && spec.Data != scope.DataMediated,
-		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.d.trace,
+		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.d.trace, Spin: !cpuLimited("/"),
 	}
 	if spec.Cache != scope.CacheNone {
 		cfg.Timeout, cfg.Watch = metadataTime, true

@@ -31,6 +31,7 @@ type Config struct {
 	Shared      bool             `json:"shared"` // others than the agent's user come in
 	XAttrs      bool             `json:"xattrs"`
 	Trace       bool             `json:"trace"`
+	Spin        bool             `json:"spin"` // time on a processor is not counted
 }
 
 // ToView is a message from the daemon.
