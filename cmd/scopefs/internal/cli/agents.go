@@ -60,6 +60,42 @@ func (a *app) downCmd() *cobra.Command {
 	}
 }
 
+func (a *app) reloadCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "have the daemon read the definitions again",
+		Long: `Has the daemon read agents.d again, which it also does by itself when a file there
+has changed. When the command returns, mounted views decide by their new rules
+(access, paths, hardlinks), and new agents are mounted; other changes wait for
+scopefs down and up. A definition that does not load changes nothing, is told, and
+makes the exit status 1.`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			p, err := a.paths()
+			if err != nil {
+				return err
+			}
+			all, err := daemon.NewClient(p).Reload(c.Context())
+			if err != nil {
+				return err
+			}
+			failed := 0
+			for _, r := range all {
+				if r.Error != "" {
+					failed++
+					fmt.Fprintf(a.err, "scopefs: %s\n", strings.TrimPrefix(fmt.Sprintf("%s: %s", r.Outcome, r.Error), ": "))
+					continue
+				}
+				fmt.Fprintf(a.out, "%s: %s\n", r.Agent, r.Outcome)
+			}
+			if failed > 0 {
+				return &exitError{code: exitFailed}
+			}
+			return nil
+		},
+	}
+}
+
 func (a *app) psCmd() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{

@@ -108,7 +108,7 @@ their own, see there.`,
 	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"), "base directory, with agents/ and agents.d/ (SCOPEFS_BASE)")
 	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
-	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.runCmd(), a.auditCmd(), a.checkCmd(), a.versionCmd())
+	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.auditCmd(), a.checkCmd(), a.versionCmd())
 	return root
 }
 

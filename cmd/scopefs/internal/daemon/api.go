@@ -20,6 +20,7 @@ import (
 // The control API is HTTP with JSON bodies on a unix socket:
 //
 //	GET  /v1/agents            what is defined and mounted: []Agent
+//	POST /v1/reload            read the definitions again: []Reloaded
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see run.go
@@ -52,6 +53,15 @@ type apiError struct {
 func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { reply(w, d.Agents()) })
+	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
+		leave, err := d.enter()
+		if err != nil {
+			fail(w, http.StatusServiceUnavailable, err)
+			return
+		}
+		defer leave()
+		_ = reply(w, d.Reload(r.Context()))
+	})
 	mux.HandleFunc("POST /v1/agents/{id}/up", d.agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
 		var req UpRequest
 		if err := body(r, &req); err != nil {

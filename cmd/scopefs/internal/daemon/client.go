@@ -127,6 +127,13 @@ func (c *Client) Down(ctx context.Context, id scope.ID) error {
 	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", struct{}{}, &struct{}{})
 }
 
+// Reload has the daemon read the definitions again.
+func (c *Client) Reload(ctx context.Context) ([]Reloaded, error) {
+	var all []Reloaded
+	err := c.call(ctx, http.MethodPost, "/v1/reload", struct{}{}, &all)
+	return all, err
+}
+
 // Run is a command that runs in an agent's sandbox.
 type Run struct {
 	// Stdin, Stdout and Stderr are the outer ends of its pipes, or TTY is that

@@ -42,7 +42,8 @@ type Daemon struct {
 	log    *audit.Log
 	lock   *os.File
 
-	requests sync.WaitGroup // those that change something
+	requests  sync.WaitGroup // those that change something
+	reloading sync.Mutex     // one reload after the other
 
 	sandboxMu sync.Mutex
 	sandboxes *sandbox.Host // nil until it could be opened
@@ -157,6 +158,9 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if err := d.upAll(ctx); err != nil {
 		server.Close()
 		return err
+	}
+	if d.only == "" {
+		go d.watch(ctx)
 	}
 	ready()
 	select {

@@ -80,8 +80,11 @@ func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *o
 // handshake configures the view and waits until it is confined.
 func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
 	spec, caller := v.def.View, v.def.Identity == scope.IdentityCaller
+	v.mu.Lock()
+	rules, ruled := v.rules, v.ruled
+	v.mu.Unlock()
 	cfg := viewer.Config{
-		Policy: spec.PolicySpec(), Record: spec.Record, Caller: caller,
+		Policy: rules, Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == scope.DataMediated, Passthrough: v.d.root && spec.Data != scope.DataMediated,
 		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.d.trace, Spin: !cpuLimited("/"),
 	}
@@ -103,8 +106,27 @@ func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
 	}
 	v.mu.Lock()
 	v.wire = w // before it is told first: a change in between is told as well
+	late := v.ruled != ruled
+	rules = v.rules
 	v.mu.Unlock()
+	if late { // not mounted yet: nothing else comes from it
+		if err := w.Send(viewer.ToView{ID: 1, Policy: &rules}); err != nil {
+			return nil, err
+		}
+		if err := w.Receive(&viewer.FromView{}); err != nil {
+			return nil, err
+		}
+	}
 	return reply.Ready, v.tellLog(w)
+}
+
+// restart ends the process that serves the view; the next takes its place.
+func (v *view) restart(pid int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.pid == pid { // else it has ended, and the number may be another's
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
 }
 
 // listen takes the view's messages until it ends. Who it is, the channel says.
@@ -130,6 +152,9 @@ func (v *view) listen(w *viewer.Wire) {
 			if _, err := v.d.log.Append(context.Background(), e); err != nil {
 				reply.Error = err.Error()
 			}
+		case msg.Ack != 0:
+			v.acked(msg.Ack, msg.Failed)
+			continue
 		case msg.Groups != 0:
 			groups, err := groupsOf(msg.Groups)
 			if err != nil {

@@ -49,6 +49,9 @@ type view struct {
 	owner   user
 	pid     int
 	wire    *viewer.Wire
+	rules   scope.PolicySpec // by which it decides, or is about to
+	ruled   uint64           // counts them
+	acks    map[uint64]chan string
 }
 
 // up starts keeping a view mounted and waits until it is, or cannot be. The
@@ -60,7 +63,7 @@ func (d *Daemon) up(ctx context.Context, def *scope.Definition, at string) (*vie
 	}
 	// The view outlives the request that asks for it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	v := &view{d: d, def: def, at: at, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), state: stateStarting}
+	v := &view{d: d, def: def, at: at, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), state: stateStarting, rules: def.View.PolicySpec()}
 	d.mu.Lock()
 	closing := d.closing
 	if !closing {
@@ -139,6 +142,9 @@ func (v *view) keep(life context.Context) {
 		if life.Err() != nil {
 			state, err = stateDown, nil
 		}
+		v.mu.Lock()
+		v.wire = nil
+		v.mu.Unlock()
 		v.set(state, 0, err)
 		v.d.endSessions(v.def.Name) // their mount is dead
 		if state == stateDown {

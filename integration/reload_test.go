@@ -1,0 +1,78 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+)
+
+// TestReload: when reload returns the new rules hold, also for what the kernel
+// knew by the old ones, and for who is at work meanwhile.
+func TestReload(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "view: {paths: {secret: hide}}", "b": ""})
+	plant(t, h.scope("a"), "secret/s", "ref/f", "ref/g", "free/f")
+	v := h.view("a")
+	known := []string{"stat secret", "stat ref/f", "stat free/f", "write ref/g", "list ref f"}
+	assert.Equal(t, []string{"ENOENT", "ok", "ok", "ok", "ok"}, hostOps(t, v, known...))
+	open, err := os.OpenFile(filepath.Join(v, "ref/f"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer open.Close()
+
+	for range 10 {
+		h.define("a", "view: {paths: {\"ref/**\": read, free: hide}}")
+		h.must("reload") // or by itself: the daemon watches
+		assert.Equal(t, []string{"ok", "ok", "ENOENT", "EACCES", "ok"}, hostOps(t, v, known...))
+		h.define("a", "view: {paths: {secret: hide}}")
+		h.must("reload") // or by itself: the daemon watches
+		assert.Equal(t, []string{"ENOENT", "ok", "ok", "ok", "ok"}, hostOps(t, v, known...))
+	}
+	assert.Empty(t, h.must("reload"), "nothing has changed")
+	assert.True(t, h.recorded("a", audit.Event{Event: audit.KindAgent, Outcome: "new rules hold"}))
+
+	// What does not load changes nothing.
+	h.define("a", "view: {paths: {secret: show}}")
+	_, errs, code := h.try("reload")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "agents.d/a.md:4: ")
+	assert.Equal(t, []string{"ENOENT"}, hostOps(t, v, "stat secret"))
+
+	// More than rules waits; what is new is mounted; what is gone stays.
+	h.define("a", "view: {data: mediated}")
+	h.define("c", "")
+	require.NoError(t, os.Remove(filepath.Join(h.base, "agents.d", "b.md")))
+	out := h.must("reload")
+	assert.Contains(t, out, "a: waits for scopefs down and up\nb: definition removed, mounted until scopefs down\n")
+	assert.True(t, h.recorded("c", audit.Event{Event: audit.KindAgent, Outcome: "mounted"}), out)
+	assert.Equal(t, []string{"ok"}, hostOps(t, v, "stat secret"), "its rules hold all the same")
+
+	// A view that does not take them is ended, and the next one has them.
+	old := h.ps()[0].ViewPID
+	require.NoError(t, unix.Kill(old, syscall.SIGSTOP))
+	h.define("a", "view: {data: mediated, paths: {ref: hide}}")
+	h.try("reload")
+	assert.True(t, h.recorded("a", audit.Event{Event: audit.KindAgent, Outcome: "view restarted"}))
+	h.eventually("the view is back", func() bool { a := h.ps()[0]; return a.State == "mounted" && a.ViewPID != old })
+	assert.Equal(t, []string{"ENOENT", "ok"}, hostOps(t, v, "stat ref/f", "stat secret"))
+}
+
+// TestReloadByItself: a definition that was written holds soon, and one that is
+// written over and over is never read half.
+func TestReloadByItself(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	plant(t, h.scope("a"), "f")
+	require.Equal(t, []string{"ok"}, hostOps(t, h.view("a"), "stat f"))
+	h.define("a", "view: {paths: {f: hide}}")
+	h.eventually("the new rule holds", func() bool { return hostOps(t, h.view("a"), "stat f")[0] == "ENOENT" })
+	h.define("a", "")
+	h.eventually("it holds no more", func() bool { return hostOps(t, h.view("a"), "stat f")[0] == "ok" })
+	require.NoError(t, exec.Command("cp", filepath.Join(h.base, "agents.d/a.md"), filepath.Join(h.base, "agents.d/b.md.tmp")).Run())
+	assert.Equal(t, []string{"ok"}, hostOps(t, h.view("a"), "stat f"))
+}
