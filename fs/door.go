@@ -19,6 +19,7 @@ type ask struct {
 	node   uint64 // in the place of head.NodeId, for operations on two nodes
 	whole  bool   // a directory moves, with all that is below it
 	nested bool   // within another ask, which has the caller's rights already
+	near   *place // that ask's, where it may be in the same directory
 }
 
 func (a *ask) nodeID() uint64 {
@@ -48,11 +49,14 @@ func (v *View) in(a ask, do func(*place) error) error {
 		if p.node == nil {
 			return scope.ErrStale
 		}
-		err := v.openDir(&p)
-		if err != nil {
-			return v.outcome(&a, a.name, err)
+		if a.near != nil && a.near.node == p.node {
+			p.dir, p.base = a.near.dir, a.near.base
+		} else {
+			if err := v.openDir(&p); err != nil {
+				return v.outcome(&a, a.name, err)
+			}
+			defer p.dir.Close()
 		}
-		defer p.dir.Close()
 		v.follow(p.node, p.dir)
 		if err := scope.CheckName(a.name); err != nil {
 			return v.outcome(&a, p.path(), err)

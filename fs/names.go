@@ -53,7 +53,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 		if err != nil {
 			return err
 		}
-		err = p.dir.Mkdir(name, masked(p.dir, in.Mode, in.Umask))
+		err = p.dir.Mkdir(name, v.masked(p, in.Mode, in.Umask))
 		unlock()
 		if err != nil {
 			return err
@@ -65,7 +65,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 // Mknod makes a regular file, a FIFO or a socket.
 func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
-		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))); err != nil {
+		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, v.masked(p, in.Mode, in.Umask))); err != nil {
 			return err
 		}
 		return v.entry(p, name, true, out)
@@ -129,7 +129,7 @@ func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName str
 	}
 	from := ask{head: &in.InHeader, op: scope.OpRenameFrom, name: oldName}
 	return status(v.in(from, func(old *place) error {
-		to := ask{head: &in.InHeader, op: scope.OpRename, name: newName, node: in.Newdir, whole: old.whole, nested: true}
+		to := ask{head: &in.InHeader, op: scope.OpRename, name: newName, node: in.Newdir, whole: old.whole, nested: true, near: old}
 		return v.in(to, func(new *place) error {
 			// What is replaced or exchanged may be a directory as well.
 			if new.whole && !old.whole {
@@ -232,9 +232,17 @@ func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, co
 }
 
 // masked applies the umask, unless the directory has a default ACL: umask(2).
-func masked(dir scope.Dir, mode, umask uint32) uint32 {
-	if umask == 0 || dir.HasDefaultACL() {
+// That it has none is remembered while it would be told if it got one.
+func (v *View) masked(p *place, mode, umask uint32) uint32 {
+	if umask == 0 {
 		return mode
+	}
+	if !p.node.noACL.Load() {
+		known := p.node.watched.Load()
+		if p.dir.HasDefaultACL() {
+			return mode
+		}
+		p.node.noACL.Store(known)
 	}
 	return mode &^ umask
 }

@@ -111,6 +111,7 @@ func (v *View) changed(c scope.Change) {
 		return
 	}
 	if len(c.Name) == 0 {
+		dir.noACL.Store(false)
 		v.conn.dropAttr(dir.id, false)
 	} else {
 		// The name in any case: that waits for a lookup which is on its way
