@@ -55,7 +55,7 @@ const (
 	headerRoom = 4096    // bytes beside them: FUSE_BUFFER_HEADER_SIZE, linux fs/fuse/fuse_i.h
 
 	maxReaders = 16
-	maxChores  = 16 // each may hold a descriptor
+	maxChores  = 16                     // each may hold a descriptor
 	spinTime   = 30 * time.Microsecond  // the longest that a reader reads on
 	heldUp     = time.Millisecond       // after which another takes a leader's place
 	pileUp     = 4                      // requests found waiting in a row that call another reader

@@ -137,6 +137,21 @@ func openFile(dir string, _ int) (err error) {
 	return err
 }
 
+var large = make([]byte, 128<<10)
+
+// openLarge is openFile with 256 MiB in the file.
+func openLarge(dir string, n int) error {
+	if err := openFile(dir, n); err != nil {
+		return err
+	}
+	for i := range n {
+		if _, err := syscall.Pwrite(open, large, int64(i)*int64(len(large))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 var ops = []op{
 	{name: "create + write 4 KiB + close", n: 300, run: func(dir string, i int) error {
 		fd, err := syscall.Open(file(dir, i), syscall.O_CREAT|syscall.O_WRONLY|syscall.O_EXCL, 0o644)
@@ -173,6 +188,14 @@ var ops = []op{
 	}},
 	{name: "pwrite 4 KiB, open file", n: 5000, prepare: openFile, run: func(_ string, i int) error {
 		_, err := syscall.Pwrite(open, block, int64(i%256)*4096)
+		return err
+	}},
+	{name: "write 128 KiB, sequentially", n: 2048, prepare: openFile, run: func(_ string, i int) error {
+		_, err := syscall.Pwrite(open, large, int64(i)*int64(len(large)))
+		return err
+	}},
+	{name: "read 128 KiB, sequentially", n: 2048, prepare: openLarge, run: func(_ string, i int) error {
+		_, err := syscall.Pread(open, large, int64(i)*int64(len(large)))
 		return err
 	}},
 	{name: "readdir + lstat, an entry", n: 1, divide: 1000, prepare: func(dir string, _ int) error { return makeFiles(dir, 1000) }, run: func(dir string, _ int) error {
