@@ -54,7 +54,7 @@ const (
 	maxWrite   = 1 << 20 // bytes; the most data the kernel sends in one request
 	headerRoom = 4096    // bytes beside them: FUSE_BUFFER_HEADER_SIZE, linux fs/fuse/fuse_i.h
 
-	maxReaders = 16
+	maxReaders = 32
 	maxChores  = 16                     // each may hold a descriptor
 	spinTime   = 30 * time.Microsecond  // the longest that a reader reads on
 	heldUp     = time.Millisecond       // after which another takes a leader's place
@@ -130,6 +130,7 @@ func (c *conn) more() {
 // next reads and answers one request; false when there will be no more.
 func (c *conn) next(r *reader) bool {
 	for waited := false; ; {
+		c.leader.CompareAndSwap(nil, r) // there is none, or not any more
 		n, errno := c.read(r)
 		switch errno {
 		case 0:
@@ -169,13 +170,18 @@ func (c *conn) later(chore func()) {
 func (c *conn) wait(r *reader) bool {
 	select {
 	case chore := <-c.chores:
+		c.begin(r, time.Now())
 		chore()
+		r.since.Store(0)
 		return true
 	default:
 	}
-	if c.leader.Load() != r && !c.leader.CompareAndSwap(nil, r) {
+	if c.leader.Load() != r {
 		c.idle.Add(1)
 		defer c.idle.Add(-1)
+		if c.leader.Load() == nil { // and who called for another did not see us
+			return true
+		}
 		select {
 		case <-c.calls:
 			return true
@@ -207,6 +213,11 @@ func (c *conn) arrived(r *reader, waited bool) {
 		r.queued = 0
 		c.more()
 	}
+	c.begin(r, now)
+}
+
+// begin lets watch know that a reader is at work.
+func (c *conn) begin(r *reader, now time.Time) {
 	r.since.Store(now.UnixNano())
 	if c.dozing.Load() && c.dozing.CompareAndSwap(true, false) {
 		c.rouse <- struct{}{}
