@@ -14,36 +14,37 @@ import (
 func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
 		return status(v.by(&in.InHeader, scope.OpStat, in.Fh(), func(h *handle) error {
-			return v.attr(h.node, h.file, out)
+			return v.attr(h.node, h.file, v.now(), out)
 		}))
 	}
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
-		if p.node.dir && !p.node.watched.Load() {
+		if p.node.dir && p.node.watched.Load() == 0 {
 			v.follow(p.node, p.obj.Dir())
-			return v.attr(p.node, p.obj, out)
+			return v.attr(p.node, p.obj, v.now(), out)
 		}
 		setAttr(&out.Attr, &p.stat)
-		out.SetTimeout(v.keepAttr(p.node, &p.stat))
+		out.SetTimeout(v.keepAttr(p.node, &p.stat, p.began))
 		return nil
 	}))
 }
 
 // Statx is GetAttr with the birth time.
 func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
-	fill := func(n *node, st *scope.Stat) {
+	fill := func(n *node, st *scope.Stat, began int64) {
 		out.FromStatx(&st.Statx_t)
 		out.Mask &= unix.STATX_BASIC_STATS | unix.STATX_BTIME
-		out.SetTimeout(v.keepAttr(n, st))
+		out.SetTimeout(v.keepAttr(n, st, began))
 	}
 	if in.GetattrFlags&fuse.FUSE_GETATTR_FH != 0 {
 		return status(v.by(&in.InHeader, scope.OpStat, in.Fh, func(h *handle) error {
+			began := v.now()
 			st, err := h.file.Stat()
-			fill(h.node, &st)
+			fill(h.node, &st, began)
 			return err
 		}))
 	}
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
-		fill(p.node, &p.stat)
+		fill(p.node, &p.stat, p.began)
 		return nil
 	}))
 }
@@ -76,8 +77,8 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if err := v.chmod(p, v.plain(&in.InHeader, p.rel, p.stat.Type(), mode)); err != nil {
 				return err
 			}
-			if p.node.dir && !v.opt.Shared {
-				v.dropNames() // who may search it is not asked of the kernel
+			if p.node.dir {
+				v.searchable()
 			}
 		}
 		if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
@@ -92,7 +93,7 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 				return err
 			}
 		}
-		return v.attr(p.node, p.obj, out)
+		return v.attr(p.node, p.obj, v.now(), out)
 	}))
 }
 
@@ -152,13 +153,13 @@ func times(in *fuse.SetAttrIn) (atime, mtime unix.Timespec) {
 		one(fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)
 }
 
-func (v *View) attr(n *node, f scope.File, out *fuse.AttrOut) error {
+func (v *View) attr(n *node, f scope.File, began int64, out *fuse.AttrOut) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	setAttr(&out.Attr, &st)
-	out.SetTimeout(v.keepAttr(n, &st))
+	out.SetTimeout(v.keepAttr(n, &st, began))
 	return nil
 }
 

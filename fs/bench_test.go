@@ -31,9 +31,8 @@ func benchView(b *testing.B) *View {
 	require.NoError(b, err)
 	p, err := scope.Compile(scope.PolicySpec{})
 	require.NoError(b, err)
-	v, err := New(root, Options{Policy: p, Recorder: nowhere{}, Logger: slog.Default()})
+	v, err := New(root, -1, Options{Policy: p, Recorder: nowhere{}, Logger: slog.Default()})
 	require.NoError(b, err)
-	v.conn = newConn(-1, v, &fuse.MountOptions{}, v.opt)
 	return v
 }
 

@@ -27,13 +27,15 @@ type conn struct {
 	proto  *fuse.ProtocolServer
 	logger *slog.Logger
 	spins  bool
-	expire uint32 // how a name is dropped: see dropName
+	expire atomic.Uint32 // how a name is dropped: see dropName
+	epochs atomic.Bool   // dropNames works
 
 	leader  atomic.Pointer[reader]
 	calls   chan struct{} // each makes an idle reader read
 	chores  chan func()   // what nobody waits for
 	idle    atomic.Int32
 	readers atomic.Int32
+	pool    sync.Pool     // of readers that have ended: their buffers are large
 	dozing  atomic.Bool   // watch sleeps
 	rouse   chan struct{} // wakes it
 	ended   chan struct{} // closed when the mount is gone
@@ -54,7 +56,8 @@ const (
 	maxWrite   = 1 << 20 // bytes; the most data the kernel sends in one request
 	headerRoom = 4096    // bytes beside them: FUSE_BUFFER_HEADER_SIZE, linux fs/fuse/fuse_i.h
 
-	maxReaders = 32
+	maxReaders = 256                    // requests at a time
+	maxIdle    = 4                      // readers that wait to be called
 	maxChores  = 16                     // each may hold a descriptor
 	spinTime   = 30 * time.Microsecond  // the longest that a reader reads on
 	heldUp     = time.Millisecond       // after which another takes a leader's place
@@ -69,6 +72,7 @@ func newConn(fd int, fs fuse.RawFileSystem, mount *fuse.MountOptions, opt Option
 		logger: opt.Logger,
 		// With one processor, reading on would keep the client from it.
 		spins:  opt.Spin && runtime.GOMAXPROCS(0) > 1,
+		pool:   sync.Pool{New: newReader},
 		calls:  make(chan struct{}, maxReaders),
 		chores: make(chan func(), maxChores),
 		rouse:  make(chan struct{}, 1),
@@ -76,17 +80,18 @@ func newConn(fd int, fs fuse.RawFileSystem, mount *fuse.MountOptions, opt Option
 	}
 }
 
-func newReader() *reader {
+func newReader() any {
 	return &reader{in: make([]byte, maxWrite+headerRoom), out: make([]byte, maxWrite+headerRoom)}
 }
 
 // init answers the kernel's first request and returns what was agreed on.
 func (c *conn) init() (*fuse.InitOut, error) {
-	r := newReader()
+	r := newReader().(*reader)
 	n, err := unix.Read(c.fd, r.in)
 	if err != nil {
 		return nil, err
 	}
+	c.epochs.Store((*fuse.InitIn)(unsafe.Pointer(&r.in[0])).Minor >= epochMinor)
 	size := c.answer(r, n)
 	head, out := unsafe.Sizeof(fuse.OutHeader{}), new(fuse.InitOut)
 	if size < int(head+unsafe.Sizeof(*out)) {
@@ -94,7 +99,7 @@ func (c *conn) init() (*fuse.InitOut, error) {
 	}
 	*out = *(*fuse.InitOut)(unsafe.Pointer(&r.out[head]))
 	if out.Flags64()&fuse.CAP_HAS_EXPIRE_ONLY != 0 {
-		c.expire = fuse.EXPIRE_ONLY
+		c.expire.Store(fuse.EXPIRE_ONLY)
 	}
 	return out, unix.SetNonblock(c.fd, true)
 }
@@ -122,7 +127,10 @@ func (c *conn) more() {
 		return
 	}
 	c.all.Go(func() {
-		for r := newReader(); c.next(r); {
+		r := c.pool.Get().(*reader)
+		defer c.pool.Put(r)
+		*r = reader{in: r.in, out: r.out}
+		for c.next(r) {
 		}
 	})
 }
@@ -177,8 +185,11 @@ func (c *conn) wait(r *reader) bool {
 	default:
 	}
 	if c.leader.Load() != r {
-		c.idle.Add(1)
 		defer c.idle.Add(-1)
+		if c.idle.Add(1) > maxIdle { // it was called when many were held up
+			c.readers.Add(-1)
+			return false
+		}
 		if c.leader.Load() == nil { // and who called for another did not see us
 			return true
 		}
@@ -246,7 +257,10 @@ func (c *conn) answer(r *reader, n int) int {
 func (c *conn) watch() {
 	for busy := time.Now(); ; time.Sleep(heldUp) {
 		now := time.Now()
-		if r := c.leader.Load(); r != nil {
+		if r := c.leader.Load(); r == nil {
+			busy = now
+			c.more()
+		} else {
 			if since := r.since.Load(); since != 0 {
 				busy = now
 				if now.UnixNano()-since > int64(heldUp) && c.leader.CompareAndSwap(r, nil) {
@@ -268,23 +282,4 @@ func (c *conn) watch() {
 			return
 		}
 	}
-}
-
-// The ioctls of FUSE passthrough; linux/fuse.h.
-const (
-	backingOpen  = 0x4010e501
-	backingClose = 0x4004e502
-)
-
-// back tells the kernel of an open file that it may read and write itself. It
-// takes CAP_SYS_ADMIN: fs/fuse/backing.c.
-func (c *conn) back(fd int) (int32, syscall.Errno) {
-	m := fuse.BackingMap{Fd: int32(fd)}
-	id, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), backingOpen, uintptr(unsafe.Pointer(&m)))
-	return int32(id), errno
-}
-
-// unback takes back what back told.
-func (c *conn) unback(id int32) {
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), backingClose, uintptr(unsafe.Pointer(&id)))
 }

@@ -14,6 +14,10 @@ import (
 // data comes through the view, its buffers are not the caller's.
 const openFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
+// fmodeExec in the flags of an open says that it is to be executed: __FMODE_EXEC,
+// linux/fs.h.
+const fmodeExec = 0x20
+
 // Open opens a file. Truncating is done when it is known to be the one meant.
 func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	flags := int(in.Flags)
@@ -24,6 +28,12 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	return status(v.on(ask{head: &in.InHeader, op: op}, func(p *place) error {
 		if !p.stat.IsRegular() {
 			return scope.ErrStale
+		}
+		if flags&fmodeExec != 0 && !v.opt.Shared {
+			// The kernel is content with any of the three bits: fuse_permission.
+			if err := p.obj.Access(unix.X_OK); err != nil {
+				return err
+			}
 		}
 		f, err := v.reopen(p, flags)
 		if err != nil {
@@ -97,7 +107,9 @@ func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse
 		return err
 	}
 	n := v.nodes.get(out.NodeId)
-	v.opened(&handle{file: f, node: n, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, true, &out.OpenOut)
+	h := &handle{file: f, node: n, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}
+	v.opened(h, true, &out.OpenOut)
+	out.SetAttrTimeout(v.keepAttr(n, &st, p.began)) // now that it is known who writes it
 	return nil
 }
 

@@ -31,6 +31,7 @@ func (a *ask) nodeID() uint64 {
 
 // place is where an operation may act, once the door has let it through.
 type place struct {
+	began int64      // View.now, before anything was looked at
 	node  *node      // on: the node; in: the directory
 	rel   string     // on: the path that it was found at
 	dir   scope.Dir  // in: the directory
@@ -45,7 +46,7 @@ type place struct {
 // decides, records, and lets do act on the name.
 func (v *View) in(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
-		p := place{node: v.nodes.get(a.nodeID()), name: a.name}
+		p := place{began: v.now(), node: v.nodes.get(a.nodeID()), name: a.name}
 		if p.node == nil {
 			return scope.ErrStale
 		}
@@ -84,7 +85,7 @@ func (p *place) path() string { return join(p.base, p.name) }
 // its names; records; and lets do act on the object.
 func (v *View) on(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
-		p := place{node: v.nodes.get(a.nodeID())}
+		p := place{began: v.now(), node: v.nodes.get(a.nodeID())}
 		if p.node == nil {
 			return scope.ErrStale
 		}

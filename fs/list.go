@@ -77,7 +77,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 			return syscall.EBADF
 		}
 		// Resolved anew, since the host may have moved it out of the scope.
-		p := &place{node: h.node}
+		p := &place{began: v.now(), node: h.node}
 		if err := v.openDir(p); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *
 		err := v.entry(p, name, false, out)
 		if err == syscall.ENOENT {
 			// Node 0 is "there is nothing", which the kernel may remember.
-			out.SetEntryTimeout(v.keepName(p.node))
+			out.SetEntryTimeout(v.keepAbsent(p.node))
 			return nil
 		}
 		return err
@@ -42,7 +42,7 @@ func (v *View) known(p *place, name string, st *scope.Stat, made bool, out *fuse
 	out.NodeId = n.id
 	setAttr(&out.Attr, st)
 	out.SetEntryTimeout(v.keepName(p.node))
-	out.SetAttrTimeout(v.keepAttr(n, st))
+	out.SetAttrTimeout(v.keepAttr(n, st, p.began))
 	return nil
 }
 
@@ -238,7 +238,7 @@ func (v *View) masked(p *place, mode, umask uint32) uint32 {
 		return mode
 	}
 	if !p.node.noACL.Load() {
-		known := p.node.watched.Load()
+		known := p.node.watched.Load() != 0
 		if p.dir.HasDefaultACL() {
 			return mode
 		}

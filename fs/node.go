@@ -23,7 +23,7 @@ type node struct {
 	dir   bool
 
 	noACL   atomic.Bool   // this directory has no default ACL
-	watched atomic.Bool   // changes by others in this directory are told
+	watched atomic.Int64  // since when changes by others in this directory are told: View.now
 	looked  atomic.Uint32 // lookups of names in this directory, about
 	muted   atomic.Int32  // handles by which the kernel writes for clients
 	handle  string        // what the watch calls it; guarded by follower.mu
@@ -154,12 +154,13 @@ func (t *tree) byIdentity(ident scope.FileID) *node {
 	return t.byIdent[ident]
 }
 
-// watched reports whether every directory that a node has a name in is watched.
-func (t *tree) watched(n *node) bool {
+// everyParent reports whether something is so of every directory that a node has
+// a name in.
+func (t *tree) everyParent(n *node, is func(*node) bool) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, at := range n.names {
-		if !at.parent.watched.Load() {
+		if !is(at.parent) {
 			return false
 		}
 	}
@@ -221,7 +222,7 @@ func (t *tree) shrink() {
 
 // Forget is called when the kernel drops lookups of a node.
 func (v *View) Forget(id, lookups uint64) {
-	if n := v.nodes.forget(id, lookups); n != nil && n.watched.Load() {
+	if n := v.nodes.forget(id, lookups); n != nil && n.watched.Load() != 0 {
 		v.unfollow(n)
 	}
 }

@@ -13,8 +13,11 @@ import (
 const (
 	notifyInode = 2
 	notifyEntry = 3
-	notifyEpoch = 8 // since Linux 6.18: all names at once, and no lock
+	notifyEpoch = 8 // all names at once, and no lock
 )
+
+// epochMinor is the minor protocol version of FUSE_NOTIFY_INC_EPOCH, Linux 6.16.
+const epochMinor = 44
 
 // dropAttr makes the kernel ask again what a node is, and with data lets go of
 // what it has read of it.
@@ -26,9 +29,14 @@ func (c *conn) dropAttr(node uint64, data bool) {
 	_ = c.notify(notifyInode, unsafe.Slice((*byte)(unsafe.Pointer(&out)), unsafe.Sizeof(out)), "")
 }
 
-// dropName makes the kernel ask again what stands at a name.
-func (c *conn) dropName(dir uint64, name string) {
-	out := fuse.NotifyInvalEntryOut{Parent: dir, NameLen: uint32(len(name)), Flags: c.expire}
+// dropName makes the kernel ask again what stands at a name. One that is known
+// to mean the same still keeps its place, for who works there: it is only asked
+// again. That may be overtaken by an answer to an earlier question.
+func (c *conn) dropName(dir uint64, name string, same bool) {
+	out := fuse.NotifyInvalEntryOut{Parent: dir, NameLen: uint32(len(name))}
+	if same {
+		out.Flags = c.expire.Load()
+	}
 	_ = c.notify(notifyEntry, unsafe.Slice((*byte)(unsafe.Pointer(&out)), unsafe.Sizeof(out)), name+"\x00")
 }
 

@@ -63,6 +63,8 @@ type View struct {
 	files  table
 
 	follower  follower
+	sweeping  atomic.Bool
+	began     time.Time
 	unwatched sync.Once // it has been told that a directory cannot be watched
 
 	// moves is held for writing while a rename changes where nodes are, and
@@ -80,8 +82,9 @@ type View struct {
 
 var _ fuse.RawFileSystem = (*View)(nil)
 
-// New returns a view of root, which stays the caller's to close.
-func New(root *scope.Root, opt Options) (*View, error) {
+// New returns a view of root for the mount behind fd, a descriptor of /dev/fuse.
+// Both stay the caller's.
+func New(root *scope.Root, fd int, opt Options) (*View, error) {
 	if opt.Policy == nil || opt.Recorder == nil {
 		return nil, errors.New("a view needs a policy and a recorder")
 	}
@@ -98,7 +101,8 @@ func New(root *scope.Root, opt Options) (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the scope must be readable by its user: %w", err)
 	}
-	v := &View{root: root, opt: opt, turn: turn, nameless: scope.NewThread()}
+	v := &View{root: root, opt: opt, turn: turn, nameless: scope.NewThread(), began: time.Now()}
+	v.conn = newConn(fd, v, v.mountOptions(), opt)
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
 	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
@@ -106,10 +110,9 @@ func New(root *scope.Root, opt Options) (*View, error) {
 	return v, nil
 }
 
-// Serve answers the requests of the mount behind the /dev/fuse descriptor fd
-// until it is unmounted or aborted.
-func (v *View) Serve(fd int) error {
-	opt := &fuse.MountOptions{
+// mountOptions are what the view wants of the kernel.
+func (v *View) mountOptions() *fuse.MountOptions {
+	return &fuse.MountOptions{
 		Logger:        log.New(&lineLogger{v.opt.Logger}, "", 0),
 		EnableAcl:     v.opt.Shared,
 		DisableSplice: true,
@@ -128,7 +131,10 @@ func (v *View) Serve(fd int) error {
 			return fuse.EIO
 		},
 	}
-	v.conn = newConn(fd, v, opt, v.opt)
+}
+
+// Serve answers the kernel's requests until the mount is gone.
+func (v *View) Serve() error {
 	settings, err := v.conn.init()
 	if err != nil {
 		return err

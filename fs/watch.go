@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -15,6 +17,8 @@ const (
 	keepBriefly = 20 * time.Millisecond // what a change of would not be seen, though the rest is watched
 
 	batchTime = 5 * time.Millisecond // between two readings of the watch
+
+	maxStray = 4096 // watches that could not be ended: each holds an inode in memory
 )
 
 // follower keeps what the kernel remembers in step with the directory below:
@@ -23,19 +27,24 @@ const (
 type follower struct {
 	watch *scope.Watch // nil: nothing is watched
 
-	mu   sync.Mutex
-	dirs map[string]*node // by the handle that the watch tells
+	mu    sync.Mutex
+	dirs  map[string]*node // by the handle that the watch tells
+	stray int              // watches that could not be ended, and are not in dirs
 }
 
 // follow watches a directory before the first answer about a name in it.
 func (v *View) follow(n *node, dir scope.Dir) {
 	f := &v.follower
-	if f.watch == nil || n.watched.Load() {
+	if f.watch == nil || n.watched.Load() != 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key, err := f.watch.Add(dir)
+	if err == unix.ENOSPC && f.stray > 0 {
+		v.flush()
+		key, err = f.watch.Add(dir)
+	}
 	if err != nil {
 		v.unwatched.Do(func() {
 			v.opt.Logger.Warn("a directory cannot be watched: changes by others are seen there after a time", "err", err, "time", v.opt.Timeout)
@@ -44,7 +53,19 @@ func (v *View) follow(n *node, dir scope.Dir) {
 	}
 	n.handle = key
 	f.dirs[key] = n
-	n.watched.Store(true)
+	n.watched.Store(v.now())
+}
+
+// flush ends all watches. Directories are watched again when they are used.
+func (v *View) flush() {
+	f := &v.follower
+	_ = f.watch.Flush()
+	for _, n := range f.dirs {
+		n.watched.Store(0)
+	}
+	clear(f.dirs)
+	f.stray = 0
+	go v.dropAll() // it may wait for who waits for us
 }
 
 // unfollow ends the watch on a directory that the kernel has forgotten.
@@ -57,32 +78,54 @@ func (v *View) unfollow(n *node) {
 	}
 	delete(f.dirs, n.handle)
 	p := place{node: n}
-	if v.openDir(&p) == nil { // else it is gone, or not ours any more
-		_ = f.watch.Remove(p.dir)
-		p.dir.Close()
+	if v.openDir(&p) != nil { // it is gone, or not ours any more, or closed to us
+		if f.stray++; f.stray > maxStray {
+			v.flush()
+		}
+		return
 	}
+	_ = f.watch.Remove(p.dir)
+	p.dir.Close()
 }
 
 // keepName is how long the kernel may remember what stands at a name.
 func (v *View) keepName(dir *node) time.Duration {
-	if dir.watched.Load() {
+	if dir.watched.Load() != 0 {
 		return keepWatched
 	}
 	return v.opt.Timeout
 }
 
-// keepAttr is how long the kernel may remember what a node is.
-func (v *View) keepAttr(n *node, st *scope.Stat) time.Duration {
+// keepAbsent is how long the kernel may remember that nothing stands at a name.
+// Of these there is no list: they must be dropped all at once.
+func (v *View) keepAbsent(dir *node) time.Duration {
+	if v.conn.epochs.Load() {
+		return v.keepName(dir)
+	}
+	return v.opt.Timeout
+}
+
+// keepAttr is how long the kernel may remember what a node is, of which it was
+// asked after began. In a shared view that is what it goes by when it lets
+// others open a file, so what a name elsewhere could change is kept briefly.
+func (v *View) keepAttr(n *node, st *scope.Stat, began int64) time.Duration {
+	sure := func(dir *node) bool { at := dir.watched.Load(); return at != 0 && at <= began }
 	switch {
 	case v.follower.watch == nil:
 		return v.opt.Timeout
-	case n.dir && n.watched.Load():
-		return keepWatched
-	case !n.dir && st.Nlink == 1 && n.muted.Load() == 0 && v.nodes.watched(n):
+	case n.dir:
+		if sure(n) {
+			return keepWatched
+		}
+	case st.Nlink > 1, n.muted.Load() > 0, v.opt.Shared && v.opt.Groups == nil:
+	case v.nodes.everyParent(n, sure):
 		return keepWatched
 	}
 	return min(keepBriefly, v.opt.Timeout)
 }
+
+// now is a time to compare with others of the view.
+func (v *View) now() int64 { return int64(time.Since(v.began)) + 1 }
 
 // listen tells the kernel what others have changed, until the mount is gone.
 func (v *View) listen() {
@@ -116,13 +159,16 @@ func (v *View) changed(c scope.Change) {
 	} else {
 		// The name in any case: that waits for a lookup which is on its way
 		// with what was so before, and which the kernel would keep.
-		v.conn.dropName(dir.id, string(c.Name))
+		v.conn.dropName(dir.id, string(c.Name), !c.Names)
+		if c.Names {
+			v.conn.dropAttr(dir.id, false) // not done by that for a name it does not know
+		}
 		if n := v.child(dir, string(c.Name)); n != nil {
 			v.conn.dropAttr(n.id, true)
 		}
 	}
-	if c.IsDir && !c.Names && !v.opt.Shared {
-		v.dropNames() // who may search it is not asked of the kernel
+	if c.IsDir && !c.Names {
+		v.searchable()
 	}
 }
 
@@ -140,13 +186,28 @@ func (v *View) child(dir *node, name string) *node {
 	return v.nodes.byIdentity(st.ID())
 }
 
-// dropNames makes the kernel ask again for every name.
+// dropNames makes the kernel ask again for every name. It may wait for clients
+// that wait for answers: it is not for who gives these (searchable).
 func (v *View) dropNames() {
 	if v.conn.dropNames() {
 		return
 	}
 	for _, at := range v.nodes.everyName() {
-		v.conn.dropName(at.parent.id, at.name)
+		v.conn.dropName(at.parent.id, at.name, true)
+	}
+}
+
+// searchable makes the kernel ask again for every name because it has changed
+// who may search a directory, which of a private view it does not ask itself.
+func (v *View) searchable() {
+	if v.opt.Shared || v.conn.dropNames() {
+		return
+	}
+	if v.sweeping.CompareAndSwap(false, true) {
+		go func() {
+			v.sweeping.Store(false)
+			v.dropNames()
+		}()
 	}
 }
 
@@ -162,20 +223,31 @@ func (v *View) dropAll() {
 // clients of the view; they know. What others write meanwhile is seen because
 // the kernel asks what the file is again and again.
 func (v *View) mute(h *handle, made bool) {
-	if v.follower.watch == nil || !h.writes || !h.backed {
+	f := &v.follower
+	if f.watch == nil || !h.writes || !h.backed {
 		return
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	h.muted = true
 	if h.node.muted.Add(1) == 1 {
-		_ = v.follower.watch.Mute(h.file)
-		if !made { // of what was just made nothing is kept
+		_ = f.watch.Mute(h.file)
+		if !made { // of what was just made nothing is kept yet
 			v.conn.dropAttr(h.node.id, false)
 		}
 	}
 }
 
 func (v *View) unmute(h *handle) {
-	if h.muted && h.node.muted.Add(-1) == 0 {
-		_ = v.follower.watch.Unmute(h.file)
+	f := &v.follower
+	if !h.muted {
+		return
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h.node.muted.Load() == 1 {
+		_ = f.watch.Unmute(h.file)
+		defer v.conn.dropAttr(h.node.id, false) // what was asked before it could be told
+	}
+	h.node.muted.Add(-1)
 }

@@ -12,7 +12,7 @@ import (
 
 func init() {
 	roles["flood"] = func(args []string) error {
-		for range 24 {
+		for range 64 {
 			go func() {
 				for {
 					_ = unix.Stat(args[0], &unix.Stat_t{})

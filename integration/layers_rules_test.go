@@ -51,7 +51,7 @@ var callers = []string{"scope", "audit", "tools/sandbox", "cmd/scopefs/internal/
 
 // connection are the files that speak with the kernel over /dev/fuse, which is
 // no file of a scope.
-var connection = []string{"fs/conn.go", "fs/notify.go"}
+var connection = []string{"fs/conn.go", "fs/notify.go", "fs/backing.go"}
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}

@@ -39,6 +39,19 @@ const (
 	watched     = inDirectory | ofFile | unix.FAN_ONDIR | unix.FAN_EVENT_ON_CHILD
 
 	atHandleFID = 0x200 // AT_HANDLE_FID, linux/fcntl.h: a handle to compare, since Linux 6.5
+
+	addDir     = unix.FAN_MARK_ADD | unix.FAN_MARK_ONLYDIR
+	removeDir  = unix.FAN_MARK_REMOVE | unix.FAN_MARK_ONLYDIR
+	muteFile   = unix.FAN_MARK_ADD | unix.FAN_MARK_IGNORED_MASK | unix.FAN_MARK_IGNORED_SURV_MODIFY
+	unmuteFile = unix.FAN_MARK_REMOVE | unix.FAN_MARK_IGNORED_MASK
+	flushAll   = unix.FAN_MARK_FLUSH
+)
+
+// The flags with which a Watch calls fanotify_mark(2) and name_to_handle_at(2),
+// for who filters system calls.
+var (
+	WatchFlags  = []uint64{addDir, removeDir, muteFile, unmuteFile, flushAll}
+	HandleFlags = []uint64{unix.AT_EMPTY_PATH | atHandleFID, unix.AT_EMPTY_PATH}
 )
 
 // Add watches a directory. It returns the directory's handle, by which changes
@@ -53,7 +66,7 @@ func (w *Watch) Add(d Dir) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_ONLYDIR, watched, d.fd, "."); err != nil {
+	if err := unix.FanotifyMark(w.fd, addDir, watched, d.fd, "."); err != nil {
 		return "", err
 	}
 	key := binary.NativeEndian.AppendUint32(nil, uint32(h.Type()))
@@ -62,17 +75,20 @@ func (w *Watch) Add(d Dir) (string, error) {
 
 // Remove ends the watch on a directory.
 func (w *Watch) Remove(d Dir) error {
-	return unix.FanotifyMark(w.fd, unix.FAN_MARK_REMOVE|unix.FAN_MARK_ONLYDIR, watched, d.fd, ".")
+	return unix.FanotifyMark(w.fd, removeDir, watched, d.fd, ".")
 }
+
+// Flush ends the watch on every directory, and every Mute.
+func (w *Watch) Flush() error { return unix.FanotifyMark(w.fd, flushAll, 0, unix.AT_FDCWD, "") }
 
 // Mute leaves out changes of the content of a file, until Unmute.
 func (w *Watch) Mute(f File) error {
-	return unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_IGNORED_MASK|unix.FAN_MARK_IGNORED_SURV_MODIFY, unix.FAN_MODIFY, f.fd, "")
+	return unix.FanotifyMark(w.fd, muteFile, unix.FAN_MODIFY, f.fd, "")
 }
 
 // Unmute ends Mute.
 func (w *Watch) Unmute(f File) error {
-	return unix.FanotifyMark(w.fd, unix.FAN_MARK_REMOVE|unix.FAN_MARK_IGNORED_MASK, unix.FAN_MODIFY, f.fd, "")
+	return unix.FanotifyMark(w.fd, unmuteFile, unix.FAN_MODIFY, f.fd, "")
 }
 
 // Change is something that happened in a watched directory.

@@ -3,12 +3,15 @@ package viewer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	seccomp "github.com/elastic/go-seccomp-bpf"
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // Confine takes from this process, for good, all that serving a view does not
@@ -121,6 +124,13 @@ func filterCalls(caller bool) error {
 	if caller {
 		calls = append(calls, "setfsuid", "setfsgid", "setgroups")
 	}
+	// Of system calls that can do more, what a view does with them.
+	only := func(name string, argument uint32, values ...uint64) (all []seccomp.NameWithConditions) {
+		for _, value := range values {
+			all = append(all, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{{Argument: argument, Operation: seccomp.Equal, Value: value}}})
+		}
+		return all
+	}
 	filter := seccomp.Filter{
 		NoNewPrivs: true,
 		Flag:       seccomp.FilterFlagTSync,
@@ -129,13 +139,15 @@ func filterCalls(caller bool) error {
 			Syscalls: []seccomp.SyscallGroup{{
 				Action: seccomp.ActionAllow,
 				Names:  calls,
-				NamesWithCondtions: []seccomp.NameWithConditions{
+				NamesWithCondtions: slices.Concat(
 					// Threads of the Go runtime, not processes: runtime/os_linux.go.
-					{Name: "clone", Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: goThread}}},
-					{Name: "clone", Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: goThread | unix.CLONE_SETTLS}}},
-					{Name: "ioctl", Conditions: seccomp.ArgumentConditions{{Argument: 1, Operation: seccomp.Equal, Value: backingOpen}}},
-					{Name: "ioctl", Conditions: seccomp.ArgumentConditions{{Argument: 1, Operation: seccomp.Equal, Value: backingClose}}},
-				},
+					only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
+					only("ioctl", 1, backingOpen, backingClose),
+					// Marks of inodes; of a mount or a file system they would tell of
+					// names all over the host.
+					only("fanotify_mark", 1, scope.WatchFlags...),
+					only("name_to_handle_at", 4, scope.HandleFlags...),
+				),
 			}},
 		},
 	}
@@ -167,7 +179,7 @@ var viewCalls = []string{
 	"pwrite64", "pwritev2", "readv", "writev", "preadv", "pwritev", "ftruncate", "fallocate", "copy_file_range", "fsync", "fdatasync",
 	"fchmod", "fchmodat", "fchmodat2", "fchownat", "utimensat",
 	"fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat", "removexattrat",
-	"recvmsg", "sendmsg", "faccessat2", "name_to_handle_at", "fanotify_mark",
+	"recvmsg", "sendmsg", "faccessat2",
 }
 
 // allThreads makes a system call on every thread; the kernel keeps these

@@ -73,7 +73,7 @@ func run(wire *Wire) error {
 	if cfg.Caller {
 		opt.Groups = l.groups
 	}
-	view, err := fs.New(scope.NewRoot(RootFD), opt)
+	view, err := fs.New(scope.NewRoot(RootFD), FuseFD, opt)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func run(wire *Wire) error {
 		l.listen(view)
 		os.Exit(0)
 	}()
-	return view.Serve(FuseFD)
+	return view.Serve()
 }
 
 // link is the view's end of the wire.

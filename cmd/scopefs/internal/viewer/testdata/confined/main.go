@@ -17,6 +17,10 @@ import (
 const foreignFD = viewer.WireFD + 1
 
 func main() {
+	watch, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_REPORT_DFID_NAME, unix.O_RDONLY)
+	if err != nil {
+		fmt.Println("no watch:", err)
+	}
 	means, err := viewer.Confine(viewer.RootFD, os.Args[1] == "passthrough", os.Args[1] == "caller")
 	if err != nil {
 		fmt.Println("refused:", err)
@@ -73,6 +77,10 @@ func main() {
 	try("left open: rename", unix.Renameat2(foreignFD, "FOREIGN", viewer.RootFD, "stolen", 0))
 	try("left open: link", unix.Linkat(foreignFD, "FOREIGN", viewer.RootFD, "stolen", 0))
 	try("left open: mkdir", unix.Mkdirat(foreignFD, "made", 0o755))
+	// A watch is for directories of its own, not for all of the host's.
+	for what, flags := range map[string]uint{"file system": unix.FAN_MARK_FILESYSTEM, "mount": unix.FAN_MARK_MOUNT, "inode, plainly": 0} {
+		try("call watch a "+what, unix.FanotifyMark(watch, unix.FAN_MARK_ADD|flags, unix.FAN_OPEN|unix.FAN_MODIFY, viewer.RootFD, "."))
+	}
 	// System calls, with arguments that do no harm where nothing confines: the
 	// filter answers before they are looked at.
 	try("mknod", unix.Mknodat(viewer.RootFD, "dev", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))))

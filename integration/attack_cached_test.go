@@ -1,0 +1,110 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// What reviewers found in the view that keeps much and waits little.
+
+// TestHeldUp: an agent that makes the view do what takes seconds, here to free
+// the pieces of a file, keeps nobody else waiting.
+func TestHeldUp(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	plant(t, h.scope("a"), "f")
+	const files, holes = 3, 25_000
+	fds := make([]int, files)
+	for i := range fds {
+		var err error
+		at := h.view("a", "pieces"+string(rune('0'+i)))
+		fds[i], err = unix.Open(at, unix.O_CREAT|unix.O_RDWR, 0o644)
+		require.NoError(t, err)
+		require.NoError(t, unix.Fallocate(fds[i], 0, 0, holes*8192))
+		inner, err := os.OpenFile(h.scope("a", filepath.Base(at)), os.O_RDWR, 0)
+		require.NoError(t, err)
+		for n := range int64(holes) {
+			require.NoError(t, unix.Fallocate(int(inner.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, n*8192, 4096))
+		}
+		require.NoError(t, inner.Close())
+		require.NoError(t, os.Remove(at))
+	}
+	var all sync.WaitGroup
+	for _, fd := range fds {
+		all.Go(func() { unix.Close(fd) })
+	}
+	var longest time.Duration
+	for i := range 200 {
+		began := time.Now()
+		_ = unix.Stat(h.view("a", "absent"+string(rune('0'+i))), &unix.Stat_t{})
+		longest = max(longest, time.Since(began))
+	}
+	all.Wait()
+	t.Log("longest", longest)
+	assert.Less(t, longest, time.Second/2)
+}
+
+// TestCoherentUnknown: what the host does to names that nobody has asked for
+// changes the directory.
+func TestCoherentUnknown(t *testing.T) {
+	h := newHost(t, map[string]string{"c": ""})
+	plant(t, h.scope("c"), "d/f", "d/g")
+	in := func() (st unix.Stat_t) { st, _ = statOf(h.view("c", "d")); return st }
+	_, _ = statOf(h.view("c", "d/f"))
+	require.EqualValues(t, 2, in().Nlink)
+	time.Sleep(50 * time.Millisecond)
+	before := in() // watched now, and kept
+	require.NoError(t, os.Mkdir(h.scope("c", "d/new"), 0o755))
+	seen(t, "a new directory's link", func() bool { return in().Nlink == 3 })
+	assert.NotEqual(t, before.Mtim, in().Mtim)
+	before = in()
+	require.NoError(t, os.Remove(h.scope("c", "d/g")))
+	seen(t, "a removed name's time", func() bool { return in().Mtim != before.Mtim })
+}
+
+// TestCoherentMade: a file that was just made, is still open for writing, and is
+// written by the host.
+func TestCoherentMade(t *testing.T) {
+	h := newHost(t, map[string]string{"c": ""})
+	f, err := os.Create(h.view("c", "f"))
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, os.WriteFile(h.scope("c", "f"), []byte("hello"), 0o644))
+	seen(t, "its size", func() bool { st, _ := statOf(h.view("c", "f")); return st.Size == 5 })
+}
+
+// TestSharedModes: what others may open in a shared view goes by the modes that
+// the kernel remembers; the host changes one by a name that was never seen.
+func TestSharedModes(t *testing.T) {
+	h := layOut(t, map[string]string{"s": "view: {allow_other: true}"})
+	plant(t, h.scope("s"), "d/f", "e/x")
+	h.start()
+	require.Equal(t, []string{"ok"}, h.opsAs(4321, h.view("s"), "read d/f"))
+	require.NoError(t, os.Link(h.scope("s", "d/f"), h.scope("s", "e/g")))
+	require.NoError(t, os.Chmod(h.scope("s", "e/g"), 0o600))
+	seen(t, "that it is closed to others", func() bool { return h.opsAs(4321, h.view("s"), "read d/f")[0] == "EACCES" })
+}
+
+// TestExecute: of a private view the kernel asks only whether anybody may
+// execute a file; the view, whether its user may.
+func TestExecute(t *testing.T) {
+	h := layOut(t, map[string]string{"x": "user: 4321"})
+	program := "#!/bin/sh\nexit 0\n"
+	for name, mode := range map[string]os.FileMode{"own": 0o755, "others": 0o645, "nobody": 0o644} {
+		require.NoError(t, os.WriteFile(h.scope("x", name), []byte(program), 0o755))
+		require.NoError(t, os.Chmod(h.scope("x", name), mode))
+		require.NoError(t, os.Lchown(h.scope("x", name), 4321, 4321))
+	}
+	require.NoError(t, os.Lchown(h.scope("x"), 4321, 4321))
+	h.start()
+	for name, want := range map[string]int{"own": 0, "others": 126, "nobody": 126} {
+		_, _, code := h.try("run", "-T", "x", "--", "/workspace/"+name)
+		assert.Equal(t, want, code, name)
+	}
+}
