@@ -86,7 +86,8 @@ func newReader() any {
 
 // init answers the kernel's first request and returns what was agreed on.
 func (c *conn) init() (*fuse.InitOut, error) {
-	r := newReader().(*reader)
+	r := c.pool.Get().(*reader)
+	defer c.pool.Put(r)
 	n, err := unix.Read(c.fd, r.in)
 	if err != nil {
 		return nil, err

@@ -97,6 +97,8 @@ type Policy struct {
 	all      *rule             // "**"
 	paths    map[string]*rule  // "a/b" and "a/b/**", by path
 	names    map[string]*rule  // "**/name" and "**/name/**", by name
+	suffixes map[string]*rule  // "**/*.ext" and "**/*.ext/**", by what follows the star
+	lengths  []int             // of the keys of suffixes, each once
 	globs    map[string][]rule // the others, by literal first name, "" where there is none
 	below    map[string]*rule  // a rule of paths, by each proper ancestor
 	longest  int               // length of the longest key of paths
@@ -124,6 +126,7 @@ func Compile(spec PolicySpec) (*Policy, error) {
 		fallback: &rule{access: spec.Access, text: "access: " + spec.Access.String()},
 		paths:    map[string]*rule{},
 		names:    map[string]*rule{},
+		suffixes: map[string]*rule{},
 		globs:    map[string][]rule{},
 		below:    map[string]*rule{},
 	}
@@ -160,6 +163,12 @@ func (p *Policy) add(r rule) {
 	case r.portable() && r.parts[1].kind == literalPart:
 		name := r.parts[1].text
 		p.names[name] = stricter(p.names[name], &r)
+	case r.portable() && r.parts[1].kind == suffixPart:
+		end := r.parts[1].text
+		p.suffixes[end] = stricter(p.suffixes[end], &r)
+		if !slices.Contains(p.lengths, len(end)) {
+			p.lengths = append(p.lengths, len(end))
+		}
 	default:
 		first := ""
 		if r.parts[0].kind == literalPart {
@@ -197,7 +206,13 @@ func (p *Policy) File(op Op, rel string) Decision {
 		if end <= p.longest {
 			best = stricter(best, p.paths[rel[:end]])
 		}
-		best = stricter(best, p.names[rel[start:end]])
+		name := rel[start:end]
+		best = stricter(best, p.names[name])
+		for _, n := range p.lengths {
+			if n <= len(name) {
+				best = stricter(best, p.suffixes[name[len(name)-n:]])
+			}
+		}
 		start = end + 1
 	}
 	for _, globs := range p.candidates(rel) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"sync"
 	"syscall"
 
@@ -77,6 +78,7 @@ func run(wire *Wire) error {
 	if err != nil {
 		return err
 	}
+	debug.FreeOSMemory() // what starting took
 	if err := wire.Send(FromView{Ready: means}); err != nil {
 		return err
 	}
