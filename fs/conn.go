@@ -109,7 +109,7 @@ func (c *conn) init() (*fuse.InitOut, error) {
 // somebody may be about to notify the kernel, and the process ends now.
 func (c *conn) serve() {
 	c.more()
-	go c.watch()
+	c.all.Go(c.watch) // it may start readers: nobody must think that the last has ended
 	<-c.ended
 	c.all.Wait()
 }
@@ -257,6 +257,11 @@ func (c *conn) answer(r *reader, n int) int {
 // it does, so that others need not wait for that.
 func (c *conn) watch() {
 	for busy := time.Now(); ; time.Sleep(heldUp) {
+		select {
+		case <-c.ended:
+			return
+		default:
+		}
 		now := time.Now()
 		if r := c.leader.Load(); r == nil {
 			busy = now

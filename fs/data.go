@@ -68,7 +68,7 @@ func (v *View) reopen(p *place, flags int) (scope.File, error) {
 // meanwhile, the kernel is asked to look again: ESTALE.
 func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: name}, func(p *place) error {
-		f, err := p.dir.Create(name, int(in.Flags)&openFlags, v.plain(&in.InHeader, p.path(), unix.S_IFREG, v.masked(p, in.Mode, in.Umask)))
+		f, err := p.dir.Create(name, int(in.Flags)&openFlags, v.plain(&in.InHeader, p.path(), unix.S_IFREG, masked(p.dir, in.Mode, in.Umask)))
 		if err == syscall.EEXIST && in.Flags&unix.O_EXCL == 0 {
 			return scope.ErrStale
 		}
@@ -84,7 +84,7 @@ func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut
 	// Decided on as a name in the directory: what may not be created there
 	// by any name must not be created without one.
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: "#tmpfile"}, func(p *place) error {
-		mode := v.plain(&in.InHeader, p.base, unix.S_IFREG, v.masked(p, in.Mode, in.Umask))
+		mode := v.plain(&in.InHeader, p.base, unix.S_IFREG, masked(p.dir, in.Mode, in.Umask))
 		var f scope.File
 		err := v.unnamed(func() (err error) {
 			f, err = p.dir.CreateTemp(int(in.Flags)&(openFlags|unix.O_EXCL), mode)

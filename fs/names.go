@@ -53,7 +53,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 		if err != nil {
 			return err
 		}
-		err = p.dir.Mkdir(name, v.masked(p, in.Mode, in.Umask))
+		err = p.dir.Mkdir(name, masked(p.dir, in.Mode, in.Umask))
 		unlock()
 		if err != nil {
 			return err
@@ -65,7 +65,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 // Mknod makes a regular file, a FIFO or a socket.
 func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
-		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, v.masked(p, in.Mode, in.Umask))); err != nil {
+		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))); err != nil {
 			return err
 		}
 		return v.entry(p, name, true, out)
@@ -117,7 +117,14 @@ func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.
 // Rmdir removes an empty directory.
 func (v *View) Rmdir(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpRmdir, name: name}, func(p *place) error {
-		return p.dir.Rmdir(name)
+		st, err := p.dir.Stat(name)
+		if err == nil {
+			err = p.dir.Rmdir(name)
+		}
+		if err == nil {
+			v.gone(st.ID())
+		}
+		return err
 	}))
 }
 
@@ -232,17 +239,9 @@ func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, co
 }
 
 // masked applies the umask, unless the directory has a default ACL: umask(2).
-// That it has none is remembered while it would be told if it got one.
-func (v *View) masked(p *place, mode, umask uint32) uint32 {
-	if umask == 0 {
+func masked(dir scope.Dir, mode, umask uint32) uint32 {
+	if umask == 0 || dir.HasDefaultACL() {
 		return mode
-	}
-	if !p.node.noACL.Load() {
-		known := p.node.watched.Load() != 0
-		if p.dir.HasDefaultACL() {
-			return mode
-		}
-		p.node.noACL.Store(known)
 	}
 	return mode &^ umask
 }

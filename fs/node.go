@@ -22,7 +22,6 @@ type node struct {
 	kind  uint32 // the type bits of its mode
 	dir   bool
 
-	noACL   atomic.Bool   // this directory has no default ACL
 	watched atomic.Int64  // since when changes by others in this directory are told: View.now
 	looked  atomic.Uint32 // lookups of names in this directory, about
 	muted   atomic.Int32  // handles by which the kernel writes for clients

@@ -150,11 +150,12 @@ func (v *View) Serve() error {
 	return nil
 }
 
-// SetPolicy makes p hold for the next operation, and the kernel ask again for
-// the names that it remembers.
-func (v *View) SetPolicy(p *scope.Policy) {
+// SetPolicy makes p hold for the next operation. What it returns makes the
+// kernel ask again for the names that it remembers; that may wait for clients
+// that wait for answers, and so for what the Recorder says.
+func (v *View) SetPolicy(p *scope.Policy) (forget func()) {
 	v.policy.Store(p)
-	v.dropNames()
+	return v.dropNames
 }
 
 // String names the file system.

@@ -88,6 +88,21 @@ func (v *View) unfollow(n *node) {
 	p.dir.Close()
 }
 
+// gone notes that a directory was removed, which ends its watch.
+func (v *View) gone(ident scope.FileID) {
+	n := v.nodes.byIdentity(ident)
+	if n == nil || n.watched.Load() == 0 {
+		return
+	}
+	f := &v.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dirs[n.handle] == n {
+		delete(f.dirs, n.handle)
+		n.watched.Store(0)
+	}
+}
+
 // keepName is how long the kernel may remember what stands at a name.
 func (v *View) keepName(dir *node) time.Duration {
 	if dir.watched.Load() != 0 {
@@ -117,7 +132,7 @@ func (v *View) keepAttr(n *node, st *scope.Stat, began int64) time.Duration {
 		if sure(n) {
 			return keepWatched
 		}
-	case st.Nlink > 1, n.muted.Load() > 0, v.opt.Shared && v.opt.Groups == nil:
+	case st.Nlink != 1, n.muted.Load() > 0, v.opt.Shared && v.opt.Groups == nil:
 	case v.nodes.everyParent(n, sure):
 		return keepWatched
 	}
@@ -154,7 +169,6 @@ func (v *View) changed(c scope.Change) {
 		return
 	}
 	if len(c.Name) == 0 {
-		dir.noACL.Store(false)
 		v.conn.dropAttr(dir.id, false)
 	} else {
 		// The name in any case: that waits for a lookup which is on its way

@@ -82,7 +82,6 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 		if !ours(attr) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, attr)
 		}
-		p.node.noACL.Store(false)
 		return v.xattr(p, func(f attributes) error { return f.Setxattr(attr, data, int(in.Flags)) })
 	}))
 }

@@ -75,4 +75,19 @@ func TestReloadByItself(t *testing.T) {
 	h.eventually("it holds no more", func() bool { return hostOps(t, h.view("a"), "stat f")[0] == "ok" })
 	require.NoError(t, exec.Command("cp", filepath.Join(h.base, "agents.d/a.md"), filepath.Join(h.base, "agents.d/b.md.tmp")).Run())
 	assert.Equal(t, []string{"ok"}, hostOps(t, h.view("a"), "stat f"))
+
+	// The directory of definitions is replaced: meanwhile the last good ones hold.
+	dir := filepath.Join(h.base, "agents.d")
+	require.NoError(t, os.Rename(dir, dir+".old"))
+	_, errs, code := h.try("reload")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "agents.d")
+	list := h.ps() // what is wrong, and the agent
+	require.Len(t, list, 2)
+	assert.Equal(t, "mounted", list[1].State)
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	h.define("a", "view: {paths: {f: hide}}")
+	h.eventually("the new directory is watched", func() bool { return hostOps(t, h.view("a"), "stat f")[0] == "ENOENT" })
+	h.define("a", "")
+	h.eventually("and goes on to be", func() bool { return hostOps(t, h.view("a"), "stat f")[0] == "ok" })
 }

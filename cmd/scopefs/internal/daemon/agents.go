@@ -18,8 +18,8 @@ var ErrUnknown = errors.New("unknown agent")
 
 // Agent is what ps tells.
 type Agent struct {
-	ID        scope.ID `json:"agent"`
-	State     string   `json:"state"` // starting, mounted, failed or down
+	ID        scope.ID `json:"agent,omitempty"` // empty: what is wrong with agents.d itself
+	State     string   `json:"state"`           // starting, mounted, failed or down
 	Mount     string   `json:"mount,omitempty"`
 	ViewPID   int      `json:"view_pid,omitempty"`
 	Sandboxes []int    `json:"sandbox_pids,omitempty"`

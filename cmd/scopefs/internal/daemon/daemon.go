@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -44,6 +45,7 @@ type Daemon struct {
 
 	requests  sync.WaitGroup // those that change something
 	reloading sync.Mutex     // one reload after the other
+	loading   sync.Mutex     // likewise, so that what is read last holds
 
 	sandboxMu sync.Mutex
 	sandboxes *sandbox.Host // nil until it could be opened
@@ -85,16 +87,20 @@ func New(opt Options) (*Daemon, error) {
 
 // load reads the definitions. One that does not load any more stays as it was.
 func (d *Daemon) load() {
+	d.loading.Lock()
+	defer d.loading.Unlock()
 	defs, errs := scope.LoadDefinitions(d.paths.Base)
 	d.mu.Lock()
 	last, told := d.defs, d.bad
 	for _, err := range errs {
-		var bad *scope.DefinitionError
-		if errors.As(err, &bad) {
-			id := scope.ID(strings.TrimSuffix(bad.File, ".md"))
-			if old := last[id]; old != nil {
-				defs[id] = old
-			}
+		bad, ok := errors.AsType[*scope.DefinitionError](err)
+		if !ok { // agents.d itself: of nothing in it is known that it has changed
+			defs = maps.Clone(last)
+			break
+		}
+		id := scope.ID(strings.TrimSuffix(bad.File, ".md"))
+		if old := last[id]; old != nil {
+			defs[id] = old
 		}
 	}
 	d.defs, d.bad = defs, errs

@@ -78,7 +78,7 @@ func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *o
 }
 
 // handshake configures the view and waits until it is confined.
-func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
+func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]string, error) {
 	spec, caller := v.def.View, v.def.Identity == scope.IdentityCaller
 	v.mu.Lock()
 	rules, ruled := v.rules, v.ruled
@@ -100,33 +100,33 @@ func (v *view) handshake(conn *os.File, w *viewer.Wire) ([]string, error) {
 	if err := w.Receive(&reply); err != nil {
 		return nil, fmt.Errorf("view did not start: %w", err)
 	}
-	_ = conn.SetReadDeadline(time.Time{})
 	if reply.Failed != "" || len(reply.Ready) == 0 {
 		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
 	}
-	v.mu.Lock()
-	v.wire = w // before it is told first: a change in between is told as well
-	late := v.ruled != ruled
-	rules = v.rules
-	v.mu.Unlock()
-	if late { // not mounted yet: nothing else comes from it
-		if err := w.Send(viewer.ToView{ID: 1, Policy: &rules}); err != nil {
+	for { // until what it has is what is wanted; from then on setRules tells it itself
+		v.mu.Lock()
+		late := v.ruled != ruled
+		rules, ruled = v.rules, v.ruled
+		if !late {
+			v.wire, v.process = w, process // before it is told first: a change in between is told as well
+		}
+		v.mu.Unlock()
+		if !late {
+			break
+		}
+		if err := w.Send(viewer.ToView{ID: ruled, Policy: &rules}); err != nil {
 			return nil, err
 		}
-		if err := w.Receive(&viewer.FromView{}); err != nil {
+		var ack viewer.FromView // it is not mounted yet: nothing else comes from it
+		if err := w.Receive(&ack); err != nil {
 			return nil, err
+		}
+		if ack.Failed != "" {
+			return nil, fmt.Errorf("new rules: %s", ack.Failed)
 		}
 	}
+	_ = conn.SetReadDeadline(time.Time{})
 	return reply.Ready, v.tellLog(w)
-}
-
-// restart ends the process that serves the view; the next takes its place.
-func (v *view) restart(pid int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.pid == pid { // else it has ended, and the number may be another's
-		_ = unix.Kill(pid, unix.SIGKILL)
-	}
 }
 
 // listen takes the view's messages until it ends. Who it is, the channel says.

@@ -127,12 +127,12 @@ func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
 		return false, nil
 	}
 	v.rules = spec
-	wire, pid := v.wire, v.pid
+	wire, process := v.wire, v.process
 	v.ruled++
 	id, ack := v.ruled, make(chan string, 1)
 	v.acks = map[uint64]chan string{id: ack}
 	v.mu.Unlock()
-	if wire == nil || pid == 0 {
+	if wire == nil {
 		return true, nil // it starts with them: see handshake
 	}
 	if err = wire.Send(viewer.ToView{ID: id, Policy: &spec}); err == nil {
@@ -146,7 +146,7 @@ func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
 			err = fmt.Errorf("no answer within %v", ackTime)
 		}
 	}
-	v.restart(pid)
+	_ = process.Kill()
 	return true, fmt.Errorf("the view did not take new rules: %w", err)
 }
 
@@ -163,16 +163,16 @@ func (v *view) acked(id uint64, failed string) {
 // watch reloads when definitions have changed and are left alone for a moment.
 func (d *Daemon) watch(ctx context.Context) {
 	w, err := fsnotify.NewWatcher()
+	dir := filepath.Join(d.paths.Base, "agents.d")
 	if err == nil {
 		defer w.Close()
-		err = w.Add(filepath.Join(d.paths.Base, "agents.d"))
+		err = errors.Join(w.Add(d.paths.Base), w.Add(dir)) // it may be replaced as a whole
 	}
 	if err != nil {
 		d.logger.Warn("definitions are not watched: use scopefs reload", "err", err)
 		return
 	}
-	settle := time.NewTimer(settleTime)
-	settle.Stop()
+	settle := time.NewTimer(settleTime) // once at first: what has changed before we watched
 	for {
 		select {
 		case <-ctx.Done():
@@ -181,7 +181,12 @@ func (d *Daemon) watch(ctx context.Context) {
 			if !ok {
 				return
 			}
-			if strings.HasSuffix(e.Name, ".md") {
+			switch {
+			case e.Name == dir:
+				_ = w.Remove(dir)
+				_ = w.Add(dir) // fails while there is none
+				settle.Reset(settleTime)
+			case filepath.Dir(e.Name) == dir && strings.HasSuffix(e.Name, ".md"):
 				settle.Reset(settleTime)
 			}
 		case err := <-w.Errors:

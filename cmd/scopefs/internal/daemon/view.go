@@ -49,6 +49,7 @@ type view struct {
 	owner   user
 	pid     int
 	wire    *viewer.Wire
+	process *os.Process      // that serves it
 	rules   scope.PolicySpec // by which it decides, or is about to
 	ruled   uint64           // counts them
 	acks    map[uint64]chan string
@@ -67,6 +68,9 @@ func (d *Daemon) up(ctx context.Context, def *scope.Definition, at string) (*vie
 	d.mu.Lock()
 	closing := d.closing
 	if !closing {
+		if now := d.defs[def.Name]; now != nil { // a reload meanwhile did not see us
+			v.def, v.rules = now, now.View.PolicySpec()
+		}
 		d.views[def.Name] = v
 		go v.keep(life)
 	}
@@ -143,7 +147,11 @@ func (v *view) keep(life context.Context) {
 			state, err = stateDown, nil
 		}
 		v.mu.Lock()
-		v.wire = nil
+		v.wire, v.process = nil, nil
+		for id, ack := range v.acks {
+			delete(v.acks, id)
+			ack <- "it has ended; the next one starts with them"
+		}
 		v.mu.Unlock()
 		v.set(state, 0, err)
 		v.d.endSessions(v.def.Name) // their mount is dead
@@ -191,7 +199,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 		_ = cmd.Wait()
 	}()
 	w := viewer.NewWire(bounded{wire})
-	means, err := v.handshake(wire, w)
+	means, err := v.handshake(cmd.Process, wire, w)
 	if err == nil {
 		err = attach(mount, v.def.Name, v.at)
 	}

@@ -167,14 +167,17 @@ func (l *link) listen(view *fs.View) {
 		switch {
 		case msg.Policy != nil:
 			ack := FromView{Ack: msg.ID}
-			if policy, err := scope.Compile(*msg.Policy); err != nil {
+			policy, err := scope.Compile(*msg.Policy)
+			if err != nil {
 				ack.Failed = err.Error()
-			} else {
-				view.SetPolicy(policy)
+				_ = l.wire.Send(ack)
+				continue
 			}
-			if l.wire.Send(ack) != nil {
-				return
-			}
+			forget := view.SetPolicy(policy)
+			go func() { // it may wait for who waits for an answer that comes by us
+				forget()
+				_ = l.wire.Send(ack)
+			}()
 		case msg.Log != nil:
 			l.setFailure(*msg.Log)
 		default:
