@@ -164,7 +164,7 @@ func (v *View) String() string { return "scopefs" }
 // SetDebug does nothing: what is worth telling is in the audit log.
 func (v *View) SetDebug(bool) {}
 
-// Init is go-fuse's mounts' alone.
+// Init is never called: the kernel's first request is answered by conn.init.
 func (v *View) Init(*fuse.Server) {}
 
 // OnUnmount closes what clients left open.

@@ -14,7 +14,7 @@ import (
 // name that the host gave a file outside and writes to it by.
 const (
 	keepWatched = time.Minute
-	keepBriefly = 20 * time.Millisecond // what a change of would not be seen, though the rest is watched
+	keepBriefly = 20 * time.Millisecond // of what could change unseen, though the rest is watched
 
 	batchTime = 5 * time.Millisecond // between two readings of the watch
 
@@ -56,7 +56,8 @@ func (v *View) follow(n *node, dir scope.Dir) {
 	n.watched.Store(v.now())
 }
 
-// flush ends all watches. Directories are watched again when they are used.
+// flush ends all watches; the caller holds follower.mu. Directories are watched
+// again when they are used.
 func (v *View) flush() {
 	f := &v.follower
 	_ = f.watch.Flush()
