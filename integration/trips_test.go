@@ -77,10 +77,7 @@ func writeTwice(name string) error {
 // TestTrips counts the requests of single operations: each costs two processes
 // a switch.
 func TestTrips(t *testing.T) {
-	if cacheless() {
-		t.Skip("without caches everything is a request")
-	}
-	h := layOut(t, map[string]string{"trips": ""})
+	h := layOut(t, map[string]string{"trips": "view: {cache: coherent}"}) // without it everything is a request
 	dir := h.scope("trips", "dir")
 	plant(t, dir, "known", "known-1", "known-2")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "known-dir"), 0o755))

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -158,57 +157,10 @@ func judge(t *testing.T, a attempt, archID uint32) uint32 {
 	return strictest
 }
 
-// TestForeignArchitecture enters the kernel by int 0x80, with numbers of i386.
-func TestForeignArchitecture(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skip("int 0x80 is of amd64")
-	}
-	s := newTestSession(t)
-	elf := filepath.Join(s.spec.View.Name(), "int80")
-	require.NoError(t, os.WriteFile(elf, int80(), 0o755))
-	if exec.Command(elf).Run() != nil {
-		t.Skip("this kernel has no 32-bit entry")
-	}
-	_, exit := run(t, s, "./int80")
-	assert.Equal(t, unix.SIGSYS, exit.Signal)
-}
-
-// int80 is a static program that calls getpid by int 0x80 and, if it lives,
-// exits with 0.
-func int80() []byte {
-	code := []byte{
-		0xb8, 20, 0, 0, 0, // mov eax, 20 (getpid of i386)
-		0xcd, 0x80, // int 0x80
-		0x31, 0xff, // xor edi, edi
-		0xb8, 231, 0, 0, 0, // mov eax, 231 (exit_group)
-		0x0f, 0x05, // syscall
-	}
-	le := binary.LittleEndian
-	b := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
-	b = le.AppendUint16(b, 2)  // ET_EXEC
-	b = le.AppendUint16(b, 62) // EM_X86_64
-	b = le.AppendUint32(b, 1)
-	b = le.AppendUint64(b, 0x400000+120) // entry, after the two headers
-	b = le.AppendUint64(b, 64)           // program headers
-	b = le.AppendUint64(b, 0)
-	b = le.AppendUint32(b, 0)
-	for _, v := range []uint16{64, 56, 1, 0, 0, 0} {
-		b = le.AppendUint16(b, v)
-	}
-	b = le.AppendUint32(b, 1) // PT_LOAD
-	b = le.AppendUint32(b, 5) // r-x
-	for _, v := range []uint64{0, 0x400000, 0x400000, 120 + uint64(len(code)), 120 + uint64(len(code)), 0x1000} {
-		b = le.AppendUint64(b, v)
-	}
-	return append(b, code...)
-}
-
 // TestOrdinaryUser runs this package's confinement tests as uid 1000, plainly
 // and as root of a user namespace of its own, which can change no ids.
 func TestOrdinaryUser(t *testing.T) {
-	if os.Geteuid() != 0 || os.Getenv(ordinary) != "" {
-		t.Skip("for root")
-	}
+	needRoot(t)
 	dir, err := os.MkdirTemp("", "ordinary")
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
@@ -234,12 +186,7 @@ func TestOrdinaryUser(t *testing.T) {
 
 // TestDaemonKilled kills a daemon while its sandbox forks as fast as it can.
 func TestDaemonKilled(t *testing.T) {
-	if os.Geteuid() != 0 && os.Getenv(ordinary) == "" && os.Getenv("REQUIRE_FUSE") == "1" {
-		t.Fatal("for root")
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("for root")
-	}
+	needRoot(t)
 	dir, _ := newView(t, agentUID)
 	cmd := exec.Command("/proc/self/exe", "daemon", dir,
 		"storm() { while :; do sleep 1012 & (setsid sleep 1013 &) ; done; }; storm & storm & storm")

@@ -38,6 +38,19 @@ const ordinary = "SANDBOX_TEST_ORDINARY"
 
 const agentUID = 1000
 
+// needRoot skips a test that an ordinary user cannot do; under REQUIRE_FUSE=1
+// that is a failure.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("REQUIRE_FUSE") == "1" {
+		t.Fatal("for root")
+	}
+	t.Skip("for root")
+}
+
 // newHost opens a Host and sees, when the test is over, that nothing is left.
 func newHost(t *testing.T) *Host {
 	t.Helper()
