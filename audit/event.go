@@ -17,12 +17,14 @@ const (
 
 // The kinds of event.
 const (
-	KindFile    = "file"
-	KindAgent   = "agent"
-	KindView    = "view"
-	KindSandbox = "sandbox"
-	KindDaemon  = "daemon"
-	KindAudit   = "audit"
+	KindFile     = "file"
+	KindAgent    = "agent"
+	KindView     = "view"
+	KindSandbox  = "sandbox"
+	KindCall     = "call"     // of a tool: Op is its name
+	KindApproval = "approval" // of a call, by the operator
+	KindDaemon   = "daemon"
+	KindAudit    = "audit"
 )
 
 // What the log says about itself, in the outcome of an event of [KindAudit].
