@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-work bench-scale fuzz clean
+.PHONY: help build demo test bench bench-work bench-mcp bench-scale fuzz clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,16 +17,24 @@ demo: ## show it: two agents, real work, every way out tried (installs bubblewra
 	@$(MAKE) --no-print-directory build
 	@integration/demo/demo.sh
 
-# The race detector needs a C compiler. Packages run one after the other: some look at all mounts of the host.
+# Whether the kernel caches what a view says is nothing to these.
+TOOLTESTS := ^Test(Approvals|FileTools|HTTP|Point|Server|Inspector|Conformance|Socket|Tools)
+
+# The race detector needs a C compiler. What looks at all mounts of the host runs alone. Clients that
+# others wrote, if they can be had, take part once.
 test: export REQUIRE_FUSE = 1
 test: ## vet, format, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
-	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr gcc:gcc /usr/include/stdio.h:libc6-dev
+	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch gcc:gcc /usr/include/stdio.h:libc6-dev
+	@.ci/clients
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee /dev/stderr)"; \
-	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -p=1 ./...; \
-	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -p=1 ./...; \
-	echo "SCOPEFS_TEST_CACHE=none go test -count=1 ./integration"; SCOPEFS_TEST_CACHE=none go test -count=1 ./integration; \
+	alone=$$(go list ./tools/sandbox ./integration/...); others=$$(go list ./... | grep -vxF "$$alone"); \
+	echo "go test -race -count=1 ./..."; export CGO_ENABLED=1; go test -race -count=1 -p=2 $$others; go test -race -count=1 -p=1 $$alone; \
+	export WITHOUT_CLIENTS=1; \
+	echo "GOMAXPROCS=1 go test -count=1 ./..."; export GOMAXPROCS=1; go test -count=1 -p=2 $$others; go test -count=1 -p=1 $$alone; \
+	unset GOMAXPROCS; \
+	echo "SCOPEFS_TEST_CACHE=none go test -count=1 ./integration, views"; SCOPEFS_TEST_CACHE=none go test -count=1 -skip '$(TOOLTESTS)' ./integration; \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)
@@ -39,12 +47,15 @@ bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, and nati
 	@.ci/need git:git npm:npm sqlite3:sqlite3 bindfs:bindfs
 	integration/bench/work.sh $(ARGS)
 
+bench-mcp: ## calls of tools over MCP, beside server-filesystem's (as root; ARGS="-count N")
+	integration/bench/mcp.sh $(ARGS)
+
 bench-scale: ## a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
 	integration/bench/scale.sh $(ARGS)
 
 FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)
-	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit fs scope tools | while read -r file; do \
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit cmd fs scope tools | while read -r file; do \
 	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
 	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
 	  done; done

@@ -17,10 +17,12 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/config": {[]string{"scope"}, "settings are values"},
 	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs"}, "the view's process holds nothing that it has no use for"},
 	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/viewer"}, "it serves no view itself: a process that does must not touch one"},
-	"cmd/scopefs/internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon"}, "a thin face: what it can, others can without it"},
-	"cmd/scopefs":                 {[]string{"tools/sandbox", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
+	"cmd/scopefs/internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs":                 {[]string{"tools/sandbox", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration":                 {[]string{"**"}, "tests of the whole"},
 	"integration/*":               {[]string{"**"}, "tools of these tests"},
+
+	"cmd/scopefs/internal/imports": {[]string{"scope"}, "bytes in, bytes out: what others wrote is only text"},
 }
 
 // owners says who alone may import a dependency, so that it can be replaced in
@@ -33,11 +35,13 @@ var owners = map[string]struct {
 	"github.com/spf13/cobra":                 {[]string{"cmd/scopefs/internal/cli"}, "only the command line parses one"},
 	"github.com/landlock-lsm":                {[]string{"cmd/scopefs/internal/viewer"}, "the view confines itself"},
 	"github.com/elastic/go-seccomp-bpf":      {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
-	"github.com/bmatcuk/doublestar":          {[]string{"scope"}, "one meaning of a pattern"},
-	"go.yaml.in/yaml":                        {[]string{"scope", "cmd/scopefs/internal/config"}, "what the operator writes"},
+	"github.com/bmatcuk/doublestar":          {[]string{"scope", "tools/file"}, "one meaning of a pattern: the operator's and the agent's"},
+	"go.yaml.in/yaml":                        {[]string{"scope", "tools/skill", "cmd/scopefs/internal/config", "cmd/scopefs/internal/imports"}, "what the operator writes"},
 	"github.com/fsnotify/fsnotify":           {[]string{"cmd/scopefs/internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":            {nil, "for tests"},
 	"github.com/modelcontextprotocol":        {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
+	"github.com/google/jsonschema-go":        {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
+	"golang.org/x/time":                      {[]string{"tools"}, "rate limits"},
 	"golang.org/x/mod":                       {[]string{"audit"}, "the log's proofs"},
 	"modernc.org/sqlite":                     {[]string{"tools/sql", "tools/kv", "tools/memory"}, "the tools that have a database"},
 	"github.com/rogpeppe/go-internal":        {nil, "for tests"},
@@ -45,9 +49,10 @@ var owners = map[string]struct {
 	"github.com/hanwen/go-fuse/v2/posixtest": {nil, "for tests"},
 }
 
-// callers may make system calls. The first three are for files (convention 8);
-// the others for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope", "audit", "tools/sandbox", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}
+// callers may make system calls. The first four are for files (convention 8), of
+// which tools/file is inside a sandbox when it does; the others for mounts,
+// namespaces, sockets and confinement.
+var callers = []string{"scope", "audit", "tools/sandbox", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}
 
 // connection are the files that speak with the kernel over /dev/fuse, which is
 // no file of a scope.
@@ -58,7 +63,7 @@ var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
-	"cmd/scopefs/main.go":                   3, // one for each role
+	"cmd/scopefs/main.go":                   4, // one for each role
 	"cmd/scopefs/internal/viewer/viewer.go": 1, // a view without a daemon cannot record: it ends
 }
 

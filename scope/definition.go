@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ type Definition struct {
 	Limits      Limits
 	Network     Network
 	Prompt      string // the body, without the blank space around it
+	Reach              // all that is not a file
 }
 
 // ViewSpec is how an agent sees its files.
@@ -125,14 +127,15 @@ func (r *Record) UnmarshalText(text []byte) error {
 
 // DefinitionError tells where a definition is wrong and what to do about it.
 type DefinitionError struct {
-	File string // its name in agents.d
-	Line int    // from 1, or 0 for the file as a whole
-	Err  error  // "what: remedy"
+	File  string // relative to the base directory, such as agents.d/a.md
+	Line  int    // from 1, or 0 for the file as a whole
+	Agent ID     // that is not loaded for it; "" when none is, as for an extension
+	Err   error  // "what: remedy"
 }
 
 // Error returns one line, whatever the file and its name hold.
 func (e *DefinitionError) Error() string {
-	where := "agents.d/" + e.File
+	where := e.File
 	if e.Line > 0 {
 		where = fmt.Sprintf("%s:%d", where, e.Line)
 	}
@@ -164,15 +167,20 @@ const (
 // base name counts: it is the agent's id and ".md". Nothing is guessed or
 // skipped: an unknown or repeated key, a value of the wrong type and a pattern
 // that Compile refuses are errors, of type *DefinitionError.
+//
+// Whether a pattern of a list matches anything is for Load to find out. ${VAR}
+// in mcp_servers is replaced from our own environment.
 func ParseDefinition(file string, text []byte) (*Definition, error) {
-	file = filepath.Base(file)
-	fail := func(line int, err error) (*Definition, error) {
-		if at := (*lineError)(nil); errors.As(err, &at) {
-			line, err = at.line, at.err
-		}
-		return nil, &DefinitionError{File: file, Line: line, Err: err}
-	}
+	def, _, err := parseDefinition(filepath.Base(file), text)
+	return def, err
+}
+
+// parseDefinition is ParseDefinition that also returns what has to match.
+func parseDefinition(file string, text []byte) (*Definition, []ref, error) {
 	stem, ok := strings.CutSuffix(file, ".md")
+	fail := func(line int, err error) (*Definition, []ref, error) {
+		return nil, nil, wrongAt(path.Join(agentsDir, file), line, ID(stem), err)
+	}
 	if !ok {
 		return fail(0, errors.New("is no definition: name it <id>.md"))
 	}
@@ -196,7 +204,8 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 		Network:  NetworkNone,
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
-	if err := parseYAML(front, def.fields(id)); err != nil {
+	var refs []ref
+	if err := parseYAML(front, def.fields(id, &refs)); err != nil {
 		return fail(1, err)
 	}
 	if def.Name == "" {
@@ -205,7 +214,15 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 	if _, err := Compile(def.View.PolicySpec()); err != nil {
 		return fail(1, err)
 	}
-	return def, nil
+	return def, refs, nil
+}
+
+// wrongAt returns a DefinitionError at the line of err, or else this one.
+func wrongAt(file string, line int, agent ID, err error) *DefinitionError {
+	if at := (*lineError)(nil); errors.As(err, &at) {
+		line, err = at.line, at.err
+	}
+	return &DefinitionError{File: file, Line: line, Agent: agent, Err: err}
 }
 
 // splitFrontmatter cuts a definition at the "---" lines. The first of them is left in

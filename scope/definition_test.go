@@ -81,7 +81,7 @@ func TestParseDefinitionErrors(t *testing.T) {
 		keys string // from line 3 on, after the name
 		want string // of the error, after "agents.d/a.md:"
 	}{
-		"unknown key":          {"tols: []", `3: unknown key "tols": want one of description, identity,`},
+		"unknown key":          {"tols: []", `3: unknown key "tols": want one of argument_filters, description,`},
 		"no switch":            {"view:\n  xattrs: maybe", `4: xattrs: `},
 		"unknown key below":    {"view:\n  acces: read", `4: unknown key "acces": want one of access, allow_other, cache, data,`},
 		"key twice":            {"user: a\nuser: b", `4: "user" is here twice, first in line 3: remove one`},
@@ -181,7 +181,7 @@ func requireDefinitionError(t testing.TB, err error, parts ...string) {
 	require.GreaterOrEqual(t, strings.Count(line, ": "), 2, "no remedy: %v", line)
 }
 
-func TestLoadDefinitions(t *testing.T) {
+func TestLoad(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "agents.d")
 	require.NoError(t, os.Mkdir(dir, 0o755))
@@ -202,10 +202,10 @@ func TestLoadDefinitions(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir.md"), 0o755))
 	write("large.md", valid("large")+strings.Repeat("a", maxDefinition))
 
-	defs, errs := LoadDefinitions(base)
-	assert.Len(t, defs, 2)
-	assert.Equal(t, "Hi", defs["a"].Prompt)
-	assert.Equal(t, ID("b"), defs["b"].Name)
+	all, errs := Load(base, Host{})
+	assert.Len(t, all.Agents, 2)
+	assert.Equal(t, "Hi", all.Agents["a"].Prompt)
+	assert.Equal(t, ID("b"), all.Agents["b"].Name)
 	want := []string{
 		`agents.d/bad.md:2: name: "worse" is not`,
 		"agents.d/dir.md: is no regular file: remove it",
@@ -220,7 +220,7 @@ func TestLoadDefinitions(t *testing.T) {
 	}
 }
 
-func TestLoadDefinitionsPlace(t *testing.T) {
+func TestLoadPlace(t *testing.T) {
 	cases := map[string]struct {
 		dirs []string
 		link string // what agents.d leads to
@@ -244,9 +244,9 @@ func TestLoadDefinitionsPlace(t *testing.T) {
 			if c.link != "" {
 				require.NoError(t, os.Symlink(c.link, filepath.Join(base, "agents.d")))
 			}
-			defs, errs := LoadDefinitions(base)
-			assert.NotNil(t, defs)
-			assert.Empty(t, defs)
+			all, errs := Load(base, Host{})
+			assert.NotNil(t, all.Agents)
+			assert.Empty(t, all.Agents)
 			if c.want == "" {
 				assert.Empty(t, errs)
 				return
@@ -260,7 +260,7 @@ func TestLoadDefinitionsPlace(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(base, "real", "a"), 0o755))
 		require.NoError(t, os.Symlink("real", filepath.Join(base, "agents")))
 		require.NoError(t, os.Symlink("real/a", filepath.Join(base, "agents.d")))
-		_, errs := LoadDefinitions(base)
+		_, errs := Load(base, Host{})
 		require.Len(t, errs, 1)
 		assert.ErrorContains(t, errs[0], "is inside the views")
 	})

@@ -3,6 +3,7 @@ package scope
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -12,9 +13,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fields are the keys of a definition in the file of id.
-func (d *Definition) fields(id ID) map[string]field {
-	return map[string]field{
+// fields are the keys of a definition in the file of id. They note in refs what
+// has to match something.
+func (d *Definition) fields(id ID, refs *[]ref) map[string]field {
+	keys := map[string]field{
 		"name":        nameField(&d.Name, id),
 		"description": textField(&d.Description),
 		"user":        userField(&d.User),
@@ -38,6 +40,8 @@ func (d *Definition) fields(id ID) map[string]field {
 			"timeout": numberField(&d.Limits.Timeout, parseTimeout, "!!str", "!!int"),
 		}),
 	}
+	maps.Copy(keys, d.reachFields(id, refs))
+	return keys
 }
 
 func pathsField(out *[]PathRule) field {

@@ -72,12 +72,14 @@ type PolicySpec struct {
 	Hardlinks Hardlinks  `json:"hardlinks,omitempty"`
 }
 
-// Decision is what a policy says about one operation.
+// Decision is what a policy says about one operation, or Grants about a name.
 type Decision struct {
 	Allow  bool
+	Ask    bool   // it would be allowed once it is approved; Allow is false
 	Hidden bool   // answer ENOENT, as if there were nothing
 	Access Access // what the rule grants
-	Rule   string // "**/.env: hide", or "access: read" where no rule matched, or "hardlinks: deny"
+	Rule   string // "**/.env: hide", or "access: read" where no rule matched, or "tools: [bash]"
+	Remedy string // of Grants: the smallest change that would allow it; for files see Policy.Remedy
 }
 
 // Policy decides about the files of one view. It is compiled once, never

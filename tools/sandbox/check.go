@@ -91,7 +91,10 @@ func trial(ctx context.Context, bwrap string) error {
 // sealed returns a copy of a program that nobody can change (memfd_create(2),
 // F_SEAL_WRITE). Init and the commands that are Self are executed from it: a
 // command that gets hold of /proc/PID/exe has then no way to the file on the
-// host (CVE-2019-5736), and the text is shared by all sessions.
+// host (CVE-2019-5736), and the text is shared by all sessions. Nobody can read
+// it either: so the kernel makes what is executed from it undumpable at once
+// (would_dump in fs/exec.c), not when it gets to say so itself. In between, other
+// processes of the same user could open its streams in /proc/PID/fd.
 func sealed(path string) (*os.File, error) {
 	src, err := os.Open(path)
 	if err != nil {
@@ -108,6 +111,9 @@ func sealed(path string) (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), "scopefs")
 	_, err = io.Copy(f, src)
+	if err == nil {
+		err = f.Chmod(0o111)
+	}
 	if err == nil {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
 			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)

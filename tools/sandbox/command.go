@@ -150,9 +150,53 @@ func readStat(pid int) (procStat, error) {
 }
 
 // killSession kills the processes of a session, again while there are some: one
-// may fork while we look. What has made a session of its own stays, and dies with
-// the sandbox.
+// may fork while we look; and their descendants, whatever session those have
+// made. What had lost its parent before that stays, and dies with the sandbox.
 func killSession(id int) {
+	tree := map[int]bool{}
+	for range 100 {
+		if !stopTree(id, tree) {
+			break
+		}
+	}
+	for pid := range tree {
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	killAll(id)
+}
+
+// stopTree stops the processes of a session and their descendants, and reports
+// whether there were more than are in the tree already. Who is stopped makes no
+// more of them, and stays the parent of those that there are.
+func stopTree(id int, tree map[int]bool) (more bool) {
+	names, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	all := map[int]procStat{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name.Name())
+		if err != nil || pid == 1 {
+			continue
+		}
+		if s, err := readStat(pid); err == nil && s.state != 'Z' && s.state != 'X' {
+			all[pid] = s
+		}
+	}
+	for found := true; found; {
+		found = false
+		for pid, s := range all {
+			if !tree[pid] && (s.session == id || tree[s.parent]) {
+				unix.Kill(pid, unix.SIGSTOP)
+				tree[pid], found, more = true, true, true
+			}
+		}
+	}
+	return more
+}
+
+// killAll kills the processes of a session.
+func killAll(id int) {
 	for range 100 {
 		unix.Kill(-id, unix.SIGKILL)
 		names, err := os.ReadDir("/proc")

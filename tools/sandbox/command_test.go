@@ -193,8 +193,8 @@ func TestSignals(t *testing.T) {
 		_, err = s.Exec(ctx, Command{Argv: []string{"true"}})
 		assert.ErrorIs(t, err, context.Canceled)
 	})
-	t.Run("timeout kills every group of the command", func(t *testing.T) {
-		p := start(context.Background(), "set -m; sleep 1002 & (sleep 1003) & echo ready; sleep 1004")
+	t.Run("timeout kills every group and descendant of the command", func(t *testing.T) {
+		p := start(context.Background(), "set -m; sleep 1002 & (sleep 1003) & setsid -w sh -c 'setsid -w sleep 1005; true' & echo ready; sleep 1004")
 		exit, err := p.Wait()
 		require.NoError(t, err)
 		assert.Equal(t, Exit{Code: -1, Signal: unix.SIGKILL, TimedOut: true}, exit)

@@ -142,7 +142,7 @@ func (in *initProcess) exec(r *request) error {
 	}
 	c := &running{id: r.ID, pid: pid, tty: r.TTY != nil}
 	in.commands[c.id], in.pids[c.pid] = c, c
-	return in.wire.send(reply{Op: opStarted, ID: r.ID}, ends.outer...)
+	return in.wire.send(reply{Op: opStarted, ID: r.ID, PID: pid}, ends.outer...)
 }
 
 // reap waits for every process that has ended, our commands and the orphans.

@@ -25,7 +25,9 @@ type Process struct {
 	session *Session
 	id      uint64
 	tty     bool
+	tag     string
 	running bool          // guarded by session.mu
+	tagged  *tagged       // since it runs; guarded by session.mu
 	started chan struct{} // closed when the files are there
 	exited  chan struct{} // closed when exit and err are final
 	exit    Exit

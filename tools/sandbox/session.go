@@ -28,6 +28,7 @@ type Session struct {
 	pid     int // of init, in our pid namespace
 	pidfd   int // of init, or -1
 	procs   map[uint64]*Process
+	tags    tags
 	last    uint64
 	ended   bool
 	closing bool
@@ -37,6 +38,7 @@ type Session struct {
 func newSession(h *Host, spec Spec, group *group) *Session {
 	return &Session{
 		host: h, spec: spec, group: group, pidfd: -1, procs: make(map[uint64]*Process),
+		tags:  tags{commands: make(map[int]*tagged)},
 		ready: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -181,9 +183,11 @@ func (s *Session) handle(r reply, files []*os.File) error {
 			closeAll(files)
 			return err
 		}
+		p.tagged = s.tags.started(r.PID, p.tag)
 		return nil
 	case r.Op == opExited && p != nil && p.running && len(files) == 0:
 		delete(s.procs, r.ID)
+		s.tags.exited(p.tagged)
 		p.finish(Exit{Code: r.Code, Signal: r.Signal}, nil)
 		return nil
 	}
@@ -218,7 +222,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	if !path.IsAbs(dir) {
 		dir = path.Join(Workspace, dir)
 	}
-	p := &Process{session: s, tty: c.TTY != nil, started: make(chan struct{}), exited: make(chan struct{})}
+	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, started: make(chan struct{}), exited: make(chan struct{})}
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
@@ -239,7 +243,11 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 		s.kill()
 		return nil, errors.Join(ErrEnded, err)
 	}
-	go p.watch(ctx, s.spec.Limits.Timeout)
+	timeout := s.spec.Limits.Timeout
+	if c.Lasting {
+		timeout = 0
+	}
+	go p.watch(ctx, timeout)
 	select {
 	case <-p.started:
 		return p, nil

@@ -37,6 +37,9 @@ type Command struct {
 	Env  map[string]string // over the Spec's
 	Dir  string            // relative to Workspace, or absolute in the sandbox
 	TTY  *Size             // run on a terminal of this size
+	Tag  string            // what it runs for; see Session.TagOf
+
+	Lasting bool // Limits.Timeout is not for it: it serves many calls
 }
 
 // Size is that of a terminal, in characters.

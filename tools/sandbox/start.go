@@ -21,6 +21,10 @@ import (
 // startTimeout bounds the start of a session when ctx does not.
 const startTimeout = 30 * time.Second
 
+// spawnTimeout is what bwrap has, when ctx has ended, to say who init is. It
+// takes a millisecond or two, and nothing of the agent runs then.
+const spawnTimeout = 5 * time.Second
+
 // Start starts a session. ctx bounds the start alone; the session lives until
 // it is closed, killed, or its Host is.
 func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
@@ -126,7 +130,9 @@ func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File
 	if err = errors.Join(err, args.Close()); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { info.SetReadDeadline(time.Now()) })
+	// Also of a start that is given up, init must be known: a bwrap that is killed before it lets its child go on leaves
+	// that waiting for ever (bubblewrap's child_wait_fd has no end of file).
+	stop := context.AfterFunc(ctx, func() { info.SetReadDeadline(time.Now().Add(spawnTimeout)) })
 	defer stop()
 	if err := s.findInit(info); err != nil {
 		return errors.Join(err, ctx.Err())
@@ -134,7 +140,7 @@ func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File
 	info.Close()
 	select {
 	case <-s.ready:
-		return nil
+		return ctx.Err() // it may have ended as well
 	case <-s.done:
 		return ErrEnded
 	case <-ctx.Done():

@@ -44,6 +44,7 @@ type request struct {
 type reply struct {
 	Op     op          `json:"op"`
 	ID     uint64      `json:"id"`
+	PID    int         `json:"pid,omitempty"`   // of opStarted: in the sandbox
 	Errno  unix.Errno  `json:"errno,omitempty"` // of opStarted: why it did not
 	Code   int         `json:"code,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`

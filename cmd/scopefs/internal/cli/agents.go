@@ -2,156 +2,192 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"path/filepath"
-	"strconv"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/scope"
 )
 
-func (a *app) upCmd() *cobra.Command {
-	var at string
-	c := &cobra.Command{
-		Use:               "up AGENT [--at DIR]",
-		Short:             "mount an agent's view",
-		Long:              "Mounts the view of an agent at RUN/views/AGENT or at an empty directory, and prints where.",
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.complete,
-		RunE: func(c *cobra.Command, words []string) error {
-			client, id, err := a.client(words[0])
-			if err != nil {
-				return err
-			}
-			if at != "" {
-				if at, err = filepath.Abs(at); err != nil {
-					return err
-				}
-			}
-			where, err := client.Up(c.Context(), id, at)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(a.out, where)
-			return nil
-		},
-	}
-	c.Flags().StringVar(&at, "at", "", "mount at this empty directory")
-	return c
-}
-
-func (a *app) downCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:               "down AGENT",
-		Short:             "end an agent's sandboxes and unmount its view",
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.complete,
-		RunE: func(c *cobra.Command, words []string) error {
-			client, id, err := a.client(words[0])
-			if err != nil {
-				return err
-			}
-			return client.Down(c.Context(), id)
-		},
-	}
-}
-
-func (a *app) reloadCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "reload",
-		Short: "have the daemon read the definitions again",
-		Long: `Has the daemon read agents.d again, which it also does by itself when a file there
-has changed. When the command returns, mounted views decide by their new rules
-(access, paths, hardlinks), and new agents are mounted; other changes wait for
-scopefs down and up. A definition that does not load changes nothing, is told, and
-makes the exit status 1.`,
-		Args: args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			p, err := a.paths()
-			if err != nil {
-				return err
-			}
-			all, err := daemon.NewClient(p).Reload(c.Context())
-			if err != nil {
-				return err
-			}
-			failed := 0
-			for _, r := range all {
-				if r.Error != "" {
-					failed++
-					fmt.Fprintf(a.err, "scopefs: %s\n", strings.TrimPrefix(fmt.Sprintf("%s: %s", r.Outcome, r.Error), ": "))
-					continue
-				}
-				fmt.Fprintf(a.out, "%s: %s\n", r.Agent, r.Outcome)
-			}
-			if failed > 0 {
-				return &exitError{code: exitFailed}
-			}
-			return nil
-		},
-	}
-}
-
-func (a *app) psCmd() *cobra.Command {
+func (a *app) agentsCmd() *cobra.Command {
 	var asJSON bool
-	c := &cobra.Command{
-		Use:   "ps",
-		Short: "list the agents, their mounts and processes",
-		Args:  args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			p, err := a.paths()
-			if err != nil {
-				return err
-			}
-			list, err := daemon.NewClient(p).Agents(c.Context())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				enc := json.NewEncoder(a.out)
-				enc.SetIndent("", "  ")
-				return enc.Encode(list)
-			}
-			return a.printAgents(list)
-		},
+	run := func(f func() error) func(*cobra.Command, []string) error {
+		return func(*cobra.Command, []string) error { return f() }
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c := &cobra.Command{
+		Use:   "agents",
+		Short: "list the agents that are defined, show what one may do, check files",
+		Long: `Reads the definitions in agents.d, as a daemon that started now would. No daemon is
+needed. Alone it lists.`,
+		Args: args(cobra.NoArgs),
+		RunE: run(func() error { return a.listAgents(asJSON) }),
+	}
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "list the agents, and what does not load",
+		Args:  args(cobra.NoArgs),
+		RunE:  run(func() error { return a.listAgents(asJSON) }),
+	}
+	show := &cobra.Command{
+		Use:               "show AGENT",
+		Short:             "show what an agent may do, and by which rules",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.complete,
+		RunE:              func(_ *cobra.Command, words []string) error { return a.showAgent(words[0], asJSON) },
+	}
+	check := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "say what is wrong with definitions",
+		Long: `Checks files as if they stood in agents.d, or in extensions.d when their name ends
+in .yaml, beside what is there. Prints a line for each that would not load.
+
+${VAR} is looked for in the environment of this command, not of the daemon.
+
+Exit status: 0 all would load, 1 one would not, 2 asked wrongly.`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(_ *cobra.Command, files []string) error { return a.checkFiles(files) },
+	}
+	for _, c := range []*cobra.Command{c, list, show} {
+		c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	}
+	c.AddCommand(list, show, check, a.importCmd())
 	return c
 }
 
-func (a *app) printAgents(list []daemon.Agent) error {
+// listed is an agent as the list has it, or a file that is no agent's and does
+// not load.
+type listed struct {
+	Agent       scope.ID `json:"agent,omitempty"`
+	Description string   `json:"description,omitempty"`
+	Loaded      bool     `json:"loaded"`
+	Error       string   `json:"error,omitempty"`
+}
+
+func (a *app) listAgents(asJSON bool) error {
+	p, err := a.paths()
+	if err != nil {
+		return err
+	}
+	all, errs, err := load(p)
+	if err != nil {
+		return err
+	}
+	rows := []listed{}
+	for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
+		rows = append(rows, listed{Agent: id, Description: all.Agents[id].Description, Loaded: true})
+	}
+	for _, err := range errs {
+		row := listed{Error: err.Error()}
+		if bad, ok := errors.AsType[*scope.DefinitionError](err); ok {
+			row.Agent = bad.Agent
+		}
+		rows = append(rows, row)
+	}
+	slices.SortStableFunc(rows, func(x, y listed) int { return strings.Compare(string(x.Agent), string(y.Agent)) })
+	if asJSON {
+		return a.printJSON(rows)
+	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AGENT\tSTATE\tVIEW\tSANDBOXES\tMOUNT")
-	for _, g := range list {
-		view, boxes := "-", "-"
-		if g.ViewPID != 0 {
-			view = strconv.Itoa(g.ViewPID)
+	fmt.Fprintln(w, "AGENT\tSTATE\tDESCRIPTION")
+	for _, r := range rows {
+		state, about := "ok", r.Description
+		if !r.Loaded {
+			state, about = "not loaded", r.Error
 		}
-		if len(g.Sandboxes) > 0 {
-			boxes = strings.Trim(fmt.Sprint(g.Sandboxes), "[]")
-		}
-		where := g.Mount
-		if g.Error != "" {
-			where = strings.TrimSpace(where + " (" + g.Error + ")")
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.ID, g.State, view, boxes, where)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", or(printable(string(r.Agent)), "-"), state, printable(about))
 	}
 	return w.Flush()
 }
 
-// client returns the daemon's client and the agent that was named.
-func (a *app) client(name string) (*daemon.Client, scope.ID, error) {
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// checkFiles prints what is wrong with each file.
+func (a *app) checkFiles(files []string) error {
 	p, err := a.paths()
 	if err != nil {
-		return nil, "", err
+		return err
+	}
+	all, _, err := load(p)
+	if err != nil {
+		return err
+	}
+	failed := false
+	for _, name := range files {
+		text, err := readFile(name)
+		if err == nil {
+			err = all.Check(name, text)
+		}
+		if err != nil {
+			failed = true
+			fmt.Fprintln(a.out, printable(err.Error()))
+		}
+	}
+	if failed {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+// readFile reads a file that is to be checked, so much of it that one that is
+// too large is seen to be.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: does not exist: correct the name", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 2<<20))
+}
+
+func (a *app) promptCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "prompt AGENT",
+		Short: "print an agent's system prompt, and what its lists leave it",
+		Long: `Prints the text of an agent's definition, and below it the lists that restrict the
+agent, in a <scope> block.`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.complete,
+		RunE: func(_ *cobra.Command, words []string) error {
+			agent, err := a.agentNamed(words[0])
+			if err == nil {
+				_, err = fmt.Fprintln(a.out, agent.Grants.Prompt())
+			}
+			return err
+		},
+	}
+}
+
+// agentNamed loads the agent that was named.
+func (a *app) agentNamed(name string) (*scope.Agent, error) {
+	p, err := a.paths()
+	if err != nil {
+		return nil, err
 	}
 	id, err := scope.ParseID(name)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	return daemon.NewClient(p), id, nil
+	return agentOf(p, id)
 }

@@ -96,7 +96,7 @@ func since(text string, now time.Time) (time.Time, error) {
 
 // printEvent prints one line: when, whom, what, and why.
 func printEvent(w io.Writer, e audit.Event) error {
-	words := []string{e.Time.Local().Format("2006-01-02 15:04:05.000")}
+	words := []string{fmt.Sprintf("%5d", e.Seq), e.Time.Local().Format("2006-01-02 15:04:05.000")}
 	add := func(format, v string) {
 		if v != "" {
 			words = append(words, fmt.Sprintf(format, v))
@@ -117,6 +117,7 @@ func printEvent(w io.Writer, e audit.Event) error {
 	if e.PID != 0 {
 		words = append(words, fmt.Sprintf("pid %d", e.PID))
 	}
+	add("call %s", e.Call)
 	add("%s", e.Detail)
 	_, err := fmt.Fprintln(w, strings.Join(words, " "))
 	return err

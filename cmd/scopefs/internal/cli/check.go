@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -75,7 +76,7 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	def, err := definition(p.Base, id)
+	def, err := agentOf(p, id)
 	if err != nil {
 		return nil, err
 	}
@@ -118,17 +119,29 @@ func (v *verdict) resolve(base string, id scope.ID, name string) (string, error)
 	return target.Rel, nil
 }
 
-// definition loads one agent's definition.
-func definition(base string, id scope.ID) (*scope.Definition, error) {
-	defs, errs := scope.LoadDefinitions(base)
-	if def := defs[id]; def != nil {
-		return def, nil
+// agentOf loads one agent, as a daemon that started now would.
+func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
+	all, errs, err := load(p)
+	if err != nil {
+		return nil, err
+	}
+	if agent := all.Agents[id]; agent != nil {
+		return agent, nil
 	}
 	for _, err := range errs {
-		var bad *scope.DefinitionError
-		if !errors.As(err, &bad) || bad.File == string(id)+".md" {
+		if bad, ok := errors.AsType[*scope.DefinitionError](err); !ok || bad.Agent == id {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("unknown agent %q: define it in agents.d/%s.md", id, id)
+}
+
+// load loads all agents; errs is what does not load.
+func load(p config.Paths) (all *scope.Snapshot, errs []error, err error) {
+	host, err := config.Load(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, errs = scope.Load(p.Base, host.Scope())
+	return all, errs, nil
 }

@@ -108,7 +108,8 @@ their own, see there.`,
 	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"), "base directory, with agents/ and agents.d/ (SCOPEFS_BASE)")
 	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
-	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.auditCmd(), a.checkCmd(), a.versionCmd())
+	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.agentsCmd(), a.promptCmd(),
+		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.versionCmd())
 	return root
 }
 
@@ -135,9 +136,10 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 func (a *app) complete(_ *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if p, err := a.paths(); err == nil && len(words) == 0 {
-		defs, _ := scope.LoadDefinitions(p.Base)
-		for id := range defs {
-			names = append(names, string(id))
+		if all, _, err := load(p); err == nil {
+			for id := range all.Agents {
+				names = append(names, string(id))
+			}
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

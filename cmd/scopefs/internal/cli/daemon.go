@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -21,6 +22,7 @@ type daemonOptions struct {
 	leash int    // descriptor: the daemon ends when it does, and says there when it is ready
 	only  string // mount this agent alone
 	trace bool
+	http  string
 }
 
 func (a *app) daemonCmd() *cobra.Command {
@@ -36,6 +38,7 @@ sandboxes, unmounts the views and exits. Under systemd it says when it is ready
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
 	c.Flags().BoolVar(&o.trace, "trace", false, "tell on standard error of every request that the kernel makes of a view")
+	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
 	c.Flags().StringVar(&o.only, "only", "", "")
 	_ = c.Flags().MarkHidden("leash")
@@ -47,6 +50,11 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	p, err := a.paths()
 	if err != nil {
 		return err
+	}
+	if o.http != "" {
+		if err := daemon.CheckHTTP(o.http); err != nil {
+			return &exitError{exitUsage, err}
+		}
 	}
 	// What our parent left open is not for views and sandboxes: close_range(2).
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -72,8 +80,11 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 			return fmt.Errorf("make mounts private: %w", err)
 		}
 	}
+	// Our heap is small and a call makes much garbage: collected at the default of
+	// 100, one call in five would wait for it.
+	debug.SetGCPercent(400)
 	d, err := daemon.New(daemon.Options{
-		Paths: p, Only: scope.ID(o.only), Trace: o.trace,
+		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.leash > 0, Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if err != nil {

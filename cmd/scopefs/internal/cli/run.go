@@ -111,11 +111,11 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	run, err := client.Run(ctx, id, req)
 	if errors.Is(err, daemon.ErrNoDaemon) {
 		var end func()
-		if client, end, err = a.embedded(ctx, p, id); err != nil {
+		if p, end, err = a.embedded(ctx, p, id); err != nil {
 			return exitRunFailed, err
 		}
 		defer end()
-		run, err = client.Run(ctx, id, req)
+		run, err = daemon.NewClient(p).Run(ctx, id, req)
 	}
 	var refused *daemon.Error
 	switch {
@@ -184,24 +184,25 @@ func (a *app) attend(run *daemon.Run) (int, error) {
 	return exit.Code, nil
 }
 
-// embedded starts a daemon for this command alone and returns how to end it.
-func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID) (*daemon.Client, func(), error) {
+// embedded starts a daemon for this command alone and returns where it is and
+// how to end it.
+func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID) (config.Paths, func(), error) {
 	dir, err := os.MkdirTemp("", "scopefs-")
 	if err != nil {
-		return nil, nil, err
+		return p, nil, err
 	}
 	// Agents' users pass through to the mount point, which only they see.
 	p.Run = dir
 	if err := os.Chmod(dir, 0o711); err != nil {
 		daemon.RemoveRun(p)
-		return nil, nil, err
+		return p, nil, err
 	}
 	end, err := startEmbedded(ctx, p, id)
 	if err != nil {
 		daemon.RemoveRun(p)
-		return nil, nil, err
+		return p, nil, err
 	}
-	return daemon.NewClient(p), func() {
+	return p, func() {
 		end()
 		daemon.RemoveRun(p)
 	}, nil

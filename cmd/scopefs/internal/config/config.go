@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // Paths are the directories of one host.
@@ -58,6 +60,9 @@ func (p Paths) Audit() string { return filepath.Join(p.State, "audit") }
 // Socket is the operator's control socket.
 func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
 
+// Door is the socket on which an agent's tools are offered.
+func (p Paths) Door(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
+
 // Views is the directory of the mount points.
 func (p Paths) Views() string { return filepath.Join(p.Run, "views") }
 
@@ -65,6 +70,21 @@ func (p Paths) Views() string { return filepath.Join(p.Run, "views") }
 // it is optional.
 type Host struct {
 	Sandbox Sandbox `yaml:"sandbox"`
+
+	// Primary is the agent that its lists do not restrict. BaseTools and Memory
+	// make the list of tools of an agent that has none but names skills, servers
+	// or members. Servers are for all agents.
+	Primary   scope.ID      `yaml:"primary"`
+	BaseTools []string      `yaml:"base_tools"`
+	Memory    bool          `yaml:"memory"`
+	Servers   scope.Servers `yaml:"mcp_servers"`
+
+	Runner []string `yaml:"runner"` // does what is delegated, in the member's sandbox: prompt and task on stdin, answer on stdout
+}
+
+// Scope is the part that decides.
+func (h Host) Scope() scope.Host {
+	return scope.Host{Primary: h.Primary, BaseTools: h.BaseTools, Memory: h.Memory, Servers: h.Servers}
 }
 
 // Sandbox is what every sandbox gets.
@@ -95,6 +115,9 @@ func Load(p Paths) (Host, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return h, fmt.Errorf("%s: %w", name, err)
 	}
+	if err := h.Scope().Check(); err != nil {
+		return h, fmt.Errorf("%s: %w", name, err)
+	}
 	for _, path := range h.Sandbox.Expose {
 		if err := p.private(path); err != nil {
 			return h, fmt.Errorf("%s: %w", name, err)
@@ -107,7 +130,8 @@ func Load(p Paths) (Host, error) {
 // the socket, or that holds them.
 func (p Paths) private(path string) error {
 	shown := real(path)
-	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), p.State, p.Run} {
+	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), filepath.Join(p.Base, "extensions.d"),
+		filepath.Join(p.Base, "scopefs.yaml"), p.State, p.Run} {
 		own = real(own)
 		if strings.HasPrefix(shown+"/", own+"/") || strings.HasPrefix(own+"/", strings.TrimSuffix(shown, "/")+"/") {
 			return fmt.Errorf("expose %q: it would show %s to agents", path, own)

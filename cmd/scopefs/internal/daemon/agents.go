@@ -18,7 +18,7 @@ var ErrUnknown = errors.New("unknown agent")
 
 // Agent is what ps tells.
 type Agent struct {
-	ID        scope.ID `json:"agent,omitempty"` // empty: what is wrong with agents.d itself
+	ID        scope.ID `json:"agent,omitempty"` // empty: what is wrong with no agent of its own
 	State     string   `json:"state"`           // starting, mounted, failed or down
 	Mount     string   `json:"mount,omitempty"`
 	ViewPID   int      `json:"view_pid,omitempty"`
@@ -30,7 +30,7 @@ type Agent struct {
 // its own below the run directory.
 func (d *Daemon) Up(ctx context.Context, id scope.ID, at string) (*view, error) {
 	d.load()
-	def, err := d.definition(id)
+	agent, err := d.defined(id)
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +49,16 @@ func (d *Daemon) Up(ctx context.Context, id scope.ID, at string) (*view, error) 
 		}
 		return old, old.wait(ctx)
 	}
-	v, err := d.up(ctx, def, at)
+	v, err := d.up(ctx, agent.Definition, at)
 	d.mu.Lock()
 	d.failed[id] = err
 	d.mu.Unlock()
 	if err != nil {
 		d.event(audit.Event{Event: audit.KindView, Agent: string(id), Outcome: "not mounted", Path: at, Detail: err.Error()})
 		return nil, err
+	}
+	if err := d.openDoor(id, v.user()); err != nil {
+		d.logger.Error("tools", "agent", id, "err", err)
 	}
 	return v, d.place(id, at)
 }
@@ -115,7 +118,7 @@ func (d *Daemon) mountPlace(id scope.ID, at string) (string, error) {
 // Down ends an agent's sandboxes and unmounts its view.
 func (d *Daemon) Down(ctx context.Context, id scope.ID) error {
 	if d.view(id) == nil {
-		if _, err := d.definition(id); err != nil {
+		if _, err := d.defined(id); err != nil {
 			return err
 		}
 	}
@@ -128,6 +131,7 @@ func (d *Daemon) Down(ctx context.Context, id scope.ID) error {
 	if v == nil {
 		return fmt.Errorf("%q is not mounted", id)
 	}
+	d.closeDoor(id)
 	v.down()
 	d.mu.Lock()
 	delete(d.views, id)
@@ -136,19 +140,17 @@ func (d *Daemon) Down(ctx context.Context, id scope.ID) error {
 	return d.place(id, "")
 }
 
-// definition returns an agent's definition, or why there is none.
-func (d *Daemon) definition(id scope.ID) (*scope.Definition, error) {
+// defined returns what an agent is and may do now, or why there is none. Ask
+// again for each decision: a reload replaces it.
+func (d *Daemon) defined(id scope.ID) (*scope.Agent, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if def := d.defs[id]; def != nil {
-		return def, nil
+	if agent := d.rules.Agents[id]; agent != nil {
+		return agent, nil
 	}
 	for _, err := range d.bad {
-		var bad *scope.DefinitionError
-		if !errors.As(err, &bad) {
-			return nil, err // agents.d itself
-		}
-		if bad.File == string(id)+".md" {
+		bad, ok := errors.AsType[*scope.DefinitionError](err)
+		if !ok || bad.Agent == id { // agents.d itself, or the agent
 			return nil, err
 		}
 	}
@@ -160,7 +162,7 @@ func (d *Daemon) Agents() []Agent {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := []Agent{}
-	for id := range d.defs {
+	for id := range d.rules.Agents {
 		a := Agent{ID: id, State: stateDown}
 		if v := d.views[id]; v != nil {
 			v.mu.Lock()
@@ -180,15 +182,15 @@ func (d *Daemon) Agents() []Agent {
 	}
 	for _, err := range d.bad {
 		a := Agent{State: stateFailed, Error: err.Error()}
-		var bad *scope.DefinitionError
-		if errors.As(err, &bad) {
-			a.ID = scope.ID(strings.TrimSuffix(bad.File, ".md"))
+		if bad, ok := errors.AsType[*scope.DefinitionError](err); ok {
+			a.ID = bad.Agent
 		}
 		list = slices.DeleteFunc(list, func(b Agent) bool {
-			if b.ID == a.ID {
+			same := b.ID == a.ID && a.ID != ""
+			if same {
 				a.State, a.Mount, a.ViewPID, a.Sandboxes = b.State, b.Mount, b.ViewPID, b.Sandboxes
 			}
-			return b.ID == a.ID
+			return same
 		})
 		list = append(list, a)
 	}

@@ -24,6 +24,10 @@ import (
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see run.go
+//	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
+//	GET  /v1/approvals         calls that wait for the operator: []tools.Approval, each Brief
+//	GET  /v1/approvals/{id}    one of them
+//	POST /v1/approvals/{id}/approve, .../deny
 //
 // An error is {"error": "...", "kind": "..."} with a status of 400 or above.
 
@@ -32,8 +36,16 @@ type UpRequest struct {
 	At string `json:"at,omitempty"` // where to mount; absolute
 }
 
-// maxBody bounds a request's body in bytes.
-const maxBody = 4 << 20
+// TokenReply is the answer of token.
+type TokenReply struct {
+	Token string `json:"token"`
+}
+
+// The bounds of bodies, in bytes.
+const (
+	maxBody  = 4 << 20  // of a request
+	maxReply = 64 << 20 // of an answer, which may hold what agents wrote
+)
 
 // The kinds of error that a client tells apart.
 const (
@@ -83,6 +95,14 @@ func (d *Daemon) handler() http.Handler {
 		return reply(w, struct{}{})
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/run", d.agent(d.serveRun))
+	mux.HandleFunc("POST /v1/agents/{id}/token", d.agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
+		text, err := d.Token(id)
+		if err != nil {
+			return err
+		}
+		return reply(w, TokenReply{text})
+	}))
+	d.approvalHandlers(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Who asks, the kernel says: unix(7), SO_PEERCRED.
 		uid, ok := r.Context().Value(peerKey{}).(uint32)
@@ -99,21 +119,29 @@ type peerKey struct{}
 
 // peerContext notes the user of who has connected.
 func peerContext(ctx context.Context, c net.Conn) context.Context {
+	if uid, ok := peerUID(c); ok {
+		return context.WithValue(ctx, peerKey{}, uid)
+	}
+	return ctx
+}
+
+// peerUID is the user of who has connected.
+func peerUID(c net.Conn) (uid uint32, ok bool) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
-		return ctx
+		return 0, false
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return ctx
+		return 0, false
 	}
 	var cred *unix.Ucred
 	if raw.Control(func(fd uintptr) {
 		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}) != nil || err != nil {
-		return ctx
+		return 0, false
 	}
-	return context.WithValue(ctx, peerKey{}, cred.Uid)
+	return cred.Uid, true
 }
 
 // agent parses the id and answers errors.

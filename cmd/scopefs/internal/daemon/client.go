@@ -105,7 +105,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		return err
 	}
 	defer conn.Close()
-	return json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(out)
+	return json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(out)
 }
 
 // Agents lists what is defined and mounted.

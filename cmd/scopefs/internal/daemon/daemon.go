@@ -4,7 +4,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -12,8 +11,8 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,15 +20,21 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // Options says what a daemon does.
 type Options struct {
-	Paths  config.Paths // complete
-	Only   scope.ID     // mount this agent alone; "" is all that are defined
-	Trace  bool         // tell the logger of every request of the kernel
-	Logger *slog.Logger
+	Paths config.Paths // complete
+	Only  scope.ID     // mount this agent alone; "" is all that are defined
+	Trace bool         // tell the logger of every request of the kernel
+	HTTP  string       // serve MCP at this loopback address; "" does not
+
+	// Headless: nobody can approve calls, so they are denied.
+	Headless bool
+	Version  string // told to MCP clients
+	Logger   *slog.Logger
 }
 
 // Daemon is one running daemon.
@@ -43,6 +48,11 @@ type Daemon struct {
 	log    *audit.Log
 	lock   *os.File
 
+	http, version string
+	approvals     *tools.Approvals // nil: headless
+	clientCount   atomic.Uint64
+	delegated     chan struct{} // holds one for each task that is with a member
+
 	requests  sync.WaitGroup // those that change something
 	reloading sync.Mutex     // one reload after the other
 	loading   sync.Mutex     // likewise, so that what is read last holds
@@ -52,12 +62,17 @@ type Daemon struct {
 
 	mu       sync.Mutex
 	closing  bool
-	defs     map[scope.ID]*scope.Definition
-	bad      []error
+	rules    *scope.Snapshot // never nil
+	bad      []error         // what did not load of it
 	views    map[scope.ID]*view
 	failed   map[scope.ID]error         // why an agent without a view has none
+	granted  map[scope.ID]*scope.Grants // as of the last reload
 	turns    map[scope.ID]chan struct{} // see take
 	sessions map[scope.ID]map[*sandbox.Session]string
+	doors    map[scope.ID]*door
+	clients  map[scope.ID]map[*client]struct{}
+	rates    map[scope.ID]*tools.Rates
+	web      *httpFace // nil: none
 }
 
 // New takes the run directory, opens the log and loads the definitions. What an
@@ -69,8 +84,13 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		paths: opt.Paths, host: host, only: opt.Only, trace: opt.Trace, logger: opt.Logger, root: privileged(),
-		views: map[scope.ID]*view{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
-		sessions: map[scope.ID]map[*sandbox.Session]string{},
+		rules: &scope.Snapshot{}, views: map[scope.ID]*view{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
+		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
+		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
+		http: opt.HTTP, version: opt.Version, delegated: make(chan struct{}, maxDelegated),
+	}
+	if !opt.Headless {
+		d.approvals = tools.NewApprovals()
 	}
 	if err := d.takeRun(); err != nil {
 		return nil, err
@@ -81,37 +101,11 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d.log.OnChange(d.tellViews)
 	d.load()
+	for id, agent := range d.rules.Agents {
+		d.granted[id] = agent.Grants
+	}
 	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "started", PID: os.Getpid(), Path: d.paths.Base})
 	return d, nil
-}
-
-// load reads the definitions. One that does not load any more stays as it was.
-func (d *Daemon) load() {
-	d.loading.Lock()
-	defer d.loading.Unlock()
-	defs, errs := scope.LoadDefinitions(d.paths.Base)
-	d.mu.Lock()
-	last, told := d.defs, d.bad
-	for _, err := range errs {
-		bad, ok := errors.AsType[*scope.DefinitionError](err)
-		if !ok { // agents.d itself: of nothing in it is known that it has changed
-			defs = maps.Clone(last)
-			break
-		}
-		id := scope.ID(strings.TrimSuffix(bad.File, ".md"))
-		if old := last[id]; old != nil {
-			defs[id] = old
-		}
-	}
-	d.defs, d.bad = defs, errs
-	d.mu.Unlock()
-	for _, err := range errs {
-		if slices.ContainsFunc(told, func(e error) bool { return e.Error() == err.Error() }) {
-			continue
-		}
-		d.logger.Error("definition", "err", err)
-		d.event(audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()})
-	}
 }
 
 // event records what happened to an agent, a view, a sandbox or the daemon.
@@ -120,6 +114,9 @@ func (d *Daemon) event(e audit.Event) {
 		d.logger.Error("audit", "err", err)
 	}
 }
+
+// quiet is a logger for libraries that tell of every message.
+func (d *Daemon) quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // tellViews tells every view whether the log can be written.
 func (d *Daemon) tellViews(failure error) {
@@ -168,6 +165,14 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if d.only == "" {
 		go d.watch(ctx)
 	}
+	if d.http != "" {
+		wait, err := d.serveHTTP(ctx, d.http)
+		if err != nil {
+			server.Close()
+			return err
+		}
+		defer wait()
+	}
 	ready()
 	select {
 	case <-ctx.Done():
@@ -185,12 +190,8 @@ func (d *Daemon) upAll(ctx context.Context) error {
 		return err
 	}
 	d.mu.Lock()
-	ids := make([]scope.ID, 0, len(d.defs))
-	for id := range d.defs {
-		ids = append(ids, id)
-	}
+	ids := slices.Sorted(maps.Keys(d.rules.Agents))
 	d.mu.Unlock()
-	slices.Sort(ids)
 	for _, id := range ids {
 		if _, err := d.Up(ctx, id, ""); err != nil {
 			d.logger.Error("mount", "agent", id, "err", err)

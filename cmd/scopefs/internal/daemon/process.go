@@ -147,6 +147,7 @@ func (v *view) listen(w *viewer.Wire) {
 			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
 			e.Path, e.Target = string(msg.Path), string(msg.Target)
 			if e.Verdict != audit.Allow {
+				e.Call = v.d.callOf(v.def.Name, e.PID)
 				denials.wait(len(e.Path) + len(e.Target) + lineSize)
 			}
 			if _, err := v.d.log.Append(context.Background(), e); err != nil {

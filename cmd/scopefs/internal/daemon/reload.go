@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
@@ -46,23 +43,23 @@ func (d *Daemon) Reload(ctx context.Context) []Reloaded {
 	defer d.reloading.Unlock()
 	d.load()
 	d.mu.Lock()
-	defs, bad := d.defs, d.bad
+	agents, bad := d.rules.Agents, d.bad
 	d.mu.Unlock()
 	var all []Reloaded
 	for _, err := range bad {
 		r := Reloaded{Outcome: reloadFailed, Error: err.Error()}
 		if def, ok := errors.AsType[*scope.DefinitionError](err); ok {
-			r.Agent = scope.ID(strings.TrimSuffix(def.File, ".md"))
+			r.Agent = def.Agent
 		}
 		all = append(all, r)
 	}
-	for id, def := range defs {
+	for id, agent := range agents {
 		if d.only == "" || d.only == id {
-			all = append(all, d.reload(ctx, id, def)...)
+			all = append(all, d.reload(ctx, id, agent)...)
 		}
 	}
 	for _, v := range d.allViews() {
-		if defs[v.def.Name] == nil {
+		if agents[v.def.Name] == nil {
 			all = append(all, Reloaded{Agent: v.def.Name, Outcome: reloadGone})
 		}
 	}
@@ -70,8 +67,8 @@ func (d *Daemon) Reload(ctx context.Context) []Reloaded {
 	return all
 }
 
-// reload has one agent's definition hold.
-func (d *Daemon) reload(ctx context.Context, id scope.ID, def *scope.Definition) []Reloaded {
+// reload has one agent's definition hold. Its grants hold since it was loaded.
+func (d *Daemon) reload(ctx context.Context, id scope.ID, agent *scope.Agent) []Reloaded {
 	told := func(outcome string, err error) []Reloaded {
 		r := Reloaded{Agent: id, Outcome: outcome}
 		e := audit.Event{Event: audit.KindAgent, Agent: string(id), Outcome: outcome}
@@ -81,12 +78,17 @@ func (d *Daemon) reload(ctx context.Context, id scope.ID, def *scope.Definition)
 		d.event(e)
 		return []Reloaded{r}
 	}
+	d.mu.Lock()
+	_, known := d.failed[id]
+	granted := d.granted[id] != nil && !d.granted[id].Equal(agent.Grants)
+	d.granted[id] = agent.Grants
+	d.mu.Unlock()
 	v := d.view(id)
 	if v == nil {
-		d.mu.Lock()
-		_, known := d.failed[id]
-		d.mu.Unlock()
 		if known { // it has been up, or could not be: that is for the operator
+			if granted {
+				return told(reloadRules, nil)
+			}
 			return nil
 		}
 		if _, err := d.Up(ctx, id, ""); err != nil {
@@ -94,26 +96,27 @@ func (d *Daemon) reload(ctx context.Context, id scope.ID, def *scope.Definition)
 		}
 		return told(reloadMounted, nil)
 	}
-	changed, err := v.setRules(def.View.PolicySpec())
+	changed, err := v.setRules(agent.View.PolicySpec())
 	if err != nil {
 		return told("view restarted", err)
 	}
-	if !sameButRules(v.def, def) {
+	if !sameButRules(v.def, agent.Definition) {
 		return told(reloadRemount, nil)
 	}
-	if changed {
+	if changed || granted {
 		return told(reloadRules, nil)
 	}
 	return nil
 }
 
 // sameButRules reports whether two definitions differ in the rules at most that
-// a view can take while it is mounted, or in what is not the view's.
+// a view can take while it is mounted, or in what is not the view's, such as its
+// grants.
 func sameButRules(a, b *scope.Definition) bool {
 	x, y := *a, *b
 	for _, def := range []*scope.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks = 0, nil, ""
-		def.Description, def.Prompt = "", ""
+		def.Description, def.Prompt, def.Reach = "", "", scope.Reach{}
 	}
 	return reflect.DeepEqual(x, y)
 }
@@ -157,50 +160,5 @@ func (v *view) acked(id uint64, failed string) {
 	if ack := v.acks[id]; ack != nil {
 		delete(v.acks, id)
 		ack <- failed
-	}
-}
-
-// watch reloads when definitions have changed and are left alone for a moment.
-func (d *Daemon) watch(ctx context.Context) {
-	w, err := fsnotify.NewWatcher()
-	dir := filepath.Join(d.paths.Base, "agents.d")
-	if err == nil {
-		defer w.Close()
-		err = errors.Join(w.Add(d.paths.Base), w.Add(dir)) // it may be replaced as a whole
-	}
-	if err != nil {
-		d.logger.Warn("definitions are not watched: use scopefs reload", "err", err)
-		return
-	}
-	settle := time.NewTimer(settleTime) // once at first: what has changed before we watched
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, ok := <-w.Events:
-			if !ok {
-				return
-			}
-			switch {
-			case e.Name == dir:
-				_ = w.Remove(dir)
-				_ = w.Add(dir) // fails while there is none
-				settle.Reset(settleTime)
-			case filepath.Dir(e.Name) == dir && strings.HasSuffix(e.Name, ".md"):
-				settle.Reset(settleTime)
-			}
-		case err := <-w.Errors:
-			d.logger.Warn("watching definitions", "err", err)
-			settle.Reset(settleTime)
-		case <-settle.C:
-			leave, err := d.enter()
-			if err != nil {
-				return
-			}
-			for _, r := range d.Reload(ctx) {
-				d.logger.Info("reload", "agent", r.Agent, "outcome", r.Outcome, "err", r.Error)
-			}
-			leave()
-		}
 	}
 }

@@ -74,7 +74,7 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, id scope.ID) e
 			conn.Close()
 		}
 	}()
-	session, name, err := d.startSession(r.Context(), id)
+	session, name, err := d.startSession(r.Context(), id, "")
 	if err != nil {
 		return err
 	}

@@ -40,20 +40,21 @@ func (d *Daemon) sandboxHost() (*sandbox.Host, error) {
 const startTries = 3
 
 // startSession starts a sandbox on an agent's mounted view, or records why not.
-func (d *Daemon) startSession(ctx context.Context, id scope.ID) (*sandbox.Session, string, error) {
-	session, name, err := d.trySession(ctx, id)
+// parent is the client whose it is, for the log.
+func (d *Daemon) startSession(ctx context.Context, id scope.ID, parent string) (*sandbox.Session, string, error) {
+	session, name, err := d.trySession(ctx, id, parent)
 	for try := 1; errors.Is(err, errViewEnded) && try < startTries; try++ {
-		session, name, err = d.trySession(ctx, id)
+		session, name, err = d.trySession(ctx, id, parent)
 	}
 	if err != nil {
-		d.event(audit.Event{Event: audit.KindSandbox, Agent: string(id), Outcome: "refused", Detail: err.Error()})
+		d.event(audit.Event{Event: audit.KindSandbox, Agent: string(id), Parent: parent, Outcome: "refused", Detail: err.Error()})
 	}
 	return session, name, err
 }
 
 var errViewEnded = errors.New("the view has ended")
 
-func (d *Daemon) trySession(ctx context.Context, id scope.ID) (*sandbox.Session, string, error) {
+func (d *Daemon) trySession(ctx context.Context, id scope.ID, parent string) (*sandbox.Session, string, error) {
 	host, err := d.sandboxHost()
 	if err != nil {
 		return nil, "", err
@@ -63,7 +64,7 @@ func (d *Daemon) trySession(ctx context.Context, id scope.ID) (*sandbox.Session,
 		return nil, "", err
 	}
 	served, owner := v.served()
-	session, name, err := d.sandboxOn(ctx, host, v, owner)
+	session, name, err := d.sandboxOn(ctx, host, v, owner, parent)
 	if now, _ := v.served(); now == 0 || now != served {
 		// It has died meanwhile, perhaps before endSessions could find ours.
 		if err == nil {
@@ -76,7 +77,7 @@ func (d *Daemon) trySession(ctx context.Context, id scope.ID) (*sandbox.Session,
 
 // sandboxOn starts a sandbox on what is mounted now. It can be found by
 // endSessions when it returns.
-func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, owner user) (*sandbox.Session, string, error) {
+func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, owner user, parent string) (*sandbox.Session, string, error) {
 	id := v.def.Name
 	if err := nothingElse(id, v.at); err != nil {
 		return nil, "", err
@@ -98,7 +99,7 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 		return nil, "", errors.Join(closedTo(owner, v.at), err)
 	}
 	name := fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
-	err = d.record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: name, Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
+	err = d.record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: name, Parent: parent, Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
 	if err != nil {
 		session.Close()
 		return nil, "", err

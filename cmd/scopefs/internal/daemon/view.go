@@ -68,8 +68,8 @@ func (d *Daemon) up(ctx context.Context, def *scope.Definition, at string) (*vie
 	d.mu.Lock()
 	closing := d.closing
 	if !closing {
-		if now := d.defs[def.Name]; now != nil { // a reload meanwhile did not see us
-			v.def, v.rules = now, now.View.PolicySpec()
+		if now := d.rules.Agents[def.Name]; now != nil { // a reload meanwhile did not see us
+			v.def, v.rules = now.Definition, now.View.PolicySpec()
 		}
 		d.views[def.Name] = v
 		go v.keep(life)
@@ -121,6 +121,13 @@ func (v *view) served() (pid int, owner user) {
 		return 0, user{}
 	}
 	return v.pid, v.owner
+}
+
+// user is as whom it runs.
+func (v *view) user() user {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.owner
 }
 
 func (v *view) set(state string, pid int, err error) {

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/tools/mcp"
+)
+
+func (a *app) callCmd() *cobra.Command {
+	var name, profile, text string
+	var list, asJSON bool
+	c := &cobra.Command{
+		Use:   "call TOOL [NAME=TEXT|NAME:=JSON...] --agent AGENT",
+		Short: "call one of an agent's tools",
+		Long: `Calls a tool as the agent would, through the same door, and prints what it says.
+Arguments are NAME=TEXT and NAME:=JSON, or --args with a JSON object; --args - reads
+it from standard input. --list lists the tools that the agent may call.
+
+Exit status: 0 done, 1 the tool failed or was refused (told on standard error), 2
+asked wrongly.`,
+		Args: func(c *cobra.Command, words []string) error {
+			if list {
+				return args(cobra.NoArgs)(c, words)
+			}
+			return args(cobra.MinimumNArgs(1))(c, words)
+		},
+		RunE: func(c *cobra.Command, words []string) error {
+			var arguments json.RawMessage
+			var err error
+			if !list {
+				if arguments, err = a.arguments(text, words[1:]); err != nil {
+					return &exitError{exitUsage, err}
+				}
+			}
+			conn, end, err := a.tools(c.Context(), name, profile)
+			if err != nil {
+				return err
+			}
+			defer end()
+			client, err := mcp.Dial(c.Context(), conn, Version)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			if list {
+				return a.listTools(c, client, asJSON)
+			}
+			result, err := client.Call(c.Context(), words[0], arguments)
+			if err != nil {
+				return err
+			}
+			return a.printResult(result, asJSON)
+		},
+	}
+	a.agentFlag(c, &name)
+	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
+	c.Flags().StringVar(&text, "args", "", "arguments as a JSON object; - reads standard input")
+	c.Flags().BoolVar(&list, "list", false, "list the tools")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// arguments makes an object of what was given.
+func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
+	object := map[string]json.RawMessage{}
+	if text == "-" {
+		all, err := io.ReadAll(io.LimitReader(a.in, 16<<20))
+		if err != nil {
+			return nil, err
+		}
+		text = string(all)
+	}
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &object); err != nil {
+			return nil, fmt.Errorf("--args: want a JSON object: %w", err)
+		}
+	}
+	for _, word := range words {
+		k, v, ok := strings.Cut(word, "=")
+		value, err := json.Marshal(v)
+		if name, raw := strings.CutSuffix(k, ":"); raw {
+			k, value = name, json.RawMessage(v)
+		}
+		if !ok || k == "" || err != nil || !json.Valid(value) {
+			return nil, fmt.Errorf("%q: want NAME=TEXT or NAME:=JSON", word)
+		}
+		object[k] = value
+	}
+	return json.Marshal(object)
+}
+
+func (a *app) listTools(c *cobra.Command, client *mcp.Client, asJSON bool) error {
+	all, err := client.List(c.Context())
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(a.out).Encode(all)
+	}
+	for _, t := range all {
+		first, _, _ := strings.Cut(t.About, "\n")
+		fmt.Fprintf(a.out, "%-20s %s\n", t.Name, first)
+	}
+	return nil
+}
+
+func (a *app) printResult(r mcp.Result, asJSON bool) error {
+	switch {
+	case r.Failed:
+		return &exitError{exitFailed, errors.New(r.Text)}
+	case asJSON && r.Structured != nil:
+		fmt.Fprintln(a.out, string(r.Structured))
+	case asJSON:
+		return json.NewEncoder(a.out).Encode(map[string]string{"text": r.Text})
+	default:
+		fmt.Fprint(a.out, r.Text)
+		if !strings.HasSuffix(r.Text, "\n") {
+			fmt.Fprintln(a.out)
+		}
+	}
+	return nil
+}

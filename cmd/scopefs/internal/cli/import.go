@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/imports"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// importOptions are the flags of agents import.
+type importOptions struct {
+	from, to, name        string
+	force, dryRun, asJSON bool
+}
+
+func (a *app) importCmd() *cobra.Command {
+	var o importOptions
+	c := &cobra.Command{
+		Use:   "import FILE...",
+		Short: "write definitions from other programs' agent files",
+		Long: `Writes a definition for each agent that the files describe, prints its path, and
+reports on standard error what of the file could not be kept, a line a loss:
+
+	FILE: KEY: WHY; WHAT IS THERE INSTEAD
+
+A definition never allows more than its file. What cannot be said in one is left
+out or read more narrowly, such as Bash(git:*), of which every call of bash is
+asked about. Nothing is written unless all files can be imported.
+
+The formats (--from) are
+
+	gemini      an agent of gemini-cli (.gemini/agents/NAME.md)
+	claude      an agent of Claude Code (.claude/agents/NAME.md)
+	scoped-mcp  a manifest of scoped-mcp, YAML or JSON
+	scopes      agents in YAML, JSON or Markdown in whose tools, skills and mcps an
+	            empty list means unrestricted: it becomes absent. Empty members
+	            stay none. It looks like any other, so only --from finds it.
+
+Without --from a file is known by a key, a tool's name or a model that only one of
+them has, and the report says by which; a file that could be of two is refused.
+
+Exit status: 0 imported, with losses or without, 1 it failed, 2 asked wrongly.`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(_ *cobra.Command, files []string) error { return a.runImport(files, o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "format: gemini, claude, scoped-mcp or scopes")
+	f.StringVar(&o.to, "to", "", "directory to write into (default BASE/agents.d)")
+	f.StringVar(&o.name, "name", "", "id of the agent, for a file of one")
+	f.BoolVar(&o.force, "force", false, "replace definitions that exist")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the definitions, write nothing")
+	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON, and nothing else")
+	return c
+}
+
+// imported is an agent of a file, in the report.
+type imported struct {
+	File       string         `json:"file"`
+	Format     imports.Format `json:"format"`
+	Because    string         `json:"because,omitempty"` // what the format was told by
+	Agent      scope.ID       `json:"agent"`
+	Path       string         `json:"path,omitempty"`       // of what was written
+	Definition string         `json:"definition,omitempty"` // of what was not
+	Lost       []imports.Loss `json:"lost"`
+
+	text []byte
+	mode fs.FileMode
+}
+
+func (a *app) runImport(files []string, o importOptions) error {
+	src, err := o.source(files)
+	if err == nil && !o.dryRun {
+		o.to, err = a.importDir(o.to)
+	}
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	var all []*imported
+	from := map[scope.ID]string{}
+	for _, file := range files {
+		list, err := readImport(file, src)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		for _, one := range list {
+			if first, twice := from[one.Agent]; twice {
+				return fmt.Errorf("%s: agent %s is also in %s: import them one by one, with --name ID", file, one.Agent, first)
+			}
+			from[one.Agent] = file
+			if path := filepath.Join(o.to, string(one.Agent)+".md"); !o.dryRun && !o.force && exists(path) {
+				return fmt.Errorf("%s: %w", file, &existsError{path})
+			}
+		}
+		all = append(all, list...)
+	}
+	for _, one := range all {
+		if err := a.writeImport(one, o); err != nil {
+			return fmt.Errorf("%s: %w", one.File, err)
+		}
+	}
+	if o.asJSON {
+		enc := json.NewEncoder(a.out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(all)
+	}
+	return nil
+}
+
+// source checks the flags that say how to read a file.
+func (o *importOptions) source(files []string) (src imports.Source, err error) {
+	if o.from != "" {
+		src.Format, err = imports.ParseFormat(o.from)
+	}
+	if err == nil && o.name != "" {
+		src.Name, err = scope.ParseID(o.name)
+	}
+	if err == nil && o.name != "" && len(files) > 1 {
+		err = errors.New("one --name for several files: import them one by one")
+	}
+	return src, err
+}
+
+func (a *app) importDir(to string) (string, error) {
+	if to == "" {
+		p, err := a.paths()
+		if err != nil {
+			return "", fmt.Errorf("%w, or give --to DIR", err)
+		}
+		to = filepath.Join(p.Base, "agents.d")
+	}
+	if st, err := os.Stat(to); err != nil || !st.IsDir() {
+		return "", fmt.Errorf("%q is no directory: create it, or give --to DIR", to)
+	}
+	return to, nil
+}
+
+func readImport(file string, src imports.Source) ([]*imported, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, errors.Unwrap(err) // without the path, which the caller says
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if src.Text, err = io.ReadAll(io.LimitReader(f, imports.MaxSource+1)); err != nil {
+		return nil, err
+	}
+	src.File = file
+	results, err := imports.Convert(src)
+	if err != nil {
+		return nil, err
+	}
+	var all []*imported
+	for _, r := range results {
+		one := &imported{File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Lost: r.Lost, text: r.Text}
+		if one.Lost == nil {
+			one.Lost = []imports.Loss{}
+		}
+		// As readable as its source, which may hold a key.
+		one.mode = 0o600 | st.Mode().Perm()&0o644
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// writeImport writes one definition, or prints it, and reports what was lost.
+func (a *app) writeImport(one *imported, o importOptions) error {
+	if o.dryRun {
+		one.Definition = string(one.text)
+	} else {
+		one.Path = filepath.Join(o.to, string(one.Agent)+".md")
+		if err := writeDefinition(one.Path, one.text, one.mode, o.force); err != nil {
+			return err
+		}
+	}
+	if o.asJSON {
+		return nil
+	}
+	if one.Because != "" {
+		fmt.Fprintf(a.err, "%s: taken for %s, as %s\n", one.File, one.Format, one.Because)
+	}
+	for _, l := range one.Lost {
+		fmt.Fprintf(a.err, "%s: %s\n", one.File, l)
+	}
+	if o.dryRun {
+		_, err := io.WriteString(a.out, one.Definition)
+		return err
+	}
+	_, err := fmt.Fprintln(a.out, one.Path)
+	return err
+}
+
+type existsError struct{ path string }
+
+func (e *existsError) Error() string {
+	return fmt.Sprintf("%s exists: give --force to replace it, or --name ID", e.path)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// writeDefinition puts a file in place at once. Its name is its only one at all
+// times, as loading asks (so no link(2)), and starts with a dot until it is whole.
+func writeDefinition(path string, text []byte, mode fs.FileMode, force bool) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".import-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	flags := uint(unix.RENAME_NOREPLACE)
+	if force {
+		flags = 0
+	}
+	err = unix.Renameat2(unix.AT_FDCWD, f.Name(), unix.AT_FDCWD, path, flags)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return &existsError{path}
+	case err != nil:
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

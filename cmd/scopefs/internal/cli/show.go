@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// shown is what an agent may do.
+type shown struct {
+	Agent       scope.ID         `json:"agent"`
+	Description string           `json:"description,omitempty"`
+	Primary     bool             `json:"primary,omitempty"`
+	View        scope.PolicySpec `json:"view"`
+	Tools       []string         `json:"tools"`    // patterns; null: any
+	Computed    bool             `json:"computed"` // the tools, from the other lists
+	Builtins    []toolVerdict    `json:"builtin_tools"`
+	Skills      []string         `json:"skills"`
+	Servers     []serverShown    `json:"mcp_servers"`
+	Members     []scope.ID       `json:"members"`
+	Contexts    []string         `json:"scopes"` // patterns; null: any
+	Fixed       bool             `json:"scopes_const,omitempty"`
+	Rates       []string         `json:"rate_limits"`
+	Filters     map[string]int   `json:"argument_filters"` // how many expressions, by pattern
+	Version     string           `json:"version"`
+}
+
+// toolVerdict is what is decided about one tool.
+type toolVerdict struct {
+	Tool    string `json:"tool"`
+	Verdict string `json:"verdict"` // allow, ask or deny
+	Rule    string `json:"rule"`
+}
+
+// serverShown is a server without what may be secret.
+type serverShown struct {
+	Name    string `json:"name"`
+	From    string `json:"from"`
+	Private bool   `json:"private"`
+}
+
+func (a *app) showAgent(name string, asJSON bool) error {
+	agent, err := a.agentNamed(name)
+	if err != nil {
+		return err
+	}
+	s := show(agent)
+	if asJSON {
+		return a.printJSON(s)
+	}
+	return s.print(a.out)
+}
+
+func show(agent *scope.Agent) *shown {
+	g := agent.Grants
+	s := &shown{
+		Agent: agent.Name, Description: agent.Description, Primary: g.Primary(), View: agent.View.PolicySpec(),
+		Tools: g.Tools(), Computed: g.Computed(), Skills: some(g.Skills()), Members: some(g.Members()),
+		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
+	}
+	s.Contexts, s.Fixed = g.Contexts()
+	for _, tool := range scope.Builtins() {
+		d := g.Tool(tool)
+		s.Builtins = append(s.Builtins, toolVerdict{tool, verdictOf(d), d.Rule})
+	}
+	servers := g.Servers()
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		s.Servers = append(s.Servers, serverShown{name, servers[name].From, servers[name].Private})
+	}
+	for _, r := range g.Rates() {
+		s.Rates = append(s.Rates, r.String())
+	}
+	for _, f := range g.Filters() {
+		s.Filters[f.Pattern] = len(f.Regexps)
+	}
+	return s
+}
+
+// some makes an empty list of none.
+func some[T any](list []T) []T { return append([]T{}, list...) }
+
+func verdictOf(d scope.Decision) string {
+	switch {
+	case d.Allow:
+		return "allow"
+	case d.Ask:
+		return "ask"
+	}
+	return "deny"
+}
+
+func (s *shown) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(label, format string, v ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", label, printable(fmt.Sprintf(format, v...)))
+	}
+	line("agent", "%s", s.Agent)
+	if s.Description != "" {
+		line("description", "%s", s.Description)
+	}
+	if s.Primary {
+		line("primary", "its lists do not restrict it")
+	}
+	line("view", "%v", s.View.Access)
+	for _, r := range s.View.Paths {
+		line("", "%s: %v", r.Pattern, r.Access)
+	}
+	switch {
+	case s.Tools == nil:
+		line("tools", "any")
+	case s.Computed:
+		line("tools", "%s (computed)", names(s.Tools))
+	default:
+		line("tools", "%s", names(s.Tools))
+	}
+	for _, v := range s.Builtins {
+		line("", "%-5s  %-12s  %s", v.Verdict, v.Tool, v.Rule)
+	}
+	line("skills", "%s", names(s.Skills))
+	var servers []string
+	for _, server := range s.Servers {
+		servers = append(servers, fmt.Sprintf("%s (%s)", server.Name, server.From))
+	}
+	line("mcp servers", "%s", names(servers))
+	line("members", "%s", names(s.Members))
+	switch {
+	case s.Contexts == nil:
+		line("scopes", "any")
+	case s.Fixed:
+		line("scopes", "%s (const)", names(s.Contexts))
+	default:
+		line("scopes", "%s", names(s.Contexts))
+	}
+	line("rate limits", "%s", names(s.Rates))
+	var filters []string
+	for _, pattern := range slices.Sorted(maps.Keys(s.Filters)) {
+		filters = append(filters, fmt.Sprintf("%s: %d", pattern, s.Filters[pattern]))
+	}
+	line("argument filters", "%s", names(filters))
+	line("version", "%s", s.Version)
+	return w.Flush()
+}
+
+func names[T ~string](list []T) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	var b strings.Builder
+	for i, name := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(name))
+	}
+	return b.String()
+}
+
+// printable escapes what could end a line or steer a terminal.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/scope"
+)
+
+func (a *app) upCmd() *cobra.Command {
+	var at string
+	c := &cobra.Command{
+		Use:               "up AGENT [--at DIR]",
+		Short:             "mount an agent's view",
+		Long:              "Mounts the view of an agent at RUN/views/AGENT or at an empty directory, and prints where.",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			client, id, err := a.client(words[0])
+			if err != nil {
+				return err
+			}
+			if at != "" {
+				if at, err = filepath.Abs(at); err != nil {
+					return err
+				}
+			}
+			where, err := client.Up(c.Context(), id, at)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(a.out, where)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&at, "at", "", "mount at this empty directory")
+	return c
+}
+
+func (a *app) downCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:               "down AGENT",
+		Short:             "end an agent's sandboxes and unmount its view",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			client, id, err := a.client(words[0])
+			if err != nil {
+				return err
+			}
+			return client.Down(c.Context(), id)
+		},
+	}
+}
+
+func (a *app) reloadCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "have the daemon read the definitions again",
+		Long: `Has the daemon read agents.d, extensions.d and skills again, which it also does by
+itself when a file there has changed. When the command returns, mounted views
+decide by their new rules (access, paths, hardlinks), tools, skills, servers and
+members are the new ones, and new agents are mounted; other changes wait for
+scopefs down and up. A definition that does not load changes nothing, is told, and
+makes the exit status 1.`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			p, err := a.paths()
+			if err != nil {
+				return err
+			}
+			all, err := daemon.NewClient(p).Reload(c.Context())
+			if err != nil {
+				return err
+			}
+			failed := 0
+			for _, r := range all {
+				if r.Error != "" {
+					failed++
+					fmt.Fprintf(a.err, "scopefs: %s\n", strings.TrimPrefix(fmt.Sprintf("%s: %s", r.Outcome, r.Error), ": "))
+					continue
+				}
+				fmt.Fprintf(a.out, "%s: %s\n", r.Agent, r.Outcome)
+			}
+			if failed > 0 {
+				return &exitError{code: exitFailed}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) psCmd() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "list the agents, their mounts and processes",
+		Args:  args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			p, err := a.paths()
+			if err != nil {
+				return err
+			}
+			list, err := daemon.NewClient(p).Agents(c.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(a.out)
+				enc.SetIndent("", "  ")
+				return enc.Encode(list)
+			}
+			return a.printAgents(list)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) printAgents(list []daemon.Agent) error {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AGENT\tSTATE\tVIEW\tSANDBOXES\tMOUNT")
+	for _, g := range list {
+		view, boxes := "-", "-"
+		if g.ViewPID != 0 {
+			view = strconv.Itoa(g.ViewPID)
+		}
+		if len(g.Sandboxes) > 0 {
+			boxes = strings.Trim(fmt.Sprint(g.Sandboxes), "[]")
+		}
+		where := g.Mount
+		if g.Error != "" {
+			where = strings.TrimSpace(where + " (" + g.Error + ")")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.ID, g.State, view, boxes, where)
+	}
+	return w.Flush()
+}
+
+// client returns the daemon's client and the agent that was named.
+func (a *app) client(name string) (*daemon.Client, scope.ID, error) {
+	p, err := a.paths()
+	if err != nil {
+		return nil, "", err
+	}
+	id, err := scope.ParseID(name)
+	if err != nil {
+		return nil, "", err
+	}
+	return daemon.NewClient(p), id, nil
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// reason is a decision of the log, and what would be decided now.
+type reason struct {
+	Seq     uint64 `json:"seq"`
+	Agent   string `json:"agent"`
+	Op      string `json:"op"`             // of a file, or the tool
+	Path    string `json:"path,omitempty"` // as in the log
+	Verdict string `json:"verdict"`        // then
+	Rule    string `json:"rule"`           // then
+	Now     string `json:"now,omitempty"`  // allow, ask or deny; "" when it cannot be said
+	NowRule string `json:"now_rule,omitempty"`
+	Remedy  string `json:"remedy,omitempty"` // what would have to change
+	Note    string `json:"note,omitempty"`   // why it cannot be said
+}
+
+func (a *app) whyCmd() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "why EVENT",
+		Short: "say why something was decided, and what would change it",
+		Long: `Prints a decision of the log again: what was decided then, what the rules say now,
+and the smallest change of them that would allow it. EVENT is the event's number,
+seq in scopefs audit --json.`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error {
+			seq, err := strconv.ParseUint(words[0], 10, 64)
+			if err != nil {
+				return &exitError{exitUsage, fmt.Errorf("%q is no event: give its number, seq in scopefs audit --json", words[0])}
+			}
+			p, err := a.paths()
+			if err != nil {
+				return err
+			}
+			e, err := eventOf(c.Context(), p, seq)
+			if err != nil {
+				return err
+			}
+			r, err := why(p, e)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(a.out).Encode(r)
+			}
+			return a.printReason(r)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// eventOf finds an event in the log.
+func eventOf(ctx context.Context, p config.Paths, seq uint64) (audit.Event, error) {
+	for e, err := range audit.Read(ctx, p.Audit(), audit.Filter{}, false) {
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil && e.Raw == nil { // a line that is no event is not the one
+			return e, err
+		}
+		if err == nil && e.Seq == seq {
+			return e, nil
+		}
+	}
+	return audit.Event{}, fmt.Errorf("no event %d in %s: see scopefs audit --json", seq, p.Audit())
+}
+
+// why decides again.
+func why(p config.Paths, e audit.Event) (*reason, error) {
+	if e.Verdict == "" {
+		return nil, fmt.Errorf("event %d is no decision: it tells of %s", e.Seq, strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Outcome), " "))
+	}
+	r := &reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Verdict: string(e.Verdict), Rule: e.Rule}
+	if e.Verdict == audit.Violation {
+		r.Note = "nothing allows it: no rule reaches what is outside the scope"
+		return r, nil
+	}
+	id, err := scope.ParseID(e.Agent)
+	var agent *scope.Agent
+	if err == nil {
+		agent, err = agentOf(p, id)
+	}
+	if err != nil {
+		r.Note = "what holds now cannot be said: " + err.Error()
+		return r, nil
+	}
+	switch e.Event {
+	case audit.KindFile:
+		err = r.file(agent, e)
+	case audit.KindCall:
+		err = r.call(agent, e)
+	default:
+		err = fmt.Errorf("no rule of a definition decides about %s", e.Event)
+	}
+	if err != nil {
+		r.Note = "what holds now cannot be said: " + err.Error()
+	}
+	return r, nil
+}
+
+// file decides about a file again.
+func (r *reason) file(agent *scope.Agent, e audit.Event) error {
+	policy, err := scope.Compile(agent.View.PolicySpec())
+	if err != nil {
+		return err
+	}
+	op, err := scope.ParseOp(e.Op)
+	if err != nil {
+		return err
+	}
+	rel, err := audit.Unescape(e.Path)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(e.Rule, "view: ") || e.Rule == "root of the view" {
+		r.Now, r.NowRule, r.Note = "deny", e.Rule, "nothing allows it: the view has no such rule to change"
+		return nil
+	}
+	links := uint64(1)
+	if strings.HasPrefix(e.Rule, "hardlinks:") { // it had another name
+		links = 2
+	}
+	d := policy.Linked(op, rel, links)
+	switch {
+	case !d.Allow && policy.File(op, rel).Allow:
+		r.Remedy = "set hardlinks to allow in view"
+	case !d.Allow:
+		r.Remedy = policy.Remedy(op, rel)
+	case d.Allow && e.Verdict == audit.Deny && (op == scope.OpRename || op == scope.OpRenameFrom):
+		// That it was a directory, the log does not say.
+		if moved := policy.Move(rel); !moved.Allow && audit.Escape(moved.Rule) == e.Rule {
+			d, r.Remedy = moved, policy.RemedyMove(rel)
+		}
+	}
+	r.Now, r.NowRule = verdictOf(d), d.Rule
+	return nil
+}
+
+// call decides about a tool again. What its arguments were, the log does not say.
+func (r *reason) call(agent *scope.Agent, e audit.Event) error {
+	name, err := audit.Unescape(e.Op)
+	if err != nil {
+		return err
+	}
+	d := agent.Grants.Tool(name)
+	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
+	for _, key := range []string{"rate_limits", "argument_filters"} {
+		if strings.HasPrefix(e.Rule, key) && d.Allow {
+			r.Remedy = fmt.Sprintf("loosen %s", e.Rule)
+			r.Note = "the lists and the policy allow it; " + key + " decide about each call"
+		}
+	}
+	return nil
+}
+
+func (a *app) printReason(r *reason) error {
+	what := r.Agent + " " + r.Op
+	if r.Path != "" {
+		what += " " + quoted(r.Path)
+	}
+	lines := []string{fmt.Sprintf("event %d: %s", r.Seq, what), fmt.Sprintf("then: %s (%s)", r.Verdict, r.Rule)}
+	if r.Now != "" {
+		lines = append(lines, fmt.Sprintf("now: %s (%s)", r.Now, r.NowRule))
+	}
+	if r.Note != "" {
+		lines = append(lines, r.Note)
+	}
+	if r.Remedy != "" {
+		lines = append(lines, "to allow it: "+r.Remedy)
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(a.out, printable(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+)
+
+// TestWhyCall: the decision about a tool, again.
+func TestWhyCall(t *testing.T) {
+	cases := map[string]struct {
+		event audit.Event
+		want  reason
+	}{
+		"denied": {audit.Event{Op: "write_file", Verdict: audit.Deny, Rule: "tools: [bash]"},
+			reason{Op: "write_file", Verdict: "deny", Rule: "tools: [bash]", Now: "deny", NowRule: "access: read", Remedy: "set access: write in view, and add write_file to tools"}},
+		"asked": {audit.Event{Op: "stat", Verdict: audit.Deny, Rule: "policy.tools.ask: stat"},
+			reason{Op: "stat", Verdict: "deny", Rule: "policy.tools.ask: stat", Now: "ask", NowRule: "policy.tools.ask: stat", Remedy: "remove stat from policy.tools.ask, or approve the call"}},
+		"too often": {audit.Event{Op: "bash", Verdict: audit.Deny, Rule: "rate_limits: bash: 30/minute"},
+			reason{Op: "bash", Verdict: "deny", Rule: "rate_limits: bash: 30/minute", Now: "allow", NowRule: "tools: [bash, stat]",
+				Remedy: "loosen rate_limits: bash: 30/minute", Note: "the lists and the policy allow it; rate_limits decide about each call"}},
+		"allowed": {audit.Event{Op: "bash", Verdict: audit.Allow, Rule: "no rule"},
+			reason{Op: "bash", Verdict: "allow", Rule: "no rule", Now: "allow", NowRule: "tools: [bash, stat]"}},
+		"a name of bytes": {audit.Event{Op: "x\x1b", Verdict: audit.Deny, Rule: "no such tool"},
+			reason{Op: `x\x1b`, Verdict: "deny", Rule: "no such tool", Now: "deny", NowRule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}},
+	}
+	base := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d/a.md"), []byte("---\nname: a\ntools: [bash, stat]\nview: {access: read}\npolicy: {tools: {ask: [stat]}}\n---\n"), 0o644))
+	p, err := config.Paths{Base: base}.Complete()
+	require.NoError(t, err)
+	log, err := audit.Open(p.Audit(), audit.Options{})
+	require.NoError(t, err)
+	defer log.Close()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			c.event.Event, c.event.Agent = audit.KindCall, "a"
+			seq, err := log.Append(context.Background(), c.event)
+			require.NoError(t, err)
+			e, err := eventOf(context.Background(), p, seq)
+			require.NoError(t, err)
+			got, err := why(p, e)
+			require.NoError(t, err)
+			c.want.Seq, c.want.Agent = seq, "a"
+			assert.Equal(t, &c.want, got)
+		})
+	}
+}

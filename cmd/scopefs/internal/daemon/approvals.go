@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// approvalHandlers answer the operator's words on calls that wait. They are on
+// the control socket alone: an agent has no way to it.
+func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/approvals", func(w http.ResponseWriter, r *http.Request) {
+		list := []tools.Approval{}
+		if d.approvals != nil {
+			for _, p := range d.approvals.List() {
+				list = append(list, p.Brief())
+			}
+		}
+		_ = reply(w, list)
+	})
+	mux.HandleFunc("GET /v1/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
+		p, err := tools.Approval{}, tools.ErrNoApproval
+		if d.approvals != nil {
+			p, err = d.approvals.Get(r.PathValue("id"))
+		}
+		if err != nil {
+			fail(w, http.StatusNotFound, err)
+			return
+		}
+		_ = reply(w, p)
+	})
+	for word, grant := range map[string]bool{"approve": true, "deny": false} {
+		mux.HandleFunc("POST /v1/approvals/{id}/"+word, func(w http.ResponseWriter, r *http.Request) {
+			leave, err := d.enter()
+			if err != nil {
+				fail(w, http.StatusServiceUnavailable, err)
+				return
+			}
+			defer leave()
+			p, err := d.decide(r, r.PathValue("id"), grant)
+			if err != nil {
+				fail(w, http.StatusBadRequest, err)
+				return
+			}
+			_ = reply(w, p)
+		})
+	}
+}
+
+func (d *Daemon) decide(r *http.Request, id string, grant bool) (tools.Approval, error) {
+	if d.approvals == nil {
+		return tools.Approval{}, errors.New("this daemon serves one command alone: nothing waits for approval")
+	}
+	uid, _ := r.Context().Value(peerKey{}).(uint32)
+	return d.approvals.Decide(id, grant, func(p tools.Approval) error {
+		return d.record(r.Context(), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Op: p.Tool,
+			Path: p.Path, Rule: p.Rule, Outcome: p.State, UID: &uid, Detail: p.ID})
+	})
+}

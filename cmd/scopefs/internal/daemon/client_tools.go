@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// Tools connects with an agent's tools; see door for what is spoken there. It
+// needs no more rights than the agent's user has.
+func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*net.UnixConn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", shortPath(p.Door(string(id))))
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		control, err := NewClient(p).dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		control.Close()
+		return nil, fmt.Errorf("%q is not mounted: scopefs up %s", id, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if profile != "" {
+		if _, err := fmt.Fprintf(conn, "profile %s\n", profile); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+// Approvals lists the calls that wait for the operator, or have his word.
+func (c *Client) Approvals(ctx context.Context) ([]tools.Approval, error) {
+	var list []tools.Approval
+	err := c.call(ctx, http.MethodGet, "/v1/approvals", struct{}{}, &list)
+	return list, err
+}
+
+// Approval returns one of them, with all its arguments.
+func (c *Client) Approval(ctx context.Context, id string) (tools.Approval, error) {
+	var p tools.Approval
+	err := c.call(ctx, http.MethodGet, "/v1/approvals/"+url.PathEscape(id), struct{}{}, &p)
+	return p, err
+}
+
+// Decide grants or denies a call that waits.
+func (c *Client) Decide(ctx context.Context, id string, grant bool) (tools.Approval, error) {
+	word := "deny"
+	if grant {
+		word = "approve"
+	}
+	var p tools.Approval
+	err := c.call(ctx, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, struct{}{}, &p)
+	return p, err
+}
+
+// Token returns an agent's token for HTTP.
+func (c *Client) Token(ctx context.Context, id scope.ID) (string, error) {
+	var t TokenReply
+	err := c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/token", struct{}{}, &t)
+	return t.Token, err
+}

@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// load reads the definitions. One that does not load any more stays as it was.
+func (d *Daemon) load() {
+	d.loading.Lock()
+	defer d.loading.Unlock()
+	d.mu.Lock()
+	last, told := d.rules, d.bad
+	d.mu.Unlock()
+	next, errs := last.Reload(d.paths.Base, d.host.Scope())
+	d.mu.Lock()
+	d.rules, d.bad = next, errs
+	d.mu.Unlock()
+	for _, err := range errs {
+		if slices.ContainsFunc(told, func(e error) bool { return e.Error() == err.Error() }) {
+			continue
+		}
+		d.logger.Error("definition", "err", err)
+		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
+		if bad, ok := errors.AsType[*scope.DefinitionError](err); ok {
+			e.Agent = string(bad.Agent)
+		}
+		d.event(e)
+	}
+	d.refresh(regranted(last, next))
+}
+
+// regranted returns the agents that have come, gone or got other grants, sorted.
+func regranted(last, next *scope.Snapshot) (ids []scope.ID) {
+	for id, agent := range next.Agents {
+		if old := last.Agents[id]; old == nil || !old.Grants.Equal(agent.Grants) {
+			ids = append(ids, id)
+		}
+	}
+	for id := range last.Agents {
+		if next.Agents[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// definitions are what says who agents are, below the base directory.
+type definitions struct {
+	*fsnotify.Watcher
+	base string
+}
+
+// follow watches a directory, and of skills each one's own. It is an error that
+// there is none only for agents.d.
+func (w definitions) follow(name string) error {
+	dir := filepath.Join(w.base, name)
+	_ = w.Remove(dir)
+	err := w.Add(dir)
+	if errors.Is(err, os.ErrNotExist) && name != "agents.d" {
+		return nil
+	}
+	if name != "skills" || err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			err = errors.Join(err, w.Add(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// means reports whether an event is about definitions, and follows what has come.
+func (w definitions) means(e fsnotify.Event) bool {
+	rel, err := filepath.Rel(w.base, e.Name)
+	if err != nil {
+		return false
+	}
+	switch dir, name := filepath.Split(rel); {
+	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "skills"}, name):
+		_ = w.follow(name) // fails while there is none
+		return true
+	case dir == "skills/":
+		_ = w.follow("skills")
+		return true
+	case dir == "agents.d/":
+		return filepath.Ext(name) == ".md"
+	case dir == "extensions.d/":
+		return filepath.Ext(name) == ".yaml"
+	default:
+		return name == "SKILL.md"
+	}
+}
+
+// watch reloads when definitions have changed and are left alone for a moment.
+func (d *Daemon) watch(ctx context.Context) {
+	watcher, err := fsnotify.NewWatcher()
+	w := definitions{watcher, d.paths.Base}
+	if err == nil {
+		defer w.Close()
+		// The base as well: each of them may be replaced as a whole.
+		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("skills"))
+	}
+	if err != nil {
+		d.logger.Warn("definitions are not watched: use scopefs reload", "err", err)
+		return
+	}
+	settle := time.NewTimer(settleTime) // once at first: what has changed before we watched
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-w.Events:
+			if !ok {
+				return
+			}
+			if w.means(e) {
+				settle.Reset(settleTime)
+			}
+		case err := <-w.Errors:
+			d.logger.Warn("watching definitions", "err", err)
+			settle.Reset(settleTime)
+		case <-settle.C:
+			leave, err := d.enter()
+			if err != nil {
+				return
+			}
+			for _, r := range d.Reload(ctx) {
+				d.logger.Info("reload", "agent", r.Agent, "outcome", r.Outcome, "err", r.Error)
+			}
+			leave()
+		}
+	}
+}

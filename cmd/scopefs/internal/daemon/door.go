@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// A door is an agent's own socket, RUN/mcp/<id>.sock: who connects there speaks
+// MCP as this agent, one JSON-RPC message a line. Before the first message may
+// come a line "profile NAME".
+type door struct {
+	listener net.Listener
+	conns    sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+// maxClients bounds the clients of one agent: each has a sandbox.
+const maxClients = 64
+
+// openDoor makes an agent's socket, for its user and ourselves.
+func (d *Daemon) openDoor(id scope.ID, owner user) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.doors[id] != nil {
+		return nil
+	}
+	name := d.paths.Door(string(id))
+	if err := os.MkdirAll(filepath.Dir(name), 0o711); err != nil {
+		return fmt.Errorf("socket of %q: %w", id, err)
+	}
+	os.Remove(name) // of an earlier daemon
+	old := unix.Umask(0o177)
+	l, err := net.Listen("unix", shortPath(name))
+	unix.Umask(old)
+	if err == nil && d.root {
+		err = os.Lchown(name, int(owner.uid), int(owner.gid))
+	}
+	if err != nil {
+		return fmt.Errorf("socket of %q: %w", id, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	at := &door{listener: l, cancel: cancel}
+	d.doors[id] = at
+	at.conns.Go(func() { d.receive(ctx, at, id, owner) })
+	return nil
+}
+
+// closeDoor ends an agent's clients and waits until they are gone.
+func (d *Daemon) closeDoor(id scope.ID) {
+	d.mu.Lock()
+	at, web := d.doors[id], d.web
+	delete(d.doors, id)
+	d.mu.Unlock()
+	if web != nil {
+		web.drop(id)
+	}
+	if at == nil {
+		return
+	}
+	at.cancel()
+	at.listener.Close()
+	at.conns.Wait()
+	os.Remove(d.paths.Door(string(id)))
+}
+
+// closeDoors is closeDoor for all, at once.
+func (d *Daemon) closeDoors() {
+	d.mu.Lock()
+	ids := slices.Collect(maps.Keys(d.doors))
+	d.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, id := range ids {
+		wg.Go(func() { d.closeDoor(id) })
+	}
+	wg.Wait()
+}
+
+// isOpen reports whether an agent's tools may be used.
+func (d *Daemon) isOpen(id scope.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.doors[id] != nil
+}
+
+const acceptPause = time.Second
+
+func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user) {
+	slots := make(chan struct{}, maxClients)
+	for {
+		conn, err := at.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptors are left, and there will be again (accept(2))
+			d.logger.Warn("clients wait", "agent", id, "err", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		if uid, ok := peerUID(conn); !ok || uid != 0 && uid != uint32(os.Geteuid()) && uid != owner.uid {
+			conn.Close()
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			conn.Close()
+			d.logger.Warn("too many clients", "agent", id, "limit", maxClients)
+			continue
+		}
+		at.conns.Go(func() {
+			defer func() { <-slots }()
+			if err := d.attendMCP(ctx, conn, id); err != nil && ctx.Err() == nil {
+				d.logger.Warn("client", "agent", id, "err", err)
+			}
+		})
+	}
+}
+
+// attendMCP serves one client until it goes.
+func (d *Daemon) attendMCP(ctx context.Context, conn net.Conn, id scope.ID) error {
+	defer conn.Close()
+	leave, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	r := bufio.NewReaderSize(conn, 64<<10)
+	profile, err := readProfile(r)
+	if err != nil {
+		return err
+	}
+	c, err := d.newClient(id, profile)
+	if err != nil {
+		told := err
+		if errors.Is(err, ErrUnknown) { // of which the text names files of the host
+			told = ErrUnknown
+		}
+		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(told.Error(), "\n", "; "))
+		return err
+	}
+	defer c.close()
+	c.refresh()
+	return c.face.Serve(ctx, struct {
+		io.Reader
+		io.WriteCloser
+	}{r, conn})
+}
+
+// readProfile reads the line before the first message, if there is one.
+func readProfile(r *bufio.Reader) (string, error) {
+	first, err := r.Peek(1)
+	if err != nil || first[0] != 'p' {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return "", err
+	}
+	line, err := r.ReadSlice('\n') // bounded by the buffer
+	if err != nil {
+		return "", err
+	}
+	name, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "profile ")
+	if !ok {
+		return "", fmt.Errorf("%.40q is neither a message nor a profile", line)
+	}
+	return name, nil
+}

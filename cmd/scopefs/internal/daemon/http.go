@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/mcp"
+)
+
+// httpFace serves agents' tools by streamable HTTP on the loopback interface.
+// Who a request is from, its token says. An agent has one session of tools here,
+// for all who hold its token.
+type httpFace struct {
+	d   *Daemon
+	key []byte
+
+	mu      sync.Mutex
+	clients map[scope.ID]*client
+}
+
+// tokenKey reads or makes the key of which all tokens are made. To make every
+// token void, remove the file and start the daemon again.
+func (d *Daemon) tokenKey() ([]byte, error) {
+	name := filepath.Join(d.paths.State, "http.key")
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("key of tokens: %w", err)
+	}
+	defer f.Close()
+	key, err := io.ReadAll(io.LimitReader(f, 64))
+	if err == nil && len(key) != sha256.Size {
+		key = make([]byte, sha256.Size)
+		rand.Read(key)
+		if err = f.Truncate(0); err == nil {
+			_, err = f.WriteAt(key, 0)
+		}
+	}
+	return key, err
+}
+
+// Token returns an agent's token for HTTP.
+func (d *Daemon) Token(id scope.ID) (string, error) {
+	if _, err := d.defined(id); err != nil {
+		return "", err
+	}
+	key, err := d.tokenKey()
+	if err != nil {
+		return "", err
+	}
+	return token(key, id), nil
+}
+
+func token(key []byte, id scope.ID) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("scopefs mcp " + id))
+	return string(id) + "." + hex.EncodeToString(mac.Sum(nil))
+}
+
+// CheckHTTP fails for an address that is not one of the loopback interface: what
+// is said there is not encrypted.
+func CheckHTTP(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("--http %q: want ADDRESS:PORT", address)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("--http %q: not on the loopback interface: put a proxy with TLS before it", address)
+	}
+	return nil
+}
+
+// serveHTTP listens at an address until ctx ends.
+func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), err error) {
+	if err := CheckHTTP(address); err != nil {
+		return nil, err
+	}
+	key, err := d.tokenKey()
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	h := &httpFace{d: d, key: key, clients: map[scope.ID]*client{}}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", mcp.Handler(h.faceOf))
+	d.mu.Lock()
+	d.web = h
+	d.mu.Unlock()
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := server.Serve(&few{Listener: l, slots: make(chan struct{}, maxConns)}); !errors.Is(err, http.ErrServerClosed) {
+			d.logger.Error("http", "err", err)
+		}
+	}()
+	d.logger.Info("serving MCP", "url", "http://"+l.Addr().String()+"/mcp")
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	return func() {
+		stop()
+		server.Close()
+		<-served
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, c := range h.clients {
+			c.close()
+		}
+	}, nil
+}
+
+// faceOf finds the agent whose token a request has. One that is down has no
+// tools here, as it has no socket.
+func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	name, _, _ := strings.Cut(given, ".")
+	id, err := scope.ParseID(name)
+	if !ok || err != nil || !hmac.Equal([]byte(given), []byte(token(h.key, id))) {
+		return nil, http.StatusUnauthorized
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.d.isOpen(id) {
+		return nil, http.StatusServiceUnavailable
+	}
+	c := h.clients[id]
+	if c != nil {
+		return c.face, 0
+	}
+	c, err = h.d.newClient(id, "")
+	if err != nil {
+		h.d.logger.Warn("client", "agent", id, "err", err)
+		return nil, http.StatusServiceUnavailable
+	}
+	h.clients[id] = c
+	c.beside(c.refresh) // others wait for us
+	return c.face, 0
+}
+
+// drop ends an agent's session, with the calls that are under way: what they did
+// next would mount the view again.
+func (h *httpFace) drop(id scope.ID) {
+	h.mu.Lock()
+	c := h.clients[id]
+	delete(h.clients, id)
+	h.mu.Unlock()
+	if c != nil {
+		c.close()
+	}
+}
+
+// maxConns bounds the connections, which anybody on the host may make: each
+// takes a descriptor from what else the daemon does.
+const maxConns = 256
+
+// few is a listener that closes connections that are too many.
+type few struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func (l *few) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.slots <- struct{}{}:
+			return &fewConn{Conn: conn, free: sync.OnceFunc(func() { <-l.slots })}, nil
+		default:
+			conn.Close()
+		}
+	}
+}
+
+type fewConn struct {
+	net.Conn
+	free func()
+}
+
+func (c *fewConn) Close() error {
+	defer c.free()
+	return c.Conn.Close()
+}

@@ -1,0 +1,29 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/bash"
+	"github.com/scopefs/scopefs/tools/file"
+)
+
+// TestToolsAreThoseOfRules: what definitions may name and what there is are the
+// same, and both know which change files.
+func TestToolsAreThoseOfRules(t *testing.T) {
+	c := &client{d: &Daemon{host: config.Host{Memory: true}}}
+	all, err := c.tools(file.NewWorker(c), bash.NewShell(c), "")
+	require.NoError(t, err)
+	names := []string{"mcp"} // stands for those of servers
+	for _, tool := range all {
+		names = append(names, tool.Name)
+		assert.Equal(t, scope.Writes(tool.Name), tool.Hints.Writes, tool.Name)
+	}
+	slices.Sort(names)
+	assert.Equal(t, slices.Sorted(slices.Values(scope.Builtins())), names)
+}

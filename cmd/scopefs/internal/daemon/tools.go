@@ -1,0 +1,247 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/bash"
+	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/mcp"
+	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/upstream"
+)
+
+// A client is one that uses an agent's tools: its set, behind its door, and the
+// sandbox in which they run. The sandbox is started when it is first needed,
+// and again when it has ended.
+type client struct {
+	d    *Daemon
+	id   scope.ID
+	name string // of its session, in the log
+	set  *tools.Set
+	face *mcp.Face
+	own  []func() error // what to close
+
+	upstream *upstream.Upstream
+
+	life    context.Context // ends with it
+	stop    context.CancelFunc
+	working sync.WaitGroup // what goes on beside calls
+
+	recording sync.Mutex
+	denials   pace
+
+	starting sync.Mutex // of sandboxes, which takes its time
+
+	mu      sync.Mutex
+	closed  bool
+	session *sandbox.Session
+	end     func()
+}
+
+// newClient returns a client of an agent's tools under the names of a profile,
+// "" for our own. The tools of its MCP servers come with its first refresh.
+func (d *Daemon) newClient(id scope.ID, profile string) (*client, error) {
+	if _, err := d.defined(id); err != nil {
+		return nil, err
+	}
+	c := &client{d: d, id: id, name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
+	c.life, c.stop = context.WithCancel(context.Background())
+	worker, shell := file.NewWorker(c), bash.NewShell(c)
+	c.own = []func() error{worker.Close, shell.Close}
+	c.servers()
+	all, err := c.tools(worker, shell, profile)
+	if err == nil {
+		c.set, err = tools.NewSet(tools.Gate{
+			Agent: id, Session: c.name, Rules: c.rules, Record: c.record,
+			Rates: d.ratesOf(id), Approvals: d.approvals, Hash: worker.Hash,
+		}, all...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.face = mcp.New(c.set, mcp.Options{Version: d.version, Instructions: c.instructions, Logger: d.quiet()})
+	if err := d.admit(c); err != nil {
+		return nil, err
+	}
+	// While the client and we are still saying hello.
+	c.beside(func() { _ = worker.Start(c.life) }) // the first call tells
+	return c, nil
+}
+
+// admit has the client found by close and refresh.
+func (d *Daemon) admit(c *client) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return errClosing
+	}
+	if d.clients[c.id] == nil {
+		d.clients[c.id] = map[*client]struct{}{}
+	}
+	d.clients[c.id][c] = struct{}{}
+	return nil
+}
+
+// Exec runs a command in the client's sandbox.
+func (c *client) Exec(ctx context.Context, command sandbox.Command) (*sandbox.Process, error) {
+	s, err := c.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Exec(ctx, command)
+}
+
+func (c *client) sandbox(ctx context.Context) (*sandbox.Session, error) {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	c.mu.Lock()
+	old, end, closed := c.session, c.end, c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, sandbox.ErrEnded
+	}
+	if old != nil {
+		select {
+		case <-old.Done():
+			end()
+		default:
+			return old, nil
+		}
+	}
+	s, name, err := c.d.startSession(ctx, c.id, c.name)
+	if err != nil {
+		return nil, err
+	}
+	end = sync.OnceFunc(func() { c.d.endSession(c.id, s, name) })
+	c.mu.Lock()
+	c.session, c.end, closed = s, end, c.closed
+	c.mu.Unlock()
+	if closed { // meanwhile
+		end()
+		return nil, sandbox.ErrEnded
+	}
+	return s, nil
+}
+
+// beside does something that close waits for.
+func (c *client) beside(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.working.Go(f)
+	}
+}
+
+// close ends the sandbox and all that runs in it.
+func (c *client) close() {
+	c.d.mu.Lock()
+	delete(c.d.clients[c.id], c)
+	c.d.mu.Unlock()
+	c.stop()
+	for _, end := range c.own {
+		_ = end()
+	}
+	c.mu.Lock()
+	c.closed = true
+	end := c.end
+	c.mu.Unlock()
+	if end != nil {
+		end()
+	}
+	c.face.Close()
+	c.working.Wait()
+}
+
+// rules are the agent's of now; of an agent that is not defined any more, none.
+func (c *client) rules() *scope.Grants {
+	def, err := c.d.defined(c.id)
+	if err != nil {
+		return nil
+	}
+	return def.Grants
+}
+
+// record takes the door's events to the log. Who is refused without end waits.
+func (c *client) record(ctx context.Context, e audit.Event) error {
+	if e.Verdict == audit.Deny {
+		c.recording.Lock()
+		c.denials.wait(len(e.Path) + len(e.Target) + lineSize)
+		c.recording.Unlock()
+	}
+	return c.d.record(ctx, e)
+}
+
+// instructions are for the model: where it is, and what its lists restrict.
+func (c *client) instructions() string {
+	def, err := c.d.defined(c.id)
+	if err != nil {
+		return ""
+	}
+	text := fmt.Sprintf("You are agent %s. Your files are below %s; paths of tools are relative to it. What is outside does not exist for you.", c.id, sandbox.Workspace)
+	return strings.TrimSpace(text + "\n\n" + def.Grants.Block())
+}
+
+// callOf tells to which call a process belongs that the kernel names by a
+// thread id; "" when to none that is known.
+func (d *Daemon) callOf(id scope.ID, pid int) string {
+	d.mu.Lock()
+	var sessions []*sandbox.Session
+	for s := range d.sessions[id] {
+		sessions = append(sessions, s)
+	}
+	d.mu.Unlock()
+	for _, s := range sessions {
+		tag, ours := s.TagOf(pid)
+		switch {
+		case !ours:
+		case tag == file.WorkerArg:
+			return threadName(pid)
+		default:
+			return tag
+		}
+	}
+	return ""
+}
+
+// threadName is a thread's (proc_tid_comm(5)): the file worker gives each that
+// works for a call the call's id.
+func threadName(tid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", tid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (d *Daemon) ratesOf(id scope.ID) *tools.Rates {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.rates[id] == nil {
+		d.rates[id] = &tools.Rates{}
+	}
+	return d.rates[id]
+}
+
+// refresh has the clients of agents list what they may call by the rules of now.
+func (d *Daemon) refresh(ids []scope.ID) {
+	d.mu.Lock()
+	var all []*client
+	for _, id := range ids {
+		for c := range d.clients[id] {
+			all = append(all, c)
+		}
+	}
+	d.mu.Unlock()
+	for _, c := range all {
+		c.face.Refresh()
+		c.beside(c.refresh) // servers may take their time
+	}
+}

@@ -1,0 +1,223 @@
+package imports
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// claudeDraft reads an agent of Claude Code, as its page on subagents describes
+// one (code.claude.com/docs/en/sub-agents).
+func claudeDraft(doc *document) (*draft, error) {
+	d := &draft{prompt: doc.body}
+	var words, denied, skills, hooks, mode *yaml.Node
+	keep := func(to **yaml.Node) func(*yaml.Node) error {
+		return func(n *yaml.Node) error { *to = n; return nil }
+	}
+	f := fields{
+		"name":            textField(&d.name),
+		"description":     textField(&d.description),
+		"tools":           keep(&words),
+		"disallowedTools": keep(&denied),
+		"skills":          keep(&skills),
+		"hooks":           keep(&hooks),
+		"permissionMode":  keep(&mode),
+		"mcpServers":      d.claudeServers,
+	}
+	d.loseKeys(f, "", "scopefs calls no model", "model", "effort", "maxTurns", "initialPrompt")
+	d.loseKeys(f, "", "it is for a display", "color")
+	d.loseKeys(f, "", "an agent here has its one view, in the foreground", "background", "isolation")
+	d.loseKeys(f, "", "no directory is kept beside the view", "memory")
+	if err := f.read(d, "", doc.top); err != nil {
+		return nil, err
+	}
+	if err := d.claudeTools(words, denied); err != nil {
+		return nil, err
+	}
+	if skills != nil {
+		list, err := toolWords(skills)
+		if err != nil {
+			return nil, fmt.Errorf("skills: %w", err)
+		}
+		if len(list) > 0 {
+			d.claudeSkills(list)
+		}
+	}
+	if mode != nil {
+		d.permissionMode(mode.Value)
+	}
+	if hooks != nil {
+		d.claudeHooks(hooks)
+	}
+	d.dropGone()
+	d.computed()
+	d.elsewhere()
+	return d, nil
+}
+
+func (d *draft) claudeTools(words, denied *yaml.Node) error {
+	if words != nil {
+		list, err := toolWords(words)
+		if err != nil {
+			return fmt.Errorf("tools: %w", err)
+		}
+		if len(list) == 0 {
+			d.lose("tools", "is empty", "tools: [], which is none")
+		}
+		d.allow("tools", list, claudeGrant)
+		d.claudeMembers(list)
+	} else {
+		d.lose("members", "an agent that inherits all tools may call any other", "none, as members is absent")
+	}
+	if denied != nil {
+		list, err := toolWords(denied)
+		if err != nil {
+			return fmt.Errorf("disallowedTools: %w", err)
+		}
+		d.deny("disallowedTools", list, claudeTools(), claudeGrant)
+		for _, t := range d.exclude {
+			if name, ok := strings.CutSuffix(strings.TrimPrefix(t, "mcp:"), ":*"); ok {
+				d.mcpExcluded = addTo(d.mcpExcluded, name)
+			}
+		}
+	}
+	return nil
+}
+
+// claudeGrant reads a name of Claude Code's, or mcp__SERVER, mcp__SERVER__TOOL.
+func claudeGrant(word string) grant {
+	name, argument := cutArgument(word)
+	g := grant{tool: claudeTools()[name], argument: argument, why: "scopefs has no such tool"}
+	rest, isMCP := strings.CutPrefix(name, "mcp__")
+	server, tool, one := strings.Cut(rest, "__")
+	switch {
+	case name == "*":
+		g.tool = "*"
+	case g.tool == "delegate":
+		g.argument = "" // the members say it
+	case isMCP && rest == "*":
+		g.tool = "mcp"
+	case isMCP && !one:
+		g.tool = mcpTool(server, "*")
+	case isMCP:
+		g.tool = mcpTool(server, tool)
+	}
+	return g
+}
+
+// claudeMembers reads Agent(worker, researcher).
+func (d *draft) claudeMembers(words []string) {
+	for _, w := range words {
+		name, argument := cutArgument(w)
+		if claudeTools()[name] != "delegate" {
+			continue
+		}
+		if argument == "" {
+			d.lose("tools: "+w, "it may call any agent", "delegate, and none to call until members names them")
+			continue
+		}
+		for m := range strings.SplitSeq(argument, ",") {
+			if id, err := toID(strings.TrimSpace(m)); err == nil {
+				d.members = addTo(d.members, string(id))
+			} else {
+				d.lose("tools: "+w, fmt.Sprintf("%q makes no id", strings.TrimSpace(m)), "left out of members")
+			}
+		}
+	}
+}
+
+// claudeSkills reads what is put into an agent's context when it starts.
+func (d *draft) claudeSkills(list []string) {
+	d.skills = append([]string{}, list...)
+	instead := "the agent reads them with the tool skill, and no others; copy them to BASE/skills, for the definition does not load without them"
+	if d.tools != nil && !slices.Contains(d.tools, "skill") && !slices.Contains(d.tools, "*") {
+		instead = "the list alone; copy them to BASE/skills, and add skill to tools to let the agent read them"
+	}
+	d.lose("skills", "they are not put into the context when the agent starts", instead)
+}
+
+// permissionMode has asked about what the mode asks about.
+func (d *draft) permissionMode(mode string) {
+	before := len(d.ask)
+	switch mode {
+	case "bypassPermissions":
+		return
+	case "acceptEdits":
+		d.askFor("bash", "delete_file", "delete", "mcp")
+	case "plan":
+		d.access = "read"
+		d.askFor("bash", "mcp")
+	default:
+		d.askFor(append(writers(), "mcp")...)
+	}
+	instead := d.asked(before)
+	if mode == "plan" {
+		instead = "view.access: read, and " + instead
+	}
+	d.lose("permissionMode", fmt.Sprintf("scopefs has no mode %q", mode), instead)
+}
+
+// claudeHooks has asked about what a hook may have refused.
+func (d *draft) claudeHooks(n *yaml.Node) {
+	pre := child(n, "PreToolUse")
+	if pre == nil {
+		d.lose("hooks", "scopefs runs no hooks", "left out")
+		return
+	}
+	var ask []string
+	for _, h := range pre.Content {
+		matcher := "*"
+		if m := child(h, "matcher"); m != nil {
+			matcher = m.Value
+		}
+		for name := range strings.SplitSeq(matcher, "|") {
+			if g := claudeGrant(name); g.tool != "" {
+				ask = addTo(ask, g.tool)
+			} else if _, known := claudeTools()[name]; !known {
+				ask = addTo(ask, "*")
+			}
+		}
+	}
+	before := len(d.ask)
+	switch {
+	case slices.Contains(ask, "*"):
+		d.ask = addTo(d.ask, "*")
+	case slices.Contains(ask, "write_file"):
+		d.askFor(addTo(ask, fileWriters()...)...)
+	default:
+		d.askFor(ask...)
+	}
+	d.lose("hooks", "scopefs runs no hooks, and one before a tool may refuse it", d.asked(before))
+}
+
+// asked says what has been added to what is asked about.
+func (d *draft) asked(before int) string {
+	if len(d.ask) == before {
+		return "no more is asked about"
+	}
+	return "policy.tools.ask has " + strings.Join(d.ask[before:], ", ")
+}
+
+// claudeServers reads a list of servers: names, or mappings of a name to what it
+// is. Some write one mapping.
+func (d *draft) claudeServers(n *yaml.Node) error {
+	add := func(name string, v *yaml.Node) error { return d.addServer("mcpServers", name, v) }
+	if n.Kind == yaml.MappingNode {
+		return eachKey(n, add)
+	}
+	if n.Kind != yaml.SequenceNode {
+		return fmt.Errorf("line %d: want a list", n.Line)
+	}
+	for _, c := range n.Content {
+		if c.Kind == yaml.MappingNode {
+			if err := eachKey(c, add); err != nil {
+				return err
+			}
+			continue
+		}
+		d.mentioned = addTo(d.mentioned, c.Value)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package imports
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// detect finds out the format by signs that only one of them has.
+func detect(doc *document) (f Format, because string, err error) {
+	has := func(key string) bool { return child(doc.top, key) != nil }
+	if !doc.markdown {
+		if has("agent_type") && has("modules") {
+			return ScopedMCP, "it has agent_type and modules", nil
+		}
+		return "", "", errors.New("is of no format that can be told: say which with --from")
+	}
+	if i := slices.IndexFunc(ownKeys(), has); i >= 0 {
+		return "", "", fmt.Errorf("has %s, so it looks like a definition already: copy it, or say --from scopes if its empty lists mean unrestricted", ownKeys()[i])
+	}
+	gemini, claude := geminiSign(doc.top), claudeSign(doc.top)
+	switch {
+	case gemini != "" && claude != "":
+		return "", "", fmt.Errorf("could be gemini's (%s) or claude's (%s): say which with --from", gemini, claude)
+	case gemini != "":
+		return Gemini, gemini, nil
+	case claude != "":
+		return Claude, claude, nil
+	}
+	return "", "", errors.New("could be gemini's or claude's: say which with --from")
+}
+
+// ownKeys are keys that only our definitions have.
+func ownKeys() []string {
+	return []string{"view", "members", "mcps", "limits", "network", "rate_limits", "argument_filters"}
+}
+
+func geminiSign(top *yaml.Node) string {
+	for _, key := range []string{"kind", "max_turns", "timeout_mins", "temperature", "display_name", "agent_card_url", "mcp_servers"} {
+		if child(top, key) != nil {
+			return "it has " + key
+		}
+	}
+	if n := child(top, "mcpServers"); n != nil && n.Kind == yaml.MappingNode {
+		return "mcpServers is a mapping"
+	}
+	if n := child(top, "model"); n != nil && strings.HasPrefix(n.Value, "gemini") {
+		return "the model is " + n.Value
+	}
+	return toolSign(top, geminiTools(), "mcp_")
+}
+
+func claudeSign(top *yaml.Node) string {
+	for _, key := range []string{"disallowedTools", "permissionMode", "color", "maxTurns", "skills", "hooks", "memory", "background", "isolation", "effort", "initialPrompt"} {
+		if child(top, key) != nil {
+			return "it has " + key
+		}
+	}
+	if n := child(top, "mcpServers"); n != nil && n.Kind == yaml.SequenceNode {
+		return "mcpServers is a list"
+	}
+	if n := child(top, "model"); n != nil && (slices.Contains([]string{"sonnet", "opus", "haiku"}, n.Value) || strings.HasPrefix(n.Value, "claude")) {
+		return "the model is " + n.Value
+	}
+	if n := child(top, "tools"); n != nil && n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ",") {
+		return "tools is one text"
+	}
+	return toolSign(top, claudeTools(), "mcp__")
+}
+
+// toolSign is the first tool that has a name of the table or the prefix. One
+// with mcp__ is not one with mcp_.
+func toolSign(top *yaml.Node, table map[string]string, prefix string) string {
+	n := child(top, "tools")
+	if n == nil {
+		return ""
+	}
+	words, err := toolWords(n)
+	if err != nil {
+		return ""
+	}
+	for _, w := range words {
+		name, _ := cutArgument(w)
+		_, known := table[name]
+		if rest, ok := strings.CutPrefix(name, prefix); known || ok && !strings.HasPrefix(rest, "_") {
+			return "tools has " + name
+		}
+	}
+	return ""
+}

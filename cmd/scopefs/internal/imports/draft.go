@@ -1,0 +1,220 @@
+package imports
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// The most bytes that a definition may have, and its keys.
+const (
+	maxDefinition = 1 << 20
+	maxKeys       = 64 << 10
+)
+
+// draft is a definition in the making. Of a list, nil is absent (inherited) and
+// empty is none.
+type draft struct {
+	id          scope.ID
+	name        string // as the source has it
+	description string
+	access      string // of the view
+	prompt      string
+	timeout     string
+
+	tools, skills, mcps, members []string
+	allowed, exclude, ask        []string // policy.tools
+	mcpAllowed, mcpExcluded      []string // policy.mcp
+	trusted                      []string
+	servers                      []*server
+	named, gone, mentioned       []string // servers of the source, those left out, those of other files
+	rates                        []rate
+	filters                      []string              // of every tool
+	kept                         map[string]*yaml.Node // keys taken over as they are
+
+	gemini bool // the source expands $NAME, and trusts servers
+	lost   []Loss
+}
+
+// rate is a limit on the calls that match a pattern.
+type rate struct {
+	pattern string
+	calls   int
+	unit    string // second, minute or hour
+}
+
+func (d *draft) lose(what, why, instead string) {
+	if l := (Loss{what, why, instead}); !slices.Contains(d.lost, l) {
+		d.lost = append(d.lost, l)
+	}
+}
+
+// loseKeys returns fields that are lost for one reason.
+func (d *draft) loseKeys(f fields, at, why string, keys ...string) {
+	for _, key := range keys {
+		f[key] = func(*yaml.Node) error {
+			d.lose(at+key, why, "left out")
+			return nil
+		}
+	}
+}
+
+// computed tells that absent tools are not all tools once other lists are there.
+func (d *draft) computed() {
+	if d.tools == nil && (d.skills != nil || d.mcps != nil || d.members != nil) {
+		d.lose("tools", "absent they were all tools", "absent, which beside skills, mcps or members is the computed list; write tools: [\"*\"] for all")
+	}
+}
+
+// render returns the definition.
+func (d *draft) render() ([]byte, error) {
+	top := &yaml.Node{Kind: yaml.MappingNode}
+	put(top, "name", text(string(d.id)))
+	put(top, "description", textUnlessEmpty(d.description))
+	put(top, "view", mapping("access", textUnlessEmpty(d.access)))
+	put(top, "tools", list(d.tools))
+	put(top, "skills", list(d.skills))
+	put(top, "mcps", list(d.mcps))
+	put(top, "members", list(d.members))
+	put(top, "policy", d.policy())
+	put(top, "mcp_servers", d.serversNode())
+	put(top, "limits", mapping("timeout", textUnlessEmpty(d.timeout)))
+	put(top, "rate_limits", d.ratesNode())
+	put(top, "argument_filters", mapping("*", blockList(d.filters)))
+	for _, key := range keptKeys() {
+		put(top, key, d.kept[key])
+	}
+	var b bytes.Buffer
+	b.WriteString("---\n")
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := errors.Join(enc.Encode(top), enc.Close()); err != nil {
+		return nil, fmt.Errorf("write the definition: %w", err)
+	}
+	if b.Len() > maxKeys {
+		return nil, fmt.Errorf("makes a definition of more than %d bytes of keys: shorten them", maxKeys)
+	}
+	b.WriteString("---\n")
+	if d.prompt != "" {
+		b.WriteString(d.prompt + "\n")
+	}
+	if b.Len() > maxDefinition {
+		return nil, fmt.Errorf("makes a definition larger than %d bytes: shorten it", maxDefinition)
+	}
+	return b.Bytes(), nil
+}
+
+func (d *draft) policy() *yaml.Node {
+	var trust *yaml.Node
+	for _, name := range d.trusted {
+		if trust == nil {
+			trust = &yaml.Node{Kind: yaml.MappingNode}
+		}
+		put(trust, name, mapping("trust", &yaml.Node{Kind: yaml.ScalarNode, Value: "true"}))
+	}
+	return mapping(
+		"tools", mapping("allowed", list(d.allowed), "exclude", list(d.exclude), "ask", list(d.ask)),
+		"mcp", mapping("allowed", list(d.mcpAllowed), "excluded", list(d.mcpExcluded), "mcp_servers", trust),
+	)
+}
+
+func (d *draft) serversNode() *yaml.Node {
+	var all []any
+	for _, s := range d.servers {
+		var env []any
+		for _, v := range s.env {
+			env = append(env, v.name, text(v.value))
+		}
+		all = append(all, s.name, mapping("command", text(s.command), "args", list(s.args),
+			"env", mapping(env...), "cwd", textUnlessEmpty(s.cwd)))
+	}
+	return mapping(all...)
+}
+
+func (d *draft) ratesNode() *yaml.Node {
+	var all []any
+	for _, r := range d.rates {
+		all = append(all, r.pattern, text(fmt.Sprintf("%d/%s", r.calls, r.unit)))
+	}
+	return mapping(all...)
+}
+
+// limit adds a limit. Two on one pattern become one that is within both.
+func (d *draft) limit(what string, add rate) {
+	i := slices.IndexFunc(d.rates, func(r rate) bool { return r.pattern == add.pattern })
+	if i < 0 {
+		d.rates = append(d.rates, add)
+		return
+	}
+	units := []string{"second", "minute", "hour"}
+	r := &d.rates[i]
+	r.calls = min(r.calls, add.calls)
+	r.unit = units[max(slices.Index(units, r.unit), slices.Index(units, add.unit))]
+	d.lose(what, fmt.Sprintf("%q has a limit already", add.pattern), fmt.Sprintf("one of %d/%s, within both", r.calls, r.unit))
+}
+
+// put adds a key, unless it has no value.
+func put(to *yaml.Node, key string, value *yaml.Node) {
+	if value != nil {
+		to.Content = append(to.Content, text(key), value)
+	}
+}
+
+// mapping returns a mapping of keys and nodes, or nil when none has a value.
+func mapping(pairs ...any) *yaml.Node {
+	m := &yaml.Node{Kind: yaml.MappingNode}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		put(m, pairs[i].(string), pairs[i+1].(*yaml.Node))
+	}
+	if len(m.Content) == 0 {
+		return nil
+	}
+	return m
+}
+
+// text returns a node that is read as this text again, quoted where need be.
+func text(s string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(s)
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune("*:${}", r) }) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return n
+}
+
+func textUnlessEmpty(s string) *yaml.Node {
+	if s == "" {
+		return nil
+	}
+	return text(s)
+}
+
+// list returns a list on one line, or nil for an absent one.
+func list(items []string) *yaml.Node {
+	n := blockList(items)
+	if n == nil && items != nil {
+		n = &yaml.Node{Kind: yaml.SequenceNode}
+	}
+	if n != nil {
+		n.Style = yaml.FlowStyle
+	}
+	return n
+}
+
+func blockList(items []string) *yaml.Node {
+	if len(items) == 0 {
+		return nil
+	}
+	n := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, s := range items {
+		n.Content = append(n.Content, text(s))
+	}
+	return n
+}

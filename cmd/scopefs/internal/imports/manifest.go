@@ -1,0 +1,166 @@
+package imports
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// manifest is what converting a manifest has to remember. Tools are called
+// MODULE_TOOL in it.
+type manifest struct {
+	*draft
+	files map[string]string // the names of file tools → ours
+	open  []string          // proxied servers of which every tool is allowed
+	stdio bool
+}
+
+// manifestDraft reads a manifest of scoped-mcp, as its docs/manifest-schema.md
+// and manifest.py describe one (github.com/TadMSTR/scoped-mcp).
+func manifestDraft(doc *document) (*draft, error) {
+	m := &manifest{draft: &draft{tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}}
+	var rates, filters, hitl *yaml.Node
+	keep := func(to **yaml.Node) func(*yaml.Node) error {
+		return func(n *yaml.Node) error { *to = n; return nil }
+	}
+	modules := false
+	f := fields{
+		"agent_type":  textField(&m.name),
+		"description": textField(&m.description),
+		"modules": func(n *yaml.Node) error {
+			modules = true
+			return eachKey(n, m.module)
+		},
+		"credentials": func(*yaml.Node) error {
+			m.lose("credentials", "no credentials are read", "left out; give a server its own in mcp_servers.X.env, as ${VAR}")
+			return nil
+		},
+		"rate_limits":      keep(&rates),
+		"argument_filters": keep(&filters),
+		"hitl":             keep(&hitl),
+	}
+	m.loseKeys(f, "", "counters and approvals are kept by the daemon", "state_backend")
+	if err := f.read(m.draft, "", doc.top); err != nil {
+		return nil, err
+	}
+	if m.name == "" || !modules {
+		return nil, errors.New("is no manifest: it needs agent_type and modules")
+	}
+	if m.stdio {
+		m.lose("network", "proxied servers ran on the host", "none; network: host would give the sandbox one")
+	}
+	for _, part := range []struct {
+		key  string
+		n    *yaml.Node
+		read func(*yaml.Node) error
+	}{{"rate_limits", rates, m.limits}, {"argument_filters", filters, m.filter}, {"hitl", hitl, m.approvals}} {
+		if part.n == nil || isNull(part.n) {
+			continue
+		}
+		if err := part.read(part.n); err != nil {
+			return nil, fmt.Errorf("%s: %w", part.key, err)
+		}
+	}
+	return m.draft, nil
+}
+
+func (m *manifest) module(name string, n *yaml.Node) error {
+	kind, mode := name, ""
+	config := &yaml.Node{Kind: yaml.MappingNode}
+	optional := func(out *string) func(*yaml.Node) error {
+		return func(n *yaml.Node) error {
+			if isNull(n) {
+				return nil
+			}
+			return textField(out)(n)
+		}
+	}
+	at := "modules." + name
+	if !isNull(n) {
+		f := fields{"type": optional(&kind), "mode": optional(&mode), "config": func(n *yaml.Node) error { config = n; return nil }}
+		if err := f.read(m.draft, at+".", n); err != nil {
+			return err
+		}
+	}
+	switch kind {
+	case "filesystem":
+		return m.filesystem(at, name, mode, config)
+	case "mcp_proxy":
+		return m.proxy(at, name, config)
+	}
+	m.lose(at, fmt.Sprintf("scopefs has no module %q", kind), "left out, with its tools")
+	return nil
+}
+
+func (m *manifest) filesystem(at, name, mode string, config *yaml.Node) error {
+	tools := []string{"read_file", "list_dir"}
+	switch mode {
+	case "read":
+	case "write", "":
+		tools = append(tools, "write_file", "delete_file")
+		m.access = "write"
+	default:
+		return fmt.Errorf("mode is %q: want read or write", mode)
+	}
+	m.tools = addTo(m.tools, tools...)
+	for _, t := range tools {
+		m.files[name+"_"+t] = t
+	}
+	f := fields{"base_path": func(n *yaml.Node) error {
+		m.lose(at+".config.base_path", "an agent's files are those of agents/ID in the base directory", "left out; move "+n.Value+"/agents/ID there")
+		return nil
+	}}
+	return f.read(m.draft, at+".config.", config)
+}
+
+func (m *manifest) proxy(at, name string, config *yaml.Node) error {
+	s := &server{name: name}
+	var url string
+	var allow, deny []string
+	f := fields{
+		"url":            textField(&url),
+		"command":        textField(&s.command),
+		"cwd":            textField(&s.cwd),
+		"args":           listField(&s.args),
+		"env":            func(n *yaml.Node) error { return m.readEnv(at+".config.env", s, n) },
+		"tool_allowlist": listField(&allow),
+		"tool_denylist":  listField(&deny),
+	}
+	m.loseKeys(f, at+".config.", "a server is given its time by the daemon", "discovery_timeout_seconds")
+	if err := f.read(m.draft, at+".config.", config); err != nil {
+		return err
+	}
+	switch {
+	case !isServer(name):
+		m.lose(at, "its name would be a pattern", "left out, with its tools")
+		return nil
+	case url != "" || s.command == "":
+		m.lose(at, "a server here is a command, not an address", "left out, with its tools")
+		return nil
+	}
+	m.variables(at+".config", s, true)
+	m.servers, m.mcps, m.stdio = append(m.servers, s), append(m.mcps, name), true
+	if len(allow) == 0 { // every tool, by the manifest's rules
+		m.open = append(m.open, name)
+		m.tools = addTo(m.tools, mcpTool(name, "*"))
+	}
+	for _, t := range allow {
+		if p := mcpTool(name, t); p == "" || strings.Contains(t, "*") {
+			m.lose(at+".config.tool_allowlist: "+t, "it would be a pattern", "left out")
+		} else if !slices.Contains(deny, t) {
+			m.tools = addTo(m.tools, p)
+		}
+	}
+	for _, t := range deny {
+		p := mcpTool(name, t)
+		if p == "" { // it cannot be named, so whatever could be it goes
+			p = mcpTool(name, "*")
+			m.lose(at+".config.tool_denylist: "+t, "it cannot be named", "all tools of the server are excluded")
+		}
+		m.exclude = addTo(m.exclude, p)
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package imports
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is a source that was read: a mapping or a list.
+type document struct {
+	markdown bool       // keys between --- lines, and a body
+	top      *yaml.Node // no aliases, no key twice
+	body     string
+	lost     []Loss
+}
+
+func readDocument(text string) (*document, error) {
+	text = strings.TrimPrefix(text, "\ufeff")
+	doc := &document{}
+	front := text
+	if keys, body, ok := splitKeys(text); ok {
+		doc.markdown, doc.body, front = true, strings.TrimSpace(body), keys
+	}
+	var err error
+	if doc.top, err = parseYAML(front); err == nil || !doc.markdown {
+		return doc, err
+	}
+	// Agent files are often written with a colon in a plain description, and
+	// their programs read them all the same.
+	if top, e := parseYAML(quoteTexts(front)); e == nil {
+		doc.top = top
+		doc.lost = []Loss{{"description", "is no YAML without quotes", "its line is one text"}}
+		return doc, nil
+	}
+	return nil, err
+}
+
+// splitKeys cuts a text at its --- lines. Keys keep an empty line for the
+// first, so that lines count as in the file.
+func splitKeys(text string) (keys, body string, ok bool) {
+	at := 0
+	for line := range strings.Lines(text) {
+		mark := strings.TrimRight(line, " \t\r\n") == "---"
+		if at == 0 && !mark {
+			return "", "", false
+		}
+		if at > 0 && mark {
+			return text[len("---"):at], text[at+len(line):], true
+		}
+		at += len(line)
+	}
+	return "", "", false
+}
+
+// quoteTexts quotes what stands plainly behind name and description.
+func quoteTexts(front string) string {
+	plain := regexp.MustCompile(`(?m)^(name|description):[ \t]+([^\s'"|>\[{#].*?)[ \t\r]*$`)
+	return plain.ReplaceAllStringFunc(front, func(line string) string {
+		m := plain.FindStringSubmatch(line)
+		return m[1] + ": '" + strings.ReplaceAll(m[2], "'", "''") + "'"
+	})
+}
+
+func parseYAML(text string) (*yaml.Node, error) {
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, errors.New("is empty: give a file that describes an agent")
+	} else if err != nil {
+		return nil, fmt.Errorf("is no YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("has more than one YAML document: give them one by one")
+	}
+	return doc.Content[0], checkNode(&doc)
+}
+
+// checkNode refuses what makes YAML grow or mean two things.
+func checkNode(n *yaml.Node) error {
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		return fmt.Errorf("line %d: anchors and aliases are not read: write the value out", n.Line)
+	}
+	seen := map[string]bool{}
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			if c.Kind != yaml.ScalarNode || c.Tag == "!!merge" {
+				return fmt.Errorf("line %d: a key is no text: write one", c.Line)
+			}
+			if seen[c.Value] {
+				return fmt.Errorf("line %d: %q is here twice: remove one", c.Line, c.Value)
+			}
+			seen[c.Value] = true
+		}
+		if err := checkNode(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fields are the keys of a mapping that a converter knows.
+type fields map[string]func(*yaml.Node) error
+
+// read calls the field of each key of n, in the file's order; d loses the others.
+func (f fields) read(d *draft, at string, n *yaml.Node) error {
+	return eachKey(n, func(key string, value *yaml.Node) error {
+		read, ok := f[key]
+		if !ok {
+			d.lose(at+key, "is not known here", "left out")
+			return nil
+		}
+		return read(value)
+	})
+}
+
+// eachKey calls f for the keys of a mapping, and puts the key before its errors.
+func eachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: want keys with values", n.Line)
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if err := f(n.Content[i].Value, n.Content[i+1]); err != nil {
+			return fmt.Errorf("%s: %w", n.Content[i].Value, err)
+		}
+	}
+	return nil
+}
+
+// child returns the value of a key of n, or nil.
+func child(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+func textOf(n *yaml.Node) (string, error) {
+	if n.Kind != yaml.ScalarNode || isNull(n) {
+		return "", fmt.Errorf("line %d: want a text", n.Line)
+	}
+	return n.Value, nil
+}
+
+func textField(out *string) func(*yaml.Node) error {
+	return func(n *yaml.Node) (err error) {
+		*out, err = textOf(n)
+		return err
+	}
+}
+
+// listOf returns the texts of a list, never nil.
+func listOf(n *yaml.Node) ([]string, error) {
+	if n.Kind != yaml.SequenceNode {
+		return nil, fmt.Errorf("line %d: want a list", n.Line)
+	}
+	list := make([]string, 0, len(n.Content))
+	for _, c := range n.Content {
+		s, err := textOf(c)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+func listField(out *[]string) func(*yaml.Node) error {
+	return func(n *yaml.Node) (err error) {
+		*out, err = listOf(n)
+		return err
+	}
+}
+
+func boolOf(n *yaml.Node) (yes bool, err error) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+		return false, fmt.Errorf("line %d: want true or false", n.Line)
+	}
+	return yes, n.Decode(&yes)
+}
+
+// printable escapes what could end a line or steer a terminal.
+func printable(s string) string {
+	var b bytes.Buffer
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		}
+	}
+	return b.String()
+}

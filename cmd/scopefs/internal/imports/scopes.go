@@ -1,0 +1,140 @@
+package imports
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// keptKeys are keys of a scopes file that are taken over as they are, in our
+// order.
+func keptKeys() []string {
+	return []string{"user", "view", "policy", "mcp_servers", "limits", "network", "rate_limits", "argument_filters"}
+}
+
+// scopesDrafts reads agents in whose lists (tools, members, skills, mcps) empty
+// means unrestricted, so becomes absent (or "*", where absent would mean the
+// computed list); empty members are none. It takes one mapping, a list of
+// them, or a mapping with agents, which is a list or names them.
+func scopesDrafts(doc *document) ([]*draft, error) {
+	top := doc.top
+	if n := child(top, "agents"); n != nil {
+		if len(top.Content) > 2 {
+			return nil, errors.New("has keys beside agents: keep agents alone")
+		}
+		top = n
+		if n.Kind == yaml.MappingNode {
+			var all []*draft
+			err := eachKey(n, func(name string, v *yaml.Node) error {
+				d, err := scopesDraft(v, name, "")
+				all = append(all, d)
+				return err
+			})
+			return some(all, err)
+		}
+	}
+	if top.Kind != yaml.SequenceNode {
+		d, err := scopesDraft(top, "", doc.body)
+		return some([]*draft{d}, err)
+	}
+	var all []*draft
+	for i, n := range top.Content {
+		d, err := scopesDraft(n, "", "")
+		if err == nil && d.name == "" {
+			err = errors.New("name is missing")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("agent %d: %w", i+1, err)
+		}
+		all = append(all, d)
+	}
+	return some(all, nil)
+}
+
+func some(all []*draft, err error) ([]*draft, error) {
+	if err == nil && len(all) == 0 {
+		err = errors.New("has no agents")
+	}
+	return all, err
+}
+
+func scopesDraft(n *yaml.Node, name, body string) (*draft, error) {
+	d := &draft{name: name, prompt: body, kept: map[string]*yaml.Node{}}
+	var members []string
+	every := false // tools are there, and empty
+	list := func(out *[]string) func(*yaml.Node) error {
+		return func(n *yaml.Node) error {
+			if isNull(n) {
+				return nil
+			}
+			all, err := listOf(n)
+			*out = addTo(nil, all...)
+			return err
+		}
+	}
+	f := fields{
+		"name":        textField(&d.name),
+		"description": textField(&d.description),
+		"tools": func(n *yaml.Node) error {
+			every = !isNull(n) && len(n.Content) == 0
+			return list(&d.tools)(n)
+		},
+		"skills": list(&d.skills),
+		"mcps":   list(&d.mcps),
+		"members": func(n *yaml.Node) error {
+			d.members = []string{}
+			return list(&members)(n)
+		},
+	}
+	for _, key := range []string{"prompt", "system_prompt"} {
+		f[key] = func(n *yaml.Node) error {
+			if d.prompt != "" {
+				return fmt.Errorf("line %d: there is a body already: keep one", n.Line)
+			}
+			return textField(&d.prompt)(n)
+		}
+	}
+	for _, key := range keptKeys() {
+		f[key] = func(n *yaml.Node) error { d.kept[key] = n; return nil }
+	}
+	if err := f.read(d, "", n); err != nil {
+		return nil, err
+	}
+	d.addMembers(members)
+	d.named = serverNames(n)
+	if every && (d.skills != nil || d.mcps != nil || d.members != nil) {
+		d.tools = []string{"*"} // absent, they would be computed from the others
+	}
+	d.computed()
+	d.elsewhere()
+	return d, nil
+}
+
+func (d *draft) addMembers(members []string) {
+	for _, m := range members {
+		id, err := toID(m)
+		switch {
+		case m == "*":
+			d.members = addTo(d.members, m)
+		case err != nil:
+			d.lose("members: "+m, "it makes no id", "left out")
+		default:
+			if string(id) != m {
+				d.lose("members: "+m, "it is no id", string(id))
+			}
+			d.members = addTo(d.members, string(id))
+		}
+	}
+}
+
+func serverNames(n *yaml.Node) (names []string) {
+	if servers := child(n, "mcp_servers"); servers != nil {
+		for i := 0; i+1 < len(servers.Content); i += 2 {
+			names = append(names, servers.Content[i].Value)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

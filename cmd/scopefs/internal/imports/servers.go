@@ -1,0 +1,248 @@
+package imports
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// server is an MCP server that an agent has for itself.
+type server struct {
+	name, command, cwd string
+	args               []string
+	env                []variable
+	include, exclude   []string // of its tools; include nil is every one
+}
+
+type variable struct{ name, value string }
+
+// addServer reads a server of gemini-cli or Claude Code. One that is not
+// started by a command is lost.
+func (d *draft) addServer(at, name string, n *yaml.Node) error {
+	s := &server{name: name}
+	d.named = append(d.named, name)
+	at += "." + name
+	var far, off bool
+	f := fields{
+		"command": textField(&s.command),
+		"cwd":     textField(&s.cwd),
+		"args":    listField(&s.args),
+		"env":     func(v *yaml.Node) error { return d.readEnv(at+".env", s, v) },
+		"type":    func(v *yaml.Node) error { far = far || v.Value != "stdio"; return nil },
+		"disabled": func(v *yaml.Node) (err error) {
+			off, err = boolOf(v)
+			return err
+		},
+		"trust": func(v *yaml.Node) error {
+			yes, err := boolOf(v)
+			if yes && !d.gemini {
+				d.lose(at+".trust", "is not known here", "left out")
+			} else if yes {
+				d.trusted = addTo(d.trusted, name)
+			}
+			return err
+		},
+		"description": func(*yaml.Node) error { return nil },
+	}
+	for _, key := range []string{"url", "httpUrl", "http_url", "tcp"} {
+		f[key] = func(*yaml.Node) error { far = true; return nil }
+	}
+	for _, key := range []string{"includeTools", "include_tools"} {
+		f[key] = listField(&s.include)
+	}
+	for _, key := range []string{"excludeTools", "exclude_tools"} {
+		f[key] = listField(&s.exclude)
+	}
+	if err := f.read(d, at+".", n); err != nil {
+		return err
+	}
+	why := ""
+	switch {
+	case off:
+		why = "it is disabled"
+	case !isServer(name):
+		why = "its name would be a pattern"
+	case far || s.command == "":
+		why = "a server here is a command, not an address"
+	}
+	if why != "" {
+		d.gone = append(d.gone, name)
+		d.lose(at, why, "left out")
+		return nil
+	}
+	d.excludeTools(s)
+	d.variables(at, s, false)
+	d.servers = append(d.servers, s)
+	return nil
+}
+
+func (d *draft) excludeTools(s *server) {
+	for _, t := range s.exclude {
+		// A word with arguments denies its tool altogether.
+		if t, _ = cutArgument(t); mcpTool(s.name, t) != "" {
+			d.exclude = addTo(d.exclude, mcpTool(s.name, t))
+			continue
+		}
+		d.exclude = addTo(d.exclude, mcpTool(s.name, "*"))
+		d.lose("mcpServers."+s.name+".excludeTools: "+t, "it cannot be named", "all tools of the server are excluded")
+	}
+}
+
+// readEnv reads a server's environment, in which gemini-cli expands $NAME too.
+func (d *draft) readEnv(at string, s *server, n *yaml.Node) error {
+	short := regexp.MustCompile(`\$([A-Za-z_]\w*)`)
+	return eachKey(n, func(name string, v *yaml.Node) error {
+		value, err := textOf(v)
+		if err != nil {
+			return err
+		}
+		if !regexp.MustCompile(`^[A-Za-z_]\w*$`).MatchString(name) {
+			d.lose(at+"."+name, "is no name of a variable", "left out")
+			return nil
+		}
+		if d.gemini {
+			value = short.ReplaceAllString(value, "$${$1}")
+		}
+		s.env = append(s.env, variable{name, value})
+		return nil
+	})
+}
+
+// variables writes what s has of variables as we read them: ${NAME} without a
+// default, and $${ for the characters, which is all there is in a manifest.
+func (d *draft) variables(at string, s *server, none bool) {
+	fallback := regexp.MustCompile(`\$\{([A-Za-z_]\w*):-[^}]*\}`)
+	other := regexp.MustCompile(`\$\{([A-Za-z_]\w*\})?`)
+	write := func(at string, text *string) {
+		if !none && fallback.MatchString(*text) {
+			*text = fallback.ReplaceAllString(*text, "$${$1}")
+			d.lose(at, "a variable has no default here", *text)
+		}
+		*text = other.ReplaceAllStringFunc(*text, func(v string) string {
+			if none || v == "${" {
+				return "$" + v
+			}
+			return v
+		})
+	}
+	write(at+".command", &s.command)
+	write(at+".cwd", &s.cwd)
+	for i := range s.args {
+		write(at+".args", &s.args[i])
+	}
+	for i := range s.env {
+		write(at+".env."+s.env[i].name, &s.env[i].value)
+	}
+}
+
+// mistrust takes trust from the servers of which some tool is asked about, for
+// it would be stronger here.
+func (d *draft) mistrust() {
+	d.trusted = slices.DeleteFunc(d.trusted, func(name string) bool {
+		asked := slices.ContainsFunc(d.ask, func(p string) bool {
+			server, _ := serverOf(p)
+			return p == "*" || p == "mcp" || server == name
+		})
+		gone := slices.Contains(d.gone, name)
+		if asked && !gone {
+			d.lose("trust of "+name, "a trusted server's tools are never asked about", "left out")
+		}
+		return asked || gone
+	})
+}
+
+// confine keeps the tools to what the servers' own lists include. Where the
+// tools were all tools, ours and those of the agent's servers are written out.
+func (d *draft) confine() {
+	if !slices.ContainsFunc(d.servers, func(s *server) bool { return s.include != nil }) {
+		return
+	}
+	have, wide := d.tools, false
+	if have == nil {
+		have = []string{"*"}
+	}
+	tools := []string{}
+	for _, t := range have {
+		prefix, rest, isMCP := strings.Cut(t, ":")
+		name, tool, _ := strings.Cut(rest, ":")
+		switch i := slices.IndexFunc(d.servers, func(s *server) bool { return s.name == name }); {
+		case t == "*":
+			wide = true
+			tools = addTo(addTo(tools, builtins()...), d.ofServers()...)
+		case t == "mcp":
+			wide = true
+			tools = addTo(tools, d.ofServers()...)
+		case !isMCP || prefix != "mcp" || i < 0 || d.servers[i].include == nil:
+			tools = addTo(tools, t)
+		case tool == "*":
+			tools = addTo(tools, d.servers[i].tools()...)
+		case slices.Contains(d.servers[i].include, tool):
+			tools = addTo(tools, t)
+		default:
+			d.lose("tools: "+t, "the server's includeTools leaves it out", "left out")
+		}
+	}
+	if wide {
+		d.lose("tools", "all tools but those that includeTools leaves out cannot be said", "the tools of scopefs and of the agent's own servers, one by one")
+	}
+	d.tools = tools
+}
+
+// dropGone takes the tools of the servers that were left out away.
+func (d *draft) dropGone() {
+	for i, list := range []*[]string{&d.tools, &d.allowed, &d.exclude, &d.ask} {
+		*list = slices.DeleteFunc(*list, func(pattern string) bool {
+			name, ok := serverOf(pattern)
+			ok = ok && slices.Contains(d.gone, name)
+			if ok && i == 0 {
+				d.lose("tools: "+pattern, "its server is left out", "left out")
+			}
+			return ok
+		})
+	}
+}
+
+// serverOf returns the server in mcp:SERVER:TOOL.
+func serverOf(pattern string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(pattern, "mcp:")
+	name, _, _ = strings.Cut(rest, ":")
+	return name, ok
+}
+
+func (d *draft) ofServers() (tools []string) {
+	for _, s := range d.servers {
+		tools = addTo(tools, s.tools()...)
+	}
+	return tools
+}
+
+// tools are the patterns of what an agent may have of s.
+func (s *server) tools() (tools []string) {
+	if s.include == nil {
+		return []string{mcpTool(s.name, "*")}
+	}
+	for _, t := range s.include {
+		if p := mcpTool(s.name, t); p != "" && !strings.Contains(t, "*") {
+			tools = addTo(tools, p)
+		}
+	}
+	return tools
+}
+
+// elsewhere tells which servers a source names and does not have: they are of no
+// use until somebody defines them here.
+func (d *draft) elsewhere() {
+	names := slices.Concat(d.mentioned, d.mcps, d.trusted, d.mcpAllowed, d.mcpExcluded)
+	for _, t := range slices.Concat(d.tools, d.allowed, d.exclude, d.ask) {
+		if name, ok := serverOf(t); ok {
+			names = addTo(names, name)
+		}
+	}
+	for _, name := range names {
+		if !strings.Contains(name, "*") && !slices.Contains(d.named, name) {
+			d.lose("mcp server "+name, "it is defined in another file, which is not read", "its name at most; define it in mcp_servers or an extension, for a definition that names it does not load without it")
+		}
+	}
+}

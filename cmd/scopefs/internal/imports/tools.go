@@ -1,0 +1,188 @@
+package imports
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// builtins are our tools, without the two that lead elsewhere, mcp and delegate.
+func builtins() []string {
+	return []string{
+		"read_file", "write_file", "edit_file", "list_dir", "stat", "glob", "grep", "make_dir", "move", "copy",
+		"delete_file", "delete", "bash", "process_read", "process_stop", "scope_info", "ask_user", "skill",
+	}
+}
+
+// writers are those that change files, and bash, which may.
+func writers() []string {
+	return append([]string{"bash"}, fileWriters()...)
+}
+
+func fileWriters() []string {
+	return []string{"write_file", "edit_file", "make_dir", "move", "copy", "delete_file", "delete"}
+}
+
+// geminiTools are the tools of gemini-cli and ours that does no more, or "".
+func geminiTools() map[string]string {
+	return map[string]string{
+		"read_file": "read_file", "read_many_files": "read_file", "list_directory": "list_dir", "glob": "glob",
+		"search_file_content": "grep", "grep_search": "grep", "write_file": "write_file", "replace": "edit_file",
+		"run_shell_command": "bash", "activate_skill": "skill", "ask_user": "ask_user",
+		"read_background_output": "process_read",
+
+		"web_fetch": "", "google_web_search": "", "save_memory": "", "write_todos": "", "get_internal_docs": "",
+		"enter_plan_mode": "", "exit_plan_mode": "", "update_topic": "", "complete_task": "", "invoke_agent": "",
+		"list_background_processes": "", "read_mcp_resource": "", "list_mcp_resources": "",
+		"codebase_investigator": "", "cli_help": "", "generalist": "", "browser_agent": "",
+	}
+}
+
+// claudeTools are the tools of Claude Code and ours that does no more, or "".
+func claudeTools() map[string]string {
+	return map[string]string{
+		"Read": "read_file", "Write": "write_file", "Edit": "edit_file", "MultiEdit": "edit_file", "Glob": "glob",
+		"Grep": "grep", "LS": "list_dir", "Bash": "bash", "BashOutput": "process_read", "TaskOutput": "process_read",
+		"KillShell": "process_stop", "KillBash": "process_stop", "TaskStop": "process_stop", "Skill": "skill",
+		"AskUserQuestion": "ask_user", "Task": "delegate", "Agent": "delegate",
+
+		// edit_file edits any file.
+		"NotebookRead": "", "NotebookEdit": "",
+		"WebFetch": "", "WebSearch": "", "TodoRead": "", "TodoWrite": "", "TaskCreate": "", "TaskUpdate": "", "TaskList": "",
+		"TaskGet": "", "EnterPlanMode": "", "ExitPlanMode": "", "SlashCommand": "", "ToolSearch": "", "SendMessage": "",
+		"ListMcpResourcesTool": "", "ReadMcpResourceTool": "", "LSP": "", "Monitor": "",
+	}
+}
+
+// toolWords reads a list of tools, or one text with commas.
+func toolWords(n *yaml.Node) ([]string, error) {
+	if n.Kind != yaml.ScalarNode {
+		return listOf(n)
+	}
+	words, depth, start := []string{}, 0, 0
+	add := func(s string) {
+		if s = strings.TrimSpace(s); s != "" {
+			words = append(words, s)
+		}
+	}
+	if isNull(n) {
+		return words, nil
+	}
+	for i, c := range n.Value {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == ',' && depth <= 0:
+			add(n.Value[start:i])
+			start = i + 1
+		}
+	}
+	add(n.Value[start:])
+	return words, nil
+}
+
+// cutArgument cuts Bash(git:*) into Bash and git:*.
+func cutArgument(word string) (name, argument string) {
+	name, argument, ok := strings.Cut(word, "(")
+	if !ok {
+		return strings.TrimSpace(word), ""
+	}
+	return strings.TrimSpace(name), strings.TrimSuffix(strings.TrimSpace(argument), ")")
+}
+
+// mcpTool returns the name of a server's tool, or "" when it would be no pattern.
+func mcpTool(server, tool string) string {
+	if !isServer(server) || !regexp.MustCompile(`^[\w.*-]{1,128}$`).MatchString(tool) || strings.Contains(tool, "**") {
+		return ""
+	}
+	return "mcp:" + server + ":" + tool
+}
+
+func isServer(name string) bool {
+	return regexp.MustCompile(`^[A-Za-z0-9][\w.-]{0,63}$`).MatchString(name) && !strings.Contains(name, "__") && !strings.HasSuffix(name, "_")
+}
+
+// grant is what a word of a list of tools stands for here.
+type grant struct {
+	tool     string // ours, or ""
+	argument string // what narrows it, which we cannot
+	why      string // there is no tool
+}
+
+// allow adds what the words of the key stand for to the tools. One that is only
+// there for some arguments is asked about.
+func (d *draft) allow(key string, words []string, read func(word string) grant) {
+	if d.tools == nil {
+		d.tools = []string{}
+	}
+	free := map[string]bool{}
+	for _, w := range words {
+		g := read(w)
+		if g.tool == "" {
+			d.lose(key+": "+w, g.why, "left out")
+			continue
+		}
+		d.tools = addTo(d.tools, g.tool)
+		free[g.tool] = free[g.tool] || g.argument == ""
+	}
+	for _, w := range words {
+		if g := read(w); g.tool != "" && !free[g.tool] {
+			d.ask = addTo(d.ask, g.tool)
+			d.lose(key+": "+w, "a tool cannot be kept to some arguments", fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", g.tool))
+		}
+	}
+}
+
+// deny excludes what the words of the key stand for. One that is denied only for
+// some arguments is asked about; what we do not have needs no denial.
+func (d *draft) deny(key string, words []string, table map[string]string, read func(word string) grant) {
+	for _, w := range words {
+		g := read(w)
+		name, _ := cutArgument(w)
+		_, known := table[name]
+		switch {
+		case g.tool == "" && !known:
+			d.lose(key+": "+w, g.why, "nothing is excluded")
+		case g.tool == "":
+		case g.argument != "":
+			d.ask = addTo(d.ask, g.tool)
+			d.lose(key+": "+w, "a tool cannot be denied for some arguments", fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", g.tool))
+		case g.tool == "write_file":
+			// Whoever may not write may not by our other tools either.
+			d.exclude = addTo(d.exclude, "write_file", "make_dir", "move", "copy", "delete_file", "delete")
+		default:
+			d.exclude = addTo(d.exclude, g.tool)
+		}
+	}
+}
+
+// askFor has each of the tools asked about that the agent may have.
+func (d *draft) askFor(tools ...string) {
+	for _, t := range tools {
+		switch {
+		case d.tools == nil || slices.Contains(d.tools, "*") || slices.Contains(d.tools, t):
+			d.ask = addTo(d.ask, t)
+		case t == "mcp":
+			for _, have := range d.tools {
+				if strings.HasPrefix(have, "mcp:") {
+					d.ask = addTo(d.ask, have)
+				}
+			}
+		}
+	}
+}
+
+// addTo appends what is not there yet.
+func addTo(list []string, more ...string) []string {
+	for _, s := range more {
+		if !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}

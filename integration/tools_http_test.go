@@ -1,0 +1,249 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// serve starts the daemon with a port of the loopback interface and returns the URL.
+func (h *host) serve() string {
+	h.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(h.t, err)
+	address := l.Addr().String()
+	l.Close()
+	h.start("--http", address)
+	return "http://" + address + "/mcp"
+}
+
+// bearer is a client with a token, which keeps what it hears.
+type bearer struct {
+	token string
+	heard *heard
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil {
+		resp.Body = &overheard{resp.Body, b.heard}
+	}
+	return resp, err
+}
+
+type overheard struct {
+	io.ReadCloser
+	heard *heard
+}
+
+func (o *overheard) Read(p []byte) (int, error) {
+	n, err := o.ReadCloser.Read(p)
+	_, _ = o.heard.Write(append([]byte("read "), p[:n]...))
+	return n, err
+}
+
+func (h *host) token(agent string) string { return strings.TrimSpace(h.must("token", agent)) }
+
+// overHTTP connects by streamable HTTP.
+func (h *host) overHTTP(url, token string) *user {
+	h.t.Helper()
+	what := &heard{}
+	u := h.attach(nil, nil, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer{token, what}}})
+	u.heard = what
+	return u
+}
+
+// TestHTTP: the same tools by streamable HTTP, whose they are by their token.
+func TestHTTP(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "", "b": "tools: [stat]"})
+	url := h.serve()
+	a, b := h.overHTTP(url, h.token("a")), h.overHTTP(url, h.token("b"))
+	assert.Equal(t, "here", a.bash("echo here | tee f"))
+	assert.FileExists(t, h.scope("a", "f"))
+	assert.Len(t, b.list(), 1)
+	b.absent("b", "bash", args{"command": "touch ran"})
+	assert.Equal(t, "not_found", string(b.fails("stat", args{"path": "f"}).Code))
+	assert.Equal(t, "a", a.call("scope_info", nil)["agent"])
+
+	// Live, as by the socket.
+	b.settled()
+	h.define("b", "tools: [stat, bash]")
+	h.must("reload")
+	assert.Equal(t, "here", b.bash("echo here"))
+	b.told("more is allowed")
+	assert.Len(t, b.list(), 2)
+
+	// A call that is given up ends.
+	ctx, cancel := context.WithCancel(h.soon())
+	ended := a.begin(ctx, "bash", args{"command": family(seconds(6))})
+	h.eventually("all four run", func() bool { return len(running("sleep", seconds(6))) == 4 })
+	cancel()
+	assert.Error(t, <-ended)
+	h.eventually("none runs", func() bool { return len(running("sleep", seconds(6))) == 0 })
+
+	// Who is down has no tools.
+	token := h.token("a")
+	assert.Equal(t, http.StatusOK, post(t, url, token, nil))
+	h.must("down", "a")
+	assert.Equal(t, http.StatusServiceUnavailable, post(t, url, token, nil))
+	_, err := a.send(h.soon(), "bash", args{"command": "touch ran"})
+	assert.Error(t, err)
+	assert.Empty(t, h.agent("a").Sandboxes)
+	h.must("up", "a")
+	assert.Equal(t, "here", h.overHTTP(url, token).bash("echo here"))
+	assert.NoFileExists(t, h.scope("a", "ran"))
+	h.stop()
+	assert.Empty(t, running("sleep", seconds(6)))
+}
+
+// post says hello with a token and returns the status.
+func post(t *testing.T, url, token string, change func(r *http.Request)) int {
+	t.Helper()
+	first, _, _ := strings.Cut(hello, "\n")
+	r, err := http.NewRequest(http.MethodPost, url, strings.NewReader(first))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if change != nil {
+		change(r)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// TestHTTPRefused: without the token nothing, and nothing for a page of the web.
+func TestHTTPRefused(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "", "b": ""})
+	url := h.serve()
+	a, b := h.token("a"), h.token("b")
+	assert.NotEqual(t, a, b)
+	assert.Equal(t, http.StatusOK, post(t, url, a, nil))
+	_, sum, _ := strings.Cut(a, ".")
+	for _, token := range []string{"", "x", "a", "a.", "b." + sum, a[:len(a)-1], a + "0", strings.ToUpper(a), "none." + sum, "../a." + sum, " " + a} {
+		assert.Equal(t, http.StatusUnauthorized, post(t, url, token, nil), "%q", token)
+	}
+	set := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	for name, change := range map[string]func(*http.Request){
+		"a name that leads here": func(r *http.Request) { r.Host = "evil.example" },
+		"with our port":          func(r *http.Request) { r.Host = "evil.example:80" },
+		"a page":                 set("Origin", "https://evil.example"),
+		"a page of nowhere":      set("Origin", "null"),
+		"another port":           set("Origin", "http://127.0.0.1:1"),
+		"as browsers say":        set("Sec-Fetch-Site", "cross-site"),
+	} {
+		status := post(t, url, a, change)
+		assert.Equal(t, http.StatusForbidden, status, name)
+	}
+	assert.Equal(t, http.StatusOK, post(t, url, a, set("Origin", strings.TrimSuffix(url, "/mcp"))), "its own page")
+	resp, err := http.Get(strings.TrimSuffix(url, "/mcp") + "/v1/agents")
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, http.StatusNotFound, resp.StatusCode, "the operator's door is not here")
+
+	// The session of one agent is no way to the other's tools.
+	ua := h.overHTTP(url, a)
+	require.NotEmpty(t, ua.session.ID())
+	ua.bash("echo here")
+	for _, said := range []string{hello, request(1, "bash", `{"command":"touch ran"}`), `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`} {
+		status := post(t, url, b, func(r *http.Request) {
+			r.Header.Set("Mcp-Session-Id", ua.session.ID())
+			r.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+			first, _, _ := strings.Cut(said, "\n")
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(first)), int64(len(first))
+		})
+		assert.Equal(t, http.StatusNotFound, status, said)
+	}
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		status := post(t, url, b, func(r *http.Request) {
+			r.Method = method
+			r.Header.Set("Mcp-Session-Id", ua.session.ID())
+		})
+		assert.Equal(t, http.StatusNotFound, status, method)
+	}
+	assert.NoFileExists(t, h.scope("a", "ran"))
+	status := post(t, url, a, func(r *http.Request) {
+		r.ContentLength = -1
+		r.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 17<<20) + `"}`))
+	})
+	assert.GreaterOrEqual(t, status, 400)
+	assert.Equal(t, "here", ua.bash("echo here"))
+}
+
+// TestHTTPStrangers: those who have no token hold neither connections nor descriptors.
+func TestHTTPStrangers(t *testing.T) {
+	h := layOut(t, map[string]string{"a": ""})
+	address := strings.TrimSuffix(strings.TrimPrefix(h.serve(), "http://"), "/mcp")
+	stranger := func(says string) net.Conn {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = io.WriteString(conn, says)
+		require.NoError(t, err)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+		return conn
+	}
+	for _, says := range []string{
+		"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",                          // and no more
+		"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{", // nor the rest
+	} {
+		answer, err := io.ReadAll(stranger(says))
+		assert.NoError(t, err, "it hangs up")
+		assert.Contains(t, string(answer), "401")
+	}
+	var refused int
+	for range 300 {
+		conn := stranger("")
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			refused++
+		}
+	}
+	assert.GreaterOrEqual(t, refused, 300-256)
+	assert.Equal(t, "here", h.connect("a").bash("echo here"))
+}
+
+// TestHTTPDown: what is under way ends with the agent, and does not bring it back.
+func TestHTTPDown(t *testing.T) {
+	h := layOut(t, map[string]string{"a": ""})
+	u := h.overHTTP(h.serve(), h.token("a"))
+	ended := u.begin(h.soon(), "bash", args{"command": "sleep " + seconds(7)})
+	h.eventually("it runs", func() bool { return len(running("sleep", seconds(7))) == 1 })
+	h.must("down", "a")
+	<-ended
+	h.define("a", "mcp_servers: {s: {command: cat}}") // which its client would start
+	h.must("reload")
+	assert.Never(t, func() bool { return h.agent("a").State != "down" }, 500*time.Millisecond, 50*time.Millisecond)
+	assert.Zero(t, len(running("sleep", seconds(7))))
+}
+
+// TestHTTPAddress: what is not the loopback interface is not listened at.
+func TestHTTPAddress(t *testing.T) {
+	h := layOut(t, nil)
+	for _, address := range []string{"0.0.0.0:1", ":1", "[::]:1", "192.0.2.1:1", "example.com:1", "nonsense", "127.0.0.1"} {
+		out, errs, code := h.try("daemon", "--http", address)
+		assert.Equal(t, 2, code, address)
+		assert.Empty(t, out)
+		assert.Equal(t, 1, strings.Count(errs, "\n"), errs)
+		assert.True(t, strings.HasPrefix(errs, `scopefs: --http "`+address), errs)
+	}
+	assert.Zero(t, h.mounted(h.base))
+}

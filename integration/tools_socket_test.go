@@ -1,0 +1,238 @@
+package integration
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSocketWhose: an agent's socket is its user's and the daemon's, nobody
+// else's, whatever its modes have become.
+func TestSocketWhose(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "user: 4321"})
+	require.NoError(t, exec.Command("chown", "-R", "4321:4321", h.scope("a")).Run())
+	h.start()
+	var st syscall.Stat_t
+	require.NoError(t, syscall.Stat(h.door("a"), &st))
+	assert.EqualValues(t, []uint32{4321, 0o600}, []uint32{st.Uid, st.Mode & 0o777})
+	call := func(uid int) (string, error) {
+		id := itoa(uid)
+		out, err := exec.Command("setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--",
+			program, "--base", h.base, "call", "--agent", "a", "bash", "command=id -u").CombinedOutput()
+		return string(out), err
+	}
+	for _, uid := range []int{4321, 0} {
+		out, err := call(uid)
+		assert.NoError(t, err, "%d: %s", uid, out)
+		assert.Contains(t, out, "4321", "as the agent's user, whoever asks")
+	}
+	out, err := call(4322)
+	assert.Error(t, err)
+	assert.Contains(t, out, "permission denied")
+	assert.NotContains(t, out, "scopefs up", "it is told what is wrong")
+	require.NoError(t, os.Chmod(h.door("a"), 0o666))
+	out, err = call(4322)
+	assert.Error(t, err, "the other end looks who it is: %s", out)
+	assert.Len(t, h.calls("a", "bash"), 4)
+}
+
+// TestSocketSeveral: clients of one agent know nothing of each other, and there
+// are only so many.
+func TestSocketSeveral(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	first, second := h.connect("a"), h.connect("a", "--profile", "claude")
+	first.bash("echo 1 >/tmp/mine; echo 1 >shared")
+	assert.Equal(t, "1", strings.TrimSpace(second.text("Bash", args{"command": "cat shared; [ ! -e /tmp/mine ]"})))
+	assert.Contains(t, second.list(), "Bash")
+	assert.NotContains(t, first.list(), "Bash")
+	process := first.call("bash", args{"command": "sleep 100", "background": true})["process_id"]
+	third := h.connect("a")
+	assert.NotEmpty(t, third.fails("process_read", args{"id": process}).Code)
+
+	var more []*raw
+	for range 61 {
+		more = append(more, h.dial("a"))
+	}
+	h.eventually("there are 64", func() bool { return h.dialed() })
+	assert.Empty(t, h.dial("a").rest(), "one more is turned away")
+	assert.Contains(t, first.list(), "bash", "the others stay")
+	for _, r := range more {
+		r.Close()
+	}
+	h.eventually("there is room again", func() bool {
+		_, _, code := h.try("call", "--agent", "a", "stat", "path=.")
+		return code == 0
+	})
+}
+
+// dialed reports whether a client of a is turned away.
+func (h *host) dialed() bool {
+	conn, err := net.Dial("unix", h.door("a"))
+	require.NoError(h.t, err)
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	_, err = conn.Read(make([]byte, 1))
+	return err == io.EOF
+}
+
+// TestSocketProfile: the line before the first message.
+func TestSocketProfile(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	r := h.dial("a")
+	io.WriteString(r, "profile claude\n")
+	r.greet()
+	io.WriteString(r, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`+"\n")
+	assert.Contains(t, r.line(), `"Read"`)
+	for _, line := range []string{"profile nonsense\n", "profile\n", "prefix claude\n", "p\n", "profile " + strings.Repeat("x", 1<<17) + "\n", "profile ../claude\n", "profile \x00\n"} {
+		r := h.dial("a")
+		io.WriteString(r, line+hello)
+		assert.NotContains(t, r.rest(), "serverInfo", "%.20q", line)
+	}
+	h.connect("a").bash("true")
+}
+
+// TestSocketGarbage: what is no message, or too much of one, ends that
+// connection and nothing else, and takes no memory.
+func TestSocketGarbage(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	u := h.connect("a")
+	before := h.resident()
+	deep := func(n int) string { return strings.Repeat(`{"x":`, n) + "1" + strings.Repeat("}", n) }
+	for name, text := range map[string]string{
+		"no JSON":          "hello\n",
+		"HTTP":             "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"zeros":            strings.Repeat("\x00", 100000) + "\n",
+		"half":             `{"jsonrpc":"2.0","id":1,"meth`,
+		"a batch":          `[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]` + "\n",
+		"no object":        "17\n",
+		"17 MiB":           `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 17<<20) + `"}` + "\n",
+		"17 MiB, no line":  strings.Repeat("x", 17<<20),
+		"depth":            `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + deep(1000000) + "}\n",
+		"an unknown one":   `{"jsonrpc":"2.0","id":1,"method":"no/such"}` + "\n",
+		"no initialize":    request(1, "bash", `{"command":"touch ran"}`),
+		"a stray response": `{"jsonrpc":"2.0","id":1,"result":{}}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, greeting := range []bool{false, true} {
+				r := h.dial("a")
+				if greeting {
+					r.greet()
+				}
+				io.WriteString(r, text) // may be refused half way
+				_ = r.CloseWrite()
+				r.rest()
+				assert.Equal(t, "here", u.bash("echo here"))
+			}
+		})
+	}
+	// The one with a greeting is a call; before it, it is nothing.
+	events := h.calls("a", "bash")
+	ran := 0
+	for _, e := range events {
+		if strings.Contains(e.Target, "touch ran") {
+			ran++
+		}
+	}
+	assert.LessOrEqual(t, ran, 2, "begin and end of the one")
+	assert.Less(t, h.resident()-before, 300)
+	h.must("ps")
+}
+
+// TestSocketDepth: deep arguments are refused by name, not by a crash.
+func TestSocketDepth(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	r := h.dial("a").greet()
+	for i, a := range []string{`{"path":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}`, strings.Repeat(`{"a":`, 500) + "1" + strings.Repeat("}", 500)} {
+		io.WriteString(r, request(i, "read_file", a))
+		line := r.line()
+		assert.Contains(t, line, `"isError":true`)
+		assert.Contains(t, line, "too_large")
+	}
+	io.WriteString(r, request(9, "read_file", `{"path":"`+strings.Repeat("x", 9<<20)+`"}`))
+	assert.Contains(t, r.line(), "too_large")
+	assert.Equal(t, "too_large", h.last("a", "read_file").Outcome)
+}
+
+// TestSocketFlood: ten thousand requests at once are each answered, few are run
+// at a time, and memory has a bound.
+func TestSocketFlood(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	const n = 10000
+	r := h.dial("a").greet()
+	require.NoError(t, r.SetDeadline(time.Now().Add(50*time.Second)))
+	before := h.resident()
+	go func() {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(request(i, "stat", `{"path":"."}`))
+		}
+		io.WriteString(r, b.String())
+	}()
+	answered := map[int]bool{}
+	done, limited := 0, 0
+	for range n {
+		var m struct {
+			ID     int
+			Result *mcp.CallToolResult
+		}
+		line := r.line()
+		require.NoError(t, json.Unmarshal([]byte(line), &m), line)
+		answered[m.ID] = true
+		switch {
+		case !m.Result.IsError:
+			done++
+		case strings.Contains(said(m.Result), "rate_limited"):
+			limited++
+		default:
+			t.Errorf("%s", line)
+		}
+	}
+	assert.Len(t, answered, n)
+	assert.GreaterOrEqual(t, done, 32)
+	t.Logf("%d done, %d refused, %d MiB more", done, limited, h.resident()-before)
+	assert.Less(t, h.resident()-before, 300)
+	h.connect("a").bash("true")
+}
+
+// TestSocketDeaf: a client that asks without end and hears no answer is soon not
+// listened to any more. It takes little memory and holds up nobody else.
+func TestSocketDeaf(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	plant(t, h.scope("a"), "big="+strings.Repeat(strings.Repeat("x", 99)+"\n", 2000))
+	for name, line := range map[string]string{
+		"large answers": request(1, "read_file", `{"path":"big"}`),
+		"refusals":      request(1, "no_such_tool", `{}`),
+		"the list":      `{"jsonrpc":"2.0","id":1,"method":"tools/list"}` + "\n",
+		"nonsense":      `{"jsonrpc":"2.0","id":1,"method":"no/such"}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := h.dial("a").greet()
+			before := h.resident()
+			many := strings.Repeat(line, 1000)
+			require.NoError(t, r.SetWriteDeadline(time.Now().Add(time.Second)))
+			asked := 0
+			for ; asked < 1000; asked++ {
+				if _, err := io.WriteString(r, many); err != nil {
+					break
+				}
+			}
+			assert.Less(t, asked, 1000, "it is listened to for ever")
+			assert.Less(t, h.resident()-before, 100)
+			assert.Equal(t, "here", h.connect("a").bash("echo here"))
+		})
+	}
+	h.must("reload")
+	began := time.Now()
+	h.stop()
+	assert.Less(t, time.Since(began), 8*time.Second)
+}

@@ -1,0 +1,60 @@
+package scope
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Remedy returns the smallest change of the rules that would allow an operation
+// on rel, "" when they do. It is for people who ask, and takes its time.
+func (p *Policy) Remedy(op Op, rel string) string {
+	if p.fallback == nil || p.File(op, rel).Allow {
+		return ""
+	}
+	want := Read
+	if op.Mutates() {
+		want = Write
+	}
+	var fixes []string
+	for _, r := range p.spec.Paths {
+		covered := func(r rule) bool { return covers(r.parts, rel) }
+		if r.Access > want && slices.ContainsFunc(alternatives(r), covered) {
+			fix := fmt.Sprintf("set %q to %s in view.paths", r.Pattern, want)
+			if p.fallback.access <= want {
+				fix += " or remove it"
+			}
+			fixes = append(fixes, fix)
+		}
+	}
+	if fixes == nil {
+		return "set view.access to write, or give the path a rule of its own in view.paths"
+	}
+	return strings.Join(fixes, ", and ")
+}
+
+// RemedyMove is Remedy for what Move decides.
+func (p *Policy) RemedyMove(rel string) string {
+	if p.fallback == nil || rel == "" || p.Move(rel).Allow {
+		return ""
+	}
+	var fixes []string
+	for _, r := range p.spec.Paths {
+		below := func(r rule) bool {
+			return !r.portable() && !p.inert(&r) && reachesBelow(r.parts, rel) && !covers(r.parts, rel)
+		}
+		if slices.ContainsFunc(alternatives(r), below) {
+			fixes = append(fixes, fmt.Sprintf("remove %q from view.paths, for it is about what is below", r.Pattern))
+		}
+	}
+	return strings.Join(fixes, ", and ")
+}
+
+// alternatives returns the rules that r, which compiled, stands for.
+func alternatives(r PathRule) []rule {
+	rules, err := parseRule(r)
+	if err != nil {
+		panic(err) // cannot happen: Compile read it
+	}
+	return rules
+}

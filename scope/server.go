@@ -1,0 +1,211 @@
+package scope
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Server says how an MCP server is started. Its texts have their ${VAR}
+// replaced and may hold secrets: they are not for logs.
+type Server struct {
+	Command string
+	Args    []string
+	Env     map[string]string
+	Cwd     string // "" is where it is started
+	Private bool   // of the agents that it is defined for, to be started in their sandbox
+	From    string // the file that defines it, relative to the base directory
+}
+
+// String names the server's file, and nothing that may be secret.
+func (s Server) String() string { return "server of " + s.From }
+
+// GoString is String.
+func (s Server) GoString() string { return s.String() }
+
+// Servers are MCP servers by name.
+type Servers map[string]Server
+
+// clone returns a copy that shares nothing.
+func (s Servers) clone() Servers {
+	out := make(Servers, len(s))
+	for name, server := range s {
+		server.Args, server.Env = slices.Clone(server.Args), maps.Clone(server.Env)
+		out[name] = server
+	}
+	return out
+}
+
+// UnmarshalYAML reads the mcp_servers of {base}/scopefs.yaml, as strictly as
+// those of a definition. ${VAR} is replaced from our own environment.
+func (s *Servers) UnmarshalYAML(n *yaml.Node) error {
+	*s = Servers{}
+	err := eachServer(n, func(name string, value *yaml.Node) error {
+		server := Server{From: hostFile}
+		err := mappingField(server.fields())(value)
+		(*s)[name] = server
+		return err
+	})
+	if err == nil || errors.As(err, new(*lineError)) {
+		return err
+	}
+	return atLine(n.Line, fmt.Errorf("mcp_servers: %w", err))
+}
+
+// eachServer calls f with each server of n, and refuses one that has no command.
+func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
+	return eachKey(n, func(name string, value *yaml.Node) error {
+		if !isServerName(name) {
+			return fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name)
+		}
+		if value.Kind == yaml.MappingNode && !hasKey(value, "command") {
+			return fmt.Errorf("mcp_servers: %q has no command: add one", name)
+		}
+		if err := f(name, value); err != nil {
+			line := value.Line
+			if at := (*lineError)(nil); errors.As(err, &at) {
+				line, err = at.line, at.err
+			}
+			return &lineError{line, fmt.Errorf("mcp_servers: %s: %w", name, err)}
+		}
+		return nil
+	})
+}
+
+func hasKey(n *yaml.Node, key string) bool {
+	for i := 0; i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
+}
+
+// isServerName reports whether s can stand in mcp:SERVER:TOOL, and in
+// mcp__SERVER__TOOL, as clients see it: there a tool b__t of a server a must not
+// be taken for the tool t of a server a__b.
+func isServerName(s string) bool {
+	return isPlainName(s, 64) && !strings.Contains(s, "__") && !strings.HasSuffix(s, "_")
+}
+
+// isPlainName reports whether s is letters, digits, '_', '-' and '.', the first
+// of them a letter or a digit.
+func isPlainName(s string, longest int) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '_' && c != '-' && c != '.') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= longest
+}
+
+// fields are the keys of a server.
+func (s *Server) fields() map[string]field {
+	return map[string]field{
+		"command": func(n *yaml.Node) error {
+			if err := expandedField(&s.Command)(n); err != nil {
+				return err
+			}
+			if s.Command == "" {
+				return errors.New("is empty: name a program")
+			}
+			return nil
+		},
+		"args": func(n *yaml.Node) error {
+			s.Args = []string{}
+			return eachItem(n, func(item *yaml.Node) error {
+				var arg string
+				err := expandedField(&arg)(item)
+				s.Args = append(s.Args, arg)
+				if err != nil {
+					return atLine(item.Line, fmt.Errorf("args: %w", err))
+				}
+				return nil
+			})
+		},
+		"env": func(n *yaml.Node) error {
+			s.Env = map[string]string{}
+			return eachKey(n, func(name string, value *yaml.Node) error {
+				if !isVariable(name) {
+					return fmt.Errorf("env: %q is no name of a variable: want letters, digits and '_'", name)
+				}
+				var text string
+				if err := expandedField(&text)(value); err != nil {
+					return atLine(value.Line, fmt.Errorf("env: %s: %w", name, err))
+				}
+				s.Env[name] = text
+				return nil
+			})
+		},
+		"cwd": expandedField(&s.Cwd),
+	}
+}
+
+// eachItem calls f with each item of a list.
+func eachItem(n *yaml.Node, f func(*yaml.Node) error) error {
+	if n.Kind != yaml.SequenceNode || n.ShortTag() != "!!seq" {
+		return fmt.Errorf("is %s: want a list, [] for none", nodeKind(n))
+	}
+	for _, item := range n.Content {
+		if err := f(item); err != nil {
+			return atLine(item.Line, err)
+		}
+	}
+	return nil
+}
+
+func expandedField(out *string) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "a text, in quotes where need be", "!!str")
+		if err == nil {
+			*out, err = expandVars(s)
+		}
+		if err == nil && strings.ContainsRune(*out, 0) {
+			err = errors.New("holds a NUL: remove it")
+		}
+		return err
+	}
+}
+
+// expandVars replaces each ${VAR} of s by what our environment says, and each
+// $${ by ${. What is replaced is not read again.
+func expandVars(s string) (string, error) {
+	var b strings.Builder
+	for {
+		i := strings.Index(s, "${")
+		if i < 0 {
+			b.WriteString(s)
+			return b.String(), nil
+		}
+		if i > 0 && s[i-1] == '$' {
+			b.WriteString(s[:i-1] + "${")
+			s = s[i+2:]
+			continue
+		}
+		b.WriteString(s[:i])
+		name, rest, ended := strings.Cut(s[i+2:], "}")
+		if !ended || !isVariable(name) {
+			return "", errors.New("has a ${ that names no variable: write ${VAR}, or $${ for the characters themselves")
+		}
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return "", fmt.Errorf("${%s} is not set: set it in the daemon's environment, or remove it", name)
+		}
+		b.WriteString(value)
+		s = rest
+	}
+}
+
+// isVariable reports whether s is a name that a shell would take for one.
+func isVariable(s string) bool {
+	return s != "" && (s[0] < '0' || s[0] > '9') && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	})
+}

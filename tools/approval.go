@@ -1,0 +1,209 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// How long an approval waits for the operator, and then for the agent.
+const approvalTime = 15 * time.Minute
+
+// The bounds of the approvals of one agent.
+const (
+	maxWaiting      = 64
+	maxWaitingBytes = 16 << 20 // of their arguments
+)
+
+// ErrNoApproval is the error of an id of which nothing waits.
+var ErrNoApproval = errors.New("no such approval waits: it was decided, used, or its time is over")
+
+// The states of an approval.
+const (
+	ApprovalWaits   = "waits"
+	ApprovalGranted = "approved"
+	ApprovalDenied  = "denied"
+)
+
+// Approval is a call that waits for the operator's word. What he grants is this
+// call, once: of this agent, this tool, these arguments, under this policy and,
+// where it is about a file, while that has this content.
+type Approval struct {
+	ID        string          `json:"id"`
+	State     string          `json:"state"`
+	Agent     scope.ID        `json:"agent"`
+	Session   string          `json:"session"` // that asked first; any of the agent's may use it
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"` // canonical
+	Policy    string          `json:"policy"`    // version of the agent's rules
+	Rule      string          `json:"rule"`      // that wants it
+	Path      string          `json:"path,omitempty"`
+	Content   string          `json:"content,omitempty"` // hash of the file at Path, when it was asked
+	Asked     time.Time       `json:"asked"`
+	Expires   time.Time       `json:"expires"`
+}
+
+// key is all that an approval is bound to.
+func (a *Approval) key() string {
+	text, _ := json.Marshal([]string{string(a.Agent), a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content})
+	return hash(text)
+}
+
+// Approvals are those of one daemon. They are in memory: what was granted to an
+// agent is not worth more than the daemon that knows it.
+type Approvals struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	byKey map[string]*Approval
+}
+
+// NewApprovals returns an empty store.
+func NewApprovals() *Approvals {
+	return &Approvals{now: time.Now, byKey: map[string]*Approval{}}
+}
+
+// sweep forgets what is over. The caller holds the lock.
+func (a *Approvals) sweep() {
+	for key, p := range a.byKey {
+		if a.now().After(p.Expires) {
+			delete(a.byKey, key)
+		}
+	}
+}
+
+// ask returns what the operator has said of a call. A grant is used up by this.
+func (a *Approvals) ask(p Approval) (said Approval, first bool, err *Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweep()
+	key := p.key()
+	if known := a.byKey[key]; known != nil {
+		if known.State == ApprovalGranted {
+			delete(a.byKey, key)
+		}
+		return *known, false, nil
+	}
+	waiting, size := 0, len(p.Arguments)
+	for _, other := range a.byKey {
+		if other.Agent == p.Agent {
+			waiting++
+			size += len(other.Arguments)
+		}
+	}
+	if waiting >= maxWaiting || size > maxWaitingBytes {
+		return p, false, &Error{Code: RateLimited, Message: fmt.Sprintf("%d calls wait for the operator already", waiting), rule: p.Rule}
+	}
+	p.ID, p.State, p.Asked = newID(), ApprovalWaits, a.now()
+	p.Expires = p.Asked.Add(approvalTime)
+	a.byKey[key] = &p
+	return p, true, nil
+}
+
+// Brief is an approval for a list, of long arguments with the beginning alone, as
+// a text.
+func (a Approval) Brief() Approval {
+	const most = 1 << 10 // bytes
+	if len(a.Arguments) > most {
+		a.Arguments, _ = json.Marshal(string(a.Arguments[:most]) + "...") // cannot fail
+	}
+	return a
+}
+
+// List returns what there is, the oldest first.
+func (a *Approvals) List() []Approval {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweep()
+	list := []Approval{}
+	for _, p := range a.byKey {
+		list = append(list, *p)
+	}
+	slices.SortFunc(list, func(x, y Approval) int { return cmp.Or(x.Asked.Compare(y.Asked), strings.Compare(x.ID, y.ID)) })
+	return list
+}
+
+// Get returns one of them.
+func (a *Approvals) Get(id string) (Approval, error) {
+	for _, p := range a.List() {
+		if p.ID == id {
+			return p, nil
+		}
+	}
+	return Approval{}, ErrNoApproval
+}
+
+// Decide takes the operator's word on a call that waits. record is called with
+// the lock held, before it holds; its error is returned, and nothing is decided.
+func (a *Approvals) Decide(id string, grant bool, record func(Approval) error) (Approval, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweep()
+	for _, p := range a.byKey {
+		if p.ID != id || p.State != ApprovalWaits {
+			continue
+		}
+		decided := *p
+		decided.State, decided.Expires = ApprovalDenied, a.now().Add(approvalTime)
+		if grant {
+			decided.State = ApprovalGranted
+		}
+		if err := record(decided); err != nil {
+			return decided, err
+		}
+		*p = decided
+		return decided, nil
+	}
+	return Approval{}, ErrNoApproval
+}
+
+// approved lets a call pass that the operator has granted.
+func (s *Set) approved(ctx context.Context, r *request, rule, policy string) *Error {
+	if s.gate.Approvals == nil {
+		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), rule: rule}
+	}
+	p := Approval{Agent: s.gate.Agent, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: rule, Path: r.path}
+	if r.path != "" && s.gate.Hash != nil {
+		content, err := s.gate.Hash(ctx, r.path)
+		if err != nil {
+			return asError(err)
+		}
+		p.Content = content
+		if s.gate.Rules().Version() != policy { // a large file takes its time, which is the agent's to choose
+			return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", rule: rule}
+		}
+	}
+	said, first, refused := s.gate.Approvals.ask(p)
+	if refused != nil {
+		return refused
+	}
+	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool, Path: p.Path, Target: r.target, Rule: rule, Detail: said.ID}
+	switch said.State {
+	case ApprovalGranted:
+		event.Outcome = "used"
+	case ApprovalDenied:
+		return &Error{Code: Denied, Message: fmt.Sprintf("the operator has denied this call of %s", r.name), ApprovalID: said.ID, rule: rule}
+	default:
+		if first {
+			event.Outcome = "asked"
+			if err := s.gate.Record(ctx, event); err != nil {
+				return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+			}
+		}
+		return &Error{Code: ApprovalRequired, Message: fmt.Sprintf("this call of %s must be approved by the operator", r.name),
+			Hint: "call again with the same arguments when it is", ApprovalID: said.ID, rule: rule}
+	}
+	if err := s.gate.Record(ctx, event); err != nil {
+		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+const asks = "policy: {tools: {ask: [bash]}}"
+
+func askingSet(t *testing.T, d *desk) (*Set, Gate) {
+	t.Helper()
+	gate := d.gate(t, asks)
+	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
+	require.NoError(t, err)
+	return set, gate
+}
+
+func ok(Approval) error { return nil }
+
+func TestApprovalIsForOneCall(t *testing.T) {
+	d := &desk{hash: "h1"}
+	set, gate := askingSet(t, d)
+	call := func(args string) error {
+		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(args)})
+		return err
+	}
+	err := call(`{"path":"x","text":"1"}`)
+	require.Equal(t, ApprovalRequired, code(t, err))
+	id := err.(*Error).ApprovalID
+	require.NotEmpty(t, id)
+	again := call(`{"text":"1", "path":"x"}`)
+	assert.Equal(t, id, again.(*Error).ApprovalID, "the same call asks once, however it is written")
+	_, err = gate.Approvals.Decide(id, true, ok)
+	require.NoError(t, err)
+	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"2"}`)), "other arguments")
+	d.hash = "h2"
+	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"1"}`)), "other content")
+	d.hash = "h1"
+	assert.NoError(t, call(`{"path":"x","text":"1"}`))
+	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"1"}`)), "once")
+	assert.Equal(t, "approval bash asked", d.told()[0])
+	assert.Contains(t, d.told(), "approval bash used")
+}
+
+func TestApprovalDeniedAndOver(t *testing.T) {
+	d := &desk{}
+	set, gate := askingSet(t, d)
+	now := time.Now()
+	gate.Approvals.now = func() time.Time { return now }
+	call := func() error {
+		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+		return err
+	}
+	id := call().(*Error).ApprovalID
+	_, err := gate.Approvals.Decide(id, false, ok)
+	require.NoError(t, err)
+	assert.Equal(t, Denied, code(t, call()))
+	_, err = gate.Approvals.Decide(id, true, ok)
+	assert.ErrorIs(t, err, ErrNoApproval, "decided is decided")
+	now = now.Add(approvalTime + time.Second)
+	id = call().(*Error).ApprovalID
+	_, err = gate.Approvals.Decide(id, true, ok)
+	require.NoError(t, err)
+	now = now.Add(approvalTime + time.Second)
+	assert.Equal(t, ApprovalRequired, code(t, call()), "a grant expires")
+}
+
+func TestApprovalNotRecordedIsNone(t *testing.T) {
+	d := &desk{}
+	set, gate := askingSet(t, d)
+	_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	id := err.(*Error).ApprovalID
+	_, err = gate.Approvals.Decide(id, true, func(Approval) error { return errors.New("disk full") })
+	assert.Error(t, err)
+	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.Equal(t, ApprovalRequired, code(t, err))
+}
+
+func TestHeadlessDenies(t *testing.T) {
+	d := &desk{}
+	gate := d.gate(t, asks)
+	gate.Approvals = nil
+	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
+	require.NoError(t, err)
+	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.Equal(t, Denied, code(t, err))
+}
+
+func TestApprovalsAreBounded(t *testing.T) {
+	a := NewApprovals()
+	for i := range maxWaiting {
+		_, first, err := a.ask(Approval{Agent: "a", Path: string(rune('a' + i))})
+		require.Nil(t, err)
+		require.True(t, first)
+	}
+	_, _, err := a.ask(Approval{Agent: "a", Path: "one more"})
+	assert.Equal(t, RateLimited, err.Code)
+	_, _, err = a.ask(Approval{Agent: "b"})
+	assert.Nil(t, err, "each agent has its own bound")
+}
+
+// What was approved is not run by rules that have gone while its file was hashed.
+func TestApprovalDoesNotOutliveRules(t *testing.T) {
+	d := &desk{}
+	gate := d.gate(t, asks)
+	rules, hashed := gate.Rules(), func() {}
+	gate.Rules = func() *scope.Grants { return rules }
+	gate.Hash = func(context.Context, string) (string, error) { hashed(); return "h", nil }
+	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
+	require.NoError(t, err)
+	call := func() error {
+		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+		return err
+	}
+	_, err = gate.Approvals.Decide(call().(*Error).ApprovalID, true, ok)
+	require.NoError(t, err)
+	forbidden := load(t, "policy: {tools: {exclude: [bash]}}").Grants
+	hashed = func() { rules = forbidden }
+	assert.Equal(t, Conflict, code(t, call()))
+	assert.Equal(t, Denied, code(t, call()))
+	assert.NotContains(t, d.told(), "call bash ok")
+}
+
+// What one agent asks for is bounded, and its beginning is what a list shows.
+func TestApprovalsOfLongArguments(t *testing.T) {
+	a := NewApprovals()
+	long := func(c string) Approval {
+		return Approval{Agent: "a", Tool: "t", Arguments: json.RawMessage(`{"x":"` + strings.Repeat(c, 6<<20) + `"}`)}
+	}
+	for _, c := range []string{"a", "b"} {
+		_, first, err := a.ask(long(c))
+		assert.True(t, first)
+		assert.Nil(t, err)
+	}
+	_, _, err := a.ask(long("c"))
+	require.NotNil(t, err)
+	assert.Equal(t, RateLimited, err.Code)
+	for _, p := range a.List() {
+		text, err := json.Marshal(p.Brief())
+		require.NoError(t, err)
+		assert.Less(t, len(text), 4<<10)
+		assert.Greater(t, len(p.Arguments), 6<<20, "only there")
+	}
+}

@@ -1,0 +1,128 @@
+package bash
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func newLog(room int64) (*log, *budget) {
+	b := &budget{}
+	b.free.Store(room)
+	l := &log{}
+	for i := range l.streams {
+		l.streams[i].budget = b
+	}
+	return l, b
+}
+
+// TestLogPages writes at random and reads at random, beside a plain model.
+func TestLogPages(t *testing.T) {
+	for name, room := range map[string]int64{"room": maxKept, "little room": 3 * chunkSize, "no room": 0} {
+		t.Run(name, func(t *testing.T) {
+			l, b := newLog(room)
+			var model [3][]byte
+			r := rand.New(rand.NewPCG(1, 2))
+			for range 3000 {
+				p := make([]byte, r.IntN(5000))
+				for i := range p {
+					p[i] = byte(r.Uint32())
+				}
+				s := stream(r.IntN(2))
+				l.write(s, p)
+				model[s], model[both] = append(model[s], p...), append(model[both], p...)
+			}
+			for range 3000 {
+				s, n := stream(r.IntN(3)), 1+r.IntN(100<<10)
+				off := r.Int64N(int64(len(model[s])) + 1)
+				p, at := l.page(s, off, n)
+				require.GreaterOrEqual(t, at, off)
+				require.LessOrEqual(t, len(p), n)
+				require.True(t, bytes.Equal(model[s][at:at+int64(len(p))], p), "stream %d offset %d got %d at %d", s, off, len(p), at)
+				if at+int64(len(p)) < int64(len(model[s])) {
+					require.NotEmpty(t, p)
+				}
+			}
+			for s := stdout; s <= both; s++ { // the whole, page by page
+				kept := 0
+				for off := int64(0); off < l.length(s); {
+					p, at := l.page(s, off, chunkSize)
+					kept, off = kept+len(p), at+int64(len(p))
+				}
+				t.Logf("stream %d: %d of %d bytes kept", s, kept, len(model[s]))
+				assert.GreaterOrEqual(t, kept, 2*chunkSize)
+			}
+			l.discard()
+			assert.EqualValues(t, room, b.free.Load())
+			l.write(stdout, []byte("late"))
+			p, _ := l.page(both, 0, 10)
+			assert.Empty(t, p)
+		})
+	}
+}
+
+func TestLogIsBounded(t *testing.T) {
+	l, b := newLog(maxKept)
+	for range 10 * maxRuns {
+		l.write(stdout, []byte("o"))
+		l.write(stderr, []byte("e"))
+	}
+	assert.LessOrEqual(t, cap(l.runs), 2*maxRuns)
+	p, at := l.page(both, 0, 4)
+	assert.Greater(t, at, int64(0), "the order of the oldest is lost")
+	assert.Equal(t, "oeoe", string(p))
+	p, _ = l.page(stdout, 0, 4)
+	assert.Equal(t, "oooo", string(p), "they are not")
+	l.write(stdout, make([]byte, 100<<20))
+	assert.LessOrEqual(t, int64(maxKept)-b.free.Load(), int64(maxStream+chunkSize))
+	assert.LessOrEqual(t, len(l.streams[stdout].chunks), maxStream/chunkSize)
+}
+
+func TestClip(t *testing.T) {
+	for name, room := range map[string]int64{"room": maxKept, "no room": 0} {
+		t.Run(name, func(t *testing.T) {
+			for _, n := range []int{0, 1, maxShown, maxShown + 1, 3*chunkSize - 1, 3 * chunkSize, 3*chunkSize + 1, 1 << 20} {
+				l, _ := newLog(room)
+				all := bytes.Repeat([]byte("0123456789"), n/10+1)[:n]
+				l.write(stderr, all)
+				got, truncated, binary := l.clip(stderr)
+				want := string(all)
+				if n > maxShown {
+					want = fmt.Sprintf("%s\n[%d bytes left out]\n%s", all[:maxShown/2], n-maxShown, all[n-maxShown/2:])
+				}
+				assert.Equal(t, want, got)
+				assert.Equal(t, n > maxShown, truncated)
+				assert.False(t, binary)
+			}
+		})
+	}
+	l, _ := newLog(maxKept)
+	l.write(stdout, []byte("x"))
+	l.write(stdout, bytes.Repeat([]byte("€"), maxShown))
+	_, truncated, binary := l.clip(stdout)
+	assert.True(t, truncated)
+	assert.False(t, binary, "characters that were cut")
+}
+
+func TestText(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "plain\n": "plain\n", "é€𝄞": "é€𝄞", "\x1b[1mbold": "\x1b[1mbold",
+		"a\xffb": "a\uFFFDb", "\xff\xfe\x00\x00": "\uFFFD", "\x00": "\uFFFD",
+	} {
+		got, binary := text([]byte(in))
+		assert.Equal(t, want, got)
+		assert.Equal(t, in != want, binary)
+	}
+	for in, want := range map[string]string{
+		"": "", "a": "a", "aé": "aé", "a\xc3": "a", "a\xe2\x82": "a", "a\xf0\x9d\x84": "a", "a\xff": "a\xff", "\x80\x80\x80\x80": "\x80\x80\x80\x80",
+	} {
+		assert.Equal(t, want, string(trimEnd([]byte(in))), "%q", in)
+	}
+	for in, want := range map[string]string{"": "", "a": "a", "\xa9a": "a", "\x82\xaca": "a", "\x80\x80\x80\x80\x80": "\x80\x80\x80\x80\x80"} {
+		assert.Equal(t, want, string(trimStart([]byte(in))), "%q", in)
+	}
+}

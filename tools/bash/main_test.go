@@ -1,0 +1,104 @@
+package bash
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// TestMain also is the init of the tests' sandboxes.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == sandbox.InitArg {
+		os.Exit(sandbox.Init())
+	}
+	os.Exit(m.Run())
+}
+
+const agentUID = 1000
+
+// newSandbox starts a session whose view is an ordinary directory.
+func newSandbox(t testing.TB) *sandbox.Session {
+	t.Helper()
+	host, err := sandbox.Open(context.Background(), sandbox.Config{})
+	if err != nil && os.Getenv("REQUIRE_FUSE") == "" {
+		t.Skip("no sandbox here: ", err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, host.Close()) })
+	uid := os.Geteuid()
+	if uid == 0 {
+		uid = agentUID
+	}
+	dir, err := os.MkdirTemp("", "view")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	require.NoError(t, os.Chown(dir, uid, uid))
+	view, err := os.Open(dir)
+	require.NoError(t, err)
+	defer view.Close()
+	s, err := host.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: uint32(uid), GID: uint32(uid), View: view})
+	require.NoError(t, err)
+	return s
+}
+
+// newTestShell returns a Shell on a new sandbox.
+func newTestShell(t testing.TB) (*Shell, *sandbox.Session) {
+	t.Helper()
+	place := newSandbox(t)
+	s := NewShell(place)
+	t.Cleanup(func() {
+		assert.NoError(t, s.Close())
+		assert.EqualValues(t, maxKept, s.budget.free.Load(), "all memory is given back")
+	})
+	return s, place
+}
+
+var env = tools.Env{Agent: "tester", Call: "c1"}
+
+// bash runs a command to its end.
+func bash(t *testing.T, s *Shell, command string) runResult {
+	t.Helper()
+	r, err := s.run(context.Background(), env, runArgs{Command: command})
+	require.NoError(t, err)
+	return r
+}
+
+// background starts one.
+func background(t *testing.T, s *Shell, command string) string {
+	t.Helper()
+	r, err := s.run(context.Background(), env, runArgs{Command: command, Background: true})
+	require.NoError(t, err)
+	require.NotEmpty(t, r.ProcessID)
+	return r.ProcessID
+}
+
+func read(t *testing.T, s *Shell, in readArgs) readResult {
+	t.Helper()
+	r, err := s.read(context.Background(), env, in)
+	require.NoError(t, err)
+	return r
+}
+
+// runs counts the processes of this host whose command line begins so.
+func runs(t *testing.T, words ...string) (n int) {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, name := range names {
+		if text, _ := os.ReadFile(name); strings.HasPrefix(string(text), strings.Join(words, "\x00")+"\x00") {
+			n++
+		}
+	}
+	return n
+}
+
+func code(n int) *int { return &n }

@@ -1,0 +1,159 @@
+package bash
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+const (
+	defaultPage = 32 << 10        // bytes
+	stopGrace   = 2 * time.Second // between the signal and KILL
+)
+
+type readArgs struct {
+	ID     string `json:"id" limit:"len=32"`
+	Stream string `json:"stream,omitempty" jsonschema:"default: both, in the order of arrival" limit:"enum=stdout|stderr"`
+	Offset *int64 `json:"offset,omitempty" jsonschema:"byte of the stream to begin at; default: after what was read last" limit:"min=0,max=9007199254740991"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"bytes at most; default 32768" limit:"min=1,max=262144"`
+	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"when there is nothing yet, wait so long for output or the end" limit:"min=0,max=30000"`
+}
+
+// Subject is the process.
+func (in readArgs) Subject() (path, target string) { return "", in.ID }
+
+type readResult struct {
+	ID string `json:"id"`
+	status
+	Output     string `json:"output"`
+	Offset     int64  `json:"offset" jsonschema:"where output begins: later than asked when bytes before it are no longer kept"`
+	NextOffset int64  `json:"next_offset"`
+	More       bool   `json:"more,omitempty" jsonschema:"there is more already"`
+	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are no UTF-8 text are replaced"`
+}
+
+func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult, error) {
+	j, err := s.find(in.ID)
+	if err != nil {
+		return readResult{}, err
+	}
+	st := map[string]stream{"stdout": stdout, "stderr": stderr, "": both}[in.Stream]
+	if in.Limit == 0 {
+		in.Limit = defaultPage
+	}
+	off := j.read[st].Load()
+	if in.Offset != nil {
+		off = *in.Offset
+	}
+	if err := j.await(ctx, st, off, time.Duration(in.WaitMS)*time.Millisecond); err != nil {
+		return readResult{}, err
+	}
+	r := readResult{ID: in.ID, status: j.status()} // before the output: what ended wrote no more
+	p, at := j.log.page(st, off, in.Limit)
+	size := j.log.length(st)
+	if t := trimEnd(p); len(t) > 0 && (at+int64(len(p)) < size || r.Running) {
+		p = t // the rest of the character follows
+	}
+	r.Output, r.Binary = text(p)
+	r.Offset, r.NextOffset = at, at+int64(len(p))
+	r.More = r.NextOffset < size
+	j.read[st].Store(r.NextOffset)
+	return r, nil
+}
+
+// await waits until there is something at an offset, or the job has ended and
+// nobody writes for it any more.
+func (j *job) await(ctx context.Context, s stream, off int64, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	timeout := time.NewTimer(d)
+	defer timeout.Stop()
+	ended := j.ended
+	for {
+		change := j.log.change()
+		if j.log.length(s) > off || !j.running() && !j.log.isOpen() {
+			return nil
+		}
+		if !j.running() {
+			ended = nil
+		}
+		select {
+		case <-change:
+		case <-ended:
+		case <-timeout.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Content is the output, and how the process is.
+func (r readResult) Content() []tools.Content {
+	var b strings.Builder
+	writeLines(&b, r.Output)
+	if r.More {
+		fmt.Fprintf(&b, "[more from offset %d]\n", r.NextOffset)
+	}
+	switch {
+	case r.Running:
+		fmt.Fprintf(&b, "[%s runs]\n", r.ID)
+	case r.status.String() == "":
+		fmt.Fprintf(&b, "[%s has ended]\n", r.ID)
+	}
+	b.WriteString(r.status.String())
+	return said(b.String())
+}
+
+type stopArgs struct {
+	ID     string `json:"id" limit:"len=32"`
+	Signal string `json:"signal,omitempty" jsonschema:"default TERM" limit:"enum=TERM|INT|KILL"`
+}
+
+// Subject is the process.
+func (in stopArgs) Subject() (path, target string) { return "", in.ID }
+
+type stopResult struct {
+	ID string `json:"id"`
+	status
+}
+
+// stop signals the command's process group. What survives the command's own
+// process, because it ignores the signal, lives until the sandbox ends; KILL
+// while that runs ends all.
+func (s *Shell) stop(ctx context.Context, _ tools.Env, in stopArgs) (stopResult, error) {
+	j, err := s.find(in.ID)
+	if err != nil {
+		return stopResult{}, err
+	}
+	sig := map[string]syscall.Signal{"": unix.SIGTERM, "TERM": unix.SIGTERM, "INT": unix.SIGINT}[in.Signal]
+	if sig != 0 && j.running() && j.proc.Signal(sig) == nil {
+		grace := time.NewTimer(stopGrace)
+		defer grace.Stop()
+		select {
+		case <-j.ended:
+		case <-grace.C:
+		case <-ctx.Done():
+			return stopResult{}, ctx.Err()
+		}
+	}
+	j.kill()
+	<-j.ended
+	return stopResult{ID: in.ID, status: j.status()}, nil
+}
+
+// Content says how it ended.
+func (r stopResult) Content() []tools.Content {
+	how := strings.TrimSuffix(r.status.String(), "\n")
+	if how == "" {
+		how = "exit status 0"
+	}
+	return said(fmt.Sprintf("%s has ended: %s\n", r.ID, how))
+}

@@ -1,0 +1,120 @@
+package bash
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// Profile returns the tools of this package as a kind of client expects them:
+// "claude" (Claude Code's), "anthropic-editor" (Anthropic's bash tool), "mcp-fs"
+// (none).
+func Profile(name string) ([]tools.Tool, error) {
+	switch name {
+	case "claude":
+		return claude()
+	case "anthropic-editor":
+		t, err := tools.Alias("bash", "Run a command with bash. Each call is a shell of its own.", tools.Hints{Title: "Run a command", Acts: true, Destructive: true},
+			[]string{"bash"}, anthropicBash.calls, anthropicBash.render)
+		return []tools.Tool{t}, err
+	case "mcp-fs":
+		return nil, nil
+	}
+	return nil, fmt.Errorf("unknown profile %q", name)
+}
+
+type anthropicBash struct {
+	Command string `json:"command,omitempty" limit:"len=131072"`
+	Restart bool   `json:"restart,omitempty" jsonschema:"start the shell again"`
+}
+
+func (in anthropicBash) calls() ([]tools.Inner, error) {
+	switch {
+	case in.Restart: // nothing lasts from call to call: it only shows that commands run
+		return []tools.Inner{{Tool: "bash", Args: runArgs{Command: ":"}}}, nil
+	case in.Command == "":
+		return nil, tools.Errorf(tools.Invalid, "neither command nor restart is given")
+	}
+	return []tools.Inner{{Tool: "bash", Args: runArgs{Command: in.Command}}}, nil
+}
+
+func (in anthropicBash) render(all []tools.Result) tools.Result {
+	if in.Restart {
+		return tools.Result{Content: said("tool has been restarted")}
+	}
+	return join(all)
+}
+
+type claudeBash struct {
+	Command     string `json:"command" limit:"len=131072"`
+	Timeout     int    `json:"timeout,omitempty" jsonschema:"milliseconds; default 120000" limit:"min=1,max=600000"`
+	Description string `json:"description,omitempty" jsonschema:"what the command does, in a few words"`
+	Background  bool   `json:"run_in_background,omitempty" jsonschema:"return at once; read with BashOutput"`
+}
+
+type claudeOutput struct {
+	ID     string `json:"bash_id" limit:"len=32"`
+	Filter string `json:"filter,omitempty" jsonschema:"regular expression: show only the lines that match" limit:"len=1000"`
+}
+
+type claudeKill struct {
+	ID string `json:"shell_id" limit:"len=32"`
+}
+
+func claude() ([]tools.Tool, error) {
+	run, err := tools.Alias("Bash", "Run a command with bash. Each call is a shell of its own: cd and variables do not last.",
+		tools.Hints{Title: "Run a command", Acts: true, Destructive: true}, []string{"bash"},
+		func(in claudeBash) ([]tools.Inner, error) {
+			return []tools.Inner{{Tool: "bash", Args: runArgs{Command: in.Command, TimeoutMS: in.Timeout, Background: in.Background}}}, nil
+		}, nil)
+	if err != nil {
+		return nil, err
+	}
+	read, err := tools.Alias("BashOutput", "Read what a background command has written since it was read last.",
+		tools.Hints{Title: "Read a command's output"}, []string{"process_read"}, claudeOutput.calls, claudeOutput.render)
+	if err != nil {
+		return nil, err
+	}
+	kill, err := tools.Alias("KillShell", "Stop a background command.",
+		tools.Hints{Title: "Stop a command", Acts: true, Destructive: true, Idempotent: true}, []string{"process_stop"},
+		func(in claudeKill) ([]tools.Inner, error) {
+			return []tools.Inner{{Tool: "process_stop", Args: stopArgs{ID: in.ID}}}, nil
+		}, nil)
+	return []tools.Tool{run, read, kill}, err
+}
+
+func (in claudeOutput) calls() ([]tools.Inner, error) {
+	if _, err := regexp.Compile(in.Filter); err != nil {
+		return nil, tools.Errorf(tools.Invalid, "filter: %v", err)
+	}
+	return []tools.Inner{{Tool: "process_read", Args: readArgs{ID: in.ID}}}, nil
+}
+
+// render shows the lines that the filter lets through. The others have been
+// read, too.
+func (in claudeOutput) render(all []tools.Result) tools.Result {
+	filter, err := regexp.Compile(in.Filter)
+	var r readResult
+	if err != nil || in.Filter == "" || len(all) != 1 || json.Unmarshal(all[0].Structured, &r) != nil {
+		return join(all)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(r.Output) {
+		if filter.MatchString(strings.TrimSuffix(line, "\n")) {
+			b.WriteString(line)
+		}
+	}
+	r.Output = b.String()
+	return tools.Result{Content: r.Content()}
+}
+
+// join makes one result of what several say.
+func join(all []tools.Result) (joined tools.Result) {
+	for _, r := range all {
+		joined.Content = append(joined.Content, r.Content...)
+	}
+	return joined
+}

@@ -1,0 +1,125 @@
+package bash
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+const (
+	defaultTimeout = 2 * time.Minute
+	maxShown       = 64 << 10 // bytes of each stream in the result of bash
+)
+
+type runArgs struct {
+	Command    string `json:"command" jsonschema:"what bash -c runs" limit:"len=131072"`
+	Cwd        string `json:"cwd,omitempty" jsonschema:"directory to run in, relative to the view or absolute in the sandbox; default the view's root"`
+	TimeoutMS  int    `json:"timeout_ms,omitempty" jsonschema:"kill it after so many milliseconds; default 120000, in the background none" limit:"min=1,max=600000"`
+	Stdin      string `json:"stdin,omitempty" jsonschema:"what it reads from its standard input" limit:"len=1048576"`
+	Background bool   `json:"background,omitempty" jsonschema:"return at once, with a process_id for process_read and process_stop"`
+}
+
+// Subject is where the command runs, and the command.
+func (in runArgs) Subject() (path, target string) { return relative(in.Cwd), in.Command }
+
+func (in runArgs) timeout() time.Duration {
+	if in.TimeoutMS == 0 && !in.Background {
+		return defaultTimeout
+	}
+	return time.Duration(in.TimeoutMS) * time.Millisecond
+}
+
+type runResult struct {
+	status
+	Stdout     string `json:"stdout"`
+	Stderr     string `json:"stderr"`
+	Truncated  bool   `json:"truncated,omitempty" jsonschema:"bytes in the middle of stdout or stderr are left out"`
+	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are no UTF-8 text are replaced"`
+	DurationMS int64  `json:"duration_ms"`
+	ProcessID  string `json:"process_id,omitempty" jsonschema:"for process_read: the command runs in the background, or there is more of its output"`
+}
+
+func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, error) {
+	j, detach, err := s.start(ctx, env, in)
+	if err != nil {
+		return runResult{}, err
+	}
+	if in.Background {
+		id := s.name(j)
+		detach()
+		return runResult{status: status{Running: true}, ProcessID: id}, nil
+	}
+	<-j.ended
+	detach()
+	if ctx.Err() != nil || j.err != nil {
+		s.forget(j)
+		if ctx.Err() != nil {
+			return runResult{}, ctx.Err()
+		}
+		return runResult{}, execError(j.err, "")
+	}
+	r := runResult{status: j.status(), DurationMS: j.took.Milliseconds()}
+	for from, to := range map[stream]*string{stdout: &r.Stdout, stderr: &r.Stderr} {
+		text, truncated, binary := j.log.clip(from)
+		*to, r.Truncated, r.Binary = text, r.Truncated || truncated, r.Binary || binary
+	}
+	if r.Truncated || j.log.isOpen() {
+		r.ProcessID = s.name(j)
+	} else {
+		s.forget(j)
+	}
+	return r, nil
+}
+
+// clip returns the text of a stream, of a long one the beginning and the end.
+func (l *log) clip(s stream) (shown string, truncated, binary bool) {
+	size := l.length(s)
+	if size <= maxShown {
+		p, _ := l.page(s, 0, maxShown)
+		shown, binary = text(p)
+		return shown, false, binary
+	}
+	head, _ := l.page(s, 0, maxShown/2)
+	tail, from := l.page(s, size-maxShown/2, maxShown/2)
+	head, start := trimEnd(head), trimStart(tail)
+	first, b1 := text(head)
+	last, b2 := text(start)
+	left := from + int64(len(tail)-len(start)) - int64(len(head))
+	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", first, left, last), true, b1 || b2
+}
+
+// Content reads like a terminal.
+func (r runResult) Content() []tools.Content {
+	var b strings.Builder
+	for _, text := range []string{r.Stdout, r.Stderr} {
+		writeLines(&b, text)
+	}
+	switch {
+	case r.Running:
+		fmt.Fprintf(&b, "running in the background as %s\n", r.ProcessID)
+	case r.ProcessID != "" && r.Truncated:
+		fmt.Fprintf(&b, "[process_read %s has all output]\n", r.ProcessID)
+	case r.ProcessID != "":
+		fmt.Fprintf(&b, "[processes it left in the background may write more: process_read %s]\n", r.ProcessID)
+	}
+	b.WriteString(r.status.String())
+	return said(b.String())
+}
+
+// String says how a command ended, if not well: a line, or nothing.
+func (s status) String() string {
+	if s.ExitCode == nil || *s.ExitCode == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("exit status %d", *s.ExitCode)
+	if s.Signal != "" {
+		text += " (" + s.Signal + ")"
+	}
+	if s.TimedOut {
+		text += ": timed out"
+	}
+	return text + "\n"
+}

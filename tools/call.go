@@ -1,0 +1,255 @@
+package tools
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+)
+
+// Call is what an agent asks for.
+type Call struct {
+	Tool string
+	Args json.RawMessage // an object; nothing is {}
+
+	// Ask puts a question to the client's user, or ends the call by an [Asked];
+	// nil where there is no user.
+	Ask func(context.Context, Question) (Answer, error)
+}
+
+// Call runs a tool: validate, decide, record the beginning, run, record the
+// end. It is the only way to run one. The error is an *[Error] or an *[Asked].
+func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
+	name := strings.TrimPrefix(c.Tool, "builtin:")
+	select {
+	case s.running <- struct{}{}:
+		defer func() { <-s.running }()
+	default:
+		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%d calls are running already", cap(s.running)))
+	}
+	release, ok := s.gate.Rates.hold(len(c.Args))
+	if !ok {
+		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "the arguments of calls under way have %d bytes already", maxHeld))
+	}
+	defer release()
+	args, bad := parse(c.Args)
+	if bad != nil {
+		return Result{}, s.refuse(ctx, &request{name: name}, bad)
+	}
+	alias := s.aliases[name]
+	if alias == nil {
+		if s.covered[name] { // offered under other names
+			return Result{}, s.refuse(ctx, &request{name: name}, noSuchTool(name))
+		}
+		return s.one(ctx, c, &request{name: name, args: args})
+	}
+	if !s.mayAny(s.gate.Rules(), alias) {
+		return Result{}, s.refuse(ctx, &request{name: name}, noSuchTool(name))
+	}
+	if err := validate(alias, args); err != nil {
+		return Result{}, s.refuse(ctx, &request{name: name}, err)
+	}
+	inner, err := alias.face.calls(args.canonical)
+	if err != nil {
+		return Result{}, s.refuse(ctx, &request{name: name}, asError(err))
+	}
+	if len(inner) == 0 { // it would be neither decided nor recorded
+		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(Internal, "%s stands for no call", name))
+	}
+	var all []Result
+	for _, in := range inner {
+		text, err := json.Marshal(in.Args)
+		if err != nil {
+			return Result{}, asError(err)
+		}
+		args, bad := parse(text)
+		if bad != nil {
+			return Result{}, s.refuse(ctx, &request{name: in.Tool}, bad)
+		}
+		r, err := s.one(ctx, c, &request{name: in.Tool, args: args, inner: true})
+		if failed, ok := errors.AsType[*Error](err); ok && in.Optional {
+			r, err = Result{Content: []Content{{Text: failed.Error()}}}, nil
+		}
+		if err != nil {
+			return Result{}, err
+		}
+		all = append(all, r)
+	}
+	return alias.face.render(args.canonical, all), nil
+}
+
+// request is one call of one tool, on its way through the door.
+type request struct {
+	name         string
+	tool         *Tool
+	args         *arguments
+	inner        bool   // it is what an alias stands for
+	path, target string // what it is about
+	rule         string // that allows it
+	id           string
+}
+
+// one takes a call of a tool by its own name through the door.
+func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
+	r.tool, r.id = s.native(r.name), newID()
+	if r.tool == nil {
+		return Result{}, s.refuse(ctx, r, noSuchTool(r.name))
+	}
+	if r.tool.subject != nil {
+		r.path, r.target = r.tool.subject(r.args.canonical)
+	}
+	if err := s.decide(ctx, r); err != nil {
+		return Result{}, s.refuse(ctx, r, err)
+	}
+	began := time.Now()
+	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
+		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.rule, Outcome: outcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
+	if err := s.gate.Record(ctx, e); err != nil {
+		return Result{}, &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+	}
+	env := Env{Agent: s.gate.Agent, Session: s.gate.Session, Call: r.id, Ask: c.Ask}
+	result, err := run(ctx, r.tool, env, r.args.canonical)
+	e.Outcome, e.Detail, e.DurationUS = outcomeOK, "", time.Since(began).Microseconds()
+	if asked, ok := errors.AsType[*Asked](err); ok {
+		e.Outcome, err = outcomeAsked, asked
+	} else if err != nil {
+		failed := asError(err)
+		e.Outcome = string(failed.Code)
+		if failed.cause != nil {
+			e.Detail = failed.cause.Error()
+		}
+		err = failed
+	} else {
+		e.Bytes, e.Detail = result.size(), "result "+result.hash()
+	}
+	// Whoever asked may be gone; that it ended is recorded all the same.
+	if failed := s.gate.Record(context.WithoutCancel(ctx), e); failed != nil {
+		return Result{}, &Error{Code: Internal, Message: "the call ran, and its end cannot be recorded", cause: failed}
+	}
+	return result, err
+}
+
+// The outcomes of a call's events, beside the codes of errors.
+const (
+	outcomeBegin = "begin"
+	outcomeOK    = "ok"
+	outcomeAsked = "asked the user"
+)
+
+// validate holds arguments against a tool's schema.
+func validate(t *Tool, args *arguments) *Error {
+	if err := t.input.Validate(args.value); err != nil {
+		return Errorf(Invalid, "arguments: %v", err)
+	}
+	return nil
+}
+
+// decide decides about a call. What it returns is why not.
+func (s *Set) decide(ctx context.Context, r *request) *Error {
+	rules := s.gate.Rules()
+	d := rules.Tool(r.name)
+	r.rule = d.Rule
+	// What filters hold back is not for the log either, whyever a call is refused.
+	held := func() string {
+		rule := filtered(rules.Filters(), r.name, r.args.value)
+		if rule != "" {
+			r.path, r.target = "", ""
+		}
+		return rule
+	}
+	if !d.Allow && !d.Ask {
+		held()
+		err := noSuchTool(r.name)
+		if err.rule = d.Rule; r.inner { // the alias is there
+			err.Message = fmt.Sprintf("%s is not allowed here", r.name)
+		}
+		return err
+	}
+	if err := validate(r.tool, r.args); err != nil {
+		held()
+		return err
+	}
+	// Before filters, which take time: a second for 8 MiB.
+	if rule, wait := s.gate.Rates.take(rules.Rates(), r.name); rule != "" {
+		if len(rules.Filters()) > 0 {
+			r.path, r.target = "", ""
+		}
+		return &Error{Code: RateLimited, Message: fmt.Sprintf("too many calls of %s", r.name),
+			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond), rule: rule}
+	}
+	if rule := held(); rule != "" {
+		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", rule: rule}
+	}
+	if d.Ask {
+		return s.approved(ctx, r, d.Rule, rules.Version())
+	}
+	return nil
+}
+
+// refuse records that a call is refused, and returns the error.
+func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
+	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
+		Path: r.path, Target: r.target, Verdict: audit.Deny, Rule: e.rule, Outcome: string(e.Code)}
+	if e.ApprovalID != "" {
+		event.Detail = "approval " + e.ApprovalID
+	}
+	if err := s.gate.Record(ctx, event); err != nil {
+		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+	}
+	return e
+}
+
+// noSuchTool is also what an agent is told of a tool that it may not call.
+func noSuchTool(name string) *Error {
+	return &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), rule: "no such tool"}
+}
+
+// run runs the tool, of which nothing else than an error may come out.
+func run(ctx context.Context, t *Tool, env Env, args json.RawMessage) (result Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			result, err = Result{}, fmt.Errorf("panic in %s: %v", t.Name, p)
+		}
+	}()
+	result, err = t.run(ctx, env, args)
+	if err != nil && ctx.Err() != nil {
+		return Result{}, &Error{Code: Internal, Message: "the call was cancelled", cause: errors.Join(ctx.Err(), err)}
+	}
+	if err == nil && result.size() > maxResult {
+		return Result{}, Errorf(TooLarge, "the result has %d bytes, and %d are the limit", result.size(), maxResult)
+	}
+	return result, err
+}
+
+// newID returns the id of a call: 13 characters, no two alike. It fits into a
+// thread's name (prctl(2), PR_SET_NAME), by which a file tool's work is told apart.
+func newID() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
+}
+
+func hash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// hash is over everything that the agent gets.
+func (r Result) hash() string {
+	h := sha256.New()
+	h.Write(r.Structured)
+	for _, c := range r.Content {
+		fmt.Fprintf(h, "\x00%s\x00%d\x00", c.MIME, len(c.Text))
+		h.Write([]byte(c.Text))
+		h.Write(c.Data)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}

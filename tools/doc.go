@@ -1,0 +1,4 @@
+// Package tools is the set of an agent's tools and its one door, [Set.Call]:
+// validate, decide, record the beginning, run, record the end. A [Tool] is made
+// by packages below this one and can be run by nothing else.
+package tools

@@ -1,0 +1,68 @@
+package tools
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Code says what kind of error an agent gets.
+type Code string
+
+// The codes. To read what is outside the scope is [NotFound], as if there were
+// nothing; to write there is [OutsideScope], whatever is there.
+const (
+	OutsideScope     Code = "outside_scope"
+	Denied           Code = "denied"
+	ApprovalRequired Code = "approval_required"
+	NotFound         Code = "not_found"
+	Conflict         Code = "conflict"
+	RateLimited      Code = "rate_limited"
+	TooLarge         Code = "too_large"
+	Invalid          Code = "invalid"
+	Internal         Code = "internal"
+)
+
+// Error is what an agent gets in place of a result. Nothing in it is of the host.
+type Error struct {
+	Code       Code   `json:"code"`
+	Message    string `json:"message"`
+	Path       string `json:"path,omitempty"` // relative to the view
+	Hint       string `json:"hint,omitempty"`
+	ApprovalID string `json:"approval_id,omitempty"`
+
+	rule  string // for the log
+	cause error  // likewise: what an agent must not see
+}
+
+func (e *Error) Error() string {
+	text := string(e.Code) + ": " + e.Message
+	if e.Path != "" {
+		text += ": " + e.Path
+	}
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.cause }
+
+// Asked is the error of a call that ended with a question for the user: with
+// the answer it is to be made again. Only a [Call.Ask] makes one.
+type Asked struct{ Question Question }
+
+func (e *Asked) Error() string { return "the user is asked: " + e.Question.Text }
+
+// Errorf returns an Error of a code.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// asError returns err as what an agent may see: of what is no *Error, only that
+// something went wrong.
+func asError(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return &Error{Code: Internal, Message: "the tool failed", Hint: "try again; the operator's log has the cause", cause: err}
+}

@@ -1,0 +1,100 @@
+package file
+
+import (
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// replace gives a file a new content. It is true when that was done in place.
+// The file itself is opened for writing first: what may not be written must not
+// be replaced either, and the log has the refusal under the name that was meant.
+func (t *tree) replace(p place, content []byte) (inPlace bool, err error) {
+	f, st, err := t.open(p, os.O_WRONLY|unix.O_NOFOLLOW, writing)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if st.Nlink == 1 && int(st.Uid) == os.Geteuid() {
+		err := t.swap(p, content, os.FileMode(st.Mode)&0o777, true)
+		if !refused(err) {
+			return false, err
+		}
+	}
+	return true, rewrite(f, content)
+}
+
+// refused tells a directory that takes no temporary from other errors.
+func refused(err error) bool {
+	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
+}
+
+// rewrite writes over a file.
+func rewrite(f *os.File, content []byte) error {
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return err
+	}
+	return f.Truncate(int64(len(content)))
+}
+
+// create makes a file that is not there: whole, or not at all. If it is there by
+// now it is replaced if over says so, else the error is EEXIST.
+func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err error) {
+	if err := t.parents(p); err != nil {
+		return false, err
+	}
+	if err := t.swap(p, content, 0o666, over); !refused(err) {
+		return false, err
+	}
+	// The policy may allow this name alone.
+	f, err := os.OpenFile(p.full, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o666)
+	if err != nil {
+		return false, err
+	}
+	err = errors.Join(rewrite(f, content), f.Close())
+	if err != nil {
+		os.Remove(p.full)
+	}
+	return true, err
+}
+
+// swap writes a temporary beside p and gives it p's name. The mode 0666 is that
+// of a new file, less the umask; any other is exact.
+func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err error) {
+	temp := tempBeside(p)
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(temp)
+		}
+	}()
+	_, err = f.Write(content)
+	if err == nil && mode != 0o666 {
+		err = f.Chmod(mode)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return rename(temp, p.full, over)
+}
+
+// tempBeside is a name that nobody has, in the directory of p.
+func tempBeside(p place) string { return filepath.Dir(p.full) + "/.scopefs-" + rand.Text() }
+
+// rename renames; what has the new name already stays, unless over.
+func rename(from, to string, over bool) error {
+	flags := uint(unix.RENAME_NOREPLACE)
+	if over {
+		flags = 0
+	}
+	_, err := ignoringEINTR(func() (int, error) {
+		return 0, unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, flags)
+	})
+	return err
+}

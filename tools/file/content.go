@@ -1,0 +1,153 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+const (
+	maxWhole = 8 << 20 // bytes: what is read, hashed and edited as a whole
+	sniffed  = 8 << 10 // bytes that tell text from binary
+	bom      = "\ufeff"
+)
+
+// hashOf is the hash of a file's content, as tools give and take it.
+func hashOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// isText tells text by the beginning of a content: UTF-8 without NUL. A rune may
+// be cut at the end.
+func isText(b []byte) bool {
+	cut := len(b) >= sniffed
+	b = b[:min(len(b), sniffed)]
+	if bytes.IndexByte(b, 0) >= 0 {
+		return false
+	}
+	for i := 0; cut && i < utf8.UTFMax && len(b) > 0; i++ {
+		if r, size := utf8.DecodeLastRune(b); r != utf8.RuneError || size != 1 {
+			break
+		}
+		b = b[:len(b)-1]
+	}
+	return utf8.Valid(b)
+}
+
+// imageType is the MIME type of an image that models can look at, or "".
+func imageType(b []byte) string {
+	switch mime := http.DetectContentType(b); mime {
+	case "image/png", "image/jpeg", "image/gif", "image/webp":
+		return mime
+	}
+	return ""
+}
+
+// mediaType is the MIME type of any content, without parameters.
+func mediaType(b []byte) string {
+	mime, _, _ := strings.Cut(http.DetectContentType(b), ";")
+	return mime
+}
+
+// notText is the error of a content that is neither text nor an image.
+func notText(p place, size int64, head []byte) error {
+	e := tools.Errorf(tools.Invalid, "binary file, %d bytes, %s", size, mediaType(head))
+	e.Path, e.Hint = p.rel, "it cannot be shown as text; use a program that reads it"
+	return e
+}
+
+// slurp reads a file to its end. It is ok when it has at most maxWhole bytes.
+func slurp(f *os.File, size int64) (b []byte, ok bool, err error) {
+	if size > maxWhole {
+		return nil, false, nil
+	}
+	b = make([]byte, 0, size+512) // beyond the end, to see it
+	for {
+		n, err := f.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case err == io.EOF:
+			return b, true, nil
+		case err != nil:
+			return nil, false, err
+		case len(b) > maxWhole:
+			return nil, false, nil
+		case len(b) == cap(b):
+			b = append(b, 0)[:len(b)]
+		}
+	}
+}
+
+// whole reads a regular file that is small enough for that.
+func (t *tree) whole(p place, why intent) ([]byte, error) {
+	f, st, err := t.open(p, os.O_RDONLY, why)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, ok, err := slurp(f, st.Size)
+	if err == nil && !ok {
+		e := tools.Errorf(tools.TooLarge, "file larger than %d bytes", maxWhole)
+		e.Path = p.rel
+		return nil, e
+	}
+	if err != nil {
+		return nil, t.fail(p, err, why)
+	}
+	return b, nil
+}
+
+const opHash = "hash"
+
+type hashArgs struct {
+	Path string `json:"path"`
+}
+
+type hashResult struct {
+	Hash string `json:"hash"`
+}
+
+// hash hashes a file of any size. What is not there, or no regular file, has none.
+func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
+	p, err := t.at(in.Path, reading)
+	if err != nil {
+		return hashResult{}, nil
+	}
+	f, _, err := t.open(p, os.O_RDONLY, reading)
+	if isCode(err, tools.NotFound) || isCode(err, tools.Invalid) {
+		return hashResult{}, nil
+	}
+	if err != nil {
+		return hashResult{}, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, until(ctx, f)); err != nil {
+		return hashResult{}, t.fail(p, err, reading)
+	}
+	return hashResult{"sha256:" + hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+// until reads from r as long as ctx lasts.
+func until(ctx context.Context, r io.Reader) io.Reader { return reader{ctx, r} }
+
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(b)
+}

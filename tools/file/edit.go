@@ -1,0 +1,198 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+type editArgs struct {
+	Path    string `json:"path" jsonschema:"the file, relative to the workspace"`
+	Edits   []edit `json:"edits" limit:"items=200" jsonschema:"done one after the other, all or none"`
+	DryRun  bool   `json:"dry_run,omitempty" jsonschema:"change nothing, only show the diff"`
+	IfMatch string `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is changed when the file has another one now"`
+}
+
+func (a editArgs) Subject() (path, target string) { return logged(a.Path), "" }
+
+// edit replaces a text, or inserts one.
+type edit struct {
+	OldText    string `json:"old_text,omitempty" limit:"len=1048576" jsonschema:"exactly what is there now, with its indentation; it must be there once, so take enough of the lines around it"`
+	NewText    string `json:"new_text" limit:"len=1048576" jsonschema:"what replaces it"`
+	ReplaceAll bool   `json:"replace_all,omitempty" jsonschema:"replace every occurrence"`
+	InsertLine *int   `json:"insert_line,omitempty" limit:"min=0,max=10000000" jsonschema:"in place of old_text: insert new_text as lines of its own after this one; 0 is the beginning"`
+}
+
+type editResult struct {
+	Path    string `json:"path" limit:"len=8192"`
+	Edits   int    `json:"edits" jsonschema:"replacements and insertions made"`
+	Diff    string `json:"diff" limit:"len=100000" jsonschema:"unified, of the whole change"`
+	Hash    string `json:"hash" jsonschema:"of the new content; for if_match"`
+	DryRun  bool   `json:"dry_run,omitempty" jsonschema:"nothing was changed"`
+	InPlace bool   `json:"in_place,omitempty" jsonschema:"the file was written over, not replaced at once"`
+}
+
+func (r editResult) Content() []tools.Content { return []tools.Content{{Text: r.Diff}} }
+
+func (t *tree) edit(ctx context.Context, in editArgs) (editResult, error) {
+	p, err := t.at(in.Path, writing)
+	if err != nil {
+		return editResult{}, err
+	}
+	target, there, err := t.target(p)
+	if err != nil {
+		return editResult{}, err
+	}
+	if !there {
+		return editResult{}, problem(tools.NotFound, in.Path, "no such file or directory", "write_file makes one")
+	}
+	before, err := t.whole(target, writing)
+	if err != nil {
+		return editResult{}, err
+	}
+	if err := sameHash(p, before, in.IfMatch); err != nil {
+		return editResult{}, err
+	}
+	if !isText(before) || !utf8.Valid(before) {
+		return editResult{}, notText(p, int64(len(before)), before[:min(len(before), 512)])
+	}
+	text := newText(before)
+	old := text.s
+	count := 0
+	for i, e := range in.Edits {
+		n, err := text.apply(e)
+		if err != nil {
+			err.Path, err.Message = p.rel, fmt.Sprintf("edit %d: %s", i+1, err.Message)
+			return editResult{}, err
+		}
+		count += n
+	}
+	after := text.bytes()
+	r := editResult{Path: p.rel, Edits: count, Diff: diff(p.rel, old, text.s), Hash: hashOf(after), DryRun: in.DryRun}
+	if err := ctx.Err(); err != nil {
+		return editResult{}, t.fail(p, err, writing)
+	}
+	if in.DryRun || bytes.Equal(before, after) {
+		return r, nil
+	}
+	if len(after) > maxWhole {
+		return editResult{}, problem(tools.TooLarge, p.rel, fmt.Sprintf("the new content is larger than %d bytes", maxWhole), "")
+	}
+	if r.InPlace, err = t.replace(target, after); err != nil {
+		return editResult{}, t.fail(target, err, writing)
+	}
+	return r, nil
+}
+
+// text is a content without what the agent does not see: a byte order mark, and,
+// when every line ends so, the carriage returns.
+type text struct {
+	s    string
+	bom  bool
+	crlf bool
+}
+
+func newText(b []byte) text {
+	s, marked := strings.CutPrefix(string(b), bom)
+	lines := strings.Count(s, "\n")
+	t := text{s: s, bom: marked, crlf: lines > 0 && strings.Count(s, "\r\n") == lines}
+	t.s = t.plain(s)
+	return t
+}
+
+func (t *text) plain(s string) string {
+	if t.crlf {
+		return strings.ReplaceAll(s, "\r\n", "\n")
+	}
+	return s
+}
+
+func (t *text) bytes() []byte {
+	s := t.s
+	if t.crlf {
+		s = strings.ReplaceAll(s, "\n", "\r\n")
+	}
+	if t.bom {
+		s = bom + s
+	}
+	return []byte(s)
+}
+
+// apply makes one edit and counts what it changed.
+func (t *text) apply(e edit) (int, *tools.Error) {
+	old, new := t.plain(e.OldText), t.plain(e.NewText)
+	if e.InsertLine != nil {
+		if old != "" || e.ReplaceAll {
+			return 0, tools.Errorf(tools.Invalid, "insert_line excludes old_text and replace_all")
+		}
+		return t.insert(*e.InsertLine, new)
+	}
+	if old == "" {
+		if t.s != "" {
+			return 0, tools.Errorf(tools.Invalid, "old_text is empty")
+		}
+		t.s = new
+		return 1, nil
+	}
+	n := strings.Count(t.s, old)
+	switch {
+	case n == 0:
+		err := tools.Errorf(tools.Conflict, "old_text was not found")
+		err.Hint = nearest(t.s, old)
+		return 0, err
+	case n > 1 && !e.ReplaceAll:
+		err := tools.Errorf(tools.Conflict, "old_text was found %d times", n)
+		err.Hint = "take more of the lines around it, or set replace_all"
+		return 0, err
+	}
+	t.s = strings.ReplaceAll(t.s, old, new)
+	if len(t.s) > 2*maxWhole {
+		return 0, tools.Errorf(tools.TooLarge, "the new content is larger than %d bytes", maxWhole)
+	}
+	return n, nil
+}
+
+func (t *text) insert(after int, new string) (int, *tools.Error) {
+	at := 0
+	for range after {
+		i := strings.IndexByte(t.s[at:], '\n')
+		if i < 0 && at == len(t.s) {
+			return 0, tools.Errorf(tools.Invalid, "insert_line %d is past the end", after)
+		}
+		if i < 0 {
+			t.s += "\n"
+			i = len(t.s) - at - 1
+		}
+		at += i + 1
+	}
+	if new != "" && !strings.HasSuffix(new, "\n") {
+		new += "\n"
+	}
+	t.s = t.s[:at] + new + t.s[at:]
+	return 1, nil
+}
+
+// nearest says where something like a text is.
+func nearest(s, old string) string {
+	var first string
+	for line := range strings.Lines(old) {
+		if first = strings.TrimSpace(line); first != "" {
+			break
+		}
+	}
+	if first == "" {
+		return "read the file again"
+	}
+	n := 0
+	for line := range strings.Lines(s) {
+		n++
+		if strings.TrimSpace(line) == first {
+			return fmt.Sprintf("line %d is like its first line: compare white space and what follows it", n)
+		}
+	}
+	return "not even its first line is there: read the file again"
+}

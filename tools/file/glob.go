@@ -1,0 +1,125 @@
+package file
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+const (
+	maxMatches     = 100_000 // that are sorted
+	defaultMatches = 200
+)
+
+type globArgs struct {
+	Pattern string `json:"pattern" limit:"len=1024" jsonschema:"such as **/*.go or src/{a,b}/*: * is within a name, ** any number of directories"`
+	Path    string `json:"path,omitempty" jsonschema:"the directory to search, relative to the workspace (default: its root)"`
+	Limit   int    `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most results"`
+}
+
+func (a globArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
+
+type globResult struct {
+	Matches   []entry `json:"matches" limit:"items=5000" jsonschema:"the last changed first"`
+	Truncated bool    `json:"truncated,omitempty" jsonschema:"there are more"`
+}
+
+func (r globResult) Content() []tools.Content {
+	var b strings.Builder
+	for _, e := range r.Matches {
+		b.WriteString(e.Path)
+		if e.Type == "directory" {
+			b.WriteByte('/')
+		}
+		b.WriteByte('\n')
+	}
+	switch {
+	case len(r.Matches) == 0:
+		b.WriteString("no matches\n")
+	case r.Truncated:
+		b.WriteString("[there are more; narrow the pattern]\n")
+	}
+	return []tools.Content{{Text: b.String()}}
+}
+
+// glob finds names by a pattern, and does not follow links.
+func (t *tree) glob(ctx context.Context, in globArgs) (globResult, error) {
+	p, err := t.at(in.Path, reading)
+	if err != nil {
+		return globResult{}, err
+	}
+	pattern, err := t.pattern(p, in.Pattern)
+	if err != nil {
+		return globResult{}, err
+	}
+	// What precedes the first wildcard need not be searched for.
+	base, rest := doublestar.SplitPattern(pattern)
+	start := p
+	if base != "." {
+		start = p.child(base)
+	}
+	depth := 0
+	if !strings.Contains(rest, "**") {
+		depth = strings.Count(rest, "/") + 1
+	}
+	type match struct {
+		entry
+		at int64
+	}
+	var all []match
+	w := walker{ctx: ctx, git: namesGit(pattern) || namesGit(p.rel), depth: depth, visit: func(p place, below string, _ fs.DirEntry) error {
+		if !doublestar.MatchUnvalidated(rest, below) {
+			return nil
+		}
+		if st, err := t.lstat(p, reading); err == nil {
+			all = append(all, match{newEntry(p.rel, &st), unix.TimespecToNsec(st.Mtim)})
+		}
+		if len(all) == maxMatches {
+			return errEnough
+		}
+		return nil
+	}}
+	r := globResult{Matches: []entry{}}
+	err = w.walk(start, "", 1)
+	if r.Truncated = errors.Is(err, errEnough); r.Truncated {
+		err = nil
+	}
+	if err != nil && (base == "." || !isCode(t.fail(start, err, reading), tools.NotFound) && !errors.Is(err, unix.ENOTDIR)) {
+		return globResult{}, t.fail(p, err, reading)
+	}
+	slices.SortFunc(all, func(a, b match) int { return cmp.Or(cmp.Compare(b.at, a.at), strings.Compare(a.Path, b.Path)) })
+	limit := cmp.Or(in.Limit, defaultMatches)
+	r.Truncated = r.Truncated || len(all) > limit
+	for _, m := range all[:min(limit, len(all))] {
+		r.Matches = append(r.Matches, m.entry)
+	}
+	return r, nil
+}
+
+// pattern makes a pattern relative to where the search is. One that leads
+// outside matches nothing, as if nothing were there.
+func (t *tree) pattern(p place, pattern string) (string, error) {
+	if err := checkPattern(pattern); err != nil {
+		return "", err
+	}
+	if path.IsAbs(pattern) {
+		rel, ok := within(p.full, pattern)
+		if !ok {
+			return "", outside(pattern, reading)
+		}
+		return rel, nil
+	}
+	if slices.Contains(strings.Split(pattern, "/"), "..") {
+		return "", outside(pattern, reading)
+	}
+	return path.Clean(pattern), nil
+}

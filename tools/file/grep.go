@@ -1,0 +1,233 @@
+package file
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+const (
+	maxSearched  = 32 << 20 // bytes of a file
+	maxSearchers = 4        // threads
+	defaultLines = 200      // matching lines, or files
+)
+
+type grepOutput string
+
+const (
+	outputContent grepOutput = "content"
+	outputFiles   grepOutput = "files"
+	outputCount   grepOutput = "count"
+)
+
+type grepArgs struct {
+	Pattern    string     `json:"pattern" limit:"len=1024" jsonschema:"a regular expression (RE2 syntax: no back references, no look-around)"`
+	Path       string     `json:"path,omitempty" jsonschema:"the file or directory to search, relative to the workspace (default: its root)"`
+	Glob       string     `json:"glob,omitempty" limit:"len=1024" jsonschema:"only files that match, such as *.go or src/**/*.ts; without a slash it is matched against the name"`
+	IgnoreCase bool       `json:"ignore_case,omitempty"`
+	Fixed      bool       `json:"fixed,omitempty" jsonschema:"the pattern is a text, not an expression"`
+	Multiline  bool       `json:"multiline,omitempty" jsonschema:"a match may span lines, and . matches the end of one"`
+	Context    int        `json:"context,omitempty" limit:"min=0,max=20" jsonschema:"lines to show before and after each match"`
+	Before     int        `json:"before,omitempty" limit:"min=0,max=20" jsonschema:"lines before, in place of context"`
+	After      int        `json:"after,omitempty" limit:"min=0,max=20" jsonschema:"lines after, in place of context"`
+	Output     grepOutput `json:"output,omitempty" limit:"enum=content|files|count,default=\"content\"" jsonschema:"matching lines, the files that have any, or how many each has"`
+	Limit      int        `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most matching lines (content) or files"`
+}
+
+func (a grepArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
+
+// grep searches the content of files with a regular expression, in linear time.
+func (t *tree) grep(ctx context.Context, in grepArgs) (grepResult, error) {
+	p, err := t.at(in.Path, reading)
+	if err != nil {
+		return grepResult{}, err
+	}
+	s, err := newSearch(t, in)
+	if err != nil {
+		return grepResult{}, err
+	}
+	st, err := t.lstat(p, reading)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK { // asked for by name
+		_, err = ignoringEINTR(func() (int, error) { return 0, unix.Stat(p.full, &st) })
+	}
+	if err != nil {
+		return grepResult{}, t.fail(p, err, reading)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		if err := regular(p, st.Mode); err != nil {
+			return grepResult{}, err
+		}
+		if st.Size > maxSearched {
+			return grepResult{}, problem(tools.TooLarge, p.rel, "file larger than 32 MiB", "")
+		}
+		s.take(0, s.file(p))
+		return s.result(nil), nil
+	}
+	err = s.directory(ctx, p, in.Glob)
+	if err != nil && !errors.Is(err, errEnough) {
+		return grepResult{}, t.fail(p, err, reading)
+	}
+	return s.result(err), nil
+}
+
+// search is one grep under way.
+type search struct {
+	tree   *tree
+	in     grepArgs
+	re     *regexp.Regexp
+	before int
+	after  int
+	limit  int
+
+	mu    sync.Mutex
+	next  int              // number of the file that comes next
+	early map[int]*matched // files that are done before their turn
+	found []matched
+	size  int // bytes of text in found
+	count int // lines or files
+	full  bool
+}
+
+func newSearch(t *tree, in grepArgs) (*search, error) {
+	expr := in.Pattern
+	if in.Fixed {
+		expr = regexp.QuoteMeta(expr)
+	}
+	flags := "m"
+	if in.IgnoreCase {
+		flags += "i"
+	}
+	if in.Multiline {
+		flags += "s"
+	}
+	re, err := regexp.Compile("(?" + flags + ":" + expr + ")")
+	if err != nil {
+		e := tools.Errorf(tools.Invalid, "not a regular expression: %v", err)
+		e.Hint = "set fixed to search for the text as it is"
+		return nil, e
+	}
+	if in.Glob != "" {
+		if err := checkPattern(in.Glob); err != nil {
+			return nil, err
+		}
+	}
+	in.Output = cmp.Or(in.Output, outputContent)
+	return &search{tree: t, in: in, re: re, before: cmp.Or(in.Before, in.Context), after: cmp.Or(in.After, in.Context),
+		limit: cmp.Or(in.Limit, defaultLines), early: map[int]*matched{}}, nil
+}
+
+// directory searches all files below p, several at once; what is found stays in
+// the order of names.
+func (s *search) directory(ctx context.Context, p place, glob string) error {
+	type job struct {
+		n int
+		p place
+	}
+	jobs := make(chan job, 64)
+	all := helpers(ctx, min(maxSearchers, runtime.GOMAXPROCS(0)), func() {
+		for j := range jobs {
+			var m *matched
+			if ctx.Err() == nil && !s.enough() {
+				m = s.file(j.p)
+			}
+			s.take(j.n, m)
+		}
+	})
+	n := 0
+	w := walker{ctx: ctx, git: namesGit(p.rel) || namesGit(glob), visit: func(p place, below string, d fs.DirEntry) error {
+		if !d.Type().IsRegular() || !wanted(glob, below) {
+			return nil
+		}
+		if s.enough() {
+			return errEnough
+		}
+		jobs <- job{n, p}
+		n++
+		return nil
+	}}
+	err := w.walk(p, "", 1)
+	close(jobs)
+	all.Wait()
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
+
+// wanted reports whether a file is of a glob; one without a slash is for its name.
+func wanted(glob, below string) bool {
+	switch {
+	case glob == "":
+		return true
+	case strings.Contains(glob, "/"):
+		return doublestar.MatchUnvalidated(strings.TrimPrefix(glob, "/"), below)
+	}
+	return doublestar.MatchUnvalidated(glob, below[strings.LastIndexByte(below, '/')+1:])
+}
+
+func (s *search) enough() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
+// take takes what was found in the n-th file; nil is nothing.
+func (s *search) take(n int, m *matched) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.early[n] = m
+	for {
+		m, ok := s.early[s.next]
+		if !ok {
+			return
+		}
+		delete(s.early, s.next)
+		s.next++
+		if m != nil && !s.full {
+			s.keep(m)
+		}
+	}
+}
+
+// file searches one file. What cannot be read, is too large or is no text has
+// nothing in it.
+func (s *search) file(p place) *matched {
+	f, st, err := s.tree.open(p, os.O_RDONLY, reading)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if st.Size > maxSearched {
+		return nil
+	}
+	b := make([]byte, 0, st.Size+1)
+	for len(b) <= maxSearched {
+		n, err := f.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err != nil {
+			break
+		}
+		if len(b) < sniffed || len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		if bytes.IndexByte(b[:min(len(b), sniffed)], 0) >= 0 {
+			return nil
+		}
+	}
+	if bytes.IndexByte(b[:min(len(b), sniffed)], 0) >= 0 {
+		return nil
+	}
+	return s.scan(p.rel, b)
+}

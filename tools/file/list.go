@@ -1,0 +1,200 @@
+package file
+
+import (
+	"container/heap"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+const maxEntries = 1000 // of one page
+
+type listArgs struct {
+	Path   string `json:"path,omitempty" jsonschema:"the directory, relative to the workspace (default: its root)"`
+	Depth  int    `json:"depth,omitempty" limit:"min=1,max=5,default=1" jsonschema:"how many levels to list"`
+	Cursor string `json:"cursor,omitempty" limit:"len=16384" jsonschema:"next_cursor of the page before"`
+	Limit  int    `json:"limit,omitempty" limit:"min=1,max=1000,default=1000" jsonschema:"entries of a page"`
+}
+
+func (a listArgs) Subject() (path, target string) { return logged(a.Path), "" }
+
+type entry struct {
+	Path     string `json:"path" limit:"len=8192" jsonschema:"relative to the workspace"`
+	Type     string `json:"type" limit:"enum=file|directory|link|fifo|socket|device"`
+	Size     int64  `json:"size" jsonschema:"in bytes"`
+	Modified string `json:"modified"`
+}
+
+type listResult struct {
+	Path       string  `json:"path" limit:"len=8192"`
+	Entries    []entry `json:"entries" limit:"items=1000" jsonschema:"sorted by name, a directory before what is in it"`
+	NextCursor string  `json:"next_cursor,omitempty" limit:"len=16384" jsonschema:"there is more: pass it as cursor"`
+}
+
+// Content is a line an entry: a directory with a slash, a file with its size.
+func (r listResult) Content() []tools.Content {
+	var b strings.Builder
+	for _, e := range r.Entries {
+		switch e.Type {
+		case "directory":
+			fmt.Fprintf(&b, "%s/\n", e.Path)
+		case "file":
+			fmt.Fprintf(&b, "%s\t%d\n", e.Path, e.Size)
+		default:
+			fmt.Fprintf(&b, "%s\t(%s)\n", e.Path, e.Type)
+		}
+	}
+	if len(r.Entries) == 0 {
+		b.WriteString("(empty)\n")
+	}
+	if r.NextCursor != "" {
+		fmt.Fprintf(&b, "[there is more; go on with cursor %q]\n", r.NextCursor)
+	}
+	return []tools.Content{{Text: b.String()}}
+}
+
+func newEntry(rel string, st *unix.Stat_t) entry {
+	return entry{Path: strings.ToValidUTF8(rel, "\ufffd"), Type: typeName(st.Mode), Size: st.Size,
+		Modified: time.Unix(st.Mtim.Unix()).UTC().Format(time.RFC3339)}
+}
+
+func (t *tree) list(ctx context.Context, in listArgs) (listResult, error) {
+	p, err := t.at(in.Path, reading)
+	if err != nil {
+		return listResult{}, err
+	}
+	l := lister{tree: t, ctx: ctx, max: maxEntries}
+	if in.Limit > 0 {
+		l.max = min(in.Limit, maxEntries)
+	}
+	var after []string
+	if in.Cursor != "" {
+		b, err := base64.RawURLEncoding.DecodeString(in.Cursor)
+		if err != nil || len(b) == 0 {
+			return listResult{}, problem(tools.Invalid, p.rel, "not a cursor", "leave it out to begin at the beginning")
+		}
+		after = strings.Split(string(b), "/")
+	}
+	l.found = []entry{}
+	if err := l.walk(p, nil, max(1, in.Depth), after); err != nil {
+		return listResult{}, t.fail(p, err, reading)
+	}
+	r := listResult{Path: p.rel, Entries: l.found}
+	if l.more {
+		r.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(l.last))
+	}
+	return r, nil
+}
+
+// lister collects one page.
+type lister struct {
+	tree  *tree
+	ctx   context.Context // of the one call it is for
+	max   int
+	found []entry
+	last  string // the last entry's path below the directory that is listed
+	more  bool
+}
+
+// walk lists a directory whose names below the listed one are above. after is
+// where the page before ended, as far as that is in here.
+func (l *lister) walk(p place, above []string, depth int, after []string) error {
+	from := ""
+	if len(after) > 0 {
+		from = after[0]
+	}
+	// One more than there is room for, and the one that the cursor names.
+	names, err := smallest(l.ctx, p, from, l.max-len(l.found)+2)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		var inner []string
+		below := append(slices.Clone(above), name)
+		child := p.child(name)
+		if len(after) > 0 && name == from {
+			inner = after[1:]
+		}
+		st, err := l.tree.lstat(child, reading)
+		if isCode(err, tools.NotFound) {
+			continue // gone meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		if len(after) == 0 || name != from {
+			if len(l.found) == l.max {
+				l.more = true
+				return nil
+			}
+			l.found = append(l.found, newEntry(child.rel, &st))
+			l.last = path.Join(below...)
+		}
+		if depth > 1 && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			err := l.walk(child, below, depth-1, inner)
+			if l.more || err != nil && !isCode(l.tree.fail(child, err, reading), tools.Denied) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// smallest returns the n first names of a directory that are not before from. It
+// holds no more of them, however many there are.
+func smallest(ctx context.Context, p place, from string, n int) ([]string, error) {
+	d, err := openDir(p)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	var kept names
+	for {
+		batch, err := d.Readdirnames(1000)
+		for _, name := range batch {
+			if name < from {
+				continue
+			}
+			if len(kept) < n {
+				heap.Push(&kept, name)
+			} else if name < kept[0] {
+				kept[0] = name
+				heap.Fix(&kept, 0)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			slices.Sort(kept)
+			return kept, nil
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func openDir(p place) (*os.File, error) {
+	return os.OpenFile(p.full, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+}
+
+// names is a heap whose first is the last in order.
+type names []string
+
+func (n names) Len() int           { return len(n) }
+func (n names) Less(i, j int) bool { return n[i] > n[j] }
+func (n names) Swap(i, j int)      { n[i], n[j] = n[j], n[i] }
+func (n *names) Push(x any)        { *n = append(*n, x.(string)) }
+func (n *names) Pop() any          { panic("a heap that only grows") }

@@ -1,0 +1,149 @@
+package file
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+func paths(entries []entry) (all []string) {
+	for _, e := range entries {
+		all = append(all, e.Path)
+	}
+	return all
+}
+
+func TestList(t *testing.T) {
+	tr := newTree(t, map[string]string{"b/c/d/e": "12345", "b/a": "", "a": "1", "c": "", "b-x": "", "empty/": "", "out => /etc": ""})
+	all := []string{"a", "b", "b/a", "b/c", "b/c/d", "b/c/d/e", "b-x", "c", "empty", "out"}
+	for _, limit := range []int{1, 2, 3, 100} {
+		for depth, want := range map[int][]string{
+			1: {"a", "b", "b-x", "c", "empty", "out"}, 2: {"a", "b", "b/a", "b/c", "b-x", "c", "empty", "out"}, 5: all,
+		} {
+			var got []string
+			for cursor, pages := "", 0; ; pages++ {
+				r, err := tr.list(ctx(), listArgs{Depth: depth, Limit: limit, Cursor: cursor})
+				require.NoError(t, err)
+				require.Less(t, pages, 20)
+				assert.LessOrEqual(t, len(r.Entries), limit)
+				got = append(got, paths(r.Entries)...)
+				if cursor = r.NextCursor; cursor == "" {
+					break
+				}
+			}
+			assert.Equal(t, want, got, "limit %d, depth %d", limit, depth)
+		}
+	}
+	r, err := tr.list(ctx(), listArgs{Path: "b", Depth: 5})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"b/a", "b/c", "b/c/d", "b/c/d/e"}, paths(r.Entries))
+	assert.Equal(t, "b/a\t0\nb/c/\nb/c/d/\nb/c/d/e\t5\n", r.Content()[0].Text)
+	for path, code := range map[string]tools.Code{"a": tools.Invalid, "no": tools.NotFound, "..": tools.NotFound, "/etc": tools.NotFound} {
+		_, err := tr.list(ctx(), listArgs{Path: path})
+		assert.Equal(t, code, asTold(t, err).Code, path)
+	}
+	_, err = tr.list(ctx(), listArgs{Cursor: "!"})
+	assert.Equal(t, tools.Invalid, asTold(t, err).Code)
+}
+
+// A page goes on where the one before ended, also when that name is gone.
+func TestListCursorGone(t *testing.T) {
+	tr := newTree(t, map[string]string{"a": "", "b": "", "c": ""})
+	r, err := tr.list(ctx(), listArgs{Limit: 2})
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(tr.root+"/b"))
+	r, err = tr.list(ctx(), listArgs{Limit: 2, Cursor: r.NextCursor})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"c"}, paths(r.Entries))
+}
+
+func TestListMany(t *testing.T) {
+	tr := newTree(t, nil)
+	var want []string
+	for n := range 5000 {
+		name := fmt.Sprintf("%05d", (n*7919)%5000)
+		require.NoError(t, os.WriteFile(tr.root+"/"+name, nil, 0o644))
+		want = append(want, name)
+	}
+	slices.Sort(want)
+	var got []string
+	for cursor := ""; ; {
+		r, err := tr.list(ctx(), listArgs{Cursor: cursor})
+		require.NoError(t, err)
+		got = append(got, paths(r.Entries)...)
+		if cursor = r.NextCursor; cursor == "" {
+			break
+		}
+	}
+	assert.Equal(t, want, got)
+}
+
+func TestStat(t *testing.T) {
+	tr := newTree(t, map[string]string{"f": "abc", "d/": "", "l => f": "", "dangling => no": ""})
+	require.NoError(t, unix.Mkfifo(tr.root+"/fifo", 0o600))
+	r, err := tr.stat(ctx(), statArgs{Path: "f", Hash: true})
+	require.NoError(t, err)
+	when, err := time.Parse(time.RFC3339, r.Modified)
+	require.NoError(t, err)
+	assert.WithinDuration(t, time.Now(), when, time.Minute)
+	r.Modified = ""
+	assert.Equal(t, statResult{Path: "f", Type: "file", Size: 3, Mode: "0644", Hash: hashOf([]byte("abc"))}, r)
+	for path, typ := range map[string]string{"d": "directory", "l": "link", "dangling": "link", "fifo": "fifo", ".": "directory", "": "directory"} {
+		r, err := tr.stat(ctx(), statArgs{Path: path, Hash: true})
+		require.NoError(t, err, path)
+		assert.Equal(t, typ, r.Type)
+		assert.Empty(t, r.Hash)
+	}
+	_, err = tr.stat(ctx(), statArgs{Path: "/etc/passwd"})
+	assert.Equal(t, &tools.Error{Code: tools.NotFound, Message: "no such file or directory", Path: "/etc/passwd"}, asTold(t, err))
+}
+
+func TestGlob(t *testing.T) {
+	tr := newTree(t, map[string]string{"a.go": "", "b/c.go": "", "b/d/e.go": "", "b/d/f.txt": "", ".git/g.go": "", "b/.hidden.go": "", "loop => .": ""})
+	old := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(tr.root+"/a.go", old, old))
+	for name, test := range map[string]struct {
+		in   globArgs
+		want []string
+	}{
+		"top":            {globArgs{Pattern: "*.go"}, []string{"a.go"}},
+		"all":            {globArgs{Pattern: "**/*.go"}, []string{"b/.hidden.go", "b/c.go", "b/d/e.go", "a.go"}},
+		"below":          {globArgs{Pattern: "**/*.go", Path: "b/d"}, []string{"b/d/e.go"}},
+		"named":          {globArgs{Pattern: "b/**/*.{txt,md}"}, []string{"b/d/f.txt"}},
+		"one":            {globArgs{Pattern: "b/d/e.go"}, []string{"b/d/e.go"}},
+		"git":            {globArgs{Pattern: ".git/*"}, []string{".git/g.go"}},
+		"absolute":       {globArgs{Pattern: tr.root + "/b/*.go"}, []string{"b/.hidden.go", "b/c.go"}},
+		"nothing":        {globArgs{Pattern: "no/**"}, nil},
+		"below a file":   {globArgs{Pattern: "a.go/**"}, nil},
+		"the last first": {globArgs{Pattern: "{a,b/c}.go"}, []string{"b/c.go", "a.go"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now().Truncate(time.Second)
+			for _, f := range []string{"b/c.go", "b/d/e.go", "b/.hidden.go"} {
+				require.NoError(t, os.Chtimes(tr.root+"/"+f, now, now))
+			}
+			r, err := tr.glob(ctx(), test.in)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, paths(r.Matches))
+			assert.NotNil(t, r.Matches, "a list, if empty")
+		})
+	}
+	r, err := tr.glob(ctx(), globArgs{Pattern: "**", Limit: 2})
+	require.NoError(t, err)
+	assert.True(t, r.Truncated)
+	assert.Len(t, r.Matches, 2)
+	for pattern, code := range map[string]tools.Code{"../*": tools.NotFound, "/etc/*": tools.NotFound, "[": tools.Invalid, "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}": tools.Invalid} {
+		_, err := tr.glob(ctx(), globArgs{Pattern: pattern})
+		assert.Equal(t, code, asTold(t, err).Code, pattern)
+	}
+	_, err = tr.glob(ctx(), globArgs{Pattern: "*", Path: "no"})
+	assert.Equal(t, tools.NotFound, asTold(t, err).Code)
+}

@@ -1,0 +1,110 @@
+package file
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// TestMain also is the program inside a sandbox.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case sandbox.InitArg:
+			os.Exit(sandbox.Init())
+		case WorkerArg:
+			os.Exit(Work())
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// newTree lays out files in a directory that stands for a view: "d/" is a
+// directory, "a => b" a link, all else a file, with its content.
+func newTree(t testing.TB, files map[string]string) *tree {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for name, content := range files {
+		name, to, isLink := strings.Cut(name, " => ")
+		full := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
+		switch {
+		case isLink:
+			require.NoError(t, os.Symlink(to, full))
+		case strings.HasSuffix(name, "/"):
+			require.NoError(t, os.MkdirAll(full, 0o755))
+		default:
+			require.NoError(t, os.WriteFile(full, []byte(content), 0o644))
+		}
+	}
+	t.Cleanup(func() { assert.Empty(t, temporaries(t, root), "left behind") })
+	return &tree{root: root}
+}
+
+func temporaries(t testing.TB, root string) (found []string) {
+	filepath.WalkDir(root, func(p string, _ os.DirEntry, _ error) error {
+		if strings.HasPrefix(filepath.Base(p), ".scopefs-") {
+			found = append(found, p)
+		}
+		return nil
+	})
+	return found
+}
+
+func (t *tree) content(tt testing.TB, name string) string {
+	tt.Helper()
+	b, err := os.ReadFile(filepath.Join(t.root, name))
+	require.NoError(tt, err)
+	return string(b)
+}
+
+// asTold is the error of a tool, which it must be.
+func asTold(t testing.TB, err error) *tools.Error {
+	t.Helper()
+	var e *tools.Error
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+// link is a Worker and a server that it talks to over pipes, without a sandbox.
+func newLink(t testing.TB, tr *tree) *Worker {
+	t.Helper()
+	inR, inW, err := os.Pipe()
+	require.NoError(t, err)
+	outR, outW, err := os.Pipe()
+	require.NoError(t, err)
+	errR, errW, err := os.Pipe()
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		err := serve(int(inR.Fd()), int(outW.Fd()), tr) // Fd makes them blocking
+		inR.Close()
+		outW.Close()
+		errW.Close()
+		done <- err
+	}()
+	w := NewWorker(nil)
+	require.NoError(t, w.adopt(newConn(pipes{in: inW, out: outR, err: errR, kill: func() {}})))
+	t.Cleanup(func() {
+		assert.NoError(t, w.Close())
+		select {
+		case err := <-done:
+			assert.NoError(t, err)
+		case <-time.After(10 * time.Second):
+			t.Error("serve goes on")
+		}
+	})
+	return w
+}
+
+func ctx() context.Context { return context.Background() }

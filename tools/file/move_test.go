@@ -1,0 +1,174 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// all lists the names of a tree, with contents and link targets.
+func (t *tree) all(tt testing.TB) (found []string) {
+	require.NoError(tt, (&walker{ctx: ctx(), git: true, visit: func(p place, below string, d os.DirEntry) error {
+		switch d.Type() {
+		case os.ModeSymlink:
+			to, _ := os.Readlink(p.full)
+			below += " => " + to
+		case os.ModeDir:
+			below += "/"
+		case 0:
+			b, _ := os.ReadFile(p.full)
+			below += ": " + string(b)
+		}
+		found = append(found, below)
+		return nil
+	}}).walk(place{full: t.root, rel: "."}, "", 1))
+	return found
+}
+
+func TestOperations(t *testing.T) {
+	files := map[string]string{"a": "A", "b": "B", "d/f": "F", "d/e/g": "G", "l => a": "", "dl => d": "", "d/up => ../a": "", "empty/": ""}
+	whole := []string{"a: A", "b: B", "d/", "d/e/", "d/e/g: G", "d/f: F", "d/up => ../a", "dl => d", "empty/", "l => a"}
+	with := func(more ...string) []string { return more }
+	for name, test := range map[string]struct {
+		in   any
+		code tools.Code
+		path string   // in the error
+		then []string // nil: nothing changed
+	}{
+		"make":                {in: makeDirArgs{"a"}, code: tools.Conflict, path: "a"},
+		"make there":          {in: makeDirArgs{"d"}},
+		"make root":           {in: makeDirArgs{"."}},
+		"make outside":        {in: makeDirArgs{"../x"}, code: tools.OutsideScope, path: "../x"},
+		"make below a file":   {in: makeDirArgs{"a/x"}, code: tools.Invalid, path: "a/x"},
+		"move":                {in: moveArgs{From: "a", To: "empty/n"}, then: with("b: B", "d/", "d/e/", "d/e/g: G", "d/f: F", "d/up => ../a", "dl => d", "empty/", "empty/n: A", "l => a")},
+		"move onto":           {in: moveArgs{From: "a", To: "b"}, code: tools.Conflict, path: "b"},
+		"move over":           {in: moveArgs{From: "a", To: "b", Overwrite: true}, then: with("b: A", "d/", "d/e/", "d/e/g: G", "d/f: F", "d/up => ../a", "dl => d", "empty/", "l => a")},
+		"move nothing":        {in: moveArgs{From: "no", To: "b"}, code: tools.NotFound, path: "no"},
+		"move to nowhere":     {in: moveArgs{From: "a", To: "no/b"}, code: tools.NotFound, path: "no/b"},
+		"move into itself":    {in: moveArgs{From: "d", To: "d/e/d"}, code: tools.Invalid, path: "d/e/d"},
+		"move root":           {in: moveArgs{From: ".", To: "d/e/d"}, code: tools.Invalid, path: "."},
+		"move out":            {in: moveArgs{From: "a", To: "../a"}, code: tools.OutsideScope, path: "../a"},
+		"move in":             {in: moveArgs{From: "/etc/hostname", To: "h"}, code: tools.OutsideScope, path: "/etc/hostname"},
+		"move over directory": {in: moveArgs{From: "a", To: "d", Overwrite: true}, code: tools.Invalid, path: "d"},
+		"copy":                {in: copyArgs{From: "a", To: "a2"}, then: append([]string{"a: A", "a2: A"}, whole[1:]...)},
+		"copy onto":           {in: copyArgs{From: "a", To: "b"}, code: tools.Conflict, path: "b"},
+		"copy over":           {in: copyArgs{From: "a", To: "b", Overwrite: true}, then: append([]string{"a: A", "b: A"}, whole[2:]...)},
+		"copy onto itself":    {in: copyArgs{From: "a", To: "a", Overwrite: true}, code: tools.Invalid, path: "a"},
+		"copy link":           {in: copyArgs{From: "l", To: "m"}, then: append(append([]string{}, whole...), "m => a")},
+		"copy tree":           {in: copyArgs{From: "d", To: "z", Recursive: true}, then: append(append([]string{}, whole...), "z/", "z/e/", "z/e/g: G", "z/f: F", "z/up => ../a")},
+		"copy tree, plainly":  {in: copyArgs{From: "d", To: "z"}, code: tools.Invalid, path: "d"},
+		"copy into itself":    {in: copyArgs{From: "d", To: "d/e/z", Recursive: true}, code: tools.Invalid, path: "d/e/z"},
+		"by a link":           {in: copyArgs{From: "d", To: "dl/z", Recursive: true}, code: tools.Invalid, path: "dl/z"},
+		"copy tree onto":      {in: copyArgs{From: "d", To: "empty", Recursive: true}, code: tools.Conflict, path: "empty"},
+		"copy merges": {in: copyArgs{From: "d", To: "empty", Recursive: true, Overwrite: true}, then: with("a: A", "b: B", "d/", "d/e/", "d/e/g: G", "d/f: F", "d/up => ../a", "dl => d",
+			"empty/", "empty/e/", "empty/e/g: G", "empty/f: F", "empty/up => ../a", "l => a")},
+		"copy from outside": {in: copyArgs{From: "/etc/passwd", To: "p"}, code: tools.NotFound, path: "/etc/passwd"},
+		"copy out":          {in: copyArgs{From: "a", To: "/tmp/p"}, code: tools.OutsideScope, path: "/tmp/p"},
+		"copy to nowhere":   {in: copyArgs{From: "a", To: "no/p"}, code: tools.NotFound, path: "no/p"},
+		"delete file":       {in: deleteFileArgs{"b"}, then: append([]string{"a: A"}, whole[2:]...)},
+		"delete link":       {in: deleteFileArgs{"l"}, then: whole[:len(whole)-1]},
+		"delete file, dir":  {in: deleteFileArgs{"d"}, code: tools.Invalid, path: "d"},
+		"delete nothing":    {in: deleteFileArgs{"no"}, code: tools.NotFound, path: "no"},
+		"delete outside":    {in: deleteFileArgs{"../no"}, code: tools.OutsideScope, path: "../no"},
+		"delete empty":      {in: deleteArgs{Path: "empty"}, then: append(append([]string{}, whole[:8]...), "l => a")},
+		"delete full":       {in: deleteArgs{Path: "d"}, code: tools.Conflict, path: "d"},
+		"delete tree":       {in: deleteArgs{Path: "d", Recursive: true}, then: with("a: A", "b: B", "dl => d", "empty/", "l => a")},
+		"delete, a link":    {in: deleteArgs{Path: "dl", Recursive: true}, code: tools.Invalid, path: "dl"},
+		"delete, a file":    {in: deleteArgs{Path: "a", Recursive: true}, code: tools.Invalid, path: "a"},
+		"delete root":       {in: deleteArgs{Path: "x/..", Recursive: true}, code: tools.Invalid, path: "."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t, files)
+			err := operate(tr, ctx(), test.in)
+			if test.code != "" {
+				e := asTold(t, err)
+				assert.Equal(t, test.code, e.Code, e.Error())
+				assert.Equal(t, test.path, e.Path)
+				assert.NotContains(t, e.Error(), tr.root)
+			} else {
+				assert.NoError(t, err)
+			}
+			if test.then == nil {
+				test.then = whole
+			}
+			assert.Equal(t, test.then, tr.all(t))
+		})
+	}
+}
+
+func operate(tr *tree, c context.Context, in any) (err error) {
+	switch in := in.(type) {
+	case makeDirArgs:
+		_, err = tr.makeDir(c, in)
+	case moveArgs:
+		_, err = tr.move(c, in)
+	case copyArgs:
+		_, err = tr.copy(c, in)
+	case deleteFileArgs:
+		_, err = tr.deleteFile(c, in)
+	case deleteArgs:
+		_, err = tr.delete(c, in)
+	}
+	return err
+}
+
+func TestCopyKeepsModes(t *testing.T) {
+	tr := newTree(t, map[string]string{"d/f": strings.Repeat("x", 9<<20), "d/sub/": ""})
+	require.NoError(t, os.Chmod(tr.root+"/d/f", 0o750))
+	require.NoError(t, os.Chmod(tr.root+"/d/sub", 0o700))
+	require.NoError(t, unix.Mkfifo(tr.root+"/d/fifo", 0o644))
+	r, err := tr.copy(ctx(), copyArgs{From: "d", To: "e", Recursive: true})
+	require.NoError(t, err)
+	assert.Equal(t, copyResult{From: "d", To: "e", Copied: 3, Bytes: 9 << 20, Skipped: 1}, r)
+	for name, mode := range map[string]os.FileMode{"f": 0o750, "sub": 0o700 | os.ModeDir, ".": 0o755 | os.ModeDir} {
+		info, err := os.Stat(tr.root + "/e/" + name)
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode(), name)
+	}
+	_, err = tr.copy(ctx(), copyArgs{From: "d/fifo", To: "g"})
+	assert.Equal(t, tools.Invalid, asTold(t, err).Code)
+}
+
+// What ends half way says how far it came.
+func TestHalfWay(t *testing.T) {
+	tr := newTree(t, map[string]string{"d/": ""})
+	for n := range 50 {
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/d/%02d", tr.root, n), nil, 0o644))
+	}
+	c, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := tr.copy(c, copyArgs{From: "d", To: "e", Recursive: true})
+	assert.Equal(t, "0 copied before that", asTold(t, err).Hint)
+	asNobody(t, func() {
+		require.NoError(t, os.Mkdir(tr.root+"/d/sub", 0o755))
+		require.NoError(t, os.WriteFile(tr.root+"/d/sub/f", nil, 0o644))
+		require.NoError(t, os.Chmod(tr.root+"/d/sub", 0o555))
+		_, err = tr.delete(ctx(), deleteArgs{Path: "d", Recursive: true})
+		e := asTold(t, err)
+		assert.Equal(t, tools.Denied, e.Code)
+		assert.Equal(t, "d/sub/f", e.Path)
+		assert.Regexp(t, `^\d+ deleted before that$`, e.Hint)
+		require.NoError(t, os.Chmod(tr.root+"/d/sub", 0o755))
+	}, tr.root)
+}
+
+// Links are deleted, not what they lead to, however many
+// there are.
+func TestDeleteManyNames(t *testing.T) {
+	tr := newTree(t, map[string]string{"keep": "x", "d/": ""})
+	for n := range 2500 {
+		require.NoError(t, os.Symlink("../keep", fmt.Sprintf("%s/d/%d", tr.root, n)))
+	}
+	r, err := tr.delete(ctx(), deleteArgs{Path: "d", Recursive: true})
+	require.NoError(t, err)
+	assert.Equal(t, 2501, r.Deleted)
+	assert.Equal(t, []string{"keep: x"}, tr.all(t))
+}

@@ -1,0 +1,273 @@
+package file
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+const (
+	maxLines = 2000      // of one answer, unless more are asked
+	maxText  = 256 << 10 // bytes of one answer
+	maxLine  = 16 << 10  // bytes of one line
+	maxImage = 5 << 20   // bytes
+)
+
+type readArgs struct {
+	Path   string `json:"path" jsonschema:"the file, relative to the workspace"`
+	Offset int    `json:"offset,omitempty" limit:"min=1,max=1000000000" jsonschema:"first line to return, counted from 1"`
+	Limit  int    `json:"limit,omitempty" limit:"min=1,max=100000" jsonschema:"how many lines to return (default 2000; never more than 256 KiB of text)"`
+	Tail   int    `json:"tail,omitempty" limit:"min=1,max=100000" jsonschema:"return the last so many lines instead; excludes offset and limit"`
+	Media  bool   `json:"media,omitempty" jsonschema:"return what is neither text nor an image as well, such as audio: up to 5 MiB"`
+	List   bool   `json:"list,omitempty" jsonschema:"when the path is a directory, list it two levels deep"`
+}
+
+func (a readArgs) Subject() (path, target string) { return logged(a.Path), "" }
+
+// lineRange says which lines a text is. Total is absent when the file was not read to its end.
+type lineRange struct {
+	Start int  `json:"start"`
+	End   int  `json:"end"`
+	Total *int `json:"total,omitempty"`
+}
+
+type readResult struct {
+	Path       string     `json:"path" limit:"len=8192"`
+	Text       string     `json:"text,omitempty" limit:"len=300000"`
+	MIME       string     `json:"mime,omitempty" jsonschema:"of an image, or of media"`
+	Lines      *lineRange `json:"lines,omitempty"`
+	Size       int64      `json:"size" jsonschema:"of the file, in bytes"`
+	Hash       string     `json:"hash,omitempty" jsonschema:"of the whole file; for if_match"`
+	Truncated  bool       `json:"truncated,omitempty" jsonschema:"there is more, or a long line was cut"`
+	NextOffset int        `json:"next_offset,omitempty" jsonschema:"offset of the next read"`
+
+	data []byte // of the image
+}
+
+func (r *readResult) detach() []byte {
+	b := r.data
+	if r.MIME == "" {
+		b, r.Text = []byte(r.Text), ""
+	}
+	return b
+}
+
+func (r *readResult) attach(b []byte) error {
+	switch {
+	case r.Text != "":
+		return errors.New("text in two places")
+	case r.MIME == "":
+		r.Text = string(b)
+	case mediaType(b) != r.MIME:
+		return errors.New("not the image that it is said to be")
+	default:
+		r.data = b
+	}
+	return nil
+}
+
+// Content is the text as it is, and where to go on.
+func (r readResult) Content() []tools.Content {
+	if r.MIME != "" {
+		return []tools.Content{{Data: r.data, MIME: r.MIME}}
+	}
+	all := []tools.Content{{Text: r.Text}}
+	if r.NextOffset > 0 {
+		all = append(all, tools.Content{Text: fmt.Sprintf("[lines %d to %d; go on with offset %d]", r.Lines.Start, r.Lines.End, r.NextOffset)})
+	}
+	return all
+}
+
+func (t *tree) read(ctx context.Context, in readArgs) (readResult, error) {
+	p, err := t.at(in.Path, reading)
+	if err != nil {
+		return readResult{}, err
+	}
+	if in.Tail > 0 && (in.Offset > 0 || in.Limit > 0) {
+		return readResult{}, problem(tools.Invalid, p.rel, "tail excludes offset and limit", "")
+	}
+	f, st, err := t.open(p, os.O_RDONLY, reading)
+	if e, ok := errors.AsType[*tools.Error](err); ok && e.Message == directoryMessage && in.List {
+		l, err := t.list(ctx, listArgs{Path: in.Path, Depth: 2})
+		return readResult{Path: p.rel, Text: l.Content()[0].Text, Truncated: l.NextCursor != ""}, err
+	}
+	if err != nil {
+		return readResult{}, err
+	}
+	defer f.Close()
+	b, ok, err := slurp(f, st.Size)
+	switch {
+	case err != nil:
+		return readResult{}, t.fail(p, err, reading)
+	case ok:
+		return readWhole(p, b, in)
+	}
+	r, err := readPart(ctx, p, f, in)
+	if err != nil {
+		return readResult{}, t.fail(p, err, reading)
+	}
+	r.Size = st.Size
+	return r, nil
+}
+
+// readWhole answers from the whole content.
+func readWhole(p place, b []byte, in readArgs) (readResult, error) {
+	r := readResult{Path: p.rel, Size: int64(len(b)), Hash: hashOf(b)}
+	if !isText(b) {
+		if r.MIME = imageType(b); in.Media {
+			r.MIME = mediaType(b)
+		}
+		if r.MIME == "" {
+			return readResult{}, notText(p, r.Size, b[:min(len(b), 512)])
+		}
+		if len(b) > maxImage {
+			e := tools.Errorf(tools.TooLarge, "larger than %d bytes, which is the most for images and media", maxImage)
+			e.Path = p.rel
+			return readResult{}, e
+		}
+		r.data = b
+		return r, nil
+	}
+	b = bytes.TrimPrefix(b, []byte(bom))
+	total := bytes.Count(b, []byte("\n"))
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		total++
+	}
+	first, most := in.window(total)
+	rest := b
+	for range first - 1 {
+		i := bytes.IndexByte(rest, '\n')
+		if i < 0 {
+			rest = nil
+			break
+		}
+		rest = rest[i+1:]
+	}
+	var text page
+	for len(rest) > 0 && text.lines < most {
+		end := bytes.IndexByte(rest, '\n') + 1
+		if end == 0 {
+			end = len(rest)
+		}
+		if !text.add(rest[:end], 0) {
+			break
+		}
+		rest = rest[end:]
+	}
+	r.take(&text, first)
+	r.Lines.Total = &total
+	if r.Lines.End < total && len(rest) > 0 {
+		r.Truncated, r.NextOffset = true, r.Lines.End+1
+	}
+	return r, nil
+}
+
+// window is the first line that is asked for, and how many.
+func (a readArgs) window(total int) (first, most int) {
+	if a.Tail > 0 {
+		return max(1, total-a.Tail+1), a.Tail
+	}
+	most = maxLines
+	if a.Limit > 0 {
+		most = a.Limit
+	}
+	return max(1, a.Offset), most
+}
+
+func (r *readResult) take(text *page, first int) {
+	r.Text, r.Truncated = string(bytes.ToValidUTF8(text.b, []byte("\ufffd"))), text.cut
+	r.Lines = &lineRange{Start: first, End: first + text.lines - 1}
+}
+
+// page collects lines up to the bounds of an answer.
+type page struct {
+	b     []byte
+	lines int
+	cut   bool
+}
+
+// add adds a line with its end, of which more bytes were left out already. It
+// is false when there is no room.
+func (t *page) add(line []byte, more int) bool {
+	if n := len(line) - maxLine; n > 0 || more > 0 {
+		t.cut = true
+		kept := line[:min(len(line), maxLine)]
+		line = fmt.Appendf(nil, "%s… [%d bytes cut]\n", kept, max(n, 0)+more)
+	}
+	if t.lines > 0 && len(t.b)+len(line) > maxText {
+		return false
+	}
+	t.b = append(t.b, line...)
+	t.lines++
+	return true
+}
+
+// readPart answers from a file that is too large to be read as a whole.
+func readPart(ctx context.Context, p place, f *os.File, in readArgs) (readResult, error) {
+	r := readResult{Path: p.rel}
+	head := make([]byte, sniffed)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return r, err
+	}
+	if head = head[:n]; !isText(head) {
+		info, err := f.Stat()
+		if err != nil {
+			return r, err
+		}
+		return r, notText(p, info.Size(), head[:min(n, 512)])
+	}
+	if in.Tail > 0 {
+		return readTail(r, f, in.Tail)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return r, err
+	}
+	first, most := in.window(0)
+	var text page
+	lines := bufio.NewReaderSize(until(ctx, f), 256<<10)
+	for n := 1; text.lines < most; n++ {
+		line, more, err := nextLine(lines)
+		if err != nil && err != io.EOF {
+			return r, err
+		}
+		if n >= first && len(line) > 0 && !text.add(line, more) {
+			break
+		}
+		if err == io.EOF {
+			r.take(&text, first)
+			total := n
+			if len(line) == 0 {
+				total--
+			}
+			r.Lines.Total = &total
+			return r, nil
+		}
+	}
+	r.take(&text, first)
+	r.Truncated, r.NextOffset = true, r.Lines.End+1
+	return r, nil
+}
+
+// nextLine reads a line, of which it keeps what fits in the buffer; more bytes
+// were passed over.
+func nextLine(r *bufio.Reader) (line []byte, more int, err error) {
+	line, err = r.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return line, 0, err
+	}
+	line = bytes.Clone(line[:maxLine])
+	more = r.Size() - maxLine
+	for errors.Is(err, bufio.ErrBufferFull) {
+		var rest []byte
+		rest, err = r.ReadSlice('\n')
+		more += len(rest)
+	}
+	return line, more, err
+}

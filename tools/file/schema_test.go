@@ -1,0 +1,30 @@
+package file
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestTools makes every tool, and sees that each argument is described and bounded.
+func TestTools(t *testing.T) {
+	all, err := NewWorker(nil).Tools()
+	require.NoError(t, err)
+	require.Len(t, all, 12)
+	for _, tool := range all {
+		assert.NotNil(t, handlers(tool.Name), tool.Name)
+		assert.NotEmpty(t, tool.About)
+		assert.NotEmpty(t, tool.Hints.Title)
+		for name, p := range tool.Input.Properties {
+			switch p.Type {
+			case "string":
+				assert.True(t, p.MaxLength != nil || p.Enum != nil, "%s.%s", tool.Name, name)
+			case "integer":
+				assert.True(t, p.Minimum != nil && p.Maximum != nil, "%s.%s", tool.Name, name)
+			case "array":
+				assert.NotNil(t, p.MaxItems, "%s.%s", tool.Name, name)
+			}
+		}
+	}
+}

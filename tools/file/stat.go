@@ -1,0 +1,58 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+type statArgs struct {
+	Path   string `json:"path" jsonschema:"relative to the workspace"`
+	Hash   bool   `json:"hash,omitempty" jsonschema:"also hash the content of a file of at most 8 MiB"`
+	Follow bool   `json:"follow,omitempty" jsonschema:"of a link, tell of what it leads to"`
+}
+
+func (a statArgs) Subject() (path, target string) { return logged(a.Path), "" }
+
+type statResult struct {
+	Path     string `json:"path" limit:"len=8192"`
+	Type     string `json:"type" limit:"enum=file|directory|link|fifo|socket|device"`
+	Size     int64  `json:"size" jsonschema:"in bytes"`
+	Mode     string `json:"mode" jsonschema:"permissions, octal"`
+	Modified string `json:"modified"`
+	Target   string `json:"target,omitempty" limit:"len=8192" jsonschema:"what a link that leads nowhere outside says"`
+	Hash     string `json:"hash,omitempty" jsonschema:"of the content; for if_match"`
+}
+
+// stat tells of a name itself, unless a link is to be followed.
+func (t *tree) stat(_ context.Context, in statArgs) (statResult, error) {
+	p, err := t.at(in.Path, reading)
+	if err != nil {
+		return statResult{}, err
+	}
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if in.Follow {
+		flags = 0
+	}
+	st, err := statAt(unix.AT_FDCWD, p.full, flags)
+	if err != nil {
+		return statResult{}, t.fail(p, err, reading)
+	}
+	e := newEntry(p.rel, &st)
+	r := statResult{Path: e.Path, Type: e.Type, Size: e.Size, Modified: e.Modified, Mode: fmt.Sprintf("%04o", st.Mode&0o7777)}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		r.Target, _ = os.Readlink(p.full) // EACCES: outside
+	case unix.S_IFREG:
+		if in.Hash && st.Size <= maxWhole {
+			b, err := t.whole(p, reading)
+			if err != nil {
+				return statResult{}, err
+			}
+			r.Hash = hashOf(b)
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,99 @@
+package file
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// setThreadName names the calling thread, which the goroutine must be locked to,
+// after a call. At most 15 bytes count (PR_SET_NAME(2const)). No call: a name
+// that is no call's.
+func setThreadName(call string) {
+	if call == "" {
+		call = "-"
+	}
+	var name [16]byte
+	copy(name[:15], call)
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0) // cannot fail
+}
+
+type nameKey struct{}
+
+// withName remembers the name for threads that help.
+func withName(ctx context.Context, call string) context.Context {
+	return context.WithValue(ctx, nameKey{}, call)
+}
+
+// helpers runs f on n further threads that have the name of the call.
+func helpers(ctx context.Context, n int, f func()) *sync.WaitGroup {
+	call, _ := ctx.Value(nameKey{}).(string)
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			setThreadName(call)
+			defer setThreadName("")
+			f()
+		})
+	}
+	return &all
+}
+
+// descriptor reads from a blocking descriptor in the calling thread, without the
+// runtime's poller between.
+type descriptor int
+
+func (d descriptor) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(d), b)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0 && len(b) > 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}
+
+func writeAll(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(fd, b)
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		b = b[max(n, 0):]
+	}
+	return nil
+}
+
+// baton is held by one thread at a time. It is a semaphore of the kernel's
+// (eventfd(2)) because a goroutine that is locked to its thread is woken by way of
+// another thread, where the kernel wakes it at once.
+type baton int
+
+func newBaton() (baton, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_SEMAPHORE)
+	return baton(fd), err
+}
+
+func (b baton) take() error {
+	var one [8]byte
+	_, err := descriptor(b).Read(one[:])
+	return err
+}
+
+func (b baton) pass() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	writeAll(int(b), one[:]) // cannot be full
+}

@@ -1,0 +1,78 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// Tools returns the native tools, which the worker runs.
+func (w *Worker) Tools() ([]tools.Tool, error) {
+	l := kit{worker: w}
+	add[readArgs, readResult](&l, "read_file", "Read a text file, or look at an image (PNG, JPEG, GIF, WebP). "+
+		"Text comes as it is, at most 2000 lines and 256 KiB at a time; go on with offset.",
+		tools.Hints{Title: "Read file"})
+	add[writeArgs, writeResult](&l, "write_file", "Create a file, replace its content at once, or append to it. "+
+		"Missing directories are made. To change part of a file use edit_file.",
+		tools.Hints{Title: "Write file", Writes: true, Destructive: true})
+	add[editArgs, editResult](&l, "edit_file", "Change parts of a text file of at most 8 MiB: each edit replaces a text that is "+
+		"there exactly once, or inserts lines. All edits are made, or none.",
+		tools.Hints{Title: "Edit file", Writes: true, Destructive: true})
+	add[listArgs, listResult](&l, "list_dir", "List a directory, sorted by name, one or more levels deep, a page at a time.",
+		tools.Hints{Title: "List directory"})
+	add[statArgs, statResult](&l, "stat", "Tell the type, size, permissions and time of a file, directory or link, and on demand its hash.",
+		tools.Hints{Title: "File information"})
+	add[globArgs, globResult](&l, "glob", "Find files and directories by a pattern of their path, the last changed first. "+
+		"Links are not followed; .git is left out unless it is named.",
+		tools.Hints{Title: "Find by name"})
+	add[grepArgs, grepResult](&l, "grep", "Search the content of files with a regular expression. "+
+		"Binary files, files over 32 MiB and .git are left out.",
+		tools.Hints{Title: "Search content"})
+	add[makeDirArgs, makeDirResult](&l, "make_dir", "Make a directory, with those above it. One that is there is no error.",
+		tools.Hints{Title: "Make directory", Writes: true, Idempotent: true})
+	add[moveArgs, moveResult](&l, "move", "Move or rename a file, link or directory. What has the new path already is kept unless overwrite is set.",
+		tools.Hints{Title: "Move", Writes: true, Destructive: true})
+	add[copyArgs, copyResult](&l, "copy", "Copy a file or link, or a directory with all that is in it.",
+		tools.Hints{Title: "Copy", Writes: true, Destructive: true})
+	add[deleteFileArgs, deleteResult](&l, "delete_file", "Delete a file or a link (not what it leads to).",
+		tools.Hints{Title: "Delete file", Writes: true, Destructive: true})
+	add[deleteArgs, deleteResult](&l, "delete", "Delete a directory: an empty one, or with recursive all that is in it. Links are not followed.",
+		tools.Hints{Title: "Delete directory", Writes: true, Destructive: true})
+	return l.tools, l.err
+}
+
+// kit collects tools, and the error of those that could not be made.
+type kit struct {
+	worker *Worker
+	tools  []tools.Tool
+	err    error
+}
+
+func (l *kit) take(t tools.Tool, err error) {
+	l.tools, l.err = append(l.tools, t), errors.Join(l.err, err)
+}
+
+func add[In, Out any](l *kit, name, about string, hints tools.Hints) {
+	op := operation{name, !hints.Writes}
+	l.take(tools.New(name, about, hints, func(ctx context.Context, env tools.Env, in In) (Out, error) {
+		return do[In, Out](ctx, l.worker, env.Call, op, in)
+	}))
+}
+
+var hashForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// Hash returns the hash of a regular file's content, "sha256:" and 64 digits, or
+// "" when there is no such file.
+func (w *Worker) Hash(ctx context.Context, path string) (string, error) {
+	r, err := do[hashArgs, hashResult](ctx, w, "", operation{opHash, true}, hashArgs{path})
+	if err == nil && r.Hash != "" && !hashForm.MatchString(r.Hash) {
+		err = fmt.Errorf("file worker: no hash: %q", r.Hash)
+	}
+	if err != nil {
+		return "", err
+	}
+	return r.Hash, nil
+}

@@ -1,0 +1,191 @@
+package file
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+func TestWrite(t *testing.T) {
+	for name, test := range map[string]struct {
+		in   writeArgs
+		code tools.Code // "" is success
+		want writeResult
+		then string // content of the path
+	}{
+		"new":               {in: writeArgs{Path: "n", Content: "x"}, want: writeResult{Path: "n", Bytes: 1, Created: true}, then: "x"},
+		"with parents":      {in: writeArgs{Path: "a/b/n", Content: "x"}, want: writeResult{Path: "a/b/n", Bytes: 1, Created: true}, then: "x"},
+		"over":              {in: writeArgs{Path: "f", Content: "x"}, want: writeResult{Path: "f", Bytes: 1}, then: "x"},
+		"over, by hash":     {in: writeArgs{Path: "f", Content: "x", IfMatch: hashOf([]byte("old\n"))}, want: writeResult{Path: "f", Bytes: 1}, then: "x"},
+		"another hash":      {in: writeArgs{Path: "f", Content: "x", IfMatch: hashOf([]byte("new\n"))}, code: tools.Conflict, then: "old\n"},
+		"hash of nothing":   {in: writeArgs{Path: "n", Content: "x", IfMatch: hashOf(nil)}, code: tools.Conflict},
+		"create":            {in: writeArgs{Path: "n", Content: "x", Mode: modeCreate}, want: writeResult{Path: "n", Bytes: 1, Created: true}, then: "x"},
+		"create what is":    {in: writeArgs{Path: "f", Content: "x", Mode: modeCreate}, code: tools.Conflict, then: "old\n"},
+		"append":            {in: writeArgs{Path: "f", Content: "x", Mode: modeAppend}, want: writeResult{Path: "f", Bytes: 1, InPlace: true}, then: "old\nx"},
+		"append to nothing": {in: writeArgs{Path: "n", Content: "x", Mode: modeAppend}, want: writeResult{Path: "n", Bytes: 1, Created: true, InPlace: true}, then: "x"},
+		"append by hash":    {in: writeArgs{Path: "f", Content: "x", Mode: modeAppend, IfMatch: hashOf(nil)}, code: tools.Conflict, then: "old\n"},
+		"several names":     {in: writeArgs{Path: "hard", Content: "x"}, want: writeResult{Path: "hard", Bytes: 1, InPlace: true}, then: "x"},
+		"through a link":    {in: writeArgs{Path: "link", Content: "x"}, want: writeResult{Path: "link", Bytes: 1}, then: "x"},
+		"dangling":          {in: writeArgs{Path: "dangling", Content: "x"}, want: writeResult{Path: "dangling", Bytes: 1, Created: true}, then: "x"},
+		"directory":         {in: writeArgs{Path: "d", Content: "x"}, code: tools.Invalid},
+		"fifo":              {in: writeArgs{Path: "fifo", Content: "x"}, code: tools.Invalid},
+		"append to a fifo":  {in: writeArgs{Path: "fifo", Content: "x", Mode: modeAppend}, code: tools.Invalid},
+		"loop":              {in: writeArgs{Path: "loop", Content: "x"}, code: tools.Invalid},
+		"above":             {in: writeArgs{Path: "../x", Content: "x"}, code: tools.OutsideScope},
+		"elsewhere":         {in: writeArgs{Path: "/etc/passwd", Content: "x"}, code: tools.OutsideScope},
+		"out by a link":     {in: writeArgs{Path: "out", Content: "x"}, code: tools.OutsideScope},
+		"out by two links":  {in: writeArgs{Path: "out2", Content: "x"}, code: tools.OutsideScope},
+		"root":              {in: writeArgs{Path: ".", Content: "x"}, code: tools.Invalid},
+		"below a file":      {in: writeArgs{Path: "f/x", Content: "x"}, code: tools.Invalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t, map[string]string{"f": "old\n", "d/": "", "link => sub/to": "", "sub/to": "t", "dangling => sub/new": "", "loop => loop": "",
+				"first": "h", "out => /etc/scopefs-test": "", "out2 => sub/../sub/out3": "", "sub/out3 => ../../outside": ""})
+			require.NoError(t, os.Link(tr.root+"/first", tr.root+"/hard"))
+			require.NoError(t, unix.Mkfifo(tr.root+"/fifo", 0o644))
+			r, err := tr.write(ctx(), test.in)
+			if test.code != "" {
+				e := asTold(t, err)
+				assert.Equal(t, test.code, e.Code, e.Error())
+				assert.NotContains(t, e.Error(), tr.root)
+				assert.Equal(t, test.in.Path, e.Path)
+			} else {
+				require.NoError(t, err)
+				test.want.Hash = hashOf([]byte(test.then))
+				assert.Equal(t, test.want, r)
+			}
+			if test.then != "" {
+				assert.Equal(t, test.then, tr.content(t, test.in.Path))
+			}
+		})
+	}
+}
+
+// What a write outside is refused with does not tell whether something is there.
+func TestWriteOutsideLooksAlike(t *testing.T) {
+	tr := newTree(t, map[string]string{"there => /etc/passwd": "", "not => /etc/nothing-here": ""})
+	for _, f := range []func(path string) error{
+		func(path string) error { _, err := tr.write(ctx(), writeArgs{Path: path}); return err },
+		func(path string) error { _, err := tr.edit(ctx(), editArgs{Path: path}); return err },
+	} {
+		a, b := asTold(t, f("there")), asTold(t, f("not"))
+		b.Path = a.Path
+		assert.Equal(t, a, b)
+	}
+}
+
+func TestWriteKeeps(t *testing.T) {
+	tr := newTree(t, map[string]string{"script": "old", "sub/link => ../script": ""})
+	require.NoError(t, os.Chmod(tr.root+"/script", 0o750))
+	before, err := os.Stat(tr.root + "/script")
+	require.NoError(t, err)
+	_, err = tr.write(ctx(), writeArgs{Path: "sub/link", Content: "new"})
+	require.NoError(t, err)
+	after, err := os.Stat(tr.root + "/script")
+	require.NoError(t, err)
+	assert.Equal(t, before.Mode(), after.Mode())
+	assert.False(t, os.SameFile(before, after), "replaced at once")
+	link, err := os.Readlink(tr.root + "/sub/link")
+	require.NoError(t, err)
+	assert.Equal(t, "../script", link)
+}
+
+// A reader sees the old content or the new one, and never half of either.
+func TestWriteIsAtomic(t *testing.T) {
+	a, b := strings.Repeat("a", 1<<20), strings.Repeat("b", 1<<20)
+	tr := newTree(t, map[string]string{"f": a})
+	stop, seen := make(chan struct{}), make(chan string, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				close(seen)
+				return
+			default:
+			}
+			if got, err := os.ReadFile(tr.root + "/f"); err != nil || string(got) != a && string(got) != b {
+				seen <- "torn"
+				return
+			}
+		}
+	}()
+	for range 50 {
+		for _, content := range []string{b, a} {
+			_, err := tr.write(ctx(), writeArgs{Path: "f", Content: content})
+			require.NoError(t, err)
+		}
+	}
+	close(stop)
+	assert.Empty(t, <-seen)
+}
+
+// A full disk leaves the old file, and nothing else.
+func TestWriteNoSpace(t *testing.T) {
+	if os.Geteuid() != 0 && os.Getenv("REQUIRE_FUSE") == "" {
+		t.Skip("mounts a file system")
+	}
+	require.Zero(t, os.Geteuid(), "mounts a file system")
+	tr := newTree(t, map[string]string{"d/": ""})
+	dir := tr.root + "/d"
+	require.NoError(t, unix.Mount("none", dir, "tmpfs", 0, "size=64k"))
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	_, err := tr.write(ctx(), writeArgs{Path: "d/f", Content: "old"})
+	require.NoError(t, err)
+	big := strings.Repeat("x", 1<<20)
+	for _, path := range []string{"d/f", "d/new"} {
+		_, err = tr.write(ctx(), writeArgs{Path: path, Content: big})
+		e := asTold(t, err)
+		assert.Equal(t, tools.Internal, e.Code)
+		assert.Equal(t, "no space left on the device", e.Message)
+	}
+	assert.Equal(t, "old", tr.content(t, "d/f"))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
+}
+
+// A directory that takes no temporary does not keep its files from being written.
+func TestWriteInPlace(t *testing.T) {
+	tr := newTree(t, map[string]string{"d/f": "a longer content"})
+	asNobody(t, func() {
+		require.NoError(t, os.Chmod(tr.root+"/d", 0o555))
+		r, err := tr.write(ctx(), writeArgs{Path: "d/f", Content: "new"})
+		require.NoError(t, err)
+		assert.True(t, r.InPlace)
+		assert.Equal(t, "new", tr.content(t, "d/f"))
+
+		require.NoError(t, os.Chmod(tr.root+"/d/f", 0o444))
+		_, err = tr.write(ctx(), writeArgs{Path: "d/f", Content: "newer"})
+		assert.Equal(t, tools.Denied, asTold(t, err).Code)
+		_, err = tr.write(ctx(), writeArgs{Path: "d/g", Content: "newer"})
+		assert.Equal(t, tools.Denied, asTold(t, err).Code)
+		require.NoError(t, os.Chmod(tr.root+"/d", 0o755))
+
+		_, err = tr.write(ctx(), writeArgs{Path: "d/f", Content: "newer"})
+		assert.Equal(t, tools.Denied, asTold(t, err).Code, "what may not be written is not replaced")
+	}, tr.root)
+}
+
+// asNobody runs f on a thread of a user without privileges, who owns a tree.
+func asNobody(t *testing.T, f func(), root string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		f()
+		return
+	}
+	const nobody = 65534
+	for p := filepath.Dir(root); len(p) > len(os.TempDir()); p = filepath.Dir(p) {
+		require.NoError(t, os.Chmod(p, 0o755))
+	}
+	require.NoError(t, filepath.WalkDir(root, func(p string, _ os.DirEntry, _ error) error { return os.Lchown(p, nobody, nobody) }))
+	require.NoError(t, unix.Setresuid(nobody, nobody, 0))
+	defer func() { require.NoError(t, unix.Setresuid(0, 0, 0)) }()
+	f()
+}

@@ -1,0 +1,21 @@
+package mcp
+
+import (
+	"io"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// tallied is a request's body, which ends with an error when it has too many.
+type tallied struct {
+	io.ReadCloser
+	tally tools.Tally
+}
+
+func (b *tallied) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if many := b.tally.Add(p[:n]); many != nil {
+		return 0, many
+	}
+	return n, err
+}

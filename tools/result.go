@@ -1,0 +1,48 @@
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// maxResult bounds a result, in bytes.
+const maxResult = 8 << 20
+
+// Result is what a call gives to the agent.
+type Result struct {
+	Structured json.RawMessage // an object after the tool's output schema, or nil
+	Content    []Content       // for a model to read
+}
+
+// Content is a piece of a result: text, or data of a MIME type.
+type Content struct {
+	Text string
+	Data []byte
+	MIME string // "" is text
+}
+
+// Contenter is implemented by an Out that reads better than its JSON does.
+type Contenter interface{ Content() []Content }
+
+func newResult(out any) (Result, error) {
+	text, err := json.Marshal(out)
+	if err != nil {
+		return Result{}, fmt.Errorf("result: %w", err)
+	}
+	r := Result{Structured: text}
+	if c, ok := out.(Contenter); ok {
+		r.Content = c.Content()
+	} else {
+		r.Content = []Content{{Text: string(text)}}
+	}
+	return r, nil
+}
+
+// size is what the log calls the bytes of a result.
+func (r Result) size() int64 {
+	n := len(r.Structured)
+	for _, c := range r.Content {
+		n += len(c.Text) + len(c.Data)
+	}
+	return int64(n)
+}

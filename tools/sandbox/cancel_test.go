@@ -1,0 +1,41 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Whenever a start is given up, nothing of it stays: bwrap's child, which waits
+// for a word of bwrap, would do so for ever.
+func TestCancelledStart(t *testing.T) {
+	needRoot(t)
+	const uid = 104729 // nobody else's
+	h := newHost(t)
+	_, view := newView(t, uid)
+	for i := range 300 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*20*time.Microsecond)
+		s, err := h.Start(ctx, Spec{Agent: "a", UID: uid, GID: uid, View: view})
+		cancel()
+		if err == nil {
+			require.NoError(t, s.Close())
+		}
+	}
+	processes := func() (all []string) {
+		list, err := filepath.Glob("/proc/[0-9]*/status")
+		require.NoError(t, err)
+		for _, name := range list {
+			if text, _ := os.ReadFile(name); strings.Contains(string(text), "\nUid:\t104729\t") {
+				all = append(all, string(text))
+			}
+		}
+		return all
+	}
+	assert.Eventually(t, func() bool { return len(processes()) == 0 }, 5*time.Second, 10*time.Millisecond)
+}

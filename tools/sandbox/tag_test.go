@@ -1,0 +1,191 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// startTagged starts a script that stays, and returns when it has said so.
+func startTagged(t *testing.T, s *Session, tag string, argv ...string) *Process {
+	t.Helper()
+	p, err := s.Exec(context.Background(), Command{Argv: argv, Tag: tag})
+	require.NoError(t, err)
+	t.Cleanup(func() { p.Close() })
+	_, err = p.Stdout.Read(make([]byte, 100))
+	require.NoError(t, err)
+	return p
+}
+
+// pidOf returns the host's number of the process with a command line, when
+// there is one.
+func pidOf(t *testing.T, words ...string) (pid int) {
+	t.Helper()
+	want := ""
+	for _, w := range words {
+		want += w + "\x00"
+	}
+	require.Eventually(t, func() bool {
+		names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, name := range names {
+			if text, _ := os.ReadFile(name); string(text) == want {
+				pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(name)))
+				return true
+			}
+		}
+		return false
+	}, 5*time.Second, 5*time.Millisecond, "%q", words)
+	return pid
+}
+
+func TestTagOf(t *testing.T) {
+	s := newTestSession(t)
+	other, err := s.host.Start(context.Background(), s.spec)
+	require.NoError(t, err)
+	of := func(words ...string) string {
+		tag, ours := s.TagOf(pidOf(t, words...))
+		if !ours {
+			return "not ours"
+		}
+		return tag
+	}
+	plain := startTagged(t, s, "plain", "bash", "-c", "echo r; sleep 1021; true")
+	startTagged(t, s, "deep", "bash", "-c", "set -m; (echo r; (sleep 1022; true) & wait); true")
+	startTagged(t, s, "setsid", "bash", "-c", "setsid -w bash -c 'echo r; sleep 1023; true'; true")
+	left := startTagged(t, s, "left", "bash", "-c", "(sleep 1024 &); setsid -f sleep 1025; echo r")
+	startTagged(t, s, "", "bash", "-c", "echo r; sleep 1026; true")
+	startTagged(t, other, "other", "bash", "-c", "echo r; sleep 1027; true")
+	_, err = left.Wait()
+	require.NoError(t, err)
+
+	assert.Equal(t, "plain", of("sleep", "1021"))
+	assert.Equal(t, "deep", of("sleep", "1022"), "in a group of its own")
+	assert.Equal(t, "setsid", of("sleep", "1023"), "by its ancestors")
+	assert.Equal(t, "left", of("sleep", "1024"), "after the end")
+	assert.Equal(t, "", of("sleep", "1025"), "a session of its own, and no ancestor")
+	assert.Equal(t, "", of("sleep", "1026"), "no tag")
+	assert.Equal(t, "not ours", of("sleep", "1027"), "another session")
+	for name, pid := range map[string]int{"we": os.Getpid(), "bwrap": s.bwrap.Process.Pid, "nobody": 1 << 22, "none": 0, "negative": -1, "1": 1} {
+		_, ours := s.TagOf(pid)
+		assert.False(t, ours, name)
+	}
+	_, ours := s.TagOf(s.PID())
+	assert.True(t, ours, "init")
+
+	require.NoError(t, plain.Signal(unix.SIGKILL))
+	_, err = plain.Wait()
+	require.NoError(t, err)
+	pid := pidOf(t, "sleep", "1026")
+	require.NoError(t, s.Close())
+	_, ours = s.TagOf(pid)
+	assert.False(t, ours, "it has ended")
+}
+
+func TestTagOfThread(t *testing.T) {
+	s := newTestSession(t)
+	startTagged(t, s, "threads", Self, "wait")
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pidOf(t, "scopefs", "wait")))
+	require.NoError(t, err)
+	require.Greater(t, len(tasks), 1)
+	for _, task := range tasks {
+		tid, _ := strconv.Atoi(filepath.Base(task))
+		tag, ours := s.TagOf(tid)
+		assert.True(t, ours)
+		assert.Equal(t, "threads", tag)
+	}
+}
+
+// TestTagOfStarting asks about what init does before it has told of a command.
+func TestTagOfStarting(t *testing.T) {
+	s := newTestSession(t)
+	sh(t, s, "setsid -f sleep 1028 >&- 2>&-")
+	daemon := pidOf(t, "sleep", "1028") // to us like a command that has not executed yet
+	require.NoError(t, unix.Kill(s.PID(), unix.SIGSTOP))
+	defer unix.Kill(s.PID(), unix.SIGCONT)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if p, err := s.Exec(ctx, Command{Argv: []string{"true"}, Tag: "starting"}); err == nil {
+			p.Close()
+		}
+	}()
+	for _, pid := range []int{s.PID(), daemon} {
+		assert.Eventually(t, func() bool { tag, _ := s.TagOf(pid); return tag == "starting" }, 5*time.Second, time.Millisecond)
+	}
+	require.NoError(t, unix.Kill(s.PID(), unix.SIGCONT))
+	<-ended
+	cancel()
+	tag, ours := s.TagOf(daemon)
+	assert.True(t, ours)
+	assert.Equal(t, "", tag)
+}
+
+// TestTagOfVanishing asks while processes and their ancestors come and go.
+func TestTagOfVanishing(t *testing.T) {
+	s := newTestSession(t)
+	startTagged(t, s, "storm", "bash", "-c", "echo r; while :; do (:; (:; (:)&)&); done")
+	seen := map[string]int{}
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+		for _, pid := range children(s.PID()) {
+			if tag, ours := s.TagOf(pid); ours {
+				seen[tag]++
+			}
+		}
+	}
+	assert.NotZero(t, seen["storm"])
+	assert.Len(t, seen, 1, "%v", seen)
+}
+
+func TestTagsAreBounded(t *testing.T) {
+	tags := tags{commands: map[int]*tagged{}}
+	lives := tags.started(2, "lives")
+	first := tags.started(3, "first")
+	tags.exited(first)
+	again := tags.started(3, "again") // the number passes on
+	for i := range 3 * maxEnded {
+		tags.exited(tags.started(100+i, "x"))
+	}
+	assert.Len(t, tags.commands, maxEnded+2)
+	assert.LessOrEqual(t, cap(tags.ended), 4*maxEnded)
+	assert.Equal(t, lives, tags.commands[2])
+	assert.Equal(t, again, tags.commands[3])
+	assert.Nil(t, tags.commands[100])
+	assert.Equal(t, "x", tags.commands[100+3*maxEnded-1].tag)
+}
+
+// BenchmarkTagOf asks about a process five generations below init.
+func BenchmarkTagOf(b *testing.B) {
+	_, view := newView(b, agentUID)
+	h, err := Open(context.Background(), Config{})
+	require.NoError(b, err)
+	defer h.Close()
+	s, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view})
+	require.NoError(b, err)
+	p, err := s.Exec(context.Background(), Command{Tag: "t", Argv: []string{"bash", "-c", "((((read x; true); true); true); true)"}})
+	require.NoError(b, err)
+	defer p.Close()
+	pid := 0
+	require.Eventually(b, func() bool {
+		deepest := s.PID()
+		depth := 0
+		for next := children(deepest); len(next) > 0; next = children(deepest) {
+			deepest, depth = next[0], depth+1
+		}
+		pid = deepest
+		return depth == 5
+	}, 5*time.Second, 10*time.Millisecond)
+	for b.Loop() {
+		if tag, ours := s.TagOf(pid); tag != "t" || !ours {
+			b.Fatal(tag, ours)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// maxString bounds every string of arguments whose field says nothing else, in
+// characters.
+const maxString = 4096
+
+// schemaOf returns the JSON schema of T. The tag limit of a field holds words
+// of min=N and max=N (numbers), len=N (the longest string, in characters),
+// items=N (the longest list), enum=a|b and default=JSON, with commas between
+// them; on a list all but items and default are about its elements. A string
+// without len has at most [maxString] characters, a list without items at most
+// 100 elements.
+func schemaOf[T any]() (*jsonschema.Schema, error) {
+	s, err := jsonschema.For[T](nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.Type != "object" {
+		return nil, fmt.Errorf("%v is no struct", reflect.TypeFor[T]())
+	}
+	return s, bound(s, reflect.TypeFor[T]())
+}
+
+// bound adds the limits of t's fields to its schema.
+func bound(s *jsonschema.Schema, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if len(s.Types) == 2 && s.Types[0] == "null" { // what may be absent need not be null, too
+		s.Type, s.Types = s.Types[1], nil
+	}
+	switch t.Kind() {
+	case reflect.Slice:
+		if s.Items != nil {
+			return bound(s.Items, t.Elem())
+		}
+	case reflect.Map:
+		if s.AdditionalProperties != nil {
+			return bound(s.AdditionalProperties, t.Elem())
+		}
+	case reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			p := s.Properties[name]
+			if p == nil {
+				continue
+			}
+			if err := bound(p, f.Type); err != nil {
+				return err
+			}
+			if err := limit(p, f.Tag.Get("limit")); err != nil {
+				return fmt.Errorf("field %s: %w", f.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// limit adds the words of one tag to a schema.
+func limit(s *jsonschema.Schema, tag string) error {
+	if tag != "" {
+		for word := range strings.SplitSeq(tag, ",") {
+			key, value, _ := strings.Cut(word, "=")
+			if err := limitWord(s, key, value); err != nil {
+				return err
+			}
+		}
+	}
+	if s.Type == "string" && s.MaxLength == nil && s.Enum == nil {
+		s.MaxLength = jsonschema.Ptr(maxString)
+	}
+	if s.Type == "array" && s.MaxItems == nil {
+		s.MaxItems = jsonschema.Ptr(100)
+	}
+	if s.Type == "array" && s.Items != nil {
+		return limit(s.Items, "")
+	}
+	return nil
+}
+
+func limitWord(s *jsonschema.Schema, key, value string) error {
+	n, err := strconv.Atoi(value)
+	if s.Type == "array" && s.Items != nil && key != "items" && key != "default" {
+		s = s.Items
+	}
+	switch key {
+	case "min":
+		s.Minimum = jsonschema.Ptr(float64(n))
+	case "max":
+		s.Maximum = jsonschema.Ptr(float64(n))
+	case "len":
+		s.MaxLength = &n
+	case "items":
+		s.MaxItems = &n
+	case "enum":
+		err = nil
+		for v := range strings.SplitSeq(value, "|") {
+			s.Enum = append(s.Enum, v)
+		}
+	case "default":
+		s.Default, err = json.RawMessage(value), nil
+	default:
+		err = fmt.Errorf("unknown limit %q", key)
+	}
+	return err
+}

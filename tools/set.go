@@ -1,0 +1,134 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Gate is what stands before an agent's tools.
+type Gate struct {
+	Agent   scope.ID
+	Session string
+	Rules   func() *scope.Grants // as they are now; nil allows nothing
+
+	// Record writes an event to the log. Nothing runs that it did not take.
+	Record func(context.Context, audit.Event) error
+
+	Rates     *Rates     // of the agent, in all its sessions
+	Approvals *Approvals // nil: nobody is there who could approve
+
+	// Hash returns the hash of a file's content, "" where there is none; the
+	// path is a call's. An approval holds for this content alone.
+	Hash func(ctx context.Context, path string) (string, error)
+}
+
+// Set is the tools of one agent's session.
+type Set struct {
+	gate    Gate
+	natives map[string]*Tool
+	aliases map[string]*Tool
+	covered map[string]bool
+	more    atomic.Pointer[map[string]*Tool] // see Extend
+	running chan struct{}                    // holds one for each call on its way
+}
+
+// maxRunning bounds the calls of a session that run at the same time.
+const maxRunning = 32
+
+// NewSet returns a set. A name that is there twice is an error; an alias may
+// have the name of a tool that it covers.
+func NewSet(gate Gate, all ...Tool) (*Set, error) {
+	s := &Set{gate: gate, natives: map[string]*Tool{}, aliases: map[string]*Tool{}, covered: map[string]bool{}, running: make(chan struct{}, maxRunning)}
+	for _, t := range all {
+		into := s.natives
+		if t.face != nil {
+			into = s.aliases
+			for _, name := range t.face.covers {
+				s.covered[name] = true
+			}
+		}
+		if t.Name == "" || into[t.Name] != nil {
+			return nil, fmt.Errorf("tool %q is there twice, or has no name", t.Name)
+		}
+		into[t.Name] = &t
+	}
+	for name, t := range s.aliases {
+		for _, covered := range t.face.covers {
+			if s.natives[covered] == nil {
+				return nil, fmt.Errorf("alias %q: there is no tool %q", name, covered)
+			}
+		}
+		if s.natives[name] != nil && !s.covered[name] {
+			return nil, fmt.Errorf("alias %q is also a tool", name)
+		}
+	}
+	return s, nil
+}
+
+// serverPrefix begins the names of tools of MCP servers.
+const serverPrefix = "mcp:"
+
+// Extend replaces the tools of MCP servers, mcp:SERVER:TOOL, which come and go.
+func (s *Set) Extend(all []Tool) error {
+	more := map[string]*Tool{}
+	for _, t := range all {
+		if !strings.HasPrefix(t.Name, serverPrefix) || more[t.Name] != nil || t.face != nil {
+			return fmt.Errorf("tool %q is no server's, or there twice", t.Name)
+		}
+		more[t.Name] = &t
+	}
+	s.more.Store(&more)
+	return nil
+}
+
+// native returns the tool that rules know by this name.
+func (s *Set) native(name string) *Tool {
+	if t := s.natives[name]; t != nil {
+		return t
+	}
+	if more := s.more.Load(); more != nil {
+		return (*more)[name]
+	}
+	return nil
+}
+
+// List returns the tools that may be called now, by name.
+func (s *Set) List() []Tool {
+	rules := s.gate.Rules()
+	var list []Tool
+	for _, t := range s.aliases {
+		if s.mayAny(rules, t) {
+			list = append(list, *t)
+		}
+	}
+	all := maps.Clone(s.natives)
+	if more := s.more.Load(); more != nil {
+		maps.Copy(all, *more)
+	}
+	for name, t := range all {
+		if !s.covered[name] && may(rules, name) {
+			list = append(list, *t)
+		}
+	}
+	slices.SortFunc(list, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// mayAny reports whether one of the tools may be called that an alias covers.
+func (s *Set) mayAny(rules *scope.Grants, alias *Tool) bool {
+	return slices.ContainsFunc(alias.face.covers, func(name string) bool { return may(rules, name) })
+}
+
+// may reports whether a tool is to be listed.
+func may(rules *scope.Grants, name string) bool {
+	d := rules.Tool(name)
+	return d.Allow || d.Ask
+}

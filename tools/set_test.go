@@ -1,0 +1,286 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// desk is a gate with a log to look into.
+type desk struct {
+	mu     sync.Mutex
+	events []audit.Event
+	full   bool
+	hash   string
+}
+
+func (d *desk) record(_ context.Context, e audit.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full {
+		return errors.New("disk full")
+	}
+	d.events = append(d.events, e)
+	return nil
+}
+
+// told are the outcomes recorded so far, with the tool.
+func (d *desk) told() (all []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.events {
+		all = append(all, strings.TrimSpace(e.Event+" "+e.Op+" "+e.Outcome))
+	}
+	return all
+}
+
+// gate makes the gate of an agent with this frontmatter.
+func (d *desk) gate(t *testing.T, front string) Gate {
+	t.Helper()
+	agent := load(t, front)
+	return Gate{
+		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: NewApprovals(),
+		Rules: func() *scope.Grants { return agent.Grants },
+		Hash:  func(context.Context, string) (string, error) { return d.hash, nil },
+	}
+}
+
+func load(t *testing.T, front string) *scope.Agent {
+	t.Helper()
+	base := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
+	text := "---\nname: a\ndescription: test\n" + front + "\n---\n"
+	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte(text), 0o644))
+	all, errs := scope.Load(base, scope.Host{})
+	require.Empty(t, errs)
+	return all.Agents["a"]
+}
+
+type echoIn struct {
+	Path string   `json:"path"`
+	Text string   `json:"text,omitempty" limit:"len=20"`
+	N    int      `json:"n,omitempty" limit:"min=1,max=5"`
+	List []string `json:"list,omitempty" limit:"items=2"`
+	Mode string   `json:"mode,omitempty" limit:"enum=a|b"`
+}
+
+func (in echoIn) Subject() (string, string) { return in.Path, in.Text }
+
+type echoOut struct {
+	Said string `json:"said"`
+}
+
+func echo(t *testing.T, name string, h Hints, f func(context.Context, Env, echoIn) (echoOut, error)) Tool {
+	t.Helper()
+	if f == nil {
+		f = func(_ context.Context, env Env, in echoIn) (echoOut, error) { return echoOut{in.Text}, nil }
+	}
+	tool, err := New(name, "says it", h, f)
+	require.NoError(t, err)
+	return tool
+}
+
+func code(t *testing.T, err error) Code {
+	t.Helper()
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	return e.Code
+}
+
+func TestCallRecordsBeginAndEnd(t *testing.T) {
+	d := &desk{}
+	set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, nil))
+	require.NoError(t, err)
+	r, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x","text":"hi"}`)})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"said":"hi"}`, string(r.Structured))
+	assert.Equal(t, []string{"call bash begin", "call bash ok"}, d.told())
+	begin, end := d.events[0], d.events[1]
+	assert.Equal(t, begin.Call, end.Call)
+	assert.Len(t, begin.Call, 13)
+	assert.Equal(t, "x", begin.Path)
+	assert.Equal(t, "hi", begin.Target)
+	assert.Positive(t, end.Bytes)
+	assert.Contains(t, end.Detail, "sha256:")
+	_, err = set.Call(context.Background(), Call{Tool: "builtin:bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.NoError(t, err)
+}
+
+func TestCallRunsNothingUnrecorded(t *testing.T) {
+	d := &desk{full: true}
+	ran := false
+	set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
+		ran = true
+		return echoOut{}, nil
+	}))
+	require.NoError(t, err)
+	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.Equal(t, Internal, code(t, err))
+	assert.False(t, ran)
+	assert.NotContains(t, err.Error(), "disk full", "the cause is the operator's")
+}
+
+func TestCallRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		front, tool, args string
+		code              Code
+		rule              string
+	}{
+		"unknown tool":    {"", "nothing", `{}`, Denied, "no such tool"},
+		"not in the list": {"tools: [read_file]", "bash", `{"path":"x"}`, Denied, "tools:"},
+		"not an object":   {"", "bash", `[1]`, Invalid, ""},
+		"not JSON":        {"", "bash", `{`, Invalid, ""},
+		"two values":      {"", "bash", `{} {}`, Invalid, ""},
+		"missing":         {"", "bash", `{}`, Invalid, ""},
+		"unknown field":   {"", "bash", `{"path":"x","Path":"y"}`, Invalid, ""},
+		"wrong type":      {"", "bash", `{"path":1}`, Invalid, ""},
+		"too long":        {"", "bash", `{"path":"x","text":"` + strings.Repeat("a", 21) + `"}`, Invalid, ""},
+		"too great":       {"", "bash", `{"path":"x","n":6}`, Invalid, ""},
+		"too many":        {"", "bash", `{"path":"x","list":["1","2","3"]}`, Invalid, ""},
+		"not one of":      {"", "bash", `{"path":"x","mode":"c"}`, Invalid, ""},
+		"too deep":        {"", "bash", `{"path":` + strings.Repeat("[", 33) + strings.Repeat("]", 33) + `}`, TooLarge, ""},
+		"read only":       {"view: {access: read}", "write_file", `{"path":"x"}`, Denied, "access: read"},
+		"filter":          {"argument_filters: {\"*\": [\"s3cret\"]}", "bash", `{"path":"czNjcmV0"}`, Denied, "argument_filters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &desk{}
+			set, err := NewSet(d.gate(t, c.front), echo(t, "bash", Hints{}, nil), echo(t, "write_file", Hints{Writes: true}, nil))
+			require.NoError(t, err)
+			_, err = set.Call(context.Background(), Call{Tool: c.tool, Args: json.RawMessage(c.args)})
+			assert.Equal(t, c.code, code(t, err), "%v", err)
+			require.Len(t, d.events, 1)
+			assert.Equal(t, audit.Deny, d.events[0].Verdict)
+			assert.Contains(t, d.events[0].Rule, c.rule)
+		})
+	}
+}
+
+func TestListIsWhatMayBeCalled(t *testing.T) {
+	for name, c := range map[string]struct {
+		front string
+		want  []string
+	}{
+		"all":       {"", []string{"bash", "read_file", "write_file"}},
+		"some":      {"tools: [read_file, bash]", []string{"bash", "read_file"}},
+		"none":      {"tools: []", nil},
+		"asked":     {"policy: {tools: {ask: [bash]}}", []string{"bash", "read_file", "write_file"}},
+		"read only": {"view: {access: read}", []string{"bash", "read_file"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &desk{}
+			set, err := NewSet(d.gate(t, c.front), echo(t, "bash", Hints{}, nil), echo(t, "read_file", Hints{}, nil), echo(t, "write_file", Hints{Writes: true}, nil))
+			require.NoError(t, err)
+			var got []string
+			for _, tool := range set.List() {
+				got = append(got, tool.Name)
+			}
+			assert.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestNamesAreThereOnce(t *testing.T) {
+	d := &desk{}
+	_, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, nil), echo(t, "bash", Hints{}, nil))
+	assert.Error(t, err)
+	set, err := NewSet(d.gate(t, ""))
+	require.NoError(t, err)
+	assert.Error(t, set.Extend([]Tool{echo(t, "bash", Hints{}, nil)}), "only servers' tools come and go")
+}
+
+func TestAliasGoesThroughTheDoor(t *testing.T) {
+	d := &desk{}
+	type in struct {
+		FilePath string `json:"file_path"`
+	}
+	alias, err := Alias("Read", "reads", Hints{}, []string{"read_file"}, func(i in) ([]Inner, error) {
+		return []Inner{{Tool: "read_file", Args: map[string]any{"path": i.FilePath, "text": "inner"}}}, nil
+	}, nil)
+	require.NoError(t, err)
+	set, err := NewSet(d.gate(t, ""), echo(t, "read_file", Hints{}, nil), alias)
+	require.NoError(t, err)
+	r, err := set.Call(context.Background(), Call{Tool: "Read", Args: json.RawMessage(`{"file_path":"f"}`)})
+	require.NoError(t, err)
+	assert.Equal(t, `{"said":"inner"}`, r.Content[0].Text)
+	assert.Equal(t, []string{"call read_file begin", "call read_file ok"}, d.told())
+	_, err = set.Call(context.Background(), Call{Tool: "read_file", Args: json.RawMessage(`{"path":"f"}`)})
+	assert.Equal(t, Denied, code(t, err), "what an alias covers is not offered under its own name")
+	require.Len(t, set.List(), 1)
+}
+
+func TestPanicIsAnError(t *testing.T) {
+	d := &desk{}
+	set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) { panic("/host/path") }))
+	require.NoError(t, err)
+	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.Equal(t, Internal, code(t, err))
+	assert.NotContains(t, err.Error(), "/host")
+	assert.Contains(t, d.events[1].Detail, "/host/path")
+}
+
+func TestRates(t *testing.T) {
+	d := &desk{}
+	set, err := NewSet(d.gate(t, "rate_limits: {\"ba*\": 2/hour}"), echo(t, "bash", Hints{}, nil), echo(t, "stat", Hints{}, nil))
+	require.NoError(t, err)
+	args := json.RawMessage(`{"path":"x"}`)
+	for range 2 {
+		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: args})
+		require.NoError(t, err)
+	}
+	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: args})
+	assert.Equal(t, RateLimited, code(t, err))
+	assert.Contains(t, err.Error(), "try again in 30m")
+	_, err = set.Call(context.Background(), Call{Tool: "stat", Args: args})
+	assert.NoError(t, err, "others are not counted")
+}
+
+func TestOnlySoManyAtOnce(t *testing.T) {
+	d := &desk{}
+	block, started := make(chan struct{}), make(chan struct{}, maxRunning)
+	set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
+		started <- struct{}{}
+		<-block
+		return echoOut{}, nil
+	}))
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range maxRunning {
+		wg.Go(func() {
+			_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+			assert.NoError(t, err)
+		})
+	}
+	for range maxRunning {
+		<-started
+	}
+	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.Equal(t, RateLimited, code(t, err))
+	close(block)
+	wg.Wait()
+}
+
+func TestCancelled(t *testing.T) {
+	d := &desk{}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(ctx context.Context, _ Env, _ echoIn) (echoOut, error) {
+		<-ctx.Done()
+		return echoOut{}, ctx.Err()
+	}))
+	require.NoError(t, err)
+	_, err = set.Call(ctx, Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.Contains(t, err.Error(), "cancelled")
+	assert.Equal(t, []string{"call bash begin", "call bash internal"}, d.told(), "the end is recorded all the same")
+}

@@ -1,0 +1,148 @@
+package skill
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const main = "SKILL.md"
+
+// readFile reads the beginning of a regular file of a skill, and says whether
+// there is more. What is no such file, or is reached through a link, is
+// fs.ErrNotExist.
+func readFile(dir, skill, rel string) (text string, more bool, err error) {
+	f, err := open(dir, path.Join(skill, rel))
+	if err != nil {
+		return "", false, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxText+1))
+	if err != nil {
+		return "", false, fmt.Errorf("read skill: %w", err)
+	}
+	if len(b) > maxText {
+		return string(b[:maxText]), true, nil
+	}
+	return string(b), false, nil
+}
+
+// open opens a regular file beneath dir. os.Root follows links that stay
+// beneath, so that each name is looked at first and what was opened afterwards:
+// it must be the same.
+func open(dir, rel string) (*os.File, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open skills: %w", err)
+	}
+	defer func() { root.Close() }()
+	parts := strings.Split(rel, "/")
+	for _, part := range parts[:len(parts)-1] {
+		sub, err := openDir(root, part)
+		if err != nil {
+			return nil, err
+		}
+		root.Close()
+		root = sub
+	}
+	name := parts[len(parts)-1]
+	seen, err := root.Lstat(name)
+	if err != nil {
+		return nil, gone(err)
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO may stand there
+	if err != nil {
+		return nil, gone(err)
+	}
+	is, err := f.Stat()
+	if err != nil || !is.Mode().IsRegular() || !os.SameFile(seen, is) {
+		f.Close()
+		return nil, fs.ErrNotExist
+	}
+	return f, nil
+}
+
+func openDir(root *os.Root, name string) (*os.Root, error) {
+	seen, err := root.Lstat(name)
+	if err != nil {
+		return nil, gone(err)
+	}
+	if !seen.IsDir() {
+		return nil, fs.ErrNotExist
+	}
+	sub, err := root.OpenRoot(name)
+	if err != nil {
+		return nil, gone(err)
+	}
+	is, err := sub.Stat(".")
+	if err != nil || !os.SameFile(seen, is) {
+		sub.Close()
+		return nil, fs.ErrNotExist
+	}
+	return sub, nil
+}
+
+// gone makes fs.ErrNotExist of the errors that say that there is no such file.
+// Others, such as permission denied, are the operator's to know.
+func gone(err error) error {
+	for _, e := range []error{syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENXIO, syscall.EINVAL} {
+		if errors.Is(err, e) {
+			return fs.ErrNotExist
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(err.Error(), "path escapes from parent") { // os has no name for it
+		return fs.ErrNotExist
+	}
+	return fmt.Errorf("open skill: %w", err)
+}
+
+// files lists the regular files of a skill but SKILL.md, as far as they may be
+// read here and at most maxFiles.
+func files(dir, skill string) (list []string, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open skills: %w", err)
+	}
+	defer root.Close()
+	sub, err := openDir(root, skill)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Close()
+	err = fs.WalkDir(sub.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil // a directory that cannot be read hides nothing else
+		case len(list) == maxFiles:
+			return fs.SkipAll
+		case d.Type().IsRegular() && rel != main:
+			list = append(list, rel)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// description returns that of the frontmatter of a SKILL.md.
+func description(text string) string {
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "\uFEFF"), "\r\n", "\n")
+	front, ok := strings.CutPrefix(text, "---\n")
+	if ok {
+		front, _, ok = strings.Cut(front, "\n---")
+	}
+	var about struct {
+		Description string `yaml:"description"`
+	}
+	if !ok || yaml.Unmarshal([]byte(front), &about) != nil || strings.TrimSpace(about.Description) == "" {
+		return "(its SKILL.md describes nothing)"
+	}
+	words := []rune(strings.Join(strings.Fields(about.Description), " "))
+	return string(words[:min(len(words), maxDescription)])
+}

@@ -1,0 +1,121 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Tool is one tool. It is run by [Set.Call] alone.
+type Tool struct {
+	Name, About string
+	Hints       Hints
+	Input       *jsonschema.Schema // of the arguments
+	Output      *jsonschema.Schema // of the result; nil: text only
+
+	input *jsonschema.Resolved
+	run   func(context.Context, Env, json.RawMessage) (Result, error)
+	face  *face // a name and form of other tools; see Alias
+
+	subject func(json.RawMessage) (path, target string) // what arguments are about, or nil
+}
+
+// Hints tell a client, and the door, what a tool does.
+type Hints struct {
+	Title       string
+	Writes      bool // changes files; scope.Writes knows it too
+	Acts        bool // changes something, though perhaps no file
+	Destructive bool // may change or remove what was there
+	Idempotent  bool // to do it twice is to do it once
+	OpenWorld   bool // reaches beyond the view
+}
+
+// Env is what a tool is told of the call.
+type Env struct {
+	Agent   scope.ID
+	Session string
+	Call    string // its id in the log
+
+	// Ask asks the client's user a question; nil where there is none.
+	Ask func(ctx context.Context, q Question) (Answer, error)
+}
+
+// Question is what a user is asked.
+type Question struct {
+	Text    string
+	Options []string // to choose one from; none: answer freely
+}
+
+// Answer is what the user said. Declined: he did not want to answer.
+type Answer struct {
+	Text     string
+	Declined bool
+}
+
+// Subject is implemented by arguments that tell what they are about, for the
+// log: a path relative to the view, or other text (which is redacted there).
+type Subject interface{ Subject() (path, target string) }
+
+// New returns a tool. The schemas come from the types: In must be a struct;
+// a field is described by its tag jsonschema and bounded by its tag limit, see
+// [schemaOf]. Out may be a [Contenter].
+func New[In, Out any](name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
+	t := Tool{Name: name, About: about, Hints: hints}
+	var err error
+	if t.Input, err = schemaOf[In](); err == nil {
+		t.input, err = t.Input.Resolve(nil)
+	}
+	if err == nil {
+		t.Output, err = schemaOf[Out]()
+	}
+	if err != nil {
+		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
+	}
+	t.run = func(ctx context.Context, env Env, args json.RawMessage) (Result, error) {
+		in, err := decode[In](args)
+		if err != nil {
+			return Result{}, err
+		}
+		out, err := f(ctx, env, in)
+		if err != nil {
+			return Result{}, err
+		}
+		return newResult(out)
+	}
+	t.subject = subjectOf[In]
+	return t, nil
+}
+
+// Dynamic returns a tool whose arguments are described by a schema that is not
+// ours, such as a proxied one's. Of the result nothing is known.
+func Dynamic(name, about string, hints Hints, input *jsonschema.Schema, f func(context.Context, Env, json.RawMessage) (Result, error)) (Tool, error) {
+	resolved, err := input.Resolve(nil)
+	if err != nil {
+		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
+	}
+	return Tool{Name: name, About: about, Hints: hints, Input: input, input: resolved, run: f}, nil
+}
+
+// decode reads arguments strictly: they have been validated, so an error is one
+// of number sizes at most.
+func decode[In any](args json.RawMessage) (in In, err error) {
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil {
+		return in, Errorf(Invalid, "arguments: %v", err)
+	}
+	return in, nil
+}
+
+func subjectOf[In any](args json.RawMessage) (path, target string) {
+	in, err := decode[In](args)
+	if s, ok := any(in).(Subject); ok && err == nil {
+		return s.Subject()
+	}
+	return "", ""
+}

@@ -1,0 +1,189 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// role says which server the test binary is.
+const role = "UPSTREAM_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == sandbox.InitArg {
+		os.Exit(sandbox.Init())
+	}
+	if name := os.Getenv(role); name != "" {
+		os.Exit(serve(name))
+	}
+	os.Exit(m.Run())
+}
+
+type none struct{}
+
+// serve is a server written with the SDK, with a fault where its name says so.
+func serve(name string) int {
+	switch name {
+	case "broken":
+		fmt.Fprintln(os.Stderr, "warming up\nno database at", os.Getenv("SECRET"))
+		return 3
+	case "silent": // never answers
+		io.Copy(io.Discard, os.Stdin)
+		return 0
+	case "flood": // asks, and does not read
+		bufio.NewReader(os.Stdin).ReadString('\n')
+		for i := 0; ; i++ {
+			if _, err := fmt.Printf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", i); err != nil {
+				return 0
+			}
+		}
+	case "modern": // knows server/discover only
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		if strings.Contains(line, `"initialize"`) {
+			fmt.Println(`{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no initialize here"}}`)
+		} else if strings.Contains(line, `"server/discover"`) {
+			fmt.Fprintln(os.Stderr, "asked to discover")
+		}
+		return 0
+	case "raw": // answers a call with the text of its argument, as it is
+		return raw()
+	case "slow":
+		time.Sleep(400 * time.Millisecond)
+	case "noisy":
+		fmt.Println("Welcome!\n[INFO] {ready}\n{\"level\":30,\"msg\":\"listening\"}\n17\n[]")
+	}
+	var opts mcp.ServerOptions
+	server := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, &opts)
+	addTools(server)
+	if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+type place struct {
+	mu    sync.Mutex
+	runs  []*exec.Cmd
+	ended sync.WaitGroup
+	gone  atomic.Int32 // processes
+	fail  error
+}
+
+// Exec does what a session does with a command, as far as upstream uses it.
+func (p *place) Exec(ctx context.Context, c sandbox.Command) (*sandbox.Process, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fail != nil {
+		return nil, p.fail
+	}
+	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
+	cmd.Dir = c.Dir
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	for k, v := range c.Env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	var inner, outer [3]*os.File
+	for i := range inner {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		if inner[i], outer[i] = w, r; i == 0 {
+			inner[i], outer[i] = r, w
+		}
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inner[0], inner[1], inner[2]
+	err := cmd.Start()
+	for _, f := range inner {
+		f.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.runs = append(p.runs, cmd)
+	p.ended.Go(func() { cmd.Wait(); p.gone.Add(1) })
+	return &sandbox.Process{Stdin: outer[0], Stdout: outer[1], Stderr: outer[2]}, nil
+}
+
+// started says how many processes there were.
+func (p *place) started() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.runs)
+}
+
+// kill kills the last process.
+func (p *place) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runs[len(p.runs)-1].Process.Kill()
+}
+
+// fixture is an Upstream with servers of the test binary, by role.
+type fixture struct {
+	*Upstream
+	place   *place
+	allowed atomic.Pointer[map[string]Spec]
+	changes atomic.Int32
+}
+
+func (f *fixture) allow(roles ...string) {
+	specs := map[string]Spec{}
+	for _, r := range roles {
+		specs[r] = Spec{Command: os.Args[0], Env: map[string]string{role: r, "SECRET": "hunter2hunter2"}, Cwd: "/"}
+	}
+	f.allowed.Store(&specs)
+}
+
+func start(t *testing.T, roles ...string) *fixture {
+	t.Helper()
+	f := &fixture{place: &place{}}
+	f.allow(roles...)
+	f.Upstream = New(f.place, func() map[string]Spec { return *f.allowed.Load() })
+	f.OnChange = func() { f.changes.Add(1) }
+	before := descriptors(t)
+	t.Cleanup(func() {
+		require.NoError(t, f.Close())
+		f.place.ended.Wait() // hangs where a process is left
+		assert.Eventually(t, func() bool { return descriptors(t) <= before }, 5*time.Second, 10*time.Millisecond, "descriptors left")
+	})
+	return f
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	r, w, err := os.Pipe() // the runtime's poller opens its own descriptors once
+	require.NoError(t, err)
+	r.Close()
+	w.Close()
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}
+
+// names lists the tools, without errors.
+func (f *fixture) names(t *testing.T) (names []string) {
+	t.Helper()
+	list, errs := f.Tools(t.Context())
+	require.Empty(t, errs)
+	for _, tool := range list {
+		names = append(names, tool.Name)
+	}
+	return names
+}

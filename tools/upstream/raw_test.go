@@ -1,0 +1,110 @@
+package upstream
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// raw is a server that speaks no more of the protocol than it must.
+func raw() int {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+			Params struct{ Arguments said }
+		}
+		if err := json.Unmarshal(in.Bytes(), &m); err != nil || m.ID == nil {
+			continue
+		}
+		answer := `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"raw","version":"1"}}`
+		switch m.Method {
+		case "tools/list":
+			answer = os.Getenv("LIST")
+		case "tools/call":
+			answer = strings.ReplaceAll(m.Params.Arguments.Text, "MANY", strings.Repeat(`{"a":1},`, 100_000))
+		}
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,%s}`+"\n", m.ID, answer)
+	}
+	return 0
+}
+
+// TestNothingThatAServerSaysEndsUs: the process that speaks to servers speaks to
+// those of all agents.
+func TestNothingThatAServerSaysEndsUs(t *testing.T) {
+	f := start(t, "raw", "good")
+	f.pause = 0
+	for _, answer := range []string{
+		`"result":null`, `"result":7`, `"result":[]`, `"result":{}`, `"result":{"content":null}`, `"result":{"content":[null]}`,
+		`"result":{"content":{}}`, `"result":{"content":[{"type":"image","data":"?"}]}`, `"result":{"content":[{"type":"resource"}]}`,
+		`"result":{"content":[{"type":"resource","resource":null}]}`, `"result":{"content":[{"type":"tool_result","content":[null]}]}`,
+		`"result":{"content":[{"type":"tool_use","name":"x"}]}`, `"result":{"content":[{"type":7}]}`, `"result":{"isError":7}`,
+		`"result":{"content":[],"structuredContent":[1]}`, `"result":{"_meta":7,"content":[]}`, `"result":{"content":[{"type":"text","annotations":[]}]}`,
+		`"result":{"resultType":"input_required","inputRequests":{"a":null}}`, `"result":{"resultType":"input_required"}`,
+		`"result":{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}`,
+		`"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list","params":null}}}`,
+		`"error":null`, `"error":7`, `"error":{}`, `"error":{"code":"x"}`, `"error":{"code":1e99,"message":"x"}`, `"error":{"code":1,"message":"x","data":{}}`,
+		`"result":{},"error":{"code":1,"message":"x"}`, `"method":"ping","result":{"content":[]},"error":{"code":1,"message":""}`,
+	} {
+		_, err := f.run(t.Context(), "raw", "x", answer)
+		t.Log(answer, err)
+	}
+	_, err := f.run(t.Context(), "good", "mangle", "")
+	require.NoError(t, err)
+	text, err := f.run(t.Context(), "good", "echo", "still here")
+	require.NoError(t, err)
+	assert.Equal(t, "still here", text)
+}
+
+func TestOddLists(t *testing.T) {
+	many := strings.TrimSuffix(strings.Repeat(`{"name":"t"},`, maxTools+1), ",")
+	for list, want := range map[string]struct {
+		names []string
+		err   string
+	}{
+		`"result":{"tools":[]}`:                                               {},
+		`"result":{"tools":null}`:                                             {},
+		`"result":{"tools":[null,{"name":"a"}]}`:                              {names: []string{"mcp:raw:a"}},
+		`"result":{"tools":[{"name":"b","inputSchema":7},{"name":"a"}]}`:      {names: []string{"mcp:raw:a", "mcp:raw:b"}},
+		`"result":{"tools":[{"name":"a"},{"name":"a"}]}`:                      {names: []string{"mcp:raw:a"}, err: "two tools"},
+		`"result":{"tools":[{"name":"a:b"},{"name":"c"}]}`:                    {names: []string{"mcp:raw:c"}, err: `"a:b"`},
+		`"result":{"tools":[{"name":"a"}],"nextCursor":"again"}`:              {err: "or 20 pages"},
+		`"result":{"tools":[` + many + `]}`:                                   {err: "more than 512 tools"},
+		`"result":{"tools":7}`:                                                {err: `MCP server "raw"`},
+		`"error":{"code":-32601,"message":"none"}`:                            {err: "none"},
+		`"result":{"tools":[{"name":"a","inputSchema":{"$ref":"#"}}]}`:        {names: []string{"mcp:raw:a"}},
+		`"result":{"tools":[{"name":"a","annotations":{"title":"x\u001b"}}]}`: {names: []string{"mcp:raw:a"}},
+	} {
+		t.Run(list[:min(len(list), 60)], func(t *testing.T) {
+			f := start(t)
+			f.allowed.Store(&map[string]Spec{"raw": {Command: os.Args[0], Env: map[string]string{role: "raw", "LIST": list}}})
+			got, errs := f.Tools(t.Context())
+			var names []string
+			for _, tool := range got {
+				names = append(names, tool.Name)
+			}
+			assert.Equal(t, want.names, names)
+			if want.err == "" {
+				assert.Empty(t, errs)
+			} else if assert.Len(t, errs, 1) {
+				assert.ErrorContains(t, errs[0], want.err)
+			}
+		})
+	}
+}
+
+// TestManyValues: what decodes into forty times its size is not decoded.
+func TestManyValues(t *testing.T) {
+	f := start(t, "raw")
+	f.pause = 0
+	_, err := f.run(t.Context(), "raw", "x", `"result":{"content":[],"structuredContent":{"x":[MANY1]}}`)
+	assert.Contains(t, codeIs(t, tools.TooLarge, err).Message, "50000 values")
+}

@@ -1,0 +1,59 @@
+package upstream
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// TestInSandbox runs a server in a real sandbox.
+func TestInSandbox(t *testing.T) {
+	host, err := sandbox.Open(context.Background(), sandbox.Config{})
+	if err != nil && os.Getenv("REQUIRE_FUSE") == "" {
+		t.Skip("no sandbox here: ", err)
+	}
+	require.NoError(t, err)
+	defer host.Close()
+	dir, err := os.MkdirTemp("", "view")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	view := os.NewFile(uintptr(fd), dir)
+	defer view.Close()
+	id := uint32(1000)
+	if os.Geteuid() != 0 {
+		id = uint32(os.Geteuid())
+	}
+	session, err := host.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: id, GID: id, View: view})
+	require.NoError(t, err)
+	f := &fixture{}
+	f.Upstream = New(session, func() map[string]Spec {
+		return map[string]Spec{
+			"inside": {Command: sandbox.Self, Env: map[string]string{role: "good"}},
+			"absent": {Command: "no-such-program"},
+		}
+	})
+	list, errs := f.Tools(t.Context())
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], `start MCP server "absent": exec "no-such-program" in sandbox of "tester": no such file or directory`)
+	assert.NotEmpty(t, list)
+	text, err := f.run(t.Context(), "inside", "cwd", "")
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.Workspace, text)
+	_, err = f.run(t.Context(), "inside", "die", "")
+	assert.ErrorContains(t, err, "out of cheese")
+	_, err = f.run(t.Context(), "inside", "echo", "")
+	require.NoError(t, err)
+	require.NoError(t, session.Close())
+	_, err = f.run(t.Context(), "inside", "echo", "")
+	assert.Error(t, err)
+	require.NoError(t, f.Close())
+}

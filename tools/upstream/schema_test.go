@@ -1,0 +1,187 @@
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+func TestInputSchema(t *testing.T) {
+	var doubling strings.Builder // 2^40 ways through it
+	for i := range 40 {
+		fmt.Fprintf(&doubling, `"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+	}
+	const call = `{"a":"x","b":{"c":1}}`
+	for name, test := range map[string]struct {
+		schema string
+		kept   string // what must be in ours; "": any object fits
+		bad    string // arguments that are refused
+	}{
+		"plain":               {`{"type":"object","properties":{"a":{"type":"string"}}}`, `"a"`, `{"a":1}`},
+		"draft 7":             {`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"a":{"type":"string"}}}`, `"a"`, `{"a":1}`},
+		"draft of another":    {`{"$schema":"http://json-schema.org/draft-04/schema#","type":"object","properties":{"a":{"type":"string"}}}`, `"a"`, `{"a":1}`},
+		"no type":             {`{"properties":{"a":{"type":"string"}}}`, `"a"`, `{"a":1}`},
+		"reference":           {`{"type":"object","properties":{"a":{"$ref":"#/$defs/s"}},"$defs":{"s":{"type":"string"}}}`, `$ref`, `{"a":1}`},
+		"escaped reference":   {`{"type":"object","properties":{"a":{"$ref":"#/$defs/s~1t"}},"$defs":{"s/t":{"type":"string"}}}`, `$ref`, `{"a":1}`},
+		"pattern of theirs":   {`{"type":"object","properties":{"a":{"type":"string","pattern":"(?<=a)b"}}}`, `"a"`, `{"a":1}`},
+		"a property pattern":  {`{"type":"object","properties":{"pattern":{"type":"string"}}}`, `"pattern"`, `{"pattern":1}`},
+		"itself":              {`{"type":"object","$ref":"#"}`, "", ""},
+		"each other":          {`{"type":"object","$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`, "", ""},
+		"through an anchor":   {`{"type":"object","$anchor":"x","$ref":"#x"}`, "", ""},
+		"through an id":       {`{"type":"object","properties":{"a":{"$id":"http://x/","$ref":"#"}}}`, "", ""},
+		"dynamic":             {`{"type":"object","$dynamicAnchor":"x","$dynamicRef":"#x"}`, "", ""},
+		"doubling":            {`{"type":"object","$ref":"#/$defs/d0","$defs":{` + doubling.String() + `"d40":{}}}`, "", ""},
+		"remote":              {`{"type":"object","$ref":"http://x.y/z"}`, "", ""},
+		"dangling":            {`{"type":"object","$ref":"#/$defs/none"}`, "", ""},
+		"escaped by percent":  {`{"type":"object","$ref":"#/%24defs/a","$defs":{"a":{"$ref":"#"}}}`, "", ""},
+		"reference of a list": {`{"type":"object","$ref":["#"]}`, "", ""},
+		"of a string":         {`{"type":"string"}`, "", ""},
+		"true":                {`true`, "", ""},
+		"null":                {`null`, "", ""},
+		"nonsense":            {`{"type":"object","properties":7}`, "", ""},
+		"too large":           {`{"type":"object","description":"` + strings.Repeat("x", maxSchema) + `"}`, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var theirs any
+			require.NoError(t, json.Unmarshal([]byte(test.schema), &theirs))
+			budget := maxSchemas
+			s := inputSchema(trim(&mcp.Tool{InputSchema: theirs}, &budget))
+			assert.Equal(t, "object", s.Type)
+			text, err := json.Marshal(s)
+			require.NoError(t, err)
+			r, err := s.Resolve(nil)
+			require.NoError(t, err)
+			args := map[string]any{}
+			require.NoError(t, json.Unmarshal([]byte(call), &args))
+			assert.NoError(t, r.Validate(args))
+			if test.kept == "" {
+				assert.JSONEq(t, `{"type":"object"}`, string(text))
+				return
+			}
+			assert.Contains(t, string(text), test.kept)
+			bad := map[string]any{}
+			require.NoError(t, json.Unmarshal([]byte(test.bad), &bad))
+			assert.Error(t, r.Validate(bad))
+		})
+	}
+}
+
+func TestHints(t *testing.T) {
+	yes, no := true, false
+	for name, test := range map[string]struct {
+		tool mcp.Tool
+		want tools.Hints
+	}{
+		"silent":      {mcp.Tool{}, tools.Hints{Acts: true, Destructive: true, OpenWorld: true}},
+		"nothing set": {mcp.Tool{Annotations: &mcp.ToolAnnotations{}}, tools.Hints{Acts: true, Destructive: true, OpenWorld: true}},
+		"reads":       {mcp.Tool{Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &yes}}, tools.Hints{OpenWorld: true}},
+		"adds":        {mcp.Tool{Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no, IdempotentHint: true}}, tools.Hints{Acts: true, Idempotent: true}},
+		"titles":      {mcp.Tool{Title: "T\x1b", Annotations: &mcp.ToolAnnotations{Title: "A"}}, tools.Hints{Title: "T", Acts: true, Destructive: true, OpenWorld: true}},
+		"title of it": {mcp.Tool{Annotations: &mcp.ToolAnnotations{Title: "A"}}, tools.Hints{Title: "A", Acts: true, Destructive: true, OpenWorld: true}},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, hintsOf(trim(&test.tool, new(int)))) })
+	}
+}
+
+func TestNewTool(t *testing.T) {
+	u := New(nil, nil)
+	for _, name := range []string{"", "a b", "a:b", "ä", strings.Repeat("x", 65)} {
+		_, err := u.newTool("s", &mcp.Tool{Name: name})
+		assert.ErrorContains(t, err, `MCP server "s" has a tool`)
+	}
+	made, err := u.newTool("s", trim(&mcp.Tool{Name: "a.b-c_D", Description: "x\x00\U000E0041y" + strings.Repeat("é", maxAbout)}, new(int)))
+	require.NoError(t, err)
+	assert.Equal(t, "mcp:s:a.b-c_D", made.Name)
+	assert.True(t, strings.HasPrefix(made.About, "xyé"))
+	assert.LessOrEqual(t, len(made.About), maxAbout+len("…"))
+	made, err = u.newTool("s", &mcp.Tool{Name: "t"})
+	require.NoError(t, err)
+	assert.Equal(t, "The tool t of the MCP server s.", made.About)
+}
+
+func TestResults(t *testing.T) {
+	for name, test := range map[string]struct {
+		result mcp.CallToolResult
+		want   string
+		code   tools.Code
+	}{
+		"empty":         {mcp.CallToolResult{}, "", ""},
+		"structured":    {mcp.CallToolResult{StructuredContent: map[string]any{"a": 1}}, `{"a":1}`, ""},
+		"failure":       {mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no\x1b"}}}, "no", tools.Internal},
+		"invalid":       {mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "MCP error -32602: Input validation"}}}, "MCP error -32602: Input validation", tools.Invalid},
+		"silent":        {mcp.CallToolResult{IsError: true}, "the server says that the tool failed, not why", tools.Internal},
+		"cut data":      {mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: make([]byte, maxContent+1)}}}, "[cut: the result has more than 4194304 bytes]", ""},
+		"no resource":   {mcp.CallToolResult{Content: []mcp.Content{&mcp.EmbeddedResource{}}}, "[content of an unknown kind]", ""},
+		"structured no": {mcp.CallToolResult{StructuredContent: 1, Content: []mcp.Content{&mcp.TextContent{Text: "one"}}}, "one", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := resultOf(&test.result)
+			if test.code != "" {
+				assert.Equal(t, test.want, codeIs(t, test.code, err).Message)
+				return
+			}
+			require.NoError(t, err)
+			var got string
+			for _, c := range r.Content {
+				got += c.Text
+			}
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestAdmit(t *testing.T) {
+	const v = `{"jsonrpc":"2.0",`
+	for line, want := range map[string]struct {
+		kind kind
+		out  string
+	}{
+		"": {}, "\n": {}, "hello\n": {}, "[]\n": {}, "{}\n": {}, v: {},
+		`{"jsonrpc":"1.0","id":1,"result":1}`:                                  {},
+		v + `"id":1}`:                                                          {},
+		v + `"ID":1,"METHOD":"x"}`:                                             {},
+		v + `"id":null,"error":{"code":-32700}}`:                               {},
+		v + `"id":{},"method":"ping"}`:                                         {},
+		v + `"id":1.5,"method":"ping"}`:                                        {},
+		v + `"id":"a\"b","method":"ping"}`:                                     {},
+		v + `"id":1,"method":["ping"]}`:                                        {},
+		`{"level":"info","msg":"\"jsonrpc\""}`:                                 {},
+		v + `"id":1,"result":{"method":"GET"}}`:                                {response, v + `"id":1,"result":{"method":"GET"}}`},
+		v + `"method":"notifications/progress"}`:                               {notification, ""},
+		v + `"method":""}`:                                                     {notification, ""},
+		v + `"id":"a","method":"tools/call"}`:                                  {request, v + `"id":"a","method":"unsupported"}` + "\n"},
+		v + `"method":"ping","params":[],"id":7}`:                              {request, v + `"id":7,"method":"ping"}` + "\n"},
+		v + `"method":"notifications/tools/list_changed","params":7}` + "\r\n": {notification, v + `"method":"notifications/tools/list_changed"}` + "\n"},
+	} {
+		k, out := admit([]byte(line))
+		assert.Equal(t, want.kind, k, line)
+		assert.Equal(t, want.out, string(out), line)
+	}
+}
+
+func TestTail(t *testing.T) {
+	tail := newTail(map[string]string{"KEY": "topsecret", "SHORT": "a"})
+	assert.Equal(t, "", tail.last())
+	tail.Write([]byte("first\n"))
+	tail.Write([]byte("a topsecret\x07\n\n"))
+	assert.Equal(t, "a ***", tail.last())
+	tail.Write([]byte(strings.Repeat("x", 3*maxTail)))
+	assert.LessOrEqual(t, len(tail.last()), maxReason+len("…"))
+	assert.Len(t, tail.text, maxTail)
+}
+
+func TestSchemasOfAServerAreBounded(t *testing.T) {
+	theirs := map[string]any{"type": "object", "description": strings.Repeat("x", maxSchema/2)}
+	budget := maxSchema
+	first := trim(&mcp.Tool{InputSchema: theirs}, &budget)
+	second := trim(&mcp.Tool{InputSchema: theirs}, &budget)
+	assert.NotEmpty(t, inputSchema(first).Description)
+	assert.Empty(t, inputSchema(second).Description)
+}

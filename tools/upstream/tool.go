@@ -1,0 +1,197 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+const (
+	maxAbout   = 4 << 10 // bytes of a description
+	maxTitle   = 200
+	maxMessage = 4 << 10 // bytes of an error's text
+	maxContent = 4 << 20 // bytes of a result
+)
+
+// newTool makes a tool of a server's that trim returned. Its calls find the server anew: it may
+// have died, or be another by then.
+func (u *Upstream) newTool(server string, t *mcp.Tool) (tools.Tool, error) {
+	if !validName.MatchString(t.Name) {
+		return tools.Tool{}, fmt.Errorf("MCP server %q has a tool %.80q: a name has 1 to 64 letters, digits, '_', '.' and '-'", server, t.Name)
+	}
+	about := t.Description
+	if about == "" {
+		about = fmt.Sprintf("The tool %s of the MCP server %s.", t.Name, server)
+	}
+	name, theirs := "mcp:"+server+":"+t.Name, t.Name
+	return tools.Dynamic(name, about, hintsOf(t), inputSchema(t),
+		func(ctx context.Context, _ tools.Env, args json.RawMessage) (tools.Result, error) {
+			return u.call(ctx, server, theirs, args)
+		})
+}
+
+// hintsOf returns what a server says of a tool; where it is silent, the worst,
+// which is the default of the protocol as well.
+func hintsOf(t *mcp.Tool) tools.Hints {
+	a := t.Annotations
+	if a == nil {
+		a = &mcp.ToolAnnotations{}
+	}
+	title := t.Title
+	if title == "" {
+		title = a.Title
+	}
+	unless := func(hint *bool) bool { return hint == nil || *hint }
+	return tools.Hints{
+		Title:       title,
+		Acts:        !a.ReadOnlyHint,
+		Destructive: !a.ReadOnlyHint && unless(a.DestructiveHint),
+		Idempotent:  a.IdempotentHint,
+		OpenWorld:   unless(a.OpenWorldHint),
+	}
+}
+
+// call calls a tool of a server, which is started if need be. What was called
+// when a server ends is not called again: it may have been done.
+func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawMessage) (tools.Result, error) {
+	now, err := u.reconcile()
+	if err != nil {
+		return tools.Result{}, err
+	}
+	s := now[server]
+	if s == nil {
+		return tools.Result{}, tools.Errorf(tools.NotFound, "no MCP server %q", server)
+	}
+	l, err := s.connect(ctx, false)
+	if err != nil {
+		return tools.Result{}, callError(ctx, err)
+	}
+	r, err := promptly(ctx, func() (*mcp.CallToolResult, error) {
+		return l.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+	})
+	switch e := (*jsonrpc.Error)(nil); {
+	case err == nil:
+		return resultOf(r)
+	case errors.As(err, &e):
+		return tools.Result{}, tools.Errorf(codeOf(e), "MCP server %q: %s", server, tools.Clip(tools.Clean(e.Message), maxMessage))
+	}
+	return tools.Result{}, callError(ctx, l.because(err))
+}
+
+// callError is what an agent gets when a server cannot be spoken to.
+func callError(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, errTooLong), errors.Is(err, tools.ErrTooMany):
+		return tools.Errorf(tools.TooLarge, "%v", err)
+	}
+	e := tools.Errorf(tools.Internal, "%s", tools.Clip(tools.Clean(err.Error()), maxTail))
+	if !errors.Is(err, errAnswer) {
+		e.Hint = "a server that ended is started again at the next call"
+	}
+	return e
+}
+
+func codeOf(e *jsonrpc.Error) tools.Code {
+	switch e.Code {
+	case jsonrpc.CodeInvalidParams:
+		return tools.Invalid
+	case jsonrpc.CodeMethodNotFound:
+		return tools.NotFound
+	}
+	return tools.Internal
+}
+
+// resultOf returns a result as ours, or the error that it tells of. What is
+// over maxContent is cut, and said to be.
+func resultOf(r *mcp.CallToolResult) (tools.Result, error) {
+	var out tools.Result
+	if len(r.InputRequests) > 0 {
+		return out, tools.Errorf(tools.Internal, "the server asks for input, which nobody gives here")
+	}
+	left := maxContent
+	for _, c := range r.Content {
+		piece := contentOf(c)
+		size := len(piece.Text) + len(piece.Data)
+		if size > left {
+			if piece.Data == nil && left > 0 {
+				out.Content = append(out.Content, tools.Content{Text: tools.Clip(piece.Text, left)})
+			}
+			out.Content = append(out.Content, tools.Content{Text: fmt.Sprintf("[cut: the result has more than %d bytes]", maxContent)})
+			break
+		}
+		left -= size
+		out.Content = append(out.Content, piece)
+	}
+	if len(r.Content) == 0 && r.StructuredContent != nil {
+		text, err := json.Marshal(r.StructuredContent)
+		if err != nil {
+			return out, fmt.Errorf("structured content: %w", err)
+		}
+		out.Content = []tools.Content{{Text: tools.Clip(string(text), maxContent)}}
+	}
+	if r.IsError {
+		return tools.Result{}, failure(out.Content)
+	}
+	return out, nil
+}
+
+// failure returns the error that a result is.
+func failure(content []tools.Content) error {
+	var texts []string
+	for _, c := range content {
+		if c.Data == nil {
+			texts = append(texts, c.Text)
+		}
+	}
+	text := tools.Clip(tools.Clean(strings.TrimSpace(strings.Join(texts, "\n"))), maxMessage)
+	if text == "" {
+		text = "the server says that the tool failed, not why"
+	}
+	code := tools.Internal
+	if strings.Contains(tools.Clip(text, 200), fmt.Sprint(jsonrpc.CodeInvalidParams)) { // as the TypeScript SDK words it
+		code = tools.Invalid
+	}
+	return tools.Errorf(code, "%s", text)
+}
+
+// contentOf returns one piece of a result.
+func contentOf(c mcp.Content) tools.Content {
+	switch c := c.(type) {
+	case *mcp.TextContent:
+		return tools.Content{Text: c.Text}
+	case *mcp.ImageContent:
+		return blob(c.Data, c.MIMEType)
+	case *mcp.AudioContent:
+		return blob(c.Data, c.MIMEType)
+	case *mcp.ResourceLink:
+		return tools.Content{Text: strings.TrimSpace(c.Name + " " + c.URI)}
+	case *mcp.EmbeddedResource:
+		if c.Resource != nil && c.Resource.Blob != nil {
+			return blob(c.Resource.Blob, c.Resource.MIMEType)
+		} else if c.Resource != nil {
+			return tools.Content{Text: c.Resource.Text}
+		}
+	}
+	return tools.Content{Text: "[content of an unknown kind]"}
+}
+
+// blob is data of a MIME type, which must be one.
+func blob(data []byte, kind string) tools.Content {
+	if _, _, err := mime.ParseMediaType(kind); err != nil || len(kind) > 100 {
+		kind = "application/octet-stream"
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	return tools.Content{Data: data, MIME: kind}
+}

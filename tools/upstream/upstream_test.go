@@ -1,0 +1,270 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+func (f *fixture) run(ctx context.Context, server, tool, text string) (string, error) {
+	args, _ := json.Marshal(said{text})
+	r, err := f.call(ctx, server, tool, args)
+	var all strings.Builder
+	for _, c := range r.Content {
+		all.WriteString(c.Text)
+	}
+	return all.String(), err
+}
+
+func codeIs(t *testing.T, want tools.Code, err error) *tools.Error {
+	t.Helper()
+	e, ok := errors.AsType[*tools.Error](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, want, e.Code, e.Message)
+	return e
+}
+
+func TestListAndCall(t *testing.T) {
+	f := start(t, "good", "noisy", "slow")
+	names := f.names(t)
+	assert.Contains(t, names, "mcp:good:echo")
+	assert.Contains(t, names, "mcp:noisy:echo")
+	assert.Contains(t, names, "mcp:slow:echo")
+	assert.IsIncreasing(t, names)
+	for _, server := range []string{"good", "noisy", "slow"} {
+		text, err := f.run(t.Context(), server, "echo", "hé")
+		require.NoError(t, err)
+		assert.Equal(t, "hé", text)
+	}
+	text, err := f.run(t.Context(), "good", "cwd", "")
+	require.NoError(t, err)
+	assert.Equal(t, "/", text)
+	f.names(t)
+	assert.Equal(t, 3, f.place.started(), "one process a server")
+}
+
+func TestContentOfAllKinds(t *testing.T) {
+	f := start(t, "good")
+	r, err := f.call(t.Context(), "good", "all", json.RawMessage(`{"text":""}`))
+	require.NoError(t, err)
+	assert.Equal(t, []tools.Content{
+		{Text: "text"},
+		{Data: []byte("img"), MIME: "image/png"},
+		{Data: []byte("aud"), MIME: "application/octet-stream"},
+		{Text: "link file:///x"},
+		{Text: "inside"},
+		{Data: []byte("blob"), MIME: "application/pdf"},
+	}, r.Content)
+}
+
+func TestServerGetsNoMoreThanTheWorkspace(t *testing.T) {
+	f := start(t, "good")
+	text, err := f.run(t.Context(), "good", "roots", "")
+	require.NoError(t, err)
+	assert.Equal(t, "1file:///workspacetrue true", text)
+}
+
+func TestErrorsOfCalls(t *testing.T) {
+	f := start(t, "good", "broken")
+	_, err := f.run(t.Context(), "good", "fail", "")
+	assert.Contains(t, codeIs(t, tools.Internal, err).Message, "no such row")
+	_, err = f.run(t.Context(), "good", "absent", "")
+	codeIs(t, tools.Invalid, err)
+	_, err = f.run(t.Context(), "unknown", "echo", "")
+	codeIs(t, tools.NotFound, err)
+	_, err = f.call(t.Context(), "good", "echo", json.RawMessage(`{"text":7}`))
+	require.Error(t, err)
+	_, err = f.run(t.Context(), "broken", "echo", "")
+	codeIs(t, tools.Internal, err)
+}
+
+func TestHugeResults(t *testing.T) {
+	f := start(t, "good")
+	text, err := f.run(t.Context(), "good", "huge", "6000000")
+	require.NoError(t, err)
+	assert.True(t, strings.HasSuffix(text, "[cut: the result has more than 4194304 bytes]"))
+	assert.Less(t, len(text), maxContent+200)
+	_, err = f.run(t.Context(), "good", "huge", "18000000")
+	assert.Contains(t, codeIs(t, tools.TooLarge, err).Message, "16 MiB")
+	text, err = f.run(t.Context(), "good", "echo", "again")
+	require.NoError(t, err)
+	assert.Equal(t, "again", text)
+}
+
+func TestServerThatCannotStart(t *testing.T) {
+	f := start(t, "broken", "good")
+	list, errs := f.Tools(t.Context())
+	require.Len(t, errs, 1)
+	assert.NotEmpty(t, list, "the others are there")
+	assert.ErrorContains(t, errs[0], `"broken"`)
+	assert.ErrorContains(t, errs[0], "no database at ***")
+	f.place.fail = errors.New("no such program")
+	f.allow("other")
+	_, errs = f.Tools(t.Context())
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], "no such program")
+}
+
+func TestServerThatNeverAnswers(t *testing.T) {
+	f := start(t, "silent", "good")
+	f.timeout = 300 * time.Millisecond
+	_, errs := f.Tools(t.Context())
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], `start MCP server "silent": no answer within 300ms`)
+}
+
+func TestServerThatAsksAndDoesNotRead(t *testing.T) {
+	f := start(t, "flood")
+	f.timeout = time.Second
+	_, errs := f.Tools(t.Context())
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], "no answer within")
+}
+
+func TestServerOfTheNewestProtocol(t *testing.T) {
+	f := start(t, "modern")
+	_, errs := f.Tools(t.Context())
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], "asked to discover")
+	assert.Equal(t, 2, f.place.started())
+}
+
+func TestDeathAndRestart(t *testing.T) {
+	f := start(t, "good")
+	f.pause = time.Hour
+	_, err := f.run(t.Context(), "good", "die", "")
+	e := codeIs(t, tools.Internal, err)
+	assert.Equal(t, `MCP server "good" ended: its output ended: fatal: [31mout of cheese`, e.Message)
+	text, err := f.run(t.Context(), "good", "echo", "back")
+	require.NoError(t, err, "the first death costs no pause")
+	assert.Equal(t, "back", text)
+
+	f.place.kill()
+	require.Eventually(t, func() bool {
+		_, err = f.run(t.Context(), "good", "echo", "")
+		return err != nil && strings.Contains(err.Error(), "may be started again in")
+	}, 5*time.Second, 10*time.Millisecond)
+	assert.Equal(t, 2, f.place.started())
+}
+
+func TestPauseEnds(t *testing.T) {
+	f := start(t, "good")
+	f.pause = 50 * time.Millisecond
+	for range 3 {
+		require.Eventually(t, func() bool {
+			_, err := f.run(t.Context(), "good", "echo", "")
+			return err == nil
+		}, 5*time.Second, 10*time.Millisecond)
+		_, err := f.run(t.Context(), "good", "die", "")
+		require.Error(t, err)
+	}
+}
+
+func TestPauseGrows(t *testing.T) {
+	s := &server{pause: time.Second}
+	for i, want := range []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60} {
+		s.failed(errors.New("x"))
+		got := max(0, time.Until(s.next))
+		assert.InDelta(t, want*time.Second, got, float64(time.Second/2), "failure %d", i+1)
+	}
+}
+
+func TestCallerDoesNotWaitForASlowStart(t *testing.T) {
+	f := start(t, "slow", "good")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, errs := f.Tools(ctx)
+	require.NotEmpty(t, errs)
+	assert.ErrorContains(t, errors.Join(errs...), `"slow" still starts`)
+	require.Eventually(t, func() bool { return f.changes.Load() > 0 }, 5*time.Second, 10*time.Millisecond)
+	assert.Contains(t, f.names(t), "mcp:slow:echo")
+	assert.Equal(t, 2, f.place.started())
+}
+
+func TestListChanges(t *testing.T) {
+	f := start(t, "good")
+	assert.NotContains(t, f.names(t), "mcp:good:new")
+	before := f.changes.Load()
+	_, err := f.run(t.Context(), "good", "grow", "")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return f.changes.Load() > before }, 5*time.Second, 10*time.Millisecond)
+	assert.Contains(t, f.names(t), "mcp:good:new")
+}
+
+func TestFloodOfChanges(t *testing.T) {
+	f := start(t, "good")
+	release := make(chan struct{})
+	f.OnChange = func() { f.changes.Add(1); <-release }
+	text, err := f.run(t.Context(), "good", "blast", "")
+	require.NoError(t, err)
+	assert.Equal(t, "blasted", text)
+	require.Eventually(t, func() bool { return f.changes.Load() == 1 }, 5*time.Second, 10*time.Millisecond,
+		"one that is slow does not hold the connection")
+	close(release)
+	require.Eventually(t, func() bool { return f.changes.Load() >= 2 }, 5*time.Second, 10*time.Millisecond)
+	assert.Less(t, f.changes.Load(), int32(1000))
+}
+
+func TestCancelReachesTheServer(t *testing.T) {
+	f := start(t, "good")
+	mark := filepath.Join(t.TempDir(), "mark")
+	says := func(want string) func() bool {
+		return func() bool { b, _ := os.ReadFile(mark); return string(b) == want }
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { _, err := f.run(ctx, "good", "wait", mark); done <- err }()
+	require.Eventually(t, says("waiting"), 5*time.Second, 5*time.Millisecond)
+	cancel()
+	assert.ErrorIs(t, <-done, context.Canceled)
+	require.Eventually(t, says("cancelled"), 5*time.Second, 5*time.Millisecond)
+	_, err := f.run(t.Context(), "good", "echo", "")
+	assert.NoError(t, err, "the connection lives on")
+}
+
+func TestReload(t *testing.T) {
+	f := start(t, "good", "noisy")
+	f.names(t)
+	f.allow("noisy")
+	_, err := f.run(t.Context(), "good", "echo", "")
+	codeIs(t, tools.NotFound, err)
+	assert.NotContains(t, f.names(t), "mcp:good:echo")
+	f.stopping.Wait()
+	require.Eventually(t, func() bool { return f.place.gone.Load() == 1 },
+		5*time.Second, 10*time.Millisecond, "the process is gone")
+
+	f.allow("noisy", "good")
+	specs := *f.allowed.Load()
+	other := specs["noisy"]
+	other.Args = []string{"-changed"}
+	specs["noisy"] = other
+	assert.Contains(t, f.names(t), "mcp:noisy:echo")
+	assert.Equal(t, 4, f.place.started(), "another command is another server")
+}
+
+func TestClose(t *testing.T) {
+	f := start(t, "good", "silent")
+	go f.Tools(t.Context())
+	done := make(chan error)
+	require.Eventually(t, func() bool { return f.place.started() == 2 }, 5*time.Second, time.Millisecond)
+	go func() { _, err := f.run(t.Context(), "good", "stall", ""); done <- err }()
+	time.Sleep(100 * time.Millisecond) // either way it ends
+	begin := time.Now()
+	require.NoError(t, f.Close())
+	assert.Less(t, time.Since(begin), 10*time.Second)
+	assert.Error(t, <-done)
+	_, errs := f.Tools(t.Context())
+	require.Len(t, errs, 1)
+	assert.ErrorIs(t, errs[0], os.ErrClosed)
+	require.NoError(t, f.Close())
+}
