@@ -5,7 +5,7 @@
 // The first is the one the others are compared with. Rounds are interleaved,
 // figures are medians in microseconds, ratios are to the first.
 //
-// It also has the parts of work.sh and scale.sh that a shell cannot do well:
+// It also has the parts of work.sh, scale.sh and mcp.sh that a shell cannot do well:
 //
 //	bench PART ARGUMENT...
 package main

@@ -23,6 +23,7 @@ var parts = map[string]part{
 	// What is measured.
 	"inotify": {"COUNT DIR", inotify},
 	"rebuild": {"COUNT FILE COMMAND...", rebuild},
+	"mcp":     {"COUNT WARM ROOT PLAIN SCOPEFS BASE NODE SERVER", mcpCompare},
 	"threads": {"THREADS DIRS FILES DIR", threads},
 	"single":  {"ROUNDS DIRS FILES DIR...", single},
 }

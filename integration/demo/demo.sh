@@ -73,6 +73,8 @@ lay_out() {
 	# A module of its own: go build ./... above does not look in here.
 	echo "module demo" >"$demo/go.mod"
 	cp $here/agents.d/*.md "$base/agents.d"
+	mkdir -p "$base/skills/house-style"
+	printf -- '---\nname: house-style\ndescription: How we write.\n---\nShort sentences.\n' >"$base/skills/house-style/SKILL.md"
 	root || sed -i '/^user:/d' "$base/agents.d"/*.md # everything belongs to who runs this
 	canary="canary-$RANDOM$RANDOM"
 	echo "$canary of the host" >"$demo/outside/secret"
@@ -202,6 +204,9 @@ if root; then remount; fi
 
 echo
 . $here/escapes.sh
+
+echo
+. $here/tools.sh
 
 echo
 echo "scopefs audit --denied"

@@ -1,0 +1,42 @@
+# Sourced by demo.sh: the agents' tools, called as an MCP client would, through the same door. Each line says what was
+# asked, and shows the answer; what should be refused and is not, or the reverse, ends the demo.
+
+# call AGENT TOOL [NAME=TEXT...]: calls a tool.
+call() { "$bin" call --agent "$@" 2>&1 9>&-; }
+
+# says WHAT WANT COMMAND...: the answer must hold WANT.
+says() {
+	local what=$1 want=$2 said
+	shift 2
+	said=$("$@") || true
+	case $said in *"$want"*) ;; *) fail "$what: answered '$said', not '$want'" ;; esac
+	row "$what" "$want" ""
+}
+
+echo "writer-02 has tools: $("$bin" call --agent writer-02 --list 9>&- | awk '{ printf "%s ", $1 }')"
+row "asked" "answered" ""
+says "read_file notes.txt" "of writer-02" call writer-02 read_file path=notes.txt
+says "read_file of the other agent, by .." "no such file" call writer-02 read_file path=../$agent/.env
+says "read_file of what is nowhere" "no such file" call writer-02 read_file path=../nobody/nothing
+says "bash, which is not in its list" "there is no tool" call writer-02 bash command=true
+says "edit_file, a private key in base64" "does not allow" call writer-02 edit_file path=notes.txt \
+	"edits:=[{\"old_text\":\"of\",\"new_text\":\"$(printf 'BEGIN RSA PRIVATE KEY' | base64 -w0)\"}]"
+says "$agent: bash, touch .env" "Permission denied" call "$agent" bash command="touch .env"
+denial=$("$bin" audit --denied --json --agent "$agent" | tail -n 1)
+[ -n "$(field call <<<"$denial")" ] || fail "the denial does not carry its call's id: $denial"
+row "the denial of that carries the call's id" "$(field call <<<"$denial")" ""
+if root; then
+	says "write_file, which must be approved" "approval_required" call writer-02 write_file path=draft.md content=Hello
+	id=$("$bin" approvals --json | field id)
+	says "the operator approves $id" "approved until" "$bin" approvals approve "$id"
+	says "write_file again" "created draft.md" call writer-02 write_file path=draft.md content=Hello
+	says "and again: what was approved is used up" "approval_required" call writer-02 write_file path=draft.md content=Hello
+	sed -i 's/scope_info\]/scope_info, bash]/' "$base/agents.d/writer-02.md"
+	says "bash is put on its list; reload" "" "$bin" reload
+	says "bash, true" "" call writer-02 bash command=true
+else
+	says "write_file: without a daemon nobody can approve" "nobody is here" call writer-02 write_file path=draft.md content=Hello
+fi
+echo
+echo "scopefs prompt writer-02"
+"$bin" prompt writer-02 | sed 's/^/  /'
