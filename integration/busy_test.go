@@ -32,9 +32,13 @@ func TestBusyView(t *testing.T) {
 	line := stream(t, client("flood", h.view("a", "secret")))
 	require.Equal(t, "flooding", line())
 	time.Sleep(time.Second) // until denials are slowed down
+	var slow int
 	for i := range 50 {
 		began := time.Now()
 		require.Equal(t, unix.ENOENT, unix.Stat(h.view("a", fmt.Sprint("absent", i)), &unix.Stat_t{}))
-		assert.Less(t, time.Since(began), time.Second)
+		if time.Since(began) > time.Second {
+			slow++
+		}
 	}
+	assert.Less(t, slow, 10)
 }

@@ -70,7 +70,7 @@ func run(m *testing.M) int {
 // leftovers are processes of the tested program and mounts of scopefs that are
 // still there.
 func leftovers(dir string) (left []string) {
-	for end := time.Now().Add(3 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		left = nil
 		exes, _ := filepath.Glob("/proc/[0-9]*/exe")
 		for _, exe := range exes {
@@ -202,7 +202,7 @@ func (h *host) stop() {
 	_ = h.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-h.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(30 * time.Second):
 		h.t.Errorf("the daemon did not stop")
 		h.abort()
 	}
@@ -290,7 +290,7 @@ func (h *host) recorded(agent string, want audit.Event) bool {
 // eventually waits for a condition, for up to ten seconds.
 func (h *host) eventually(what string, ok func() bool) {
 	h.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			h.t.Fatalf("not within ten seconds: %s", what)
 		}

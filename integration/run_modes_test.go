@@ -125,7 +125,7 @@ func embed(t *testing.T, uid int, agents map[string]string) *way {
 func (m *way) clean() {
 	m.t.Helper()
 	var names []string
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if names, _ = filepath.Glob(m.tmp + "/*"); len(names) == 0 || time.Now().After(end) {
 			break
 		}

@@ -25,7 +25,7 @@ type talk struct {
 // expect reads until want appears, and forgets what came before it.
 func (k *talk) expect(want string) string {
 	k.t.Helper()
-	_ = k.r.SetReadDeadline(time.Now().Add(15 * time.Second))
+	_ = k.r.SetReadDeadline(time.Now().Add(30 * time.Second))
 	buf := make([]byte, 4096)
 	for !strings.Contains(k.seen, want) {
 		n, err := k.r.Read(buf)

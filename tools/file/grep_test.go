@@ -100,7 +100,7 @@ func TestSearchIsCancelled(t *testing.T) {
 		c, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 		began := time.Now()
 		assert.Error(t, f(c), name)
-		assert.Less(t, time.Since(began), 2*time.Second)
+		assert.Less(t, time.Since(began), 10*time.Second)
 		cancel()
 	}
 }

@@ -106,7 +106,7 @@ func TestReadErrors(t *testing.T) {
 			assert.Equal(t, test.code, e.Code)
 			assert.Equal(t, test.text, e.Message)
 			assert.Equal(t, test.path, e.Path)
-			assert.Less(t, time.Since(began), time.Second)
+			assert.Less(t, time.Since(began), 10*time.Second)
 		})
 	}
 	_, err = tr.read(ctx(), readArgs{Path: "f", Tail: 1, Limit: 1})
@@ -148,7 +148,7 @@ func TestReadHuge(t *testing.T) {
 	r, err = tr.read(ctx(), readArgs{Path: "huge", Tail: 3})
 	require.NoError(t, err)
 	assert.Equal(t, numbered(98, 100), r.Text)
-	assert.Less(t, time.Since(began), 2*time.Second)
+	assert.Less(t, time.Since(began), 10*time.Second)
 }
 
 // The parts of a large file are those of a small one.

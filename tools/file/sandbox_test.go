@@ -64,7 +64,7 @@ func TestSandboxRestart(t *testing.T) {
 	require.NoError(t, w.Close())
 	_, err := w.Hash(ctx(), "f")
 	assert.ErrorIs(t, err, sandbox.ErrEnded)
-	assert.Eventually(t, func() bool { return len(workers(t)) == 0 }, 5*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return len(workers(t)) == 0 }, 20*time.Second, 10*time.Millisecond)
 }
 
 // The other processes of a sandbox, of the same user, cannot look into a worker.
@@ -115,10 +115,10 @@ func TestSandboxThreadNames(t *testing.T) {
 		_, err := do[grepArgs, grepResult](c, w, "call-12345-abcd", operation{"grep", true}, grepArgs{Pattern: "(a|aa)+$", Output: outputCount})
 		done <- err
 	}()
-	assert.Eventually(t, func() bool { return named() >= 2 }, 5*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return named() >= 2 }, 20*time.Second, time.Millisecond)
 	cancel()
 	assert.Error(t, <-done)
-	assert.Eventually(t, func() bool { return named() == 0 }, 5*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return named() == 0 }, 20*time.Second, time.Millisecond)
 }
 
 // A worker whose pipes end takes back what it has half done.
@@ -133,7 +133,7 @@ func TestServeEndsCleanly(t *testing.T) {
 		_, err := do[copyArgs, copyResult](ctx(), w, "c", operation{name: "copy"}, copyArgs{From: "d", To: "e", Recursive: true})
 		done <- err
 	}()
-	require.Eventually(t, func() bool { _, err := os.Stat(tr.root + "/e"); return err == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(tr.root + "/e"); return err == nil }, 20*time.Second, time.Millisecond)
 	require.NoError(t, w.Close())
 	assert.Error(t, <-done)
 }

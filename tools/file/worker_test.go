@@ -83,7 +83,7 @@ func TestWorkerCancel(t *testing.T) {
 	began := time.Now()
 	_, err := do[grepArgs, grepResult](c, w, "c", operation{"grep", true}, grepArgs{Pattern: "(a|aa)+$", Output: outputCount})
 	assert.Equal(t, "cancelled", asTold(t, err).Message)
-	assert.Less(t, time.Since(began), 3*time.Second)
+	assert.Less(t, time.Since(began), 15*time.Second)
 	_, err = do[readArgs, readResult](ctx(), w, "c", readOp, readArgs{Path: "f"})
 	assert.NoError(t, err)
 }
@@ -192,7 +192,7 @@ func TestSilentWorker(t *testing.T) {
 	began := time.Now()
 	_, err := do[readArgs, readResult](c, f.Worker, "c", readOp, readArgs{Path: "f"})
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(began), stopTimeout+2*time.Second)
+	assert.Less(t, time.Since(began), stopTimeout+15*time.Second)
 	_, err = do[readArgs, readResult](ctx(), f.Worker, "c", readOp, readArgs{Path: "f"})
 	assert.ErrorIs(t, err, sandbox.ErrEnded, "and would be started again")
 }

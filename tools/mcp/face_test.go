@@ -109,7 +109,7 @@ func newBench(t *testing.T, front string, opt *mcp.ClientOptions) *bench {
 		select {
 		case err := <-served:
 			assert.NoError(t, err)
-		case <-time.After(5 * time.Second):
+		case <-time.After(20 * time.Second):
 			t.Error("Serve does not return")
 		}
 	})
@@ -185,7 +185,7 @@ func TestListChanges(t *testing.T) {
 	b.face.Refresh()
 	select {
 	case <-b.changed:
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatal("the client is not told")
 	}
 	assert.Equal(t, []string{"read_file", "write_file"}, b.names(t))
@@ -204,7 +204,7 @@ func TestCancelEndsTheCall(t *testing.T) {
 	assert.Error(t, err)
 	select {
 	case <-b.cancel:
-	case <-time.After(2 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatal("the tool runs on")
 	}
 }
@@ -214,11 +214,11 @@ func TestGoneClientEndsTheCall(t *testing.T) {
 	go func() {
 		_, _ = b.client.CallTool(context.Background(), &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"path": "x"}})
 	}()
-	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.events) > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.events) > 0 }, 20*time.Second, time.Millisecond)
 	b.conn.Close()
 	select {
 	case <-b.cancel:
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatal("the tool runs on")
 	}
 }

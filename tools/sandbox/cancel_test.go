@@ -37,5 +37,5 @@ func TestCancelledStart(t *testing.T) {
 		}
 		return all
 	}
-	assert.Eventually(t, func() bool { return len(processes()) == 0 }, 5*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return len(processes()) == 0 }, 20*time.Second, 10*time.Millisecond)
 }

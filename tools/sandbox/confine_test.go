@@ -209,7 +209,7 @@ func TestDaemonKilled(t *testing.T) {
 	cmd.Wait()
 	t.Log("daemon gone after ", time.Since(killed))
 	awaitExit(pidfd)
-	assert.Less(t, time.Since(killed), 2*time.Second)
+	assert.Less(t, time.Since(killed), 10*time.Second)
 	t.Log("all gone after ", time.Since(killed))
 	assert.Empty(t, inNamespace(t, inside))
 

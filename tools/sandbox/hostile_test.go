@@ -103,7 +103,7 @@ func TestInitThatDefies(t *testing.T) {
 	require.Eventually(t, func() bool { // it has cleared its PR_SET_PDEATHSIG and sleeps
 		stat, err := readStat(s.PID())
 		return err == nil && stat.state == 'S'
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 	require.NoError(t, s.bwrap.Process.Kill())
 	select {
 	case <-s.Done():

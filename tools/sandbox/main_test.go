@@ -66,7 +66,7 @@ func newHost(t *testing.T) *Host {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, h.Close())
-		assert.Eventually(t, func() bool { return footprint(t) == before }, 5*time.Second, 10*time.Millisecond,
+		assert.Eventually(t, func() bool { return footprint(t) == before }, 20*time.Second, 10*time.Millisecond,
 			"left behind: before %s", before)
 		if now := footprint(t); now != before {
 			t.Logf("after: %s", now)

@@ -42,7 +42,7 @@ func pidOf(t *testing.T, words ...string) (pid int) {
 			}
 		}
 		return false
-	}, 5*time.Second, 5*time.Millisecond, "%q", words)
+	}, 20*time.Second, 5*time.Millisecond, "%q", words)
 	return pid
 }
 
@@ -119,7 +119,7 @@ func TestTagOfStarting(t *testing.T) {
 		}
 	}()
 	for _, pid := range []int{s.PID(), daemon} {
-		assert.Eventually(t, func() bool { tag, _ := s.TagOf(pid); return tag == "starting" }, 5*time.Second, time.Millisecond)
+		assert.Eventually(t, func() bool { tag, _ := s.TagOf(pid); return tag == "starting" }, 20*time.Second, time.Millisecond)
 	}
 	require.NoError(t, unix.Kill(s.PID(), unix.SIGCONT))
 	<-ended
@@ -182,7 +182,7 @@ func BenchmarkTagOf(b *testing.B) {
 		}
 		pid = deepest
 		return depth == 5
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 	for b.Loop() {
 		if tag, ours := s.TagOf(pid); tag != "t" || !ours {
 			b.Fatal(tag, ours)

@@ -161,7 +161,7 @@ func start(t *testing.T, roles ...string) *fixture {
 	t.Cleanup(func() {
 		require.NoError(t, f.Close())
 		f.place.ended.Wait() // hangs where a process is left
-		assert.Eventually(t, func() bool { return descriptors(t) <= before }, 5*time.Second, 10*time.Millisecond, "descriptors left")
+		assert.Eventually(t, func() bool { return descriptors(t) <= before }, 20*time.Second, 10*time.Millisecond, "descriptors left")
 	})
 	return f
 }

@@ -153,7 +153,7 @@ func TestDeathAndRestart(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err = f.run(t.Context(), "good", "echo", "")
 		return err != nil && strings.Contains(err.Error(), "may be started again in")
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 	assert.Equal(t, 2, f.place.started())
 }
 
@@ -164,7 +164,7 @@ func TestPauseEnds(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := f.run(t.Context(), "good", "echo", "")
 			return err == nil
-		}, 5*time.Second, 10*time.Millisecond)
+		}, 20*time.Second, 10*time.Millisecond)
 		_, err := f.run(t.Context(), "good", "die", "")
 		require.Error(t, err)
 	}
@@ -186,7 +186,7 @@ func TestCallerDoesNotWaitForASlowStart(t *testing.T) {
 	_, errs := f.Tools(ctx)
 	require.NotEmpty(t, errs)
 	assert.ErrorContains(t, errors.Join(errs...), `"slow" still starts`)
-	require.Eventually(t, func() bool { return f.changes.Load() > 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return f.changes.Load() > 0 }, 20*time.Second, 10*time.Millisecond)
 	assert.Contains(t, f.names(t), "mcp:slow:echo")
 	assert.Equal(t, 2, f.place.started())
 }
@@ -197,7 +197,7 @@ func TestListChanges(t *testing.T) {
 	before := f.changes.Load()
 	_, err := f.run(t.Context(), "good", "grow", "")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return f.changes.Load() > before }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return f.changes.Load() > before }, 20*time.Second, 10*time.Millisecond)
 	assert.Contains(t, f.names(t), "mcp:good:new")
 }
 
@@ -208,10 +208,10 @@ func TestFloodOfChanges(t *testing.T) {
 	text, err := f.run(t.Context(), "good", "blast", "")
 	require.NoError(t, err)
 	assert.Equal(t, "blasted", text)
-	require.Eventually(t, func() bool { return f.changes.Load() == 1 }, 5*time.Second, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return f.changes.Load() == 1 }, 20*time.Second, 10*time.Millisecond,
 		"one that is slow does not hold the connection")
 	close(release)
-	require.Eventually(t, func() bool { return f.changes.Load() >= 2 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return f.changes.Load() >= 2 }, 20*time.Second, 10*time.Millisecond)
 	assert.Less(t, f.changes.Load(), int32(1000))
 }
 
@@ -224,10 +224,10 @@ func TestCancelReachesTheServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { _, err := f.run(ctx, "good", "wait", mark); done <- err }()
-	require.Eventually(t, says("waiting"), 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, says("waiting"), 20*time.Second, 5*time.Millisecond)
 	cancel()
 	assert.ErrorIs(t, <-done, context.Canceled)
-	require.Eventually(t, says("cancelled"), 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, says("cancelled"), 20*time.Second, 5*time.Millisecond)
 	_, err := f.run(t.Context(), "good", "echo", "")
 	assert.NoError(t, err, "the connection lives on")
 }
@@ -241,7 +241,7 @@ func TestReload(t *testing.T) {
 	assert.NotContains(t, f.names(t), "mcp:good:echo")
 	f.stopping.Wait()
 	require.Eventually(t, func() bool { return f.place.gone.Load() == 1 },
-		5*time.Second, 10*time.Millisecond, "the process is gone")
+		20*time.Second, 10*time.Millisecond, "the process is gone")
 
 	f.allow("noisy", "good")
 	specs := *f.allowed.Load()
@@ -256,7 +256,7 @@ func TestClose(t *testing.T) {
 	f := start(t, "good", "silent")
 	go f.Tools(t.Context())
 	done := make(chan error)
-	require.Eventually(t, func() bool { return f.place.started() == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.place.started() == 2 }, 20*time.Second, time.Millisecond)
 	go func() { _, err := f.run(t.Context(), "good", "stall", ""); done <- err }()
 	time.Sleep(100 * time.Millisecond) // either way it ends
 	begin := time.Now()
