@@ -145,7 +145,7 @@ func inAllWays(t *testing.T, agents map[string]string, f func(t *testing.T, m *w
 }
 
 func TestRunExitStatus(t *testing.T) {
-	inAllWays(t, map[string]string{"a": "limits: {timeout: 700ms}"}, func(t *testing.T, m *way) {
+	inAllWays(t, map[string]string{"a": "", "hurried": "limits: {timeout: 700ms}"}, func(t *testing.T, m *way) {
 		for name, c := range map[string]struct {
 			args []string
 			code int
@@ -162,7 +162,7 @@ func TestRunExitStatus(t *testing.T) {
 			"streams":           {[]string{"a", "--", "sh", "-c", "echo o; echo e >&2"}, 0, "o\n", "e\n"},
 			"not found":         {[]string{"a", "--", "no-such-program"}, 127, "", "scopefs: no-such-program: no such file or directory\n"},
 			"not executable":    {[]string{"a", "--", "/etc/passwd"}, 126, "", "scopefs: /etc/passwd: permission denied\n"},
-			"timed out":         {[]string{"a", "--", "sleep", "100"}, 124, "", "scopefs: the agent's time limit was reached\n"},
+			"timed out":         {[]string{"hurried", "--", "sleep", "100"}, 124, "", "scopefs: the agent's time limit was reached\n"},
 			"left in the back":  {[]string{"a", "--", "sh", "-c", "sleep 100 & echo x"}, 0, "x\n", ""},
 			"unknown agent":     {[]string{"b", "--", "true"}, 125, "", "scopefs: unknown agent \"b\": define it in " + m.base + "/agents.d/b.md\n"},
 			"no such directory": {[]string{"-C", "nowhere", "a", "--", "pwd"}, 127, "", "scopefs: pwd in nowhere: no such file or directory\n"},

@@ -76,17 +76,24 @@ func newHost(t *testing.T) *Host {
 }
 
 // footprint tells what this process has: descriptors, children, mounts, groups.
+// Mounts of integration tests, which may run at the same time, are not its own.
 func footprint(t *testing.T) string {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := os.ReadFile("/proc/self/mountinfo")
 	require.NoError(t, err)
+	mounts := 0
+	for line := range strings.Lines(string(table)) {
+		if !strings.Contains(line, "fuse.scopefs") && !strings.Contains(line, "scopefs-integration-") {
+			mounts++
+		}
+	}
 	groups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/scopefs-%d-*", os.Getpid()))
 	require.NoError(t, err)
 	deeper, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/*/*/scopefs-%d-*", os.Getpid()))
 	require.NoError(t, err)
-	return fmt.Sprint(len(fds), " descriptors, ", strings.Count(string(mounts), "\n")-strings.Count(string(mounts), "fuse.scopefs"), " mounts of no view, children ",
+	return fmt.Sprint(len(fds), " descriptors, ", mounts, " mounts of no view, children ",
 		children(os.Getpid()), ", groups ", append(groups, deeper...))
 }
 
