@@ -27,7 +27,7 @@ test: ## vet, format, all tests with -race, again with GOMAXPROCS=1, real views 
 	@.ci/clients
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
-	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee /dev/stderr)"; \
+	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee -a /dev/stderr)"; \
 	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -p=2 ./...; \
 	export WITHOUT_CLIENTS=1; \
 	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -p=2 ./...; \
