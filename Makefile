@@ -28,9 +28,9 @@ test: ## vet, format, all tests with -race, again with GOMAXPROCS=1, real views 
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee -a /dev/stderr)"; \
-	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -p=2 ./...; \
+	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -timeout 25m -p=2 ./...; \
 	export WITHOUT_CLIENTS=1; \
-	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -p=2 ./...; \
+	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m -p=2 ./...; \
 	echo "SCOPEFS_TEST_CACHE=none go test -count=1 ./integration, views"; SCOPEFS_TEST_CACHE=none go test -count=1 -run '$(VIEWTESTS)' ./integration; \
 	.ci/leftovers $$before; echo "nothing left behind"
 

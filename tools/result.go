@@ -12,6 +12,17 @@ const maxResult = 8 << 20
 type Result struct {
 	Structured json.RawMessage // an object after the tool's output schema, or nil
 	Content    []Content       // for a model to read
+
+	value any // what Structured is the JSON of, or nil
+}
+
+// Value is what becomes Structured as JSON: the tool's own, which is quicker to
+// encode, or Structured itself. It is nil when there is none.
+func (r Result) Value() any {
+	if r.value == nil && r.Structured != nil {
+		return r.Structured
+	}
+	return r.value
 }
 
 // Content is a piece of a result: text, or data of a MIME type.
@@ -29,7 +40,7 @@ func newResult(out any) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("result: %w", err)
 	}
-	r := Result{Structured: text}
+	r := Result{Structured: text, value: out}
 	if c, ok := out.(Contenter); ok {
 		r.Content = c.Content()
 	} else {

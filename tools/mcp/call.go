@@ -63,11 +63,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 	if err != nil {
 		return failed(err), nil
 	}
-	res := &mcp.CallToolResult{Content: contents(result.Content)}
-	if result.Structured != nil {
-		res.StructuredContent = result.Structured
-	}
-	return &encoded{res, req.ProtocolVersion() >= statelessProtocol}, nil
+	return resultOf(result, req.ProtocolVersion() >= statelessProtocol), nil
 }
 
 // statelessProtocol is the first without a handshake; SEP-2575.
@@ -86,7 +82,7 @@ func (f *Face) ask(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallTool
 	if asked != nil {
 		return failed(tools.Errorf(tools.Invalid, "the answer has not come")), nil
 	}
-	if e, ok := res.(*encoded); ok {
+	if e, ok := res.(*plainResult); ok {
 		return e.CallToolResult, nil
 	}
 	return res.(*mcp.CallToolResult), nil

@@ -4,48 +4,53 @@ import (
 	"encoding/json"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/scopefs/scopefs/tools"
 )
 
-// encoded is a result that becomes JSON in one go. By the SDK's own encoders,
-// each of which has the text of those in it checked again, 4 KiB of text cost as
-// much as the rest of the call.
-type encoded struct {
-	*mcp.CallToolResult
-	complete bool // say that nothing more is needed, as protocols since 2026-07-28 do
+// plainResult is a result of text, and perhaps a value, that encoding/json
+// encodes by itself. What has a MarshalJSON, as the SDK's types have, it checks
+// byte by byte once more: for 4 KiB of text that takes as long as the tool.
+type plainResult struct {
+	*mcp.CallToolResult `json:"-"` // what it is to the SDK
+	noMarshaler         `json:"-"`
+
+	Content    []plainText `json:"content"`
+	Structured any         `json:"structuredContent,omitempty"`
+	Meta       plainMeta   `json:"_meta,omitzero"`
+	ResultType string      `json:"resultType,omitempty"`
 }
 
-// MarshalJSON encodes what we give: text is written here, the rest by the SDK.
-func (e *encoded) MarshalJSON() ([]byte, error) {
-	structured, ok := e.StructuredContent.(json.RawMessage)
-	if !ok {
-		return e.CallToolResult.MarshalJSON()
-	}
-	b := make([]byte, 0, 2*len(structured)+256)
-	b = append(b, `{"content":[`...)
-	for i, c := range e.Content {
-		if i > 0 {
-			b = append(b, ',')
+type plainText struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+// noMarshaler has the name that hides [mcp.CallToolResult.MarshalJSON]: of two
+// methods that are promoted from the same depth there is neither.
+type noMarshaler struct{}
+
+func (noMarshaler) MarshalJSON() ([]byte, error) { panic("hidden") }
+
+// plainMeta is what the SDK adds to a result before it is encoded.
+type plainMeta struct{ of *mcp.CallToolResult }
+
+func (m plainMeta) IsZero() bool                 { return len(m.of.Meta) == 0 }
+func (m plainMeta) MarshalJSON() ([]byte, error) { return json.Marshal(m.of.Meta) }
+
+// resultOf is a result as clients get it. A stateless protocol's says that
+// nothing more is needed.
+func resultOf(r tools.Result, stateless bool) mcp.Result {
+	res := &mcp.CallToolResult{Content: contents(r.Content), StructuredContent: r.Value()}
+	plain := &plainResult{CallToolResult: res, Content: []plainText{}, Structured: res.StructuredContent, Meta: plainMeta{res}}
+	for _, c := range r.Content {
+		if c.MIME != "" {
+			return res
 		}
-		t, ok := c.(*mcp.TextContent)
-		if !ok || len(t.Meta) > 0 || t.Annotations != nil {
-			return e.CallToolResult.MarshalJSON()
-		}
-		text, err := json.Marshal(t.Text)
-		if err != nil {
-			return nil, err
-		}
-		b = append(append(append(b, `{"type":"text","text":`...), text...), '}')
+		plain.Content = append(plain.Content, plainText{"text", c.Text})
 	}
-	b = append(append(b, `],"structuredContent":`...), structured...)
-	if len(e.Meta) > 0 {
-		meta, err := json.Marshal(e.Meta)
-		if err != nil {
-			return nil, err
-		}
-		b = append(append(b, `,"_meta":`...), meta...)
+	if stateless {
+		plain.ResultType = "complete"
 	}
-	if e.complete {
-		b = append(b, `,"resultType":"complete"`...)
-	}
-	return append(b, '}'), nil
+	return plain
 }
