@@ -22,7 +22,7 @@ func (u *user) waits(tool string, a args) string {
 	return e.ApprovalID
 }
 
-const askWrite = "policy: {tools: {ask: [write_file, edit_file, bash]}}"
+const askWrite = "policy: {tools: {ask: [write_file, edit_file, move, bash]}}"
 
 // TestApprovals: what the operator grants is one call, once.
 func TestApprovals(t *testing.T) {
@@ -93,6 +93,20 @@ func TestApprovalsOfContent(t *testing.T) {
 	plant(t, h.scope("a"), "f=one")
 	u.call("write_file", write)
 	assert.Equal(t, "two", readAll(t, h.scope("a", "f")))
+
+	// What a file is moved over counts as well.
+	move := args{"from": "f", "to": "g", "overwrite": true}
+	plant(t, h.scope("a"), "g=old")
+	id = u.waits("move", move)
+	assert.Contains(t, h.must("approvals", "show", id), `"replaced": "sha256:`)
+	h.must("approvals", "approve", id)
+	plant(t, h.scope("a"), "g=newer")
+	assert.NotEqual(t, id, u.waits("move", move))
+	assert.Equal(t, "newer", readAll(t, h.scope("a", "g")))
+	plant(t, h.scope("a"), "g=old")
+	u.call("move", move)
+	assert.Equal(t, "two", readAll(t, h.scope("a", "g")))
+	plant(t, h.scope("a"), "f=two")
 
 	// What does not exist yet has no content.
 	write = args{"path": "new", "content": "x"}

@@ -47,14 +47,15 @@ type Approval struct {
 	Policy    string          `json:"policy"`    // version of the agent's rules
 	Rule      string          `json:"rule"`      // that wants it
 	Path      string          `json:"path,omitempty"`
-	Content   string          `json:"content,omitempty"` // hash of the file at Path, when it was asked
+	Content   string          `json:"content,omitempty"`  // hash of the file at Path, when it was asked
+	Replaced  string          `json:"replaced,omitempty"` // and of the one that the call would replace by it
 	Asked     time.Time       `json:"asked"`
 	Expires   time.Time       `json:"expires"`
 }
 
 // key is all that an approval is bound to.
 func (a *Approval) key() string {
-	text, _ := json.Marshal([]string{string(a.Agent), a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content})
+	text, _ := json.Marshal([]string{string(a.Agent), a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content, a.Replaced})
 	return hash(text)
 }
 
@@ -173,11 +174,13 @@ func (s *Set) approved(ctx context.Context, r *request, rule, policy string) *Er
 	}
 	p := Approval{Agent: s.gate.Agent, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: rule, Path: r.path}
 	if r.path != "" && s.gate.Hash != nil {
-		content, err := s.gate.Hash(ctx, r.path)
+		var err error
+		if p.Content, err = s.gate.Hash(ctx, r.path); err == nil && r.target != "" && r.tool.Hints.Writes {
+			p.Replaced, err = s.gate.Hash(ctx, r.target)
+		}
 		if err != nil {
 			return asError(err)
 		}
-		p.Content = content
 		if s.gate.Rules().Version() != policy { // a large file takes its time, which is the agent's to choose
 			return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", rule: rule}
 		}
