@@ -126,6 +126,9 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 		if failed.cause != nil {
 			e.Detail = failed.cause.Error()
 		}
+		if failed.refused {
+			e.Verdict, e.Rule = audit.Deny, failed.rule
+		}
 		err = failed
 	} else {
 		e.Bytes, e.Detail = result.size(), "result "+result.hash()
@@ -144,10 +147,15 @@ const (
 	outcomeAsked = "asked the user"
 )
 
+// ruleSchema is the rule by which arguments are refused that a tool does not take.
+const ruleSchema = "the tool's schema"
+
 // validate holds arguments against a tool's schema.
 func validate(t *Tool, args *arguments) *Error {
 	if err := t.input.Validate(args.value); err != nil {
-		return Errorf(Invalid, "arguments: %v", err)
+		e := Errorf(Invalid, "arguments: %v", err)
+		e.rule = ruleSchema
+		return e
 	}
 	return nil
 }
@@ -198,8 +206,11 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
 		Path: r.path, Target: r.target, Verdict: audit.Deny, Rule: e.rule, Outcome: string(e.Code)}
-	if e.ApprovalID != "" {
+	switch {
+	case e.ApprovalID != "":
 		event.Detail = "approval " + e.ApprovalID
+	case e.cause != nil:
+		event.Detail = e.cause.Error()
 	}
 	if err := s.gate.Record(ctx, event); err != nil {
 		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}

@@ -3,6 +3,8 @@ package tools
 import (
 	"errors"
 	"fmt"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // A Code says what kind of error an agent gets.
@@ -30,8 +32,9 @@ type Error struct {
 	Hint       string `json:"hint,omitempty"`
 	ApprovalID string `json:"approval_id,omitempty"`
 
-	rule  string // for the log
-	cause error  // likewise: what an agent must not see
+	rule    string // for the log
+	refused bool   // by the rule, within the tool
+	cause   error  // for the log: what an agent must not see
 }
 
 func (e *Error) Error() string {
@@ -56,6 +59,14 @@ func (e *Asked) Error() string { return "the user is asked: " + e.Question.Text 
 // Errorf returns an Error of a code.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Refused is Errorf for what a tool does not do because the agent may not: it is
+// recorded as a denial, with the decision's rule.
+func Refused(d scope.Decision, code Code, format string, args ...any) *Error {
+	e := Errorf(code, format, args...)
+	e.rule, e.refused = d.Rule, true
+	return e
 }
 
 // asError returns err as what an agent may see: of what is no *Error, only that

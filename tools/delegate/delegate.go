@@ -114,7 +114,7 @@ func (d delegate) check(env tools.Env, a args) (string, error) {
 	may := func(id scope.ID) bool { return id != env.Agent && d.decide(string(id)).Allow }
 	members := slices.Sorted(slices.Values(d.members()))
 	if id := scope.ID(a.Member); !slices.Contains(members, id) || !may(id) {
-		e := tools.Errorf(tools.NotFound, "no member %q", a.Member)
+		e := tools.Refused(d.decide(a.Member), tools.NotFound, "no member %q", a.Member)
 		e.Hint = "there is none to delegate to"
 		if members = slices.DeleteFunc(members, func(id scope.ID) bool { return !may(id) }); len(members) > 0 {
 			e.Hint = tools.Clip(fmt.Sprintf("members: %v", members), 500)
@@ -126,9 +126,9 @@ func (d delegate) check(env tools.Env, a args) (string, error) {
 	}
 	var seen []string
 	for _, c := range a.Context {
-		switch {
-		case !d.contexts(c.Name).Allow:
-			return "", tools.Errorf(tools.Denied, "the context %q is not in the scopes of this agent", c.Name)
+		switch may := d.contexts(c.Name); {
+		case !may.Allow:
+			return "", tools.Refused(may, tools.Denied, "the context %q is not in the scopes of this agent", c.Name)
 		case slices.Contains(seen, c.Name):
 			return "", tools.Errorf(tools.Invalid, "the context %q is there twice", c.Name)
 		}

@@ -76,6 +76,9 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 			return nil, err
 		}
 		m, err := jsonrpc.DecodeMessage(line)
+		if err != nil {
+			l.complain(err)
+		}
 		if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
 			select {
 			case l.open <- struct{}{}:
@@ -85,6 +88,17 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		return m, err
 	}
+}
+
+// complain says that a message was none; JSON-RPC 2.0, 5.1.
+func (l *lines) complain(err error) {
+	text, merr := json.Marshal(tools.Clip(err.Error(), 500))
+	if merr != nil {
+		return
+	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	_, _ = fmt.Fprintf(l.conn, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":%s}}`+"\n", text)
 }
 
 // linger waits, when nothing more comes, until what was asked is answered: the

@@ -117,8 +117,9 @@ func (s skills) list() (out result, err error) {
 // read reads one file. Whether a skill is forbidden or is not, the answer is
 // the same.
 func (s skills) read(in args) (out result, err error) {
-	if !fs.ValidPath(in.Name) || strings.Contains(in.Name, "/") || in.Name == "." || !s.decide(in.Name).Allow {
-		return out, notFound(in)
+	may := s.decide(in.Name)
+	if !fs.ValidPath(in.Name) || strings.Contains(in.Name, "/") || in.Name == "." || !may.Allow {
+		return out, notFound(in, may)
 	}
 	file := in.File
 	if file == "" {
@@ -136,7 +137,7 @@ func (s skills) read(in args) (out result, err error) {
 			e.Hint = "without file, SKILL.md is shown with a list of the others"
 			return out, e
 		}
-		return out, notFound(in)
+		return out, notFound(in, may)
 	} else if err != nil {
 		return out, err
 	}
@@ -155,8 +156,11 @@ func (s skills) read(in args) (out result, err error) {
 
 func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-func notFound(in args) error {
+func notFound(in args, may scope.Decision) error {
 	e := tools.Errorf(tools.NotFound, "no skill %q", in.Name)
+	if !may.Allow {
+		e = tools.Refused(may, tools.NotFound, "no skill %q", in.Name)
+	}
 	e.Hint = "without a name, the skills there are are listed"
 	return e
 }

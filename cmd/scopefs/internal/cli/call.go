@@ -43,7 +43,14 @@ asked wrongly.`,
 				return err
 			}
 			defer end()
-			client, err := mcp.Dial(c.Context(), conn, Version)
+			r := &refusing{Reader: conn}
+			client, err := mcp.Dial(c.Context(), struct {
+				io.Reader
+				io.WriteCloser
+			}{r, conn}, Version)
+			if r.why != nil {
+				return r.why
+			}
 			if err != nil {
 				return err
 			}

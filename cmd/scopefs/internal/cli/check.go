@@ -128,9 +128,14 @@ func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
 	if agent := all.Agents[id]; agent != nil {
 		return agent, nil
 	}
+	var others []error // an extension, of which the agent may want something
 	for _, err := range errs {
-		if bad, ok := errors.AsType[*scope.DefinitionError](err); !ok || bad.Agent == id {
-			return nil, err
+		bad, ok := errors.AsType[*scope.DefinitionError](err)
+		if !ok || bad.Agent == id {
+			return nil, errors.Join(append(others, err)...)
+		}
+		if bad.Agent == "" {
+			others = append(others, err)
 		}
 	}
 	return nil, fmt.Errorf("unknown agent %q: define it in agents.d/%s.md", id, id)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -51,6 +52,9 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.leash == 0 && os.Geteuid() != 0 {
+		return &exitError{exitUsage, errors.New("scopefs daemon needs root; run, mcp and call do without a daemon")}
+	}
 	if o.http != "" {
 		if err := daemon.CheckHTTP(o.http); err != nil {
 			return &exitError{exitUsage, err}
@@ -60,6 +64,9 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("inherited descriptors: %w", err)
 	}
+	// That nobody reads what we log is no reason to end (os/signal, SIGPIPE). Not
+	// ignored, which what we start would inherit.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	defer stop()
 	level := slog.LevelInfo

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -97,10 +99,37 @@ func (a *app) relay(conn *net.UnixConn) error {
 		return err
 	}
 	defer f.Close()
+	var over atomic.Bool
 	go func() {
 		_, _ = io.Copy(struct{ io.Writer }{f}, a.in)
+		over.Store(true)
 		_ = conn.CloseWrite()
 	}()
-	_, err = io.Copy(struct{ io.Writer }{a.out}, f)
+	r := &refusing{Reader: f}
+	if _, err = io.Copy(struct{ io.Writer }{a.out}, r); err == nil && !over.Load() {
+		err = errors.New("the daemon has ended the connection; its log says why")
+	}
 	return err
+}
+
+// refusing reads what a daemon says. When that is why it does not speak the
+// protocol, that is the error.
+type refusing struct {
+	io.Reader
+	begun bool
+	why   error
+}
+
+func (r *refusing) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if !r.begun && n > 0 {
+		r.begun = true
+		if text, ok := strings.CutPrefix(string(b[:n]), "scopefs: "); ok {
+			r.why = errors.New(strings.TrimSpace(text))
+		}
+	}
+	if r.why != nil {
+		return 0, r.why
+	}
+	return n, err
 }

@@ -160,6 +160,17 @@ func (r *reason) call(agent *scope.Agent, e audit.Event) error {
 		return err
 	}
 	d := agent.Grants.Tool(name)
+	if target, err := audit.Unescape(e.Target); err == nil && d.Allow && e.Verdict == audit.Deny {
+		switch {
+		case strings.HasPrefix(e.Rule, "scopes"):
+			r.Note = "the tool is allowed; scopes decide about each context that goes with a task"
+		case name == "delegate":
+			d = agent.Grants.Member(target)
+		case name == "skill":
+			skill, _, _ := strings.Cut(target, "/")
+			d = agent.Grants.Skill(skill)
+		}
+	}
 	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
 	for _, key := range []string{"rate_limits", "argument_filters"} {
 		if strings.HasPrefix(e.Rule, key) && d.Allow {

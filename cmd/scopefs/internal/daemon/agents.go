@@ -157,28 +157,41 @@ func (d *Daemon) defined(id scope.ID) (*scope.Agent, error) {
 	return nil, fmt.Errorf("%w %q: define it in %s", ErrUnknown, id, filepath.Join(d.paths.Base, "agents.d", string(id)+".md"))
 }
 
-// Agents lists what is defined, by name; what does not load is there as failed.
+// stateOf is how an agent is. The caller holds the lock.
+func (d *Daemon) stateOf(id scope.ID) Agent {
+	a := Agent{ID: id, State: stateDown}
+	if v := d.views[id]; v != nil {
+		v.mu.Lock()
+		a.State, a.Mount, a.ViewPID = v.state, v.at, v.pid
+		if v.err != nil {
+			a.Error = v.err.Error()
+		}
+		v.mu.Unlock()
+	} else if err := d.failed[id]; err != nil {
+		a.State, a.Error = stateFailed, err.Error()
+	}
+	for s := range d.sessions[id] {
+		a.Sandboxes = append(a.Sandboxes, s.PID())
+	}
+	slices.Sort(a.Sandboxes)
+	return a
+}
+
+// Agents lists what is defined, or mounted still, by name; what does not load is
+// there as failed.
 func (d *Daemon) Agents() []Agent {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := []Agent{}
 	for id := range d.rules.Agents {
-		a := Agent{ID: id, State: stateDown}
-		if v := d.views[id]; v != nil {
-			v.mu.Lock()
-			a.State, a.Mount, a.ViewPID = v.state, v.at, v.pid
-			if v.err != nil {
-				a.Error = v.err.Error()
-			}
-			v.mu.Unlock()
-		} else if err := d.failed[id]; err != nil {
-			a.State, a.Error = stateFailed, err.Error()
+		list = append(list, d.stateOf(id))
+	}
+	for id := range d.views {
+		if d.rules.Agents[id] == nil {
+			a := d.stateOf(id)
+			a.Error = strings.TrimSuffix(reloadGone+"; "+a.Error, "; ")
+			list = append(list, a)
 		}
-		for s := range d.sessions[id] {
-			a.Sandboxes = append(a.Sandboxes, s.PID())
-		}
-		slices.Sort(a.Sandboxes)
-		list = append(list, a)
 	}
 	for _, err := range d.bad {
 		a := Agent{State: stateFailed, Error: err.Error()}

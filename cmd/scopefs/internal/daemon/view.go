@@ -220,6 +220,9 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	v.mu.Unlock()
 	v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: cmd.Process.Pid, Detail: fmt.Sprint(means)})
 	v.set(stateMounted, cmd.Process.Pid, nil)
+	if err := closedTo(owner, v.at); err != nil && !v.shared() {
+		v.d.logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
+	}
 
 	leave := context.AfterFunc(ctx, func() { v.unmount(cmd.Process) })
 	defer leave()
