@@ -22,7 +22,7 @@ func (u *user) waits(tool string, a args) string {
 	return e.ApprovalID
 }
 
-const askWrite = "policy: {tools: {ask: [write_file, edit_file, move, bash]}}"
+const askWrite = "policy: {tools: {ask: [write_file, edit_file, move, delete, bash]}}"
 
 // TestApprovals: what the operator grants is one call, once.
 func TestApprovals(t *testing.T) {
@@ -108,6 +108,19 @@ func TestApprovalsOfContent(t *testing.T) {
 	assert.Equal(t, "two", readAll(t, h.scope("a", "g")))
 	plant(t, h.scope("a"), "f=two")
 
+	// So does what is in a directory.
+	plant(t, h.scope("a"), "dir/sub/x=old")
+	remove := args{"path": "dir", "recursive": true}
+	id = u.waits("delete", remove)
+	assert.Equal(t, id, u.waits("delete", remove))
+	h.must("approvals", "approve", id)
+	plant(t, h.scope("a"), "dir/sub/x=new")
+	id = u.waits("delete", remove)
+	assert.FileExists(t, h.scope("a", "dir/sub/x"))
+	h.must("approvals", "approve", id)
+	u.call("delete", remove)
+	assert.NoDirExists(t, h.scope("a", "dir"))
+
 	// What does not exist yet has no content.
 	write = args{"path": "new", "content": "x"}
 	h.must("approvals", "approve", u.waits("write_file", write))
@@ -129,6 +142,26 @@ func TestApprovalsOfAliases(t *testing.T) {
 	u.text("Bash", run)
 	u.waits("Bash", run)
 	assert.Equal(t, "x\n", readAll(t, h.scope("a", "ran")))
+}
+
+// TestApprovalsDown: what is approved is for the agent as it is: not for one that
+// was taken down, nor with another network.
+func TestApprovalsDown(t *testing.T) {
+	h := newHost(t, map[string]string{"a": askWrite})
+	run := args{"command": "echo ran >ran"}
+	id := h.connect("a").waits("bash", run)
+	h.must("approvals", "approve", id)
+	h.must("down", "a")
+	assert.Empty(t, h.must("approvals", "list"))
+	h.must("up", "a")
+	u := h.connect("a")
+	second := u.waits("bash", run)
+	assert.NotEqual(t, id, second)
+	h.must("approvals", "approve", second)
+	h.define("a", askWrite+"\nnetwork: host")
+	h.must("reload")
+	assert.NotEqual(t, second, u.waits("bash", run))
+	assert.NoFileExists(t, h.scope("a", "ran"))
 }
 
 // TestApprovalsBounded: an agent cannot fill the operator's list.

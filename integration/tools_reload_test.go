@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,48 @@ func TestToolsReload(t *testing.T) {
 	h.define("a", "")
 	h.must("reload")
 	assert.Equal(t, "g", u.call("read_file", args{"path": "g"})["text"])
+}
+
+// TestToolsReloadWaiting: a call that was allowed, and waits for a place that the
+// agent's other calls hold, does not run once its tool is taken away.
+func TestToolsReloadWaiting(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	u := h.connect("a")
+	plant(t, h.scope("a"), "sparse="+strings.Repeat("line\n", 4000))
+	require.NoError(t, os.Truncate(h.scope("a", "sparse"), 300<<30))
+	ctx, cancel := context.WithCancel(h.soon())
+	defer cancel()
+	var reads []chan error
+	for range 16 {
+		reads = append(reads, u.begin(ctx, "read_file", args{"path": "sparse", "offset": 1_000_000}))
+	}
+	begun := func(tool string) (n int) {
+		for _, e := range h.calls("a", tool) {
+			if e.Outcome == "begin" {
+				n++
+			}
+		}
+		return n
+	}
+	h.eventually("all places are taken", func() bool { // the worker's threads have the names of their calls
+		names, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/comm")
+		busy := map[string]bool{}
+		for _, name := range names {
+			text, _ := os.ReadFile(name)
+			busy[strings.TrimSpace(string(text))] = true
+		}
+		return begun("read_file") == 16 && !slices.ContainsFunc(h.calls("a", "read_file"), func(e audit.Event) bool { return !busy[e.Call] })
+	})
+	waits := u.begin(h.soon(), "write_file", args{"path": "late", "content": "x"})
+	h.eventually("it is on its way", func() bool { return begun("write_file") == 1 })
+	h.define("a", "policy: {tools: {exclude: [write_file]}}")
+	h.must("reload")
+	cancel()
+	assert.ErrorContains(t, <-waits, "the rules have changed")
+	for _, r := range reads {
+		assert.Error(t, <-r)
+	}
+	assert.NoFileExists(t, h.scope("a", "late"))
 }
 
 // TestToolsReloadByItself: a definition that was written is enough.

@@ -73,13 +73,15 @@ func (g *Grants) hash(def *Definition) (version, sum string) {
 	r.Servers = nil // they are among the others
 	version = digest(struct {
 		Files   PolicySpec
+		User    string
+		Network Network
 		Reach   Reach
 		Primary bool
 		Tools   []string
 		Skills  []string
 		Members []ID
 		Servers Servers
-	}{def.View.PolicySpec(), r, g.primary, g.Tools(), g.Skills(), g.Members(), bare})
+	}{def.View.PolicySpec(), def.User, def.Network, r, g.primary, g.Tools(), g.Skills(), g.Members(), bare})
 	return version, digest([]any{version, servers})
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ type Approval struct {
 	Policy    string          `json:"policy"`    // version of the agent's rules
 	Rule      string          `json:"rule"`      // that wants it
 	Path      string          `json:"path,omitempty"`
-	Content   string          `json:"content,omitempty"`  // hash of the file at Path, when it was asked
+	Content   string          `json:"content,omitempty"`  // hash of the file or directory at Path, when it was asked
 	Replaced  string          `json:"replaced,omitempty"` // and of the one that the call would replace by it
 	Asked     time.Time       `json:"asked"`
 	Expires   time.Time       `json:"expires"`
@@ -108,6 +109,13 @@ func (a *Approvals) ask(p Approval) (said Approval, first bool, err *Error) {
 	p.Expires = p.Asked.Add(approvalTime)
 	a.byKey[key] = &p
 	return p, true, nil
+}
+
+// Forget forgets an agent's: it was taken down.
+func (a *Approvals) Forget(agent scope.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.byKey, func(_ string, p *Approval) bool { return p.Agent == agent })
 }
 
 // Brief is an approval for a list, of long arguments with the beginning alone, as
@@ -175,8 +183,9 @@ func (s *Set) approved(ctx context.Context, r *request, rule, policy string) *Er
 	p := Approval{Agent: s.gate.Agent, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: rule, Path: r.path}
 	if r.path != "" && s.gate.Hash != nil {
 		var err error
-		if p.Content, err = s.gate.Hash(ctx, r.path); err == nil && r.target != "" && r.tool.Hints.Writes {
-			p.Replaced, err = s.gate.Hash(ctx, r.target)
+		writes := r.tool.Hints.Writes
+		if p.Content, err = s.gate.Hash(ctx, r.path, writes); err == nil && r.target != "" && writes {
+			p.Replaced, err = s.gate.Hash(ctx, r.target, true)
 		}
 		if err != nil {
 			return asError(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -114,7 +115,7 @@ func TestApprovalDoesNotOutliveRules(t *testing.T) {
 	gate := d.gate(t, asks)
 	rules, hashed := gate.Rules(), func() {}
 	gate.Rules = func() *scope.Grants { return rules }
-	gate.Hash = func(context.Context, string) (string, error) { hashed(); return "h", nil }
+	gate.Hash = func(context.Context, string, bool) (string, error) { hashed(); return "h", nil }
 	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
 	require.NoError(t, err)
 	call := func() error {
@@ -128,6 +129,49 @@ func TestApprovalDoesNotOutliveRules(t *testing.T) {
 	assert.Equal(t, Conflict, code(t, call()))
 	assert.Equal(t, Denied, code(t, call()))
 	assert.NotContains(t, d.told(), "call bash ok")
+}
+
+// A call that is allowed, and then waits, does not run by rules that have gone.
+func TestStill(t *testing.T) {
+	d := &desk{}
+	gate := d.gate(t, "")
+	first, record := gate.Rules(), gate.Record
+	rules := first
+	gate.Rules = func() *scope.Grants { return rules }
+	change := first
+	gate.Record = func(ctx context.Context, e audit.Event) error {
+		if e.Outcome == outcomeBegin {
+			rules = change
+		}
+		return record(ctx, e)
+	}
+	ran := 0
+	set, err := NewSet(gate, echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
+		ran++
+		return echoOut{}, nil
+	}))
+	require.NoError(t, err)
+	call := func() error {
+		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+		return err
+	}
+	for yaml, want := range map[string]Code{
+		"policy: {tools: {exclude: [bash]}}":        Conflict,
+		"policy: {tools: {ask: [bash]}}":            Conflict,
+		`argument_filters: {"*": [secret]}`:         Conflict,
+		"policy: {tools: {exclude: [delete_file]}}": "",
+	} {
+		rules, change = first, load(t, yaml).Grants
+		before := ran
+		if err := call(); want == "" {
+			assert.NoError(t, err, yaml)
+			assert.Equal(t, before+1, ran, yaml)
+		} else {
+			assert.Equal(t, want, code(t, err), yaml)
+			assert.Equal(t, before, ran, yaml)
+		}
+	}
+	assert.Contains(t, d.told(), "call bash conflict")
 }
 
 // What one agent asks for is bounded, and its beginning is what a list shows.

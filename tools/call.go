@@ -94,6 +94,7 @@ type request struct {
 	inner        bool   // it is what an alias stands for
 	path, target string // what it is about
 	rule         string // that allows it
+	version      string // of the rules that do
 	id           string
 }
 
@@ -116,7 +117,11 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 		return Result{}, &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
 	}
 	env := Env{Agent: s.gate.Agent, Session: s.gate.Session, Call: r.id, Ask: c.Ask}
-	result, err := run(ctx, r.tool, env, r.args.canonical)
+	ctx = context.WithValue(ctx, stillKey{}, func() error { return s.still(r) })
+	result, err := Result{}, Still(ctx)
+	if err == nil {
+		result, err = run(ctx, r.tool, env, r.args.canonical)
+	}
 	e.Outcome, e.Detail, e.DurationUS = outcomeOK, "", time.Since(began).Microseconds()
 	if asked, ok := errors.AsType[*Asked](err); ok {
 		e.Outcome, err = outcomeAsked, asked
@@ -164,7 +169,7 @@ func validate(t *Tool, args *arguments) *Error {
 func (s *Set) decide(ctx context.Context, r *request) *Error {
 	rules := s.gate.Rules()
 	d := rules.Tool(r.name)
-	r.rule = d.Rule
+	r.rule, r.version = d.Rule, rules.Version()
 	// What filters hold back is not for the log either, whyever a call is refused.
 	held := func() string {
 		rule := filtered(rules.Filters(), r.name, r.args.value)

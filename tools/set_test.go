@@ -53,7 +53,7 @@ func (d *desk) gate(t *testing.T, front string) Gate {
 	return Gate{
 		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: NewApprovals(),
 		Rules: func() *scope.Grants { return agent.Grants },
-		Hash:  func(context.Context, string) (string, error) { return d.hash, nil },
+		Hash:  func(context.Context, string, bool) (string, error) { return d.hash, nil },
 	}
 }
 

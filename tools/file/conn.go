@@ -168,6 +168,9 @@ func (c *conn) exchange(ctx context.Context, r request, blob []byte) (answer, er
 	case <-ctx.Done():
 		return answer{}, ctx.Err()
 	}
+	if err := tools.Still(ctx); err != nil {
+		return answer{}, err
+	}
 	ch := make(chan answer, 1)
 	c.mu.Lock()
 	c.last++

@@ -5,10 +5,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/tools"
@@ -110,19 +114,24 @@ const opHash = "hash"
 
 type hashArgs struct {
 	Path string `json:"path"`
+	Tree bool   `json:"tree,omitempty"` // a directory has a hash, too
 }
 
 type hashResult struct {
 	Hash string `json:"hash"`
 }
 
-// hash hashes a file of any size. What is not there, or no regular file, has none.
+// hash hashes a file of any size. What is not there, or neither that nor a
+// directory that counts, has none.
 func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {
 		return hashResult{}, nil
 	}
 	f, _, err := t.open(p, os.O_RDONLY, reading)
+	if e, ok := errors.AsType[*tools.Error](err); ok && e.Message == directoryMessage && in.Tree {
+		return t.hashTree(ctx, p)
+	}
 	if isCode(err, tools.NotFound) || isCode(err, tools.Invalid) {
 		return hashResult{}, nil
 	}
@@ -135,6 +144,40 @@ func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
 		return hashResult{}, t.fail(p, err, reading)
 	}
 	return hashResult{"sha256:" + hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+// maxHashed bounds the directories that an approval can be about, in names.
+const maxHashed = 50_000
+
+// hashTree hashes what a directory holds: names, kinds, sizes and times of change,
+// which are not for a user to set (inode(7), ctime).
+func (t *tree) hashTree(ctx context.Context, p place) (hashResult, error) {
+	sum := sha256.New()
+	n := 0
+	w := walker{ctx: ctx, git: true, visit: func(_ place, below string, d fs.DirEntry) error {
+		if n++; n > maxHashed {
+			e := tools.Errorf(tools.TooLarge, "more than %d files: a call about so many cannot be approved", maxHashed)
+			e.Path = p.rel
+			return e
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return errors.New("no stat")
+		}
+		fmt.Fprintf(sum, "%q %v %d %d %d.%d\n", below, info.Mode(), st.Ino, st.Size, st.Ctim.Sec, st.Ctim.Nsec)
+		return nil
+	}}
+	if err := w.walk(p, "", 1); err != nil {
+		if _, ok := errors.AsType[*tools.Error](err); ok {
+			return hashResult{}, err
+		}
+		return hashResult{}, t.fail(p, err, reading)
+	}
+	return hashResult{"tree:" + hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
 // until reads from r as long as ctx lasts.

@@ -62,12 +62,13 @@ func add[In, Out any](l *kit, name, about string, hints tools.Hints) {
 	}))
 }
 
-var hashForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var hashForm = regexp.MustCompile(`^(sha256|tree):[0-9a-f]{64}$`)
 
-// Hash returns the hash of a regular file's content, "sha256:" and 64 digits, or
-// "" when there is no such file.
-func (w *Worker) Hash(ctx context.Context, path string) (string, error) {
-	r, err := do[hashArgs, hashResult](ctx, w, "", operation{opHash, true}, hashArgs{path})
+// Hash returns the hash of a regular file's content, "sha256:" and 64 digits, and
+// "" when there is no such file; of a directory, if asked, one that changes with
+// what it holds, "tree:" and 64 digits.
+func (w *Worker) Hash(ctx context.Context, path string, tree bool) (string, error) {
+	r, err := do[hashArgs, hashResult](ctx, w, "", operation{opHash, true}, hashArgs{path, tree})
 	if err == nil && r.Hash != "" && !hashForm.MatchString(r.Hash) {
 		err = fmt.Errorf("file worker: no hash: %q", r.Hash)
 	}

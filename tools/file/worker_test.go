@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -39,14 +40,24 @@ func TestWorkerCalls(t *testing.T) {
 	_, err = do[writeArgs, writeResult](ctx(), w, "c", operation{name: "write_file"}, writeArgs{Path: "big", Content: big + big})
 	assert.Equal(t, tools.TooLarge, asTold(t, err).Code)
 
-	hash, err := w.Hash(ctx(), "big")
+	hash, err := w.Hash(ctx(), "big", false)
 	require.NoError(t, err)
 	assert.Equal(t, wr.Hash, hash)
 	for _, path := range []string{"no", "../x", "/etc/passwd", ".", "big/x"} {
-		hash, err = w.Hash(ctx(), path)
+		hash, err = w.Hash(ctx(), path, false)
 		assert.NoError(t, err)
 		assert.Empty(t, hash)
 	}
+	before, err := w.Hash(ctx(), ".", true)
+	require.NoError(t, err)
+	assert.Regexp(t, "^tree:", before)
+	hash, err = w.Hash(ctx(), ".", true)
+	require.NoError(t, err)
+	assert.Equal(t, before, hash)
+	require.NoError(t, os.Chtimes(filepath.Join(tr.root, "big"), time.Now(), time.Now()))
+	hash, err = w.Hash(ctx(), ".", true)
+	require.NoError(t, err)
+	assert.NotEqual(t, before, hash)
 	_, err = do[readArgs, readResult](ctx(), w, "c", operation{name: "nothing"}, readArgs{})
 	assert.Equal(t, tools.Invalid, asTold(t, err).Code)
 }

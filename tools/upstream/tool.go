@@ -74,6 +74,9 @@ func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawM
 	if err != nil {
 		return tools.Result{}, callError(ctx, err)
 	}
+	if err := tools.Still(ctx); err != nil {
+		return tools.Result{}, err
+	}
 	r, err := promptly(ctx, func() (*mcp.CallToolResult, error) {
 		return l.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 	})

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -66,7 +65,7 @@ func (a *app) listApprovals(c *cobra.Command, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return json.NewEncoder(a.out).Encode(list)
+		return a.printJSON(list)
 	}
 	if len(list) == 0 {
 		return nil
@@ -100,9 +99,7 @@ func (a *app) showApproval(c *cobra.Command, id string) error {
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(a.out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(p) // escaped: what an agent wrote must not steer a terminal
+	return a.printJSON(p)
 }
 
 func (a *app) tokenCmd() *cobra.Command {

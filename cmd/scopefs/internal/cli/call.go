@@ -108,11 +108,11 @@ func (a *app) listTools(c *cobra.Command, client *mcp.Client, asJSON bool) error
 		return err
 	}
 	if asJSON {
-		return json.NewEncoder(a.out).Encode(all)
+		return a.printJSON(all)
 	}
 	for _, t := range all {
 		first, _, _ := strings.Cut(t.About, "\n")
-		fmt.Fprintf(a.out, "%-20s %s\n", t.Name, first)
+		fmt.Fprintf(a.out, "%-20s %s\n", printable(t.Name), printable(first))
 	}
 	return nil
 }
@@ -122,9 +122,9 @@ func (a *app) printResult(r mcp.Result, asJSON bool) error {
 	case r.Failed:
 		return &exitError{exitFailed, errors.New(r.Text)}
 	case asJSON && r.Structured != nil:
-		fmt.Fprintln(a.out, string(r.Structured))
+		fmt.Fprintln(a.out, string(plainJSON(r.Structured)))
 	case asJSON:
-		return json.NewEncoder(a.out).Encode(map[string]string{"text": r.Text})
+		return a.printJSON(map[string]string{"text": r.Text})
 	default:
 		fmt.Fprint(a.out, r.Text)
 		if !strings.HasSuffix(r.Text, "\n") {

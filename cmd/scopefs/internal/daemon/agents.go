@@ -132,6 +132,7 @@ func (d *Daemon) Down(ctx context.Context, id scope.ID) error {
 		return fmt.Errorf("%q is not mounted", id)
 	}
 	d.closeDoor(id)
+	d.approvals.Forget(id)
 	v.down()
 	d.mu.Lock()
 	delete(d.views, id)

@@ -96,6 +96,9 @@ func (c *client) Exec(ctx context.Context, command sandbox.Command) (*sandbox.Pr
 	if err != nil {
 		return nil, err
 	}
+	if err := tools.Still(ctx); err != nil { // a start takes a while
+		return nil, err
+	}
 	return s.Exec(ctx, command)
 }
 

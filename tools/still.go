@@ -1,0 +1,27 @@
+package tools
+
+import (
+	"context"
+)
+
+type stillKey struct{}
+
+// Still reports whether the call of ctx may go on. A call that has waited, be it
+// for the log, for a place or for a server, asks before it does anything: what it
+// waits for may be the agent's to prolong, and the rules may be others by then.
+func Still(ctx context.Context) error {
+	still, ok := ctx.Value(stillKey{}).(func() error)
+	if !ok {
+		return nil
+	}
+	return still()
+}
+
+// still decides again when the rules are not those by which r was allowed.
+func (s *Set) still(r *request) error {
+	now := s.gate.Rules()
+	if now.Version() == r.version || len(now.Filters()) == 0 && now.Tool(r.name).Allow {
+		return nil
+	}
+	return Refused(now.Tool(r.name), Conflict, "the rules have changed meanwhile: call again")
+}
