@@ -35,9 +35,9 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	default:
 		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%d calls are running already", cap(s.running)))
 	}
-	release, ok := s.gate.Rates.hold(len(c.Args))
-	if !ok {
-		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "the arguments of calls under way have %d bytes already", maxHeld))
+	release, full := s.gate.Rates.hold(len(c.Args))
+	if full != "" {
+		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%s", full))
 	}
 	defer release()
 	args, bad := parse(c.Args)

@@ -14,27 +14,57 @@ import (
 // Rates counts an agent's calls, in all its sessions. The zero value is ready;
 // a nil one has no limits.
 type Rates struct {
-	held atomic.Int64 // bytes of arguments
+	held    atomic.Int64 // bytes of arguments
+	unread  atomic.Int64 // and of answers
+	running atomic.Int64 // calls
 
 	mu     sync.Mutex
 	bucket map[scope.Rate]*rate.Limiter
 }
 
-// maxHeld bounds the arguments of all calls of an agent that are under way, in
-// bytes: each session alone may have 32 of 8 MiB.
+// maxHeld bounds the arguments of all calls of an agent that are under way, and
+// the answers that wait to be read, in bytes: each session alone may have 32 of
+// 8 MiB.
 const maxHeld = 64 << 20
 
-// hold makes room for the arguments of a call, if there is any.
-func (r *Rates) hold(size int) (release func(), ok bool) {
+// maxAgentRunning bounds the calls of an agent that run at the same time, in all
+// its sessions.
+const maxAgentRunning = 128
+
+// hold makes room for a call with its arguments, if there is any.
+func (r *Rates) hold(size int) (release func(), full string) {
 	if r == nil {
+		return func() {}, ""
+	}
+	arguments, ok := room(&r.held, size, maxHeld)
+	if !ok {
+		return nil, fmt.Sprintf("the arguments of calls under way have %d bytes already", maxHeld)
+	}
+	running, ok := room(&r.running, 1, maxAgentRunning)
+	if !ok {
+		arguments()
+		return nil, fmt.Sprintf("%d calls are running already", maxAgentRunning)
+	}
+	return func() { arguments(); running() }, ""
+}
+
+// HoldAnswer makes room for an answer of so many bytes, from when it is there
+// until its client has read it. It is not ok when the agent's clients have read
+// too little of what they got.
+func (s *Set) HoldAnswer(size int) (release func(), ok bool) {
+	if s.gate.Rates == nil {
 		return func() {}, true
 	}
-	release = func() { r.held.Add(-int64(size)) }
-	if r.held.Add(int64(size)) > maxHeld {
-		release()
+	return room(&s.gate.Rates.unread, size, maxHeld)
+}
+
+// room adds to what is held, unless it becomes more than the limit.
+func room(held *atomic.Int64, size int, limit int64) (release func(), ok bool) {
+	if held.Add(int64(size)) > limit {
+		held.Add(-int64(size))
 		return nil, false
 	}
-	return release, true
+	return func() { held.Add(-int64(size)) }, true
 }
 
 // take counts a call against every limit that matches. Where one is reached it

@@ -19,8 +19,8 @@ func TestArgumentsUnderWayAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	var all []func()
 	for range maxHeld / maxArguments {
-		release, ok := gate.Rates.hold(maxArguments) // by another session
-		require.True(t, ok)
+		release, full := gate.Rates.hold(maxArguments) // by another session
+		require.Empty(t, full)
 		all = append(all, release)
 	}
 	call := Call{Tool: "bash", Args: json.RawMessage(`{"path":"` + strings.Repeat("x", 100) + `"}`)}
@@ -32,4 +32,19 @@ func TestArgumentsUnderWayAreBounded(t *testing.T) {
 	_, err = set.Call(context.Background(), call)
 	assert.NoError(t, err)
 	assert.Zero(t, gate.Rates.held.Load())
+
+	all = nil
+	for range maxAgentRunning {
+		release, full := gate.Rates.hold(0)
+		require.Empty(t, full)
+		all = append(all, release)
+	}
+	_, err = set.Call(context.Background(), call)
+	assert.Equal(t, RateLimited, code(t, err))
+	for _, release := range all {
+		release()
+	}
+	_, err = set.Call(context.Background(), call)
+	assert.NoError(t, err)
+	assert.Zero(t, gate.Rates.running.Load())
 }

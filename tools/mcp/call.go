@@ -82,8 +82,11 @@ func (f *Face) ask(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallTool
 	if asked != nil {
 		return failed(tools.Errorf(tools.Invalid, "the answer has not come")), nil
 	}
-	if e, ok := res.(*plainResult); ok {
-		return e.CallToolResult, nil
+	switch r := res.(type) {
+	case *plainResult:
+		return r.CallToolResult, nil
+	case *largeResult:
+		return r.CallToolResult, nil
 	}
 	return res.(*mcp.CallToolResult), nil
 }

@@ -32,6 +32,20 @@ type noMarshaler struct{}
 
 func (noMarshaler) MarshalJSON() ([]byte, error) { panic("hidden") }
 
+// largeResult is one that is encoded when there is room: the encoders make some
+// copies of it, and all calls may end at once.
+type largeResult struct{ *mcp.CallToolResult }
+
+const large = 1 << 20 // bytes of text
+
+var encoders = make(chan struct{}, 4)
+
+func (r *largeResult) MarshalJSON() ([]byte, error) {
+	encoders <- struct{}{}
+	defer func() { <-encoders }()
+	return r.CallToolResult.MarshalJSON()
+}
+
 // plainMeta is what the SDK adds to a result before it is encoded.
 type plainMeta struct{ of *mcp.CallToolResult }
 
@@ -43,9 +57,10 @@ func (m plainMeta) MarshalJSON() ([]byte, error) { return json.Marshal(m.of.Meta
 func resultOf(r tools.Result, stateless bool) mcp.Result {
 	res := &mcp.CallToolResult{Content: contents(r.Content), StructuredContent: r.Value()}
 	plain := &plainResult{CallToolResult: res, Content: []plainText{}, Structured: res.StructuredContent, Meta: plainMeta{res}}
+	size := 0
 	for _, c := range r.Content {
-		if c.MIME != "" {
-			return res
+		if size += len(c.Text); c.MIME != "" || size > large {
+			return &largeResult{res}
 		}
 		plain.Content = append(plain.Content, plainText{"text", c.Text})
 	}

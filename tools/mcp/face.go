@@ -93,7 +93,7 @@ func (f *Face) Refresh() {
 // ends. What is running then is cancelled: of a client that has closed its
 // sending end after [lastCalls], so that it can hear the answers.
 func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
-	l := newLines(conn)
+	l := newLines(conn, f.set.HoldAnswer)
 	session, err := f.server.Connect(ctx, l, nil)
 	if err != nil {
 		return err

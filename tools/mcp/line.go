@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -29,8 +30,14 @@ type lines struct {
 	closed   chan struct{}
 	shut     sync.Once
 
-	writing sync.Mutex
+	writing  sync.Mutex
+	patience time.Duration                            // for a client to read one message
+	hold     func(size int) (release func(), ok bool) // for answers
 }
+
+// patience is how long a client may take to read one message. One that reads none
+// is gone.
+const patience = time.Minute
 
 // maxOpen is how many requests of a client may have no answer yet. More are not
 // read: each would take a goroutine, of which one that reads no answers gets rid
@@ -40,8 +47,9 @@ const maxOpen = 256
 // lastCalls is how long calls may go on when a client says no more.
 const lastCalls = time.Second
 
-func newLines(conn io.ReadWriteCloser) *lines {
+func newLines(conn io.ReadWriteCloser, hold func(int) (func(), bool)) *lines {
 	return &lines{
+		patience: patience, hold: hold,
 		conn: conn, in: bufio.NewReaderSize(conn, 64<<10),
 		open: make(chan struct{}, maxOpen), answered: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -96,9 +104,7 @@ func (l *lines) complain(err error) {
 	if merr != nil {
 		return
 	}
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	_, _ = fmt.Fprintf(l.conn, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":%s}}`+"\n", text)
+	_ = l.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":%s}}`+"\n", text))
 }
 
 // linger waits, when nothing more comes, until what was asked is answered: the
@@ -160,10 +166,40 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
+	if r, ok := m.(*jsonrpc.Response); ok {
+		release, ok := l.hold(len(text))
+		if !ok {
+			if text, err = unread(r.ID); err != nil {
+				return err
+			}
+			release = func() {}
+		}
+		defer release()
+	}
+	return l.write(append(text, '\n'))
+}
+
+// write writes one message.
+func (l *lines) write(text []byte) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	_, err = l.conn.Write(append(text, '\n'))
+	if d, ok := l.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		_ = d.SetWriteDeadline(time.Now().Add(l.patience))
+	}
+	_, err := l.conn.Write(text)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		l.Close() // a message that is cut is the last
+	}
 	return err
+}
+
+// unread stands for an answer for which there is no room.
+func unread(id jsonrpc.ID) ([]byte, error) {
+	result, err := json.Marshal(failed(tools.Errorf(tools.RateLimited, "the answers that were not read yet have too many bytes")))
+	if err != nil {
+		return nil, err
+	}
+	return encode(&jsonrpc.Response{ID: id, Result: result})
 }
 
 // encode is jsonrpc.EncodeMessage, but for a result, which is JSON already.

@@ -1,53 +1,97 @@
 package mcp
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"net"
-	"path/filepath"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// TestLastWords: who pipes a script in, and is at its end, hears the answers.
-func TestLastWords(t *testing.T) {
-	b := newBench(t, "", nil)
-	pair, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+func response(t *testing.T, n float64, text string) *jsonrpc.Response {
+	t.Helper()
+	id, err := jsonrpc.MakeID(n)
 	require.NoError(t, err)
-	defer pair.Close()
-	go func() {
-		conn, err := pair.Accept()
-		if err == nil {
-			_ = b.face.Serve(context.Background(), conn)
-		}
-	}()
-	conn, err := net.Dial("unix", pair.Addr().String())
+	raw, err := json.Marshal(text)
 	require.NoError(t, err)
-	defer conn.Close()
-	_, err = conn.Write([]byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}
-{"jsonrpc":"2.0","method":"notifications/initialized"}
-{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"x"}}}
-`))
-	require.NoError(t, err)
-	require.NoError(t, conn.(*net.UnixConn).CloseWrite())
-	all, err := io.ReadAll(conn)
-	require.NoError(t, err)
-	assert.Contains(t, string(all), "text of x")
+	return &jsonrpc.Response{ID: id, Result: raw}
 }
 
-// TestCancelledCallsAreAnswered: they do not count as open for ever.
-func TestCancelledCallsAreAnswered(t *testing.T) {
-	b := newBench(t, "", nil)
-	b.cancel = nil
-	for range maxOpen + 10 {
-		ctx, cancel := context.WithCancel(context.Background())
-		time.AfterFunc(200*time.Microsecond, cancel)
-		_, _ = b.client.CallTool(ctx, &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"path": "x"}})
-		cancel()
+// An answer for which there is no room is an error in its place, and what was
+// held is given back when the client has read.
+func TestAnswersAreHeldUntilRead(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	held, most := 0, 0
+	l := newLines(ours, func(n int) (func(), bool) {
+		if held+n > 1000 {
+			return nil, false
+		}
+		held += n
+		most = max(most, held)
+		return func() { held -= n }, true
+	})
+	defer l.Close()
+	r := bufio.NewReader(theirs)
+	for i, text := range []string{strings.Repeat("x", 900), strings.Repeat("x", 1100), "short"} {
+		written := make(chan error, 1)
+		go func() { written <- l.Write(context.Background(), response(t, float64(i), text)) }()
+		line, err := r.ReadString('\n')
+		require.NoError(t, err)
+		require.NoError(t, <-written)
+		var m struct{ Result json.RawMessage }
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		if i == 1 {
+			assert.Contains(t, string(m.Result), `"isError":true`)
+			assert.Contains(t, string(m.Result), "rate_limited")
+		} else {
+			assert.JSONEq(t, `"`+text+`"`, string(m.Result))
+		}
+		assert.Zero(t, held)
 	}
-	assert.False(t, b.call(t, "read_file", map[string]any{"path": "x"}).IsError)
+	assert.Greater(t, most, 900)
+}
+
+// A client that does not read is gone.
+func TestUnreadEndsTheConnection(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
+	l.patience = 10 * time.Millisecond
+	assert.ErrorIs(t, l.Write(context.Background(), response(t, 1, "x")), os.ErrDeadlineExceeded)
+	_, err := l.Read(context.Background())
+	assert.Error(t, err)
+}
+
+// What is no message is told so, and ends the connection.
+func TestNoMessage(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
+	failed := make(chan error, 1)
+	go func() {
+		_, err := l.Read(context.Background())
+		failed <- err
+		l.Close()
+	}()
+	_, err := io.WriteString(theirs, "no json\n")
+	require.NoError(t, err)
+	all, err := io.ReadAll(theirs)
+	require.NoError(t, err)
+	assert.Error(t, <-failed)
+	var m struct {
+		ID    any
+		Error struct{ Code int }
+	}
+	require.NoError(t, json.Unmarshal(all, &m))
+	assert.Nil(t, m.ID)
+	assert.Equal(t, -32700, m.Error.Code)
 }

@@ -161,11 +161,16 @@ func (d *Daemon) attendMCP(ctx context.Context, conn net.Conn, id scope.ID) erro
 	}
 	defer c.close()
 	c.refresh()
-	return c.face.Serve(ctx, struct {
-		io.Reader
-		io.WriteCloser
-	}{r, conn})
+	return c.face.Serve(ctx, peeked{conn, r})
 }
+
+// peeked is a connection of which a part was read already.
+type peeked struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
 
 // readProfile reads the line before the first message, if there is one.
 func readProfile(r *bufio.Reader) (string, error) {
