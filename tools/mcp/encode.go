@@ -43,7 +43,9 @@ var encoders = make(chan struct{}, 4)
 func (r *largeResult) MarshalJSON() ([]byte, error) {
 	encoders <- struct{}{}
 	defer func() { <-encoders }()
-	return r.CallToolResult.MarshalJSON()
+	text, err := r.CallToolResult.MarshalJSON()
+	r.Content, r.StructuredContent = nil, nil // as JSON it may wait long to be read
+	return text, err
 }
 
 // plainMeta is what the SDK adds to a result before it is encoded.

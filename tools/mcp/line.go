@@ -167,6 +167,7 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 		return err
 	}
 	if r, ok := m.(*jsonrpc.Response); ok {
+		r.Result = nil // the SDK has it as long as the client does not read
 		release, ok := l.hold(len(text))
 		if !ok {
 			if text, err = unread(r.ID); err != nil {
