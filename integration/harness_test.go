@@ -114,6 +114,7 @@ type host struct {
 	base    string
 	cmd     *exec.Cmd
 	log     *bytes.Buffer
+	stderr  *os.File // of the daemon, in place of log
 	ended   chan struct{}
 	timeout time.Duration
 }
@@ -159,6 +160,9 @@ func (h *host) start(flags ...string) {
 	h.log = &bytes.Buffer{}
 	h.cmd = exec.Command(program, append([]string{"daemon", "--base", h.base}, flags...)...)
 	h.cmd.Stderr = h.log
+	if h.stderr != nil {
+		h.cmd.Stderr = h.stderr
+	}
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	require.NoError(h.t, h.cmd.Start())
 	h.ended = make(chan struct{})

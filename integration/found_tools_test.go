@@ -1,0 +1,107 @@
+package integration
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// What a new user found.
+
+// TestFoundLogReaderGoes: that nobody reads its log any more is no reason for a
+// daemon to end and leave its mounts.
+func TestFoundLogReaderGoes(t *testing.T) {
+	h := layOut(t, map[string]string{"a": ""})
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	r.Close()
+	h.stderr = w
+	h.start("--trace")
+	w.Close()
+	require.NoError(t, os.WriteFile(h.view("a", "f"), []byte("x"), 0o644))
+	h.define("a", "tools: [nonsense]")
+	_, _, code := h.try("reload")
+	assert.Equal(t, 1, code)
+	h.must("ps")
+	out := h.must("run", "a", "--", "sh", "-c", "yes | head -n 1; grep SigIgn /proc/self/status")
+	assert.Contains(t, out, "SigIgn:\t0000000000000000", "what it starts is not deaf to SIGPIPE")
+}
+
+// TestFoundRemoved: an agent whose definition is gone, and that is mounted still,
+// is seen, and its clients are told.
+func TestFoundRemoved(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "", "b": ""})
+	require.NoError(t, os.Remove(filepath.Join(h.base, "agents.d", "a.md")))
+	h.must("reload")
+	out := h.must("ps")
+	assert.Contains(t, out, "mounted until scopefs down")
+	require.Len(t, h.ps(), 2)
+
+	for _, words := range [][]string{{"mcp", "--agent", "a"}, {"call", "--agent", "a", "stat", "path=."}} {
+		cmd := exec.Command(program, append([]string{"--base", h.base}, words...)...)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		var said, errs strings.Builder
+		cmd.Stdout, cmd.Stderr = &said, &errs
+		require.NoError(t, cmd.Start())
+		_, _ = io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n")
+		assert.Error(t, cmd.Wait(), words[0])
+		in.Close()
+		assert.Equal(t, 1, cmd.ProcessState.ExitCode(), words[0])
+		assert.Empty(t, said.String(), words[0])
+		assert.Regexp(t, `^scopefs: .*\n$`, errs.String())
+		assert.NotContains(t, errs.String(), "invalid character")
+	}
+	h.must("down", "a")
+	assert.Len(t, h.ps(), 1)
+}
+
+// TestFoundNoMessage: what is no message is answered as JSON-RPC has it.
+func TestFoundNoMessage(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	cmd := exec.Command(program, "--base", h.base, "mcp", "--agent", "a")
+	cmd.Stdin = strings.NewReader("not json\n")
+	out, err := cmd.Output()
+	assert.NoError(t, err)
+	assert.Contains(t, string(out), `"code":-32700`)
+}
+
+// TestFoundDenialsWithin: what a tool does not do because a list forbids it is a
+// denial in the log, with its rule, and why says what would allow it.
+func TestFoundDenialsWithin(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "members: [b]\nskills: [one]\nscopes: {enum: [plan]}", "b": "", "c": ""})
+	for _, name := range []string{"one", "two"} {
+		dir := filepath.Join(h.base, "skills", name)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: "+name+"\ndescription: d\n---\n"), 0o644))
+	}
+	h.start()
+	u := h.connect("a")
+	for _, c := range []struct {
+		tool   string
+		args   args
+		code   tools.Code
+		rule   string
+		remedy string
+	}{
+		{"delegate", args{"member": "c", "task": "t"}, tools.NotFound, "members", "add c to members"},
+		{"delegate", args{"member": "b", "task": "t", "context": []args{{"name": "diary", "text": "x"}}}, tools.Denied, "scopes", "scopes decide about each context"},
+		{"skill", args{"name": "two"}, tools.NotFound, "skills", "add two to skills"},
+	} {
+		assert.Equal(t, c.code, u.fails(c.tool, c.args).Code)
+		e := h.last("a", c.tool)
+		assert.Equal(t, audit.Deny, e.Verdict)
+		assert.Contains(t, e.Rule, c.rule)
+		assert.Contains(t, h.must("audit", "--denied"), c.tool)
+		assert.Contains(t, h.must("why", itoa(int(e.Seq))), c.remedy)
+	}
+}
