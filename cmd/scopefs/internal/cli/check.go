@@ -143,7 +143,7 @@ func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
 
 // load loads all agents; errs is what does not load.
 func load(p config.Paths) (all *scope.Snapshot, errs []error, err error) {
-	host, err := config.Load(p)
+	host, err := config.Load(p, scope.HostChecks{})
 	if err != nil {
 		return nil, nil, err
 	}
