@@ -90,6 +90,7 @@ func TestRedact(t *testing.T) {
 		"URL without":     {"https://host:80/x", "https://host:80/x"},
 		"JWT":             {"t eyJhbGciOi.eyJzdWIi.sig-_ x", "t [redacted] x"},
 		"private key":     {"-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- x", "[redacted] x"},
+		"a missing one":   {"a.md:3: env: API_KEY names ${MY_TOKEN}, which is not set: set it", "a.md:3: env: API_KEY names ${MY_TOKEN}, which is not set: set it"},
 		"half a key":      {"a -----BEGIN PRIVATE KEY-----\nMII", "a [redacted]"},
 	}
 	for name, tc := range tests {

@@ -54,20 +54,20 @@ func TestRunFailsClosed(t *testing.T) {
 			cmd := privately(m.t, noFUSE, append([]string{program, "--base", m.base}, touch...)...)
 			cmd.Env = append(cmd.Env, "TMPDIR="+m.tmp)
 			return cmd
-		}, "scopefs: open /dev/fuse: no such file or directory: load the module (modprobe fuse) or ask for access to the device\n"},
+		}, "scopefs: mount \"a\": open /dev/fuse: no such file or directory: load the module (modprobe fuse) or ask for access to the device\n"},
 		"closed /dev/fuse": {"", 1234, func(m *way) *exec.Cmd {
 			cmd := exec.Command("setpriv", append([]string{"--reuid", "1234", "--regid", "1234", "--clear-groups", "--", program, "--base", m.base}, touch...)...)
 			cmd.Env = append(os.Environ(), "TMPDIR="+m.tmp)
 			return cmd
-		}, "scopefs: open /dev/fuse: permission denied: load the module (modprobe fuse) or ask for access to the device\n"},
+		}, "scopefs: mount \"a\": open /dev/fuse: permission denied: load the module (modprobe fuse) or ask for access to the device\n"},
 		"limits without groups": {"limits: {pids: 50}", 1234, nil,
 			"scopefs: start sandbox of \"a\": limits: no control group for pids"},
 		"scope of another": {"", 1234, func(m *way) *exec.Cmd {
 			require.NoError(m.t, os.Chown(m.scope("a"), 65534, 65534))
 			require.NoError(m.t, os.Chmod(m.scope("a"), 0o777))
 			return m.scopefs(touch...)
-		}, "scopefs: the scope of \"a\" belongs to another user: run as that user, or as root\n"},
-		"another's identity": {"identity: caller", 1234, nil, "scopefs: identity: caller needs a daemon that runs as root\n"},
+		}, "scopefs: mount \"a\": the scope of \"a\" belongs to another user: run as that user, or as root\n"},
+		"another's identity": {"identity: caller", 1234, nil, "scopefs: mount \"a\": identity: caller needs a daemon that runs as root\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := embed(t, c.uid, map[string]string{"a": c.front})

@@ -36,7 +36,7 @@ func TestApprovals(t *testing.T) {
 	assert.NoFileExists(t, h.scope("a", "ran"))
 
 	assert.Contains(t, h.must("approvals"), id)
-	assert.Contains(t, h.must("approvals", "list"), "waits")
+	assert.Regexp(t, `waits +a +bash +"echo x >>ran" `, h.must("approvals", "list"))
 	var shown tools.Approval
 	require.NoError(t, json.Unmarshal([]byte(h.must("approvals", "show", id)), &shown))
 	assert.Equal(t, tools.Approval{ID: id, State: "waits", Agent: "a", Tool: "bash", Arguments: shown.Arguments, Rule: shown.Rule},
@@ -99,6 +99,7 @@ func TestApprovalsOfContent(t *testing.T) {
 	plant(t, h.scope("a"), "g=old")
 	id = u.waits("move", move)
 	assert.Contains(t, h.must("approvals", "show", id), `"replaced": "sha256:`)
+	assert.Regexp(t, `waits +a +move +"f -> g" `, h.must("approvals"))
 	h.must("approvals", "approve", id)
 	plant(t, h.scope("a"), "g=newer")
 	assert.NotEqual(t, id, u.waits("move", move))

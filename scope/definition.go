@@ -194,7 +194,7 @@ func parseDefinition(file string, text []byte) (*Definition, []ref, error) {
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
-	front, body, err := splitFrontmatter(text)
+	front, body, err := splitFrontmatter(bytes.TrimPrefix(text, []byte("\ufeff"))) // a byte order mark, as some editors write
 	if err != nil {
 		return fail(1, err)
 	}
@@ -230,6 +230,9 @@ func wrongAt(file string, line int, agent ID, err error) *DefinitionError {
 func splitFrontmatter(text []byte) (front, body []byte, err error) {
 	const mark = "---"
 	at := 0
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, nil, errors.New("is empty: put the keys between two --- lines, name at least")
+	}
 	for line := range bytes.Lines(text) {
 		switch isMark := string(bytes.TrimRight(line, " \t\r\n")) == mark; {
 		case at == 0 && !isMark:

@@ -60,10 +60,10 @@ func TestParseDefinition(t *testing.T) {
 			Name: "research-01", Identity: IdentityAgent, Network: NetworkNone,
 			View: ViewSpec{Access: Write, Hardlinks: HardlinksAllow, Data: DataPassthrough, Record: RecordDenials, Cache: CacheCoherent},
 		}},
-		"other spellings": {"--- \r\nname: 'research-01'\r\nuser: 33\r\nview: {allow_other: True}\r\nlimits:\r\n  memory: 1024\r\n  cpu: 2\r\n---\t\r\nHi\r\n", Definition{
+		"other spellings": {"\ufeff--- \r\nname: 'research-01'\r\nuser: 33\r\nview: {allow_other: True}\r\nlimits:\r\n  memory: 16777216\r\n  cpu: 2\r\n---\t\r\nHi\r\n", Definition{
 			Name: "research-01", User: "33", Identity: IdentityAgent, Network: NetworkNone,
 			View:   ViewSpec{Hardlinks: HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent, AllowOther: true},
-			Limits: Limits{Memory: 1024, CPU: 2},
+			Limits: Limits{Memory: 16 << 20, CPU: 2},
 			Prompt: "Hi",
 		}},
 	}
@@ -105,11 +105,15 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"no YAML":              {"a: [", "is no YAML, "},
 		"user with a space":    {"user: a b", `3: user: "a b" is no user: want`},
 		"user is minus one":    {"user: 4294967295", `3: user: "4294967295" is no user: want`},
+		"user below zero":      {"user: -1", `3: user: "-1" is no user: want a name, a uid or uid:gid, numbers from 0 to 4294967294`},
+		"group below zero":     {"user: '5:-1'", `3: user: "5:-1" is no user: want`},
 		"user and no group":    {"user: '5:'", `3: user: "5:" is no user: want`},
 		"name and group":       {"user: a:b", `3: user: "a:b" is no user: want`},
 		"record":               {"view: {record: none}", `3: record: unknown record "none": want denials`},
 		"memory unit":          {"limits: {memory: 2GB}", `3: memory: "2GB" is no size: write`},
 		"memory overflow":      {"limits: {memory: 9999999999GiB}", "is no size: write"},
+		"memory too little":    {"limits: {memory: 16383KiB}", `3: memory: "16383KiB" is too little for a sandbox to start: want 16MiB or more`},
+		"cpu too little":       {"limits: {cpu: 0.0099}", `3: cpu: "0.0099" is less than can be enforced: want 0.01 or more`},
 		"memory below zero":    {"limits: {memory: -1}", "is no size: write"},
 		"pids are text":        {"limits: {pids: '5'}", "3: pids: is a text: want a number"},
 		"pids are broken":      {"limits: {pids: 2.5}", "3: pids: is a number: want a number without"},
@@ -149,7 +153,8 @@ func TestParseDefinitionFileErrors(t *testing.T) {
 		"only a comment":  {"a.md", "---\n# hi\n---\n", "a.md:"},
 		"a list":          {"a.md", "---\n- a\n---\n", "a.md:2: is a list: want keys"},
 		"no definition":   {"a.txt", "", "a.txt: is no definition: name it"},
-		"empty":           {"a.md", "", "a.md:1: has no second --- line: end"},
+		"empty":           {"a.md", "", "a.md:1: is empty: put"},
+		"blank":           {"a.md", "\ufeff \n", "a.md:1: is empty: put"},
 		"no front matter": {"a.md", "# Hi\n", "a.md:1: does not start with a --- line: put"},
 		"no end":          {"a.md", "---\nname: a\n", "a.md:1: has no second --- line: end"},
 		"not UTF-8":       {"a.md", "---\nname: a\n---\n\xff", "a.md: is not UTF-8: save"},
@@ -163,7 +168,9 @@ func TestParseDefinitionFileErrors(t *testing.T) {
 			requireDefinitionError(t, err, "agents.d/", c.want)
 		})
 	}
-	_, err := ParseDefinition("A.md", nil)
+	_, err := ParseDefinition("a.md", []byte("---\nname: a\ndescription: [b\n---\n"))
+	assert.NotContains(t, err.Error(), "needs quotes")
+	_, err = ParseDefinition("A.md", nil)
 	assert.ErrorIs(t, err, ErrInvalidID)
 }
 

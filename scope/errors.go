@@ -40,6 +40,7 @@ func (v *Violation) Is(target error) bool {
 // The rules of resolution, as the log names them.
 const (
 	RuleLink   = "resolution: link leads outside"
+	RulePath   = "resolution: path leads outside"
 	RuleMount  = "resolution: mount below the scope"
 	RuleDevice = "resolution: device node"
 	RuleName   = "resolution: not a name"

@@ -160,6 +160,3 @@ func visible(id ID, host Servers, extensions map[string]*extension) (Servers, er
 	}
 	return all, nil
 }
-
-// hostFile is what the operator has set for all agents.
-const hostFile = "scopefs.yaml"

@@ -34,7 +34,7 @@ func (d *Definition) fields(id ID, refs *[]ref) map[string]field {
 			"xattrs":      switchField(&d.View.XAttrs),
 		}),
 		"limits": mappingField(map[string]field{
-			"memory":  numberField(&d.Limits.Memory, parseSize, "!!int", "!!str"),
+			"memory":  numberField(&d.Limits.Memory, parseMemory, "!!int", "!!str"),
 			"pids":    numberField(&d.Limits.PIDs, parseCount, "!!int"),
 			"cpu":     numberField(&d.Limits.CPU, parseCPU, "!!int", "!!float"),
 			"timeout": numberField(&d.Limits.Timeout, parseTimeout, "!!str", "!!int"),
@@ -102,7 +102,7 @@ func userField(out *string) field {
 			return err
 		}
 		if !isUser(s) {
-			return fmt.Errorf("%q is no user: want a name, a uid or uid:gid", s)
+			return fmt.Errorf("%q is no user: want a name, a uid or uid:gid, numbers from 0 to %d", s, math.MaxUint32-1)
 		}
 		*out = s
 		return nil
@@ -114,7 +114,7 @@ func isUser(s string) bool {
 		return false
 	}
 	if c := s[0]; c < '0' || c > '9' {
-		return !strings.Contains(s, ":")
+		return c != '-' && c != '+' && !strings.Contains(s, ":") // no name starts so, but a number out of range
 	}
 	uid, gid, both := strings.Cut(s, ":")
 	return isNumericID(uid) && (!both || isNumericID(gid))
@@ -144,6 +144,22 @@ func numberField[T int | int64 | float64 | time.Duration](out *T, parse func(str
 	}
 }
 
+// minMemory is what a sandbox with the file tools' worker needs, and some more:
+// below, each start would fail. minCPU is the least the kernel takes: a
+// millisecond of each period of a hundred.
+const (
+	minMemory = 16 << 20
+	minCPU    = 0.01
+)
+
+func parseMemory(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n > 0 && n < minMemory {
+		err = fmt.Errorf("%q is too little for a sandbox to start: want 16MiB or more", s)
+	}
+	return n, err
+}
+
 func parseSize(s string) (int64, error) {
 	digits, shift := s, 0
 	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
@@ -170,6 +186,9 @@ func parseCPU(s string) (float64, error) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
 		return 0, fmt.Errorf("%q is no number of processors: write one like 1.5", s)
+	}
+	if n > 0 && n < minCPU {
+		return 0, fmt.Errorf("%q is less than can be enforced: want 0.01 or more", s)
 	}
 	return n, nil
 }

@@ -60,7 +60,11 @@ func syntaxError(err error) error {
 	if n, _ := fmt.Sscanf(what, "line %d:", &line); n == 1 {
 		_, what, _ = strings.Cut(what, ": ")
 	}
-	return atLine(line, fmt.Errorf(`is no YAML, %s: correct it; a pattern that starts with * needs quotes`, what))
+	hint := ""
+	if strings.Contains(what, "unknown anchor") || strings.Contains(what, "expected alphabetic or numeric") {
+		hint = "; a pattern that starts with * needs quotes"
+	}
+	return atLine(line, fmt.Errorf("is no YAML, %s: correct it%s", what, hint))
 }
 
 // noAliases refuses what makes YAML grow when it is read.

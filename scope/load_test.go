@@ -32,7 +32,7 @@ func TestLoadErrors(t *testing.T) {
 		"server":                          {"mcps: [serch]", `3: mcps: "serch" matches no server that the agent can see (there is files, search): correct it, or define it in mcp_servers`},
 		"server with a colon":             {"mcps: [\"mcp:search\"]", `3: mcps: "mcp:search" holds a colon: write the name alone`},
 		"member":                          {"members: [x]", `3: members: "x" matches no other agent (there is b, bad): correct it, or define it in agents.d/x.md`},
-		"member itself":                   {"members: [a]", `3: members: "a" matches no other agent (there is b, bad): `},
+		"member itself":                   {"members: [a]", `3: members: "a" is the agent itself, which is no member of its own: remove it`},
 		"allowed":                         {"policy: {tools: {allowed: [x]}}", `3: policy.tools.allowed: "x" matches no tool: `},
 		"exclude":                         {"policy: {tools: {exclude: [\"mcp:x:y\"]}}", `3: policy.tools.exclude: "mcp:x:y" matches no server`},
 		"ask":                             {"policy: {tools: {ask: [x]}}", `3: policy.tools.ask: "x" matches no tool: `},
@@ -53,6 +53,9 @@ func TestLoadErrors(t *testing.T) {
 		"filter twice":                    {"argument_filters: {bash: [x, x]}", `"x" is here twice, first in line 3: remove one`},
 		"filter is no list":               {"argument_filters: {bash: x}", `3: argument_filters: "bash" is a text: want a list`},
 		"no command":                      {"mcp_servers: {own: {}}", `3: mcp_servers: "own" has no command: add one`},
+		"an address":                      {"mcp_servers: {own: {url: x}}", `3: mcp_servers: "own" has a url: only servers that are started by a command are supported`},
+		"cwd above":                       {"mcp_servers: {own: {command: x, cwd: a/../../b}}", `3: mcp_servers: own: cwd: "a/../../b" leads out of the workspace: write a directory relative to it`},
+		"cwd elsewhere":                   {"mcp_servers: {own: {command: x, cwd: /tmp}}", `3: mcp_servers: own: cwd: "/tmp" leads out of the workspace: `},
 		"empty command":                   {"mcp_servers: {own: {command: ''}}", "3: mcp_servers: own: command: is empty: name a program"},
 		"server's name":                   {"mcp_servers: {\"o:n\": {command: x}}", `3: mcp_servers: "o:n" is no name of a server: want`},
 		"server's name with an end in it": {"mcp_servers: {a__b: {command: x}}", `3: mcp_servers: "a__b" is no name of a server: want`},
@@ -60,10 +63,10 @@ func TestLoadErrors(t *testing.T) {
 		"server's key":                    {"mcp_servers: {own: {comand: x, command: x}}", `3: mcp_servers: own: unknown key "comand": want one of args, command, cwd, env`},
 		"server's variable":               {"mcp_servers: {own: {command: x, env: {\"A-B\": x}}}", `"A-B" is no name of a variable: want`},
 		"the host's server":               {"mcp_servers:\n  search: {command: x}", `4: mcp_servers: the agent would see two servers "search", the other of scopefs.yaml: rename one`},
-		"unset":                           {"mcp_servers:\n  own:\n    command: x\n    env:\n      K: \"${SCOPEFS_TEST_UNSET}\"", `7: mcp_servers: own: env: K: ${SCOPEFS_TEST_UNSET} is not set: set it in the daemon's environment, or remove it`},
-		"unset argument":                  {"mcp_servers:\n  own:\n    command: x\n    args: [a, \"${SCOPEFS_TEST_SET}/${SCOPEFS_TEST_UNSET}\"]", "6: mcp_servers: own: args: ${SCOPEFS_TEST_UNSET} is not set: "},
-		"unset command":                   {"mcp_servers: {own: {command: \"${SCOPEFS_TEST_UNSET}\"}}", "3: mcp_servers: own: command: ${SCOPEFS_TEST_UNSET} is not set: "},
-		"unset cwd":                       {"mcp_servers: {own: {command: x, cwd: \"${SCOPEFS_TEST_UNSET}\"}}", "3: mcp_servers: own: cwd: ${SCOPEFS_TEST_UNSET} is not set: "},
+		"unset":                           {"mcp_servers:\n  own:\n    command: x\n    env:\n      K: \"${SCOPEFS_TEST_UNSET}\"", `7: mcp_servers: own: env: K names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it`},
+		"unset argument":                  {"mcp_servers:\n  own:\n    command: x\n    args: [a, \"${SCOPEFS_TEST_SET}/${SCOPEFS_TEST_UNSET}\"]", "6: mcp_servers: own: args: names ${SCOPEFS_TEST_UNSET}, which is not set: "},
+		"unset command":                   {"mcp_servers: {own: {command: \"${SCOPEFS_TEST_UNSET}\"}}", "3: mcp_servers: own: command: names ${SCOPEFS_TEST_UNSET}, which is not set: "},
+		"unset cwd":                       {"mcp_servers: {own: {command: x, cwd: \"${SCOPEFS_TEST_UNSET}\"}}", "3: mcp_servers: own: cwd: names ${SCOPEFS_TEST_UNSET}, which is not set: "},
 		"half a variable":                 {"mcp_servers: {own: {command: \"${X\"}}", "3: mcp_servers: own: command: has a ${ that names no variable: write ${VAR}, or $${"},
 	}
 	for name, c := range cases {
@@ -105,20 +108,6 @@ argument_filters: {"*": [x]}`
 	_, errs = Load(testBase{agents: map[string]string{"a": ""}}.make(t), Host{Primary: "boss"})
 	require.Len(t, errs, 1)
 	assert.EqualError(t, errs[0], `scopefs.yaml: primary: no agent "boss" is defined: define it in agents.d/boss.md, or correct the name`)
-}
-
-func TestHostCheck(t *testing.T) {
-	for text, want := range map[string]string{
-		"": "", "bash read_*": "", "*": "", "bsh": `base_tools: "bsh" matches no tool: want`,
-		"bash builtin:bash": `"builtin:bash" is here twice: remove one`, "mcp:a:b": "matches no tool: want",
-	} {
-		err := Host{BaseTools: strings.Fields(text)}.Check()
-		if want == "" {
-			assert.NoError(t, err, text)
-		} else {
-			assert.ErrorContains(t, err, want)
-		}
-	}
 }
 
 // TestExtensions: what is private reaches those that are named, and of others

@@ -55,6 +55,9 @@ func (op Op) String() string {
 // Mutates reports whether the operation changes the tree or a file of it.
 func (op Op) Mutates() bool { return op >= OpOpenWrite }
 
+// OpNames returns the names of all operations.
+func OpNames() []string { return opNames[:] }
+
 // ParseOp returns the operation that s names.
 func ParseOp(s string) (Op, error) {
 	for op, name := range opNames {

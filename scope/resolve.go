@@ -36,7 +36,9 @@ type Target struct {
 // The answer is a judgement of this moment, for the log and for refusing links
 // that lead out. Nothing is ever opened by it.
 func (r *Root) Resolve(rel string) (Target, error) {
-	return r.Follow("", rel)
+	w := r.walker("", rel)
+	w.rule = RulePath
+	return w.walk(rel)
 }
 
 // Follow says where a link with the given text leads that stands in directory
@@ -44,14 +46,18 @@ func (r *Root) Resolve(rel string) (Target, error) {
 // refuse to walk: absolute links to the alias, dangling links, links that will
 // only be made. Every step starts at the root descriptor.
 func (r *Root) Follow(dir, text string) (Target, error) {
-	w := walker{root: r, rel: joinRel(dir, text), target: text, at: components(dir), links: maxLinks, steps: maxSteps}
-	return w.walk(text)
+	return r.walker(dir, text).walk(text)
+}
+
+func (r *Root) walker(dir, text string) *walker {
+	return &walker{root: r, rel: joinRel(dir, text), target: text, rule: RuleLink, at: components(dir), links: maxLinks, steps: maxSteps}
 }
 
 type walker struct {
 	root    *Root
 	rel     string   // what was asked, for the violation
 	target  string   // where it leads, as far as known
+	rule    string   // that stops it when it leads outside
 	at      []string // where the walk stands
 	todo    []string // what is left to walk
 	links   int      // how many links may still be followed
@@ -127,7 +133,7 @@ func (w *walker) step(name string) (system string, err error) {
 			if w.links--; w.links < 0 {
 				return "", unix.ELOOP
 			}
-			w.target = text
+			w.target, w.rule = text, RuleLink
 			return w.push(text)
 		}
 		switch {
@@ -144,7 +150,7 @@ func (w *walker) step(name string) (system string, err error) {
 }
 
 func (w *walker) escape() error {
-	return &Violation{Rel: w.rel, Target: w.target, Rule: RuleLink}
+	return &Violation{Rel: w.rel, Target: w.target, Rule: w.rule}
 }
 
 var errNoLink = errors.New("not a symbolic link")

@@ -79,6 +79,15 @@ func TestResolve(t *testing.T) {
 	_, err := root.Resolve(strings.Repeat("d/../", maxSteps) + "f")
 	assert.ErrorIs(t, err, unix.ENAMETOOLONG)
 
+	// Where no link is on the way, none is to blame.
+	makeTree(t, dir, "esc => ../..")
+	for rel, rule := range map[string]string{"../x": RulePath, "/etc/passwd": RulePath, "esc/x": RuleLink} {
+		var v *Violation
+		_, err := root.Resolve(rel)
+		require.ErrorAs(t, err, &v, rel)
+		assert.Equal(t, rule, v.Rule, rel)
+	}
+
 	// A chain of forty links ends somewhere, one of forty-one nowhere; path_resolution(7).
 	makeTree(t, dir, "c0 => f")
 	for i := 1; i <= 40; i++ {

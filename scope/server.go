@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ type Server struct {
 	Command string
 	Args    []string
 	Env     map[string]string
-	Cwd     string // "" is where it is started
+	Cwd     string // relative to the workspace; "" is that itself
 	Private bool   // of the agents that it is defined for, to be started in their sandbox
 	From    string // the file that defines it, relative to the base directory
 }
@@ -41,22 +42,6 @@ func (s Servers) clone() Servers {
 	return out
 }
 
-// UnmarshalYAML reads the mcp_servers of {base}/scopefs.yaml, as strictly as
-// those of a definition. ${VAR} is replaced from our own environment.
-func (s *Servers) UnmarshalYAML(n *yaml.Node) error {
-	*s = Servers{}
-	err := eachServer(n, func(name string, value *yaml.Node) error {
-		server := Server{From: hostFile}
-		err := mappingField(server.fields())(value)
-		(*s)[name] = server
-		return err
-	})
-	if err == nil || errors.As(err, new(*lineError)) {
-		return err
-	}
-	return atLine(n.Line, fmt.Errorf("mcp_servers: %w", err))
-}
-
 // eachServer calls f with each server of n, and refuses one that has no command.
 func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
 	return eachKey(n, func(name string, value *yaml.Node) error {
@@ -64,6 +49,9 @@ func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error
 			return fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name)
 		}
 		if value.Kind == yaml.MappingNode && !hasKey(value, "command") {
+			if hasKey(value, "url") {
+				return fmt.Errorf("mcp_servers: %q has a url: only servers that are started by a command are supported, give its command", name)
+			}
 			return fmt.Errorf("mcp_servers: %q has no command: add one", name)
 		}
 		if err := f(name, value); err != nil {
@@ -138,13 +126,22 @@ func (s *Server) fields() map[string]field {
 				}
 				var text string
 				if err := expandedField(&text)(value); err != nil {
-					return atLine(value.Line, fmt.Errorf("env: %s: %w", name, err))
+					// No colon after the name: the log hides what follows API_KEY and one.
+					return atLine(value.Line, fmt.Errorf("env: %s %w", name, err))
 				}
 				s.Env[name] = text
 				return nil
 			})
 		},
-		"cwd": expandedField(&s.Cwd),
+		"cwd": func(n *yaml.Node) error {
+			if err := expandedField(&s.Cwd)(n); err != nil {
+				return err
+			}
+			if s.Cwd != "" && !filepath.IsLocal(s.Cwd) {
+				return fmt.Errorf("%q leads out of the workspace: write a directory relative to it", s.Cwd)
+			}
+			return nil
+		},
 	}
 }
 
@@ -196,7 +193,7 @@ func expandVars(s string) (string, error) {
 		}
 		value, ok := os.LookupEnv(name)
 		if !ok {
-			return "", fmt.Errorf("${%s} is not set: set it in the daemon's environment, or remove it", name)
+			return "", fmt.Errorf("names ${%s}, which is not set: set it in the daemon's environment, or remove it", name)
 		}
 		b.WriteString(value)
 		s = rest

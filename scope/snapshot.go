@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -15,25 +14,6 @@ type Host struct {
 	BaseTools []string // of a computed list of tools; nil: bash and ask_user
 	Memory    bool     // whether that list holds remember, recall, memory and forget
 	Servers   Servers  // that every agent sees
-}
-
-// Check returns what is wrong with the host's own settings.
-func (h Host) Check() error {
-	seen := map[string]bool{}
-	for _, s := range h.BaseTools {
-		p, err := parseToolPattern(s)
-		if err == nil && !knownTool(p, nil) {
-			err = fmt.Errorf("matches no tool: want some of %s", strings.Join(Builtins(), ", "))
-		}
-		if err == nil && seen[p.key()] {
-			err = errors.New("is here twice: remove one")
-		}
-		if err != nil {
-			return fmt.Errorf("base_tools: %q %w", s, err)
-		}
-		seen[p.key()] = true
-	}
-	return nil
 }
 
 // Agent is one agent that is defined, and what it may do.
@@ -194,6 +174,9 @@ func (r ref) check(k known, self ID, servers Servers) error {
 		}
 	case memberRef:
 		others := k.others(self)
+		if r.text == string(self) {
+			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
+		}
 		if !anyWild(r.text, others) {
 			kind := "other agent"
 			if self == "" {

@@ -41,11 +41,30 @@ func TestExposeRefused(t *testing.T) {
 	} {
 		_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{name}})
 		assert.ErrorIs(t, err, ErrInvalid, name)
+		assert.Error(t, Exposable(name), name)
 	}
+	assert.NoError(t, Exposable(dir))
+	assert.EqualError(t, Exposable("/nowhere"), `"/nowhere" does not exist: correct it, or remove it`)
 	_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{"/nowhere"}})
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	_, err = h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{"/root/.cache"}})
 	assert.ErrorContains(t, err, "Permission denied", "what the user cannot reach on the host it cannot here")
+}
+
+func TestRunnable(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/prog", []byte("#!/bin/sh\n"), 0o755))
+	require.NoError(t, os.WriteFile(dir+"/text", nil, 0o644))
+	path := map[string]string{"PATH": dir + ":/usr/bin"}
+	for _, name := range []string{"sh", "/bin/sh", "./x", "/workspace/x"} {
+		assert.NoError(t, Runnable(name, nil, nil), name)
+	}
+	assert.NoError(t, Runnable("prog", []string{dir}, path))
+	assert.NoError(t, Runnable(dir+"/prog", []string{dir + "/prog"}, nil))
+	assert.ErrorContains(t, Runnable("prog", nil, path), `"prog" is no program that a sandbox shows (PATH is `+dir+`:/usr/bin): install`)
+	for _, name := range []string{"prog", dir + "/text", dir, "no-such-program", "/no/such"} {
+		assert.Error(t, Runnable(name, []string{dir}, nil), name)
+	}
 }
 
 func TestSpecRefused(t *testing.T) {

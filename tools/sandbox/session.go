@@ -206,7 +206,11 @@ func (s *Session) Exec(ctx context.Context, c Command) (*Process, error) {
 		if len(c.Argv) > 0 {
 			name = c.Argv[0]
 		}
-		return nil, fmt.Errorf("exec %q in sandbox of %q: %w", name, s.spec.Agent, err)
+		where := "" // what is not found may be the directory
+		if c.Dir != "" {
+			where = fmt.Sprintf(" in %q", c.Dir)
+		}
+		return nil, fmt.Errorf("exec %q%s in sandbox of %q: %w", name, where, s.spec.Agent, err)
 	}
 	return p, nil
 }

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -95,10 +94,12 @@ func innerID(id uint32) uint32 {
 	return id
 }
 
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // environ is the whole environment of a command. Nothing of the daemon's is in it.
 func environ(spec, command map[string]string) []string {
 	env := map[string]string{
-		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH": defaultPath,
 		"HOME": Home, "USER": User, "LOGNAME": User, "SHELL": "/bin/sh",
 		"LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
 	}
@@ -112,45 +113,4 @@ func environ(spec, command map[string]string) []string {
 		list = append(list, k+"="+v)
 	}
 	return list
-}
-
-// openExposed opens what is to be shown, once, and judges both the name and
-// what the name led to, asked of the descriptor.
-func openExposed(name string) (*os.File, error) {
-	if err := exposable(name); err != nil {
-		return nil, err
-	}
-	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("expose %q: %w", name, err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err == nil {
-		err = exposable(real)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("expose %q: %w", name, err)
-	}
-	return f, nil
-}
-
-// exposable refuses what would cover, or bring back, what the sandbox makes
-// for itself.
-func exposable(name string) error {
-	if !filepath.IsAbs(name) || filepath.Clean(name) != name || strings.ContainsRune(name, 0) {
-		return fmt.Errorf("%w: expose %q: want a clean absolute path", ErrInvalid, name)
-	}
-	switch name {
-	case "/", "/run", "/tmp", "/usr", "/var", "/var/tmp", "/var/run":
-		return fmt.Errorf("%w: expose %q: it would cover the sandbox's own", ErrInvalid, name)
-	}
-	for _, own := range []string{Workspace, "/proc", "/sys", "/dev", "/etc", Home, "/run/scopefs",
-		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
-		if name == own || strings.HasPrefix(name, own+"/") {
-			return fmt.Errorf("%w: expose %q: %s is the sandbox's own", ErrInvalid, name, own)
-		}
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 
@@ -39,11 +40,14 @@ func TestInSandbox(t *testing.T) {
 		return map[string]Spec{
 			"inside": {Command: sandbox.Self, Env: map[string]string{role: "good"}},
 			"absent": {Command: "no-such-program"},
+			"lost":   {Command: "sh", Cwd: "nowhere"},
 		}
 	})
 	list, errs := f.Tools(t.Context())
-	require.Len(t, errs, 1)
-	assert.ErrorContains(t, errs[0], `start MCP server "absent": exec "no-such-program" in sandbox of "tester": no such file or directory`)
+	require.Len(t, errs, 2)
+	all := errors.Join(errs...)
+	assert.ErrorContains(t, all, `start MCP server "absent": exec "no-such-program" in sandbox of "tester": no such file or directory`)
+	assert.ErrorContains(t, all, `start MCP server "lost": exec "sh" in "nowhere" in sandbox of "tester": no such file or directory`)
 	assert.NotEmpty(t, list)
 	text, err := f.run(t.Context(), "inside", "cwd", "")
 	require.NoError(t, err)

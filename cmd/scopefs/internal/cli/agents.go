@@ -212,5 +212,9 @@ func (a *app) agentNamed(name string) (*scope.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agentOf(p, id)
+	agent, err := agentOf(p, id)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return agent, nil
 }

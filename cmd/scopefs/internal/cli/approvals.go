@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -28,7 +29,7 @@ An agent cannot reach the socket on which this is said.`,
 		Use: "list", Short: "list what waits", Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.listApprovals(c, asJSON) },
 	}, &cobra.Command{
-		Use: "show ID", Short: "show a call with its arguments", Args: args(cobra.ExactArgs(1)),
+		Use: "show ID", Short: "show a call with its arguments, as JSON", Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return a.showApproval(c, words[0]) },
 	})
 	for word, grant := range map[string]bool{"approve": true, "deny": false} {
@@ -73,19 +74,31 @@ func (a *app) listApprovals(c *cobra.Command, asJSON bool) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tSTATE\tAGENT\tTOOL\tABOUT\tEXPIRES")
 	for _, p := range list {
-		about := p.Path
-		if about == "" {
-			about = short(string(p.Arguments))
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\n", p.ID, p.State, p.Agent, p.Tool, about, p.Expires.Local().Format(time.TimeOnly))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\n", p.ID, p.State, p.Agent, p.Tool, about(p), p.Expires.Local().Format(time.TimeOnly))
 	}
 	return w.Flush()
 }
 
+// about says in a few words what a call would do: the command of bash, a file and
+// where it would go, or the arguments.
+func about(p tools.Approval) string {
+	var in struct{ Command, To string }
+	_ = json.Unmarshal(p.Arguments, &in) // of long ones there is only the beginning
+	switch {
+	case p.Tool == "bash" && in.Command != "":
+		return short(in.Command)
+	case p.Tool == "bash", p.Path == "":
+		return short(string(p.Arguments))
+	case in.To != "":
+		return p.Path + " -> " + in.To
+	}
+	return p.Path
+}
+
 // short is the beginning of a text.
 func short(s string) string {
-	if len(s) > 60 {
-		return s[:57] + "..."
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:57]) + "..."
 	}
 	return s
 }

@@ -26,7 +26,8 @@ func (a *app) auditCmd() *cobra.Command {
 		Use:   "audit",
 		Short: "read the log",
 		Long: `Prints the log of decisions, oldest first. --since takes a duration before now
-(10m, 2h) or a time (2006-01-02T15:04:05Z, 2006-01-02).`,
+(10m, 2h) or a time (2006-01-02T15:04:05Z, 2006-01-02). -f prints what is there as
+well, then what comes; with --since 0s only that.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.audit(c, o) },
 	}
@@ -34,7 +35,7 @@ func (a *app) auditCmd() *cobra.Command {
 	f.StringVar(&o.agent, "agent", "", "only this agent's")
 	f.BoolVar(&o.denied, "denied", false, "only denials and violations")
 	f.StringVar(&o.since, "since", "", "only from then on")
-	f.BoolVarP(&o.follow, "follow", "f", false, "wait for more")
+	f.BoolVarP(&o.follow, "follow", "f", false, "then wait for more")
 	f.BoolVar(&o.json, "json", false, "print the lines as they are in the log")
 	_ = c.RegisterFlagCompletionFunc("agent", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.complete(c, nil, word)

@@ -97,6 +97,9 @@ func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 		if !ok || k == "" || err != nil || !json.Valid(value) {
 			return nil, fmt.Errorf("%q: want NAME=TEXT or NAME:=JSON", word)
 		}
+		if _, twice := object[k]; twice {
+			return nil, fmt.Errorf("%s is given twice: give it once, also beside --args", k)
+		}
 		object[k] = value
 	}
 	return json.Marshal(object)

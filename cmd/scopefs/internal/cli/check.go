@@ -33,7 +33,10 @@ func (a *app) checkCmd() *cobra.Command {
 view (relative, or below /workspace), and whether links lead it outside. Nothing
 is done.
 
-Exit status: 0 allowed, 1 denied, 2 asked wrongly.`,
+Operations are ` + strings.Join(scope.OpNames(), ", ") + `.
+What deletes is unlink and rmdir; rename-from is the name that a move takes away.
+
+Exit status: 0 allowed, 1 denied, 2 asked wrongly, or the agent does not load.`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, words []string) error {
 			v, err := a.check(words[0], name, opName)
@@ -52,7 +55,7 @@ Exit status: 0 allowed, 1 denied, 2 asked wrongly.`,
 		},
 	}
 	c.Flags().StringVar(&name, "agent", "", "whose view")
-	c.Flags().StringVar(&opName, "op", "read", "read, write, create, unlink, ...")
+	c.Flags().StringVar(&opName, "op", "read", "the operation, of those above")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	_ = c.RegisterFlagCompletionFunc("agent", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.complete(c, nil, word)
@@ -64,6 +67,9 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 	p, err := a.paths()
 	if err != nil {
 		return nil, err
+	}
+	if name == "" {
+		return nil, errors.New("which path: give one relative to the view, or below /workspace")
 	}
 	if agent == "" {
 		return nil, errors.New("whose view: give --agent AGENT")
@@ -143,7 +149,7 @@ func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
 
 // load loads all agents; errs is what does not load.
 func load(p config.Paths) (all *scope.Snapshot, errs []error, err error) {
-	host, err := config.Load(p)
+	host, err := config.Load(p, scope.HostChecks{})
 	if err != nil {
 		return nil, nil, err
 	}

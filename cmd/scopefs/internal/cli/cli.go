@@ -3,7 +3,8 @@
 //
 // Data goes to standard output, everything else to standard error. An error is
 // one line that says what to do. Exit statuses: 0 done, 1 it failed (check: the
-// policy denies it), 2 it was asked wrongly. Those of run are told there.
+// policy denies it), 2 it was asked wrongly, or check, agents show and prompt of
+// an agent that does not load. Those of run are told there.
 package cli
 
 import (
@@ -87,8 +88,8 @@ func (a *app) root() *cobra.Command {
 each agent, runs the agent's programs in a sandbox that has nothing else, and
 records what they were denied.
 
-Exit status: 0 done, 1 it failed, 2 it was asked wrongly; run and check have
-their own, see there.`,
+Exit status: 0 done, 1 it failed, 2 it was asked wrongly, or check, agents show
+and prompt of an agent that does not load; run and check have their own, see there.`,
 		Args: args(func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
 				return fmt.Errorf("unknown command %q", words[0])

@@ -42,11 +42,13 @@ The formats (--from) are
 	claude      an agent of Claude Code (.claude/agents/NAME.md)
 	scoped-mcp  a manifest of scoped-mcp, YAML or JSON
 	scopes      agents in YAML, JSON or Markdown in whose tools, skills and mcps an
-	            empty list means unrestricted: it becomes absent. Empty members
-	            stay none. It looks like any other, so only --from finds it.
+	            empty list means unrestricted: it becomes absent, and empty tools
+	            ["*"] where skills, mcps or members stand beside them. Empty
+	            members stay none. It looks like any other, so only --from finds it.
 
-Without --from a file is known by a key, a tool's name or a model that only one of
-them has, and the report says by which; a file that could be of two is refused.
+Without --from a file is known by a directory .gemini or .claude in its path, or
+else by a key, a tool's name or a model that only one of them has, and the report
+says by which; a file that could be of two is refused.
 
 Exit status: 0 imported, with losses or without, 1 it failed, 2 asked wrongly.`,
 		Args: args(cobra.MinimumNArgs(1)),

@@ -36,8 +36,10 @@ type runOptions struct {
 func (a *app) runCmd() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
-		Use:   "run AGENT [--] COMMAND [ARG...]",
+		Use:   "run [flags] AGENT [--] COMMAND [ARG...]",
 		Short: "run a command in an agent's sandbox",
+
+		DisableFlagsInUseLine: true, // they are there already: what follows AGENT is the command's
 		Long: `Runs a command in a sandbox that has the agent's view at /workspace, a
 read-only system, and nothing else. With a daemon for the base it runs there;
 without one, scopefs mounts the view for this command alone.
@@ -65,7 +67,7 @@ not exist.`,
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &exitError{exitRunFailed, fmt.Errorf("%w (see scopefs help run)", err)}
 	})
-	c.Flags().SetInterspersed(false) // what follows the agent is the command's
+	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")

@@ -3,16 +3,12 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/scope"
 )
@@ -69,17 +65,17 @@ func (p Paths) Views() string { return filepath.Join(p.Run, "views") }
 // Host is {base}/scopefs.yaml: what the operator has set for all agents. All of
 // it is optional.
 type Host struct {
-	Sandbox Sandbox `yaml:"sandbox"`
+	Sandbox Sandbox
 
 	// Primary is the agent that its lists do not restrict. BaseTools and Memory
 	// make the list of tools of an agent that has none but names skills, servers
 	// or members. Servers are for all agents.
-	Primary   scope.ID      `yaml:"primary"`
-	BaseTools []string      `yaml:"base_tools"`
-	Memory    bool          `yaml:"memory"`
-	Servers   scope.Servers `yaml:"mcp_servers"`
+	Primary   scope.ID
+	BaseTools []string
+	Memory    bool
+	Servers   scope.Servers
 
-	Runner []string `yaml:"runner"` // does what is delegated, in the member's sandbox: prompt and task on stdin, answer on stdout
+	Runner []string // does what is delegated, in the member's sandbox: prompt and task on stdin, answer on stdout
 }
 
 // Scope is the part that decides.
@@ -89,41 +85,32 @@ func (h Host) Scope() scope.Host {
 
 // Sandbox is what every sandbox gets.
 type Sandbox struct {
-	Expose []string          `yaml:"expose"` // files and directories of the host, shown read-only at the same path
-	Env    map[string]string `yaml:"env"`    // added to the environment
+	Expose []string          // files and directories of the host, shown read-only at the same path
+	Env    map[string]string // added to the environment
 }
 
 // Load reads {base}/scopefs.yaml; a missing file is the zero value, an unknown
-// key an error, and so is exposing what is not for agents.
-func Load(p Paths) (Host, error) {
-	var h Host
-	name := filepath.Join(p.Base, "scopefs.yaml")
-	text, err := os.ReadFile(name)
+// key an error, and so is exposing what is not for agents. here says what is
+// wrong with what the file names on this host, for who starts sandboxes on it.
+func Load(p Paths, here scope.HostChecks) (Host, error) {
+	text, err := os.ReadFile(filepath.Join(p.Base, "scopefs.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return h, nil
+		return Host{}, nil
 	}
 	if err != nil {
-		return h, err
+		return Host{}, err
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-	err = dec.Decode(&h)
-	if several, ok := errors.AsType[*yaml.TypeError](err); ok {
-		first, _, _ := strings.Cut(several.Errors[0], " in type ") // our type's name helps nobody
-		err = errors.New(first)
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return h, fmt.Errorf("%s: %w", name, err)
-	}
-	if err := h.Scope().Check(); err != nil {
-		return h, fmt.Errorf("%s: %w", name, err)
-	}
-	for _, path := range h.Sandbox.Expose {
-		if err := p.private(path); err != nil {
-			return h, fmt.Errorf("%s: %w", name, err)
+	h, err := scope.ParseHost(text, scope.HostChecks{Runner: here.Runner, Expose: func(path string) error {
+		err := p.private(path)
+		if err == nil && here.Expose != nil {
+			err = here.Expose(path)
 		}
+		return err
+	}})
+	if err != nil {
+		return Host{}, err
 	}
-	return h, nil
+	return Host{Sandbox{h.Expose, h.Env}, h.Primary, h.BaseTools, h.Memory, h.Servers, h.Runner}, nil
 }
 
 // private fails for a path that leads to agents' files, definitions, the log or
@@ -134,7 +121,7 @@ func (p Paths) private(path string) error {
 		filepath.Join(p.Base, "scopefs.yaml"), p.State, p.Run} {
 		own = real(own)
 		if strings.HasPrefix(shown+"/", own+"/") || strings.HasPrefix(own+"/", strings.TrimSuffix(shown, "/")+"/") {
-			return fmt.Errorf("expose %q: it would show %s to agents", path, own)
+			return fmt.Errorf("%q would show %s to agents: remove it", path, own)
 		}
 	}
 	return nil

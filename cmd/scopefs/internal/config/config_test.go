@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,21 +19,32 @@ func TestLoad(t *testing.T) {
 	cases := map[string]struct {
 		text string
 		want scope.Host
-		err  string // after the file's name
+		err  string // after the file's name and a colon
 	}{
 		"nothing": {"", scope.Host{}, ""},
 		"all": {"primary: boss\nbase_tools: [bash]\nmemory: true\nmcp_servers:\n  s: {command: x, args: [\"${SCOPEFS_TEST_KEY}\"], env: {A: \"$${A}\"}, cwd: d}\n",
 			scope.Host{Primary: "boss", BaseTools: []string{"bash"}, Memory: true, Servers: scope.Servers{"s": {Command: "x", Args: []string{"key"}, Env: map[string]string{"A": "${A}"}, Cwd: "d", From: "scopefs.yaml"}}}, ""},
 		"no base tools":   {"base_tools: []", scope.Host{BaseTools: []string{}}, ""},
-		"unknown key":     {"primry: a", scope.Host{}, "line 1: field primry not found"},
-		"bad id":          {"primary: Boss", scope.Host{}, `invalid agent id "Boss"`},
-		"base tool":       {"base_tools: [bsh]", scope.Host{}, `base_tools: "bsh" matches no tool: want some of read_file, `},
-		"server's key":    {"mcp_servers:\n  s: {command: x, visibility: public}", scope.Host{}, `line 2: mcp_servers: s: unknown key "visibility": want one of args, command, cwd, env`},
-		"server twice":    {"mcp_servers:\n  s: {command: x}\n  s: {command: x}", scope.Host{}, `line 3: "s" is here twice, first in line 2: remove one`},
-		"no command":      {"mcp_servers: {s: {args: [x]}}", scope.Host{}, `line 1: mcp_servers: "s" has no command: add one`},
-		"unset":           {"mcp_servers: {s: {command: \"${SCOPEFS_TEST_UNSET}\"}}", scope.Host{}, "line 1: mcp_servers: s: command: ${SCOPEFS_TEST_UNSET} is not set: set it in the daemon's environment, or remove it"},
-		"servers no keys": {"mcp_servers: [s]", scope.Host{}, "line 1: mcp_servers: is a list: want keys with values"},
-		"shown":           {"sandbox: {expose: [BASE/extensions.d]}", scope.Host{}, `extensions.d": it would show`},
+		"unknown key":     {"primry: a", scope.Host{}, `1: unknown key "primry": want one of base_tools, mcp_servers, memory, primary, runner, sandbox`},
+		"unknown below":   {"sandbox:\n  expos: []", scope.Host{}, `2: unknown key "expos": want one of env, expose`},
+		"bad id":          {"primary: Boss", scope.Host{}, `1: primary: invalid agent id "Boss"`},
+		"no switch":       {"memory: maybe", scope.Host{}, "1: memory: is a text: want true or false"},
+		"base tool":       {"base_tools:\n- bash\n- bsh", scope.Host{}, `3: base_tools: "bsh" matches no tool: want some of read_file, `},
+		"server's tool":   {"base_tools: [\"mcp:a:b\"]", scope.Host{}, `1: base_tools: "mcp:a:b" matches no tool: want`},
+		"tool twice":      {"base_tools: [bash, builtin:bash]", scope.Host{}, `1: base_tools: "builtin:bash" is here twice, first in line 1: remove one`},
+		"server's key":    {"mcp_servers:\n  s: {command: x, visibility: public}", scope.Host{}, `2: mcp_servers: s: unknown key "visibility": want one of args, command, cwd, env`},
+		"server twice":    {"mcp_servers:\n  s: {command: x}\n  s: {command: x}", scope.Host{}, `3: "s" is here twice, first in line 2: remove one`},
+		"no command":      {"mcp_servers: {s: {args: [x]}}", scope.Host{}, `1: mcp_servers: "s" has no command: add one`},
+		"unset":           {"mcp_servers: {s: {command: \"${SCOPEFS_TEST_UNSET}\"}}", scope.Host{}, "1: mcp_servers: s: command: names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it"},
+		"servers no keys": {"mcp_servers: [s]", scope.Host{}, "1: mcp_servers: is a list: want keys with values"},
+		"no YAML":         {"a: [", scope.Host{}, "is no YAML, "},
+		"runner":          {"runner: claude -p", scope.Host{}, "1: runner: is a text: want a list, [] for none"},
+		"empty runner":    {"runner: ['']", scope.Host{}, "1: runner: names no program: write one"},
+		"runner not here": {"sandbox: {expose: [/a]}\nrunner:\n- gone", scope.Host{}, "3: runner: gone [/a]"},
+		"shown":           {"sandbox:\n  expose:\n  - BASE/extensions.d", scope.Host{}, `extensions.d" would show`},
+		"not exposable":   {"sandbox:\n  expose:\n  - /a\n  - /b", scope.Host{}, "4: expose: not /b"},
+		"env":             {"sandbox: {env: {A: 1}}", scope.Host{}, "1: env: A is a number: want a text, in quotes where need be"},
+		"env's name":      {"sandbox: {env: {A=: x}}", scope.Host{}, `1: env: "A=" is no name of a variable: correct it`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -40,9 +53,17 @@ func TestLoad(t *testing.T) {
 			require.NoError(t, os.Mkdir(filepath.Join(base, "extensions.d"), 0o755))
 			p, err := Paths{Base: base}.Complete()
 			require.NoError(t, err)
-			h, err := Load(p)
+			h, err := Load(p, scope.HostChecks{
+				Expose: func(path string) error {
+					if path == "/b" {
+						return errors.New("not /b")
+					}
+					return nil
+				},
+				Runner: func(h scope.HostFile) error { return fmt.Errorf("%s %v", h.Runner[0], h.Expose) },
+			})
 			if c.err != "" {
-				require.ErrorContains(t, err, "scopefs.yaml: ")
+				require.ErrorContains(t, err, "scopefs.yaml:")
 				assert.ErrorContains(t, err, c.err)
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -21,12 +22,7 @@ func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*n
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", shortPath(p.Door(string(id))))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-		control, err := NewClient(p).dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		control.Close()
-		return nil, fmt.Errorf("%q is not mounted: scopefs up %s", id, id)
+		return nil, NewClient(p).whyNoTools(ctx, id)
 	}
 	if err != nil {
 		return nil, err
@@ -38,6 +34,23 @@ func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*n
 		}
 	}
 	return conn.(*net.UnixConn), nil
+}
+
+// whyNoTools returns why an agent has no socket.
+func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
+	all, err := c.Agents(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(a Agent) bool { return a.ID == id })
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w %q: define it in agents.d/%s.md", ErrUnknown, id, id)
+	case all[i].Error != "":
+		return fmt.Errorf("%q is not mounted: %s", id, all[i].Error)
+	default:
+		return fmt.Errorf("%q is not mounted: scopefs up %s", id, id)
+	}
 }
 
 // Approvals lists the calls that wait for the operator, or have his word.

@@ -78,7 +78,9 @@ type Daemon struct {
 // New takes the run directory, opens the log and loads the definitions. What an
 // earlier daemon left mounted is taken down.
 func New(opt Options) (*Daemon, error) {
-	host, err := config.Load(opt.Paths)
+	host, err := config.Load(opt.Paths, scope.HostChecks{Expose: sandbox.Exposable, Runner: func(h scope.HostFile) error {
+		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
+	}})
 	if err != nil {
 		return nil, err
 	}

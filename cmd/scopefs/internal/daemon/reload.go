@@ -27,7 +27,8 @@ const (
 	reloadMounted = "mounted"
 	reloadRemount = "waits for scopefs down and up" // more than its rules has changed
 	reloadGone    = "definition removed, mounted until scopefs down"
-	reloadFailed  = "not loaded, the last good definition holds"
+	reloadFailed  = "not loaded"
+	reloadKept    = "not loaded, the last good definition holds"
 )
 
 const (
@@ -47,9 +48,12 @@ func (d *Daemon) Reload(ctx context.Context) []Reloaded {
 	d.mu.Unlock()
 	var all []Reloaded
 	for _, err := range bad {
-		r := Reloaded{Outcome: reloadFailed, Error: err.Error()}
+		r := Reloaded{Outcome: reloadKept, Error: err.Error()}
 		if def, ok := errors.AsType[*scope.DefinitionError](err); ok {
 			r.Agent = def.Agent
+			if agents[r.Agent] == nil {
+				r.Outcome = reloadFailed
+			}
 		}
 		all = append(all, r)
 	}
@@ -150,7 +154,7 @@ func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
 		}
 	}
 	_ = process.Kill()
-	return true, fmt.Errorf("the view did not take new rules: %w", err)
+	return true, fmt.Errorf("the view of %q did not take new rules: %w", v.def.Name, err)
 }
 
 // acked notes that the view decides by the rules of an id.

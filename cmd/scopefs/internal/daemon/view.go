@@ -100,7 +100,7 @@ func (v *view) wait(ctx context.Context) error {
 		case stateMounted:
 			return nil
 		case stateFailed:
-			return err
+			return fmt.Errorf("mount %q: %w", v.def.Name, err)
 		case stateDown:
 			return fmt.Errorf("view of %q is down", v.def.Name)
 		}

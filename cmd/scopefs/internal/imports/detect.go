@@ -3,14 +3,16 @@ package imports
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// detect finds out the format by signs that only one of them has.
-func detect(doc *document) (f Format, because string, err error) {
+// detect finds out the format by where the file is, or else by signs that only
+// one of them has.
+func detect(file string, doc *document) (f Format, because string, err error) {
 	has := func(key string) bool { return child(doc.top, key) != nil }
 	if !doc.markdown {
 		if has("agent_type") && has("modules") {
@@ -20,6 +22,12 @@ func detect(doc *document) (f Format, because string, err error) {
 	}
 	if i := slices.IndexFunc(ownKeys(), has); i >= 0 {
 		return "", "", fmt.Errorf("has %s, so it looks like a definition already: copy it, or say --from scopes if its empty lists mean unrestricted", ownKeys()[i])
+	}
+	dirs := strings.Split(filepath.ToSlash(filepath.Dir(file)), "/")
+	for _, dir := range slices.Backward(dirs) {
+		if f, ok := map[string]Format{".gemini": Gemini, ".claude": Claude}[dir]; ok {
+			return f, "it is below " + dir, nil
+		}
 	}
 	gemini, claude := geminiSign(doc.top), claudeSign(doc.top)
 	switch {

@@ -82,7 +82,7 @@ func Convert(src Source) ([]Result, error) {
 	}
 	format, because := src.Format, ""
 	if format == "" {
-		if format, because, err = detect(doc); err != nil {
+		if format, because, err = detect(src.File, doc); err != nil {
 			return nil, err
 		}
 	}

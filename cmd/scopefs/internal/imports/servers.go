@@ -1,6 +1,8 @@
 package imports
 
 import (
+	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -129,6 +131,10 @@ func (d *draft) variables(at string, s *server, none bool) {
 	}
 	write(at+".command", &s.command)
 	write(at+".cwd", &s.cwd)
+	if s.cwd != "" && !filepath.IsLocal(s.cwd) {
+		d.lose(at+".cwd", fmt.Sprintf("%q leads out of the workspace, where a server runs here", s.cwd), "left out")
+		s.cwd = ""
+	}
 	for i := range s.args {
 		write(at+".args", &s.args[i])
 	}

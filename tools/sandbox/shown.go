@@ -1,0 +1,111 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exposable says why a sandbox could not show a path of the host now, so that it
+// can be said before there is one.
+func Exposable(name string) error {
+	if err := exposable(name); err != nil {
+		return err
+	}
+	f, err := openExposed(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%q does not exist: correct it, or remove it", name)
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Runnable says why a program would not be found in a sandbox that shows these
+// paths and has this environment. One that may be in the view is not looked for.
+func Runnable(name string, expose []string, env map[string]string) error {
+	path, ok := env["PATH"]
+	if !ok {
+		path = defaultPath
+	}
+	files := []string{name}
+	if !strings.Contains(name, "/") {
+		files = nil
+		for _, dir := range strings.Split(path, ":") {
+			files = append(files, filepath.Join(cmp.Or(dir, "."), name))
+		}
+	}
+	shown := append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}, expose...)
+	for _, file := range files {
+		file = filepath.Clean(file)
+		if !filepath.IsAbs(file) || below(file, Workspace) {
+			return nil
+		}
+		info, err := os.Stat(file)
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && within(file, shown) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no program that a sandbox shows (PATH is %s): install it below /usr, or expose its directory and write its whole path", name, path)
+}
+
+// within reports whether a file, where its links lead, is below one of dirs.
+func within(file string, dirs []string) bool {
+	real, err := filepath.EvalSymlinks(file)
+	for _, dir := range dirs {
+		if to, e := filepath.EvalSymlinks(dir); err == nil && e == nil && below(real, to) {
+			return true
+		}
+	}
+	return false
+}
+
+func below(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+
+// openExposed opens what is to be shown, once, and judges both the name and
+// what the name led to, asked of the descriptor.
+func openExposed(name string) (*os.File, error) {
+	if err := exposable(name); err != nil {
+		return nil, fmt.Errorf("%w: expose %w", ErrInvalid, err)
+	}
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("expose %q: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err == nil {
+		err = exposable(real)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%w: expose %q: %w", ErrInvalid, name, err)
+	}
+	return f, nil
+}
+
+// exposable refuses what would cover, or bring back, what the sandbox makes
+// for itself.
+func exposable(name string) error {
+	if !filepath.IsAbs(name) || filepath.Clean(name) != name || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%q is no clean absolute path: write one", name)
+	}
+	switch name {
+	case "/", "/run", "/tmp", "/usr", "/var", "/var/tmp", "/var/run":
+		return fmt.Errorf("%q would cover the sandbox's own: expose what is below it", name)
+	}
+	for _, own := range []string{Workspace, "/proc", "/sys", "/dev", "/etc", Home, "/run/scopefs",
+		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		if name == own || strings.HasPrefix(name, own+"/") {
+			return fmt.Errorf("%q cannot be shown, %s is the sandbox's own: remove it", name, own)
+		}
+	}
+	return nil
+}
