@@ -157,6 +157,9 @@ const ruleSchema = "the tool's schema"
 
 // validate holds arguments against a tool's schema.
 func validate(t *Tool, args *arguments) *Error {
+	if t.input == nil {
+		return nil
+	}
 	if err := t.input.Validate(args.value); err != nil {
 		e := Errorf(Invalid, "arguments: %v", err)
 		e.rule = ruleSchema

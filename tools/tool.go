@@ -18,7 +18,7 @@ type Tool struct {
 	Input       *jsonschema.Schema // of the arguments
 	Output      *jsonschema.Schema // of the result; nil: text only
 
-	input *jsonschema.Resolved
+	input *jsonschema.Resolved // what arguments are held against; nil: nothing, see Dynamic
 	run   func(context.Context, Env, json.RawMessage) (Result, error)
 	face  *face // a name and form of other tools; see Alias
 
@@ -92,13 +92,11 @@ func New[In, Out any](name, about string, hints Hints, f func(context.Context, E
 }
 
 // Dynamic returns a tool whose arguments are described by a schema that is not
-// ours, such as a proxied one's. Of the result nothing is known.
-func Dynamic(name, about string, hints Hints, input *jsonschema.Schema, f func(context.Context, Env, json.RawMessage) (Result, error)) (Tool, error) {
-	resolved, err := input.Resolve(nil)
-	if err != nil {
-		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
-	}
-	return Tool{Name: name, About: about, Hints: hints, Input: input, input: resolved, run: f}, nil
+// ours, such as a proxied one's. It is for clients to read: to validate by it
+// could cost anything, so arguments need only be an object. Of the result
+// nothing is known.
+func Dynamic(name, about string, hints Hints, input *jsonschema.Schema, f func(context.Context, Env, json.RawMessage) (Result, error)) Tool {
+	return Tool{Name: name, About: about, Hints: hints, Input: input, run: f}
 }
 
 // decode reads arguments strictly: they have been validated, so an error is one

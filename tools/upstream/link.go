@@ -172,7 +172,7 @@ func (l *link) list(ctx context.Context) ([]*mcp.Tool, error) {
 		return known, nil
 	}
 	var all []*mcp.Tool
-	budget := maxSchemas
+	left := newBudget()
 	params := &mcp.ListToolsParams{}
 	for page := 0; ; page++ {
 		r, err := promptly(ctx, func() (*mcp.ListToolsResult, error) { return l.session.ListTools(ctx, params) })
@@ -183,7 +183,7 @@ func (l *link) list(ctx context.Context) ([]*mcp.Tool, error) {
 			return nil, fmt.Errorf("more than %d tools or %d pages", maxTools, maxPages)
 		}
 		for _, t := range r.Tools {
-			all = append(all, trim(t, &budget))
+			all = append(all, trim(t, left))
 		}
 		if r.NextCursor == "" {
 			break

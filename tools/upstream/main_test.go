@@ -60,6 +60,8 @@ func serve(name string) int {
 			fmt.Fprintln(os.Stderr, "asked to discover")
 		}
 		return 0
+	case "restless": // its list is never the last
+		return restless()
 	case "raw": // answers a call with the text of its argument, as it is
 		return raw()
 	case "slow":

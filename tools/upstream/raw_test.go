@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,6 +37,54 @@ func raw() int {
 		fmt.Printf(`{"jsonrpc":"2.0","id":%s,%s}`+"\n", m.ID, answer)
 	}
 	return 0
+}
+
+// restless is a server that changes its list whenever it is asked for it.
+func restless() int {
+	for n, in := 0, bufio.NewScanner(os.Stdin); in.Scan(); {
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		if err := json.Unmarshal(in.Bytes(), &m); err != nil || m.ID == nil {
+			continue
+		}
+		answer := `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"raw","version":"1"}}`
+		if m.Method == "tools/list" {
+			n++
+			answer = fmt.Sprintf(`{"tools":[{"name":"t%d","inputSchema":{"type":"object"}}]}`, n)
+		}
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID, answer)
+		if m.Method == "tools/list" {
+			fmt.Println(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		}
+	}
+	return 0
+}
+
+// TestRestlessServer: one that never stops changing is listed ever less often.
+func TestRestlessServer(t *testing.T) {
+	f := start(t, "restless")
+	var mu sync.Mutex
+	var times []time.Time
+	var last []string
+	f.OnChange = func() {
+		names := f.names(t)
+		mu.Lock()
+		defer mu.Unlock()
+		times, last = append(times, time.Now()), names
+	}
+	f.names(t)
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(times) == 3
+	}, 20*time.Second, 10*time.Millisecond)
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, []string{"mcp:restless:t4"}, last, "each change is seen")
+	assert.GreaterOrEqual(t, times[1].Sub(times[0]), restTime)
+	assert.GreaterOrEqual(t, times[2].Sub(times[1]), 2*restTime)
 }
 
 // TestNothingThatAServerSaysEndsUs: the process that speaks to servers speaks to

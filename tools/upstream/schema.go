@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -15,20 +13,18 @@ import (
 )
 
 const (
-	maxSchema   = 64 << 10 // bytes
-	maxSchemas  = 4 << 20  // bytes of all of a server
-	maxExpanded = 10_000   // values of a schema, each $ref followed
+	maxSchema = 64 << 10 // bytes of one schema
+	maxValues = 20_000   // of all schemas of a server: jsonschema-go keeps a kilobyte of each
+	maxWeight = 4 << 20  // of all schemas of a server: bytes times depth, for it reads and writes them anew at each level
 )
 
-// known are the versions of JSON schema that jsonschema-go validates by.
-var known = []any{
-	"http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft-07/schema#",
-	"https://json-schema.org/draft/2020-12/schema",
-}
+// budget is what the schemas of a server may still cost us.
+type budget struct{ values, weight int }
 
-// trim returns what is kept of a tool. Schemas are kept as they are, unless they
-// are too large or budget, in bytes, has come to its end.
-func trim(t *mcp.Tool, budget *int) *mcp.Tool {
+func newBudget() *budget { return &budget{maxValues, maxWeight} }
+
+// trim returns what is kept of a tool.
+func trim(t *mcp.Tool, left *budget) *mcp.Tool {
 	kept := &mcp.Tool{
 		Name: tools.Clip(t.Name, maxTitle), Title: tools.Clip(tools.Clean(t.Title), maxTitle),
 		Description: tools.Clip(tools.Clean(t.Description), maxAbout), Annotations: t.Annotations,
@@ -36,47 +32,38 @@ func trim(t *mcp.Tool, budget *int) *mcp.Tool {
 	if a := t.Annotations; a != nil {
 		a.Title = tools.Clip(tools.Clean(a.Title), maxTitle)
 	}
-	text, err := json.Marshal(t.InputSchema)
-	if err == nil && len(text) <= min(maxSchema, *budget) {
-		kept.InputSchema = json.RawMessage(text)
-		*budget -= len(text)
+	if s, err := shown(t.InputSchema, left); err == nil {
+		kept.InputSchema = s
 	}
 	return kept
 }
 
-// inputSchema returns the input schema of a tool, or one that any object fits
-// when we cannot validate by it. The server validates in any case.
+// inputSchema returns the input schema of a tool that trim returned, or one that
+// any object fits where theirs cannot be shown.
 func inputSchema(t *mcp.Tool) *jsonschema.Schema {
-	if text, ok := t.InputSchema.(json.RawMessage); ok {
-		if s, err := resolvable(text); err == nil {
-			return s
-		}
+	if s, ok := t.InputSchema.(*jsonschema.Schema); ok {
+		return s
 	}
 	return &jsonschema.Schema{Type: "object"}
 }
 
-func resolvable(text json.RawMessage) (*jsonschema.Schema, error) {
-	var root map[string]any
-	if err := json.Unmarshal(text, &root); err != nil {
-		return nil, err
+// shown returns a schema for clients to read. Nothing is validated by it here,
+// nor is any pattern compiled: the server validates, in its sandbox.
+func shown(theirs any, left *budget) (*jsonschema.Schema, error) {
+	root, ok := theirs.(map[string]any)
+	if !ok {
+		return nil, errors.New("no object")
 	}
-	if root == nil {
-		return nil, errors.New("null")
-	}
-	if !slices.Contains(known, root["$schema"]) {
-		delete(root, "$schema") // it is refused at each call otherwise
-	}
-	delete(root, "$id")
 	if root["type"] == nil {
 		root["type"] = "object"
 	}
-	budget := maxExpanded
-	if err := expand(root, root, &budget); err != nil {
+	cost := *left
+	if err := weigh(root, 1, &cost); err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(root)
-	if err != nil {
-		return nil, err
+	if err != nil || len(text) > maxSchema {
+		return nil, fmt.Errorf("more than %d bytes: %w", maxSchema, err)
 	}
 	s := new(jsonschema.Schema)
 	if err := json.Unmarshal(text, s); err != nil {
@@ -85,69 +72,39 @@ func resolvable(text json.RawMessage) (*jsonschema.Schema, error) {
 	if s.Type != "object" {
 		return nil, fmt.Errorf("schema of type %q", s.Type)
 	}
-	_, err = s.Resolve(nil)
+	_, err = json.Marshal(s) // what can be read cannot always be written
+	*left = cost
 	return s, err
 }
 
-// expand counts what validation may come across. jsonschema-go follows a $ref
-// without a bound: one that leads back to itself overflows the stack, which
-// ends the process, and a few that each lead to the next twice take for ever.
-// It also drops the patterns that Go's regexp does not understand.
-func expand(v any, root map[string]any, budget *int) error {
-	if *budget--; *budget < 0 {
-		return fmt.Errorf("more than %d values, or endless", maxExpanded)
-	}
+// weigh takes what a schema costs from left. It removes what the SDK (1.8.0)
+// reads of it: one x-mcp-header that it does not like ends the process.
+func weigh(v any, depth int, left *budget) error {
+	left.values--
+	left.weight -= depth * 8
 	switch v := v.(type) {
+	case string:
+		left.weight -= depth * len(v)
 	case []any:
 		for _, item := range v {
-			if err := expand(item, root, budget); err != nil {
+			if err := weigh(item, depth+1, left); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
-		if text, ok := v["pattern"].(string); ok {
-			if _, err := regexp.Compile(text); err != nil {
-				delete(v, "pattern")
-			}
-		}
+		delete(v, "x-mcp-header")
 		for key, item := range v {
-			switch key {
-			case "$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef":
-				return fmt.Errorf("%s", key) // they lead elsewhere than a pointer does
-			case "$ref":
-				target, err := lookup(root, item)
-				if err != nil {
-					return err
-				}
-				item = target
+			left.weight -= depth * len(key)
+			if to, ok := item.(string); ok && strings.HasSuffix(strings.ToLower(key), "ref") && key[0] == '$' && !strings.HasPrefix(to, "#") {
+				return fmt.Errorf("%s %.80q leads elsewhere", key, to) // a client might go there
 			}
-			if err := expand(item, root, budget); err != nil {
+			if err := weigh(item, depth+1, left); err != nil {
 				return err
 			}
 		}
 	}
+	if left.values < 0 || left.weight < 0 {
+		return fmt.Errorf("more than %d values, or %d bytes times depth", maxValues, maxWeight)
+	}
 	return nil
-}
-
-// lookup returns what a JSON pointer (RFC 6901) in a $ref leads to.
-func lookup(root map[string]any, ref any) (any, error) {
-	text, _ := ref.(string)
-	if text == "#" {
-		return root, nil
-	}
-	pointer, ok := strings.CutPrefix(text, "#/")
-	if !ok || strings.Contains(text, "%") {
-		return nil, fmt.Errorf("$ref %.80q", text)
-	}
-	var at any = root
-	for part := range strings.SplitSeq(pointer, "/") {
-		m, ok := at.(map[string]any)
-		if !ok {
-			return nil, fmt.Errorf("$ref %.80q", text)
-		}
-		if at, ok = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]; !ok {
-			return nil, fmt.Errorf("$ref %.80q", text)
-		}
-	}
-	return at, nil
 }

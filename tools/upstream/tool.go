@@ -35,7 +35,7 @@ func (u *Upstream) newTool(server string, t *mcp.Tool) (tools.Tool, error) {
 	return tools.Dynamic(name, about, hintsOf(t), inputSchema(t),
 		func(ctx context.Context, _ tools.Env, args json.RawMessage) (tools.Result, error) {
 			return u.call(ctx, server, theirs, args)
-		})
+		}), nil
 }
 
 // hintsOf returns what a server says of a tool; where it is silent, the worst,

@@ -27,6 +27,7 @@ const (
 	startTimeout = 60 * time.Second // from the start of a server to its answer to initialize: npx may have to fetch it
 	firstPause   = time.Second      // after the second early death; doubles with each more
 	longestPause = time.Minute
+	restTime     = time.Second // between two calls of OnChange; doubles while changes do not end
 	steady       = time.Minute // a server that lived so long has not failed when it ends
 	maxTools     = 512         // of one server
 )
@@ -54,8 +55,9 @@ type Spec struct {
 type Upstream struct {
 	// OnChange is called when Tools may answer otherwise than it did: a server
 	// says so, or one that was too slow for Tools is there. It is called by one
-	// goroutine, once for all changes that come meanwhile. It may call Tools, not
-	// Close. Set it before the first call.
+	// goroutine, once for all changes that come meanwhile and in a second after,
+	// more of a server that never rests. It may call Tools, not Close. Set it
+	// before the first call.
 	OnChange func()
 
 	place   Place
@@ -66,6 +68,7 @@ type Upstream struct {
 	mu       sync.Mutex
 	running  map[string]*server
 	closed   bool
+	ended    chan struct{}  // closed then
 	telling  bool           // OnChange runs
 	again    bool           // and is to run once more
 	stopping sync.WaitGroup // servers that the agent may use no longer, and OnChange
@@ -77,7 +80,7 @@ type Upstream struct {
 func New(place Place, servers func() map[string]Spec) *Upstream {
 	return &Upstream{
 		place: place, servers: servers, timeout: startTimeout, pause: firstPause,
-		running: map[string]*server{},
+		running: map[string]*server{}, ended: make(chan struct{}),
 	}
 }
 
@@ -163,8 +166,13 @@ func (u *Upstream) change() {
 	}
 	u.telling = true
 	u.stopping.Go(func() {
-		for more := true; more; {
+		rest := restTime
+		for more := true; more; rest = min(2*rest, longestPause) {
 			u.OnChange()
+			select {
+			case <-time.After(rest):
+			case <-u.ended:
+			}
 			u.mu.Lock()
 			more = u.again && !u.closed
 			u.telling, u.again = more, false
@@ -177,6 +185,9 @@ func (u *Upstream) change() {
 // with an error, as do later ones.
 func (u *Upstream) Close() error {
 	u.mu.Lock()
+	if !u.closed {
+		close(u.ended)
+	}
 	u.closed = true
 	for name, s := range u.running {
 		delete(u.running, name)

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,6 +201,18 @@ func TestListChanges(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return f.changes.Load() > before }, 20*time.Second, 10*time.Millisecond)
 	assert.Contains(t, f.names(t), "mcp:good:new")
+}
+
+// TestLastChangeIsSeen: of many at once, too.
+func TestLastChangeIsSeen(t *testing.T) {
+	f := start(t, "good")
+	var seen atomic.Bool
+	f.OnChange = func() { seen.Store(slices.Contains(f.names(t), "mcp:good:new")) }
+	for _, tool := range []string{"blast", "grow"} {
+		_, err := f.run(t.Context(), "good", tool, "")
+		require.NoError(t, err)
+	}
+	require.Eventually(t, seen.Load, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestFloodOfChanges(t *testing.T) {
