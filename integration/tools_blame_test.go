@@ -67,6 +67,47 @@ func TestToolsBlameDaemon(t *testing.T) {
 	assert.Contains(t, []string{"", h.callOf("bash")}, h.blamed("ro/daemon"), "never another's")
 }
 
+// TestToolsBlameForged: such a process is called like a call, kills the file
+// worker, and is refused again and again while others' calls start. None of it is
+// put on a call that it has not come from.
+func TestToolsBlameForged(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "view: {paths: {\"ro/**\": read}}"})
+	plant(t, h.scope("a"), "ro/f")
+	u := h.connect("a")
+	_, err := u.send(u.soon(), "write_file", args{"path": "forgedbyagent", "content": `#!/bin/bash
+until [ $(ps -o ppid= $$) = 1 ]; do :; done
+while : > seen; do
+	: > ro/orphan
+	for p in /proc/[0-9]*; do
+		case $(tr '\0' ' ' < $p/cmdline) in *file-worker*) kill -9 ${p#/proc/} ;; esac
+	done
+done 2> /dev/null
+`})
+	require.NoError(t, err)
+	u.bash("chmod +x forgedbyagent; setsid -f ./forgedbyagent > /dev/null; until [ -e seen ]; do sleep 0.01; done")
+	own := h.callOf("bash")
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 10 {
+				_, _ = u.send(u.soon(), "stat", args{"path": "."}) // the worker may be dead
+				if _, err := u.send(u.soon(), "bash", args{"command": "true"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	refused := 0
+	for _, e := range h.events("a") {
+		if e.Event == audit.KindFile && e.Path == "ro/orphan" {
+			refused++
+			assert.Contains(t, []string{"", own}, e.Call)
+		}
+	}
+	assert.NotZero(t, refused)
+}
+
 // TestToolsBlameLater: also when the call that began it has long returned.
 func TestToolsBlameLater(t *testing.T) {
 	h := newHost(t, map[string]string{"a": "view: {paths: {\"ro/**\": read}}"})

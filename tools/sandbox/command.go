@@ -128,6 +128,7 @@ type procStat struct {
 	state               byte
 	parent              int
 	session, foreground int
+	start               int // in ticks since the host's start
 }
 
 func readStat(pid int) (procStat, error) {
@@ -137,11 +138,11 @@ func readStat(pid int) (procStat, error) {
 	}
 	// The second field is the name, in parentheses, and may hold any character.
 	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(f) < 6 {
+	if len(f) < 20 {
 		return procStat{}, unix.EIO
 	}
 	s := procStat{state: f[0][0]}
-	for i, field := range map[int]*int{1: &s.parent, 3: &s.session, 5: &s.foreground} {
+	for i, field := range map[int]*int{1: &s.parent, 3: &s.session, 5: &s.foreground, 19: &s.start} {
 		if *field, err = strconv.Atoi(f[i]); err != nil {
 			return procStat{}, err
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -13,13 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The main thread of process 1 is the one that the kernel gives orphans to. It is
+// kept from starting commands, so that they are told apart (Session.forked).
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == InitArg {
+		runtime.LockOSThread()
+	}
+}
+
 // Init is the main function of process 1 of a sandbox: it starts commands,
 // buries the dead, and dies with its control socket. It returns the exit status.
 // A program calls it when its first argument is InitArg, before it does anything else.
 func Init() int {
 	in, err := newInit()
 	if err == nil {
-		err = in.serve()
+		ended := make(chan error)
+		go func() { ended <- in.serve() }()
+		err = <-ended
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, "scopefs init:", err) // into the error of Start

@@ -51,7 +51,8 @@ func TestTagOf(t *testing.T) {
 	other, err := s.host.Start(context.Background(), s.spec)
 	require.NoError(t, err)
 	of := func(words ...string) string {
-		tag, ours := s.TagOf(pidOf(t, words...))
+		tag, own, ours := s.TagOf(pidOf(t, words...))
+		assert.False(t, own, "the shell that started it is: %q", words)
 		if !ours {
 			return "not ours"
 		}
@@ -74,10 +75,10 @@ func TestTagOf(t *testing.T) {
 	assert.Equal(t, "", of("sleep", "1026"), "no tag")
 	assert.Equal(t, "not ours", of("sleep", "1027"), "another session")
 	for name, pid := range map[string]int{"we": os.Getpid(), "bwrap": s.bwrap.Process.Pid, "nobody": 1 << 22, "none": 0, "negative": -1, "1": 1} {
-		_, ours := s.TagOf(pid)
+		_, _, ours := s.TagOf(pid)
 		assert.False(t, ours, name)
 	}
-	_, ours := s.TagOf(s.PID())
+	_, _, ours := s.TagOf(s.PID())
 	assert.True(t, ours, "init")
 
 	require.NoError(t, plain.Signal(unix.SIGKILL))
@@ -85,7 +86,7 @@ func TestTagOf(t *testing.T) {
 	require.NoError(t, err)
 	pid := pidOf(t, "sleep", "1026")
 	require.NoError(t, s.Close())
-	_, ours = s.TagOf(pid)
+	_, _, ours = s.TagOf(pid)
 	assert.False(t, ours, "it has ended")
 }
 
@@ -97,36 +98,10 @@ func TestTagOfThread(t *testing.T) {
 	require.Greater(t, len(tasks), 1)
 	for _, task := range tasks {
 		tid, _ := strconv.Atoi(filepath.Base(task))
-		tag, ours := s.TagOf(tid)
-		assert.True(t, ours)
+		tag, own, ours := s.TagOf(tid)
+		assert.True(t, ours && own)
 		assert.Equal(t, "threads", tag)
 	}
-}
-
-// TestTagOfStarting asks about what init does before it has told of a command.
-func TestTagOfStarting(t *testing.T) {
-	s := newTestSession(t)
-	sh(t, s, "setsid -f sleep 1028 >&- 2>&-")
-	daemon := pidOf(t, "sleep", "1028") // to us like a command that has not executed yet
-	require.NoError(t, unix.Kill(s.PID(), unix.SIGSTOP))
-	defer unix.Kill(s.PID(), unix.SIGCONT)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if p, err := s.Exec(ctx, Command{Argv: []string{"true"}, Tag: "starting"}); err == nil {
-			p.Close()
-		}
-	}()
-	for _, pid := range []int{s.PID(), daemon} {
-		assert.Eventually(t, func() bool { tag, _ := s.TagOf(pid); return tag == "starting" }, 20*time.Second, time.Millisecond)
-	}
-	require.NoError(t, unix.Kill(s.PID(), unix.SIGCONT))
-	<-ended
-	cancel()
-	tag, ours := s.TagOf(daemon)
-	assert.True(t, ours)
-	assert.Equal(t, "", tag)
 }
 
 // TestTagOfVanishing asks while processes and their ancestors come and go.
@@ -136,7 +111,7 @@ func TestTagOfVanishing(t *testing.T) {
 	seen := map[string]int{}
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 		for _, pid := range children(s.PID()) {
-			if tag, ours := s.TagOf(pid); ours {
+			if tag, _, ours := s.TagOf(pid); ours {
 				seen[tag]++
 			}
 		}
@@ -184,7 +159,7 @@ func BenchmarkTagOf(b *testing.B) {
 		return depth == 5
 	}, 20*time.Second, 10*time.Millisecond)
 	for b.Loop() {
-		if tag, ours := s.TagOf(pid); tag != "t" || !ours {
+		if tag, _, ours := s.TagOf(pid); tag != "t" || !ours {
 			b.Fatal(tag, ours)
 		}
 	}

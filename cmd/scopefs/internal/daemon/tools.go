@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -192,6 +193,9 @@ func (c *client) instructions() string {
 	return strings.TrimSpace(text + "\n\n" + def.Grants.Block())
 }
 
+// callID is the form of a call's id, which no name of an idle thread has.
+var callID = regexp.MustCompile(`^[a-z2-7]{13}$`)
+
 // callOf tells to which call a process belongs that the kernel names by a
 // thread id; "" when to none that is known.
 func (d *Daemon) callOf(id scope.ID, pid int) string {
@@ -202,14 +206,18 @@ func (d *Daemon) callOf(id scope.ID, pid int) string {
 	}
 	d.mu.Unlock()
 	for _, s := range sessions {
-		tag, ours := s.TagOf(pid)
+		tag, own, ours := s.TagOf(pid)
 		switch {
 		case !ours:
-		case tag == file.WorkerArg:
-			return threadName(pid)
-		default:
+			continue
+		case tag != file.WorkerArg:
 			return tag
+		case own: // it is ours: others of the sandbox call themselves what they like
+			if name := threadName(pid); callID.MatchString(name) {
+				return name
+			}
 		}
+		return ""
 	}
 	return ""
 }
