@@ -4,10 +4,12 @@ package integration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,8 +69,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// leftovers are processes of the tested program and mounts of scopefs that are
-// still there.
+// leftovers are processes of the tested program and mounts that are still there.
 func leftovers(dir string) (left []string) {
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		left = nil
@@ -114,7 +115,7 @@ type host struct {
 	base    string
 	cmd     *exec.Cmd
 	log     *bytes.Buffer
-	stderr  *os.File // of the daemon, in place of log
+	stderr  io.Writer // of the daemon; nil is log
 	ended   chan struct{}
 	timeout time.Duration
 }
@@ -159,10 +160,7 @@ func (h *host) start(flags ...string) {
 	h.t.Helper()
 	h.log = &bytes.Buffer{}
 	h.cmd = exec.Command(program, append([]string{"daemon", "--base", h.base}, flags...)...)
-	h.cmd.Stderr = h.log
-	if h.stderr != nil {
-		h.cmd.Stderr = h.stderr
-	}
+	h.cmd.Stderr = cmp.Or[io.Writer](h.stderr, h.log)
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	require.NoError(h.t, h.cmd.Start())
 	h.ended = make(chan struct{})

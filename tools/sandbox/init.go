@@ -14,11 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The main thread of process 1 is the one that the kernel gives orphans to. It is
-// kept from starting commands, so that they are told apart (Session.forked).
-func init() {
-	if len(os.Args) > 1 && os.Args[1] == InitArg {
-		runtime.LockOSThread()
+// parkMainThread keeps the main thread from starting commands: in process 1 it is
+// the one that the kernel gives orphans to, so that they are told apart by whose
+// children they are (Session.forked). Threads that are not it are held until a
+// goroutine has got it.
+func parkMainThread() {
+	got, over := make(chan bool), make(chan struct{})
+	defer close(over)
+	for main := false; !main; main = <-got {
+		go func() {
+			runtime.LockOSThread()
+			if unix.Gettid() == unix.Getpid() {
+				got <- true
+				select {}
+			}
+			got <- false
+			<-over
+			runtime.UnlockOSThread()
+		}()
 	}
 }
 
@@ -26,11 +39,10 @@ func init() {
 // buries the dead, and dies with its control socket. It returns the exit status.
 // A program calls it when its first argument is InitArg, before it does anything else.
 func Init() int {
+	parkMainThread()
 	in, err := newInit()
 	if err == nil {
-		ended := make(chan error)
-		go func() { ended <- in.serve() }()
-		err = <-ended
+		err = in.serve()
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, "scopefs init:", err) // into the error of Start
