@@ -174,12 +174,12 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	d := rules.Tool(r.name)
 	r.rule, r.version = d.Rule, rules.Version()
 	// What filters hold back is not for the log either, whyever a call is refused.
-	held := func() string {
-		rule := filtered(rules.Filters(), r.name, r.args.value)
-		if rule != "" {
+	held := func() (string, *Error) {
+		rule, err := filtered(ctx, rules.Filters(), r.name, r.args)
+		if rule != "" || err != nil {
 			r.path, r.target = "", ""
 		}
-		return rule
+		return rule, err
 	}
 	if !d.Allow && !d.Ask {
 		held()
@@ -201,7 +201,9 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		return &Error{Code: RateLimited, Message: fmt.Sprintf("too many calls of %s", r.name),
 			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond), rule: rule}
 	}
-	if rule := held(); rule != "" {
+	if rule, err := held(); err != nil {
+		return err
+	} else if rule != "" {
 		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", rule: rule}
 	}
 	if d.Ask {

@@ -36,10 +36,11 @@ func TestForeignSchemasCostNothing(t *testing.T) {
 		}))
 	}
 	d := &desk{}
-	set, err := NewSet(d.gate(t, ""))
+	set, err := NewSet(d.gate(t, "mcp_servers: {s: {command: x}}"))
 	require.NoError(t, err)
 	require.NoError(t, set.Extend(all))
 	args := json.RawMessage(`{"a":"` + strings.Repeat("a", 1_000_000) + `","b":[` + strings.Repeat("2999,", 49_000) + `1]}`)
+	require.Len(t, set.List(), len(all))
 	begin := time.Now()
 	for _, tool := range set.List() {
 		r, err := set.Call(t.Context(), Call{Tool: tool.Name, Args: args})

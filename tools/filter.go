@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"regexp"
@@ -9,40 +10,80 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// maxDecodings is how often a string is decoded again before it is given up.
-const maxDecodings = 3
+// The bounds of what filters cost.
+const (
+	maxDecodings = 3         // how often a string is decoded again before it is given up
+	maxExamined  = 512 << 20 // bytes of a call, each form of a string as often as there are expressions
+	formCost     = 64        // bytes that a form counts beside its own: most are short
+	longExamined = 256 << 10 // bytes of arguments from which on a call waits for one of examiners
+)
 
-// filtered holds a tool's argument filters against every string in v, names of
-// fields included, as it is and after base64 and URL decoding. It returns the
-// rule that refuses, or "".
-func filtered(filters []scope.Filter, tool string, v any) string {
+// examiners are those calls whose long arguments are examined now: filters take
+// all of a processor.
+var examiners = make(chan struct{}, 2)
+
+// ruleFilters begins the rules of argument filters.
+const ruleFilters = "argument_filters"
+
+// filtered holds a tool's argument filters against every string in args, names
+// of fields included, as it is and after base64 and URL decoding. It returns the
+// rule that refuses, or "". An error tells that they could not be held against all.
+func filtered(ctx context.Context, filters []scope.Filter, tool string, args *arguments) (string, *Error) {
+	x := examination{ctx: ctx, left: maxExamined}
 	for _, f := range filters {
-		if !scope.MatchTool(f.Pattern, tool) {
-			continue
-		}
-		for _, re := range f.Regexps {
-			if anyString(v, func(s string) bool { return matches(re, s, maxDecodings) }) {
-				return "argument_filters: " + f.Pattern + ": " + re.String()
+		if scope.MatchTool(f.Pattern, tool) {
+			for _, re := range f.Regexps {
+				x.filters = append(x.filters, filter{re, ruleFilters + ": " + f.Pattern + ": " + re.String()})
 			}
 		}
 	}
-	return ""
+	if len(x.filters) == 0 {
+		return "", nil
+	}
+	if len(args.canonical) >= longExamined {
+		select {
+		case examiners <- struct{}{}:
+			defer func() { <-examiners }()
+		case <-ctx.Done():
+			return "", cancelled(ctx)
+		}
+	}
+	x.value(args.value)
+	return x.rule, x.err
 }
 
-// anyString reports whether f holds for a string of v.
-func anyString(v any, f func(string) bool) bool {
+func cancelled(ctx context.Context) *Error {
+	return &Error{Code: Internal, Message: "the call was cancelled", cause: ctx.Err()}
+}
+
+type filter struct {
+	re   *regexp.Regexp
+	rule string
+}
+
+// examination is of one call. Its methods report whether it is over, with a rule
+// or an error.
+type examination struct {
+	ctx     context.Context
+	filters []filter
+	left    int // of maxExamined
+	rule    string
+	err     *Error
+}
+
+func (x *examination) value(v any) bool {
 	switch v := v.(type) {
 	case string:
-		return f(v)
+		return x.text(v, maxDecodings)
 	case []any:
 		for _, e := range v {
-			if anyString(e, f) {
+			if x.value(e) {
 				return true
 			}
 		}
 	case map[string]any:
 		for k, e := range v {
-			if f(k) || anyString(e, f) {
+			if x.text(k, maxDecodings) || x.value(e) {
 				return true
 			}
 		}
@@ -50,35 +91,85 @@ func anyString(v any, f func(string) bool) bool {
 	return false
 }
 
-// base64Run is what may be base64 within other text (RFC 4648, either alphabet).
-var base64Run = regexp.MustCompile(`[A-Za-z0-9+/_-]{8,}={0,2}`)
-
-func matches(re *regexp.Regexp, s string, decodings int) bool {
-	if re.MatchString(s) {
+// form examines a string as it is.
+func (x *examination) form(s string) bool {
+	for _, f := range x.filters {
+		x.left -= len(s) + formCost
+		switch {
+		case x.ctx.Err() != nil:
+			x.err = cancelled(x.ctx)
+		case x.left < 0:
+			x.err = Errorf(TooLarge, "what the arguments may be decoded to is more than %d MiB to examine", maxExamined>>20)
+			x.err.rule = ruleFilters
+		case f.re.MatchString(s):
+			x.rule = f.rule
+		default:
+			continue
+		}
 		return true
+	}
+	return false
+}
+
+// text examines a string as it is, and what it decodes to.
+func (x *examination) text(s string, decodings int) bool {
+	if s == "" || x.form(s) {
+		return s != ""
 	}
 	if decodings == 0 {
 		return false
 	}
 	if strings.ContainsAny(s, "%+") { // of a form a plus is a blank, of a path it is itself
 		for _, d := range []string{unescape(s), unescape(strings.ReplaceAll(s, "+", " "))} {
-			if d != s && matches(re, d, decodings-1) {
+			if d != s && x.text(d, decodings-1) {
 				return true
 			}
 		}
 	}
-	for _, run := range base64Run.FindAllString(s, -1) {
-		if d := fromBase64(run); d != "" && matches(re, d, decodings-1) {
+	for run := range strings.FieldsFuncSeq(s, notBase64) {
+		if x.base64(run, decodings) {
 			return true
 		}
-		for i := 1; i < 4 && i < len(run); i++ { // what stands before it may look like more of it
-			if d := fromBase64(run[i:]); d != "" && re.MatchString(d) {
-				return true
+		if strings.Contains(strings.Trim(run, "="), "=") { // x=... may be no base64, but what is behind it
+			for piece := range strings.SplitSeq(run, "=") {
+				if x.base64(piece, decodings) {
+					return true
+				}
 			}
 		}
 	}
-	if d := fromBase64(strings.Join(strings.Fields(s), "")); d != "" && matches(re, d, decodings-1) { // wrapped lines
+	if joined := strings.Join(strings.Fields(s), ""); joined != s { // wrapped lines
+		return x.text(fromBase64(joined), decodings-1)
+	}
+	return false
+}
+
+// minBase64 is the shortest text that is taken for base64: "c3U=" is su.
+const minBase64 = 4
+
+// notBase64 reports what cannot be in base64 (RFC 4648, either alphabet). The
+// padding can be anywhere: base64 -d reads several that follow each other.
+func notBase64(r rune) bool {
+	switch {
+	case 'A' <= r && r <= 'Z', 'a' <= r && r <= 'z', '0' <= r && r <= '9', strings.ContainsRune("+/-_=", r):
+		return false
+	}
+	return true
+}
+
+// base64 examines what a run decodes to. What stands before it may look like
+// more of it.
+func (x *examination) base64(run string, decodings int) bool {
+	if len(run) < minBase64 {
+		return false
+	}
+	if x.text(fromBase64(run), decodings-1) {
 		return true
+	}
+	for i := 1; i < 4 && len(run) >= 2*minBase64; i++ {
+		if d := fromBase64(run[i:]); d != "" && x.form(d) {
+			return true
+		}
 	}
 	return false
 }
@@ -99,20 +190,21 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// fromBase64 returns what s decodes to, but for an end that is none. It need not
-// be text: one byte that is not would hide all the others.
+// oneAlphabet makes base64 of either alphabet standard.
+var oneAlphabet = strings.NewReplacer("-", "+", "_", "/")
+
+// fromBase64 returns what s decodes to, a piece after the other, but for an end
+// that is none. It need not be text: one byte that is not would hide all the others.
 func fromBase64(s string) string {
-	s = strings.TrimRight(s, "=")
-	if len(s)%4 == 1 {
-		s = s[:len(s)-1]
-	}
-	if len(s) < 8 {
-		return ""
-	}
-	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		if d, err := enc.DecodeString(s); err == nil {
-			return string(d)
+	var all []byte
+	for piece := range strings.SplitSeq(oneAlphabet.Replace(s), "=") {
+		if len(piece)%4 == 1 {
+			piece = piece[:len(piece)-1]
+		}
+		var err error
+		if all, err = base64.RawStdEncoding.AppendDecode(all, []byte(piece)); err != nil {
+			return ""
 		}
 	}
-	return ""
+	return string(all)
 }

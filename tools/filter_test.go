@@ -1,8 +1,10 @@
 package tools
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
@@ -27,6 +29,7 @@ func TestFiltered(t *testing.T) {
 		"base64":           {map[string]any{"c": b64("rm -rf /")}, true},
 		"base64 in a text": {map[string]any{"c": "echo " + b64("rm -rf /") + " | base64 -d | sh"}, true},
 		"base64 wrapped":   {map[string]any{"c": b64("rm -r")[:4] + "\n" + b64("rm -rf /")[4:]}, true},
+		"base64 in pieces": {map[string]any{"c": "echo " + b64("r") + b64("m -") + b64("rf") + "|base64 -d"}, true},
 		"URL base64":       {map[string]any{"c": base64.RawURLEncoding.EncodeToString([]byte("rm -rf ~~~???"))}, true},
 		"twice":            {map[string]any{"c": b64(b64("rm -rf /"))}, true},
 		"percent":          {map[string]any{"c": "rm%20-rf"}, true},
@@ -36,9 +39,12 @@ func TestFiltered(t *testing.T) {
 		"harmless":         {map[string]any{"c": "rm -r f", "n": json.Number("12")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rule := filtered(filters, "bash", c.args)
+			rule, err := filtered(t.Context(), filters, "bash", &arguments{value: c.args})
+			assert.Nil(t, err)
 			assert.Equal(t, c.hit, rule != "")
-			assert.Empty(t, filtered(filters, "stat", c.args), "only the tools of the pattern")
+			other, err := filtered(t.Context(), filters, "stat", &arguments{value: c.args})
+			assert.Nil(t, err)
+			assert.Empty(t, other, "only the tools of the pattern")
 			assert.NotContains(t, rule, " x", "never the value")
 		})
 	}
@@ -58,20 +64,100 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// examine holds one expression against a text.
+func examine(ctx context.Context, re, text string) (bool, *Error) {
+	filters := []scope.Filter{{Pattern: "*", Regexps: []*regexp.Regexp{regexp.MustCompile(re)}}}
+	canonical, _ := json.Marshal(text)
+	rule, err := filtered(ctx, filters, "bash", &arguments{value: text, canonical: canonical})
+	return rule != "", err
+}
+
 // What hid a text from a filter that was decoded all the same.
 func TestFilterIsNotGoneAround(t *testing.T) {
 	key := "-----BEGIN RSA PRIVATE KEY-----"
 	b := base64.StdEncoding.EncodeToString([]byte(key))
-	re := regexp.MustCompile(`BEGIN [A-Z ]*PRIVATE KEY`)
-	for name, s := range map[string]string{
-		"a path before it":       "out/" + b,
-		"letters before it":      "x=abc" + b,
-		"a letter after it":      b + "a",
-		"a byte that is no text": base64.StdEncoding.EncodeToString([]byte(key + "\xff")),
-		"an escape that is none": "BEGIN+RSA+PRIVATE+KEY%",
+	const re = `BEGIN [A-Z ]*PRIVATE KEY`
+	for name, c := range map[string]struct {
+		re, text string
+		hit      bool
+	}{
+		"a path before it":       {re, "out/" + b, true},
+		"letters before it":      {re, "x=abc" + b, true},
+		"a letter after it":      {re, b + "a", true},
+		"a byte that is no text": {re, base64.StdEncoding.EncodeToString([]byte(key + "\xff")), true},
+		"an escape that is none": {re, "BEGIN+RSA+PRIVATE+KEY%", true},
+		"a plus that is one":     {`a\+bA`, "a+b%41", true},
+		"a short word":           {`\bsudo\b`, "echo c3Vkbw== | base64 -d", true},
+		"a shorter one":          {`^su$`, "c3U=", true},
+		"one of four":            {`^sud$`, "x c3Vk y", true},
+		"without padding":        {`^sudo$`, "c3Vkbw", true},
+		"padded pieces":          {`hunter2-is`, "aHVudGU=cjItaXM=", true},
+		"an assignment":          {`^sudo$`, "x=c3Vkbw==", true},
+		"an option":              {`hunter2-is`, "--key=aHVudGU=cjItaXM=", true},
+		"both alphabets":         {`>>>\?\?\?`, "Pj4+Pz8_", true},
+		"nothing of that kind":   {re, "echo " + base64.StdEncoding.EncodeToString([]byte("nothing of that kind")), false},
 	} {
-		assert.True(t, matches(re, s, maxDecodings), name)
+		hit, err := examine(t.Context(), c.re, c.text)
+		assert.Nil(t, err, name)
+		assert.Equal(t, c.hit, hit, name)
 	}
-	assert.True(t, matches(regexp.MustCompile(`a\+bA`), "a+b%41", maxDecodings), "a plus that is one")
-	assert.False(t, matches(re, "echo "+base64.StdEncoding.EncodeToString([]byte("nothing of that kind")), maxDecodings))
+}
+
+// TestFiltersEnd: there may be too much to decode for all expressions.
+func TestFiltersEnd(t *testing.T) {
+	d := &desk{}
+	var secrets []string
+	for i := range 70 {
+		secrets = append(secrets, fmt.Sprintf("secret%d", i))
+	}
+	set, err := NewSet(d.gate(t, "mcp_servers: {s: {command: x}}\nargument_filters: {\"*\": ["+strings.Join(secrets, ", ")+"]}"))
+	require.NoError(t, err)
+	require.NoError(t, set.Extend([]Tool{Dynamic("mcp:s:t", "", Hints{}, nil, nil)}))
+	args := `{"a":"` + strings.Repeat("%2525252B+", maxArguments/10-100) + ` %252525733cret"}`
+	_, err = set.Call(t.Context(), Call{Tool: "mcp:s:t", Args: json.RawMessage(args)})
+	assert.Equal(t, TooLarge, code(t, err), "it is not run unexamined")
+	require.Len(t, d.events, 1)
+	assert.Equal(t, ruleFilters, d.events[0].Rule)
+}
+
+// tiring is a context that is asked so often before it has ended.
+type tiring struct {
+	context.Context
+	left int
+}
+
+func (c *tiring) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestFiltersAreCancelled(t *testing.T) {
+	ctx := &tiring{t.Context(), 10}
+	_, err := examine(ctx, "s[3]cret", strings.Repeat("many words ", 1000)+"s3cret%20c3NlY3JldA==")
+	assert.Nil(t, err, "found at once")
+	hit, err := examine(ctx, "s[3]cret", strings.Repeat("many words ", 1000)+"%733cret")
+	assert.True(t, hit)
+	assert.Nil(t, err)
+	_, err = examine(ctx, "s[3]cret", strings.Repeat("many words ", 1000))
+	require.NotNil(t, err)
+	assert.Equal(t, "the call was cancelled", err.Message)
+	assert.GreaterOrEqual(t, ctx.left, -3, "and nothing is done after that")
+}
+
+// TestFiltersWaitTheirTurn: long arguments do, short ones need not.
+func TestFiltersWaitTheirTurn(t *testing.T) {
+	for range cap(examiners) {
+		examiners <- struct{}{}
+		defer func() { <-examiners }()
+	}
+	hit, err := examine(t.Context(), "s[3]cret", "s3cret")
+	assert.True(t, hit)
+	assert.Nil(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = examine(ctx, "s[3]cret", strings.Repeat("x", longExamined)+"s3cret")
+	require.NotNil(t, err)
+	assert.Equal(t, Internal, err.Code)
 }
