@@ -92,6 +92,23 @@ func TestRedact(t *testing.T) {
 		"private key":     {"-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- x", "[redacted] x"},
 		"a missing one":   {"a.md:3: env: API_KEY names ${MY_TOKEN}, which is not set: set it", "a.md:3: env: API_KEY names ${MY_TOKEN}, which is not set: set it"},
 		"half a key":      {"a -----BEGIN PRIVATE KEY-----\nMII", "a [redacted]"},
+		"_PASS":           {"export DB_PASS=hunter2 PGPASS='a b' x", "export DB_PASS=[redacted] PGPASS=[redacted] x"},
+		"pass":            {`{"pass":"a b","x":1} --pass hunter2 y`, `{"pass":[redacted],"x":1} --pass [redacted] y`},
+		"not a pass":      {"compass=n bypass=1 passed=3 pass: 4 PASS=5 passes: 2", "compass=n bypass=1 passed=3 pass: [redacted] PASS=[redacted] passes: 2"},
+		"URL with token":  {"git clone https://tokenxyz@github.com/x ok", "git clone https://[redacted]@github.com/x ok"},
+		"token as user":   {"https://abcxyz:x-oauth-basic@h/ https://abcxyz:@h/", "https://[redacted]@h/ https://[redacted]@h/"},
+		"redis-cli":       {"redis-cli -h x -a hunter2 get k", "redis-cli -h x -a [redacted] get k"},
+		"curl, lines":     {"curl 'https://x?a=1&b=2' \\\n -sSu a:b", "curl 'https://x?a=1&b=2' \\\n -sSu a:[redacted]"},
+		"URL by ssh":      {"ssh://git@host/x git@host:x", "ssh://git@host/x git@host:x"},
+		"@ in a path":     {"https://host/@x/y@1 https://host?a=b@c https://host:80/a@b", "https://host/@x/y@1 https://host?a=b@c https://host:80/a@b"},
+		"mysql":           {"mysql -uroot -phunter2 db; ls -p x", "mysql -uroot -p[redacted] db; ls -p x"},
+		"mysql by path":   {"/usr/bin/mysqldump --opt -h db '-phunter 2' db", "/usr/bin/mysqldump --opt -h db '-p[redacted]' db"},
+		"mysql quoted":    {`mysqladmin -p"hun ter2" ping; mysql -p db`, `mysqladmin -p[redacted] ping; mysql -p db`},
+		"mysql, no -p":    {"mysql -p db; mkdir -p a; ls -p", "mysql -p db; mkdir -p a; ls -p"},
+		"sshpass":         {"sshpass -p hunter2 ssh -p 22 x; sshpass -phunter3 y", "sshpass -p [redacted] ssh -p 22 x; sshpass -p[redacted] y"},
+		"curl":            {"curl -sS -u admin:hunter2 https://x", "curl -sS -u admin:[redacted] https://x"},
+		"curl, together":  {"curl -uadmin:hunter2 x; curl --user 'a:b c' y; curl --proxy-user=a:b z -u c:d", "curl -uadmin:[redacted] x; curl --user 'a:[redacted]' y; curl --proxy-user=a:[redacted] z -u c:[redacted]"},
+		"not curl's":      {"date -u +%H:%M; docker run -u 1000:1000 x; sort -u a:b", "date -u +%H:%M; docker run -u 1000:1000 x; sort -u a:b"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

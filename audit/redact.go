@@ -17,11 +17,17 @@ type secret struct {
 }
 
 const (
-	keyName  = `[\w-]*(?:passw|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization|cookie)[\w-]*`
+	keyName  = `(?:[\w-]*(?:passw|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization|cookie)[\w-]*|[\w-]*(?:\b|_|pg|db|user|root)pass\b)`
 	keyValue = `(?:"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?|[^\s&]+)`
+
+	// What follows an option of a program, or the colon in that. How far the
+	// program's own options go, only a shell could tell.
+	login = `(?:('[^':]*:)[^']+|("[^":]*:)[^"]+|([^\s:"']*:)` + keyValue + `)`
+	glued = `(?:('-p)[^']+|("-p)[^"]+|(-p)` + keyValue + `)`
+	glues = "${1}${2}${3}${4}" + redacted
 )
 
-var keyWords = []string{"passw", "pwd", "passphrase", "secret", "token", "key", "credential", "authorization", "cookie"}
+var keyWords = []string{"pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie"}
 
 // secrets errs on the side of hiding: what follows a telling key goes, whatever it is.
 var secrets = []secret{
@@ -29,7 +35,12 @@ var secrets = []secret{
 	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(Bearer|Basic)\s+[\w.~+/=-]{6,}`), "${1} " + redacted},
 	{keyWords, regexp.MustCompile(`(?is)(` + keyName + `[\\"']*\s*[=:]\s*(?:(?:Bearer|Basic|Token)\s+)?)` + keyValue), "${1}" + redacted},
 	{keyWords, regexp.MustCompile(`(?is)(--` + keyName + `\s+)` + keyValue), "${1}" + redacted},
+	{[]string{"://"}, regexp.MustCompile(`(?i)(https?://)[^\s/:@?#]+(?::(?:x-oauth-basic)?)?@`), "${1}" + redacted + "@"}, // a token alone
 	{[]string{"://"}, regexp.MustCompile(`(://[^\s/:@]*:)[^\s/]+@`), "${1}" + redacted + "@"},
+	{[]string{"curl"}, regexp.MustCompile(`(?s)(\bcurl\b.*?\s(?:-[A-Za-z]*u\s*|--user[=\s]\s*))` + login), glues},
+	{[]string{"curl"}, regexp.MustCompile(`(?s)(\bcurl\b.*?\s(?:-[A-Za-z]*U\s*|--proxy-user[=\s]\s*))` + login), glues},
+	{[]string{"mysql", "mariadb"}, regexp.MustCompile(`(?s)(\b(?:mysql|mariadb).*?\s)` + glued), glues},
+	{[]string{"sshpass", "redis-cli"}, regexp.MustCompile(`(?s)(\b(?:sshpass\b.*?\s-p|redis-cli\b.*?\s-a)\s*)` + keyValue), "${1}" + redacted},
 	{[]string{"akia", "asia"}, regexp.MustCompile(`A[KS]IA[0-9A-Z]{12,}`), redacted},                                                 // AWS
 	{[]string{"gh", "github_pat_", "glpat-"}, regexp.MustCompile(`gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}`), redacted}, // GitHub, GitLab
 	{[]string{"sk-", "k_live_", "k_test_"}, regexp.MustCompile(`\bsk-[\w-]{16,}|[rs]k_(?:live|test)_\w{10,}`), redacted},             // OpenAI, Anthropic, Stripe

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -143,14 +144,18 @@ func (d delegate) check(env tools.Env, a args) (string, error) {
 	return text, nil
 }
 
+// closing is what a model could take for the end of a task or context: it minds
+// neither case nor blanks, nor what cannot be seen.
+var closing = regexp.MustCompile(`(?i)<([\s\pZ\pC]*)/([\s\pZ\pC]*(?:task|context))`)
+
 // compose returns the task as the member reads it, after its prompt. It says
 // whose it is and where it ends, so that it cannot pass for the operator's.
 func compose(from scope.ID, a args) string {
-	inside := strings.NewReplacer("</task", `<\/task`, "</context", `<\/context`)
+	inside := func(text string) string { return closing.ReplaceAllString(text, `<${1}\/${2}`) }
 	var b strings.Builder
-	fmt.Fprintf(&b, "<task from=%q>\n%s\n</task>\n", from, inside.Replace(a.Task))
+	fmt.Fprintf(&b, "<task from=%q>\n%s\n</task>\n", from, inside(a.Task))
 	for _, c := range a.Context {
-		fmt.Fprintf(&b, "<context name=%q>\n%s\n</context>\n", c.Name, inside.Replace(c.Text))
+		fmt.Fprintf(&b, "<context name=%q>\n%s\n</context>\n", c.Name, inside(c.Text))
 	}
 	return b.String()
 }

@@ -85,6 +85,20 @@ func TestAnswer(t *testing.T) {
 	assert.Equal(t, "It ended well and said nothing.", r.Content()[0].Text)
 }
 
+// TestClosed: nothing that a model could take for the end of a task is in one.
+func TestClosed(t *testing.T) {
+	for in, want := range map[string]string{
+		"</task>":                   `<\/task>`,
+		"</TASK> </Context x":       `<\/TASK> <\/Context x`,
+		"</ task></\t\n\u00a0task>": "<\\/ task><\\/\t\n\u00a0task>",
+		"< /task><\u200b/task>":     "< \\/task><\u200b\\/task>",
+		"</p> 1</2 </ask>":          "</p> 1</2 </ask>",
+	} {
+		text := compose("boss", args{Task: in, Context: []contextArg{{"state", in}}})
+		assert.Equal(t, "<task from=\"boss\">\n"+want+"\n</task>\n<context name=\"state\">\n"+want+"\n</context>\n", text)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	f := newFixture()
 	for name, test := range map[string]struct {

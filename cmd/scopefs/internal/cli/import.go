@@ -36,6 +36,9 @@ A definition never allows more than its file. What cannot be said in one is left
 out or read more narrowly, such as Bash(git:*), of which every call of bash is
 asked about. Nothing is written unless all files can be imported.
 
+A WARNING tells of each command that the definition would start, and of each
+variable of the daemon's environment that it would read, as ${NAME}.
+
 The formats (--from) are
 
 	gemini      an agent of gemini-cli (.gemini/agents/NAME.md)
@@ -73,6 +76,7 @@ type imported struct {
 	Path       string         `json:"path,omitempty"`       // of what was written
 	Definition string         `json:"definition,omitempty"` // of what was not
 	Lost       []imports.Loss `json:"lost"`
+	Warnings   []string       `json:"warnings,omitempty"`
 
 	text []byte
 	mode fs.FileMode
@@ -165,7 +169,7 @@ func readImport(file string, src imports.Source) ([]*imported, error) {
 	}
 	var all []*imported
 	for _, r := range results {
-		one := &imported{File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Lost: r.Lost, text: r.Text}
+		one := &imported{File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Lost: r.Lost, Warnings: r.Warnings, text: r.Text}
 		if one.Lost == nil {
 			one.Lost = []imports.Loss{}
 		}
@@ -194,6 +198,9 @@ func (a *app) writeImport(one *imported, o importOptions) error {
 	}
 	for _, l := range one.Lost {
 		fmt.Fprintf(a.err, "%s: %s\n", one.File, l)
+	}
+	for _, w := range one.Warnings {
+		fmt.Fprintf(a.err, "%s: WARNING: %s\n", one.File, w)
 	}
 	if o.dryRun {
 		_, err := io.WriteString(a.out, one.Definition)

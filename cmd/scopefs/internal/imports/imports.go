@@ -50,11 +50,12 @@ type Source struct {
 
 // Result is one agent of a source.
 type Result struct {
-	Name    scope.ID
-	Format  Format
-	Because string // what the format was told by, if it was found out
-	Text    []byte // of the definition
-	Lost    []Loss // in the order they were met
+	Name     scope.ID
+	Format   Format
+	Because  string   // what the format was told by, if it was found out
+	Text     []byte   // of the definition
+	Lost     []Loss   // in the order they were met
+	Warnings []string // what its source's author gets: a line each, whatever the source holds
 }
 
 // Loss is something of a source that its definition does not say.
@@ -108,7 +109,7 @@ func Convert(src Source) ([]Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, Result{d.id, format, because, text, d.lost})
+		results = append(results, Result{d.id, format, because, text, d.lost, d.warnings()})
 	}
 	return results, nil
 }

@@ -1,0 +1,71 @@
+package imports
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// warnings tell what the definition lets the author of its source do once it is
+// loaded, a line each: which commands start, and what they get of the daemon's
+// environment.
+func (d *draft) warnings() (lines []string) {
+	for _, servers := range []*yaml.Node{d.serversNode(), d.kept["mcp_servers"]} {
+		if servers == nil || servers.Kind != yaml.MappingNode {
+			continue
+		}
+		for i := 0; i+1 < len(servers.Content); i += 2 {
+			at, server := "mcp_servers."+servers.Content[i].Value, servers.Content[i+1]
+			words := append(scalars(child(server, "command")), scalars(child(server, "args"))...)
+			lines = append(lines, printable(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
+			for _, name := range variablesIn(scalars(server)) {
+				lines = append(lines, printable(fmt.Sprintf("%s: reads %s of the daemon's environment: remove it unless you trust the file", at, name)))
+			}
+		}
+	}
+	return lines
+}
+
+// variablesIn returns the names of the variables that are replaced when a
+// definition with these texts is loaded; after $ it is no variable.
+func variablesIn(texts []string) (names []string) {
+	variable := regexp.MustCompile(`(\$?)\$\{([A-Za-z_]\w*)\}`)
+	for _, text := range texts {
+		for _, m := range variable.FindAllStringSubmatch(text, -1) {
+			if m[1] == "" {
+				names = addTo(names, m[2])
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// scalars are the texts in n, which may be nil.
+func scalars(n *yaml.Node) (texts []string) {
+	if n == nil {
+		return nil
+	}
+	if n.Kind == yaml.ScalarNode {
+		return []string{n.Value}
+	}
+	for _, c := range n.Content {
+		texts = append(texts, scalars(c)...)
+	}
+	return texts
+}
+
+// shown is a command on a line, with quotes where its words would not be clear.
+func shown(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		if quoted[i] = w; w == "" || strings.ContainsAny(w, " \t\r\n\"'`;:|&<>\\") {
+			quoted[i] = strconv.Quote(w)
+		}
+	}
+	return strings.Join(quoted, " ")
+}
