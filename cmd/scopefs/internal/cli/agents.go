@@ -188,8 +188,8 @@ func (a *app) promptCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "prompt AGENT",
 		Short: "print an agent's system prompt, and what its lists leave it",
-		Long: `Prints the text of an agent's definition, and below it the lists that restrict the
-agent, in a <scope> block.`,
+		Long: `Prints the text of an agent's definition, and below it, in a <scope> block, the
+skills, MCP servers and members that its lists restrict it to.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(_ *cobra.Command, words []string) error {

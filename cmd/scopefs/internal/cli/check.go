@@ -26,6 +26,7 @@ type verdict struct {
 func (a *app) checkCmd() *cobra.Command {
 	var name, opName string
 	var asJSON bool
+	reading, changing := operations()
 	c := &cobra.Command{
 		Use:   "check PATH --agent AGENT [--op OP]",
 		Short: "say what would be decided, and by which rule",
@@ -33,7 +34,8 @@ func (a *app) checkCmd() *cobra.Command {
 view (relative, or below /workspace), and whether links lead it outside. Nothing
 is done.
 
-Operations are ` + strings.Join(scope.OpNames(), ", ") + `.
+Operations that read: ` + reading + `.
+Those that change something: ` + changing + `.
 What deletes is unlink and rmdir; rename-from is the name that a move takes away.
 
 Exit status: 0 allowed, 1 denied, 2 asked wrongly, or the agent does not load.`,
@@ -61,6 +63,19 @@ Exit status: 0 allowed, 1 denied, 2 asked wrongly, or the agent does not load.`,
 		return a.complete(c, nil, word)
 	})
 	return c
+}
+
+// operations are the names of what --op takes.
+func operations() (reading, changing string) {
+	var read, change []string
+	for _, name := range scope.OpNames() {
+		if op, _ := scope.ParseOp(name); op.Mutates() {
+			change = append(change, name)
+		} else {
+			read = append(read, name)
+		}
+	}
+	return strings.Join(read, ", "), strings.Join(change, ", ")
 }
 
 func (a *app) check(name, agent, opName string) (*verdict, error) {
