@@ -3,7 +3,7 @@
 
 # denials prints what the log has refused of the agent, one JSON line each.
 denials() { "$bin" audit --denied --json --agent "$agent"; }
-field() { sed -n "s/.*\"$1\":\"\(\([^\"\\\\]\|\\\\.\)*\)\".*/\1/p"; }
+field() { sed -n "s/.*\"$1\": *\"\(\([^\"\\\\]\|\\\\.\)*\)\".*/\1/p"; }
 
 tried=0
 row() { printf '  %-52s  %-27s  %s\n' "$1" "$2" "$3"; }
