@@ -170,14 +170,14 @@ func TestOrdinaryUser(t *testing.T) {
 	require.NoError(t, exec.Command("cp", self, dir+"/test").Run())
 	for name, prefix := range map[string][]string{"plain": {}, "own user namespace": {"unshare", "-Urm"}} {
 		t.Run(name, func(t *testing.T) {
-			args := append(prefix, dir+"/test", "-test.v", "-test.run=^(TestConfined|TestSyscalls|TestTTY|TestLimitsRefused)$")
+			args := append(prefix, dir+"/test", "-test.v", "-test.run=^(TestConfined|TestSyscalls|TestTTY|TestLimitsRefused|TestTagOf|TestTagOfStarting|TestTagOfReusedNumber)$")
 			cmd := exec.Command(args[0], args[1:]...)
 			cmd.Env = append(os.Environ(), ordinary+"=1", "REQUIRE_FUSE=1", "TMPDIR=/tmp")
 			cmd.Dir = "/"
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
 			out, err := cmd.CombinedOutput()
 			assert.NoError(t, err, "%s", out)
-			for _, test := range []string{"TestConfined", "TestSyscalls", "TestTTY", "TestLimitsRefused"} {
+			for _, test := range []string{"TestConfined", "TestSyscalls", "TestTTY", "TestLimitsRefused", "TestTagOf", "TestTagOfStarting", "TestTagOfReusedNumber"} {
 				assert.Contains(t, string(out), "--- PASS: "+test)
 			}
 		})
