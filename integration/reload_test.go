@@ -63,6 +63,43 @@ func TestReload(t *testing.T) {
 	assert.Equal(t, []string{"ENOENT", "ok"}, hostOps(t, v, "stat ref/f", "stat secret"))
 }
 
+// TestReloadFlood: new rules hold at once however much is denied meanwhile: the
+// view that is flooded takes them, and is not replaced.
+func TestReloadFlood(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	// Each in a directory of its own: in one, the kernel would have them wait for each other.
+	const flood = `import os, threading
+for _ in range(64):
+    os.mkdir("x" * 250)
+    os.chdir("x" * 250)
+def f(n):
+    os.mkdir(n)
+    while True:
+        try: os.symlink("/etc/shadow", n + "/link")
+        except OSError: pass
+for n in range(100): threading.Thread(target=f, args=(str(n),)).start()
+`
+	require.NoError(t, os.WriteFile(h.scope("a", "flood.py"), []byte(flood), 0o644))
+	u := h.connect("a")
+	u.call("bash", args{"command": "python3 flood.py", "background": true})
+	denials := func() (n int) {
+		for _, e := range h.events("a") {
+			if e.Verdict == audit.Violation {
+				n++
+			}
+		}
+		return n
+	}
+	h.eventually("they are slowed down", func() bool { return denials() > 70 })
+	pid := h.agent("a").ViewPID
+	for i := range 3 {
+		h.define("a", "view: {paths: {n"+itoa(i)+": read}}")
+		h.must("reload") // or by itself: the daemon watches
+	}
+	assert.Equal(t, pid, h.agent("a").ViewPID)
+	assert.False(t, h.recorded("a", audit.Event{Event: audit.KindAgent, Outcome: "view restarted"}))
+}
+
 // TestReloadByItself: a definition that was written holds soon, and one that is
 // written over and over is never read half.
 func TestReloadByItself(t *testing.T) {

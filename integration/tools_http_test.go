@@ -226,6 +226,34 @@ func TestHTTPStrangers(t *testing.T) {
 	assert.Equal(t, "here", h.connect("a").bash("echo here"))
 }
 
+// TestHTTPHoarder: who has a token takes from no other agent what all share.
+func TestHTTPHoarder(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "", "b": ""})
+	url := h.serve()
+	a, b := h.token("a"), h.token("b")
+	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp")
+	for i := range 512 {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		what := []string{"application/json\r\nAccept: application/json, text/event-stream", "nonsense"}[i%2]
+		_, err = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+a+"\r\nContent-Type: "+what+"\r\nContent-Length: 100\r\n\r\n")
+		require.NoError(t, err)
+	}
+	h.eventually("its own requests are too many", func() bool {
+		r, err := http.NewRequest(http.MethodPost, url, strings.NewReader("{}"))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+a)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil { // those that are refused still hold all connections
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusTooManyRequests
+	})
+	assert.Equal(t, http.StatusOK, post(t, url, b, nil))
+}
+
 // TestHTTPDown: what is under way ends with the agent, and does not bring it back.
 func TestHTTPDown(t *testing.T) {
 	h := layOut(t, map[string]string{"a": ""})

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,6 +100,27 @@ func TestSocketProfile(t *testing.T) {
 		assert.NotContains(t, r.rest(), "serverInfo", "%.20q", line)
 	}
 	h.connect("a").bash("true")
+}
+
+// TestSocketNotLoaded: an agent is not told what is wrong with its definition,
+// which names what it cannot see.
+func TestSocketNotLoaded(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "", "secret": ""})
+	require.NoError(t, os.Remove(filepath.Join(h.base, "agents.d", "a.md")))
+	h.must("reload")
+	said := func() string {
+		r := h.dial("a")
+		io.WriteString(r, hello)
+		return r.rest()
+	}
+	assert.Equal(t, "scopefs: unknown agent\n", said())
+	h.define("a", "members: [nobody]\nskills: [none]")
+	h.try("reload")
+	assert.Equal(t, "scopefs: the definition does not load; the operator's log says why\n", said())
+	_, errs, _ := h.try("reload")
+	assert.Contains(t, errs, "secret", "the operator is")
+	h.stop()
+	assert.Contains(t, h.log.String(), "nobody")
 }
 
 // TestSocketGarbage: what is no message, or too much of one, ends that

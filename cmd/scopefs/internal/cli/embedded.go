@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,14 +24,15 @@ const leashFD = 3
 
 // startEmbedded starts a daemon in a mount namespace of its own, which for an
 // ordinary user is in a user namespace of his own as well: there he may mount,
-// and needs no setuid helper for it. It ends when we do, however we do.
-func startEmbedded(ctx context.Context, p config.Paths, id scope.ID) (end func(), err error) {
+// and needs no setuid helper for it. It ends when we do, however we do. What goes
+// wrong once it is ready is told.
+func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (end func(), err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash")
-	var says strings.Builder
+	var says overheard
 	cmd := exec.Command("/proc/self/exe", "daemon", "--base", p.Base, "--state", p.State, "--run", p.Run,
 		"--only", string(id), "--leash", fmt.Sprint(leashFD))
 	cmd.Stderr = &says
@@ -55,12 +58,13 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID) (end func()
 		ours.Close()
 		_ = cmd.Wait()
 		stop()
-		text := strings.TrimPrefix(strings.TrimSpace(says.String()), "scopefs: ")
+		text := strings.TrimPrefix(strings.TrimSpace(says.held.String()), "scopefs: ")
 		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
 			text = strings.TrimPrefix(text[i+1:], "scopefs: ")
 		}
 		return nil, errors.New(text)
 	}
+	says.pass(told)
 	return func() {
 		ours.Close()
 		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
@@ -68,4 +72,27 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID) (end func()
 		kill.Stop()
 		stop()
 	}, nil
+}
+
+// overheard is what a daemon of ours says: until it is ready, why it does not
+// start; then what goes wrong, which nobody else would tell.
+type overheard struct {
+	mu   sync.Mutex
+	held strings.Builder
+	to   io.Writer
+}
+
+func (o *overheard) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.to != nil {
+		return o.to.Write(b)
+	}
+	return o.held.Write(b)
+}
+
+func (o *overheard) pass(to io.Writer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.to = to
 }

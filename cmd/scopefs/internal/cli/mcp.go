@@ -77,7 +77,7 @@ func (a *app) tools(ctx context.Context, name, profile string) (*net.UnixConn, f
 	end := func() {}
 	conn, err := daemon.Tools(ctx, p, id, profile)
 	if errors.Is(err, daemon.ErrNoDaemon) {
-		if p, end, err = a.embedded(ctx, p, id); err != nil {
+		if p, end, err = a.embedded(ctx, p, id, a.err); err != nil {
 			return nil, nil, err
 		}
 		if conn, err = daemon.Tools(ctx, p, id, profile); err != nil {

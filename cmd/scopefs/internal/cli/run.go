@@ -113,7 +113,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	run, err := client.Run(ctx, id, req)
 	if errors.Is(err, daemon.ErrNoDaemon) {
 		var end func()
-		if p, end, err = a.embedded(ctx, p, id); err != nil {
+		if p, end, err = a.embedded(ctx, p, id, io.Discard); err != nil {
 			return exitRunFailed, err
 		}
 		defer end()
@@ -188,7 +188,7 @@ func (a *app) attend(run *daemon.Run) (int, error) {
 
 // embedded starts a daemon for this command alone and returns where it is and
 // how to end it.
-func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID) (config.Paths, func(), error) {
+func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
 	dir, err := os.MkdirTemp("", "scopefs-")
 	if err != nil {
 		return p, nil, err
@@ -199,7 +199,7 @@ func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID) (config
 		daemon.RemoveRun(p)
 		return p, nil, err
 	}
-	end, err := startEmbedded(ctx, p, id)
+	end, err := startEmbedded(ctx, p, id, told)
 	if err != nil {
 		daemon.RemoveRun(p)
 		return p, nil, err

@@ -29,6 +29,14 @@ type Agent struct {
 // Up mounts an agent's view at a directory; "" is where it is, was last, or else
 // its own below the run directory.
 func (d *Daemon) Up(ctx context.Context, id scope.ID, at string) (*view, error) {
+	return d.bring(ctx, id, at, true)
+}
+
+var errDown = errors.New("the operator has taken it down")
+
+// bring is Up, for the operator or for what agents do: these do not bring back
+// whom he took down.
+func (d *Daemon) bring(ctx context.Context, id scope.ID, at string, operator bool) (*view, error) {
 	d.load()
 	agent, err := d.defined(id)
 	if err != nil {
@@ -48,6 +56,12 @@ func (d *Daemon) Up(ctx context.Context, id scope.ID, at string) (*view, error) 
 			return nil, fmt.Errorf("%q is mounted at %q: take it down first (scopefs down %s)", id, old.at, id)
 		}
 		return old, old.wait(ctx)
+	}
+	d.mu.Lock()
+	failure, known := d.failed[id]
+	d.mu.Unlock()
+	if known && failure == nil && !operator {
+		return nil, errDown
 	}
 	v, err := d.up(ctx, agent.Definition, at)
 	d.mu.Lock()

@@ -51,7 +51,6 @@ type Daemon struct {
 	http, version string
 	approvals     *tools.Approvals // nil: headless
 	clientCount   atomic.Uint64
-	delegated     chan struct{} // holds one for each task that is with a member
 
 	requests  sync.WaitGroup // those that change something
 	reloading sync.Mutex     // one reload after the other
@@ -72,7 +71,10 @@ type Daemon struct {
 	doors    map[scope.ID]*door
 	clients  map[scope.ID]map[*client]struct{}
 	rates    map[scope.ID]*tools.Rates
-	web      *httpFace // nil: none
+	paces    map[scope.ID]*paces
+	tasks    map[scope.ID]int      // that each agent has with members
+	sick     map[scope.ID][]string // what was last told of agents' MCP servers
+	web      *httpFace             // nil: none
 }
 
 // New takes the run directory, opens the log and loads the definitions. What an
@@ -89,7 +91,7 @@ func New(opt Options) (*Daemon, error) {
 		rules: &scope.Snapshot{}, views: map[scope.ID]*view{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
 		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
-		http: opt.HTTP, version: opt.Version, delegated: make(chan struct{}, maxDelegated),
+		paces: map[scope.ID]*paces{}, tasks: map[scope.ID]int{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
 	}
 	if !opt.Headless {
 		d.approvals = tools.NewApprovals()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/file"
 )
 
 // A door is an agent's own socket, RUN/mcp/<id>.sock: who connects there speaks
@@ -152,14 +153,11 @@ func (d *Daemon) attendMCP(ctx context.Context, conn net.Conn, id scope.ID) erro
 	}
 	c, err := d.newClient(id, profile)
 	if err != nil {
-		told := err
-		if errors.Is(err, ErrUnknown) { // of which the text names files of the host
-			told = ErrUnknown
-		}
-		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(told.Error(), "\n", "; "))
+		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(toldOf(err).Error(), "\n", "; "))
 		return err
 	}
 	defer c.close()
+	defer context.AfterFunc(ctx, c.stop)()
 	c.refresh()
 	return c.face.Serve(ctx, peeked{conn, r})
 }
@@ -171,6 +169,20 @@ type peeked struct {
 }
 
 func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
+
+var errNotLoaded = errors.New("the definition does not load; the operator's log says why")
+
+// toldOf is what an agent is told of why it has no tools. The rest names files of
+// the host, other agents and the operator's variables.
+func toldOf(err error) error {
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return ErrUnknown
+	case errors.Is(err, file.ErrProfile), errors.Is(err, errClosing):
+		return err
+	}
+	return errNotLoaded
+}
 
 // readProfile reads the line before the first message, if there is one.
 func readProfile(r *bufio.Reader) (string, error) {

@@ -28,8 +28,11 @@ type httpFace struct {
 	d   *Daemon
 	key []byte
 
+	patience time.Duration // with bodies
+
 	mu      sync.Mutex
 	clients map[scope.ID]*client
+	under   map[scope.ID]int // requests under way
 }
 
 // tokenKey reads or makes the key of which all tokens are made. To make every
@@ -96,9 +99,9 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 	if err != nil {
 		return nil, fmt.Errorf("http: %w", err)
 	}
-	h := &httpFace{d: d, key: key, clients: map[scope.ID]*client{}}
+	h := &httpFace{d: d, key: key, clients: map[scope.ID]*client{}, under: map[scope.ID]int{}, patience: bodyTime}
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", mcp.Handler(h.faceOf))
+	mux.Handle("/mcp", h.bounded(mcp.Handler(h.faceOf)))
 	d.mu.Lock()
 	d.web = h
 	d.mu.Unlock()
@@ -124,13 +127,19 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 	}, nil
 }
 
-// faceOf finds the agent whose token a request has. One that is down has no
-// tools here, as it has no socket.
-func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
+// whose tells the agent whose token a request has.
+func (h *httpFace) whose(r *http.Request) (scope.ID, bool) {
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	name, _, _ := strings.Cut(given, ".")
 	id, err := scope.ParseID(name)
-	if !ok || err != nil || !hmac.Equal([]byte(given), []byte(token(h.key, id))) {
+	return id, ok && err == nil && hmac.Equal([]byte(given), []byte(token(h.key, id)))
+}
+
+// faceOf finds the agent whose token a request has. One that is down has no
+// tools here, as it has no socket.
+func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
+	id, ok := h.whose(r)
+	if !ok {
 		return nil, http.StatusUnauthorized
 	}
 	h.mu.Lock()
@@ -142,7 +151,7 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 	if c != nil {
 		return c.face, 0
 	}
-	c, err = h.d.newClient(id, "")
+	c, err := h.d.newClient(id, "")
 	if err != nil {
 		h.d.logger.Warn("client", "agent", id, "err", err)
 		return nil, http.StatusServiceUnavailable
@@ -162,39 +171,4 @@ func (h *httpFace) drop(id scope.ID) {
 	if c != nil {
 		c.close()
 	}
-}
-
-// maxConns bounds the connections, which anybody on the host may make: each
-// takes a descriptor from what else the daemon does.
-const maxConns = 256
-
-// few is a listener that closes connections that are too many.
-type few struct {
-	net.Listener
-	slots chan struct{}
-}
-
-func (l *few) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.slots <- struct{}{}:
-			return &fewConn{Conn: conn, free: sync.OnceFunc(func() { <-l.slots })}, nil
-		default:
-			conn.Close()
-		}
-	}
-}
-
-type fewConn struct {
-	net.Conn
-	free func()
-}
-
-func (c *fewConn) Close() error {
-	defer c.free()
-	return c.Conn.Close()
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -77,13 +79,33 @@ func (c *client) refresh() {
 	if c.life.Err() != nil {
 		return
 	}
-	for _, err := range errs {
-		c.d.logger.Warn("MCP server", "agent", c.id, "err", err)
-	}
+	c.d.tellServers(c.id, errs)
 	if err := c.set.Extend(list); err != nil {
 		c.d.logger.Warn("MCP servers", "agent", c.id, "err", err)
 	}
 	c.face.Refresh()
+}
+
+// tellServers logs what is wrong with an agent's MCP servers, once though each of
+// its clients meets it. As an error: without it nobody knows why tools are missing.
+func (d *Daemon) tellServers(id scope.ID, errs []error) {
+	var now []string
+	d.mu.Lock()
+	told := d.sick[id]
+	d.mu.Unlock()
+	for _, err := range errs {
+		if errors.Is(err, context.DeadlineExceeded) { // nothing is wrong yet
+			d.logger.Warn("MCP server", "agent", id, "err", err)
+			continue
+		}
+		text, _, _ := strings.Cut(err.Error(), "; it may be started again in ")
+		if now = append(now, text); !slices.Contains(told, text) {
+			d.logger.Error("MCP server", "agent", id, "err", text)
+		}
+	}
+	d.mu.Lock()
+	d.sick[id] = now
+	d.mu.Unlock()
 }
 
 // serverPlace records what is started in a sandbox for its MCP servers.
@@ -120,8 +142,31 @@ func (p serverPlace) Exec(ctx context.Context, command sandbox.Command) (*sandbo
 	return process, nil
 }
 
-// maxDelegated bounds the tasks that are with members at the same time.
-const maxDelegated = 8
+// The bounds of tasks that are with members at the same time: of all agents, and
+// of one.
+const (
+	maxTasks = 8
+	maxOwn   = 2
+)
+
+// hold takes a place for a task of an agent's, if there is one.
+func (d *Daemon) hold(id scope.ID) (free func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := 0
+	for _, n := range d.tasks {
+		all += n
+	}
+	if d.tasks[id] >= maxOwn || all >= maxTasks {
+		return nil, tools.Errorf(tools.RateLimited, "enough tasks are with members already: at most %d of an agent, %d of all", maxOwn, maxTasks)
+	}
+	d.tasks[id]++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.tasks[id]--
+	}, nil
+}
 
 // delegate has a member do a task: the operator's runner does, in a sandbox of
 // the member's. It has no way back to us, so that no task goes round in circles.
@@ -134,13 +179,15 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 	if err != nil {
 		return delegate.Output{}, err
 	}
-	select {
-	case c.d.delegated <- struct{}{}:
-		defer func() { <-c.d.delegated }()
-	default:
-		return delegate.Output{}, tools.Errorf(tools.RateLimited, "%d tasks are with members already", maxDelegated)
+	free, err := c.d.hold(c.id)
+	if err != nil {
+		return delegate.Output{}, err
 	}
+	defer free()
 	session, name, err := c.d.startSession(ctx, member, c.name)
+	if errors.Is(err, errDown) {
+		return delegate.Output{}, tools.Errorf(tools.Denied, "the operator has taken %q down", member)
+	}
 	if err != nil {
 		return delegate.Output{}, err
 	}

@@ -129,9 +129,10 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 	return reply.Ready, v.tellLog(w)
 }
 
-// listen takes the view's messages until it ends. Who it is, the channel says.
-func (v *view) listen(w *viewer.Wire) {
-	var denials pace
+// listen takes the view's messages until it ends; alive ends when it is about
+// to. Who it is, the channel says.
+func (v *view) listen(alive context.Context, w *viewer.Wire) {
+	denials := &v.d.pacesOf(v.def.Name).denials
 	for {
 		var msg viewer.FromView
 		if err := w.Receive(&msg); err != nil {
@@ -148,7 +149,14 @@ func (v *view) listen(w *viewer.Wire) {
 			e.Path, e.Target = string(msg.Path), string(msg.Target)
 			if e.Verdict != audit.Allow {
 				e.Call = v.d.callOf(v.def.Name, e.PID)
-				denials.wait(len(e.Path) + len(e.Target) + lineSize)
+				v.mu.Lock()
+				hurry := v.hurry
+				v.mu.Unlock()
+				select {
+				case <-hurry: // nor is it to be paid for
+				default:
+					_ = denials.wait(alive, hurry, lineBytes(e)) // it is recorded all the same
+				}
 			}
 			if _, err := v.d.log.Append(context.Background(), e); err != nil {
 				reply.Error = err.Error()
@@ -168,28 +176,6 @@ func (v *view) listen(w *viewer.Wire) {
 		if w.Send(reply) != nil {
 			return
 		}
-	}
-}
-
-// pace slows down an agent that is denied without end, so that it cannot fill
-// the disk with the record of it. Nothing is left out: its answers are late.
-type pace struct {
-	second time.Time
-	bytes  int // recorded since
-}
-
-const (
-	lineSize     = 256       // bytes of a line beside its paths, about
-	deniedAtOnce = 256 << 10 // bytes of denials in a second that are not slowed down
-	deniedRate   = 64 << 10  // bytes a second thereafter
-)
-
-func (p *pace) wait(size int) {
-	if time.Since(p.second) > time.Second {
-		p.second, p.bytes = time.Now(), 0
-	}
-	if p.bytes += size; p.bytes > deniedAtOnce {
-		time.Sleep(time.Duration(size) * time.Second / deniedRate)
 	}
 }
 

@@ -138,6 +138,12 @@ func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
 	v.ruled++
 	id, ack := v.ruled, make(chan string, 1)
 	v.acks = map[uint64]chan string{id: ack}
+	if wire != nil {
+		// The answer comes after denials that wait for their pace: by the same wire,
+		// and what they lock the kernel needs to forget.
+		close(v.hurry)
+		defer v.unhurried()
+	}
 	v.mu.Unlock()
 	if wire == nil {
 		return true, nil // it starts with them: see handshake
@@ -155,6 +161,13 @@ func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
 	}
 	_ = process.Kill()
 	return true, fmt.Errorf("the view of %q did not take new rules: %w", v.def.Name, err)
+}
+
+// unhurried has denials keep their pace again.
+func (v *view) unhurried() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.hurry = make(chan struct{})
 }
 
 // acked notes that the view decides by the rules of an id.

@@ -59,7 +59,7 @@ func (d *Daemon) trySession(ctx context.Context, id scope.ID, parent string) (*s
 	if err != nil {
 		return nil, "", err
 	}
-	v, err := d.Up(ctx, id, "")
+	v, err := d.bring(ctx, id, "", parent == "")
 	if err != nil {
 		return nil, "", err
 	}

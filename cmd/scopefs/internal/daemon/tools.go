@@ -36,8 +36,7 @@ type client struct {
 	stop    context.CancelFunc
 	working sync.WaitGroup // what goes on beside calls
 
-	recording sync.Mutex
-	denials   pace
+	paces *paces
 
 	starting sync.Mutex // of sandboxes, which takes its time
 
@@ -53,7 +52,7 @@ func (d *Daemon) newClient(id scope.ID, profile string) (*client, error) {
 	if _, err := d.defined(id); err != nil {
 		return nil, err
 	}
-	c := &client{d: d, id: id, name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
+	c := &client{d: d, id: id, paces: d.pacesOf(id), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	worker, shell := file.NewWorker(c), bash.NewShell(c)
 	c.own = []func() error{worker.Close, shell.Close}
@@ -173,12 +172,15 @@ func (c *client) rules() *scope.Grants {
 	return def.Grants
 }
 
-// record takes the door's events to the log. Who is refused without end waits.
+// record takes the door's events to the log. Who calls without end waits.
 func (c *client) record(ctx context.Context, e audit.Event) error {
+	p := &c.paces.calls
 	if e.Verdict == audit.Deny {
-		c.recording.Lock()
-		c.denials.wait(len(e.Path) + len(e.Target) + lineSize)
-		c.recording.Unlock()
+		p = &c.paces.denials
+	}
+	// A client that is gone does not wait, so that nobody waits for it.
+	if err := p.wait(ctx, c.life.Done(), lineBytes(e)); err != nil {
+		return fmt.Errorf("wait for the log: %w", err)
 	}
 	return c.d.record(ctx, e)
 }

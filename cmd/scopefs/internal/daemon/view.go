@@ -53,6 +53,7 @@ type view struct {
 	rules   scope.PolicySpec // by which it decides, or is about to
 	ruled   uint64           // counts them
 	acks    map[uint64]chan string
+	hurry   chan struct{} // closed while the view is to take new rules: see setRules
 }
 
 // up starts keeping a view mounted and waits until it is, or cannot be. The
@@ -64,7 +65,7 @@ func (d *Daemon) up(ctx context.Context, def *scope.Definition, at string) (*vie
 	}
 	// The view outlives the request that asks for it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	v := &view{d: d, def: def, at: at, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), state: stateStarting, rules: def.View.PolicySpec()}
+	v := &view{d: d, def: def, at: at, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}), state: stateStarting, rules: def.View.PolicySpec()}
 	d.mu.Lock()
 	closing := d.closing
 	if !closing {
@@ -201,9 +202,11 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	defer wire.Close()
 	ended := make(chan struct{})
 	defer func() { <-ended }()
+	alive, dead := context.WithCancel(ctx)
 	go func() {
 		defer close(ended)
 		_ = cmd.Wait()
+		dead()
 	}()
 	w := viewer.NewWire(bounded{wire})
 	means, err := v.handshake(cmd.Process, wire, w)
@@ -226,7 +229,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 
 	leave := context.AfterFunc(ctx, func() { v.unmount(cmd.Process) })
 	defer leave()
-	v.listen(w)
+	v.listen(alive, w)
 	// One that still runs and is not heard any more cannot record.
 	_ = cmd.Process.Kill()
 	<-ended

@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/scopefs/scopefs/audit"
+)
+
+// took is how long something takes.
+func took(f func()) time.Duration {
+	began := time.Now()
+	f()
+	return time.Since(began)
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pace{atOnce: 1000, rate: 100}
+		take := func(size int) time.Duration {
+			return took(func() { assert.NoError(t, p.wait(t.Context(), nil, size)) })
+		}
+		assert.Zero(t, take(600))
+		assert.Zero(t, take(400))
+		assert.Equal(t, time.Second, take(100))
+		time.Sleep(time.Hour)
+		assert.Zero(t, take(1000), "and no more for having waited long")
+		assert.Equal(t, 10*time.Second, take(1000))
+
+		// Several wait for all of them together.
+		assert.Equal(t, 10*time.Second, took(func() {
+			for range 10 {
+				go func() { _ = p.wait(t.Context(), nil, 100) }()
+			}
+			synctest.Wait()
+			take(0)
+		}))
+
+		// Who goes takes nothing; who is in a hurry pays later.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.ErrorIs(t, p.wait(ctx, nil, 1<<20), context.DeadlineExceeded)
+		hurry := make(chan struct{})
+		close(hurry)
+		assert.Zero(t, took(func() { assert.NoError(t, p.wait(t.Context(), hurry, 1100)) }))
+		assert.Equal(t, 11*time.Second, take(100), "of which a second has passed")
+	})
+}
+
+// TestPaceOrdinary: what agents do is not slowed down.
+func TestPaceOrdinary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPaces()
+		e := audit.Event{Path: "src/main.go", Op: "read_file", Verdict: audit.Allow, Detail: strings.Repeat("x", 80), Rule: "tools: *"}
+		assert.Equal(t, time.Minute, took(func() {
+			for range 60 * 500 {
+				assert.NoError(t, p.calls.wait(t.Context(), nil, max(600, lineBytes(e))))
+				assert.NoError(t, p.calls.wait(t.Context(), nil, max(600, lineBytes(e))))
+				time.Sleep(time.Second / 500)
+			}
+		}))
+	})
+}
+
+// TestLineBytes: what counts is what is written, not what was said.
+func TestLineBytes(t *testing.T) {
+	assert.Less(t, lineBytes(audit.Event{Path: strings.Repeat("x", 16<<10)}), 5000)
+	assert.Less(t, lineBytes(audit.Event{Path: strings.Repeat("\x01", 16<<10), Target: strings.Repeat("\xff", 16<<10)}), 17000)
+	assert.Greater(t, lineBytes(audit.Event{Path: strings.Repeat("\x01", 800)}), 4000)
+}
