@@ -222,7 +222,8 @@ func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	case e.cause != nil:
 		event.Detail = e.cause.Error()
 	}
-	if err := s.gate.Record(ctx, event); err != nil {
+	// Whoever asked may be gone; that it was tried is recorded all the same.
+	if err := s.gate.Record(context.WithoutCancel(ctx), event); err != nil {
 		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
 	}
 	return e

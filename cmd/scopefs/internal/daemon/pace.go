@@ -53,7 +53,7 @@ type paces struct{ calls, denials pace }
 
 func newPaces() *paces {
 	return &paces{
-		calls:   pace{atOnce: 16 << 20, rate: 1 << 20}, // 500 calls a second are not slowed down
+		calls:   pace{atOnce: 64 << 20, rate: 1 << 20}, // some 50,000 calls, and 900 a second
 		denials: pace{atOnce: 256 << 10, rate: 64 << 10},
 	}
 }
