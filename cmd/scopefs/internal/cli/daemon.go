@@ -90,7 +90,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	// Our heap is small and a call makes much garbage: collected at the default of
 	// 100, one call in five would wait for it.
 	debug.SetGCPercent(400)
-	debug.SetMemoryLimit(256 << 20) // beyond it, as soon as need be
+	debug.SetMemoryLimit(512 << 20) // beyond it, as soon as need be
 	d, err := daemon.New(daemon.Options{
 		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.leash > 0, Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
