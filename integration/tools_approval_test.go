@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -116,6 +117,11 @@ func TestApprovalsOfContent(t *testing.T) {
 	assert.Equal(t, id, u.waits("delete", remove))
 	h.must("approvals", "approve", id)
 	plant(t, h.scope("a"), "dir/sub/x=new")
+	require.NoError(t, os.Chmod(h.scope("a", "dir/sub"), 0o300))
+	waiting := h.must("approvals", "list")
+	assert.NotEqual(t, tools.ApprovalRequired, u.fails("delete", remove).Code, "what is in it cannot be seen")
+	assert.Equal(t, waiting, h.must("approvals", "list"))
+	require.NoError(t, os.Chmod(h.scope("a", "dir/sub"), 0o755))
 	id = u.waits("delete", remove)
 	assert.FileExists(t, h.scope("a", "dir/sub/x"))
 	h.must("approvals", "approve", id)

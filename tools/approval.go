@@ -113,6 +113,9 @@ func (a *Approvals) ask(p Approval) (said Approval, first bool, err *Error) {
 
 // Forget forgets an agent's: it was taken down.
 func (a *Approvals) Forget(agent scope.ID) {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.byKey, func(_ string, p *Approval) bool { return p.Agent == agent })
@@ -194,6 +197,7 @@ func (s *Set) approved(ctx context.Context, r *request, rule, policy string) *Er
 			return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", rule: rule}
 		}
 	}
+	ctx = context.WithoutCancel(ctx) // what is asked or used is recorded, whoever has gone
 	said, first, refused := s.gate.Approvals.ask(p)
 	if refused != nil {
 		return refused

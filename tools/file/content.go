@@ -154,7 +154,7 @@ const maxHashed = 50_000
 func (t *tree) hashTree(ctx context.Context, p place) (hashResult, error) {
 	sum := sha256.New()
 	n := 0
-	w := walker{ctx: ctx, git: true, visit: func(_ place, below string, d fs.DirEntry) error {
+	w := walker{ctx: ctx, git: true, strict: true, visit: func(_ place, below string, d fs.DirEntry) error {
 		if n++; n > maxHashed {
 			e := tools.Errorf(tools.TooLarge, "more than %d files: a call about so many cannot be approved", maxHashed)
 			e.Path = p.rel

@@ -41,6 +41,7 @@ func namesGit(text string) bool {
 type walker struct {
 	ctx     context.Context // of the one call it is for
 	git     bool            // into .git, too
+	strict  bool            // what may not be read ends it
 	depth   int             // levels; 0 is all
 	visited int
 	visit   func(p place, below string, d fs.DirEntry) error
@@ -58,7 +59,7 @@ func (w *walker) walk(p place, below string, level int) error {
 		entries, err = d.ReadDir(-1)
 		d.Close()
 	}
-	if err != nil && level == 1 {
+	if err != nil && (level == 1 || w.strict) {
 		return err
 	}
 	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })

@@ -175,10 +175,6 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 	if len(runner) == 0 {
 		return delegate.Output{}, delegate.ErrNoRunner
 	}
-	agent, err := c.d.defined(member)
-	if err != nil {
-		return delegate.Output{}, err
-	}
 	free, err := c.d.hold(c.id)
 	if err != nil {
 		return delegate.Output{}, err
@@ -192,6 +188,14 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 		return delegate.Output{}, err
 	}
 	defer c.d.endSession(member, session, name)
+	// To start it took a while.
+	agent, err := c.d.defined(member)
+	if err == nil {
+		err = c.stillMember(ctx, member)
+	}
+	if err != nil {
+		return delegate.Output{}, err
+	}
 	c.d.event(audit.Event{Event: audit.KindAgent, Agent: string(member), Session: name, Parent: c.name, Outcome: "delegated to", Detail: "by " + string(c.id)})
 	ended, err := c.d.recordExec(ctx, member, name, runner)
 	if err != nil {
@@ -204,4 +208,19 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 		ended(fmt.Sprintf("exit %d", out.Exit.Code))
 	}
 	return out, err
+}
+
+// stillMember decides again about a delegation.
+func (c *client) stillMember(ctx context.Context, member scope.ID) error {
+	if err := tools.Still(ctx); err != nil {
+		return err
+	}
+	def, err := c.d.defined(c.id)
+	if err != nil {
+		return err
+	}
+	if d := def.Grants.Member(string(member)); !d.Allow {
+		return tools.Refused(d, tools.NotFound, "no member %q", member)
+	}
+	return nil
 }
