@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +164,9 @@ func (i inspected) text() (all string) {
 	return all
 }
 
+// flaked is a run whose one unexpected failure is this.
+var flaked = regexp.MustCompile(`Unexpected failures \(not in baseline\):\S*\s+✗ server-sse-multiple-streams\s+\S*Unexpected failures detected`)
+
 // TestConformance runs the official conformance suite: every scenario that it
 // has for servers. It cannot give a token, which is added on the way; else,
 // also of the Host header, nothing is changed.
@@ -181,9 +185,13 @@ func TestConformance(t *testing.T) {
 	require.NoError(t, err)
 	results := t.TempDir()
 	out, errs, code := runTheirs(t, conformance, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", baseline, "-o", results)
-	for range 3 { // its reading of three streams at once fails now and then, behind a proxy
-		if code == 0 {
-			break
+	// The suite's reading of three streams through our proxy fails now and then, why
+	// is not known. It alone is asked again, and what it said is told.
+	for tries := 0; code != 0 && tries < 3 && flaked.MatchString(out+errs); tries++ {
+		told, _ := filepath.Glob(results + "/server-server-sse-multiple-streams-*/checks.json")
+		for _, name := range told {
+			text, _ := os.ReadFile(name)
+			t.Logf("asked again: %s", text)
 		}
 		out, errs, code = runTheirs(t, conformance, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", baseline, "-o", results)
 	}
