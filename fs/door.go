@@ -207,8 +207,7 @@ func (v *View) decide(a *ask, names []string, links uint64) error {
 			if d.Hidden && !a.op.Mutates() {
 				errno = syscall.ENOENT
 			}
-			v.record(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule, Errno: errnoName(errno)})
-			return answer(errno)
+			return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule}, errno)
 		}
 		if i == len(names)-1 && v.recorded(a.op) {
 			if v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule}) != nil {
@@ -247,8 +246,17 @@ func (v *View) outcome(a *ask, rel string, err error) error {
 	if !ok {
 		return err
 	}
-	v.record(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: violation.Rule, Errno: errnoName(syscall.EACCES)})
-	return answer(syscall.EACCES)
+	return v.refuse(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: violation.Rule}, syscall.EACCES)
+}
+
+// refuse records a denial and returns errno. The client gets EIO while the denial cannot be recorded: a daemon that was
+// killed a moment ago records nothing.
+func (v *View) refuse(a *ask, e audit.Event, errno syscall.Errno) error {
+	e.Errno = errnoName(errno)
+	if v.record(a, e) != nil {
+		return answer(syscall.EIO)
+	}
+	return answer(errno)
 }
 
 // record hands an event to the log, with what every event of a file has.

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -15,6 +16,30 @@ type nothing struct{}
 
 func (nothing) Record(audit.Event) error { return nil }
 func (nothing) Err() error               { return nil }
+
+type broken struct{ nothing }
+
+func (broken) Record(audit.Event) error { return errors.New("the daemon is gone") }
+
+// TestUnrecordedDenialIsNotAnswered: a client learns of no decision that the log does not hold.
+func TestUnrecordedDenialIsNotAnswered(t *testing.T) {
+	policy, err := scope.Compile(scope.PolicySpec{Paths: []scope.PathRule{{Pattern: "f", Access: scope.Hide}}})
+	require.NoError(t, err)
+	for name, op := range map[string]scope.Op{"hidden": scope.OpLookup, "denied": scope.OpCreate} {
+		t.Run(name, func(t *testing.T) {
+			v := &View{opt: Options{Recorder: nothing{}}}
+			v.policy.Store(policy)
+			a := ask{head: &fuse.InHeader{}, op: op}
+			recorded := v.decide(&a, []string{"f"}, 1)
+			require.Error(t, recorded)
+			assert.NotEqual(t, fuse.EIO, status(recorded))
+			v.opt.Recorder = broken{}
+			assert.Equal(t, fuse.EIO, status(v.decide(&a, []string{"f"}, 1)))
+			assert.Equal(t, fuse.EIO, status(v.outcome(&a, "l", &scope.Violation{Target: "/etc/shadow"})))
+			assert.Equal(t, fuse.EIO, status(v.forbid(a.head, scope.OpIoctl, "f", "")))
+		})
+	}
+}
 
 // A node whose names lead nowhere, as deep as a path may be moved, must not be
 // decided on by none.

@@ -38,7 +38,9 @@ func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.Ioct
 	switch in.Cmd {
 	case fsIocSetFlags, fsIocSetXattr, fsIocSetFlags32:
 		return status(v.on(ask{head: &in.InHeader, op: scope.OpIoctl}, func(p *place) error {
-			_ = v.forbid(&in.InHeader, scope.OpIoctl, p.rel, "")
+			if err := v.forbid(&in.InHeader, scope.OpIoctl, p.rel, ""); status(err) == fuse.EIO {
+				return err
+			}
 			return syscall.ENOTTY
 		}))
 	}
@@ -48,6 +50,5 @@ func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.Ioct
 // forbid records what no policy can allow; the answer is EPERM.
 func (v *View) forbid(head *fuse.InHeader, op scope.Op, rel, target string) error {
 	a := ask{head: head, op: op}
-	_ = v.record(&a, audit.Event{Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents", Errno: "EPERM"})
-	return answer(syscall.EPERM)
+	return v.refuse(&a, audit.Event{Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents"}, syscall.EPERM)
 }
