@@ -66,6 +66,7 @@ func TestAttackConfinedView(t *testing.T) {
 				assert.NotEqual(t, ours, theirs, ns)
 			}
 			assert.Empty(t, strings.Trim(readAll(t, proc+"environ"), "\x00"))
+			h.idle("view")
 			checkDescriptors(t, proc)
 		})
 	}
@@ -77,7 +78,8 @@ func checkDescriptors(t *testing.T, proc string) {
 	require.NoError(t, err)
 	all := map[string]string{}
 	for _, fd := range fds {
-		to, _ := os.Readlink(proc + "fd/" + fd.Name())
+		to, err := os.Readlink(proc + "fd/" + fd.Name())
+		require.NoError(t, err, "the view is idle")
 		all[fd.Name()] = to
 	}
 	t.Log(all)

@@ -20,12 +20,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 )
 
 // program is the scopefs that is tested: the one that users get, static.
 var program string
+
+// tempPrefix begins the names of this run's temporary directories: several runs
+// on one host must not see each other's mounts as left behind.
+var tempPrefix = fmt.Sprintf("scopefs-integration-%d-", os.Getpid())
 
 // roles are what this test binary does when a test starts it as another
 // process: see client.
@@ -45,7 +50,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "scopefs-integration-")
+	dir, err := os.MkdirTemp("", tempPrefix)
 	if err == nil {
 		defer os.RemoveAll(dir)
 		err = os.Chmod(dir, 0o755) // other users start it, too
@@ -81,7 +86,7 @@ func leftovers(dir string) (left []string) {
 		}
 		mounts, _ := os.ReadFile("/proc/self/mounts")
 		for line := range strings.Lines(string(mounts)) {
-			if strings.Contains(line, "scopefs-integration-") || strings.Contains(line, os.TempDir()+"/Test") && strings.Contains(line, "fuse.scopefs") {
+			if strings.Contains(line, tempPrefix) || strings.Contains(line, os.TempDir()+"/Test") && strings.Contains(line, "fuse.scopefs") {
 				left = append(left, line)
 			}
 		}
@@ -135,7 +140,7 @@ func layOut(t *testing.T, agents map[string]string) *host {
 	t.Helper()
 	needFUSE(t)
 	// Not t.TempDir: its parents are closed to other users.
-	base, err := os.MkdirTemp("", "scopefs-integration-")
+	base, err := os.MkdirTemp("", tempPrefix)
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(base, 0o755))
 	h := &host{t: t, base: base, timeout: time.Minute}
@@ -297,4 +302,47 @@ func (h *host) eventually(what string, ok func() bool) {
 			h.t.Fatalf("not within ten seconds: %s", what)
 		}
 	}
+}
+
+// idle waits until an agent's view has no request in flight and every thread of
+// it sleeps. The kernel queues a RELEASE when a client closes a file or exits,
+// and the view closes its descriptor after the answer.
+func (h *host) idle(id string) {
+	h.t.Helper()
+	control, err := os.MkdirTemp("", tempPrefix)
+	require.NoError(h.t, err)
+	defer os.Remove(control)
+	require.NoError(h.t, unix.Mount("none", control, "fusectl", 0, ""))
+	defer unix.Unmount(control, unix.MNT_DETACH)
+	var connection string // its number is the mount's minor device number
+	for line := range strings.Lines(readAll(h.t, "/proc/self/mountinfo")) {
+		if fields := strings.Fields(line); fields[4] == h.view(id) {
+			_, connection, _ = strings.Cut(fields[2], ":")
+		}
+	}
+	require.NotEmpty(h.t, connection, "%s is not mounted", id)
+	all := h.ps()
+	i := slices.IndexFunc(all, func(a agent) bool { return a.ID == id })
+	require.GreaterOrEqual(h.t, i, 0)
+	h.eventually("no request is in flight", func() bool {
+		return readAll(h.t, filepath.Join(control, connection, "waiting")) == "0\n" && asleep(h.t, all[i].ViewPID)
+	})
+}
+
+// asleep reports whether every thread of a process sleeps: proc_pid_stat(5).
+func asleep(t *testing.T, pid int) bool {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	require.NoError(t, err)
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err != nil { // the thread has ended
+			return false
+		}
+		_, state, _ := strings.Cut(string(text), ") ")
+		if !strings.HasPrefix(state, "S") {
+			return false
+		}
+	}
+	return len(tasks) > 0
 }
