@@ -16,7 +16,8 @@ var floors = map[string]struct {
 	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox"}, "a tool does not know the other tools, nor who calls it"},
 	"cmd/scopefs/internal/config": {[]string{"scope"}, "settings are values"},
 	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs"}, "the view's process holds nothing that it has no use for"},
-	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/viewer"}, "it serves no view itself: a process that does must not touch one"},
+	"cmd/scopefs/internal/state":  {[]string{"scope", "tools"}, "what is kept is values of the doors"},
+	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/viewer"}, "it serves no view itself: a process that does must not touch one"},
 	"cmd/scopefs/internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports"}, "a thin face: what it can, others can without it"},
 	"cmd/scopefs":                 {[]string{"tools/sandbox", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration":                 {[]string{"**"}, "tests of the whole"},
@@ -41,7 +42,6 @@ var owners = map[string]struct {
 	"github.com/stretchr/testify":            {nil, "for tests"},
 	"github.com/modelcontextprotocol":        {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"github.com/google/jsonschema-go":        {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
-	"golang.org/x/time":                      {[]string{"tools"}, "rate limits"},
 	"golang.org/x/mod":                       {[]string{"audit"}, "the log's proofs"},
 	"modernc.org/sqlite":                     {[]string{"tools/sql", "tools/kv", "tools/memory"}, "the tools that have a database"},
 	"github.com/rogpeppe/go-internal":        {nil, "for tests"},
@@ -52,7 +52,8 @@ var owners = map[string]struct {
 // callers may make system calls. The first four are for files (convention 8), of
 // which tools/file is inside a sandbox when it does; the others for mounts,
 // namespaces, sockets and confinement.
-var callers = []string{"scope", "audit", "tools/sandbox", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}
+var callers = []string{"scope", "audit", "tools/sandbox", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
+	"cmd/scopefs/internal/state"} // flock(2)
 
 // connection are the files that speak with the kernel over /dev/fuse, which is
 // no file of a scope.

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -60,25 +60,61 @@ func (a *Approval) key() string {
 	return hash(text)
 }
 
-// Approvals are those of one daemon. They are in memory: what was granted to an
-// agent is not worth more than the daemon that knows it.
+// ApprovalStore keeps approvals for the next daemon. A change is on the disk when
+// a method returns nil.
+type ApprovalStore interface {
+	Put(Approval) error    // replaces the one that has its ID
+	Remove(Approval) error // fs.ErrNotExist: it is not there any more
+}
+
+// Approvals are those of one daemon.
 type Approvals struct {
-	now func() time.Time
+	now   func() time.Time
+	store ApprovalStore // nil: they end with the process
 
 	mu    sync.Mutex
 	byKey map[string]*Approval
 }
 
-// NewApprovals returns an empty store.
-func NewApprovals() *Approvals {
-	return &Approvals{now: time.Now, byKey: map[string]*Approval{}}
+// NewApprovals returns the approvals that a store has kept. Without a store they
+// are in memory alone.
+func NewApprovals(store ApprovalStore, kept ...Approval) *Approvals {
+	a := &Approvals{now: time.Now, store: store, byKey: map[string]*Approval{}}
+	for _, p := range kept {
+		a.byKey[p.key()] = &p
+	}
+	return a
 }
 
-// sweep forgets what is over. The caller holds the lock.
+// put stores an approval; remove deletes it. The caller holds the lock.
+func (a *Approvals) put(p Approval) error {
+	if a.store == nil {
+		return nil
+	}
+	return a.store.Put(p)
+}
+
+func (a *Approvals) remove(key string) error {
+	p := a.byKey[key]
+	delete(a.byKey, key)
+	if a.store == nil {
+		return nil
+	}
+	return a.store.Remove(*p)
+}
+
+// over reports whether an approval has expired. One that expires later than any
+// could is from before the clock was set back.
+func (a *Approval) over(now time.Time) bool {
+	return now.After(a.Expires) || a.Expires.After(now.Add(approvalTime))
+}
+
+// sweep removes what has expired. An error does not matter: a file that stays is
+// expired for the next daemon, too. The caller holds the lock.
 func (a *Approvals) sweep() {
 	for key, p := range a.byKey {
-		if a.now().After(p.Expires) {
-			delete(a.byKey, key)
+		if p.over(a.now()) {
+			_ = a.remove(key)
 		}
 	}
 }
@@ -91,7 +127,9 @@ func (a *Approvals) ask(p Approval) (said Approval, first bool, err *Error) {
 	key := p.key()
 	if known := a.byKey[key]; known != nil {
 		if known.State == ApprovalGranted {
-			delete(a.byKey, key)
+			if err := a.remove(key); err != nil { // it could be used again after a crash
+				return p, false, &Error{Code: Internal, Message: "the use of the approval cannot be stored, so the call did not run", rule: p.Rule, cause: err}
+			}
 		}
 		return *known, false, nil
 	}
@@ -107,18 +145,30 @@ func (a *Approvals) ask(p Approval) (said Approval, first bool, err *Error) {
 	}
 	p.ID, p.State, p.Asked = newID(), ApprovalWaits, a.now()
 	p.Expires = p.Asked.Add(approvalTime)
+	if err := a.put(p); err != nil {
+		return p, false, &Error{Code: Internal, Message: "what the operator is to approve cannot be stored", rule: p.Rule, cause: err}
+	}
 	a.byKey[key] = &p
 	return p, true, nil
 }
 
-// Forget forgets an agent's: it was taken down.
-func (a *Approvals) Forget(agent scope.ID) {
+// Forget removes an agent's: it was taken down. After an error they are gone all
+// the same, and the next daemon may find some of them.
+func (a *Approvals) Forget(agent scope.ID) error {
 	if a == nil {
-		return
+		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.byKey, func(_ string, p *Approval) bool { return p.Agent == agent })
+	var errs []error
+	for key, p := range a.byKey {
+		if p.Agent == agent {
+			if err := a.remove(key); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Brief is an approval for a list, of long arguments with the beginning alone, as
@@ -155,7 +205,8 @@ func (a *Approvals) Get(id string) (Approval, error) {
 }
 
 // Decide takes the operator's word on a call that waits. record is called with
-// the lock held, before it holds; its error is returned, and nothing is decided.
+// the lock held, before it holds; its error, or the store's, is returned, and
+// nothing is decided.
 func (a *Approvals) Decide(id string, grant bool, record func(Approval) error) (Approval, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,6 +222,9 @@ func (a *Approvals) Decide(id string, grant bool, record func(Approval) error) (
 		}
 		if err := record(decided); err != nil {
 			return decided, err
+		}
+		if err := a.put(decided); err != nil {
+			return decided, fmt.Errorf("store the decision: %w", err)
 		}
 		*p = decided
 		return decided, nil

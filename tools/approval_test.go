@@ -97,7 +97,7 @@ func TestHeadlessDenies(t *testing.T) {
 }
 
 func TestApprovalsAreBounded(t *testing.T) {
-	a := NewApprovals()
+	a := NewApprovals(nil)
 	for i := range maxWaiting {
 		_, first, err := a.ask(Approval{Agent: "a", Path: string(rune('a' + i))})
 		require.Nil(t, err)
@@ -176,7 +176,7 @@ func TestStill(t *testing.T) {
 
 // What one agent asks for is bounded, and its beginning is what a list shows.
 func TestApprovalsOfLongArguments(t *testing.T) {
-	a := NewApprovals()
+	a := NewApprovals(nil)
 	long := func(c string) Approval {
 		return Approval{Agent: "a", Tool: "t", Arguments: json.RawMessage(`{"x":"` + strings.Repeat(c, 6<<20) + `"}`)}
 	}

@@ -194,10 +194,14 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		return err
 	}
 	// Before filters, which take time: a second for 8 MiB.
-	if rule, wait := s.gate.Rates.take(rules.Rates(), r.name); rule != "" {
-		if len(rules.Filters()) > 0 {
-			r.path, r.target = "", ""
-		}
+	rule, wait, err := s.gate.Rates.take(rules.Rates(), r.name)
+	if (rule != "" || err != nil) && len(rules.Filters()) > 0 {
+		r.path, r.target = "", ""
+	}
+	if err != nil {
+		return &Error{Code: Internal, Message: "the call cannot be counted, so it did not run", cause: err}
+	}
+	if rule != "" {
 		return &Error{Code: RateLimited, Message: fmt.Sprintf("too many calls of %s", r.name),
 			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond), rule: rule}
 	}

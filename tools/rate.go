@@ -2,25 +2,42 @@ package tools
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Rates counts an agent's calls, in all its sessions. The zero value is ready;
-// a nil one has no limits.
+// Rates counts an agent's calls, in all its sessions. The zero value is ready
+// and counts in memory; a nil one has no limits.
 type Rates struct {
 	held    atomic.Int64 // bytes of arguments
 	unread  atomic.Int64 // and of answers
 	running atomic.Int64 // calls
 
-	mu     sync.Mutex
-	bucket map[scope.Rate]*rate.Limiter
+	store RateStore // nil: what is counted ends with the process
+
+	mu   sync.Mutex
+	full Refills // without a store
 }
+
+// Refills has, for each limit that is not full, the time when it will be. The key
+// is the limit as a definition writes it.
+type Refills map[string]time.Time
+
+// RateStore keeps the limits of an agent for the next daemon, and for other
+// processes that serve it.
+type RateStore interface {
+	// Update calls change with what is kept, and keeps what change makes of it.
+	// lost reports that what was kept cannot be read. Updates happen one after
+	// another, also those of other processes.
+	Update(change func(kept Refills, lost bool)) error
+}
+
+// NewRates returns rates that a store keeps.
+func NewRates(store RateStore) *Rates { return &Rates{store: store} }
 
 // maxHeld bounds the arguments of all calls of an agent that are under way, and
 // the answers that wait to be read, in bytes: each session alone may have 32 of
@@ -69,34 +86,64 @@ func room(held *atomic.Int64, size int, limit int64) (release func(), ok bool) {
 
 // take counts a call against every limit that matches. Where one is reached it
 // returns its rule and for how long; nothing is counted then.
-func (r *Rates) take(limits []scope.Rate, tool string) (rule string, wait time.Duration) {
-	if r == nil || len(limits) == 0 {
-		return "", 0
+func (r *Rates) take(limits []scope.Rate, tool string) (rule string, wait time.Duration, err error) {
+	if r == nil {
+		return "", 0, nil
+	}
+	var matching []scope.Rate
+	for _, l := range limits {
+		if scope.MatchTool(l.Pattern, tool) {
+			matching = append(matching, l)
+		}
+	}
+	if len(matching) == 0 {
+		return "", 0, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.bucket == nil {
-		r.bucket = map[scope.Rate]*rate.Limiter{}
+	if r.store == nil {
+		if r.full == nil {
+			r.full = Refills{}
+		}
+		rule, wait = r.full.take(matching, time.Now())
+		return rule, wait, nil
 	}
-	now := time.Now()
-	var taken []*rate.Reservation
-	for _, l := range limits {
-		if !scope.MatchTool(l.Pattern, tool) {
-			continue
-		}
-		b := r.bucket[l]
-		if b == nil {
-			b = rate.NewLimiter(rate.Limit(float64(l.N)/l.Per.Seconds()), l.N)
-			r.bucket[l] = b
-		}
-		got := b.ReserveN(now, 1)
-		taken = append(taken, got)
-		if delay := got.DelayFrom(now); delay > 0 {
-			for _, t := range taken {
-				t.CancelAt(now)
+	err = r.store.Update(func(kept Refills, lost bool) {
+		now := time.Now()
+		if lost { // nobody knows how much was used: all of it
+			for _, l := range limits {
+				kept[l.String()] = now.Add(l.Per)
 			}
-			return fmt.Sprintf("rate_limits: %s: %d per %v", l.Pattern, l.N, l.Per), delay
+		}
+		rule, wait = kept.take(matching, now)
+	})
+	return rule, wait, err
+}
+
+// take is the generic cell rate algorithm (ITU-T I.371): each call puts off by
+// Per/N the time when the limit is full again, and a limit that would not be full
+// within Per is reached.
+func (f Refills) take(limits []scope.Rate, now time.Time) (rule string, wait time.Duration) {
+	for limit, full := range f {
+		if !full.After(now) {
+			delete(f, limit)
 		}
 	}
+	next := Refills{}
+	for _, l := range limits {
+		full := now
+		if kept, ok := f[l.String()]; ok {
+			full = kept
+			if most := now.Add(l.Per); full.After(most) { // the clock was set back
+				full = most
+			}
+		}
+		full = full.Add(l.Per / time.Duration(l.N))
+		if wait := full.Sub(now.Add(l.Per)); wait > 0 {
+			return fmt.Sprintf("rate_limits: %s: %d per %v", l.Pattern, l.N, l.Per), wait
+		}
+		next[l.String()] = full
+	}
+	maps.Copy(f, next)
 	return "", 0
 }

@@ -51,7 +51,7 @@ func (d *desk) gate(t *testing.T, front string) Gate {
 	t.Helper()
 	agent := load(t, front)
 	return Gate{
-		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: NewApprovals(),
+		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: NewApprovals(nil),
 		Rules: func() *scope.Grants { return agent.Grants },
 		Hash:  func(context.Context, string, bool) (string, error) { return d.hash, nil },
 	}

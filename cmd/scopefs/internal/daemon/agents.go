@@ -146,7 +146,9 @@ func (d *Daemon) Down(ctx context.Context, id scope.ID) error {
 		return fmt.Errorf("%q is not mounted", id)
 	}
 	d.closeDoor(id)
-	d.approvals.Forget(id)
+	if err := d.approvals.Forget(id); err != nil {
+		d.logger.Error("approvals", "agent", id, "err", err)
+	}
 	v.down()
 	d.mu.Lock()
 	delete(d.views, id)

@@ -5,8 +5,22 @@ import (
 	"net/http"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/tools"
 )
+
+// loadApprovals takes over the approvals of an earlier daemon.
+func (d *Daemon) loadApprovals() error {
+	store, kept, lost, err := state.OpenApprovals(d.paths.State, d.host)
+	if err != nil {
+		return err
+	}
+	for _, err := range lost {
+		d.logger.Error("an approval is lost: the agent has to ask again", "err", err)
+	}
+	d.approvals = tools.NewApprovals(store, kept...)
+	return nil
+}
 
 // approvalHandlers answer the operator's words on calls that wait. They are on
 // the control socket alone: an agent has no way to it.

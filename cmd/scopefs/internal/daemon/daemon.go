@@ -93,11 +93,14 @@ func New(opt Options) (*Daemon, error) {
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
 		paces: map[scope.ID]*paces{}, tasks: map[scope.ID]int{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
 	}
-	if !opt.Headless {
-		d.approvals = tools.NewApprovals()
-	}
 	if err := d.takeRun(); err != nil {
 		return nil, err
+	}
+	if !opt.Headless {
+		if err := d.loadApprovals(); err != nil {
+			d.lock.Close()
+			return nil, err
+		}
 	}
 	if d.log, err = audit.Open(d.paths.Audit(), audit.Options{}); err != nil {
 		d.lock.Close()

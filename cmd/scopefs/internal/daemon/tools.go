@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/bash"
@@ -238,7 +239,7 @@ func (d *Daemon) ratesOf(id scope.ID) *tools.Rates {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.rates[id] == nil {
-		d.rates[id] = &tools.Rates{}
+		d.rates[id] = tools.NewRates(state.RatesOf(d.paths.State, id))
 	}
 	return d.rates[id]
 }

@@ -1,0 +1,88 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// Rates is the file of an agent's rate limits. It is a tools.RateStore. Daemons
+// that are started for one command share the file with each other.
+type Rates struct{ name string }
+
+// RatesOf returns the rates of an agent.
+func RatesOf(state string, id scope.ID) *Rates {
+	return &Rates{filepath.Join(state, "rates", string(id))}
+}
+
+const (
+	maxRates = 1 << 20     // bytes of a file
+	lockTime = time.Second // how long an Update waits for another process
+)
+
+// Update changes what is kept. It waits at most a second for another process.
+func (r *Rates) Update(change func(kept tools.Refills, lost bool)) error {
+	f, err := r.open()
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	defer f.Close() // and so the lock: flock(2)
+	if err := lock(f); err != nil {
+		return fmt.Errorf("state: %s: another process has it locked: %w", r.name, err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxRates))
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	kept, lost := tools.Refills{}, false
+	if len(text) > 0 && (json.Unmarshal(text, &kept) != nil || kept == nil) {
+		kept, lost = tools.Refills{}, true
+	}
+	change(kept, lost)
+	now, err := json.Marshal(kept)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	// One write, and the file never gets shorter: a process that is killed leaves
+	// the old text or the new one. Blanks after it are JSON, too.
+	if n := len(text) - len(now); n > 0 {
+		now = append(now, bytes.Repeat([]byte{' '}, n)...)
+	}
+	if _, err := f.WriteAt(now, 0); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
+
+func (r *Rates) open() (*os.File, error) {
+	const flags = os.O_CREATE | os.O_RDWR | unix.O_NOFOLLOW
+	f, err := os.OpenFile(r.name, flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(r.name), 0o700); err == nil {
+			f, err = os.OpenFile(r.name, flags, 0o600)
+		}
+	}
+	return f, err
+}
+
+// lock takes the file's lock. It does not wait in the kernel, where a process
+// that was stopped could hold it for ever.
+func lock(f *os.File) error {
+	for end := time.Now().Add(lockTime); ; time.Sleep(time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
+			return err
+		}
+	}
+}
