@@ -6,11 +6,14 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
 )
 
 // extension is {base}/extensions.d/<name>.yaml: servers for several agents.
@@ -20,6 +23,7 @@ type extension struct {
 	agents      []string // ids and wildcards
 	servers     map[string]extensionServer
 	refs        []ref
+	text        *text
 }
 
 // extensionServer is a server, and the line it starts at.
@@ -100,41 +104,80 @@ func (e *extension) reaches(id ID) bool {
 }
 
 // readExtensions reads {base}/extensions.d/*.yaml. What does not load is taken
-// from last, where it is as it was.
-func readExtensions(base string, k known, last map[string]*extension) (map[string]*extension, []error) {
+// from last, where it is as it was, and so is what has not changed when what
+// there is to match is the same.
+func (s *Snapshot) readExtensions(base string, last *Snapshot, same bool) []error {
+	fail := func(err error) []error {
+		s.extensions = last.extensions
+		return []error{&DefinitionError{File: extensionsDir, Err: err}}
+	}
 	dir, err := openFolder(base, extensionsDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return last, []error{&DefinitionError{File: extensionsDir, Err: err}}
+		return fail(err)
 	}
 	defer dir.Close()
+	if s.extendDir, err = stampOf(int(dir.Fd()), ""); err != nil {
+		return fail(err)
+	}
 	names, err := dir.names(".yaml")
 	if err != nil {
-		return last, []error{&DefinitionError{File: extensionsDir, Err: err}}
+		return fail(err)
 	}
-	all := map[string]*extension{}
+	s.extensions = map[string]*extension{}
 	var errs []error
 	for _, name := range names {
 		stem := strings.TrimSuffix(name, ".yaml")
-		text, err := dir.read(name)
-		if err != nil {
-			err = wrongAt(path.Join(extensionsDir, name), 0, "", err)
-		}
-		var e *extension
-		if err == nil {
-			e, err = parseExtension(name, text, k)
-		}
+		old := last.extensions[stem]
+		e, err := readExtension(dir, name, s.known, old, same)
 		if err != nil {
 			errs = append(errs, err)
-			e = last[stem]
+			e = old
+			s.extendDir.taken = time.Time{} // proves nothing of this file
 		}
 		if e != nil {
-			all[stem] = e
+			s.extensions[stem] = e
 		}
 	}
-	return all, errs
+	return errs
+}
+
+func readExtension(dir folder, name string, k known, old *extension, same bool) (*extension, error) {
+	var was *text
+	if old != nil {
+		was = old.text
+	}
+	now, err := dir.read(name, was)
+	if err != nil {
+		return nil, wrongAt(path.Join(extensionsDir, name), 0, "", err)
+	}
+	if same && now.is(was) {
+		e := *old
+		e.text = now
+		return &e, nil
+	}
+	e, err := parseExtension(name, now.data, k)
+	if err == nil {
+		e.text = now
+	}
+	return e, err
+}
+
+// currentExtensions reports whether readExtensions is certain to find nothing
+// new.
+func (s *Snapshot) currentExtensions(base string) bool {
+	if !s.extendDir.stillIn(base, extensionsDir) {
+		return false
+	}
+	for stem, e := range s.extensions {
+		now, err := stampOf(unix.AT_FDCWD, filepath.Join(base, extensionsDir, stem+".yaml"))
+		if err != nil || !e.text.still(now) {
+			return false
+		}
+	}
+	return true
 }
 
 // visible returns the servers that an agent can see beside its own: those of

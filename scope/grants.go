@@ -195,8 +195,12 @@ func (g *Grants) Members() []ID {
 	if g == nil {
 		return nil
 	}
+	names := g.known.ids
+	if l := g.members; l != nil && !slices.ContainsFunc(l.patterns, isWild) { // there may be many more
+		names = slices.Compact(slices.Sorted(slices.Values(l.patterns)))
+	}
 	var ids []ID
-	for _, name := range allowedOf(g.known.ids, g.Member) {
+	for _, name := range allowedOf(names, g.Member) {
 		ids = append(ids, ID(name))
 	}
 	return ids

@@ -3,13 +3,15 @@ package scope
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,70 +82,66 @@ func (d folder) names(suffix string) ([]string, error) {
 	return names, nil
 }
 
-// read reads one file. It takes only a regular file with one name: a link may
-// lead into a view, and so may a second name.
-func (d folder) read(name string) ([]byte, error) {
-	// O_NONBLOCK, for a FIFO would make open wait for a writer.
-	fd, err := unix.Openat(int(d.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ELOOP) {
-		return nil, errors.New("is a symbolic link: put the file itself here")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open: %w: make it a file the daemon may read", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("stat: %w: check its file system", err)
-	}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, errors.New("is no regular file: remove it")
-	case st.Nlink != 1:
-		return nil, fmt.Errorf("has %d names, and one may be in a view: replace it by a copy", st.Nlink)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxDefinition+1))
-	if err != nil {
-		return nil, fmt.Errorf("read: %w: check its file system", err)
-	}
-	return text, nil
-}
-
 // parsed is a definition, or what is wrong with it.
 type parsed struct {
 	id   ID
+	text *text // nil: it could not be read
 	def  *Definition
 	refs []ref
 	err  error
 }
 
-// readAgents reads {base}/agents.d/*.md in the order of their names.
-func readAgents(base string) ([]parsed, error) {
+// readAgents reads {base}/agents.d/*.md in the order of their names. It parses
+// only what is not in last as it stands, in parallel. at is the directory before
+// it was read.
+func readAgents(base string, last map[ID]*loaded) (all []*parsed, at dated, err error) {
 	dir, err := openFolder(base, agentsDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no definitions: %q does not exist: create it", filepath.Join(base, agentsDir))
+		return nil, at, fmt.Errorf("no definitions: %q does not exist: create it", filepath.Join(base, agentsDir))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("definitions: %w", err)
+		return nil, at, fmt.Errorf("definitions: %w", err)
 	}
 	defer dir.Close()
+	if at, err = stampOf(int(dir.Fd()), ""); err != nil {
+		return nil, at, fmt.Errorf("definitions: %w: check its file system", err)
+	}
 	names, err := dir.names(".md")
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
-	all := make([]parsed, 0, len(names))
-	for _, name := range names {
-		p := parsed{id: ID(strings.TrimSuffix(name, ".md"))}
-		text, err := dir.read(name)
-		if err != nil {
-			p.err = wrongAt(path.Join(agentsDir, name), 0, p.id, err)
-		} else {
-			p.def, p.refs, p.err = parseDefinition(name, text)
-		}
-		all = append(all, p)
+	all = make([]*parsed, len(names))
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(names); i = int(next.Add(1)) - 1 {
+				all[i] = readAgent(dir, names[i], last[stem(names[i])])
+			}
+		})
 	}
-	return all, nil
+	wg.Wait()
+	return all, at, nil
+}
+
+func stem(name string) ID { return ID(strings.TrimSuffix(name, ".md")) }
+
+func readAgent(dir folder, name string, last *loaded) *parsed {
+	p := &parsed{id: stem(name)}
+	var old *text
+	if last != nil {
+		old = last.text
+	}
+	if p.text, p.err = dir.read(name, old); p.err != nil {
+		p.err = wrongAt(path.Join(agentsDir, name), 0, p.id, p.err)
+		return p
+	}
+	if p.text.is(old) {
+		p.def, p.refs, p.err = last.def, last.refs, last.parsed.err
+		return p
+	}
+	p.def, p.refs, p.err = parseDefinition(name, p.text.data)
+	return p
 }
 
 // readSkills returns the names of the directories {base}/skills/<name>/ that

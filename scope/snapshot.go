@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Host is what the operator has set for all agents, in {base}/scopefs.yaml.
@@ -28,6 +31,17 @@ type Snapshot struct {
 
 	known      known
 	extensions map[string]*extension
+
+	// What it was made of, so that the next one takes over what has not changed.
+	files          map[ID]*loaded
+	dir, extendDir dated // agents.d and extensions.d before they were read
+}
+
+// loaded is a definition and what became of it.
+type loaded struct {
+	*parsed
+	agent *Agent // nil: err
+	err   error
 }
 
 // known is what there is that a pattern can match.
@@ -45,19 +59,19 @@ func Load(base string, host Host) (*Snapshot, []error) {
 }
 
 // Reload is Load that takes what does not load any more from s, where it is as
-// it was. s itself does not change.
+// it was. It parses only files that have changed since s, and *Agent of what has
+// not changed is that of s. s itself does not change.
 func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
-	next := &Snapshot{Agents: map[ID]*Agent{}}
-	host.BaseTools, host.Servers = slices.Clone(host.BaseTools), host.Servers.clone()
-	next.known.host = host
-	files, err := readAgents(base)
+	next := &Snapshot{Agents: map[ID]*Agent{}, files: map[ID]*loaded{}}
+	files, dir, err := readAgents(base, s.files)
 	if err != nil { // agents.d itself: of nothing in it is known that it has changed
-		next.Agents, next.known, next.extensions = s.Agents, s.known, s.extensions
+		next.Agents, next.known, next.extensions, next.files = s.Agents, s.known, s.extensions, s.files
 		if next.Agents == nil {
 			next.Agents = map[ID]*Agent{}
 		}
 		return next, []error{err}
 	}
+	next.dir = dir
 	for _, f := range files {
 		if _, err := ParseID(string(f.id)); err == nil {
 			next.known.ids = append(next.known.ids, string(f.id))
@@ -69,16 +83,30 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		errs = append(errs, err)
 		next.known.skills = s.known.skills
 	}
-	var more []error
-	next.extensions, more = readExtensions(base, next.known, s.extensions)
+	next.known.host = host
+	same := next.known.equal(s.known)
+	if same {
+		next.known = s.known
+	} else {
+		next.known.host.BaseTools, next.known.host.Servers = slices.Clone(host.BaseTools), host.Servers.clone()
+	}
+	more := next.readExtensions(base, s, same)
 	errs = append(errs, more...)
+	same = same && maps.EqualFunc(next.extensions, s.extensions, func(a, b *extension) bool { return a.text.is(b.text) })
 	if id := host.Primary; id != "" && !next.known.agent(string(id)) {
 		errs = append(errs, &DefinitionError{File: hostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
 	}
 	for _, f := range files {
-		agent, err := next.agent(f)
-		if err != nil {
-			errs = append(errs, err)
+		made := &loaded{parsed: f}
+		if old := s.files[f.id]; same && old != nil && f.text.is(old.text) {
+			made.agent, made.err = old.agent, old.err
+		} else {
+			made.agent, made.err = next.agent(f)
+		}
+		next.files[f.id] = made
+		agent := made.agent
+		if made.err != nil {
+			errs = append(errs, made.err)
 			agent = s.Agents[f.id]
 		}
 		if agent != nil {
@@ -88,8 +116,29 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	return next, errs
 }
 
+// Current reports whether Reload is certain to find nothing new about one agent.
+// It costs the same however many agents there are.
+func (s *Snapshot) Current(base string, id ID) bool {
+	if s.dir == (dated{}) || !s.dir.stillIn(base, agentsDir) || !s.currentExtensions(base) {
+		return false
+	}
+	skills, err := readSkills(base)
+	if err != nil || !slices.Equal(skills, s.known.skills) {
+		return false
+	}
+	f := s.files[id]
+	if f == nil {
+		return true // agents.d has no such file
+	}
+	if f.text == nil {
+		return false
+	}
+	now, err := stampOf(unix.AT_FDCWD, filepath.Join(base, agentsDir, string(id)+".md"))
+	return err == nil && f.text.still(now)
+}
+
 // agent completes one definition.
-func (s *Snapshot) agent(f parsed) (*Agent, error) {
+func (s *Snapshot) agent(f *parsed) (*Agent, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -125,7 +174,7 @@ func (s *Snapshot) Check(file string, text []byte) error {
 		}
 		return s.checkExtension(e)
 	}
-	f := parsed{id: ID(strings.TrimSuffix(name, ".md"))}
+	f := &parsed{id: stem(name)}
 	f.def, f.refs, f.err = parseDefinition(name, text)
 	_, err := s.agent(f)
 	return err
@@ -173,11 +222,13 @@ func (r ref) check(k known, self ID, servers Servers) error {
 			return r.nothing("server that the agent can see", names, "define it in mcp_servers")
 		}
 	case memberRef:
-		others := k.others(self)
 		if r.text == string(self) {
 			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
 		}
-		if !anyWild(r.text, others) {
+		if k.agent(r.text) {
+			return nil // most name one, and there may be many
+		}
+		if others := k.others(self); !anyWild(r.text, others) {
 			kind := "other agent"
 			if self == "" {
 				kind = "agent"
@@ -222,6 +273,14 @@ func (r ref) nothing(kind string, there []string, remedy string) error {
 		remedy = "remove it"
 	}
 	return fmt.Errorf("%s: %q matches no %s (%s): correct it, or %s", r.key, r.text, kind, list, remedy)
+}
+
+func (k known) equal(other known) bool {
+	a, b := k.host, other.host
+	if len(a.Servers) == 0 && len(b.Servers) == 0 {
+		a.Servers, b.Servers = nil, nil
+	}
+	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b)
 }
 
 // agent reports whether there is a file of that agent.

@@ -150,6 +150,8 @@ func wild(pattern, s string) bool {
 }
 
 // anyWild reports whether one of names matches pattern.
+func isWild(pattern string) bool { return strings.Contains(pattern, everything) }
+
 func anyWild(pattern string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return wild(pattern, name) })
 }

@@ -37,7 +37,12 @@ var errDown = errors.New("the operator has taken it down")
 // bring is Up, for the operator or for what agents do: these do not bring back
 // whom he took down.
 func (d *Daemon) bring(ctx context.Context, id scope.ID, at string, operator bool) (*view, error) {
-	d.load()
+	d.loadFor(id)
+	return d.mount(ctx, id, at, operator)
+}
+
+// mount is bring by the definitions that are loaded.
+func (d *Daemon) mount(ctx context.Context, id scope.ID, at string, operator bool) (*view, error) {
 	agent, err := d.defined(id)
 	if err != nil {
 		return nil, err
@@ -108,7 +113,7 @@ func (d *Daemon) mountPlace(id scope.ID, at string) (string, error) {
 		if v := d.view(id); v != nil {
 			return v.at, nil
 		}
-		if at = d.places()[id]; at == "" {
+		if at = d.placeOf(id); at == "" {
 			at = filepath.Join(d.paths.Views(), string(id))
 		}
 		return at, nil

@@ -47,6 +47,7 @@ type Daemon struct {
 	root   bool // of the host
 	log    *audit.Log
 	lock   *os.File
+	mounts mountTable
 
 	http, version string
 	approvals     *tools.Approvals // nil: headless

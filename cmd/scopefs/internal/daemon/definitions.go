@@ -15,12 +15,22 @@ import (
 )
 
 // load reads the definitions. One that does not load any more stays as it was.
-func (d *Daemon) load() {
+func (d *Daemon) load() { d.loadUnless(func(*scope.Snapshot) bool { return false }) }
+
+// loadFor reads the definitions if one agent's may have changed.
+func (d *Daemon) loadFor(id scope.ID) {
+	d.loadUnless(func(last *scope.Snapshot) bool { return last.Current(d.paths.Base, id) })
+}
+
+func (d *Daemon) loadUnless(current func(*scope.Snapshot) bool) {
 	d.loading.Lock()
 	defer d.loading.Unlock()
 	d.mu.Lock()
 	last, told := d.rules, d.bad
 	d.mu.Unlock()
+	if current(last) {
+		return
+	}
 	next, errs := last.Reload(d.paths.Base, d.host.Scope())
 	d.mu.Lock()
 	d.rules, d.bad = next, errs
@@ -42,7 +52,9 @@ func (d *Daemon) load() {
 // regranted returns the agents that have come, gone or got other grants, sorted.
 func regranted(last, next *scope.Snapshot) (ids []scope.ID) {
 	for id, agent := range next.Agents {
-		if old := last.Agents[id]; old == nil || !old.Grants.Equal(agent.Grants) {
+		if old := last.Agents[id]; old == agent {
+			continue
+		} else if old == nil || !old.Grants.Equal(agent.Grants) {
 			ids = append(ids, id)
 		}
 	}

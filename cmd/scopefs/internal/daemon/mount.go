@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -162,23 +161,24 @@ func unmountStale(id scope.ID, at string, leave int) (left bool, err error) {
 
 // nothingElse fails when the host has mounted something over a view or within
 // it: a sandbox would take it along, for bubblewrap binds what is below as well.
-func nothingElse(id scope.ID, at string) error {
-	all, err := mounts()
+func nothingElse(all []mountInfo, id scope.ID, at string) error {
 	for _, m := range all {
 		ours := m.fsType == fsType && m.source == source(id)
 		if m.at == at && !ours || strings.HasPrefix(m.at, at+"/") {
 			return fmt.Errorf("%s is mounted in the view, at %q: unmount it first", m.fsType, m.at)
 		}
 	}
-	return err
+	return nil
 }
-
-type mountInfo struct{ at, fsType, source string }
 
 // mountsAt returns what is mounted on a directory, the top one last.
 func mountsAt(at string) ([]mountInfo, error) {
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
 		at = filepath.Join(dir, filepath.Base(at))
+	}
+	// There may be thousands of other mounts, and here is mostly none.
+	if root, err := isMountRoot(at); err == nil && !root {
+		return nil, nil
 	}
 	var here []mountInfo
 	all, err := mounts()
@@ -189,27 +189,6 @@ func mountsAt(at string) ([]mountInfo, error) {
 	}
 	return here, err
 }
-
-// mounts reads /proc/self/mountinfo; proc_pid_mountinfo(5).
-func mounts() ([]mountInfo, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var all []mountInfo
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		left, right, ok := strings.Cut(lines.Text(), " - ")
-		l, r := strings.Fields(left), strings.Fields(right)
-		if ok && len(l) >= 5 && len(r) >= 2 {
-			all = append(all, mountInfo{at: octal.Replace(l[4]), fsType: r[0], source: octal.Replace(r[1])})
-		}
-	}
-	return all, nil
-}
-
-// octal undoes the escapes of mountinfo.
-var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // unmount takes a view down if nobody uses it.
 func unmount(at string) error {

@@ -101,9 +101,15 @@ func (d *Daemon) places() map[scope.ID]string {
 	dir := filepath.Join(d.paths.Run, "at")
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
-		if text, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
-			at[scope.ID(e.Name())] = string(text)
+		if place := d.placeOf(scope.ID(e.Name())); place != "" {
+			at[scope.ID(e.Name())] = place
 		}
 	}
 	return at
+}
+
+// placeOf reads what place remembered of one agent; "" is nothing.
+func (d *Daemon) placeOf(id scope.ID) string {
+	text, _ := os.ReadFile(filepath.Join(d.paths.Run, "at", string(id)))
+	return string(text)
 }

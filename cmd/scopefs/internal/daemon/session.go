@@ -79,7 +79,11 @@ func (d *Daemon) trySession(ctx context.Context, id scope.ID, parent string) (*s
 // endSessions when it returns.
 func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, owner user, parent string) (*sandbox.Session, string, error) {
 	id := v.def.Name
-	if err := nothingElse(id, v.at); err != nil {
+	mounted, err := d.mounts.read()
+	if err == nil {
+		err = nothingElse(mounted, id, v.at)
+	}
+	if err != nil {
 		return nil, "", err
 	}
 	// O_PATH: nothing of the view is opened.

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountInfo is one mount of our namespace.
+type mountInfo struct{ at, fsType, source string }
+
+// isMountRoot reports whether something is mounted on a directory. The kernel
+// answers for that one alone, and does not ask the server of a FUSE mount:
+// statx(2), STATX_ATTR_MOUNT_ROOT, since Linux 5.8.
+func isMountRoot(at string) (bool, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, at, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("mount point %q: %w", at, err)
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}
+
+// mountTable is /proc/self/mountinfo, parsed again only after a mount has
+// changed, which poll(2) tells: proc_pid_mountinfo(5).
+type mountTable struct {
+	mu   sync.Mutex
+	file *os.File
+	all  []mountInfo
+}
+
+// read returns all mounts. The caller does not change them.
+func (t *mountTable) read() ([]mountInfo, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.file == nil {
+		// Not by os.Open: the runtime's poller would consume the kernel's answer.
+		fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("read the mounts: %w: mount /proc", err)
+		}
+		t.file = os.NewFile(uintptr(fd), "mountinfo")
+	}
+	changed := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLPRI}}
+	if n, err := unix.Poll(changed, 0); err == nil && n == 0 && t.all != nil {
+		return t.all, nil
+	}
+	t.all = nil // what a failure leaves is read again
+	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("read the mounts: %w", err)
+	}
+	all, err := parseMounts(t.file)
+	if err == nil {
+		t.all = all
+	}
+	return all, err
+}
+
+// mounts returns all mounts of our namespace.
+func mounts() ([]mountInfo, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return parseMounts(f)
+}
+
+func parseMounts(r io.Reader) ([]mountInfo, error) {
+	var all []mountInfo
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		left, right, ok := strings.Cut(lines.Text(), " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if ok && len(l) >= 5 && len(r) >= 2 {
+			all = append(all, mountInfo{at: octal.Replace(l[4]), fsType: r[0], source: octal.Replace(r[1])})
+		}
+	}
+	return all, lines.Err()
+}
+
+// octal undoes the escapes of mountinfo.
+var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
