@@ -23,7 +23,7 @@ VIEWTESTS := ^Test(Attack|Busy|Coherent|Execute|Exercise|FileTools|Found|HeldUp|
 # The race detector needs a C compiler. Clients that others wrote, if they can be had, take part once.
 test: export REQUIRE_FUSE = 1
 test: ## vet, format, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
-	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch gcc:gcc /usr/include/stdio.h:libc6-dev
+	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount gcc:gcc /usr/include/stdio.h:libc6-dev
 	@.ci/clients
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \

@@ -22,6 +22,7 @@ type Definition struct {
 	View        ViewSpec
 	Limits      Limits
 	Network     Network
+	Durable     *bool  // a change by a file tool is on the disk before its answer; nil is as the host says
 	Prompt      string // the body, without the blank space around it
 	Reach              // all that is not a file
 }

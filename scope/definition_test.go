@@ -32,6 +32,7 @@ view:
   xattrs: true
 limits: {memory: 2GiB, pids: 256, cpu: 1.5, timeout: 10m}
 network: host
+durable: false
 ---
 
 You are a researcher.
@@ -53,8 +54,8 @@ func TestParseDefinition(t *testing.T) {
 				Hardlinks: HardlinksDeny, Data: DataMediated, Record: RecordOpens, Cache: CacheNone, XAttrs: true,
 			},
 			Limits:  Limits{Memory: 2 << 30, PIDs: 256, CPU: 1.5, Timeout: 10 * time.Minute},
-			Network: NetworkHost,
-			Prompt:  "You are a researcher.\n---\nMore.",
+			Network: NetworkHost, Durable: new(bool),
+			Prompt: "You are a researcher.\n---\nMore.",
 		}},
 		"defaults": {"---\nname: research-01\n---", Definition{
 			Name: "research-01", Identity: IdentityAgent, Network: NetworkNone,

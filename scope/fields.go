@@ -22,6 +22,7 @@ func (d *Definition) fields(id ID, refs *[]ref) map[string]field {
 		"user":        userField(&d.User),
 		"identity":    oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
 		"network":     oneOfField(&d.Network, NetworkNone, NetworkHost),
+		"durable":     optionalField(&d.Durable),
 		"view": mappingField(map[string]field{
 			"access":    accessField(&d.View.Access),
 			"paths":     pathsField(&d.View.Paths),
@@ -92,6 +93,14 @@ func switchField(out *bool) field {
 			*out, err = strconv.ParseBool(strings.ToLower(s))
 		}
 		return err
+	}
+}
+
+// optionalField is switchField for a value whose absence says something else.
+func optionalField(out **bool) field {
+	return func(n *yaml.Node) error {
+		*out = new(bool)
+		return switchField(*out)(n)
 	}
 }
 

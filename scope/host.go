@@ -15,9 +15,10 @@ const hostFile = "scopefs.yaml"
 // HostFile is all that {base}/scopefs.yaml says.
 type HostFile struct {
 	Host
-	Runner []string          // a command; none: nothing is delegated
-	Expose []string          // files and directories of the host that sandboxes show
-	Env    map[string]string // of sandboxes
+	Runner  []string          // a command; none: nothing is delegated
+	Durable *bool             // of agents whose definition does not say; nil is true
+	Expose  []string          // files and directories of the host that sandboxes show
+	Env     map[string]string // of sandboxes
 }
 
 // HostChecks say what is wrong with values that only their user can judge; nil
@@ -60,6 +61,7 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 		"primary":    namedField(&h.Primary),
 		"base_tools": listField(&h.BaseTools, "base_tools", toolRef, tools),
 		"memory":     switchField(&h.Memory),
+		"durable":    optionalField(&h.Durable),
 		"mcp_servers": func(n *yaml.Node) error {
 			h.Servers = Servers{}
 			return eachServer(n, func(name string, value *yaml.Node) error {

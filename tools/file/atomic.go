@@ -24,7 +24,7 @@ func (t *tree) replace(p place, content []byte) (inPlace bool, err error) {
 			return false, err
 		}
 	}
-	return true, rewrite(f, content)
+	return true, t.rewrite(f, content)
 }
 
 // refused tells a directory that takes no temporary from other errors.
@@ -33,11 +33,14 @@ func refused(err error) bool {
 }
 
 // rewrite writes over a file.
-func rewrite(f *os.File, content []byte) error {
+func (t *tree) rewrite(f *os.File, content []byte) error {
 	if _, err := f.WriteAt(content, 0); err != nil {
 		return err
 	}
-	return f.Truncate(int64(len(content)))
+	if err := f.Truncate(int64(len(content))); err != nil {
+		return err
+	}
+	return t.sync(f)
 }
 
 // create makes a file that is not there: whole, or not at all. If it is there by
@@ -54,16 +57,18 @@ func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err err
 	if err != nil {
 		return false, err
 	}
-	err = errors.Join(rewrite(f, content), f.Close())
+	err = errors.Join(t.rewrite(f, content), f.Close())
 	if err != nil {
 		os.Remove(p.full)
 	}
 	return true, err
 }
 
-// swap writes a temporary beside p and gives it p's name. The mode 0666 is that
+// swap writes a temporary beside p and gives it p's name, when it is on the disk:
+// a file system may write the name before the content. The mode 0666 is that
 // of a new file, less the umask; any other is exact.
 func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err error) {
+	t.touch(p.full)
 	temp := tempBeside(p)
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
 	if err != nil {
@@ -77,6 +82,9 @@ func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err e
 	_, err = f.Write(content)
 	if err == nil && mode != 0o666 {
 		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = t.sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err

@@ -111,6 +111,8 @@ func (c *copier) copy(from, to place, st *unix.Stat_t) (err error) {
 }
 
 func (c *copier) dir(from, to place, st *unix.Stat_t) error {
+	c.tree.touch(to.full)
+	own := len(c.tree.dirs)
 	err := os.Mkdir(to.full, 0o700)
 	made := err == nil
 	if errors.Is(err, unix.EEXIST) && c.over {
@@ -123,6 +125,7 @@ func (c *copier) dir(from, to place, st *unix.Stat_t) error {
 		return c.tree.failPair(from, to, err, reading)
 	}
 	c.r.Copied++
+	c.tree.touch(to.full + "/.")
 	d, err := openDir(from)
 	if err != nil {
 		return c.tree.fail(from, err, reading)
@@ -154,6 +157,9 @@ func (c *copier) dir(from, to place, st *unix.Stat_t) error {
 			return c.tree.fail(to, err, writing)
 		}
 	}
+	if err := c.tree.settle(own); err != nil {
+		return unsettled(err)
+	}
 	return nil
 }
 
@@ -162,6 +168,7 @@ func (c *copier) link(from, to place) error {
 	if err != nil {
 		return c.tree.fail(from, err, reading)
 	}
+	c.tree.touch(to.full)
 	if err = os.Symlink(target, to.full); errors.Is(err, unix.EEXIST) && c.over {
 		temp := tempBeside(to)
 		if err = os.Symlink(target, temp); err == nil {
@@ -194,6 +201,7 @@ func (c *copier) file(from, to place) (err error) {
 			return problem(tools.Invalid, to.rel, "is the same file", "")
 		}
 	}
+	c.tree.touch(to.full)
 	temp, over := tempBeside(to), c.over
 	out, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if refused(err) { // the policy may allow the name alone, new
@@ -206,6 +214,9 @@ func (c *copier) file(from, to place) (err error) {
 	n, err := c.content(out, in)
 	if err == nil {
 		err = out.Chmod(os.FileMode(st.Mode) & 0o777)
+	}
+	if err == nil {
+		err = c.tree.sync(out)
 	}
 	if err = errors.Join(err, out.Close()); err == nil && temp != to.full {
 		err = rename(temp, to.full, over)

@@ -57,12 +57,16 @@ func handlerOf[In, Out any](f func(*tree, context.Context, In) (Out, error)) han
 		if err != nil {
 			return nil, nil, tools.Errorf(tools.Invalid, "arguments: %v", err)
 		}
+		defer t.abandon()
 		out, err := f(t, ctx, in)
 		if stale(err) {
 			out, err = f(t, ctx, in)
 		}
 		if err != nil {
 			return nil, nil, err
+		}
+		if err := t.settle(0); err != nil {
+			return nil, nil, unsettled(err)
 		}
 		var blob []byte
 		if c, ok := any(&out).(carrier); ok {
@@ -77,10 +81,10 @@ func stale(err error) bool {
 	return ok && e.Message == staleMessage || errors.Is(err, unix.ESTALE)
 }
 
-func handle(ctx context.Context, t *tree, r *asked) (any, []byte, error) {
+func handle(ctx context.Context, root string, r *asked) (any, []byte, error) {
 	h := handlers(r.Op)
 	if h == nil {
 		return nil, nil, tools.Errorf(tools.Invalid, "unknown operation %q", r.Op)
 	}
-	return h(ctx, t, r)
+	return h(ctx, &tree{root: root, quick: r.Quick}, r)
 }

@@ -87,7 +87,7 @@ func newLink(t testing.TB, tr *tree) *Worker {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		err := serve(int(inR.Fd()), int(outW.Fd()), tr) // Fd makes them blocking
+		err := serve(int(inR.Fd()), int(outW.Fd()), tr.root) // Fd makes them blocking
 		inR.Close()
 		outW.Close()
 		errW.Close()

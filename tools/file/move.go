@@ -28,13 +28,14 @@ func (t *tree) makeDir(_ context.Context, in makeDirArgs) (makeDirResult, error)
 		return makeDirResult{}, err
 	}
 	r := makeDirResult{Path: p.rel}
+	t.touch(p.full)
 	err = os.Mkdir(p.full, 0o777)
 	switch {
 	case err == nil:
 		r.Created = true
 	case errors.Is(err, unix.ENOENT):
 		r.Created = true
-		err = os.MkdirAll(p.full, 0o777)
+		err = t.makeDirs(p.full)
 	case errors.Is(err, unix.EEXIST):
 		var st unix.Stat_t
 		if err = unix.Stat(p.full, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -66,10 +67,25 @@ func (t *tree) move(_ context.Context, in moveArgs) (moveResult, error) {
 	if err != nil {
 		return moveResult{}, err
 	}
+	t.syncMoved(from)
+	t.touch(from.full)
+	t.touch(to.full)
 	if err := rename(from.full, to.full, in.Overwrite); err != nil {
 		return moveResult{}, t.failPair(from, to, err, writing)
 	}
 	return moveResult{from.rel, to.rel}, nil
+}
+
+// syncMoved writes a file to the disk before it is moved: it may take the place
+// of one that is there.
+func (t *tree) syncMoved(p place) {
+	if t.quick {
+		return
+	}
+	if f, _, err := t.open(p, os.O_RDONLY|unix.O_NOFOLLOW, writing); err == nil {
+		_ = t.sync(f) // what was written by others need not be on the disk
+		f.Close()
+	}
 }
 
 // pair finds two places, neither of which is the root.
@@ -134,6 +150,7 @@ func (t *tree) deleteFile(_ context.Context, in deleteFileArgs) (deleteResult, e
 	if err != nil {
 		return deleteResult{}, err
 	}
+	t.touch(p.full)
 	if _, err = ignoringEINTR(func() (int, error) { return 0, unix.Unlink(p.full) }); err == nil {
 		return deleteResult{p.rel, 1}, nil
 	}
@@ -152,6 +169,7 @@ func (t *tree) delete(ctx context.Context, in deleteArgs) (deleteResult, error) 
 		return deleteResult{}, problem(tools.Invalid, p.rel, "the root of the view stays", "delete what is in it")
 	}
 	r := deleteResult{Path: p.rel}
+	t.touch(p.full)
 	if err := unix.Rmdir(p.full); err == nil {
 		r.Deleted = 1
 		return r, nil

@@ -26,7 +26,7 @@ func Work() int {
 	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil {
 		unix.FcntlInt(1, unix.F_SETPIPE_SZ, 512<<10) // fewer turns for a long answer; it may be refused
-		err = serve(0, 1, &tree{root: sandbox.Workspace})
+		err = serve(0, 1, sandbox.Workspace)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scopefs file worker:", err)
@@ -41,7 +41,7 @@ func Work() int {
 type server struct {
 	in    *bufio.Reader // whose holder has the baton
 	out   int
-	tree  *tree
+	root  string
 	baton baton
 	ended chan error     // why, once
 	all   sync.WaitGroup // threads
@@ -55,12 +55,12 @@ type server struct {
 }
 
 // serve answers requests from a blocking descriptor until its end.
-func serve(in, out int, t *tree) error {
+func serve(in, out int, root string) error {
 	b, err := newBaton()
 	if err != nil {
 		return err
 	}
-	s := &server{in: bufio.NewReaderSize(descriptor(in), 64<<10), out: out, tree: t, baton: b,
+	s := &server{in: bufio.NewReaderSize(descriptor(in), 64<<10), out: out, root: root, baton: b,
 		ended: make(chan error, 1), cancels: map[uint64]context.CancelFunc{}}
 	s.more()
 	s.more()
@@ -169,7 +169,7 @@ func (s *server) next() (*asked, context.Context, error) {
 // answer handles a request on this thread.
 func (s *server) answer(ctx context.Context, r *asked) error {
 	setThreadName(r.Call)
-	result, blob, err := handle(withName(ctx, r.Call), s.tree, r)
+	result, blob, err := handle(withName(ctx, r.Call), s.root, r)
 	setThreadName("")
 	s.mu.Lock()
 	s.cancels[r.ID]()

@@ -14,7 +14,11 @@ import (
 )
 
 // tree is the view, as the worker meets it: the boundary is the kernel's, not ours.
-type tree struct{ root string }
+type tree struct {
+	root  string
+	quick bool      // no change waits for the disk
+	dirs  []touched // of one call
+}
 
 // place is a path that is inside.
 type place struct {

@@ -31,15 +31,18 @@ type request struct {
 	Call string `json:"call,omitempty"` // the name of the thread that handles it
 	Op   string `json:"op"`
 	Args any    `json:"args,omitempty"`
+
+	Quick bool `json:"quick,omitempty"` // the change need not be on the disk before the answer
 }
 
 // asked is a request as the worker reads it.
 type asked struct {
-	ID   uint64          `json:"id"`
-	Call string          `json:"call"`
-	Op   string          `json:"op"`
-	Args json.RawMessage `json:"args"`
-	blob []byte
+	ID    uint64          `json:"id"`
+	Call  string          `json:"call"`
+	Op    string          `json:"op"`
+	Args  json.RawMessage `json:"args"`
+	Quick bool            `json:"quick"`
+	blob  []byte
 }
 
 // reply is what the worker says.

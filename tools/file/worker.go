@@ -24,6 +24,10 @@ type Place interface {
 // daemon has it. It is started by the first call, and again when it has died.
 // Its methods may be called from any goroutine.
 type Worker struct {
+	// Quick reports whether the changes of a call need not be on the disk before
+	// it is answered; nil is no. It is set before the first call.
+	Quick func() bool
+
 	place Place
 
 	starting chan struct{} // held by who starts it
@@ -128,7 +132,7 @@ func do[In, Out any](ctx context.Context, w *Worker, call string, op operation, 
 		if err != nil {
 			return out, err
 		}
-		a, err := c.exchange(ctx, request{Call: call, Op: op.name, Args: in}, blob)
+		a, err := c.exchange(ctx, request{Call: call, Op: op.name, Args: in, Quick: w.Quick != nil && w.Quick()}, blob)
 		if errors.Is(err, errDied) && op.repeat && tries == 0 && ctx.Err() == nil {
 			continue
 		}

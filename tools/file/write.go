@@ -180,12 +180,16 @@ func (t *tree) append(p place, in writeArgs) (writeResult, error) {
 	}
 	if isCode(err, tools.NotFound) {
 		r.Created = true
+		t.touch(p.full)
 		f, err = os.OpenFile(p.full, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o666)
 	}
 	if err != nil {
 		return writeResult{}, t.fail(p, err, writing)
 	}
 	_, err = f.WriteString(in.Content)
+	if err == nil {
+		err = t.sync(f)
+	}
 	if info, serr := f.Stat(); err == nil && serr == nil && info.Size() <= maxWhole {
 		if _, err := f.Seek(0, 0); err == nil {
 			if b, ok, err := slurp(f, info.Size()); ok && err == nil {
@@ -211,5 +215,5 @@ func (t *tree) parents(p place) error {
 	if len(dir) <= len(t.root) || !strings.HasPrefix(dir, t.root) {
 		return nil
 	}
-	return os.MkdirAll(dir, 0o777)
+	return t.makeDirs(dir)
 }

@@ -120,7 +120,7 @@ func sameButRules(a, b *scope.Definition) bool {
 	x, y := *a, *b
 	for _, def := range []*scope.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks = 0, nil, ""
-		def.Description, def.Prompt, def.Reach = "", "", scope.Reach{}
+		def.Description, def.Prompt, def.Reach, def.Durable = "", "", scope.Reach{}, nil
 	}
 	return reflect.DeepEqual(x, y)
 }

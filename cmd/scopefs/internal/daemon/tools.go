@@ -56,6 +56,7 @@ func (d *Daemon) newClient(id scope.ID, profile string) (*client, error) {
 	c := &client{d: d, id: id, paces: d.pacesOf(id), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	worker, shell := file.NewWorker(c), bash.NewShell(c)
+	worker.Quick = c.quick
 	c.own = []func() error{worker.Close, shell.Close}
 	c.servers()
 	all, err := c.tools(worker, shell, profile)
@@ -171,6 +172,15 @@ func (c *client) rules() *scope.Grants {
 		return nil
 	}
 	return def.Grants
+}
+
+// quick reports whether changes by file tools need not wait for the disk.
+func (c *client) quick() bool {
+	durable := c.d.host.Durable
+	if def, err := c.d.defined(c.id); err == nil && def.Durable != nil {
+		durable = def.Durable
+	}
+	return durable != nil && !*durable
 }
 
 // record takes the door's events to the log. Who calls without end waits.

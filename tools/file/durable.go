@@ -1,0 +1,110 @@
+package file
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// touched is a directory of which a call changes an entry.
+type touched struct {
+	path  string
+	dir   *os.File // nil: the agent may not read it
+	entry string   // a path in it
+}
+
+// sync writes a file to the disk, unless the agent's definition says otherwise.
+// A file system that cannot do so says EINVAL (fsync(2)).
+func (t *tree) sync(f *os.File) error {
+	if t.quick {
+		return nil
+	}
+	if err := f.Sync(); !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return nil
+}
+
+// touch opens the directory of a path of which an entry is about to change, for
+// settle. A directory that cannot be opened shows by the change itself.
+func (t *tree) touch(path string) {
+	dir := filepath.Dir(path)
+	if t.quick || slices.ContainsFunc(t.dirs, func(d touched) bool { return d.path == dir }) {
+		return
+	}
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err == nil || errors.Is(err, unix.EACCES) {
+		t.dirs = append(t.dirs, touched{dir, f, path})
+	}
+}
+
+// settle writes to the disk the directories touched since there were n. A new
+// name is on the disk when its directory is (fsync(2)).
+func (t *tree) settle(n int) error {
+	var errs []error
+	for _, d := range t.dirs[n:] {
+		errs = append(errs, t.settleDir(d))
+	}
+	t.dirs = t.dirs[:n]
+	return errors.Join(errs...)
+}
+
+func (t *tree) settleDir(d touched) error {
+	f := d.dir
+	if f == nil {
+		// A directory that the agent may not read cannot be synced. The file
+		// systems with a journal write an entry with the inode that it names.
+		var err error
+		if f, err = os.OpenFile(d.entry, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
+			return nil
+		}
+	}
+	return errors.Join(t.sync(f), f.Close())
+}
+
+// abandon closes what was touched by a call that has failed.
+func (t *tree) abandon() {
+	for _, d := range t.dirs {
+		d.dir.Close()
+	}
+	t.dirs = nil
+}
+
+// unsettled is the error of a change that was made and may not outlive a power loss.
+func unsettled(err error) error {
+	what := err.Error()
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		what = errno.Error()
+	}
+	e := tools.Errorf(tools.Internal, "changed, but perhaps not on the disk: %s", what)
+	e.Hint = "look at what is there, and try again"
+	return e
+}
+
+// makeDirs makes a directory and those above it that are missing.
+func (t *tree) makeDirs(full string) error {
+	if info, err := os.Stat(full); err == nil {
+		if !info.IsDir() {
+			return unix.ENOTDIR
+		}
+		return nil
+	}
+	if up := filepath.Dir(full); len(up) > len(t.root) {
+		if err := t.makeDirs(up); err != nil {
+			return err
+		}
+	}
+	t.touch(full)
+	err := os.Mkdir(full, 0o777)
+	if errors.Is(err, unix.EEXIST) { // made meanwhile
+		if info, serr := os.Stat(full); serr == nil && info.IsDir() {
+			return nil
+		}
+	}
+	return err
+}
