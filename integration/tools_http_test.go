@@ -111,6 +111,17 @@ func TestHTTP(t *testing.T) {
 // post says hello with a token and returns the status.
 func post(t *testing.T, url, token string, change func(r *http.Request)) int {
 	t.Helper()
+	return postBy(t, http.DefaultClient, url, token, change)
+}
+
+// postAnew is post by a connection of its own.
+func postAnew(t *testing.T, url, token string) int {
+	t.Helper()
+	return postBy(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, url, token, nil)
+}
+
+func postBy(t *testing.T, by *http.Client, url, token string, change func(r *http.Request)) int {
+	t.Helper()
 	first, _, _ := strings.Cut(hello, "\n")
 	r, err := http.NewRequest(http.MethodPost, url, strings.NewReader(first))
 	require.NoError(t, err)
@@ -122,7 +133,7 @@ func post(t *testing.T, url, token string, change func(r *http.Request)) int {
 	if change != nil {
 		change(r)
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := by.Do(r)
 	require.NoError(t, err)
 	resp.Body.Close()
 	return resp.StatusCode
@@ -145,15 +156,41 @@ func TestHTTPRefused(t *testing.T) {
 	for name, change := range map[string]func(*http.Request){
 		"a name that leads here": func(r *http.Request) { r.Host = "evil.example" },
 		"with our port":          func(r *http.Request) { r.Host = "evil.example:80" },
+		"that begins like us":    func(r *http.Request) { r.Host += ".evil.example" },
+		"that begins with us":    func(r *http.Request) { r.Host = "127.0.0.1.evil.example" + r.Host[strings.IndexByte(r.Host, ':'):] },
+		"before ours":            func(r *http.Request) { r.Host = "evil.example@" + r.Host },
+		"another address":        func(r *http.Request) { r.Host = "127.0.0.2" + r.Host[strings.IndexByte(r.Host, ':'):] },
+		"an address of all":      func(r *http.Request) { r.Host = "0.0.0.0" + r.Host[strings.IndexByte(r.Host, ':'):] },
+		"no port":                func(r *http.Request) { r.Host = "127.0.0.1" },
+		"another's port":         func(r *http.Request) { r.Host = "127.0.0.1:1" },
+		"localhost without port": func(r *http.Request) { r.Host = "localhost" },
 		"a page":                 set("Origin", "https://evil.example"),
 		"a page of nowhere":      set("Origin", "null"),
 		"another port":           set("Origin", "http://127.0.0.1:1"),
+		"a page that begins so":  set("Origin", strings.TrimSuffix(url, "/mcp")+".evil.example"),
+		"a page on localhost":    set("Origin", "http://localhost"),
+		"not the same origin":    set("Sec-Fetch-Site", "same-site"),
 		"as browsers say":        set("Sec-Fetch-Site", "cross-site"),
 	} {
 		status := post(t, url, a, change)
 		assert.Equal(t, http.StatusForbidden, status, name)
 	}
-	assert.Equal(t, http.StatusOK, post(t, url, a, set("Origin", strings.TrimSuffix(url, "/mcp"))), "its own page")
+	for name, change := range map[string]func(*http.Request){
+		"its own page":     set("Origin", strings.TrimSuffix(url, "/mcp")),
+		"localhost":        func(r *http.Request) { r.Host = "localhost" + r.Host[strings.IndexByte(r.Host, ':'):] },
+		"lower case":       set("Authorization", "bearer "+a),
+		"upper case":       set("Authorization", "BEARER "+a),
+		"a browser's user": set("Sec-Fetch-Site", "none"),
+	} {
+		assert.Equal(t, http.StatusOK, post(t, url, a, change), name)
+	}
+	for _, scheme := range []string{"Basic ", "Bearers ", "Bearer", ""} {
+		assert.Equal(t, http.StatusUnauthorized, post(t, url, a, set("Authorization", scheme+a)), "%q", scheme)
+	}
+	// Reading is refused as writing is.
+	for _, change := range []func(*http.Request){set("Origin", "https://evil.example"), set("Sec-Fetch-Site", "cross-site"), func(r *http.Request) { r.Host += ".evil.example" }} {
+		assert.Equal(t, http.StatusForbidden, post(t, url, a, func(r *http.Request) { r.Method = http.MethodGet; change(r) }))
+	}
 	resp, err := http.Get(strings.TrimSuffix(url, "/mcp") + "/v1/agents")
 	require.NoError(t, err)
 	resp.Body.Close()
@@ -202,28 +239,59 @@ func TestHTTPStrangers(t *testing.T) {
 		return conn
 	}
 	for _, says := range []string{
-		"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",                          // and no more
-		"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{", // nor the rest
+		"GET /mcp HTTP/1.1\r\nHost: " + address + "\r\n\r\n",                          // and no more
+		"POST /mcp HTTP/1.1\r\nHost: " + address + "\r\nContent-Length: 100\r\n\r\n{", // nor the rest
 	} {
 		answer, err := io.ReadAll(stranger(says))
 		assert.NoError(t, err, "it hangs up")
 		assert.Contains(t, string(answer), "401")
 	}
-	conns := make([]net.Conn, 300)
-	for i := range conns {
-		conns[i] = stranger("")
+	// A request of which only the beginning comes.
+	for _, says := range []string{"", "POST /mcp HTTP/1.1\r\nHost: " + address + "\r\n"} {
+		_, err := io.ReadAll(stranger(says))
+		assert.NoError(t, err, "it hangs up")
 	}
-	h.eventually("44 are refused", func() bool {
-		var refused int
+	assert.Equal(t, "here", h.connect("a").bash("echo here"))
+}
+
+// TestHTTPSlowLoris: 1,000 connections that send nothing, or a byte now and
+// then, close no connection that has a token and delay no new one.
+func TestHTTPSlowLoris(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "", "b": ""})
+	url := h.serve()
+	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp")
+	u, token := h.overHTTP(url, h.token("a")), h.token("b")
+	assert.Equal(t, "here", u.bash("echo here"))
+	begin := "POST /mcp HTTP/1.1\r\nHost: " + address + "\r\nX-Slow: "
+	conns := make([]net.Conn, 1000)
+	for i := range conns {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		conns[i] = conn
+		if i%2 == 0 {
+			_, _ = io.WriteString(conn, begin)
+		}
+	}
+	for round := range 5 {
+		for i := 0; i < len(conns); i += 2 {
+			_, _ = io.WriteString(conns[i], "x") // fails where the connection was evicted
+		}
+		begun := time.Now()
+		assert.Equal(t, http.StatusOK, postAnew(t, url, token), "round %d: a new connection", round)
+		assert.Equal(t, "here", u.bash("echo here"), "round %d: an old connection", round)
+		assert.Less(t, time.Since(begun), 10*time.Second)
+	}
+	h.eventually("every stranger is gone", func() bool {
 		for _, conn := range conns {
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
-			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-				refused++
+			if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+				return false
 			}
 		}
-		return refused >= 300-256
+		return true
 	})
-	assert.Equal(t, "here", h.connect("a").bash("echo here"))
+	assert.Equal(t, "here", u.bash("echo here"))
 }
 
 // TestHTTPHoarder: who has a token takes from no other agent what all share.
@@ -237,7 +305,7 @@ func TestHTTPHoarder(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() })
 		what := []string{"application/json\r\nAccept: application/json, text/event-stream", "nonsense"}[i%2]
-		_, err = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+a+"\r\nContent-Type: "+what+"\r\nContent-Length: 100\r\n\r\n")
+		_, err = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: "+address+"\r\nAuthorization: Bearer "+a+"\r\nContent-Type: "+what+"\r\nContent-Length: 100\r\n\r\n")
 		require.NoError(t, err)
 	}
 	h.eventually("its own requests are too many", func() bool {

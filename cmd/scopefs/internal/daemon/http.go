@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,16 +101,24 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 		return nil, fmt.Errorf("http: %w", err)
 	}
 	h := &httpFace{d: d, key: key, clients: map[scope.ID]*client{}, under: map[scope.ID]int{}, patience: bodyTime}
+	at, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("http: %w", err)
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", h.bounded(mcp.Handler(h.faceOf)))
 	d.mu.Lock()
 	d.web = h
 	d.mu.Unlock()
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	server := &http.Server{
+		Handler: onlyAt(at, mux), ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := server.Serve(&few{Listener: l, slots: make(chan struct{}, maxConns)}); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(newConnTable(l)); !errors.Is(err, http.ErrServerClosed) {
 			d.logger.Error("http", "err", err)
 		}
 	}()
@@ -129,10 +138,11 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 
 // whose tells the agent whose token a request has.
 func (h *httpFace) whose(r *http.Request) (scope.ID, bool) {
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	name, _, _ := strings.Cut(given, ".")
 	id, err := scope.ParseID(name)
-	return id, ok && err == nil && hmac.Equal([]byte(given), []byte(token(h.key, id)))
+	// The case of a scheme does not matter: RFC 9110, section 11.1.
+	return id, strings.EqualFold(scheme, "Bearer") && err == nil && hmac.Equal([]byte(given), []byte(token(h.key, id)))
 }
 
 // faceOf finds the agent whose token a request has. One that is down has no

@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"io"
-	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
@@ -12,14 +10,13 @@ import (
 
 // The bounds of HTTP.
 const (
-	// maxConns bounds the connections, which anybody on the host may make: each
-	// takes a descriptor from what else the daemon does.
-	maxConns = 256
 	// maxRequests bounds those under way with one token: its 32 calls, and as many
 	// clients' streams.
 	maxRequests = 64
 	// bodyTime is for a request to be there as a whole.
 	bodyTime = 30 * time.Second
+	// headerTime is for the header of a request. Local clients send it in one piece.
+	headerTime = 3 * time.Second
 )
 
 // bounded serves no token so much that nothing is left for others.
@@ -38,6 +35,10 @@ func (h *httpFace) bounded(next http.Handler) http.Handler {
 			return
 		}
 		defer h.leave(id)
+		if conn, ok := r.Context().Value(connKey{}).(*httpConn); ok {
+			conn.begin(id)
+			defer conn.end()
+		}
 		if r.Body != http.NoBody {
 			_ = control.SetReadDeadline(time.Now().Add(h.patience))
 			body := &timely{ReadCloser: r.Body, control: control}
@@ -87,35 +88,4 @@ func (t *timely) over() {
 	if !t.ended {
 		_ = t.control.SetReadDeadline(time.Now())
 	}
-}
-
-// few is a listener that closes connections that are too many.
-type few struct {
-	net.Listener
-	slots chan struct{}
-}
-
-func (l *few) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.slots <- struct{}{}:
-			return &fewConn{Conn: conn, free: sync.OnceFunc(func() { <-l.slots })}, nil
-		default:
-			conn.Close()
-		}
-	}
-}
-
-type fewConn struct {
-	net.Conn
-	free func()
-}
-
-func (c *fewConn) Close() error {
-	defer c.free()
-	return c.Conn.Close()
 }
