@@ -86,9 +86,11 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 }
 
 // judge fails when a link at rel would lead outside. A link that leads nowhere
-// because the way is too long leads nobody anywhere.
+// because the way is too long leads nobody anywhere. What the policy hides counts
+// as missing: else the answer tells whether it exists.
 func (v *View) judge(rel, text string) error {
-	_, err := v.root.Follow(parentOf(rel), text)
+	policy := v.policy.Load()
+	_, err := v.root.Follow(parentOf(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
 	var violation *scope.Violation
 	if errors.As(err, &violation) {
 		violation.Target = text

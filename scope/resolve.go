@@ -45,8 +45,15 @@ func (r *Root) Resolve(rel string) (Target, error) {
 // dir. It walks in user space because it must also judge what openat2(2) would
 // refuse to walk: absolute links to the alias, dangling links, links that will
 // only be made. Every step starts at the root descriptor.
-func (r *Root) Follow(dir, text string) (Target, error) {
-	return r.walker(dir, text).walk(text)
+//
+// What hidden reports (nil: nothing), and what the caller may not search, counts
+// as missing: the answer must not depend on what stands there.
+func (r *Root) Follow(dir, text string, hidden func(rel string) bool) (Target, error) {
+	w := r.walker(dir, text)
+	if w.hidden = hidden; hidden == nil {
+		w.hidden = func(string) bool { return false }
+	}
+	return w.walk(text)
 }
 
 func (r *Root) walker(dir, text string) *walker {
@@ -55,14 +62,15 @@ func (r *Root) walker(dir, text string) *walker {
 
 type walker struct {
 	root    *Root
-	rel     string   // what was asked, for the violation
-	target  string   // where it leads, as far as known
-	rule    string   // that stops it when it leads outside
-	at      []string // where the walk stands
-	todo    []string // what is left to walk
-	links   int      // how many links may still be followed
-	steps   int      // how many components may still be walked
-	missing bool     // at does not exist
+	rel     string                // what was asked, for the violation
+	target  string                // where it leads, as far as known
+	rule    string                // that stops it when it leads outside
+	at      []string              // where the walk stands
+	todo    []string              // what is left to walk
+	links   int                   // how many links may still be followed
+	steps   int                   // how many components may still be walked
+	missing bool                  // at does not exist
+	hidden  func(rel string) bool // of Follow: what counts as missing
 }
 
 func (w *walker) walk(text string) (Target, error) {
@@ -127,8 +135,12 @@ func (w *walker) step(name string) (system string, err error) {
 		w.missing = false
 		return "", nil
 	}
+	dir := strings.Join(w.at, "/")
+	if w.hidden != nil && w.hidden(joinRel(dir, name)) {
+		w.missing = true
+	}
 	if !w.missing {
-		text, err := w.root.linkText(strings.Join(w.at, "/"), name)
+		text, err := w.root.linkText(dir, name)
 		if err == nil {
 			if w.links--; w.links < 0 {
 				return "", unix.ELOOP
@@ -140,6 +152,8 @@ func (w *walker) step(name string) (system string, err error) {
 		case errors.Is(err, ErrEscape):
 			return "", &Violation{Rel: w.rel, Target: w.target, Rule: RuleMount}
 		case errors.Is(err, ErrStale), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENAMETOOLONG):
+			w.missing = true
+		case errors.Is(err, unix.EACCES) && w.hidden != nil:
 			w.missing = true
 		case err != errNoLink:
 			return "", err

@@ -118,7 +118,7 @@ func FuzzFollow(f *testing.F) {
 		if strings.ContainsRune(dir+text, 0) || strings.Contains(dir, "..") {
 			return
 		}
-		got, err := root.Follow(strings.Trim(dir, "/"), text)
+		got, err := root.Follow(strings.Trim(dir, "/"), text, nil)
 		if err != nil {
 			return
 		}
