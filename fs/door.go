@@ -121,7 +121,21 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 	} else if err := v.writable(&a); err != nil {
 		return err
 	}
-	return v.outcome(&a, "", do(h))
+	err := v.bare(&a, func() error { return do(h) })
+	if op.Mutates() && h.node.setID.Swap(false) {
+		v.conn.dropAttr(h.node.id, false) // the kernel still has the bits that the change has cleared
+	}
+	return v.outcome(&a, "", err)
+}
+
+// bare changes the content of an open file without CAP_FSETID, unless the caller
+// is root: the kernel below then clears set-id bits as it does for the caller.
+// Only identity "caller" has that capability.
+func (v *View) bare(a *ask, f func() error) error {
+	if v.opt.Groups == nil || !a.op.Mutates() || a.head.Uid == 0 {
+		return f()
+	}
+	return scope.Caller{UID: a.head.Uid, GID: a.head.Gid}.Do(f)
 }
 
 // openDir resolves p.node, a directory, and checks that it is the one meant.

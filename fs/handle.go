@@ -4,8 +4,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
 )
@@ -111,9 +113,23 @@ func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) {
 }
 
 // back hands the file to the kernel, so that reads and writes do not come here.
+//
+// A backing file has the credentials of whoever hands it over, for all who have
+// the file open. With identity "caller" these could be root's, and writes of
+// others would keep set-id bits. So a file with such bits is not handed over, and
+// any other without CAP_FSETID: bits that come while it is open are cleared by
+// whoever writes, root included.
 func (v *View) back(h *handle, out *fuse.OpenOut) {
 	if v.noBacking.Load() {
 		return
+	}
+	give := v.conn.back
+	if v.opt.Groups != nil {
+		st, err := h.file.Stat()
+		if err != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+			return
+		}
+		give = v.backBare
 	}
 	v.files.mu.Lock()
 	defer v.files.mu.Unlock()
@@ -122,7 +138,7 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 		if len(n.open) > 0 {
 			return
 		}
-		id, errno := v.conn.back(h.file.FD())
+		id, errno := give(h.file.FD())
 		if errno != 0 {
 			v.noBacking.Store(true)
 			v.opt.Logger.Warn("no passthrough: the kernel caches data instead", "errno", errnoName(errno))
@@ -134,6 +150,18 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 	h.backed = true
 	out.BackingID = n.backing
 	out.OpenFlags |= fuse.FOPEN_PASSTHROUGH
+}
+
+// backBare is conn.back without CAP_FSETID.
+func (v *View) backBare(fd int) (id int32, errno syscall.Errno) {
+	err := scope.Unprivileged(func() error {
+		id, errno = v.conn.back(fd)
+		return nil
+	})
+	if err != nil {
+		errno = syscall.EPERM
+	}
+	return id, errno
 }
 
 // close ends a handle.

@@ -25,6 +25,7 @@ type node struct {
 	watched atomic.Int64  // since when changes by others in this directory are told: View.now
 	looked  atomic.Uint32 // lookups of names in this directory, about
 	muted   atomic.Int32  // handles by which the kernel writes for clients
+	setID   atomic.Bool   // the kernel may remember set-id bits of it
 	handle  string        // what the watch calls it; guarded by follower.mu
 
 	path atomic.Pointer[pathsOf] // what tree.paths said last

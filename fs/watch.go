@@ -125,6 +125,9 @@ func (v *View) keepAbsent(dir *node) time.Duration {
 // asked after began. In a shared view that is what it goes by when it lets
 // others open a file, so what a name elsewhere could change is kept briefly.
 func (v *View) keepAttr(n *node, st *scope.Stat, began int64) time.Duration {
+	if st.IsRegular() && st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+		n.setID.Store(true)
+	}
 	sure := func(dir *node) bool { at := dir.watched.Load(); return at != 0 && at <= began }
 	switch {
 	case v.follower.watch == nil:

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,16 +19,22 @@ import (
 // names that they are given.
 func (h *host) asUser(uid uint32, dir string, ops ...string) []string {
 	h.t.Helper()
+	return doOps(h.t, h.clientOf(uid, dir, "ops"), ops)
+}
+
+// clientOf is client, of another user and in a directory.
+func (h *host) clientOf(uid uint32, dir, role string, args ...string) *exec.Cmd {
+	h.t.Helper()
 	at := filepath.Join(h.base, "client")
 	if _, err := os.Stat(at); err != nil {
 		self, err := os.ReadFile("/proc/self/exe")
 		require.NoError(h.t, err)
 		require.NoError(h.t, os.WriteFile(at, self, 0o755))
 	}
-	cmd := client("ops")
+	cmd := client(role, args...)
 	cmd.Path, cmd.Dir = at, dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	return doOps(h.t, cmd, ops)
+	return cmd
 }
 
 // TestAttackLinkOracle: a link's text that leads through what the policy hides,

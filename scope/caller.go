@@ -35,6 +35,26 @@ func (c Caller) Do(f func() error) error {
 	return f()
 }
 
+// Unprivileged runs f on a thread that for as long has no file system capability,
+// whoever the operation is for. What f hands to the kernel with its credentials,
+// such as a backing file of FUSE passthrough, never has CAP_FSETID.
+func Unprivileged(f func() error) error {
+	const nobody = 65534
+	runtime.LockOSThread()
+	uid, gid := setfs(unix.SYS_SETFSUID, nobody), setfs(unix.SYS_SETFSGID, nobody)
+	defer func() {
+		setfs(unix.SYS_SETFSGID, gid)
+		setfs(unix.SYS_SETFSUID, uid)
+		if isfs(unix.SYS_SETFSUID, uid) && isfs(unix.SYS_SETFSGID, gid) {
+			runtime.UnlockOSThread() // else the thread ends with its goroutine
+		}
+	}()
+	if !isfs(unix.SYS_SETFSUID, nobody) || !isfs(unix.SYS_SETFSGID, nobody) {
+		return fmt.Errorf("drop file system capabilities: %w", unix.EPERM)
+	}
+	return f()
+}
+
 // drop gives the thread its own rights back. One that cannot have them back is
 // not fit for anyone else: it stays locked and ends with its goroutine.
 func (c Caller) drop() {
@@ -45,8 +65,12 @@ func (c Caller) drop() {
 	}
 }
 
-// setfs is setfsuid(2) or setfsgid(2), which report no error.
-func setfs(call uintptr, id uint32) { unix.RawSyscall(call, uintptr(id), 0, 0) }
+// setfs is setfsuid(2) or setfsgid(2), which report no error. It returns the
+// previous id.
+func setfs(call uintptr, id uint32) uint32 {
+	old, _, _ := unix.RawSyscall(call, uintptr(id), 0, 0)
+	return uint32(old)
+}
 
 // isfs reports whether the thread has the id: setting -1 changes nothing and
 // returns the current one.
