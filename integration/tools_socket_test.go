@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func TestSocketSeveral(t *testing.T) {
 		more = append(more, h.dial("a"))
 	}
 	h.eventually("there are 64", func() bool { return h.dialed() })
-	assert.Empty(t, h.dial("a").rest(), "one more is turned away")
+	assert.Equal(t, tooMany, h.dial("a").rest(), "one more is turned away")
 	assert.Contains(t, first.list(), "bash", "the others stay")
 	for _, r := range more {
 		r.Close()
@@ -81,9 +82,57 @@ func (h *host) dialed() bool {
 	conn, err := net.Dial("unix", h.door("a"))
 	require.NoError(h.t, err)
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	_ = conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
 	_, err = conn.Read(make([]byte, 1))
-	return err == io.EOF
+	return err == nil
+}
+
+const tooMany = "scopefs: the agent has 64 clients already: end one of them\n"
+
+// TestSocketConnectFlood: connecting in a loop while there are 64 clients writes two
+// lines, not one a connection, and delays no client that is there, nor another agent's.
+func TestSocketConnectFlood(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "", "b": ""})
+	u := h.connect("a")
+	for range 63 {
+		h.dial("a")
+	}
+	h.eventually("there are 64", func() bool { return h.dialed() })
+	stop := make(chan struct{})
+	var flood sync.WaitGroup
+	for range 4 {
+		flood.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// EAGAIN, when the backlog is full: nothing else limits us.
+				if conn, err := net.Dial("unix", h.door("a")); err == nil {
+					conn.Close()
+				}
+			}
+		})
+	}
+	for range 20 {
+		assert.Equal(t, "here", u.bash("echo here"))
+		assert.Equal(t, "here", h.connect("b").bash("echo here"))
+	}
+	close(stop)
+	flood.Wait()
+	// Clients that are garbage are not a line each, either.
+	for range 100 {
+		r := h.dial("b")
+		io.WriteString(r, "prefix x\n")
+		r.rest()
+	}
+	h.stop()
+	lines := func(of string) int { return strings.Count(h.log.String(), of) }
+	assert.LessOrEqual(t, lines(`msg="too many clients" agent=a`), 4)
+	assert.Contains(t, h.log.String(), `agent=a more=`, "the rest is counted")
+	assert.LessOrEqual(t, lines(`msg=client agent=b`), 4)
+	assert.Contains(t, h.log.String(), `agent=b more=`)
 }
 
 // TestSocketProfile: the line before the first message.

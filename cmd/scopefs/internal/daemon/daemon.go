@@ -44,6 +44,9 @@ type Daemon struct {
 	only   scope.ID
 	trace  bool
 	logger *slog.Logger
+
+	warnings *warnings
+
 	root   bool // of the host
 	log    *audit.Log
 	lock   *os.File
@@ -93,6 +96,7 @@ func New(opt Options) (*Daemon, error) {
 		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
 		paces: map[scope.ID]*paces{}, tasks: map[scope.ID]int{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
+		warnings: newWarnings(opt.Logger),
 	}
 	if err := d.takeRun(); err != nil {
 		return nil, err

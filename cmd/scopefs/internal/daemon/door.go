@@ -98,7 +98,10 @@ func (d *Daemon) isOpen(id scope.ID) bool {
 	return d.doors[id] != nil
 }
 
-const acceptPause = time.Second
+const (
+	acceptPause = time.Second           // without descriptors
+	refusePause = 20 * time.Millisecond // before a client beyond maxClients is refused
+)
 
 func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user) {
 	slots := make(chan struct{}, maxClients)
@@ -108,7 +111,7 @@ func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user)
 			return
 		}
 		if err != nil { // no descriptors are left, and there will be again (accept(2))
-			d.logger.Warn("clients wait", "agent", id, "err", err)
+			d.warnings.warn(id, "clients wait", "err", err)
 			select {
 			case <-ctx.Done():
 				return
@@ -123,14 +126,24 @@ func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user)
 		select {
 		case slots <- struct{}{}:
 		default:
-			conn.Close()
-			d.logger.Warn("too many clients", "agent", id, "limit", maxClients)
-			continue
+			// A refusal is slow, so that connecting in a loop costs the client more than us.
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				conn.Close()
+				return
+			case <-time.After(refusePause):
+				d.warnings.warn(id, "too many clients", "limit", maxClients)
+				conn.SetWriteDeadline(time.Now().Add(refusePause))
+				fmt.Fprintf(conn, "scopefs: the agent has %d clients already: end one of them\n", maxClients)
+				conn.Close()
+				continue
+			}
 		}
 		at.conns.Go(func() {
 			defer func() { <-slots }()
 			if err := d.attendMCP(ctx, conn, id); err != nil && ctx.Err() == nil {
-				d.logger.Warn("client", "agent", id, "err", err)
+				d.warnings.warn(id, "client", "err", err)
 			}
 		})
 	}

@@ -25,7 +25,7 @@ func (l *exhausted) Accept() (net.Conn, error) {
 
 // An agent's socket answers again when there are descriptors again.
 func TestDoorOutlivesWantOfDescriptors(t *testing.T) {
-	d := &Daemon{logger: slog.New(slog.DiscardHandler)}
+	d := &Daemon{warnings: newWarnings(slog.New(slog.DiscardHandler))}
 	l := &exhausted{}
 	d.receive(context.Background(), &door{listener: l}, "a", user{})
 	assert.Equal(t, 2, l.tries)

@@ -163,7 +163,7 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 	}
 	c, err := h.d.newClient(id, "")
 	if err != nil {
-		h.d.logger.Warn("client", "agent", id, "err", err)
+		h.d.warnings.warn(id, "client", "err", err)
 		return nil, http.StatusServiceUnavailable
 	}
 	h.clients[id] = c

@@ -44,6 +44,7 @@ func (d *Daemon) close() {
 	}
 	wg.Wait()
 	d.requests.Wait()
+	d.warnings.close()
 	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
 	if err := d.log.Close(); err != nil {
 		d.logger.Error("audit", "err", err)
