@@ -148,6 +148,9 @@ func (d *Daemon) Down(ctx context.Context, id scope.ID) error {
 	defer free()
 	v := d.view(id)
 	if v == nil {
+		if d.unexpect(id) {
+			return nil
+		}
 		return fmt.Errorf("%q is not mounted", id)
 	}
 	d.closeDoor(id)
@@ -189,6 +192,8 @@ func (d *Daemon) stateOf(id scope.ID) Agent {
 			a.Error = v.err.Error()
 		}
 		v.mu.Unlock()
+	} else if d.starting[id] {
+		a.State = stateStarting
 	} else if err := d.failed[id]; err != nil {
 		a.State, a.Error = stateFailed, err.Error()
 	}

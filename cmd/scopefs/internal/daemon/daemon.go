@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +70,7 @@ type Daemon struct {
 	rules    *scope.Snapshot // never nil
 	bad      []error         // what did not load of it
 	views    map[scope.ID]*view
+	starting map[scope.ID]bool          // waits for its first mount: see expect
 	failed   map[scope.ID]error         // why an agent without a view has none
 	granted  map[scope.ID]*scope.Grants // as of the last reload
 	turns    map[scope.ID]chan struct{} // see take
@@ -92,7 +95,7 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		paths: opt.Paths, host: host, only: opt.Only, trace: opt.Trace, logger: opt.Logger, root: privileged(),
-		rules: &scope.Snapshot{}, views: map[scope.ID]*view{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
+		rules: &scope.Snapshot{}, views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
 		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
 		paces: map[scope.ID]*paces{}, tasks: map[scope.ID]int{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
@@ -157,69 +160,67 @@ func (d *Daemon) allViews() []*view {
 	return all
 }
 
-// Run mounts what is defined, answers on the control socket, and returns when
-// ctx ends and everything is down. ready is called when agents can be used.
+// Run answers on the control socket, mounts what is defined, and returns when ctx
+// ends and everything is down. It calls ready when requests are answered; views
+// that are not mounted by then are starting, and who needs one waits for it. With
+// Options.Only it calls ready when that agent is mounted.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer d.close()
-	l, err := d.listen()
+	l, err := listenPrivate(d.paths.Socket())
 	if err != nil {
-		return err
+		return fmt.Errorf("control socket: %w", err)
 	}
 	server := &http.Server{Handler: d.handler(), ConnContext: peerContext, ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
+	defer server.Close()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	go d.sandboxHost() // meanwhile; who needs it hears of an error
-	if err := d.upAll(ctx); err != nil {
-		server.Close()
-		return err
-	}
-	if d.only == "" {
-		go d.watch(ctx)
-	}
 	if d.http != "" {
 		wait, err := d.serveHTTP(ctx, d.http)
 		if err != nil {
-			server.Close()
 			return err
 		}
 		defer wait()
+	}
+	if d.only != "" {
+		if _, err := d.Up(ctx, d.only, ""); err != nil {
+			return err
+		}
+	} else {
+		d.mu.Lock()
+		ids := slices.Sorted(maps.Keys(d.rules.Agents))
+		d.mu.Unlock()
+		ids = d.expect(ids)
+		leave, err := d.enter() // close waits for us
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer leave()
+			d.mountExpected(ctx, ids, func(id scope.ID, err error) {
+				if err != nil {
+					d.logger.Error("mount", "agent", id, "err", err)
+				}
+			})
+		}()
+		go d.watch(ctx)
 	}
 	ready()
 	select {
 	case <-ctx.Done():
 	case err = <-served:
 	}
-	server.Close()
 	return err
 }
 
-// upAll mounts what is defined. One agent's failure is told, and is not the
-// others'; where only one is wanted it is an error.
-func (d *Daemon) upAll(ctx context.Context) error {
-	if d.only != "" {
-		_, err := d.Up(ctx, d.only, "")
-		return err
-	}
-	d.mu.Lock()
-	ids := slices.Sorted(maps.Keys(d.rules.Agents))
-	d.mu.Unlock()
-	for _, id := range ids {
-		if _, err := d.Up(ctx, id, ""); err != nil {
-			d.logger.Error("mount", "agent", id, "err", err)
-		}
-	}
-	return ctx.Err()
-}
-
-// listen makes the control socket, for ourselves alone.
-func (d *Daemon) listen() (net.Listener, error) {
-	os.Remove(d.paths.Socket()) // of an earlier daemon; the lock is ours
-	old := unix.Umask(0o177)
-	defer unix.Umask(old)
-	l, err := net.Listen("unix", shortPath(d.paths.Socket()))
-	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	return l, nil
+// listenPrivate listens on a unix socket that is ours alone. The file has the mode
+// of the socket, whatever the umask is, which is the whole process's: unix(7).
+func listenPrivate(path string) (net.Listener, error) {
+	os.Remove(path) // of an earlier daemon; the lock is ours
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err)
+	}}
+	return private.Listen(context.Background(), "unix", shortPath(path))
 }

@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/file"
 )
@@ -37,6 +35,9 @@ const maxClients = 64
 func (d *Daemon) openDoor(id scope.ID, owner user) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closing {
+		return errClosing
+	}
 	if d.doors[id] != nil {
 		return nil
 	}
@@ -44,10 +45,7 @@ func (d *Daemon) openDoor(id scope.ID, owner user) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o711); err != nil {
 		return fmt.Errorf("socket of %q: %w", id, err)
 	}
-	os.Remove(name) // of an earlier daemon
-	old := unix.Umask(0o177)
-	l, err := net.Listen("unix", shortPath(name))
-	unix.Umask(old)
+	l, err := listenPrivate(name)
 	if err == nil && d.root {
 		err = os.Lchown(name, int(owner.uid), int(owner.gid))
 	}

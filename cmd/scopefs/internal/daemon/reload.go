@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -37,16 +38,33 @@ const (
 )
 
 // Reload reads the definitions again. When it returns, every mounted view
-// decides by its new rules, and the kernel has forgotten what it knew by the
-// old ones. What does not load changes nothing.
+// decides by its new rules, the kernel has forgotten what it knew by the old
+// ones, and what is new is mounted. What does not load changes nothing.
 func (d *Daemon) Reload(ctx context.Context) []Reloaded {
+	all, added := d.reloadRules()
+	var mu sync.Mutex
+	d.mountExpected(ctx, d.expect(added), func(id scope.ID, err error) {
+		outcome := reloadMounted
+		if err != nil {
+			outcome = "not mounted"
+		}
+		r := d.tellReload(id, outcome, err)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, r)
+	})
+	slices.SortFunc(all, func(a, b Reloaded) int { return strings.Compare(string(a.Agent), string(b.Agent)) })
+	return all
+}
+
+// reloadRules is Reload for what is mounted, and returns what is not and never was.
+func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	d.load()
 	d.mu.Lock()
 	agents, bad := d.rules.Agents, d.bad
 	d.mu.Unlock()
-	var all []Reloaded
 	for _, err := range bad {
 		r := Reloaded{Outcome: reloadKept, Error: err.Error()}
 		if def, ok := errors.AsType[*scope.DefinitionError](err); ok {
@@ -57,58 +75,73 @@ func (d *Daemon) Reload(ctx context.Context) []Reloaded {
 		}
 		all = append(all, r)
 	}
-	for id, agent := range agents {
-		if d.only == "" || d.only == id {
-			all = append(all, d.reload(ctx, id, agent)...)
-		}
+	changed, added := d.changed(agents)
+	told := make([][]Reloaded, len(changed))
+	var wg sync.WaitGroup
+	for i, c := range changed { // side by side: a view that is stuck keeps nobody else waiting
+		wg.Go(func() { told[i] = d.reload(c) })
 	}
+	wg.Wait()
 	for _, v := range d.allViews() {
 		if agents[v.def.Name] == nil {
 			all = append(all, Reloaded{Agent: v.def.Name, Outcome: reloadGone})
 		}
 	}
-	slices.SortFunc(all, func(a, b Reloaded) int { return strings.Compare(string(a.Agent), string(b.Agent)) })
-	return all
+	return slices.Concat(append(told, all)...), added
+}
+
+// A change is an agent whose definition is another than at the last reload, or
+// than its view was started with.
+type change struct {
+	agent   *scope.Agent
+	view    *view // nil: none
+	granted bool  // the grants are others
+}
+
+// changed finds the changes, and the agents that have no view and never had one.
+func (d *Daemon) changed(agents map[scope.ID]*scope.Agent) (changed []change, added []scope.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, agent := range agents {
+		if d.only != "" && d.only != id {
+			continue
+		}
+		last, v := d.granted[id], d.views[id]
+		d.granted[id] = agent.Grants
+		if _, known := d.failed[id]; v == nil && !known {
+			added = append(added, id) // one that was taken down, or could not be mounted, is for the operator
+		} else if last != agent.Grants || v != nil && v.def != agent.Definition {
+			changed = append(changed, change{agent, v, last != nil && !last.Equal(agent.Grants)})
+		}
+	}
+	slices.Sort(added)
+	return changed, added
+}
+
+func (d *Daemon) tellReload(id scope.ID, outcome string, err error) Reloaded {
+	r := Reloaded{Agent: id, Outcome: outcome}
+	e := audit.Event{Event: audit.KindAgent, Agent: string(id), Outcome: outcome}
+	if err != nil {
+		r.Error, e.Detail = err.Error(), err.Error()
+	}
+	d.event(e)
+	return r
 }
 
 // reload has one agent's definition hold. Its grants hold since it was loaded.
-func (d *Daemon) reload(ctx context.Context, id scope.ID, agent *scope.Agent) []Reloaded {
-	told := func(outcome string, err error) []Reloaded {
-		r := Reloaded{Agent: id, Outcome: outcome}
-		e := audit.Event{Event: audit.KindAgent, Agent: string(id), Outcome: outcome}
-		if err != nil {
-			r.Error, e.Detail = err.Error(), err.Error()
+func (d *Daemon) reload(c change) []Reloaded {
+	id, changed := c.agent.Name, false
+	if v := c.view; v != nil {
+		var err error
+		if changed, err = v.setRules(c.agent.View.PolicySpec()); err != nil {
+			return []Reloaded{d.tellReload(id, "view restarted", err)}
 		}
-		d.event(e)
-		return []Reloaded{r}
-	}
-	d.mu.Lock()
-	_, known := d.failed[id]
-	granted := d.granted[id] != nil && !d.granted[id].Equal(agent.Grants)
-	d.granted[id] = agent.Grants
-	d.mu.Unlock()
-	v := d.view(id)
-	if v == nil {
-		if known { // it has been up, or could not be: that is for the operator
-			if granted {
-				return told(reloadRules, nil)
-			}
-			return nil
+		if !sameButRules(v.def, c.agent.Definition) {
+			return []Reloaded{d.tellReload(id, reloadRemount, nil)}
 		}
-		if _, err := d.Up(ctx, id, ""); err != nil {
-			return told("not mounted", err)
-		}
-		return told(reloadMounted, nil)
 	}
-	changed, err := v.setRules(agent.View.PolicySpec())
-	if err != nil {
-		return told("view restarted", err)
-	}
-	if !sameButRules(v.def, agent.Definition) {
-		return told(reloadRemount, nil)
-	}
-	if changed || granted {
-		return told(reloadRules, nil)
+	if changed || c.granted {
+		return []Reloaded{d.tellReload(id, reloadRules, nil)}
 	}
 	return nil
 }
