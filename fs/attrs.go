@@ -55,10 +55,10 @@ func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fu
 func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
 		if in.Mask&unix.W_OK != 0 {
-			for _, rel := range v.nodes.paths(p.node) {
-				if !v.policy.Load().Linked(scope.OpOpenWrite, rel, uint64(p.stat.Nlink)).Allow {
-					return scope.ErrDenied
-				}
+			policy := v.policy.Load()
+			rel, ok := v.nodes.strictest(p.node, policy)
+			if !ok || !policy.Linked(scope.OpOpenWrite, rel, uint64(p.stat.Nlink)).Allow {
+				return scope.ErrDenied
 			}
 		}
 		return p.obj.Access(in.Mask)

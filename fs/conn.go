@@ -2,6 +2,7 @@ package fs
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -35,7 +36,7 @@ type conn struct {
 	chores  chan func()   // what nobody waits for
 	idle    atomic.Int32
 	readers atomic.Int32
-	pool    sync.Pool     // of readers that have ended: their buffers are large
+	spare   chan *reader  // that have ended: their buffers are large
 	dozing  atomic.Bool   // watch sleeps
 	rouse   chan struct{} // wakes it
 	ended   chan struct{} // closed when the mount is gone
@@ -46,6 +47,7 @@ type conn struct {
 // reader reads and answers requests, one after the other.
 type reader struct {
 	in, out []byte
+	both    []byte        // what in and out are parts of
 	since   atomic.Int64  // when it began to answer, in nanoseconds since 1970; 0: it does not
 	last    time.Time     // when it last answered
 	spin    time.Duration // how long it reads on after that before it sleeps
@@ -72,7 +74,7 @@ func newConn(fd int, fs fuse.RawFileSystem, mount *fuse.MountOptions, opt Option
 		logger: opt.Logger,
 		// With one processor, reading on would keep the client from it.
 		spins:  opt.Spin && runtime.GOMAXPROCS(0) > 1,
-		pool:   sync.Pool{New: newReader},
+		spare:  make(chan *reader, maxIdle),
 		calls:  make(chan struct{}, maxReaders),
 		chores: make(chan func(), maxChores),
 		rouse:  make(chan struct{}, 1),
@@ -80,14 +82,39 @@ func newConn(fd int, fs fuse.RawFileSystem, mount *fuse.MountOptions, opt Option
 	}
 }
 
-func newReader() any {
-	return &reader{in: make([]byte, maxWrite+headerRoom), out: make([]byte, maxWrite+headerRoom)}
+// take returns a reader. Its buffers come from the kernel and go back there: most
+// requests touch a page of each, and Go's heap would keep, and clear, all of them.
+func (c *conn) take() (*reader, error) {
+	select {
+	case r := <-c.spare:
+		return r, nil
+	default:
+	}
+	const size = maxWrite + headerRoom
+	both, err := unix.Mmap(-1, 0, 2*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("buffers of a reader: %w", err)
+	}
+	return &reader{both: both, in: both[:size:size], out: both[size:]}, nil
+}
+
+// give takes a reader back that has ended.
+func (c *conn) give(r *reader) {
+	r = &reader{both: r.both, in: r.in, out: r.out}
+	select {
+	case c.spare <- r:
+	default:
+		_ = unix.Munmap(r.both)
+	}
 }
 
 // init answers the kernel's first request and returns what was agreed on.
 func (c *conn) init() (*fuse.InitOut, error) {
-	r := c.pool.Get().(*reader)
-	defer c.pool.Put(r)
+	r, err := c.take()
+	if err != nil {
+		return nil, err
+	}
+	defer c.give(r)
 	n, err := unix.Read(c.fd, r.in)
 	if err != nil {
 		return nil, err
@@ -128,9 +155,13 @@ func (c *conn) more() {
 		return
 	}
 	c.all.Go(func() {
-		r := c.pool.Get().(*reader)
-		defer c.pool.Put(r)
-		*r = reader{in: r.in, out: r.out}
+		r, err := c.take()
+		if err != nil { // others read on
+			c.readers.Add(-1)
+			c.logger.Warn("fuse", "err", err)
+			return
+		}
+		defer c.give(r)
 		for c.next(r) {
 		}
 	})

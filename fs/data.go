@@ -35,8 +35,12 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 				return err
 			}
 		}
+		if err := v.files.reserve(); err != nil {
+			return err
+		}
 		f, err := v.reopen(p, flags)
 		if err != nil {
+			v.files.release()
 			return err
 		}
 		v.opened(&handle{file: f, node: p.node, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, false, out)
@@ -68,11 +72,15 @@ func (v *View) reopen(p *place, flags int) (scope.File, error) {
 // meanwhile, the kernel is asked to look again: ESTALE.
 func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: name}, func(p *place) error {
+		if err := v.room(); err != nil {
+			return err
+		}
 		f, err := p.dir.Create(name, int(in.Flags)&openFlags, v.plain(&in.InHeader, p.path(), unix.S_IFREG, masked(p.dir, in.Mode, in.Umask)))
 		if err == syscall.EEXIST && in.Flags&unix.O_EXCL == 0 {
-			return scope.ErrStale
+			err = scope.ErrStale
 		}
 		if err != nil {
+			v.files.release()
 			return err
 		}
 		return v.created(p, name, f, int(in.Flags), out)
@@ -85,16 +93,28 @@ func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut
 	// by any name must not be created without one.
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: "#tmpfile"}, func(p *place) error {
 		mode := v.plain(&in.InHeader, p.base, unix.S_IFREG, masked(p.dir, in.Mode, in.Umask))
+		if err := v.room(); err != nil {
+			return err
+		}
 		var f scope.File
 		err := v.unnamed(func() (err error) {
 			f, err = p.dir.CreateTemp(int(in.Flags)&(openFlags|unix.O_EXCL), mode)
 			return err
 		})
 		if err != nil {
+			v.files.release()
 			return err
 		}
 		return v.created(p, "#tmpfile", f, int(in.Flags), out)
 	}))
+}
+
+// room reserves a handle of a file that is about to be made, or says why it must not be.
+func (v *View) room() error {
+	if err := v.roomy(); err != nil {
+		return err
+	}
+	return v.files.reserve()
 }
 
 func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse.CreateOut) error {
@@ -103,6 +123,7 @@ func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse
 		err = v.known(p, name, &st, true, &out.EntryOut)
 	}
 	if err != nil {
+		v.files.release()
 		f.Close()
 		return err
 	}

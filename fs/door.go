@@ -89,8 +89,7 @@ func (v *View) on(a ask, do func(*place) error) error {
 		if p.node == nil {
 			return scope.ErrStale
 		}
-		names, err := v.openNode(&p)
-		if err != nil {
+		if err := v.openNode(&p); err != nil {
 			return v.outcome(&a, p.rel, err)
 		}
 		defer p.obj.Close()
@@ -98,7 +97,7 @@ func (v *View) on(a ask, do func(*place) error) error {
 		if p.stat.IsRegular() {
 			links = uint64(p.stat.Nlink)
 		}
-		if err := v.decide(&a, names, links); err != nil {
+		if err := v.decideNode(&a, p.node, links); err != nil {
 			return err
 		}
 		return v.outcome(&a, p.rel, do(&p))
@@ -114,7 +113,7 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 	}
 	a := ask{head: head, op: op}
 	if policy := v.policy.Load(); h.policy.Load() != policy || v.opt.Record == scope.RecordAll {
-		if err := v.decide(&a, v.nodes.paths(h.node), 1); err != nil {
+		if err := v.decideNode(&a, h.node, 1); err != nil {
 			return err
 		}
 		h.policy.Store(policy)
@@ -142,11 +141,10 @@ func (v *View) bare(a *ask, f func() error) error {
 func (v *View) openDir(p *place) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
-	names := v.nodes.paths(p.node)
-	if len(names) == 0 {
+	var ok bool
+	if p.base, ok = v.nodes.newest(p.node); !ok {
 		return scope.ErrStale
 	}
-	p.base = names[0] // a directory has one name
 	dir, err := v.root.Dir(p.base)
 	if err != nil {
 		return err
@@ -163,19 +161,22 @@ func (v *View) openDir(p *place) error {
 	return nil
 }
 
-// openNode resolves p.node and returns the paths of all its names.
-func (v *View) openNode(p *place) ([]string, error) {
+// openNode resolves p.node: by its newest name, by another one, or by a file that is
+// open.
+func (v *View) openNode(p *place) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
-	names := v.nodes.paths(p.node)
-	err := error(scope.ErrStale)
-	for _, p.rel = range names {
-		if p.obj, err = v.root.Object(p.rel); err == nil {
-			if p.stat, err = p.obj.Stat(); err == nil && p.stat.ID() == p.node.ident {
-				return names, nil
-			}
-			p.obj.Close()
-			err = scope.ErrStale
+	rel, ok := v.nodes.newest(p.node)
+	if !ok {
+		return scope.ErrStale
+	}
+	err := v.openAt(p, rel)
+	if err == nil {
+		return nil
+	}
+	for _, rel := range v.nodes.others(p.node) {
+		if err = v.openAt(p, rel); err == nil {
+			return nil
 		}
 	}
 	if f, ok := v.files.reach(p.node); ok {
@@ -183,14 +184,27 @@ func (v *View) openNode(p *place) ([]string, error) {
 		// of the scope: an open descriptor does not keep it the agent's.
 		if p.stat, err = f.Stat(); err == nil && (!p.node.dir || p.stat.Nlink == 0) {
 			p.obj = f
-			return names, nil
+			return nil
 		}
 		f.Close()
 		if err == nil {
 			err = scope.ErrStale
 		}
 	}
-	return nil, err
+	return err
+}
+
+// openAt opens the object at rel, if it is p.node.
+func (v *View) openAt(p *place, rel string) (err error) {
+	p.rel = rel
+	if p.obj, err = v.root.Object(rel); err != nil {
+		return err
+	}
+	if p.stat, err = p.obj.Stat(); err == nil && p.stat.ID() == p.node.ident {
+		return nil
+	}
+	p.obj.Close()
+	return scope.ErrStale
 }
 
 // decideName is decide for a name in a directory. Its path is not built where it
@@ -200,34 +214,38 @@ func (v *View) decideName(a *ask, p *place) error {
 	if policy.Uniform() && !v.recorded(a.op) && policy.File(a.op, "").Allow {
 		return v.writable(a)
 	}
-	return v.decide(a, []string{p.path()}, 1)
+	return v.decide(a, p.path())
 }
 
-// decide asks the policy about every name, records what must be recorded, and
-// returns the answer to a refused client.
-func (v *View) decide(a *ask, names []string, links uint64) error {
-	if len(names) == 0 { // no name to decide by is no permission
+// decideNode is decide for an object, by all its names: by the one on which the policy
+// grants least. To have no name to decide by is no permission.
+func (v *View) decideNode(a *ask, n *node, links uint64) error {
+	policy := v.policy.Load()
+	rel, ok := v.nodes.strictest(n, policy)
+	if !ok {
 		return scope.ErrStale
 	}
-	policy := v.policy.Load()
-	var d scope.Decision
-	for i, rel := range names {
-		d = policy.Linked(a.op, rel, links)
-		if d.Allow && a.whole {
-			d = policy.Move(rel)
+	return v.decideBy(policy, a, rel, links)
+}
+
+// decide asks the policy about a path, records what must be recorded, and returns the
+// answer to a refused client.
+func (v *View) decide(a *ask, rel string) error { return v.decideBy(v.policy.Load(), a, rel, 1) }
+
+func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) error {
+	d := policy.Linked(a.op, rel, links)
+	if d.Allow && a.whole {
+		d = policy.Move(rel)
+	}
+	if !d.Allow {
+		errno := syscall.EACCES
+		if d.Hidden && !a.op.Mutates() {
+			errno = syscall.ENOENT
 		}
-		if !d.Allow {
-			errno := syscall.EACCES
-			if d.Hidden && !a.op.Mutates() {
-				errno = syscall.ENOENT
-			}
-			return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule}, errno)
-		}
-		if i == len(names)-1 && v.recorded(a.op) {
-			if v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule}) != nil {
-				return answer(syscall.EIO)
-			}
-		}
+		return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule}, errno)
+	}
+	if v.recorded(a.op) && v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule}) != nil {
+		return answer(syscall.EIO)
 	}
 	return v.writable(a)
 }

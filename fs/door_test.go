@@ -49,6 +49,8 @@ func TestNoNameIsNoPermission(t *testing.T) {
 	v := &View{opt: Options{Recorder: nothing{}}}
 	v.policy.Store(policy)
 	a := ask{head: &fuse.InHeader{}, op: scope.OpSetattr}
-	assert.NoError(t, v.decide(&a, []string{"f"}, 1))
-	assert.ErrorIs(t, v.decide(&a, nil, 1), scope.ErrStale)
+	v.nodes.init(dir(1).ID())
+	f := found(t, &v.nodes, v.nodes.root, "f", file(4, 1), false)
+	assert.NoError(t, v.decideNode(&a, f, 1))
+	assert.ErrorIs(t, v.decideNode(&a, &node{}, 1), scope.ErrStale)
 }

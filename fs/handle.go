@@ -1,7 +1,6 @@
 package fs
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +20,7 @@ type handle struct {
 	muted   bool                         // counted in node.muted
 	policy  atomic.Pointer[scope.Policy] // what allowed it
 	listing *listing                     // of a directory
+	at      int                          // index into node.open; guarded by table.mu
 }
 
 // table holds the open files. A handle's number is its index plus one.
@@ -28,7 +28,40 @@ type table struct {
 	mu    sync.RWMutex
 	slots []*handle
 	free  []int
+
+	limit int64 // of count; 0 is none
+	count atomic.Int64
 }
+
+// reserve counts a handle that is about to be opened, before anything is opened or
+// made: EMFILE when there are too many.
+func (t *table) reserve() error {
+	if t.count.Add(1) > t.limit && t.limit > 0 {
+		t.count.Add(-1)
+		return syscall.EMFILE
+	}
+	return nil
+}
+
+// release is for a handle that was reserved and is not in the table, or not any more.
+func (t *table) release() { t.count.Add(-1) }
+
+// handles returns how many handles there may be, of so many that are wanted: each has
+// a descriptor, and requests need some for a moment, whatever clients hold open.
+func handles(want int) int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
+		return want
+	}
+	most := int(r.Cur - min(r.Cur/2, descriptorReserve))
+	if want == 0 {
+		return most
+	}
+	return min(want, most)
+}
+
+// descriptorReserve is what the most requests at a time take, of three each, and some.
+const descriptorReserve = 3*maxReaders + 256
 
 func (t *table) get(fh uint64) *handle {
 	t.mu.RLock()
@@ -42,6 +75,7 @@ func (t *table) get(fh uint64) *handle {
 func (t *table) add(h *handle) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	h.at = len(h.node.open)
 	h.node.open = append(h.node.open, h)
 	if n := len(t.free); n > 0 {
 		i := t.free[n-1]
@@ -65,9 +99,10 @@ func (t *table) remove(fh uint64) (h *handle, backing int32) {
 	t.slots[fh-1] = nil
 	t.free = append(t.free, int(fh-1))
 	n := h.node
-	if i := slices.Index(n.open, h); i >= 0 {
-		n.open = slices.Delete(n.open, i, i+1)
-	}
+	last := n.open[len(n.open)-1]
+	n.open[h.at], last.at = last, h.at
+	n.open[len(n.open)-1] = nil
+	n.open = n.open[:len(n.open)-1]
 	if h.backed {
 		if n.backingOn--; n.backingOn == 0 {
 			backing = n.backing
@@ -86,6 +121,13 @@ func (t *table) reach(n *node) (scope.File, bool) {
 		}
 	}
 	return scope.File{}, false
+}
+
+// holds reports whether a node is open.
+func (t *table) holds(n *node) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(n.open) > 0
 }
 
 func (t *table) closeAll() {
@@ -170,11 +212,15 @@ func (v *View) close(fh uint64) {
 	if h == nil {
 		return
 	}
+	if h.listing != nil {
+		v.listings.end(h.listing)
+	}
 	v.conn.later(func() {
 		if backing != 0 {
 			v.conn.unback(backing)
 		}
 		v.unmute(h)
 		h.file.Close()
+		v.files.release()
 	})
 }

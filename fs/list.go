@@ -2,6 +2,7 @@ package fs
 
 import (
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -14,12 +15,60 @@ import (
 // directory below, so that seekdir(3) works and nothing is kept in between.
 type listing struct {
 	mu   sync.Mutex
-	buf  []byte // entries read, in the kernel's form
+	buf  []byte // entries read, in the kernel's form; nil between two requests, but of a few listings
 	rest []byte // those of buf that were not handed out
 	off  uint64 // the offset that rest starts at
+	away bool   // the file stands elsewhere than at off
 
 	plus   int    // entries told with what they are, since anybody looked one up
 	looked uint32 // node.looked at that time
+}
+
+// listings shares the buffers of listings: a client that opens thousands of directories
+// takes none for each.
+type listings struct {
+	pool sync.Pool
+	kept atomic.Int32 // by listings, for their next request
+}
+
+const (
+	listSize = 32 << 10 // bytes of a buffer
+	maxKept  = 64       // buffers
+)
+
+func (s *listings) take(l *listing) {
+	if l.buf != nil {
+		s.kept.Add(-1)
+		return
+	}
+	l.buf, _ = s.pool.Get().([]byte)
+	if l.buf == nil {
+		l.buf = make([]byte, listSize)
+	}
+}
+
+// give keeps the buffer of a listing that stands amid entries, if few do.
+func (s *listings) give(l *listing) {
+	if len(l.rest) > 0 && s.kept.Add(1) <= maxKept {
+		return
+	}
+	if len(l.rest) > 0 {
+		s.kept.Add(-1)
+		l.rest, l.away = nil, true
+	}
+	s.pool.Put(l.buf)
+	l.buf = nil
+}
+
+// end is for a listing whose directory is closed.
+func (s *listings) end(l *listing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.buf != nil {
+		s.kept.Add(-1)
+		s.pool.Put(l.buf)
+		l.buf, l.rest = nil, nil
+	}
 }
 
 // maxPlus is how many entries are told with what they are to one who has looked
@@ -39,8 +88,12 @@ func (l *listing) wantsPlus(dir *node) bool {
 // OpenDir opens a directory for listing.
 func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpReadDir}, func(p *place) error {
+		if err := v.files.reserve(); err != nil {
+			return err
+		}
 		f, err := v.root.Open(p.rel, unix.O_RDONLY|unix.O_DIRECTORY, p.node.ident)
 		if err != nil {
+			v.files.release()
 			return err
 		}
 		h := &handle{file: f, node: p.node, listing: &listing{}}
@@ -88,6 +141,8 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 		l := h.listing
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		v.listings.take(l)
+		defer v.listings.give(l)
 		if err := l.seek(h.file, in.Offset); err != nil {
 			return err
 		}
@@ -112,10 +167,10 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 
 // seek goes to an offset that an entry had.
 func (l *listing) seek(f scope.File, off uint64) error {
-	if off == l.off {
+	if off == l.off && !l.away {
 		return nil
 	}
-	l.rest, l.off = nil, off
+	l.rest, l.off, l.away = nil, off, false
 	_, err := f.Seek(int64(off), unix.SEEK_SET)
 	return err
 }
@@ -123,9 +178,6 @@ func (l *listing) seek(f scope.File, off uint64) error {
 // peek returns the next entry and its size, 0 at the end.
 func (l *listing) peek(f scope.File, e *fuse.DirEntry) (int, error) {
 	if len(l.rest) == 0 {
-		if l.buf == nil {
-			l.buf = make([]byte, 32<<10)
-		}
 		n, err := f.ReadDirent(l.buf)
 		if err != nil {
 			return 0, err

@@ -35,9 +35,12 @@ func (v *View) entry(p *place, name string, made bool, out *fuse.EntryOut) error
 }
 
 func (v *View) known(p *place, name string, st *scope.Stat, made bool, out *fuse.EntryOut) error {
-	n := v.nodes.found(p.node, name, st, made)
-	if n == nil {
-		return scope.ErrStale
+	n, err := v.nodes.found(p.node, name, st, made)
+	if err == syscall.ENOMEM && v.roomy() == nil {
+		n, err = v.nodes.found(p.node, name, st, made)
+	}
+	if err != nil {
+		return err
 	}
 	out.NodeId = n.id
 	setAttr(&out.Attr, st)
@@ -49,6 +52,9 @@ func (v *View) known(p *place, name string, st *scope.Stat, made bool, out *fuse
 // Mkdir makes a directory.
 func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMkdir, name: name}, func(p *place) error {
+		if err := v.roomy(); err != nil {
+			return err
+		}
 		unlock, err := v.alone()
 		if err != nil {
 			return err
@@ -65,6 +71,9 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 // Mknod makes a regular file, a FIFO or a socket.
 func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
+		if err := v.roomy(); err != nil {
+			return err
+		}
 		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))); err != nil {
 			return err
 		}
@@ -75,6 +84,9 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 // Symlink makes a link, unless it would lead outside.
 func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpSymlink, name: name}, func(p *place) error {
+		if err := v.roomy(); err != nil {
+			return err
+		}
 		if err := v.judge(p.path(), text); err != nil {
 			return err
 		}
@@ -143,7 +155,7 @@ func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName str
 			// What is replaced or exchanged may be a directory as well.
 			if new.whole && !old.whole {
 				again := ask{head: &in.InHeader, op: scope.OpRenameFrom, whole: true}
-				if err := v.decide(&again, []string{old.path()}, 1); err != nil {
+				if err := v.decide(&again, old.path()); err != nil {
 					return err
 				}
 			}
@@ -199,6 +211,9 @@ func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fus
 }
 
 func (v *View) link(old, new *place, newName string) error {
+	if most := v.opt.Limits.Links; most > 0 && !old.stat.IsDir() && int64(old.stat.Nlink) >= int64(most) {
+		return syscall.EMLINK
+	}
 	if old.stat.IsLink() { // in another place the same text leads elsewhere
 		text, err := old.obj.Readlink()
 		if err == nil {
@@ -229,7 +244,7 @@ func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, co
 		if err != nil {
 			return err
 		}
-		for _, rel := range v.nodes.paths(p.node) {
+		for _, rel := range v.nodes.parents(p.node) {
 			if err := v.judge(rel, s); err != nil {
 				return err
 			}

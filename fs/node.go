@@ -28,10 +28,10 @@ type node struct {
 	setID   atomic.Bool   // the kernel may remember set-id bits of it
 	handle  string        // what the watch calls it; guarded by follower.mu
 
-	path atomic.Pointer[pathsOf] // what tree.paths said last
+	path atomic.Pointer[pathOf] // what tree.newest returned last
 
 	// Guarded by tree.mu.
-	names   []nameIn
+	names   names
 	lookups uint64
 
 	// Guarded by table.mu.
@@ -56,6 +56,36 @@ type tree struct {
 	last    uint64 // ids are never used twice, so that no generation is needed
 	moves   uint64 // counts the directories that changed their place
 	most    int    // nodes at a time, since shrink
+
+	size   int64        // bytes that nodes and names take, about
+	limit  int64        // of size; 0 is none
+	crowd  func()       // called when size nears the limit
+	cached atomic.Int64 // bytes of paths in node.path
+}
+
+// What a node, and each of its names, takes beside the bytes of the names. A directory
+// that is watched holds an inode of the kernel's in memory.
+const (
+	nodeSize      = 384
+	directorySize = 1536
+	nameSize      = 128
+)
+
+func (n *node) size() int64 {
+	size := int64(nodeSize)
+	if n.dir {
+		size = directorySize
+	}
+	return size + n.names.size
+}
+
+func (at nameIn) size() int64 { return nameSize + int64(len(at.name)) }
+
+// full reports whether no node can be added.
+func (t *tree) full() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.limit > 0 && t.size > t.limit
 }
 
 func (t *tree) init(root scope.FileID) {
@@ -72,46 +102,55 @@ func (t *tree) get(id uint64) *node {
 }
 
 // found notes that st was found under a name in parent and that the kernel is
-// told so: each call is one lookup that it will forget. It returns nil when the
-// name would make a directory its own ancestor, which only a host that moves
-// directories meanwhile can bring about.
+// told so: each call is one lookup that it will forget. It fails with ErrStale when
+// the name would make a directory its own ancestor, which only a host that moves
+// directories meanwhile can bring about, and with ENOMEM when the table is full.
 //
 // An object that was just made is never one that was known: birth times have
 // the grain of the kernel's tick, within which an inode number can be taken
 // over (ktime_get_coarse_real_ts64). Nor is one of another type.
-func (t *tree) found(parent *node, base string, st *scope.Stat, made bool) *node {
+func (t *tree) found(parent *node, base string, st *scope.Stat, made bool) (*node, error) {
 	ident := st.ID()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byIdent[ident]
 	if n == nil || made || n.kind != st.Type() {
+		if t.limit > 0 && !made { // what was made is there: in has looked before
+			if t.size > t.limit*3/4 && t.crowd != nil {
+				t.crowd()
+			}
+			if t.size > t.limit {
+				return nil, syscall.ENOMEM
+			}
+		}
 		t.last++
 		n = &node{id: t.last, ident: ident, kind: st.Type(), dir: st.IsDir()}
 		t.byID[n.id], t.byIdent[ident] = n, n
+		t.size += n.size()
 	} else if n.dir && t.under(parent, n) {
-		return nil
+		return nil, scope.ErrStale
 	}
 	n.lookups++
 	t.addName(n, nameIn{parent, base}, st.Nlink > 1)
-	return n
+	return n, nil
 }
 
-// addName puts a name last. An object with a single link has no other name.
+// addName makes a name the newest. An object with a single link has no other name.
 func (t *tree) addName(n *node, at nameIn, keep bool) {
-	if len(n.names) > 0 && n.names[len(n.names)-1] == at && (keep || len(n.names) == 1) {
+	have := n.names.list
+	if len(have) > 0 && have[n.names.newest] == at && (keep || len(have) == 1) {
 		return
 	}
-	if len(n.names) > 0 {
+	if len(have) > 0 {
 		defer t.renamed(n)
 	}
+	t.size -= n.size()
 	if n.dir || !keep {
-		n.names = append(n.names[:0], at)
-		return
+		n.names.only(at)
+	} else {
+		n.names.add(at)
 	}
-	if i := slices.Index(n.names, at); i >= 0 {
-		n.names = slices.Delete(n.names, i, i+1)
-	}
-	n.names = append(n.names, at)
+	t.size += n.size()
 }
 
 // moved notes a rename that was done.
@@ -123,13 +162,10 @@ func (t *tree) moved(ident scope.FileID, from, to nameIn) {
 		return
 	}
 	defer t.renamed(n)
-	for i, old := range n.names {
-		if old == from {
-			n.names[i] = to
-			return
-		}
-	}
-	t.addName(n, to, true)
+	t.size -= n.size()
+	n.names.remove(from)
+	n.names.add(to)
+	t.size += n.size()
 }
 
 // unlinked notes that a name of an object was removed. The last name stays: it
@@ -138,13 +174,14 @@ func (t *tree) unlinked(ident scope.FileID, at nameIn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byIdent[ident]
-	if n == nil || len(n.names) < 2 {
+	if n == nil || len(n.names.list) < 2 {
 		return
 	}
-	if i := slices.Index(n.names, at); i >= 0 {
-		n.names = slices.Delete(n.names, i, i+1)
+	t.size -= n.size()
+	if n.names.remove(at) {
 		t.renamed(n)
 	}
+	t.size += n.size()
 }
 
 // byIdentity returns the node of an object, nil when the kernel knows none.
@@ -159,12 +196,12 @@ func (t *tree) byIdentity(ident scope.FileID) *node {
 func (t *tree) everyParent(n *node, is func(*node) bool) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for _, at := range n.names {
+	for _, at := range n.names.list {
 		if !is(at.parent) {
 			return false
 		}
 	}
-	return len(n.names) > 0
+	return len(n.names.list) > 0
 }
 
 // everyName returns the names under which nodes were found.
@@ -173,7 +210,7 @@ func (t *tree) everyName() []nameIn {
 	defer t.mu.RUnlock()
 	var all []nameIn
 	for _, n := range t.byID {
-		all = append(all, n.names...)
+		all = append(all, n.names.list...)
 	}
 	return all
 }
@@ -200,6 +237,8 @@ func (t *tree) forget(id, lookups uint64) *node {
 	if t.byIdent[n.ident] == n {
 		delete(t.byIdent, n.ident)
 	}
+	t.size -= n.size()
+	t.cache(n, nil)
 	t.shrink()
 	return n
 }

@@ -26,46 +26,62 @@ func newTree() *tree {
 	return t
 }
 
+// found is tree.found; nil when it fails.
+func found(t *testing.T, tr *tree, parent *node, base string, st *scope.Stat, made bool) *node {
+	n, err := tr.found(parent, base, st, made)
+	assert.Equal(t, err == nil, n != nil)
+	return n
+}
+
+// paths are those of a node, the newest first.
+func paths(tr *tree, n *node) []string {
+	rel, ok := tr.newest(n)
+	if !ok {
+		return nil
+	}
+	return append([]string{rel}, tr.others(n)...)
+}
+
 func TestTreeNames(t *testing.T) {
 	tr := newTree()
-	a := tr.found(tr.root, "a", dir(2), false)
-	b := tr.found(tr.root, "b", dir(3), false)
-	f := tr.found(a, "f", file(4, 2), false)
-	assert.Equal(t, []string{"a/f"}, tr.paths(f))
-	assert.Same(t, f, tr.found(b, "g", file(4, 2), false), "a second name of the same file")
-	assert.Equal(t, []string{"b/g", "a/f"}, tr.paths(f), "the newest first, none forgotten")
-	tr.found(a, "f", file(4, 2), false)
-	assert.Equal(t, []string{"a/f", "b/g"}, tr.paths(f))
+	a := found(t, tr, tr.root, "a", dir(2), false)
+	b := found(t, tr, tr.root, "b", dir(3), false)
+	f := found(t, tr, a, "f", file(4, 2), false)
+	assert.Equal(t, []string{"a/f"}, paths(tr, f))
+	assert.Same(t, f, found(t, tr, b, "g", file(4, 2), false), "a second name of the same file")
+	assert.Equal(t, []string{"b/g", "a/f"}, paths(tr, f), "the newest first, none forgotten")
+	found(t, tr, a, "f", file(4, 2), false)
+	assert.Equal(t, []string{"a/f", "b/g"}, paths(tr, f))
 
 	tr.moved(b.ident, nameIn{tr.root, "b"}, nameIn{a, "c"})
-	assert.Equal(t, []string{"a/f", "a/c/g"}, tr.paths(f), "what is below moves along")
+	assert.Equal(t, []string{"a/f", "a/c/g"}, paths(tr, f), "what is below moves along")
 	tr.unlinked(f.ident, nameIn{a, "f"})
-	assert.Equal(t, []string{"a/c/g"}, tr.paths(f))
+	assert.Equal(t, []string{"a/c/g"}, paths(tr, f))
 	tr.unlinked(f.ident, nameIn{b, "g"})
-	assert.Equal(t, []string{"a/c/g"}, tr.paths(f), "the last name stays")
-	tr.found(a, "h", file(4, 1), false)
-	assert.Equal(t, []string{"a/h"}, tr.paths(f), "one link, one name")
-	assert.Equal(t, []string{""}, tr.paths(tr.root))
+	assert.Equal(t, []string{"a/c/g"}, paths(tr, f), "the last name stays")
+	found(t, tr, a, "h", file(4, 1), false)
+	assert.Equal(t, []string{"a/h"}, paths(tr, f), "one link, one name")
+	assert.Equal(t, []string{""}, paths(tr, tr.root))
 }
 
 func TestTreeIdentity(t *testing.T) {
 	tr := newTree()
-	old := tr.found(tr.root, "f", file(4, 1), false)
-	assert.NotSame(t, old, tr.found(tr.root, "p", object(4, unix.S_IFIFO, 1), false), "another type, another object")
-	made := tr.found(tr.root, "g", file(4, 1), true)
+	old := found(t, tr, tr.root, "f", file(4, 1), false)
+	assert.NotSame(t, old, found(t, tr, tr.root, "p", object(4, unix.S_IFIFO, 1), false), "another type, another object")
+	made := found(t, tr, tr.root, "g", file(4, 1), true)
 	assert.NotSame(t, old, made, "what was just made was not known")
 	assert.NotEqual(t, old.id, made.id)
-	assert.Same(t, made, tr.found(tr.root, "g", file(4, 1), false))
+	assert.Same(t, made, found(t, tr, tr.root, "g", file(4, 1), false))
 	assert.Same(t, old, tr.get(old.id), "the kernel knows it still")
 	tr.forget(old.id, 1)
 	assert.Nil(t, tr.get(old.id))
-	assert.Same(t, made, tr.found(tr.root, "g", file(4, 1), false), "forgetting the old one leaves the new")
+	assert.Same(t, made, found(t, tr, tr.root, "g", file(4, 1), false), "forgetting the old one leaves the new")
 }
 
 func TestTreeForget(t *testing.T) {
 	tr := newTree()
-	f := tr.found(tr.root, "f", file(4, 1), false)
-	tr.found(tr.root, "f", file(4, 1), false)
+	f := found(t, tr, tr.root, "f", file(4, 1), false)
+	found(t, tr, tr.root, "f", file(4, 1), false)
 	tr.forget(f.id, 1)
 	assert.NotNil(t, tr.get(f.id))
 	tr.forget(f.id, 5)
@@ -80,11 +96,11 @@ func TestTreeForget(t *testing.T) {
 // one is below itself. Paths must still end.
 func TestTreeHasNoCycle(t *testing.T) {
 	tr := newTree()
-	a := tr.found(tr.root, "a", dir(2), false)
-	b := tr.found(a, "b", dir(3), false)
-	assert.Nil(t, tr.found(b, "a", dir(2), false))
-	assert.Nil(t, tr.found(a, "a", dir(2), false))
+	a := found(t, tr, tr.root, "a", dir(2), false)
+	b := found(t, tr, a, "b", dir(3), false)
+	assert.Nil(t, found(t, tr, b, "a", dir(2), false))
+	assert.Nil(t, found(t, tr, a, "a", dir(2), false))
 	tr.moved(a.ident, nameIn{tr.root, "a"}, nameIn{b, "a"})
-	require.Equal(t, []string{"a/b"}, tr.paths(b))
-	assert.Nil(t, tr.found(b, "root", dir(1), false), "nor is the root below anything")
+	require.Equal(t, []string{"a/b"}, paths(tr, b))
+	assert.Nil(t, found(t, tr, b, "root", dir(1), false), "nor is the root below anything")
 }

@@ -14,6 +14,7 @@ const (
 	notifyInode = 2
 	notifyEntry = 3
 	notifyEpoch = 8 // all names at once, and no lock
+	notifyPrune = 9 // names that nobody uses, and no lock
 )
 
 // epochMinor is the minor protocol version of FUSE_NOTIFY_INC_EPOCH, Linux 6.16.
@@ -43,6 +44,19 @@ func (c *conn) dropName(dir uint64, name string, same bool) {
 // dropNames makes the kernel ask again for every name, and reports whether it
 // can be told so.
 func (c *conn) dropNames() bool { return c.notify(notifyEpoch, nil, "") == nil }
+
+// pruneNodes asks the kernel to forget nodes that nobody uses, and reports whether it
+// can be asked: FUSE_NOTIFY_PRUNE, since Linux 6.18.
+func (c *conn) pruneNodes(ids []uint64) bool {
+	type pruneOut struct {
+		count, padding uint32
+		spare          uint64
+	}
+	out := pruneOut{count: uint32(len(ids))}
+	body := append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&out)), unsafe.Sizeof(out))...)
+	body = append(body, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 8*len(ids))...)
+	return c.notify(notifyPrune, body, "") == nil
+}
 
 // notify sends a notification. The kernel fails those of what it does not know
 // (any more) with ENOENT.

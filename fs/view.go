@@ -46,11 +46,19 @@ type Options struct {
 	Trace       bool          // tell the logger of each request
 	Spin        bool          // wait for the next request for a moment before sleeping
 	Logger      *slog.Logger
+	Limits      Limits
 
 	// Groups tells the supplementary groups of a process. When it is set each
 	// operation runs with the caller's ids (identity "caller"), else with the
 	// ids of the process.
 	Groups func(pid uint32) ([]uint32, error)
+}
+
+// Limits bounds what the clients of a view can make it hold. Zero is no limit.
+type Limits struct {
+	Handles int   // open files and directories; beyond: EMFILE
+	Links   int   // names of a file when a client adds one; beyond: EMLINK
+	Memory  int64 // bytes that known files take; beyond: ENOMEM, after the kernel was asked to forget some
 }
 
 // View serves one scope. Its methods are those of fuse.RawFileSystem.
@@ -61,6 +69,9 @@ type View struct {
 	conn   *conn
 	nodes  tree
 	files  table
+
+	listings listings
+	pruning  pruning
 
 	follower  follower
 	sweeping  atomic.Bool
@@ -105,6 +116,8 @@ func New(root *scope.Root, fd int, opt Options) (*View, error) {
 	v.conn = newConn(fd, v, v.mountOptions(), opt)
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
+	v.nodes.limit, v.nodes.crowd = opt.Limits.Memory, v.prune
+	v.files.limit = int64(handles(opt.Limits.Handles))
 	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
 	return v, nil

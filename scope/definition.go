@@ -2,6 +2,7 @@ package scope
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -46,12 +47,29 @@ func (v ViewSpec) PolicySpec() PolicySpec {
 	return PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks}
 }
 
-// Limits bounds what an agent's session may use. Zero is no limit.
+// Limits bounds what an agent may use. Zero is no limit for the first four, and the
+// default for the others.
 type Limits struct {
-	Memory  int64 // bytes
-	PIDs    int
-	CPU     float64 // processors
-	Timeout time.Duration
+	Memory  int64         // bytes, of all sandboxes of the agent and its view
+	PIDs    int           // of each sandbox
+	CPU     float64       // processors, of all sandboxes of the agent and its view
+	Timeout time.Duration // of a command
+
+	OpenFiles  int   // files and directories that are open in the view at a time
+	Links      int   // names of a file, when the agent adds one
+	ViewMemory int64 // bytes of the view's tables
+}
+
+// The defaults of limits of a view.
+const (
+	DefaultOpenFiles  = 16_384
+	DefaultLinks      = 4096
+	DefaultViewMemory = 512 << 20
+)
+
+// View returns the limits of the agent's view, with defaults.
+func (l Limits) View() (openFiles, links int, memory int64) {
+	return cmp.Or(l.OpenFiles, DefaultOpenFiles), cmp.Or(l.Links, DefaultLinks), cmp.Or(l.ViewMemory, DefaultViewMemory)
 }
 
 // Identity says as whom file operations are done.

@@ -114,6 +114,8 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"memory unit":          {"limits: {memory: 2GB}", `3: memory: "2GB" is no size: write`},
 		"memory overflow":      {"limits: {memory: 9999999999GiB}", "is no size: write"},
 		"memory too little":    {"limits: {memory: 16383KiB}", `3: memory: "16383KiB" is too little for a sandbox to start: want 16MiB or more`},
+		"view too little":      {"limits: {view_memory: 1KiB}", `3: view_memory: "1KiB" is too little for a view: want 1MiB or more`},
+		"files too few":        {"limits: {open_files: 3}", `3: open_files: "3" is too few for programs to run: want 64 or more`},
 		"cpu too little":       {"limits: {cpu: 0.0099}", `3: cpu: "0.0099" is less than can be enforced: want 0.01 or more`},
 		"memory below zero":    {"limits: {memory: -1}", "is no size: write"},
 		"pids are text":        {"limits: {pids: '5'}", "3: pids: is a text: want a number"},

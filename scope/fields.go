@@ -39,6 +39,10 @@ func (d *Definition) fields(id ID, refs *[]ref) map[string]field {
 			"pids":    numberField(&d.Limits.PIDs, parseCount, "!!int"),
 			"cpu":     numberField(&d.Limits.CPU, parseCPU, "!!int", "!!float"),
 			"timeout": numberField(&d.Limits.Timeout, parseTimeout, "!!str", "!!int"),
+
+			"open_files":  numberField(&d.Limits.OpenFiles, parseOpenFiles, "!!int"),
+			"links":       numberField(&d.Limits.Links, parseCount, "!!int"),
+			"view_memory": numberField(&d.Limits.ViewMemory, parseViewMemory, "!!int", "!!str"),
 		}),
 	}
 	maps.Copy(keys, d.reachFields(id, refs))
@@ -151,6 +155,28 @@ func numberField[T int | int64 | float64 | time.Duration](out *T, parse func(str
 		}
 		return nil
 	}
+}
+
+// Below these, a shell and a few programs do not work in a view.
+const (
+	minOpenFiles  = 64
+	minViewMemory = 1 << 20
+)
+
+func parseOpenFiles(s string) (int, error) {
+	n, err := parseCount(s)
+	if err == nil && n > 0 && n < minOpenFiles {
+		err = fmt.Errorf("%q is too few for programs to run: want %d or more", s, minOpenFiles)
+	}
+	return n, err
+}
+
+func parseViewMemory(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n > 0 && n < minViewMemory {
+		err = fmt.Errorf("%q is too little for a view: want 1MiB or more", s)
+	}
+	return n, err
 }
 
 // minMemory is what a sandbox with the file tools' worker needs, and some more:

@@ -72,5 +72,6 @@ func limitsInfo(l scope.Limits) map[string]any {
 	if l.Timeout > 0 {
 		all["timeout_seconds"] = l.Timeout.Seconds()
 	}
+	all["open_files"], all["links"], _ = l.View()
 	return all
 }

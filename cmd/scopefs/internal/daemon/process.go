@@ -88,6 +88,7 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 		Mediated: spec.Data == scope.DataMediated, Passthrough: v.d.root && spec.Data != scope.DataMediated,
 		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.d.trace, Spin: !cpuLimited("/"),
 	}
+	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
 	if spec.Cache != scope.CacheNone {
 		cfg.Timeout, cfg.Watch = metadataTime, true
 	}

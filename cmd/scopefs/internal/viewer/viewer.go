@@ -69,7 +69,7 @@ func run(wire *Wire) error {
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
-		Watch: watch, Shared: cfg.Shared, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger,
+		Watch: watch, Shared: cfg.Shared, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
 	}
 	if cfg.Caller {
 		opt.Groups = l.groups

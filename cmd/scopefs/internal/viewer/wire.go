@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -32,6 +33,7 @@ type Config struct {
 	XAttrs      bool             `json:"xattrs"`
 	Trace       bool             `json:"trace"`
 	Spin        bool             `json:"spin"` // time on a processor is not counted
+	Limits      fs.Limits        `json:"limits"`
 }
 
 // ToView is a message from the daemon.

@@ -1,0 +1,109 @@
+package fs
+
+import (
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// pruneBatch is how many nodes one notification names.
+const pruneBatch = 1024
+
+// pruning is the state of prune.
+type pruning struct {
+	running atomic.Bool
+	stuck   atomic.Bool // what is left is in use
+}
+
+const (
+	pruneStep = 20 * time.Millisecond // for the kernel to forget, by requests to us
+	pruneRest = time.Second           // after what is left was in use
+	pruneWait = 250 * time.Millisecond
+)
+
+// prune asks the kernel to forget nodes that no client uses, until the table is half
+// full. It returns at once: the caller may hold the table's lock.
+func (v *View) prune() {
+	if !v.pruning.running.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer v.pruning.running.Store(false)
+		for {
+			ids, over := v.nodes.crowded()
+			if !over {
+				return
+			}
+			before := len(ids)
+			for len(ids) > 0 {
+				n := min(len(ids), pruneBatch)
+				v.forgetSome(ids[:n])
+				ids = ids[n:]
+			}
+			time.Sleep(pruneStep) // a directory goes after what is in it
+			if v.nodes.count() > before*9/10 {
+				v.pruning.stuck.Store(true)
+				time.Sleep(pruneRest)
+				v.pruning.stuck.Store(false)
+				return
+			}
+		}
+	}()
+}
+
+// roomy waits for a moment while the table is full and prune gets on.
+func (v *View) roomy() error {
+	for end := time.Now().Add(pruneWait); v.nodes.full(); time.Sleep(pruneStep / 4) {
+		if v.prune(); v.pruning.stuck.Load() || time.Now().After(end) {
+			return syscall.ENOMEM
+		}
+	}
+	return nil
+}
+
+// forgetSome is one step of prune. A kernel that cannot prune is told that names of
+// files that are not open have changed.
+func (v *View) forgetSome(ids []uint64) {
+	if v.conn.pruneNodes(ids) {
+		return
+	}
+	for _, id := range ids {
+		if n := v.nodes.get(id); n != nil && !n.dir && !v.files.holds(n) {
+			if at, ok := v.nodes.onlyName(n); ok {
+				v.conn.dropName(at.parent.id, at.name, false)
+			}
+		}
+	}
+}
+
+// crowded returns the ids of nodes when the table is more than half full.
+func (t *tree) crowded() (ids []uint64, over bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.size <= t.limit/2 {
+		return nil, false
+	}
+	ids = make([]uint64, 0, len(t.byID))
+	for id := range t.byID {
+		if id != t.root.id {
+			ids = append(ids, id)
+		}
+	}
+	return ids, true
+}
+
+func (t *tree) count() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.byID)
+}
+
+// onlyName returns the name of a node that has one.
+func (t *tree) onlyName(n *node) (at nameIn, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if len(n.names.list) != 1 {
+		return nameIn{}, false
+	}
+	return n.names.list[0], true
+}
