@@ -30,11 +30,11 @@ func TestUnrecordedDenialIsNotAnswered(t *testing.T) {
 			v := &View{opt: Options{Recorder: nothing{}}}
 			v.policy.Store(policy)
 			a := ask{head: &fuse.InHeader{}, op: op}
-			recorded := v.decide(&a, []string{"f"}, 1)
+			recorded := v.decide(&a, "f")
 			require.Error(t, recorded)
 			assert.NotEqual(t, fuse.EIO, status(recorded))
 			v.opt.Recorder = broken{}
-			assert.Equal(t, fuse.EIO, status(v.decide(&a, []string{"f"}, 1)))
+			assert.Equal(t, fuse.EIO, status(v.decide(&a, "f")))
 			assert.Equal(t, fuse.EIO, status(v.outcome(&a, "l", &scope.Violation{Target: "/etc/shadow"})))
 			assert.Equal(t, fuse.EIO, status(v.forbid(a.head, scope.OpIoctl, "f", "")))
 		})
