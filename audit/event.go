@@ -29,8 +29,16 @@ const (
 
 // What the log says about itself, in the outcome of an event of [KindAudit].
 const (
-	OutcomeTorn      = "torn"      // half a line was found at the end and cut
-	OutcomeRecovered = "recovered" // the log works again; the detail counts the events refused meanwhile
+	OutcomeTorn      = "torn"          // the end was damaged, and was set aside in a file beside the segment
+	OutcomeRecovered = "recovered"     // the log works again; the detail counts the events refused meanwhile
+	OutcomeLost      = "lost"          // segments were removed, renamed, replaced or truncated by others
+	OutcomeUnclean   = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
+)
+
+// Outcomes of events of [KindCall].
+const (
+	OutcomeBegin   = "begin"   // the call runs; another event follows
+	OutcomeUnknown = "unknown" // the log was closed before the call's end was recorded
 )
 
 // Event is one line of the log. Of a field that is zero nothing is written.

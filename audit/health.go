@@ -1,9 +1,6 @@
 package audit
 
 import (
-	"errors"
-	"fmt"
-	"os"
 	"time"
 )
 
@@ -31,7 +28,7 @@ func (l *Log) wake() {
 	}
 }
 
-// settle keeps the books after n events were written or, with an error, refused. The caller has the turn.
+// settle keeps the books after n events were written or, with an error, refused.
 func (l *Log) settle(err error, n int) {
 	l.mu.Lock()
 	changed := (err == nil) != (l.err == nil)
@@ -47,19 +44,16 @@ func (l *Log) settle(err error, n int) {
 	}
 }
 
-// run syncs, retries and tells, until Close.
+// run retries and tells, until Close.
 func (l *Log) run() {
 	defer close(l.stopped)
-	sync, retry := time.NewTicker(l.opts.Sync), time.NewTicker(l.opts.Retry)
-	defer sync.Stop()
+	retry := time.NewTicker(l.opts.Retry)
 	defer retry.Stop()
 	working := true
 	for {
 		select {
 		case <-l.stop:
 			return
-		case <-sync.C:
-			l.sync()
 		case <-retry.C:
 			if l.Err() != nil {
 				l.turn <- struct{}{}
@@ -82,22 +76,4 @@ func (l *Log) tell(working bool) bool {
 	}
 	f(err)
 	return err == nil
-}
-
-// sync flushes what was written to the disk, and lets others write meanwhile.
-func (l *Log) sync() {
-	l.turn <- struct{}{}
-	file, dirty := l.store.file, l.store.dirty
-	l.store.dirty = false
-	<-l.turn
-	if !dirty {
-		return
-	}
-	err := file.Sync()
-	if err == nil || errors.Is(err, os.ErrClosed) { // a segment is synced before it is closed
-		return
-	}
-	l.turn <- struct{}{}
-	l.settle(fmt.Errorf("sync log: %w", err), 0)
-	<-l.turn
 }

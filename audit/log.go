@@ -16,6 +16,18 @@ type Options struct {
 	SegmentBytes int64         // when a new segment is begun; default 64 MiB. A group of lines is never split
 	Sync         time.Duration // how often fsync(2) is called when there is something to sync; default 1s
 	Retry        time.Duration // how often a failing log is tried again; default 1s
+	SegmentAge   time.Duration // when a new segment is begun at the latest; default 24h
+
+	// Notice is called with each event that the log records about itself. It must not append.
+	Notice func(Event) `json:"-"`
+}
+
+func (o Options) complete() Options {
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, 64<<20)
+	o.Sync = cmp.Or(o.Sync, time.Second)
+	o.Retry = cmp.Or(o.Retry, time.Second)
+	o.SegmentAge = cmp.Or(o.SegmentAge, 24*time.Hour)
+	return o
 }
 
 // Log is the writing end of a log. Its methods may be called by many goroutines, and several processes of one host may
@@ -23,8 +35,9 @@ type Options struct {
 type Log struct {
 	opts Options
 
-	turn  chan struct{} // held by who writes: whoever gets it writes everything queued
-	store *store        // used by the holder of the turn
+	turn chan struct{} // held by who writes: whoever gets it writes everything queued
+	disk disk          // used by the holder of the turn
+	buf  []byte        // the last group, kept for its room
 
 	mu       sync.Mutex
 	queue    []*entry
@@ -38,6 +51,13 @@ type Log struct {
 	stopped chan struct{}
 }
 
+// disk is where a log is: a store, or one in another process.
+type disk interface {
+	// append appends bodies, one a line, and returns the number of the first.
+	append(bodies []byte) (first uint64, err error)
+	close() error
+}
+
 // An entry is an event on its way to the disk.
 type entry struct {
 	body []byte
@@ -46,32 +66,38 @@ type entry struct {
 	err  error
 }
 
-// Open opens the log in dir for appending, and makes dir (0700) when it is missing. Half a line at the end is cut, and an
-// event says so. Open fails when that event cannot be written. The caller closes the log.
+// Open opens the log in dir for appending, and makes dir (0700) when it is missing. What it finds damaged or missing it
+// records; it fails when that cannot be written. The caller closes the log.
 func Open(dir string, opts Options) (*Log, error) {
-	opts.SegmentBytes = cmp.Or(opts.SegmentBytes, 64<<20)
-	opts.Sync = cmp.Or(opts.Sync, time.Second)
-	opts.Retry = cmp.Or(opts.Retry, time.Second)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
+	opts = opts.complete()
+	l := newLog(opts)
+	store, err := openStore(dir, opts, l.hear)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	l := &Log{
+	l.disk = store
+	go l.run()
+	return l, nil
+}
+
+func newLog(opts Options) *Log {
+	return &Log{
 		opts:    opts,
 		turn:    make(chan struct{}, 1),
-		store:   &store{root: root, limit: opts.SegmentBytes},
 		changed: make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
-	if err := l.write(nil); err != nil {
-		return nil, fmt.Errorf("open log: %w", errors.Join(err, l.store.close()))
+}
+
+// hear takes what the disk reports on its own.
+func (l *Log) hear(r report) {
+	if r.Err != "" {
+		l.settle(errors.New(r.Err), 0)
 	}
-	go l.run()
-	return l, nil
+	if r.Event != nil && l.opts.Notice != nil {
+		l.opts.Notice(*r.Event)
+	}
 }
 
 // Append records e and returns its sequence number once the line has been handed to the kernel; it does not wait for
@@ -133,58 +159,40 @@ func (l *Log) flush(retry bool) {
 	}
 }
 
-// write writes one group, after what the log has to say about itself, and sets the sequence numbers. The caller has the
-// turn.
+// write writes one group, after what the log has to say about its failure, and sets the sequence numbers. The caller has
+// the turn.
 func (l *Log) write(group []*entry) error {
-	unlock, err := l.store.acquire()
+	bodies := l.buf[:0]
+	recovered := l.recovered()
+	if recovered != nil {
+		bodies = appendBody(bodies, clean(*recovered))
+	}
+	for _, w := range group {
+		bodies = append(bodies, w.body...)
+	}
+	l.buf = bodies
+	seq, err := l.disk.append(bodies)
 	if err != nil {
 		return fmt.Errorf("append to log: %w", err)
 	}
-	defer unlock()
-	now := time.Now().UTC()
-	lines, seq := l.store.buf[:0], l.store.seq
-	for _, e := range l.remarks() {
+	if recovered != nil {
 		seq++
-		lines = appendBody(appendHead(lines, seq, now), clean(e))
 	}
 	for _, w := range group {
-		seq++
 		w.seq = seq
-		lines = append(appendHead(lines, seq, now), w.body...)
-	}
-	if len(lines) == 0 {
-		return nil
-	}
-	l.store.buf = lines
-	if err := l.commit(lines, seq); err != nil {
-		return fmt.Errorf("append to log: %w", err)
+		seq++
 	}
 	return nil
 }
 
-// commit is the one way into the log: every line passes here once, in order, whole, under the lock of all processes; last
-// is the sequence number of the last of them.
-func (l *Log) commit(lines []byte, last uint64) error {
-	if err := l.store.write(lines); err != nil {
-		return err
-	}
-	l.store.seq, l.store.torn = last, 0
-	return nil
-}
-
-// remarks are the events that the log adds on its own, before any other.
-func (l *Log) remarks() []Event {
-	var events []Event
-	if n := l.store.torn; n > 0 {
-		events = append(events, Event{Event: KindAudit, Outcome: OutcomeTorn, Detail: fmt.Sprintf("%d bytes dropped", n)})
-	}
+// recovered is the first event after a failure.
+func (l *Log) recovered() *Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
-		detail := fmt.Sprintf("%d events refused: %v", l.refused, l.err)
-		events = append(events, Event{Event: KindAudit, Outcome: OutcomeRecovered, Detail: detail})
+	if l.err == nil {
+		return nil
 	}
-	return events
+	return &Event{Event: KindAudit, Outcome: OutcomeRecovered, Detail: fmt.Sprintf("%d events refused: %v", l.refused, l.err)}
 }
 
 // Close syncs and closes the log. What is queued or comes later gets [os.ErrClosed]. It must not be called from the
@@ -201,7 +209,7 @@ func (l *Log) Close() error {
 	<-l.stopped
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
-	if err := l.store.close(); err != nil {
+	if err := l.disk.close(); err != nil {
 		return fmt.Errorf("close log: %w", err)
 	}
 	return nil

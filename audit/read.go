@@ -89,11 +89,11 @@ func (r *reader) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.drain(ctx, next != 0); err != nil {
+		if err := r.drain(ctx, next.number != 0); err != nil {
 			return err
 		}
 		switch {
-		case next != 0:
+		case next.number != 0:
 			err = r.turnTo(next)
 		case r.follow:
 			err = wait(ctx, pollInterval)
@@ -106,26 +106,26 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-// next returns the number of the segment that follows the current one, 0 when there is none.
-func (r *reader) next() (int, error) {
-	numbers, err := segments(r.root)
-	for _, n := range numbers {
-		if n > r.number {
-			return n, err
+// next returns the segment that follows the current one; its number is 0 when there is none.
+func (r *reader) next() (segment, error) {
+	all, err := segments(r.root)
+	for _, seg := range all {
+		if seg.number > r.number {
+			return seg, err
 		}
 	}
-	return 0, err
+	return segment{}, err
 }
 
-func (r *reader) turnTo(n int) error {
-	f, err := r.root.OpenFile(segmentName(n), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func (r *reader) turnTo(seg segment) error {
+	f, err := openSegment(r.root, seg)
 	if err != nil {
 		return err
 	}
 	if r.file != nil {
 		r.file.Close()
 	}
-	r.file, r.number, r.offset = f, n, 0
+	r.file, r.number, r.offset = f, seg.number, 0
 	return nil
 }
 

@@ -142,9 +142,11 @@ func TestReadWaitsForTheGroupBeingWritten(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{})
 	add(t, l, 1)
-	release, err := l.store.acquire()
+	s := storeOf(l)
+	s.mu.Lock()
+	release, err := s.acquire()
 	require.NoError(t, err)
-	_, err = l.store.file.WriteAt([]byte("{\"seq\":2}\n"), l.store.size)
+	_, err = s.file.WriteAt([]byte("{\"seq\":2}\n"), s.size)
 	require.NoError(t, err)
 	got := make(chan int)
 	go func() {
@@ -154,7 +156,8 @@ func TestReadWaitsForTheGroupBeingWritten(t *testing.T) {
 		}
 		got <- n
 	}()
-	require.NoError(t, l.store.file.Truncate(l.store.size))
+	require.NoError(t, s.file.Truncate(s.size))
 	release()
+	s.mu.Unlock()
 	assert.Equal(t, 1, <-got)
 }

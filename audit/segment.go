@@ -3,22 +3,40 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // sealed is the mode of a segment that is full: it is never written again, and an fstat(2) tells every process so.
 const sealed = 0o400
 
+// A segment is one file of a log.
+type segment struct {
+	number int
+	packed bool // compressed
+}
+
+const packedSuffix = ".zst"
+
 func segmentName(n int) string { return fmt.Sprintf("%08d.jsonl", n) }
 
-// segments returns the numbers of the segments in root, in order.
-func segments(root *os.Root) ([]int, error) {
+func (s segment) name() string {
+	if s.packed {
+		return segmentName(s.number) + packedSuffix
+	}
+	return segmentName(s.number)
+}
+
+// segments returns the segments in root, in order. Of one that is there twice, compressed and not, it returns the
+// compressed one: that has its name only when it is complete.
+func segments(root *os.Root) ([]segment, error) {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
@@ -28,42 +46,87 @@ func segments(root *os.Root) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []int
+	var found []segment
 	for _, name := range names {
-		n, err := strconv.Atoi(strings.TrimSuffix(name, ".jsonl"))
-		if err == nil && n > 0 && name == segmentName(n) {
-			found = append(found, n)
+		plain, packed := strings.CutSuffix(name, packedSuffix)
+		n, err := strconv.Atoi(strings.TrimSuffix(plain, ".jsonl"))
+		if err == nil && n > 0 && plain == segmentName(n) {
+			found = append(found, segment{n, packed})
 		}
 	}
-	slices.Sort(found)
-	return found, nil
+	slices.SortFunc(found, func(a, b segment) int {
+		if a.number == b.number && a.packed {
+			return -1
+		}
+		return a.number - b.number
+	})
+	return slices.CompactFunc(found, func(a, b segment) bool { return a.number == b.number }), nil
 }
 
-// maxDamaged bounds how many broken lines at the end of a segment are taken for the remains of a power loss.
-const maxDamaged = 16
+// last returns the number of the last segment, 0 when there is none.
+func last(all []segment) int {
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1].number
+}
 
-// tail finds where the last whole line of a segment ends, and its sequence number: 0 when there is no line. What follows
-// is half a line, or lines in which a power loss left holes.
-func tail(f io.ReaderAt, size int64) (end int64, seq uint64, err error) {
-	end = size
-	for range maxDamaged {
-		if end == 0 {
-			return 0, 0, nil
+// seqBefore returns the sequence number of the last event before segment n, 0 when there is none.
+func seqBefore(root *os.Root, n int) (uint64, error) {
+	all, err := segments(root)
+	for _, seg := range slices.Backward(all) {
+		if err != nil || seg.number >= n {
+			continue
 		}
+		var seq uint64
+		if seq, err = lastSeq(root, seg); seq > 0 {
+			return seq, err
+		}
+	}
+	return 0, err
+}
+
+func lastSeq(root *os.Root, seg segment) (uint64, error) {
+	f, err := openSegment(root, seg)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	_, seq, err := tail(f, info.Size())
+	return seq, err
+}
+
+func openSegment(root *os.Root, seg segment) (*os.File, error) {
+	return root.OpenFile(seg.name(), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+}
+
+// maxLine is more than the length of any line, in bytes: the bounds of its strings, which JSON may double.
+const maxLine = 64 << 10
+
+// tail returns where the last whole line of a segment ends, and its sequence number: 0 when there is none. What follows
+// is half a line, lines in which a power loss left holes, or what others wrote.
+func tail(f io.ReaderAt, size int64) (end int64, seq uint64, err error) {
+	for end = size; end > 0; {
 		start, err := lineStart(f, end)
 		if err != nil {
 			return 0, 0, err
 		}
-		line := make([]byte, end-start)
-		if _, err := f.ReadAt(line, start); err != nil {
-			return 0, 0, err
-		}
-		if seq := seqOf(line); seq > 0 {
-			return end, seq, nil
+		if end-start <= maxLine {
+			line := make([]byte, end-start)
+			if _, err := f.ReadAt(line, start); err != nil {
+				return 0, 0, err
+			}
+			if seq := seqOf(line); seq > 0 {
+				return end, seq, nil
+			}
 		}
 		end = start
 	}
-	return 0, 0, errors.New("the end of the log is damaged beyond what a power loss explains")
+	return 0, 0, nil
 }
 
 // lineStart returns where the line begins whose last byte stands before end.
@@ -92,12 +155,33 @@ func seqOf(line []byte) uint64 {
 	return e.Seq
 }
 
-// syncDir makes the names in root last.
-func syncDir(root *os.Root) error {
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
+// parseHead returns what appendHead wrote at the beginning of a line.
+func parseHead(line []byte) (seq uint64, at time.Time, ok bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
+	i := bytes.IndexByte(rest, ',')
+	if !ok || i < 0 {
+		return 0, at, false
 	}
-	defer dir.Close()
-	return dir.Sync()
+	seq, err := strconv.ParseUint(string(rest[:i]), 10, 64)
+	if err != nil {
+		return 0, at, false
+	}
+	rest, ok = bytes.CutPrefix(rest[i:], []byte(`,"time":"`))
+	i = bytes.IndexByte(rest, '"')
+	if !ok || i < 0 {
+		return 0, at, false
+	}
+	at, err = time.Parse(time.RFC3339Nano, string(rest[:i]))
+	return seq, at, err == nil
+}
+
+// value returns the raw string of a key of a line that appendBody wrote. The quotes within strings are escaped there, so
+// that the key is found nowhere else.
+func value(line []byte, key string) string {
+	_, rest, found := bytes.Cut(line, []byte(`"`+key+`":"`))
+	i := bytes.IndexByte(rest, '"')
+	if !found || i < 0 {
+		return ""
+	}
+	return string(rest[:i])
 }

@@ -1,9 +1,12 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
-	"fmt"
 	"os"
+	"path/filepath"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,173 +14,136 @@ import (
 // store is the directory of a log, as one process that appends sees it. What it knows of the last segment is checked
 // against the disk by acquire, for others append too.
 type store struct {
-	root  *os.Root
-	limit int64 // of a segment, in bytes
+	dir  string // absolute
+	opts Options
+	tell func(report)
 
-	lock  *os.File
-	file  *os.File // the last segment; nil when it has to be looked for
-	size  int64    // of file, up to its last whole line
-	dirty bool     // written since the last sync
-	seq   uint64   // of the last line
-	torn  int64    // bytes cut from the end that no event tells of yet
-	buf   []byte   // the lines of the last group, kept for its room
+	stop    chan struct{}
+	stopped sync.WaitGroup
+
+	mu   sync.Mutex // guards what follows
+	root *os.Root
+	at   *os.File // the directory itself
+	lock *os.File
+	boot uint64 // bootOf(at)
+
+	marks  markFile // its file is nil when it has to be opened
+	mark   mark
+	marked bool // there was a mark
+	found  mark // when the log was opened
+
+	file     *os.File // the last segment; nil when it has to be looked for
+	number   int      // of file
+	first    uint64   // event of file, or of the next group
+	born     time.Time
+	size     int64 // of file, up to its last whole line
+	dirty    bool  // written since the last sync
+	seq      uint64
+	remarks  []Event // that the log has yet to record about itself
+	calls    openCalls
+	finished bool   // calls of earlier processes have an end
+	buf      []byte // the lines of the last group, kept for its room
+}
+
+// report is what a store says beside its answers.
+type report struct {
+	Event *Event `json:"event,omitempty"` // the log recorded about itself
+	Err   string `json:"err,omitempty"`   // the log fails
 }
 
 const lockName = "lock"
 
-// acquire takes the lock of all processes and catches up with what they appended.
-func (s *store) acquire() (release func(), err error) {
-	if err := s.takeLock(); err != nil {
+// openStore opens the log in dir, and records what it finds missing or damaged.
+func openStore(dir string, opts Options, tell func(report)) (*store, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
 		return nil, err
 	}
-	release = func() { _ = unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) }
-	if err := s.catchUp(); err != nil {
-		err = errors.Join(err, s.leave()) // the next one looks afresh
-		release()
-		return nil, err
+	s := &store{dir: dir, opts: opts, tell: tell, stop: make(chan struct{}), calls: openCalls{}}
+	if err := s.openDir(); err != nil {
+		return nil, errors.Join(err, s.letGo())
 	}
-	return release, nil
+	if _, err := s.append(nil); err != nil {
+		return nil, errors.Join(err, s.letGo())
+	}
+	s.stopped.Go(s.keepHouse)
+	return s, nil
 }
 
-func (s *store) takeLock() error {
-	for range 10 {
-		if s.lock == nil {
-			f, err := s.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-			if err != nil {
-				return err
-			}
-			s.lock = f
-		}
-		if err := flock(s.lock, unix.LOCK_EX); err != nil {
-			return err
-		}
-		var st unix.Stat_t
-		if err := unix.Fstat(int(s.lock.Fd()), &st); err == nil && st.Nlink > 0 {
-			return nil
-		}
-		s.lock.Close() // removed: others lock the file that took its place
-		s.lock = nil
-	}
-	return errors.New("the lock file is removed again and again")
-}
-
-// flock is flock(2), which a signal may interrupt.
-func flock(f *os.File, how int) error {
-	err := error(unix.EINTR)
-	for range 1000 {
-		if err = unix.Flock(int(f.Fd()), how); err != unix.EINTR {
-			break
-		}
-	}
-	return os.NewSyscallError("flock", err)
-}
-
-// catchUp makes file, size and seq true again. The caller has the lock.
-func (s *store) catchUp() error {
-	if s.file == nil {
-		return s.openLast()
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(s.file.Fd()), &st); err != nil {
-		return os.NewSyscallError("fstat", err)
-	}
-	switch {
-	case st.Nlink == 0, st.Mode&0o777 == sealed:
-		if err := s.leave(); err != nil {
-			return err
-		}
-		return s.openLast()
-	case st.Size != s.size:
-		return s.readTail(st.Size)
-	}
-	return nil
-}
-
-// openLast opens the last segment, or makes the next when that is sealed.
-func (s *store) openLast() error {
-	numbers, err := segments(s.root)
-	if err != nil {
-		return err
-	}
-	name, flags := segmentName(1), os.O_CREATE|os.O_EXCL
-	if len(numbers) > 0 {
-		last := numbers[len(numbers)-1]
-		info, err := s.root.Lstat(segmentName(last))
-		switch {
-		case err != nil:
-			return err
-		case info.Mode().Perm() == sealed:
-			name = segmentName(last + 1)
-		default:
-			name, flags = segmentName(last), 0
-		}
-	}
-	s.file, err = s.root.OpenFile(name, flags|os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := syncDir(s.root); err != nil {
-		return err
-	}
-	info, err := s.file.Stat()
-	if err != nil {
-		return err
-	}
-	return s.readTail(info.Size())
-}
-
-// readTail learns size and seq from the last segment and cuts what follows its last whole line.
-func (s *store) readTail(size int64) error {
-	end, seq, err := tail(s.file, size)
-	if err == nil && seq == 0 {
-		seq, err = s.seqBefore()
-	}
-	if err != nil {
-		return err
-	}
-	if seq < s.seq { // somebody took lines away; to go on would give their numbers twice
-		return fmt.Errorf("the log ends at event %d, and %d was written", seq, s.seq)
-	}
-	if end < size {
-		if err := s.file.Truncate(end); err != nil {
-			return err
-		}
-		s.torn += size - end
-		s.dirty = true
-	}
-	s.size, s.seq = end, seq
-	return nil
-}
-
-// seqBefore returns the last sequence number of all segments, for a last one that has no line yet.
-func (s *store) seqBefore() (uint64, error) {
-	numbers, err := segments(s.root)
-	for i := len(numbers) - 1; i >= 0 && err == nil; i-- {
-		var seq uint64
-		if seq, err = lastSeq(s.root, segmentName(numbers[i])); seq > 0 {
-			return seq, nil
-		}
-	}
-	return 0, err
-}
-
-func lastSeq(root *os.Root, name string) (uint64, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// append appends a group of bodies, one a line, and returns the number of the first. It is the one way into the log:
+// every line passes here once, in order, whole, under the lock of all processes.
+func (s *store) append(bodies []byte) (first uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	release, err := s.acquire()
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
+	defer release()
+	if bodies == nil {
+		if err := s.finishCalls(); err != nil {
+			return 0, err
+		}
+	}
+	lines, seq := s.buf[:0], s.seq
+	now := time.Now().UTC()
+	for _, e := range s.remarks {
+		seq++
+		lines = appendBody(appendHead(lines, seq, now), e)
+	}
+	first = seq + 1
+	for body := range bytes.Lines(bodies) {
+		seq++
+		lines = append(appendHead(lines, seq, now), body...)
+	}
+	if len(lines) == 0 {
+		return 0, nil
+	}
+	s.buf = lines
+	if seq > s.mark.reserved {
+		if err := s.reserve(seq); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.write(lines); err != nil {
 		return 0, err
 	}
-	_, seq, err := tail(f, info.Size())
-	return seq, err
+	for _, e := range s.remarks {
+		if e.Event == KindAudit {
+			s.tell(report{Event: &e})
+		}
+	}
+	s.calls.follow(bodies, s.number)
+	s.seq, s.remarks = seq, nil
+	s.mark.last, s.mark.calls = seq, s.oldestCall()
+	_ = s.marks.write(s.mark) // of use while this kernel runs; sync writes it for good
+	return first, nil
 }
 
-// write appends whole lines, all or nothing. The caller has the lock.
+// remark has the log record something about itself, before any other event. The event's strings are as the log holds
+// them.
+func (s *store) remark(outcome, detail string) {
+	s.remarks = append(s.remarks, clean(Event{Event: KindAudit, Outcome: outcome, Detail: detail}))
+}
+
+// reserve makes sure that no number up to last and some more is given to other events after a power loss.
+func (s *store) reserve(last uint64) error {
+	next := s.mark
+	next.reserved = last + reserveStep
+	if err := s.marks.write(next); err != nil {
+		return err
+	}
+	if err := s.marks.Sync(); err != nil {
+		return err
+	}
+	s.mark = next
+	return nil
+}
+
+// write appends whole lines to the last segment, all or nothing. The caller has the lock.
 func (s *store) write(lines []byte) error {
-	if s.size > 0 && s.size+int64(len(lines)) > s.limit {
+	full := s.size > 0 && s.size+int64(len(lines)) > s.opts.SegmentBytes
+	if full || s.size > 0 && time.Since(s.born) > s.opts.SegmentAge {
 		if err := s.rotate(); err != nil {
 			return err
 		}
@@ -214,11 +180,48 @@ func (s *store) leave() error {
 	return err
 }
 
-// close lets go of the directory.
+// close writes a mark that says that nothing is missing, and lets go of the directory.
 func (s *store) close() error {
-	err := s.leave()
-	if s.lock != nil {
-		err = errors.Join(err, s.lock.Close())
+	close(s.stop)
+	s.stopped.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	release, err := s.acquire()
+	if err != nil {
+		return errors.Join(err, s.letGo())
 	}
-	return errors.Join(err, s.root.Close())
+	err = s.leave()
+	if err == nil && s.marks.alone() {
+		s.mark.last, s.mark.synced, s.mark.reserved = s.seq, s.seq, s.seq
+		err = errors.Join(s.marks.write(s.mark), s.marks.Sync())
+	}
+	release()
+	return errors.Join(err, s.letGo())
+}
+
+// letGo closes all files.
+func (s *store) letGo() error {
+	err := s.leave()
+	for _, f := range []**os.File{&s.marks.File, &s.lock, &s.at} {
+		if *f != nil {
+			err = errors.Join(err, (*f).Close())
+			*f = nil
+		}
+	}
+	if s.root != nil {
+		err = errors.Join(err, s.root.Close())
+		s.root = nil
+	}
+	return err
+}
+
+// flock is flock(2), which a signal may interrupt.
+func flock(f *os.File, how int) error {
+	err := error(unix.EINTR)
+	for range 1000 {
+		if err = unix.Flock(int(f.Fd()), how); err != unix.EINTR {
+			break
+		}
+	}
+	return os.NewSyscallError("flock", err)
 }

@@ -140,7 +140,7 @@ func TestStill(t *testing.T) {
 	gate.Rules = func() *scope.Grants { return rules }
 	change := first
 	gate.Record = func(ctx context.Context, e audit.Event) error {
-		if e.Outcome == outcomeBegin {
+		if e.Outcome == audit.OutcomeBegin {
 			rules = change
 		}
 		return record(ctx, e)

@@ -112,7 +112,7 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	}
 	began := time.Now()
 	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.rule, Outcome: outcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
+		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.rule, Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
 	if err := s.gate.Record(ctx, e); err != nil {
 		return Result{}, &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
 	}
@@ -147,7 +147,6 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 
 // The outcomes of a call's events, beside the codes of errors.
 const (
-	outcomeBegin = "begin"
 	outcomeOK    = "ok"
 	outcomeAsked = "asked the user"
 )

@@ -27,7 +27,10 @@ func (a *app) auditCmd() *cobra.Command {
 		Short: "read the log",
 		Long: `Prints the log of decisions, oldest first. --since takes a duration before now
 (10m, 2h) or a time (2006-01-02T15:04:05Z, 2006-01-02). -f prints what is there as
-well, then what comes; with --since 0s only that.`,
+well, then what comes; with --since 0s only that.
+
+Lines that are no events are skipped. Standard error says which, and the exit
+status is 1.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.audit(c, o) },
 	}
@@ -61,7 +64,13 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt)
 	defer stop()
+	skipped := 0
 	for e, err := range audit.Read(ctx, p.Audit(), filter, o.follow) {
+		if err != nil && e.Raw != nil {
+			skipped++
+			fmt.Fprintf(a.err, "scopefs: %v: skipped\n", err)
+			continue
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -76,6 +85,9 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 		if err != nil {
 			return err
 		}
+	}
+	if skipped > 0 {
+		return fmt.Errorf("%d damaged lines in %s were skipped", skipped, p.Audit())
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func New(opt Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	if d.log, err = audit.Open(d.paths.Audit(), audit.Options{}); err != nil {
+	if d.log, err = audit.Open(d.paths.Audit(), audit.Options{Notice: d.noticeLog}); err != nil {
 		d.lock.Close()
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
@@ -128,6 +128,11 @@ func (d *Daemon) event(e audit.Event) {
 	if _, err := d.log.Append(context.Background(), e); err != nil {
 		d.logger.Error("audit", "err", err)
 	}
+}
+
+// noticeLog shows the operator what the log records about itself.
+func (d *Daemon) noticeLog(e audit.Event) {
+	d.logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail)
 }
 
 // quiet is a logger for libraries that tell of every message.

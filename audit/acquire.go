@@ -1,0 +1,295 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// openDir opens the directory of the log, and makes it when it is missing.
+func (s *store) openDir() (err error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	if s.root, err = os.OpenRoot(s.dir); err != nil {
+		return err
+	}
+	if s.at, err = s.root.Open("."); err == nil {
+		s.boot = bootOf(s.at)
+	}
+	return err
+}
+
+// acquire takes the lock of all processes and catches up with what they appended, and with what was done to the files.
+func (s *store) acquire() (release func(), err error) {
+	if err := s.sameDir(); err != nil {
+		return nil, err
+	}
+	if err := s.takeLock(); err != nil {
+		return nil, err
+	}
+	release = func() {
+		if s.lock != nil {
+			_ = unix.Flock(int(s.lock.Fd()), unix.LOCK_UN)
+		}
+	}
+	err = s.readMark()
+	if err == nil {
+		err = s.catchUp()
+	}
+	if err != nil {
+		err = errors.Join(err, s.leave()) // the next one looks afresh
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// sameDir opens the directory again when another one, or none, has its name.
+func (s *store) sameDir() error {
+	var held, named unix.Stat_t
+	if err := unix.Fstat(int(s.at.Fd()), &held); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	err := unix.Stat(s.dir, &named)
+	if err == nil && held.Dev == named.Dev && held.Ino == named.Ino {
+		return nil
+	}
+	if err != nil && err != unix.ENOENT {
+		return &os.PathError{Op: "stat", Path: s.dir, Err: err}
+	}
+	if s.file != nil {
+		if m, ok := s.marks.read(); ok {
+			s.seq, s.mark = max(s.seq, m.last), m
+		}
+		s.mark.last = 0 // the other directory may hold fewer
+		s.remark(OutcomeLost, fmt.Sprintf("the directory was moved or removed with events up to %d", s.seq))
+	}
+	if err := s.letGo(); err != nil {
+		return err
+	}
+	return s.openDir()
+}
+
+func (s *store) takeLock() error {
+	for range 10 {
+		if s.lock == nil {
+			f, err := s.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+			if err != nil {
+				return err
+			}
+			s.lock = f
+		}
+		if err := flock(s.lock, unix.LOCK_EX); err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(s.lock.Fd()), &st); err == nil && st.Nlink > 0 {
+			return nil
+		}
+		s.lock.Close() // removed: others lock the file that took its place
+		s.lock = nil
+	}
+	return errors.New("the lock file is removed again and again: stop the program that removes it")
+}
+
+// readMark makes mark true again. A mark that was removed or overwritten is replaced by what this process knows.
+func (s *store) readMark() error {
+	if s.marks.File != nil {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(s.marks.Fd()), &st); err != nil || st.Nlink == 0 {
+			s.marks.Close()
+			s.marks.File = nil
+		}
+	}
+	if s.marks.File == nil {
+		f, err := openMark(s.root)
+		if err != nil {
+			return err
+		}
+		s.marks = f
+	}
+	m, ok := s.marks.read()
+	switch {
+	case ok:
+		if !s.marked {
+			s.marked, s.found = true, m
+		}
+		s.mark = m
+	case s.seq > 0:
+		return s.reserve(s.seq)
+	}
+	return nil
+}
+
+// catchUp makes file, size and seq true again. The caller has the lock.
+func (s *store) catchUp() error {
+	if s.file == nil {
+		return s.openLast()
+	}
+	var held, named unix.Stat_t
+	if err := unix.Fstat(int(s.file.Fd()), &held); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	err := unix.Fstatat(int(s.at.Fd()), segmentName(s.number), &named, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case held.Mode&0o777 == sealed: // another process has begun the next
+		if err := s.leave(); err != nil {
+			return err
+		}
+		return s.openLast()
+	case held.Nlink == 0:
+		return s.lost("removed")
+	case err != nil:
+		return s.lost("renamed")
+	case held.Dev != named.Dev || held.Ino != named.Ino:
+		return s.lost("replaced")
+	case held.Size < s.size:
+		return s.lost("truncated")
+	case held.Size != s.size:
+		return s.readTail(held.Size)
+	}
+	return nil
+}
+
+// lost records that events of the last segment may be gone, and goes on in a new segment with numbers that were never
+// given.
+func (s *store) lost(how string) error {
+	s.seq = max(s.seq, s.mark.last)
+	s.remark(OutcomeLost, fmt.Sprintf("%s was %s: events %d to %d may be missing", segmentName(s.number), how, s.first, s.seq))
+	_ = s.file.Chmod(sealed) // for other processes that append to it
+	if err := s.leave(); err != nil {
+		return err
+	}
+	all, err := segments(s.root)
+	if err != nil {
+		return err
+	}
+	return s.create(max(s.number, last(all)) + 1)
+}
+
+// openLast opens the last segment, or makes the next when that is sealed.
+func (s *store) openLast() error {
+	all, err := segments(s.root)
+	if err != nil {
+		return err
+	}
+	n := last(all)
+	if n > 0 {
+		err = s.open(all[len(all)-1])
+	}
+	if err == nil && s.file == nil { // all are sealed
+		var seq uint64
+		if seq, err = seqBefore(s.root, n+1); err == nil {
+			seq = s.compare(seq)
+			s.seq = max(s.seq, seq)
+			err = s.create(max(s.number, n) + 1)
+		}
+	}
+	return err
+}
+
+// open opens a segment for appending, unless it is sealed.
+func (s *store) open(seg segment) error {
+	info, err := s.root.Lstat(seg.name())
+	if err != nil || seg.packed || info.Mode().Perm() == sealed {
+		return err
+	}
+	f, err := s.root.OpenFile(seg.name(), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	s.file, s.number = f, seg.number
+	if err := s.readTail(info.Size()); err != nil {
+		return err
+	}
+	return s.readHead()
+}
+
+// create begins segment n.
+func (s *store) create(n int) error {
+	f, err := s.root.OpenFile(segmentName(n), os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	s.file, s.number, s.size, s.first, s.born = f, n, 0, s.seq+1, time.Now()
+	return s.at.Sync()
+}
+
+// readHead learns when the last segment was begun, and with which event.
+func (s *store) readHead() error {
+	s.first, s.born = s.seq+1, time.Now()
+	line := make([]byte, 128) // holds the number and the time
+	n, err := s.file.ReadAt(line, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if seq, at, ok := parseHead(line[:n]); ok {
+		s.first, s.born = seq, at
+	}
+	return nil
+}
+
+// readTail learns size and seq from the last segment and sets aside what follows its last whole line.
+func (s *store) readTail(size int64) error {
+	end, seq, err := tail(s.file, size)
+	if err == nil && seq == 0 {
+		seq, err = seqBefore(s.root, s.number)
+	}
+	if err != nil {
+		return err
+	}
+	if end < size {
+		if err := s.setAside(end, size); err != nil {
+			return err
+		}
+	}
+	s.size = end
+	if seq = s.compare(seq); seq < s.seq {
+		return s.lost("cut short")
+	}
+	s.seq = seq
+	return nil
+}
+
+// compare compares the last event found with what the mark says was the last, and returns the number after which the
+// log goes on.
+func (s *store) compare(found uint64) uint64 {
+	m := s.mark
+	s.mark.boot = s.boot
+	switch {
+	case !s.marked || found >= m.last && (m.boot == s.boot || m.closed() || !s.marks.alone()):
+		return found
+	case m.boot == s.boot || m.closed():
+		s.remark(OutcomeLost, fmt.Sprintf("events %d to %d are missing at the end", found+1, m.last))
+		return m.last
+	case found < m.reserved:
+		s.remark(OutcomeUnclean, fmt.Sprintf("event %d was known to be on disk, and %d is the last that is; what was appended after it is lost; the next is %d",
+			m.synced, found, m.reserved+1))
+		return m.reserved
+	}
+	return found
+}
+
+// setAside moves what is damaged at the end of the last segment to a file beside it.
+func (s *store) setAside(from, to int64) error {
+	name := segmentName(s.number) + ".damaged"
+	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, io.NewSectionReader(s.file, from, to-from))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := s.file.Truncate(from); err != nil {
+		return err
+	}
+	s.dirty = true
+	s.remark(OutcomeTorn, fmt.Sprintf("%d bytes set aside in %s", to-from, name))
+	return nil
+}

@@ -1,0 +1,130 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"slices"
+)
+
+// openCalls are the calls that have begun and have not ended, by the segment of their first event.
+type openCalls map[string]int
+
+// follow takes note of the calls that begin and end in lines of segment n.
+func (c openCalls) follow(lines []byte, n int) {
+	for line := range bytes.Lines(lines) {
+		if !isCall(line) {
+			continue
+		}
+		switch id := value(line, "call"); {
+		case id == "":
+		case value(line, "outcome") == OutcomeBegin:
+			c[id] = n
+		default:
+			delete(c, id)
+		}
+	}
+}
+
+// oldestCall returns the segment in which the oldest call without an end began, also of other processes; 0: there is
+// none.
+func (s *store) oldestCall() uint64 {
+	oldest := uint64(0)
+	if len(s.calls) > 0 {
+		oldest = uint64(slices.Min(slices.Collect(maps.Values(s.calls))))
+	}
+	if !s.finished && s.mark.calls > 0 && (oldest == 0 || s.mark.calls < oldest) {
+		return s.mark.calls
+	}
+	return oldest
+}
+
+// finishCalls ends the calls that processes before this one have left without an end, once no other process has the log
+// open. What became of such a call, nobody knows.
+func (s *store) finishCalls() error {
+	if s.finished || !s.marks.alone() {
+		return nil
+	}
+	left, err := s.unfinished()
+	if err != nil {
+		return err
+	}
+	for _, e := range left {
+		e.Outcome, e.Detail = OutcomeUnknown, "the daemon ended before the call did"
+		s.remarks = append(s.remarks, e)
+	}
+	s.finished = true
+	return nil
+}
+
+// unfinished returns the first events of calls of earlier processes that have no other.
+func (s *store) unfinished() ([]Event, error) {
+	from := int(s.found.calls)
+	if from == 0 && !s.found.closed() { // the mark may be as old as the last sync
+		from = max(s.number-1, 1)
+	}
+	if from == 0 {
+		return nil, nil
+	}
+	all, err := segments(s.root)
+	if err != nil {
+		return nil, err
+	}
+	begun := map[string][]byte{}
+	for _, seg := range all {
+		if seg.number < from {
+			continue
+		}
+		err := eachLine(s.root, seg, func(line []byte) {
+			if !isCall(line) {
+				return
+			}
+			switch id := value(line, "call"); {
+			case id == "":
+			case value(line, "outcome") == OutcomeBegin:
+				begun[id] = bytes.Clone(line)
+			default:
+				delete(begun, id)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	var left []Event
+	for id, line := range begun {
+		var e Event
+		if _, ours := s.calls[id]; !ours && json.Unmarshal(line, &e) == nil {
+			left = append(left, e)
+		}
+	}
+	slices.SortFunc(left, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	return left, nil
+}
+
+func isCall(line []byte) bool { return bytes.Contains(line, []byte(`"event":"`+KindCall+`"`)) }
+
+// eachLine calls do with every line of a segment. A line that is longer than any event comes in parts.
+func eachLine(root *os.Root, seg segment, do func(line []byte)) error {
+	f, err := openSegment(root, seg)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for lines := bufio.NewReaderSize(f, maxLine); ; {
+		line, err := lines.ReadSlice('\n')
+		if len(line) > 0 {
+			do(line)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return err
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// about returns what the log holds about itself, and checks that no number is there twice.
+func about(t testing.TB, dir string) (outcomes, details []string) {
+	t.Helper()
+	seen := map[uint64]bool{}
+	for e, err := range Read(noCtx, dir, Filter{}, false) {
+		if err != nil { // what the attack left
+			continue
+		}
+		require.False(t, seen[e.Seq], "event %d is there twice", e.Seq)
+		seen[e.Seq] = true
+		if e.Event == KindAudit {
+			outcomes, details = append(outcomes, e.Outcome), append(details, e.Detail)
+		}
+	}
+	return outcomes, details
+}
+
+// takeAway are ways to take lines away from a log of one segment.
+var takeAway = map[string]func(dir string) error{
+	"truncated": func(dir string) error { return os.Truncate(first(dir), 0) },
+	"shortened": func(dir string) error { return os.Truncate(first(dir), 150) },
+	"removed":   func(dir string) error { return os.Remove(first(dir)) },
+	"renamed":   func(dir string) error { return os.Rename(first(dir), filepath.Join(dir, "x")) },
+	"replaced": func(dir string) error {
+		if err := os.WriteFile(first(dir)+"x", []byte("not a log\n"), 0o600); err != nil {
+			return err
+		}
+		return os.Rename(first(dir)+"x", first(dir))
+	},
+	"whole directory removed": os.RemoveAll,
+	"whole directory moved":   func(dir string) error { return os.Rename(dir, dir+"x") },
+}
+
+// TestLinesTakenAway: the log notices before the next event, also while nothing is appended, and gives no number twice.
+func TestLinesTakenAway(t *testing.T) {
+	for name, attack := range takeAway {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "log")
+			notices := make(chan Event, 10)
+			l := open(t, dir, Options{Sync: time.Hour, Notice: func(e Event) { notices <- e }})
+			add(t, l, 3)
+			require.NoError(t, attack(dir))
+			assert.Equal(t, uint64(5), add(t, l, 1))
+			assert.NoError(t, l.Err())
+			outcomes, details := about(t, dir)
+			assert.Equal(t, []string{OutcomeLost}, outcomes)
+			assert.Contains(t, details[0], "3")
+			assert.Equal(t, OutcomeLost, (<-notices).Outcome)
+		})
+		t.Run(name+", and nothing is appended", func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "log")
+			notices := make(chan Event, 10)
+			l := open(t, dir, Options{Sync: time.Millisecond, Notice: func(e Event) { notices <- e }})
+			add(t, l, 3)
+			require.NoError(t, attack(dir))
+			select {
+			case e := <-notices:
+				assert.Equal(t, OutcomeLost, e.Outcome)
+			case <-time.After(10 * time.Second):
+				t.Fatal("not noticed")
+			}
+			assert.Equal(t, uint64(5), add(t, l, 1))
+		})
+		if strings.HasPrefix(name, "whole") { // nothing is left that could tell
+			continue
+		}
+		t.Run(name+" while nobody has it open", func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "log")
+			l, err := Open(dir, Options{})
+			require.NoError(t, err)
+			add(t, l, 3)
+			require.NoError(t, l.Close())
+			require.NoError(t, attack(dir))
+			assert.Greater(t, add(t, open(t, dir, Options{}), 1), uint64(4))
+			outcomes, _ := about(t, dir)
+			assert.Contains(t, outcomes, OutcomeLost)
+		})
+		t.Run(name+" under two processes", func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "log")
+			a, b := open(t, dir, Options{Sync: time.Hour}), open(t, dir, Options{Sync: time.Hour})
+			add(t, a, 1)
+			add(t, b, 2)
+			require.NoError(t, attack(dir))
+			next := add(t, a, 1) // it has not seen the last two
+			assert.GreaterOrEqual(t, next, uint64(5))
+			assert.Equal(t, next+1, add(t, b, 1))
+			outcomes, _ := about(t, dir)
+			assert.Equal(t, OutcomeLost, outcomes[len(outcomes)-1])
+		})
+	}
+}
+
+func TestMarkTakenAway(t *testing.T) {
+	for name, attack := range map[string]func(name string) error{
+		"removed":     os.Remove,
+		"truncated":   func(name string) error { return os.Truncate(name, 0) },
+		"overwritten": func(name string) error { return os.WriteFile(name, []byte("x"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			l := open(t, dir, Options{})
+			add(t, l, 3)
+			require.NoError(t, attack(filepath.Join(dir, markName)))
+			assert.Equal(t, uint64(4), add(t, l, 1))
+			assert.Equal(t, uint64(5), add(t, open(t, dir, Options{}), 1))
+			assert.Len(t, all(t, dir), 5)
+		})
+	}
+}
+
+// die leaves a log as a process does that is killed.
+func die(t *testing.T, l *Log) {
+	t.Helper()
+	s := storeOf(l)
+	close(s.stop)
+	s.stopped.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.NoError(t, s.letGo())
+	close(l.stop)
+	<-l.stopped
+}
+
+// TestPowerLoss: lines that never reached the disk are gone with the kernel. The next start records that, and gives their
+// numbers to nobody.
+func TestPowerLoss(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Open(dir, Options{Sync: time.Hour})
+	require.NoError(t, err)
+	add(t, l, 5)
+	require.NoError(t, storeOf(l).sync())
+	synced, err := os.ReadFile(filepath.Join(dir, markName)) // as the disk has it
+	require.NoError(t, err)
+	add(t, l, 5)
+	die(t, l)
+	lines, err := os.ReadFile(first(dir))
+	require.NoError(t, err)
+	kept := slices.Collect(bytes.Lines(lines))[:7]
+	require.NoError(t, os.WriteFile(first(dir), bytes.Join(kept, nil), 0o600))
+	m, ok := decodeMark(synced)
+	require.True(t, ok)
+	m.boot++ // another kernel
+	require.NoError(t, os.WriteFile(filepath.Join(dir, markName), m.encode(), 0o600))
+
+	next := add(t, open(t, dir, Options{}), 1)
+	assert.Greater(t, next, uint64(10))
+	outcomes, details := about(t, dir)
+	assert.Equal(t, []string{OutcomeUnclean}, outcomes)
+	assert.Contains(t, details[0], "event 5 was known to be on disk, and 7 is the last that is")
+
+	l = open(t, dir, Options{})
+	assert.Equal(t, next+1, add(t, l, 1), "it is told once")
+}
+
+func TestOrdinaryStartsAreNotTold(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Open(dir, Options{})
+	require.NoError(t, err)
+	add(t, l, 3)
+	die(t, l)
+	l, err = Open(dir, Options{})
+	require.NoError(t, err)
+	assert.Equal(t, uint64(4), add(t, l, 1), "killed: the kernel has all")
+	require.NoError(t, l.Close())
+	b, err := os.ReadFile(filepath.Join(dir, markName))
+	require.NoError(t, err)
+	m, ok := decodeMark(b)
+	require.True(t, ok)
+	m.boot++
+	require.NoError(t, os.WriteFile(filepath.Join(dir, markName), m.encode(), 0o600))
+	assert.Equal(t, uint64(5), add(t, open(t, dir, Options{}), 1), "closed, and then the host was started again")
+	assert.Len(t, all(t, dir), 5)
+}
+
+// TestDamagedEndIsSetAside: no damage keeps the log from being opened, and nothing is thrown away.
+func TestDamagedEndIsSetAside(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	for name, garbage := range map[string]string{
+		"17 lines":  strings.Repeat("not a log\n", 17),
+		"100 lines": strings.Repeat("not a log\n", 100),
+		"long line": long + "\n" + long,
+		"zeros":     string(make([]byte, 1<<20)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			l, err := Open(dir, Options{})
+			require.NoError(t, err)
+			add(t, l, 3)
+			require.NoError(t, l.Close())
+			f, err := os.OpenFile(first(dir), os.O_WRONLY|os.O_APPEND, 0)
+			require.NoError(t, err)
+			_, err = f.WriteString(garbage)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+
+			assert.Equal(t, uint64(5), add(t, open(t, dir, Options{}), 1))
+			events := all(t, dir)
+			assert.Equal(t, OutcomeTorn, events[3].Outcome)
+			assert.Equal(t, fmt.Sprintf("%d bytes set aside in 00000001.jsonl.damaged", len(garbage)), events[3].Detail)
+			kept, err := os.ReadFile(first(dir) + ".damaged")
+			require.NoError(t, err)
+			assert.Equal(t, garbage, string(kept))
+		})
+	}
+	t.Run("nothing else", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(first(dir), []byte(strings.Repeat("not a log\n", 100)), 0o600))
+		assert.Equal(t, uint64(2), add(t, open(t, dir, Options{}), 1))
+	})
+}
+
+// TestCallsWithoutEnd: calls that a killed process left without an end get one, when no other process is there whose they
+// could be.
+func TestCallsWithoutEnd(t *testing.T) {
+	dir := t.TempDir()
+	call := func(l *Log, id, outcome string) {
+		t.Helper()
+		_, err := l.Append(noCtx, Event{Event: KindCall, Agent: "a", Call: id, Op: "bash", Path: "x\ny", Verdict: Allow, Outcome: outcome})
+		require.NoError(t, err)
+	}
+	l, err := Open(dir, Options{SegmentBytes: 300, Sync: time.Hour})
+	require.NoError(t, err)
+	for i := range 10 {
+		call(l, fmt.Sprint("early", i), OutcomeBegin)
+		call(l, fmt.Sprint("early", i), "ok")
+	}
+	call(l, "left", OutcomeBegin)
+	add(t, l, 10)
+	call(l, "done", OutcomeBegin)
+	call(l, "done", "ok")
+	call(l, "left2", OutcomeBegin)
+	die(t, l)
+
+	other, err := Open(dir, Options{Sync: time.Hour})
+	require.NoError(t, err)
+	ends := func() (ids []string) {
+		for _, e := range all(t, dir) {
+			if e.Outcome == OutcomeUnknown {
+				assert.Equal(t, "bash", e.Op)
+				assert.Equal(t, "a", e.Agent)
+				assert.Equal(t, `x\x0ay`, e.Path)
+				ids = append(ids, e.Call)
+			}
+		}
+		return ids
+	}
+	assert.Equal(t, []string{"left", "left2"}, ends())
+
+	call(other, "others", OutcomeBegin)
+	l = open(t, dir, Options{Sync: time.Hour})
+	call(l, "mine", OutcomeBegin)
+	assert.Len(t, ends(), 2, "of a process that still runs")
+	die(t, other)
+	_, err = storeOf(l).append(nil) // as each Sync does
+	require.NoError(t, err)
+	assert.Equal(t, []string{"left", "left2", "others"}, ends())
+}
