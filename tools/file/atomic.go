@@ -1,10 +1,8 @@
 package file
 
 import (
-	"crypto/rand"
 	"errors"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,7 +67,7 @@ func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err err
 // of a new file, less the umask; any other is exact.
 func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err error) {
 	t.touch(p.full)
-	temp := tempBeside(p)
+	temp := t.tempBeside(p)
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return err
@@ -91,9 +89,6 @@ func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err e
 	}
 	return rename(temp, p.full, over)
 }
-
-// tempBeside is a name that nobody has, in the directory of p.
-func tempBeside(p place) string { return filepath.Dir(p.full) + "/.scopefs-" + rand.Text() }
 
 // rename renames; what has the new name already stays, unless over.
 func rename(from, to string, over bool) error {

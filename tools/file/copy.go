@@ -170,7 +170,7 @@ func (c *copier) link(from, to place) error {
 	}
 	c.tree.touch(to.full)
 	if err = os.Symlink(target, to.full); errors.Is(err, unix.EEXIST) && c.over {
-		temp := tempBeside(to)
+		temp := c.tree.tempBeside(to)
 		if err = os.Symlink(target, temp); err == nil {
 			if err = rename(temp, to.full, true); err != nil {
 				os.Remove(temp)
@@ -202,7 +202,7 @@ func (c *copier) file(from, to place) (err error) {
 		}
 	}
 	c.tree.touch(to.full)
-	temp, over := tempBeside(to), c.over
+	temp, over := c.tree.tempBeside(to), c.over
 	out, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if refused(err) { // the policy may allow the name alone, new
 		temp = to.full

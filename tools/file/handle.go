@@ -1,7 +1,9 @@
 package file
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +41,8 @@ func handlers(op string) handler {
 		return handlerOf((*tree).deleteFile)
 	case "delete":
 		return handlerOf((*tree).delete)
+	case opSweep:
+		return handlerOf((*tree).sweep)
 	case opHash:
 		return handlerOf((*tree).hash)
 	}
@@ -86,5 +90,5 @@ func handle(ctx context.Context, root string, r *asked) (any, []byte, error) {
 	if h == nil {
 		return nil, nil, tools.Errorf(tools.Invalid, "unknown operation %q", r.Op)
 	}
-	return h(ctx, &tree{root: root, quick: r.Quick}, r)
+	return h(ctx, &tree{root: root, quick: r.Quick, temp: cmp.Or(r.Temp, rand.Text())}, r)
 }

@@ -17,6 +17,7 @@ import (
 type tree struct {
 	root  string
 	quick bool      // no change waits for the disk
+	temp  string    // the token of the call's temporary file
 	dirs  []touched // of one call
 }
 

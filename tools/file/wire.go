@@ -32,7 +32,8 @@ type request struct {
 	Op   string `json:"op"`
 	Args any    `json:"args,omitempty"`
 
-	Quick bool `json:"quick,omitempty"` // the change need not be on the disk before the answer
+	Temp  string `json:"temp,omitempty"`  // the token of its temporary file
+	Quick bool   `json:"quick,omitempty"` // the change need not be on the disk before the answer
 }
 
 // asked is a request as the worker reads it.
@@ -42,6 +43,7 @@ type asked struct {
 	Op    string          `json:"op"`
 	Args  json.RawMessage `json:"args"`
 	Quick bool            `json:"quick"`
+	Temp  string          `json:"temp"`
 	blob  []byte
 }
 

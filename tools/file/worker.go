@@ -27,6 +27,8 @@ type Worker struct {
 	// Quick reports whether the changes of a call need not be on the disk before
 	// it is answered; nil is no. It is set before the first call.
 	Quick func() bool
+	// Unfinished is for what killed calls leave; nil keeps nothing.
+	Unfinished Unfinished
 
 	place Place
 
@@ -100,6 +102,7 @@ func (w *Worker) connect(ctx context.Context) (*conn, error) {
 		return nil, fmt.Errorf("start file worker: %w", err)
 	}
 	c := newConn(pipes{in: p.Stdin, out: p.Stdout, err: p.Stderr, kill: func() { p.Close(); end() }})
+	w.sweep(c)
 	return c, w.adopt(c)
 }
 
@@ -123,6 +126,9 @@ type operation struct {
 
 // do has the worker do something, for the call of that id.
 func do[In, Out any](ctx context.Context, w *Worker, call string, op operation, in In) (out Out, err error) {
+	temp, end := w.note(in)
+	answered := false
+	defer func() { end(answered) }()
 	var blob []byte
 	if c, ok := any(&in).(carrier); ok {
 		blob = c.detach()
@@ -132,7 +138,8 @@ func do[In, Out any](ctx context.Context, w *Worker, call string, op operation, 
 		if err != nil {
 			return out, err
 		}
-		a, err := c.exchange(ctx, request{Call: call, Op: op.name, Args: in, Quick: w.Quick != nil && w.Quick()}, blob)
+		a, err := c.exchange(ctx, request{Call: call, Op: op.name, Args: in, Quick: w.Quick != nil && w.Quick(), Temp: temp}, blob)
+		answered = err == nil
 		if errors.Is(err, errDied) && op.repeat && tries == 0 && ctx.Err() == nil {
 			continue
 		}

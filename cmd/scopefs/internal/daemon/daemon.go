@@ -21,6 +21,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -49,10 +50,12 @@ type Daemon struct {
 
 	warnings *warnings
 
-	root   bool // of the host
-	log    *audit.Log
-	lock   *os.File
-	mounts mountTable
+	root bool // of the host
+	log  *audit.Log
+	lock *os.File
+
+	unfinished *state.Unfinished
+	mounts     mountTable
 
 	http, version string
 	approvals     *tools.Approvals // nil: headless
@@ -99,7 +102,8 @@ func New(opt Options) (*Daemon, error) {
 		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
 		paces: map[scope.ID]*paces{}, tasks: map[scope.ID]int{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
-		warnings: newWarnings(opt.Logger),
+		warnings:   newWarnings(opt.Logger),
+		unfinished: state.NewUnfinished(opt.Paths.State),
 	}
 	if err := d.takeRun(); err != nil {
 		return nil, err

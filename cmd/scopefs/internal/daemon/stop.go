@@ -49,6 +49,9 @@ func (d *Daemon) close() {
 	if err := d.log.Close(); err != nil {
 		d.logger.Error("audit", "err", err)
 	}
+	if err := d.unfinished.Close(); err != nil {
+		d.logger.Error("state", "err", err)
+	}
 	os.Remove(d.paths.Socket())
 	d.lock.Close()
 }

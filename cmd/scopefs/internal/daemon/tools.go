@@ -56,7 +56,7 @@ func (d *Daemon) newClient(id scope.ID, profile string) (*client, error) {
 	c := &client{d: d, id: id, paces: d.pacesOf(id), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	worker, shell := file.NewWorker(c), bash.NewShell(c)
-	worker.Quick = c.quick
+	worker.Quick, worker.Unfinished = c.quick, d.unfinished.Of(id)
 	c.own = []func() error{worker.Close, shell.Close}
 	c.servers()
 	all, err := c.tools(worker, shell, profile)

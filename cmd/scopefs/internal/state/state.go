@@ -4,6 +4,7 @@
 //	approvals/ID.json   a call that waits for the operator, or has his decision;
 //	                    the file goes when the approval is used, or expires
 //	rates/AGENT         how much of each of an agent's rate_limits is used
+//	unfinished/         the calls of file tools that may leave a temporary file
 //
 // Beside them are audit/, which package audit writes, and http.key, the key of
 // HTTP tokens. Only the daemon's user can read any of it: an approval holds a
@@ -11,7 +12,7 @@
 //
 // A file of approvals/ is written under another name, synced, and renamed; then
 // its directory is synced. So approvals outlive the machine. Rates are written in
-// place and not synced: they outlive the daemon, and after a power loss may be
+// place and not synced, as are the links of unfinished/: they outlive the daemon, and after a power loss may be
 // those of half a minute before.
 package state
 
