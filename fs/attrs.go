@@ -74,6 +74,9 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			}
 		}
 		if mode, ok := in.GetMode(); ok {
+			if p.node == v.nodes.root && mode&ownerEnters != ownerEnters {
+				return v.forbid(&in.InHeader, scope.OpSetattr, p.rel, rootMode)
+			}
 			if err := v.chmod(p, v.plain(&in.InHeader, p.rel, p.stat.Type(), mode)); err != nil {
 				return err
 			}
@@ -96,6 +99,13 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 		return v.attr(p.node, p.obj, v.now(), out)
 	}))
 }
+
+// The owner of the view's root keeps these bits: an agent that took them away
+// would lock itself out.
+const (
+	ownerEnters = unix.S_IRUSR | unix.S_IXUSR
+	rootMode    = "mode of the root" // in the log
+)
 
 func (v *View) truncate(p *place, in *fuse.SetAttrIn, size int64) error {
 	if fh, ok := in.GetFh(); ok {

@@ -82,9 +82,12 @@ type View struct {
 	// for reading while a node's path is built and walked.
 	moves sync.RWMutex
 	// turn is the scope's directory, on which all views of the scope lock
-	// while what stands at a name becomes a directory or stops to be one.
-	turn  scope.File
-	turns sync.Mutex // among the threads of this one
+	// while what stands at a name becomes a directory or stops to be one. It is
+	// opened when it is first needed if the view could not do so at its start: it
+	// starts whatever the directory's mode.
+	turn   scope.File
+	turned bool       // turn is open
+	turns  sync.Mutex // among the threads of this one; guards turn
 
 	nameless scope.Thread // makes files without a name, and gives them one
 
@@ -108,11 +111,8 @@ func New(root *scope.Root, fd int, opt Options) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	turn, err := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
-	if err != nil {
-		return nil, fmt.Errorf("the scope must be readable by its user: %w", err)
-	}
-	v := &View{root: root, opt: opt, turn: turn, nameless: scope.NewThread(), began: time.Now()}
+	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
+	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: scope.NewThread(), began: time.Now()}
 	v.conn = newConn(fd, v, v.mountOptions(), opt)
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
@@ -184,7 +184,12 @@ func (v *View) Init(*fuse.Server) {}
 func (v *View) OnUnmount() {
 	v.files.closeAll()
 	v.nameless.Stop()
-	v.turn.Close()
+	v.turns.Lock()
+	defer v.turns.Unlock()
+	if v.turned {
+		v.turn.Close()
+		v.turned = false
+	}
 }
 
 // alone waits until no other view of the scope makes or moves directories. A
@@ -195,7 +200,14 @@ func (v *View) alone() (done func(), err error) {
 		return func() {}, nil
 	}
 	v.turns.Lock()
-	if err := v.turn.Lock(); err != nil {
+	if !v.turned {
+		v.turn, err = v.root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, v.nodes.root.ident)
+		v.turned = err == nil
+	}
+	if err == nil {
+		err = v.turn.Lock()
+	}
+	if err != nil {
 		v.turns.Unlock()
 		return nil, err
 	}

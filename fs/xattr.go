@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"encoding/binary"
 	"strings"
 	"syscall"
 
@@ -82,8 +83,23 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 		if !ours(attr) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, attr)
 		}
+		if p.node == v.nodes.root && attr == aclPrefix+"access" && !ownerMayEnter(data) {
+			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, rootMode)
+		}
 		return v.xattr(p, func(f attributes) error { return f.Setxattr(attr, data, int(in.Flags)) })
 	}))
+}
+
+// ownerMayEnter reports whether an ACL leaves the owner what ownerEnters says: a
+// header of 4 bytes, then entries of tag, permissions and id; linux/posix_acl_xattr.h.
+func ownerMayEnter(acl []byte) bool {
+	const userObj, readSearch = 0x01, 0o5
+	for at := 4; at+8 <= len(acl); at += 8 {
+		if binary.LittleEndian.Uint16(acl[at:]) == userObj {
+			return binary.LittleEndian.Uint16(acl[at+2:])&readSearch == readSearch
+		}
+	}
+	return true // the kernel refuses it
 }
 
 // RemoveXAttr removes an attribute.

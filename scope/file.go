@@ -221,9 +221,11 @@ func (f File) ReadDirent(p []byte) (int, error) {
 
 // Dup returns a second descriptor of the same open file.
 func (f File) Dup() (File, error) {
-	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := dup(f.fd)
 	if err != nil {
 		return File{fd: -1}, err
 	}
 	return File{fd: fd, path: f.path}, nil
 }
+
+func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

@@ -121,6 +121,9 @@ func (r *Root) open(rel string, flags int) (int, error) {
 		at, rel = next, rel[cut+1:]
 	}
 	if rel == "" {
+		if flags&unix.O_PATH != 0 { // a walk to "." asks for permission to search the root
+			return dup(r.fd)
+		}
 		rel = "."
 	}
 	fd, err := openat2(at, rel, flags, 0, resolve)

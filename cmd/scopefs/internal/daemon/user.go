@@ -161,5 +161,6 @@ func groupsOf(pid uint32) ([]uint32, error) {
 }
 
 // viewCaps are the capabilities that a view is started with; it drops what it
-// does not need when it has made the scope its root.
-var viewCaps = []uintptr{unix.CAP_SYS_ADMIN}
+// does not need when it has made the scope its root. It enters the scope whatever
+// mode the directory has: CAP_DAC_READ_SEARCH.
+var viewCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH}
