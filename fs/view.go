@@ -163,6 +163,13 @@ func (v *View) Serve() error {
 	return nil
 }
 
+// Responsive returns when the node table can be used: a view that does not
+// return serves nobody any more.
+func (v *View) Responsive() {
+	v.nodes.mu.RLock()
+	defer v.nodes.mu.RUnlock()
+}
+
 // SetPolicy makes p hold for the next operation. What it returns makes the
 // kernel ask again for the names that it remembers; that may wait for clients
 // that wait for answers, and so for what the Recorder says.

@@ -95,9 +95,7 @@ func TestDaemonViewKilled(t *testing.T) {
 	assert.Equal(t, 4, died)
 	h.stop()
 	assert.Zero(t, h.mounted(h.base))
-	names, err := os.ReadDir(h.view("a"))
-	assert.NoError(t, err)
-	assert.Empty(t, names, "made beneath the view")
+	assert.NoDirExists(t, h.view("a"), "something was made beneath the view, or the mount point stays")
 }
 
 // A sandbox ends with the view it was started on.
@@ -209,9 +207,7 @@ func TestDaemonUpAt(t *testing.T) {
 	assert.Equal(t, h.view("a")+"\n", h.must("up", "a"))
 
 	h.must("down", "a")
-	full := filepath.Join(h.base, "agents.d")
 	for at, want := range map[string]string{
-		full:                 "scopefs: mount point \"" + full + "\" is not empty: choose another with --at\n",
 		h.scope("b"):         "scopefs: mount point \"" + h.scope("b") + "\" is where the agents' files are: choose another with --at\n",
 		h.base + "/no/where": "scopefs: mount point: mkdir " + h.base + "/no/where: no such file or directory\n",
 		h.view("b"):          "scopefs: mount point \"" + h.view("b") + "\" has fuse.scopefs mounted on it: choose another with --at\n",

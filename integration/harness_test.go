@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -144,7 +145,7 @@ func layOut(t *testing.T, agents map[string]string) *host {
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(base, 0o755))
 	h := &host{t: t, base: base, timeout: time.Minute}
-	t.Cleanup(func() { os.RemoveAll(base) })
+	t.Cleanup(func() { h.remove() })
 	require.NoError(t, os.MkdirAll(filepath.Join(base, "agents.d"), 0o755))
 	for id, front := range agents {
 		h.define(id, front)
@@ -186,6 +187,20 @@ func (h *host) start(flags ...string) {
 		_, _, code := h.try("ps")
 		return code == 0 && !slices.ContainsFunc(h.ps(), func(a agent) bool { return a.State != "mounted" && a.State != "failed" })
 	})
+}
+
+// remove removes the base, with what a killed daemon left: dead mounts, on
+// directories that cannot be changed.
+func (h *host) remove() {
+	points, _ := filepath.Glob(h.view("*"))
+	for _, at := range points {
+		_ = unix.Unmount(at, unix.MNT_DETACH)
+		if fd, err := unix.Open(at, unix.O_RDONLY|unix.O_DIRECTORY, 0); err == nil {
+			_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, 0)
+			unix.Close(fd)
+		}
+	}
+	assert.NoError(h.t, os.RemoveAll(h.base))
 }
 
 // abort kills the daemon and all views: the kernel then ends every request.

@@ -1,8 +1,8 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// One program has four roles: the command line and daemon, the process that
-// serves a view, process 1 of a sandbox, and the file tools in it. The latter
-// three are started by the daemon alone.
+// One program has five roles: the command line and daemon, the process that
+// serves a view, the guard that aborts the connections of a dead daemon, process
+// 1 of a sandbox, and the file tools in it. The daemon alone starts the latter four.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/cli"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -19,6 +20,8 @@ func main() {
 	switch {
 	case os.Args[0] == viewer.Name:
 		os.Exit(viewer.Main())
+	case os.Args[0] == guard.Name:
+		os.Exit(guard.Main())
 	case len(os.Args) > 1 && os.Args[1] == sandbox.InitArg:
 		os.Exit(sandbox.Init())
 	case len(os.Args) > 1 && os.Args[1] == file.WorkerArg:

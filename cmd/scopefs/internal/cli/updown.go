@@ -136,6 +136,12 @@ func (a *app) printAgents(list []daemon.Agent) error {
 			boxes = strings.Trim(fmt.Sprint(g.Sandboxes), "[]")
 		}
 		where := g.Mount
+		switch {
+		case g.Hidden == 1:
+			where += " (hides 1 entry of the directory below)"
+		case g.Hidden > 1:
+			where += fmt.Sprintf(" (hides %d entries of the directory below)", g.Hidden)
+		}
 		if g.Error != "" {
 			where = strings.TrimSpace(where + " (" + g.Error + ")")
 		}

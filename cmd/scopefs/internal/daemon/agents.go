@@ -23,6 +23,7 @@ type Agent struct {
 	Mount     string   `json:"mount,omitempty"`
 	ViewPID   int      `json:"view_pid,omitempty"`
 	Sandboxes []int    `json:"sandbox_pids,omitempty"`
+	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
 	Error     string   `json:"error,omitempty"`
 }
 
@@ -187,7 +188,7 @@ func (d *Daemon) stateOf(id scope.ID) Agent {
 	a := Agent{ID: id, State: stateDown}
 	if v := d.views[id]; v != nil {
 		v.mu.Lock()
-		a.State, a.Mount, a.ViewPID = v.state, v.at, v.pid
+		a.State, a.Mount, a.ViewPID, a.Hidden = v.state, v.at, v.pid, v.hidden
 		if v.err != nil {
 			a.Error = v.err.Error()
 		}
@@ -228,7 +229,7 @@ func (d *Daemon) Agents() []Agent {
 		list = slices.DeleteFunc(list, func(b Agent) bool {
 			same := b.ID == a.ID && a.ID != ""
 			if same {
-				a.State, a.Mount, a.ViewPID, a.Sandboxes = b.State, b.Mount, b.ViewPID, b.Sandboxes
+				a.State, a.Mount, a.ViewPID, a.Hidden, a.Sandboxes = b.State, b.Mount, b.ViewPID, b.Hidden, b.Sandboxes
 			}
 			return same
 		})

@@ -21,6 +21,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
@@ -56,6 +57,10 @@ type Daemon struct {
 
 	unfinished *state.Unfinished
 	mounts     mountTable
+
+	control guard.Control
+	guard   *guard.Guard // from Run on
+	left    []mountInfo  // what an earlier daemon had mounted
 
 	http, version string
 	approvals     *tools.Approvals // nil: headless
@@ -96,6 +101,9 @@ func New(opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := prepare(opt.Paths); err != nil {
+		return nil, err
+	}
 	d := &Daemon{
 		paths: opt.Paths, host: host, only: opt.Only, trace: opt.Trace, logger: opt.Logger, root: privileged(),
 		rules: &scope.Snapshot{}, views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
@@ -105,6 +113,7 @@ func New(opt Options) (*Daemon, error) {
 		warnings:   newWarnings(opt.Logger),
 		unfinished: state.NewUnfinished(opt.Paths.State),
 	}
+	d.control = guard.OpenControl()
 	if err := d.takeRun(); err != nil {
 		return nil, err
 	}
@@ -175,6 +184,13 @@ func (d *Daemon) allViews() []*view {
 // Options.Only it calls ready when that agent is mounted.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer d.close()
+	var err error
+	d.guard, err = guard.Start(func(err error) {
+		d.logger.Error("no guard: should the daemon be killed, programs may wait for their views until it is started again", "err", err)
+	})
+	if err != nil {
+		return err
+	}
 	l, err := listenPrivate(d.paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -212,6 +228,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 					d.logger.Error("mount", "agent", id, "err", err)
 				}
 			})
+			d.unmountLeft()
 		}()
 		go d.watch(ctx)
 	}

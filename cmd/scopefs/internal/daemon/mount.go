@@ -104,38 +104,73 @@ func detach(at string) error {
 	return nil
 }
 
-// mountPoint makes sure that at is an empty directory on which nothing is
-// mounted but, perhaps, a view that an earlier daemon left. It tells whether it
-// had to make it.
-func mountPoint(id scope.ID, at string) (made bool, err error) {
-	// ENOTCONN: dead. One that lives is another daemon's.
-	if err := unix.Stat(at, &unix.Stat_t{}); errors.Is(err, unix.ENOTCONN) {
-		if _, err := unmountStale(id, at, 0); err != nil {
-			return false, err
-		}
-	}
+// mountPoint makes sure that at is a directory on which nothing is mounted but,
+// perhaps, a view that an earlier daemon left, and that nobody writes to it while
+// no view is there. It returns how many entries the view will hide.
+func (d *Daemon) mountPoint(id scope.ID, at string) (hidden int, err error) {
 	mounted, err := mountsAt(at)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	if len(mounted) > 0 {
-		return false, fmt.Errorf("mount point %q has %s mounted on it: choose another with --at", at, mounted[0].fsType)
+		top := mounted[len(mounted)-1]
+		// ENOTCONN: dead, and attach replaces it. One that lives is another daemon's.
+		// The kernel may have the answer of either in its cache: FORCE_SYNC.
+		err := unix.Statx(unix.AT_FDCWD, at, unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &unix.Statx_t{})
+		if errors.Is(err, unix.ENOTCONN) && top.fsType == fsType && top.source == source(id) {
+			return 0, nil
+		}
+		return 0, fmt.Errorf("mount point %q has %s mounted on it: choose another with --at", at, top.fsType)
 	}
-	err = os.Mkdir(at, 0o755)
-	if made = err == nil; made {
-		return true, nil
-	}
-	if !errors.Is(err, os.ErrExist) {
-		return false, fmt.Errorf("mount point: %w", err)
+	if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return 0, fmt.Errorf("mount point: %w", err)
 	}
 	entries, err := os.ReadDir(at)
 	if err != nil {
-		return false, fmt.Errorf("mount point: %w", err)
+		return 0, fmt.Errorf("mount point: %w", err)
 	}
-	if len(entries) > 0 {
-		return false, fmt.Errorf("mount point %q is not empty: choose another with --at", at)
+	if d.only == "" { // else the mount is in a namespace of its own
+		if err := immutable(at, true); err != nil {
+			d.logger.Debug("mount point can be written to while no view is there", "at", at, "err", err)
+		}
 	}
-	return false, nil
+	return len(entries), nil
+}
+
+// release lets others write to a mount point again, and removes one of our own.
+// It does nothing while a mount is there.
+func (d *Daemon) release(at string) {
+	if mounted, err := mountsAt(at); err != nil || len(mounted) > 0 {
+		return
+	}
+	_ = immutable(at, false)
+	if filepath.Dir(at) == d.paths.Views() {
+		_ = unix.Rmdir(at)
+	}
+}
+
+const immutableFlag = 0x10 // FS_IMMUTABLE_FL, linux/fs.h
+
+// immutable sets or clears the flag by which not even root makes, renames or
+// removes what is in a directory; ioctl_iflags(2). Not every file system has it.
+func immutable(dir string, on bool) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err
+	}
+	want := flags &^ immutableFlag
+	if on {
+		want |= immutableFlag
+	}
+	if want == flags {
+		return nil
+	}
+	return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(want))
 }
 
 // unmountStale takes down views of this agent that no process serves any more,

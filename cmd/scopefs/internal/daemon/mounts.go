@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -13,7 +14,10 @@ import (
 )
 
 // mountInfo is one mount of our namespace.
-type mountInfo struct{ at, fsType, source string }
+type mountInfo struct {
+	at, fsType, source string
+	minor              uint32 // of its device number
+}
 
 // isMountRoot reports whether something is mounted on a directory. The kernel
 // answers for that one alone, and does not ask the server of a FUSE mount:
@@ -82,7 +86,9 @@ func parseMounts(r io.Reader) ([]mountInfo, error) {
 		left, right, ok := strings.Cut(lines.Text(), " - ")
 		l, r := strings.Fields(left), strings.Fields(right)
 		if ok && len(l) >= 5 && len(r) >= 2 {
-			all = append(all, mountInfo{at: octal.Replace(l[4]), fsType: r[0], source: octal.Replace(r[1])})
+			_, minor, _ := strings.Cut(l[2], ":")
+			n, _ := strconv.ParseUint(minor, 10, 32)
+			all = append(all, mountInfo{at: octal.Replace(l[4]), fsType: r[0], source: octal.Replace(r[1]), minor: uint32(n)})
 		}
 	}
 	return all, lines.Err()

@@ -39,29 +39,41 @@ func (v *view) shared() bool {
 	return v.def.Identity == scope.IdentityCaller || v.def.View.AllowOther && v.d.root
 }
 
+// served is a view process and the daemon's ends of its sockets.
+type served struct {
+	cmd   *exec.Cmd
+	wire  *os.File
+	heart *os.File
+	ended chan struct{} // closed when the process is gone and was waited for
+}
+
 // spawn starts the view process in namespaces of its own, with the scope, the
-// connection and a socket, as the agent's user.
-func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *os.File, error) {
+// connection and two sockets, as the agent's user.
+func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*served, error) {
 	defer conn.Close() // a second copy would keep a dead view's mount waiting
 	tree, err := root.Detach()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	treeFile := os.NewFile(uintptr(tree), "scope")
 	defer treeFile.Close()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	wire, theirWire, err := socketPair("wire")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "wire")
-	defer theirs.Close()
-	_ = unix.SetNonblock(pair[0], true) // so that reads have deadlines
-	ours := os.NewFile(uintptr(pair[0]), "wire")
+	defer theirWire.Close()
+	_ = unix.SetNonblock(int(theirWire.Fd()), false)
+	heart, theirHeart, err := socketPair("heart")
+	if err != nil {
+		wire.Close()
+		return nil, err
+	}
+	defer theirHeart.Close()
 
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Dir, cmd.Env = []string{viewer.Name}, "/", []string{}
 	cmd.Stderr = &logWriter{logger: v.d.logger.With("agent", string(v.def.Name))}
-	cmd.ExtraFiles = []*os.File{treeFile, conn, theirs}
+	cmd.ExtraFiles = []*os.File{treeFile, conn, theirWire, theirHeart}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // the terminal's signals are the daemon's
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
@@ -71,10 +83,40 @@ func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*exec.Cmd, *o
 		cmd.SysProcAttr.AmbientCaps = viewCaps
 	}
 	if err := cmd.Start(); err != nil {
-		ours.Close()
-		return nil, nil, fmt.Errorf("start view process: %w", err)
+		wire.Close()
+		heart.Close()
+		return nil, fmt.Errorf("start view process: %w", err)
 	}
-	return cmd, ours, nil
+	p := &served{cmd: cmd, wire: wire, heart: heart, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		_ = cmd.Wait()
+	}()
+	return p, nil
+}
+
+// socketPair returns two connected stream sockets that do not block.
+func socketPair(name string) (ours, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(pair[0]), name), os.NewFile(uintptr(pair[1]), name), nil
+}
+
+// quit ends the process. Its mount must have been aborted before: a thread of it
+// that waits for a client would not let it end. It returns how the process ended,
+// which it does not wait for long.
+func (p *served) quit() string {
+	p.wire.Close()
+	p.heart.Close()
+	_ = p.cmd.Process.Kill()
+	select {
+	case <-p.ended:
+		return p.cmd.ProcessState.String()
+	case <-time.After(reapTime):
+		return "it was killed and is not gone yet"
+	}
 }
 
 // handshake configures the view and waits until it is confined.
@@ -137,7 +179,7 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 	for {
 		var msg viewer.FromView
 		if err := w.Receive(&msg); err != nil {
-			if !errors.Is(err, io.EOF) {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
 				v.d.logger.Warn("view", "agent", v.def.Name, "err", err)
 			}
 			return

@@ -35,30 +35,55 @@ func (d *Daemon) takeRun() error {
 	if d.paths.Run, err = filepath.EvalSymlinks(d.paths.Run); err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}
-	return d.unmountLeft()
+	return d.abortLeft()
 }
 
-// unmountLeft takes down the views that a killed daemon left: those below our
-// run directory, and those that it had mounted elsewhere.
-func (d *Daemon) unmountLeft() error {
+// abortLeft ends the connections of views that a killed daemon left: those below
+// our run directory, and those that it had mounted elsewhere. The dead mounts stay
+// until new ones take their places, so that nothing is written to what they hide.
+func (d *Daemon) abortLeft() error {
 	all, err := mounts()
 	if err != nil {
 		return err
 	}
 	places := d.places()
-	for _, m := range slices.Backward(all) {
+	for _, m := range all {
 		id, ours := strings.CutPrefix(m.source, "scopefs:")
 		if m.fsType != fsType || !ours {
 			continue
 		}
 		if filepath.Dir(m.at) == d.paths.Views() || places[scope.ID(id)] == m.at {
-			d.logger.Info("unmounting what an earlier daemon left", "at", m.at)
-			if err := unix.Unmount(m.at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-				return fmt.Errorf("unmount %q: %w", m.at, err)
+			conn := d.control.ByDevice(m.minor, m.at)
+			if err := conn.Abort(); err != nil {
+				d.logger.Warn("abort what an earlier daemon left", "at", m.at, "err", err)
 			}
+			conn.Close()
+			d.left = append(d.left, m)
 		}
 	}
 	return nil
+}
+
+// unmountLeft takes down the dead mounts of which no view has taken the place.
+func (d *Daemon) unmountLeft() {
+	d.mu.Lock()
+	left := d.left
+	d.left = nil
+	kept := map[string]bool{}
+	for _, v := range d.views {
+		kept[v.at] = true
+	}
+	d.mu.Unlock()
+	for _, m := range slices.Backward(left) {
+		if kept[m.at] {
+			continue
+		}
+		d.logger.Info("unmounting what an earlier daemon left", "at", m.at)
+		if _, err := unmountStale(scope.ID(strings.TrimPrefix(m.source, "scopefs:")), m.at, 0); err != nil {
+			d.logger.Error("unmount", "at", m.at, "err", err)
+		}
+		d.release(m.at)
+	}
 }
 
 // RemoveRun removes a run directory that was made for one daemon, which has

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -131,17 +132,18 @@ func (d *Daemon) endSession(id scope.ID, s *sandbox.Session, name string) {
 	d.event(audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: name, Outcome: "ended", Detail: strings.Join(detail, "; ")})
 }
 
-// endSessions kills an agent's sandboxes: those who wait for them see it.
-func (d *Daemon) endSessions(id scope.ID) {
+// endSessions kills the sandboxes that an agent has now: those who wait for them
+// see it. wait returns when nothing of them is left.
+func (d *Daemon) endSessions(id scope.ID) (wait func()) {
+	var closing sync.WaitGroup
 	d.mu.Lock()
-	var all []*sandbox.Session
+	defer d.mu.Unlock()
 	for s := range d.sessions[id] {
-		all = append(all, s)
+		closing.Go(func() {
+			if err := s.Close(); err != nil {
+				d.logger.Warn("sandbox", "agent", id, "err", err)
+			}
+		})
 	}
-	d.mu.Unlock()
-	for _, s := range all {
-		if err := s.Close(); err != nil {
-			d.logger.Warn("sandbox", "agent", id, "err", err)
-		}
-	}
+	return closing.Wait
 }

@@ -43,6 +43,7 @@ func (d *Daemon) close() {
 		wg.Go(v.down)
 	}
 	wg.Wait()
+	d.unmountLeft()
 	d.requests.Wait()
 	d.warnings.close()
 	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
@@ -52,6 +53,10 @@ func (d *Daemon) close() {
 	if err := d.unfinished.Close(); err != nil {
 		d.logger.Error("state", "err", err)
 	}
+	if d.guard != nil {
+		d.guard.Close()
+	}
+	d.control.Close()
 	os.Remove(d.paths.Socket())
 	d.lock.Close()
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -70,15 +71,9 @@ func privileged() bool {
 	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
 }
 
-// openScope opens an agent's directory and makes it when it is missing.
+// openScope opens an agent's directory and returns as whom the agent runs.
 func openScope(base string, id scope.ID, spec string) (*scope.Root, user, error) {
 	root, err := scope.OpenRoot(base, id)
-	if errors.Is(err, unix.ENOENT) {
-		if err := makeScope(base, id, spec); err != nil {
-			return nil, user{}, err
-		}
-		root, err = scope.OpenRoot(base, id)
-	}
 	if err != nil {
 		return nil, user{}, err
 	}
@@ -90,15 +85,17 @@ func openScope(base string, id scope.ID, spec string) (*scope.Root, user, error)
 	return root, owner, nil
 }
 
-// makeScope makes {base}/agents/{id}. Agents may pass through {base}/agents
-// and not list it.
+// makeScope makes {base}/agents/{id} if it is missing. It does not make
+// {base}/agents: where that is missing, its file system may be.
 func makeScope(base string, id scope.ID, spec string) error {
-	agents := filepath.Join(base, "agents")
-	if err := os.Mkdir(agents, 0o711); err != nil && !os.IsExist(err) {
-		return fmt.Errorf("make %q: %w", agents, err)
-	}
-	dir := filepath.Join(agents, string(id))
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	dir := filepath.Join(base, "agents", string(id))
+	err := os.Mkdir(dir, 0o700)
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return nil
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%q does not exist: mount its file system, or make it (mkdir -m 711)", filepath.Dir(dir))
+	case err != nil:
 		return fmt.Errorf("make the scope: %w", err)
 	}
 	if spec == "" {
@@ -110,6 +107,19 @@ func makeScope(base string, id scope.ID, spec string) error {
 		return err
 	}
 	return os.Lchown(dir, int(owner.uid), int(owner.gid))
+}
+
+// prepare makes {base}/agents for the first daemon on a base. Agents may pass
+// through it and not list it.
+func prepare(p config.Paths) error {
+	if _, err := os.Stat(p.State); !errors.Is(err, os.ErrNotExist) {
+		return nil // there was one before
+	}
+	err := os.Mkdir(filepath.Join(p.Base, "agents"), 0o711)
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("base directory: %w", err)
+	}
+	return nil
 }
 
 // closedTo says which directory above a mount point is likely to be closed to a

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -24,9 +25,13 @@ const (
 
 const (
 	readyTimeout = 10 * time.Second // for a view to confine itself
-	unmountGrace = 3 * time.Second  // for those who use a view to let go
+	unmountGrace = 2 * time.Second  // for those who use a view to let go
 	metadataTime = time.Second      // how long the kernel may keep metadata that cannot be watched
 	quickDeath   = 2 * time.Second  // a view that lives no longer is restarted more slowly
+	reapTime     = time.Second      // for a killed process to be gone
+
+	quickPause = 10 * time.Millisecond // before a view is started again, the first time
+	longPause  = time.Second           // the longest, for one that dies or fails again and again
 )
 
 // view keeps one agent's view mounted: it starts the process that serves it,
@@ -35,6 +40,8 @@ type view struct {
 	d   *Daemon
 	def *scope.Definition
 	at  string
+
+	hidden int // entries of the mount point that the view hides
 
 	stop context.CancelFunc
 	done chan struct{} // closed when it is unmounted and the process is gone
@@ -59,13 +66,19 @@ type view struct {
 // up starts keeping a view mounted and waits until it is, or cannot be. The
 // caller has the agent's turn.
 func (d *Daemon) up(ctx context.Context, def *scope.Definition, at string) (*view, error) {
-	made, err := mountPoint(def.Name, at)
+	if err := makeScope(d.paths.Base, def.Name, def.User); err != nil {
+		return nil, fmt.Errorf("mount %q: %w", def.Name, err)
+	}
+	hidden, err := d.mountPoint(def.Name, at)
 	if err != nil {
 		return nil, err
 	}
+	if hidden > 0 {
+		d.logger.Warn("the view hides what is in its mount point: move it to the scope, or remove it", "agent", def.Name, "at", at, "entries", hidden)
+	}
 	// The view outlives the request that asks for it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	v := &view{d: d, def: def, at: at, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}), state: stateStarting, rules: def.View.PolicySpec()}
+	v := &view{d: d, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}), state: stateStarting, rules: def.View.PolicySpec()}
 	d.mu.Lock()
 	closing := d.closing
 	if !closing {
@@ -80,13 +93,13 @@ func (d *Daemon) up(ctx context.Context, def *scope.Definition, at string) (*vie
 		stop()
 		err = errClosing
 	} else if err = v.wait(ctx); err != nil {
-		v.down()
+		v.end()
 		d.mu.Lock()
 		delete(d.views, def.Name)
 		d.mu.Unlock()
 	}
-	if err != nil && made {
-		unix.Rmdir(at)
+	if err != nil {
+		d.release(at)
 	}
 	return v, err
 }
@@ -139,17 +152,18 @@ func (v *view) set(state string, pid int, err error) {
 	v.changed = make(chan struct{})
 }
 
-// keep serves the view again and again until it is to end. Who waits for a view
-// that has died waits for the next one; one that cannot start has failed.
+// keep serves the view again and again until it is to end. Whoever waits for a
+// view that has died waits for the next one; one that cannot start has failed,
+// and is tried again: its directory or file system may come back.
 func (v *view) keep(life context.Context) {
 	defer close(v.done)
-	pause := 10 * time.Millisecond
+	pause, told := quickPause, ""
 	for {
 		began := time.Now()
 		mounted, err := v.serve(life)
 		state, outcome := stateFailed, "not mounted"
 		if mounted {
-			state, outcome = stateStarting, "died"
+			state, outcome, told = stateStarting, "died", "" // each death is told
 		}
 		if life.Err() != nil {
 			state, err = stateDown, nil
@@ -162,25 +176,30 @@ func (v *view) keep(life context.Context) {
 		}
 		v.mu.Unlock()
 		v.set(state, 0, err)
-		v.d.endSessions(v.def.Name) // their mount is dead
+		ended := v.d.endSessions(v.def.Name) // their mount is dead
 		if state == stateDown {
+			ended()
 			return
 		}
 		if time.Since(began) > quickDeath {
-			pause = 10 * time.Millisecond
+			pause = quickPause
 		}
-		v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, Detail: err.Error()})
+		if err.Error() != told {
+			v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, Detail: err.Error()})
+		}
+		told = err.Error()
 		select {
 		case <-life.Done():
 			v.set(stateDown, 0, nil)
 			return
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, 5*time.Second)
+		pause = min(2*pause, longPause)
 	}
 }
 
-// serve mounts the view once and returns when its process has ended.
+// serve mounts the view once and returns when it is not served any more. Its
+// clients have their answers or errors by then.
 func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	root, owner, err := openScope(v.d.paths.Base, v.def.Name, v.def.User)
 	if err != nil {
@@ -190,55 +209,81 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	if err := v.may(owner); err != nil {
 		return false, err
 	}
-	mount, conn, err := newMount(v.def.Name, owner, v.shared())
+	mount, fuse, err := newMount(v.def.Name, owner, v.shared())
 	if err != nil {
 		return false, err
 	}
 	defer mount.Close()
-	cmd, wire, err := v.spawn(root, conn, owner)
+	conn, err := v.d.control.Connection(int(mount.Fd()), v.at)
+	if err != nil {
+		fuse.Close()
+		return false, err
+	}
+	defer conn.Close()
+	defer v.d.guard.Add(conn)()
+	p, err := v.spawn(root, fuse, owner)
 	if err != nil {
 		return false, err
 	}
-	defer wire.Close()
-	ended := make(chan struct{})
-	defer func() { <-ended }()
-	alive, dead := context.WithCancel(ctx)
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait()
-		dead()
+	how := ""
+	defer func() {
+		_ = conn.Abort()
+		if ended := p.quit(); mounted && how == "" {
+			err = fmt.Errorf("view process ended: %s", ended)
+		}
 	}()
-	w := viewer.NewWire(bounded{wire})
-	means, err := v.handshake(cmd.Process, wire, w)
+	w := viewer.NewWire(bounded{p.wire})
+	means, err := v.handshake(p.cmd.Process, p.wire, w)
 	if err == nil {
 		err = attach(mount, v.def.Name, v.at)
 	}
 	mount.Close() // the mount point holds it now
 	if err != nil {
-		_ = cmd.Process.Kill()
 		return false, err
 	}
+	pid := p.cmd.Process.Pid
 	v.mu.Lock()
 	v.owner = owner
 	v.mu.Unlock()
-	v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: cmd.Process.Pid, Detail: fmt.Sprint(means)})
-	v.set(stateMounted, cmd.Process.Pid, nil)
+	v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: pid, Detail: fmt.Sprint(means)})
+	v.set(stateMounted, pid, nil)
 	if err := closedTo(owner, v.at); err != nil && !v.shared() {
 		v.d.logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
 	}
 
-	leave := context.AfterFunc(ctx, func() { v.unmount(cmd.Process) })
+	// Each of these ends the service: the process, by closing its end of the
+	// wire; a process that does not answer; a scope that is not there any more;
+	// the view's own end.
+	alive, dead := context.WithCancelCause(ctx)
+	defer dead(nil)
+	heart := viewer.NewHeart(p.heart)
+	go heart.Serve(v.d.responsive)
+	go func() { dead(v.probe(alive, p, heart, conn)) }()
+	go func() {
+		if err := v.watchScope(alive, root); err != nil {
+			dead(err)
+		}
+	}()
+	leave := context.AfterFunc(ctx, func() { v.unmount(conn, p) })
 	defer leave()
+	lost := context.AfterFunc(alive, func() {
+		if ctx.Err() == nil {
+			_ = conn.Abort()
+			p.wire.Close()
+		}
+	})
+	defer lost()
 	v.listen(alive, w)
-	// One that still runs and is not heard any more cannot record.
-	_ = cmd.Process.Kill()
-	<-ended
-	return true, fmt.Errorf("view process ended: %v", cmd.ProcessState)
+	if cause := context.Cause(alive); cause != nil && cause != errEnded && ctx.Err() == nil {
+		how = cause.Error()
+		return true, cause
+	}
+	return true, nil // how the process ended is told when it has
 }
 
 // unmount takes the view down: when nobody uses it at once, else after a grace
 // time for good, in which case those who still use it get ENOTCONN.
-func (v *view) unmount(p *os.Process) {
+func (v *view) unmount(conn guard.Connection, p *served) {
 	for end := time.Now().Add(unmountGrace); ; time.Sleep(20 * time.Millisecond) {
 		err := unmount(v.at)
 		if err == nil {
@@ -246,21 +291,35 @@ func (v *view) unmount(p *os.Process) {
 		}
 		if time.Now().After(end) {
 			v.d.logger.Warn("view is in use: unmounting it all the same", "agent", v.def.Name, "err", err)
+			_ = conn.Abort()
 			_ = unix.Unmount(v.at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 			break
 		}
 	}
 	// A view whose mount is gone ends by itself, unless it is still in use.
-	time.AfterFunc(500*time.Millisecond, func() { _ = p.Kill() })
+	select {
+	case <-p.ended:
+	case <-time.After(500 * time.Millisecond):
+		_ = conn.Abort()
+		_ = p.cmd.Process.Kill()
+		p.wire.Close()
+	}
 }
 
 // down ends the sandboxes on the view, and it, and waits until nothing is left.
 func (v *view) down() {
+	v.end()
+	_, _ = unmountStale(v.def.Name, v.at, 0) // a view that had failed
+	v.d.release(v.at)
+}
+
+// end is down that leaves a dead mount where it is: what it hides stays hidden.
+func (v *view) end() {
 	v.mu.Lock()
 	v.ending = true
 	v.mu.Unlock()
 	v.stop()
-	v.d.endSessions(v.def.Name)
+	ended := v.d.endSessions(v.def.Name)
 	<-v.done
-	_, _ = unmountStale(v.def.Name, v.at, 0) // a view that had failed
+	ended()
 }

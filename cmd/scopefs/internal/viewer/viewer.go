@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
@@ -24,9 +25,10 @@ const Name = "scopefs-view"
 
 // The descriptors a view process is started with.
 const (
-	RootFD = 3 + iota // the scope's directory: a detached mount, see scope.Root.Detach
-	FuseFD            // /dev/fuse, mounted
-	WireFD            // socket pair to the daemon
+	RootFD  = 3 + iota // the scope's directory: a detached mount, see scope.Root.Detach
+	FuseFD             // /dev/fuse, mounted
+	WireFD             // socket pair to the daemon
+	HeartFD            // socket pair to the daemon, which does not block: see Heart
 )
 
 // Main is the view process. It returns the exit status.
@@ -65,7 +67,7 @@ func run(wire *Wire) error {
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	l := &link{wire: wire, waiting: map[uint64]chan ToView{}}
+	l := &link{wire: wire, heart: NewHeart(os.NewFile(HeartFD, "heart")), waiting: map[uint64]chan ToView{}}
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
@@ -79,6 +81,7 @@ func run(wire *Wire) error {
 		return err
 	}
 	debug.FreeOSMemory() // what starting took
+	go l.heart.Serve(view.Responsive)
 	if err := wire.Send(FromView{Ready: means}); err != nil {
 		return err
 	}
@@ -92,7 +95,8 @@ func run(wire *Wire) error {
 
 // link is the view's end of the wire.
 type link struct {
-	wire *Wire
+	wire  *Wire
+	heart *Heart
 
 	mu      sync.Mutex
 	last    uint64
@@ -147,12 +151,25 @@ func (l *link) ask(msg FromView) (ToView, error) {
 		l.mu.Unlock()
 		return ToView{}, err
 	}
-	reply := <-answer // the process ends when the daemon does
-	if reply.Error != "" {
-		return reply, errors.New(reply.Error)
+	for {
+		select {
+		case reply := <-answer:
+			if reply.Error != "" {
+				return reply, errors.New(reply.Error)
+			}
+			return reply, nil
+		case <-time.After(doubtTime): // it may throttle, or write to a slow disk; or it is stopped
+			if !l.heart.Alive(answerTime) {
+				return ToView{}, errors.New("the daemon does not answer")
+			}
+		}
 	}
-	return reply, nil
 }
+
+const (
+	doubtTime  = time.Second            // for an answer of the daemon, before the view asks whether it runs
+	answerTime = 500 * time.Millisecond // for its heart to answer
+)
 
 // listen handles the daemon's messages until it is gone.
 func (l *link) listen(view *fs.View) {

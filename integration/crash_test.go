@@ -1,0 +1,307 @@
+package integration
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func init() {
+	// churn-names DIR NAME: creates, renames and removes files until it is killed, and
+	// prints a line now and then: the longest operation since the last line, in
+	// milliseconds.
+	roles["churn-names"] = func(args []string) error {
+		at, to := filepath.Join(args[0], args[1]), filepath.Join(args[0], args[1]+"-renamed")
+		var longest time.Duration
+		for told := time.Now(); ; {
+			for _, op := range []func() error{
+				func() error { return os.WriteFile(at, []byte("x"), 0o644) },
+				func() error { return os.Rename(at, to) },
+				func() error { return os.Remove(to) },
+			} {
+				began := time.Now()
+				err := op()
+				longest = max(longest, time.Since(began))
+				if err != nil {
+					time.Sleep(time.Millisecond) // a dead mount answers at once
+				}
+			}
+			if time.Since(told) > 20*time.Millisecond {
+				if _, err := fmt.Println(longest.Milliseconds()); err != nil {
+					return nil
+				}
+				told, longest = time.Now(), 0
+			}
+		}
+	}
+}
+
+// churner is a client process that never stops.
+type churner struct {
+	cmd   *exec.Cmd
+	lines atomic.Int64 // printed so far
+	worst atomic.Int64 // of them, in milliseconds
+}
+
+func startChurners(t *testing.T, dir string, n int) (all []*churner) {
+	for i := range n {
+		c := &churner{cmd: client("churn-names", dir, "c"+strconv.Itoa(i))}
+		out, err := c.cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.cmd.Start())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for in := bufio.NewScanner(out); in.Scan(); {
+				ms, _ := strconv.ParseInt(in.Text(), 10, 64)
+				c.worst.Store(max(c.worst.Load(), ms))
+				c.lines.Add(1)
+			}
+			_ = c.cmd.Wait()
+		}()
+		t.Cleanup(func() {
+			_ = c.cmd.Process.Kill()
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Errorf("client %d cannot be killed: %s", c.cmd.Process.Pid, stacks(c.cmd.Process.Pid))
+			}
+		})
+		all = append(all, c)
+	}
+	return all
+}
+
+// stacks tells where in the kernel the threads of a process are.
+func stacks(pid int) string {
+	var b strings.Builder
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, task := range tasks {
+		stat, _ := os.ReadFile(task + "/stat")
+		stack, _ := os.ReadFile(task + "/stack")
+		_, after, _ := strings.Cut(string(stat), ") ")
+		fmt.Fprintf(&b, "%s %.1s: %s", filepath.Base(task), after, strings.ReplaceAll(string(stack), "\n", "; "))
+	}
+	return b.String()
+}
+
+// answered waits until each client has finished an operation that began after
+// now, and returns how long that took.
+func answered(t *testing.T, clients []*churner) time.Duration {
+	t.Helper()
+	began := time.Now()
+	before := make([]int64, len(clients))
+	for i, c := range clients {
+		before[i] = c.lines.Load()
+	}
+	for {
+		waits := slices.IndexFunc(clients, func(c *churner) bool {
+			return c.lines.Load() < before[slices.Index(clients, c)]+2
+		})
+		if waits < 0 {
+			return time.Since(began)
+		}
+		if time.Since(began) > 10*time.Second {
+			pid := clients[waits].cmd.Process.Pid
+			t.Fatalf("a client had no answer for %v: %s", time.Since(began), stacks(pid))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// crash is one way in which something dies, and how it is mended.
+type crash struct {
+	kill func(h *host)
+	mend func(h *host)
+}
+
+var crashes = map[string]crash{
+	"view killed":  {kill: func(h *host) { h.signalView(syscall.SIGKILL) }},
+	"view stopped": {kill: func(h *host) { h.signalView(syscall.SIGSTOP) }},
+	"daemon killed": {
+		kill: func(h *host) { h.kill() },
+		mend: func(h *host) { h.start() },
+	},
+	"daemon and view killed": {
+		kill: func(h *host) {
+			view := h.agent("a").ViewPID
+			_ = h.cmd.Process.Kill()
+			_ = syscall.Kill(view, syscall.SIGKILL)
+			<-h.ended
+		},
+		mend: func(h *host) { h.start() },
+	},
+	"daemon stopped": {
+		kill: func(h *host) { _ = h.cmd.Process.Signal(syscall.SIGSTOP) },
+		mend: func(h *host) { _ = h.cmd.Process.Signal(syscall.SIGCONT) },
+	},
+	"daemon ended": {
+		kill: func(h *host) { h.stop() },
+		mend: func(h *host) { h.start() },
+	},
+	"down": {
+		kill: func(h *host) { h.must("down", "a") },
+		mend: func(h *host) { h.must("up", "a") },
+	},
+}
+
+// signalView sends a signal to the process that serves a's view, once it is there.
+func (h *host) signalView(sig syscall.Signal) {
+	var pid int
+	h.eventually("it is mounted", func() bool { pid = h.agent("a").ViewPID; return pid > 1 })
+	_ = syscall.Kill(pid, sig)
+}
+
+func crashRounds(t *testing.T) int {
+	text := os.Getenv("SCOPEFS_CRASH_ROUNDS")
+	if text == "" {
+		return 20
+	}
+	rounds, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return rounds
+}
+
+// TestCrash: whatever dies, whoever uses a view has an answer or an error
+// soon, and the view is back. Rounds by SCOPEFS_CRASH_ROUNDS.
+func TestCrash(t *testing.T) {
+	rounds := crashRounds(t)
+	for name, c := range crashes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := layOut(t, map[string]string{"a": ""})
+			h.timeout = 10 * time.Minute
+			dir := h.scope("a", "dir")
+			require.NoError(t, os.Mkdir(dir, 0o755))
+			h.start()
+			h.busyHost(dir)
+			clients := startChurners(t, h.view("a", "dir"), 6)
+			var waits, backs []time.Duration
+			for range rounds {
+				answered(t, clients) // they work
+				began := time.Now()
+				c.kill(h)
+				waits = append(waits, answered(t, clients))
+				if c.mend != nil {
+					began = time.Now()
+					c.mend(h)
+				}
+				h.eventually("the view is back", func() bool {
+					_, err := os.Stat(h.view("a", "dir"))
+					return err == nil && h.agent("a").State == "mounted"
+				})
+				backs = append(backs, time.Since(began))
+			}
+			var worst int64
+			for _, c := range clients {
+				worst = max(worst, c.worst.Load())
+			}
+			slices.Sort(waits)
+			slices.Sort(backs)
+			t.Logf("%d rounds: answered after p50 %v, max %v; back after p50 %v, max %v; longest operation %d ms",
+				rounds, waits[rounds/2], waits[rounds-1], backs[rounds/2], backs[rounds-1], worst)
+		})
+	}
+}
+
+// busyHost changes the directory below a view until the test ends.
+func (h *host) busyHost(dir string) {
+	stop := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			at := filepath.Join(dir, fmt.Sprintf("c%d", i%6))
+			_ = os.WriteFile(at, nil, 0o644)
+			_ = os.Rename(at, filepath.Join(dir, fmt.Sprintf("h%d", i%7)))
+			_ = os.Remove(filepath.Join(dir, fmt.Sprintf("c%d-renamed", (i+3)%6)))
+		}
+	})
+	h.t.Cleanup(func() { close(stop); done.Wait() })
+}
+
+// TestCrashInit: a killed process 1 of a sandbox ends its command, and no other.
+func TestCrashInit(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	require.NoError(t, os.Mkdir(h.scope("a", "dir"), 0o755))
+	h.busyHost(h.scope("a", "dir"))
+	for range crashRounds(t) {
+		cmd := h.inSandbox("a", "churn-names", "/workspace/dir", "c1")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		in := bufio.NewReader(out)
+		_, err = in.ReadString('\n')
+		require.NoError(t, err)
+		boxes := h.agent("a").Sandboxes
+		require.Len(t, boxes, 1)
+		require.NoError(t, syscall.Kill(boxes[0], syscall.SIGKILL))
+		ended := make(chan error, 1)
+		go func() {
+			_, _ = io.Copy(io.Discard, in)
+			ended <- cmd.Wait()
+		}()
+		select {
+		case <-ended:
+			assert.Equal(t, 125, cmd.ProcessState.ExitCode())
+		case <-time.After(10 * time.Second):
+			t.Fatalf("the command did not end: %s", stacks(boxes[0]))
+		}
+	}
+	h.must("run", "a", "--", "true")
+}
+
+// TestCrashRecorder: what must be recorded is answered with an error while the
+// daemon is stopped, and as ever when it goes on.
+func TestCrashRecorder(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "view: {paths: {\"sealed/**\": read}}"})
+	require.NoError(t, os.MkdirAll(h.scope("a", "sealed"), 0o755))
+	denied := func() error { return os.WriteFile(h.view("a", "sealed", "f"), nil, 0o644) }
+	require.ErrorIs(t, denied(), syscall.EACCES)
+	require.NoError(t, h.cmd.Process.Signal(syscall.SIGSTOP))
+	h.eventually("it is stopped", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.cmd.Process.Pid))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
+	began := time.Now()
+	err := denied()
+	require.NoError(t, h.cmd.Process.Signal(syscall.SIGCONT))
+	assert.ErrorIs(t, err, syscall.EIO)
+	assert.Less(t, time.Since(began), 6*time.Second)
+	h.eventually("the daemon goes on", func() bool { return errors.Is(denied(), syscall.EACCES) })
+}
+
+// TestCrashIdle: a view that nobody uses and that does not answer is replaced.
+func TestCrashIdle(t *testing.T) {
+	h := newHost(t, map[string]string{"a": "", "b": ""})
+	before := h.agent("a").ViewPID
+	require.NoError(t, syscall.Kill(before, syscall.SIGSTOP))
+	h.eventually("another process serves the view", func() bool {
+		now := h.agent("a")
+		return now.ViewPID != before && now.ViewPID > 1 && now.State == "mounted"
+	})
+	died := false
+	for _, e := range h.events("a") {
+		died = died || e.Outcome == "died" && strings.Contains(e.Detail, "does not answer")
+	}
+	assert.True(t, died)
+}
