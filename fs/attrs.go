@@ -113,7 +113,7 @@ func (v *View) truncate(p *place, in *fuse.SetAttrIn, size int64) error {
 			return h.file.Truncate(size)
 		}
 	}
-	f, err := v.root.Open(p.rel, unix.O_WRONLY, p.node.ident)
+	f, err := v.openFile(p, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}

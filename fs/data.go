@@ -1,6 +1,8 @@
 package fs
 
 import (
+	"errors"
+	"fmt"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -38,34 +40,88 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		if err := v.files.reserve(); err != nil {
 			return err
 		}
-		f, err := v.reopen(p, flags)
+		f, blind, err := v.reopen(p, flags)
 		if err != nil {
 			v.files.release()
 			return err
 		}
-		v.opened(&handle{file: f, node: p.node, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}, false, out)
+		h := newHandle(f, p.node, flags)
+		h.blind = blind
+		if err := v.opened(h, false, out); err != nil {
+			v.files.release()
+			f.Close()
+			return err
+		}
 		return nil
 	}))
 }
 
-func (v *View) reopen(p *place, flags int) (scope.File, error) {
-	f, err := v.root.Open(p.rel, flags&openFlags, p.node.ident)
-	if err != nil || flags&unix.O_TRUNC == 0 {
-		return f, err
-	}
-	t := f
-	if flags&unix.O_ACCMODE == unix.O_RDONLY {
-		if t, err = v.root.Open(p.rel, unix.O_WRONLY, p.node.ident); err == nil {
-			defer t.Close()
+// reopen opens a file once more, as open(2) says. A blind descriptor is not open
+// in that way: only the kernel may use it, by passthrough.
+func (v *View) reopen(p *place, flags int) (f scope.File, blind bool, err error) {
+	f, err = v.openFile(p, flags&openFlags)
+	switch {
+	case err == nil && flags&unix.O_TRUNC != 0:
+		if err = v.emptied(p, f, flags); err != nil {
+			f.Close()
 		}
+		return f, false, err
+	case errors.Is(err, syscall.EACCES) && flags&fmodeExec != 0:
+		// execve(2) takes the right to execute alone. It was asked for above or, in
+		// a shared view, by the kernel.
+	case err == errNotOpenSo && flags&unix.O_TRUNC == 0:
+	default:
+		return f, false, err
 	}
-	if err == nil {
-		err = t.Truncate(0)
+	f, err = p.obj.Dup()
+	return f, true, err
+}
+
+// emptied truncates f, or the file that it is if f is open for reading.
+func (v *View) emptied(p *place, f scope.File, flags int) error {
+	if flags&unix.O_ACCMODE != unix.O_RDONLY {
+		return f.Truncate(0)
 	}
+	t, err := v.openFile(p, unix.O_WRONLY)
 	if err != nil {
-		f.Close()
+		return err
 	}
-	return f, err
+	defer t.Close()
+	return t.Truncate(0)
+}
+
+// errNotOpenSo says that a file without a name is not open in the way that is
+// wanted. There is no other way to it.
+var errNotOpenSo = fmt.Errorf("file without a name: %w", syscall.EACCES)
+
+// openFile opens the file of p by its name. A file without one is open already:
+// it is checked again and shares that descriptor. Reads and writes have offsets of
+// their own.
+func (v *View) openFile(p *place, flags int) (scope.File, error) {
+	if !p.held {
+		return v.root.Open(p.rel, flags, p.node.ident)
+	}
+	reads, writes := accessOf(flags)
+	var mask uint32
+	if reads {
+		mask |= unix.R_OK
+	}
+	if writes {
+		mask |= unix.W_OK
+	}
+	if err := p.obj.Access(mask); err != nil {
+		return scope.File{}, err
+	}
+	if f, ok := v.files.reach(p.node, reads, writes); ok {
+		return f, nil
+	}
+	return scope.File{}, errNotOpenSo
+}
+
+// accessOf is what open(2) with these flags is for.
+func accessOf(flags int) (reads, writes bool) {
+	mode := flags & unix.O_ACCMODE
+	return mode != unix.O_WRONLY, mode != unix.O_RDONLY
 }
 
 // Create makes and opens a file. When the host has made one of that name
@@ -128,9 +184,8 @@ func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse
 		return err
 	}
 	n := v.nodes.get(out.NodeId)
-	h := &handle{file: f, node: n, writes: flags&unix.O_ACCMODE != unix.O_RDONLY}
-	v.opened(h, true, &out.OpenOut)
-	out.SetAttrTimeout(v.keepAttr(n, &st, p.began)) // now that it is known who writes it
+	_ = v.opened(newHandle(f, n, flags), true, &out.OpenOut) // it is not blind
+	out.SetAttrTimeout(v.keepAttr(n, &st, p.began))          // now that it is known who writes it
 	return nil
 }
 

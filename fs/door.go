@@ -40,6 +40,7 @@ type place struct {
 	obj   scope.File // on: the object
 	stat  scope.Stat // on: what it is
 	whole bool       // in, for a rename: the name is a directory's
+	held  bool       // on: found by a file that is open, by no name
 }
 
 // in does an operation on a name in a directory: it resolves the directory,
@@ -179,11 +180,11 @@ func (v *View) openNode(p *place) error {
 			return nil
 		}
 	}
-	if f, ok := v.files.reach(p.node); ok {
+	if f, ok := v.files.reach(p.node, false, false); ok {
 		// A directory that still exists was moved, by the host and perhaps out
 		// of the scope: an open descriptor does not keep it the agent's.
 		if p.stat, err = f.Stat(); err == nil && (!p.node.dir || p.stat.Nlink == 0) {
-			p.obj = f
+			p.obj, p.held = f, true
 			return nil
 		}
 		f.Close()

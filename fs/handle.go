@@ -15,12 +15,21 @@ import (
 type handle struct {
 	file    scope.File
 	node    *node
+	reads   bool                         // open for reading
 	writes  bool                         // open for writing
+	blind   bool                         // file is not open in that way: the kernel alone may use it
 	backed  bool                         // uses node.backing
 	muted   bool                         // counted in node.muted
 	policy  atomic.Pointer[scope.Policy] // what allowed it
 	listing *listing                     // of a directory
 	at      int                          // index into node.open; guarded by table.mu
+}
+
+// newHandle returns a handle of a file that is open with the flags of open(2).
+func newHandle(f scope.File, n *node, flags int) *handle {
+	h := &handle{file: f, node: n}
+	h.reads, h.writes = accessOf(flags)
+	return h
 }
 
 // table holds the open files. A handle's number is its index plus one.
@@ -111,11 +120,15 @@ func (t *table) remove(fh uint64) (h *handle, backing int32) {
 	return h, backing
 }
 
-// reach returns a descriptor of its own of a file that is open on the node.
-func (t *table) reach(n *node) (scope.File, bool) {
+// reach returns a descriptor of its own of a file that is open on the node, for
+// reading and writing if that is wanted.
+func (t *table) reach(n *node, reads, writes bool) (scope.File, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, h := range n.open {
+		if (reads || writes) && h.blind || reads && !h.reads || writes && !h.writes {
+			continue
+		}
 		if f, err := h.file.Dup(); err == nil {
 			return f, true
 		}
@@ -143,15 +156,20 @@ func (t *table) closeAll() {
 
 // opened puts a file that was opened into the table and says how its data is
 // to travel. All files open on one node at a time travel the same way: the
-// kernel does not mix them (fs/fuse/iomode.c).
-func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) {
+// kernel does not mix them (fs/fuse/iomode.c). EACCES for a blind file that the
+// kernel does not take.
+func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	h.policy.Store(v.policy.Load())
 	v.back(h, out)
+	if h.blind && !h.backed {
+		return syscall.EACCES
+	}
 	v.mute(h, made)
 	if !h.backed && v.opt.Mediated {
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
 	}
 	out.Fh = v.files.add(h)
+	return nil
 }
 
 // back hands the file to the kernel, so that reads and writes do not come here.
@@ -168,7 +186,7 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 	give := v.conn.back
 	if v.opt.Groups != nil {
 		st, err := h.file.Stat()
-		if err != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+		if err != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && !h.blind {
 			return
 		}
 		give = v.backBare
