@@ -120,6 +120,10 @@ func TestFilters(t *testing.T) {
 		"landlock":          {nr: unix.SYS_LANDLOCK_CREATE_RULESET},
 		"seccomp":           {nr: unix.SYS_SECCOMP},
 		"last known":        {nr: lastKnown},
+		"own limits":        {nr: unix.SYS_PRLIMIT64, args: [6]uintptr{0, unix.RLIMIT_NOFILE, 1 << 40}},
+		"another's limits":  {nr: unix.SYS_PRLIMIT64, args: [6]uintptr{7, unix.RLIMIT_NOFILE, 0, 1 << 40}},
+		"own priority":      {nr: unix.SYS_SETPRIORITY, args: [6]uintptr{unix.PRIO_PROCESS, 0, 19}},
+		"a thread's place":  {nr: unix.SYS_SCHED_SETAFFINITY, args: [6]uintptr{7}},
 	} {
 		assert.EqualValues(t, unix.SECCOMP_RET_ALLOW, judge(t, a, uint32(info.ID)), name)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,11 +46,25 @@ func attempts() []attempt {
 		{"netfilter", unix.SYS_SOCKET, [6]uintptr{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, unix.EAFNOSUPPORT, 0},
 		{"raw ip", unix.SYS_SOCKET, [6]uintptr{unix.AF_INET, unix.SOCK_RAW, 1}, unix.EPERM, 0},
 		{"socketpair", unix.SYS_SOCKETPAIR, [6]uintptr{unix.AF_TIPC, unix.SOCK_STREAM}, unix.EAFNOSUPPORT, 0},
+		{"limits of init", unix.SYS_PRLIMIT64, [6]uintptr{1, unix.RLIMIT_NOFILE, noLimits()}, unix.EPERM, 0},
+		{"limits of init, with garbage", unix.SYS_PRLIMIT64, [6]uintptr{1 | garbage, unix.RLIMIT_NPROC, noLimits()}, unix.EPERM, 0},
+		{"limits of another", unix.SYS_PRLIMIT64, [6]uintptr{2, unix.RLIMIT_NOFILE, noLimits()}, unix.EPERM, 0},
+		{"limits at a low address", unix.SYS_PRLIMIT64, [6]uintptr{1, unix.RLIMIT_NOFILE, 0x1000}, unix.EPERM, 0},
+		{"limits at a high address", unix.SYS_PRLIMIT64, [6]uintptr{1, unix.RLIMIT_NOFILE, 1 << 32}, unix.EPERM, 0},
+		{"scheduler of init", unix.SYS_SCHED_SETSCHEDULER, [6]uintptr{1, 5, noLimits()}, unix.EPERM, 0},
+		{"processors of init", unix.SYS_SCHED_SETAFFINITY, [6]uintptr{1, 8, noLimits()}, unix.EPERM, 0},
+		{"priority of init", unix.SYS_SETPRIORITY, [6]uintptr{unix.PRIO_PROCESS, 1, 19}, unix.EPERM, 0},
+		{"priority of all", unix.SYS_SETPRIORITY, [6]uintptr{unix.PRIO_USER, 0, 19}, unix.EPERM, 0},
 		{"newer than we know", lastKnown + 1, [6]uintptr{}, unix.ENOSYS, 0},
 		{"x32 getpid", 0x40000000 | unix.SYS_GETPID, [6]uintptr{}, unix.ENOSYS, 0},
 	}
 	return append(a, listed()...)
 }
+
+// noLimits is the address of a struct rlimit64 that allows nothing.
+func noLimits() uintptr { return uintptr(unsafe.Pointer(&nothing)) }
+
+var nothing [2]uint64
 
 // attack makes the attempts and prints their errors.
 func attack([]string) int {

@@ -117,9 +117,28 @@ func guardFilter() ([]bpf.RawInstruction, error) {
 		arg(2), bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.NETLINK_ROUTE, SkipTrue: 1},
 		bpf.RetConstant{Val: fail(unix.EAFNOSUPPORT)},
 	})...)
+	// Init and our own processes in the sandbox have the user of the commands, and
+	// prlimit(2) asks for no more than that: their limits would be the commands' to set.
+	program = append(program, on(unix.SYS_PRLIMIT64, []bpf.Instruction{
+		arg(0), bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 5}, // one's own
+		arg(2), bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 2}, // a pointer to new limits
+		argHigh(2), bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		bpf.RetConstant{Val: fail(unix.EPERM)},
+	})...)
+	// Nor how init is scheduled.
+	for _, nr := range []uint32{unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY} {
+		program = append(program, on(nr, none(0, 1))...)
+	}
+	for _, nr := range []uint32{unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET} { // which, who
+		program = append(program, on(nr, none(1, 1))...)
+	}
+	program = append(program, on(unix.SYS_SETPRIORITY, none(0, unix.PRIO_USER))...)
+	program = append(program, on(unix.SYS_IOPRIO_SET, none(0, ioprioWhoUser))...)
 	program = append(program, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
 	return bpf.Assemble(program)
 }
+
+const ioprioWhoUser = 3 // IOPRIO_WHO_USER, linux/ioprio.h
 
 // on runs test for one system call; test returns or falls through.
 func on(nr uint32, test []bpf.Instruction) []bpf.Instruction {
@@ -159,6 +178,9 @@ func only(n int, errno unix.Errno, values ...uint32) []bpf.Instruction {
 
 // arg loads the low word of argument n. Both our architectures are little-endian.
 func arg(n int) bpf.Instruction { return bpf.LoadAbsolute{Off: uint32(16 + 8*n), Size: 4} }
+
+// argHigh loads the high word of argument n, for those that are pointers.
+func argHigh(n int) bpf.Instruction { return bpf.LoadAbsolute{Off: uint32(20 + 8*n), Size: 4} }
 
 func fail(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
 

@@ -9,9 +9,15 @@ import (
 	"os/exec"
 	"path"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// answerTime is how long init may take to start a command. It does in
+// milliseconds, unless another command stops the child before it executes
+// (SIGSTOP, which nobody can block): then init waits as long as the child does.
+const answerTime = 20 * time.Second
 
 // Session is one running sandbox.
 type Session struct {
@@ -23,6 +29,8 @@ type Session struct {
 	bwrap  *exec.Cmd
 	ready  chan struct{} // closed when init is there
 	done   chan struct{} // closed when nothing of it is left
+
+	answerTime time.Duration // for init to start a command
 
 	mu      sync.Mutex
 	pid     int // of init, in our pid namespace
@@ -39,7 +47,7 @@ func newSession(h *Host, spec Spec, group *group) *Session {
 	return &Session{
 		host: h, spec: spec, group: group, pidfd: -1, procs: make(map[uint64]*Process),
 		tags:  tags{commands: make(map[int]*tagged)},
-		ready: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), done: make(chan struct{}), answerTime: answerTime,
 	}
 }
 
@@ -93,6 +101,16 @@ func (s *Session) own(pid, pidfd int) bool {
 		s.pid, s.pidfd = pid, pidfd
 	}
 	return !s.ended
+}
+
+// fail ends the session for a reason.
+func (s *Session) fail(err error) {
+	s.mu.Lock()
+	if s.err == nil && !s.ended && !s.closing {
+		s.err = err
+	}
+	s.mu.Unlock()
+	s.kill()
 }
 
 // wait sees the session to its end.
@@ -252,6 +270,8 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 		timeout = 0
 	}
 	go p.watch(ctx, timeout)
+	late := time.AfterFunc(s.answerTime, func() { s.fail(errors.New("init did not answer")) })
+	defer late.Stop()
 	select {
 	case <-p.started:
 		return p, nil

@@ -1,0 +1,61 @@
+package sandbox
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestInitUnreachable: what a command does to process 1 by its number changes
+// nothing: the next command runs.
+func TestInitUnreachable(t *testing.T) {
+	users(t, func(t *testing.T, s *Session) {
+		for _, script := range []string{
+			"prlimit --pid 1 --nofile=0:0", "prlimit --pid 1 --nproc=0:0", "prlimit --pid 1 --as=1:1", "prlimit --pid 1 --fsize=0:0",
+			"renice -n 19 -p 1", "renice -n 19 -u $(id -u)", "chrt -i -p 0 1", "taskset -p 1 1", "ionice -c 3 -p 1",
+		} {
+			out, exit := run(t, s, "bash", "-c", script)
+			assert.NotZero(t, exit.Code, "%s: %s", script, out)
+			assert.Equal(t, "ok\n", sh(t, s, "echo ok"), "after %s", script)
+		}
+		sh(t, s, "for s in STOP KILL TERM TSTP SEGV ABRT 40 64; do kill -$s 1; done")
+		assert.Equal(t, "ok\n", sh(t, s, "ulimit -n 64; ulimit -c 0; prlimit --nofile=32:32 echo ok"), "its own it may")
+		assert.Equal(t, "ok\n", sh(t, s, "prlimit --pid 1 >/dev/null && nice -n 5 taskset 1 echo ok"))
+	})
+}
+
+// TestStopStorm: a command that stops every process as soon as it is there costs
+// its session. The caller has an error, and does not wait for init.
+func TestStopStorm(t *testing.T) {
+	s := newTestSession(t)
+	s.answerTime = 2 * time.Second
+	_, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "exec >/dev/null 2>&1 </dev/null; while :; do kill -STOP -1; done"}})
+	require.NoError(t, err)
+	deadline := time.After(time.Minute)
+	for {
+		ended := make(chan error, 1)
+		go func() {
+			p, err := s.Exec(context.Background(), Command{Argv: []string{"true"}})
+			if err == nil {
+				p.Close()
+			}
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if err == nil { // it was faster
+				continue
+			}
+			assert.ErrorIs(t, err, ErrEnded)
+			<-s.Done()
+			assert.ErrorContains(t, s.Err(), "init did not answer")
+			return
+		case <-deadline:
+			s.kill()
+			t.Fatal("Exec hangs")
+		}
+	}
+}
