@@ -11,7 +11,8 @@ import (
 type Code string
 
 // The codes. To read what is outside the scope is [NotFound], as if there were
-// nothing; to write there is [OutsideScope], whatever is there.
+// nothing; to write there is [OutsideScope], whatever is there. [Unavailable] is
+// what may work when it is called again.
 const (
 	OutsideScope     Code = "outside_scope"
 	Denied           Code = "denied"
@@ -20,6 +21,7 @@ const (
 	Conflict         Code = "conflict"
 	RateLimited      Code = "rate_limited"
 	TooLarge         Code = "too_large"
+	Unavailable      Code = "unavailable"
 	Invalid          Code = "invalid"
 	Internal         Code = "internal"
 )
@@ -59,6 +61,12 @@ func (e *Asked) Error() string { return "the user is asked: " + e.Question.Text 
 // Errorf returns an Error of a code.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Because keeps a cause for the log, and returns e.
+func (e *Error) Because(cause error) *Error {
+	e.cause = cause
+	return e
 }
 
 // Refused is Errorf for what a tool does not do because the agent may not: it is

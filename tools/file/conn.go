@@ -16,6 +16,17 @@ import (
 // errDied is the error of a request that the worker did not live to answer.
 var errDied = errors.New("file worker ended")
 
+// errSilent is the cause of the end of a worker that does not answer a ping.
+var errSilent = errors.New("it does not answer")
+
+// A worker with requests under way is pinged when it has said nothing for a
+// while. It answers between two requests, whatever those wait for. Beats are
+// counted, not time: a daemon that was stopped itself blames no worker.
+const (
+	beatPause = time.Second
+	maxSilent = 5 // beats without a word
+)
+
 const (
 	writeTimeout = 10 * time.Second // for one frame: the worker reads, whatever else it does
 	keptStderr   = 4 << 10          // bytes
@@ -35,17 +46,24 @@ type conn struct {
 	dead  chan struct{} // closed when it is of no use any more
 	done  sync.WaitGroup
 
+	beatPause time.Duration
+
 	writing sync.Mutex
 
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]chan answer
+	beat    *time.Timer // runs while something waits
+	silent  int         // beats since the worker's last word
+	ping    uint64      // the id of the ping under way; 0: none
 	cause   error
 	said    []byte // the end of its stderr
 }
 
 func newConn(p pipes) *conn {
-	c := &conn{pipes: p, slots: make(chan struct{}, maxCalls), dead: make(chan struct{}), waiting: map[uint64]chan answer{}}
+	c := &conn{pipes: p, slots: make(chan struct{}, maxCalls), dead: make(chan struct{}), beatPause: beatPause, waiting: map[uint64]chan answer{}}
+	c.beat = time.AfterFunc(time.Hour, c.listenFor)
+	c.beat.Stop()
 	c.done.Go(c.listen)
 	c.done.Go(c.drain)
 	return c
@@ -67,6 +85,7 @@ func (c *conn) fail(cause error) {
 	if first {
 		c.cause = cause
 		close(c.dead)
+		c.beat.Stop()
 	}
 	c.mu.Unlock()
 	if first {
@@ -138,9 +157,17 @@ func (c *conn) listen() {
 
 func (c *conn) deliver(a answer) error {
 	c.mu.Lock()
+	c.silent = 0
+	pong := a.ID == c.ping && a.ID != 0
+	if pong {
+		c.ping = 0
+	}
 	ch := c.waiting[a.ID]
-	delete(c.waiting, a.ID)
+	c.answered(a.ID)
 	c.mu.Unlock()
+	if pong {
+		return nil
+	}
 	if ch == nil {
 		return fmt.Errorf("answer to %d, which was not asked", a.ID)
 	}
@@ -176,6 +203,10 @@ func (c *conn) exchange(ctx context.Context, r request, blob []byte) (answer, er
 	c.last++
 	r.ID = c.last
 	c.waiting[r.ID] = ch
+	if len(c.waiting) == 1 {
+		c.silent = 0
+		c.beat.Reset(c.beatPause)
+	}
 	c.mu.Unlock()
 	b, err := frame(r, blob)
 	if err != nil {
@@ -228,5 +259,41 @@ func (c *conn) cancel(ctx context.Context, id uint64, ch chan answer) (answer, e
 func (c *conn) forget(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.answered(id)
+}
+
+// answered takes a request off the list. The caller holds c.mu.
+func (c *conn) answered(id uint64) {
 	delete(c.waiting, id)
+	if len(c.waiting) == 0 {
+		c.beat.Stop()
+	}
+}
+
+// listenFor counts a beat of silence, and pings the worker.
+func (c *conn) listenFor() {
+	c.mu.Lock()
+	if c.cause != nil || len(c.waiting) == 0 {
+		c.mu.Unlock()
+		return
+	}
+	c.silent++
+	dead, ping := c.silent > maxSilent, c.ping == 0
+	if !dead {
+		c.beat.Reset(c.beatPause)
+	}
+	if ping {
+		c.last++
+		c.ping = c.last
+	}
+	id := c.ping
+	c.mu.Unlock()
+	if dead {
+		c.fail(errSilent)
+	} else if ping {
+		// Not on this goroutine, which a worker that does not read would hold.
+		if b, err := frame(request{ID: id, Op: opPing}, nil); err == nil {
+			go c.send(b)
+		}
+	}
 }

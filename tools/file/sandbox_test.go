@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -65,6 +66,48 @@ func TestSandboxRestart(t *testing.T) {
 	_, err := w.Hash(ctx(), "f", false)
 	assert.ErrorIs(t, err, sandbox.ErrEnded)
 	assert.Eventually(t, func() bool { return len(workers(t)) == 0 }, 20*time.Second, 10*time.Millisecond)
+}
+
+// A worker that a command has stopped is replaced: a call that only reads has its
+// answer, another an error that says what to do, and the next call works.
+func TestSandboxStopped(t *testing.T) {
+	tr := newTree(t, map[string]string{"f": "text\n"})
+	w := newSandboxWorker(t, tr.root)
+	w.beatPause = beatPause / 2
+	require.NoError(t, unix.Kill(workers(t)[0], unix.SIGKILL)) // the next has it
+	<-w.conn.dead
+	require.NoError(t, w.Start(ctx()))
+	stop := func() int {
+		pids := workers(t)
+		require.Len(t, pids, 1)
+		p, err := w.place.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
+			if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs file-worker'; then kill -STOP ${p#/proc/}; fi; done`}})
+		require.NoError(t, err)
+		defer p.Close()
+		p.Stdin.Close()
+		_, err = p.Wait()
+		require.NoError(t, err)
+		return pids[0]
+	}
+	first := stop()
+	c, cancel := context.WithTimeout(ctx(), time.Minute)
+	defer cancel()
+	r, err := do[readArgs, readResult](c, w, "c", readOp, readArgs{Path: "f"})
+	require.NoError(t, err)
+	assert.Equal(t, "text\n", r.Text)
+	second := stop()
+	assert.NotEqual(t, first, second)
+	begun := time.Now()
+	_, err = do[writeArgs, writeResult](c, w, "c", operation{name: "write_file"}, writeArgs{Path: "f", Content: "new\n"})
+	e := asTold(t, err)
+	assert.Equal(t, tools.Unavailable, e.Code)
+	assert.NotEmpty(t, e.Hint)
+	assert.ErrorIs(t, err, errSilent, "for the log")
+	assert.Less(t, time.Since(begun), 3*(maxSilent+1)*beatPause)
+	_, err = do[writeArgs, writeResult](c, w, "c", operation{name: "write_file"}, writeArgs{Path: "f", Content: "new\n"})
+	require.NoError(t, err)
+	assert.Equal(t, "new\n", tr.content(t, "f"))
+	assert.Eventually(t, func() bool { return len(workers(t)) == 1 }, 20*time.Second, 10*time.Millisecond, "the others are gone")
 }
 
 // The other processes of a sandbox, of the same user, cannot look into a worker.

@@ -151,6 +151,12 @@ func (s *server) next() (*asked, context.Context, error) {
 		if r.blob, err = readFrame(s.in, r); err != nil {
 			return nil, nil, err
 		}
+		if r.Op == opPing {
+			if err := s.write(reply{ID: r.ID, Result: struct{}{}}, nil); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
 		s.mu.Lock()
 		if r.Op == opCancel {
 			if cancel := s.cancels[r.ID]; cancel != nil {
@@ -185,9 +191,14 @@ func (s *server) answer(ctx context.Context, r *asked) error {
 		}
 		out.Error = e
 	}
+	return s.write(out, blob)
+}
+
+// write sends a reply, in one piece.
+func (s *server) write(out reply, blob []byte) error {
 	b, err := frame(out, blob)
 	if errors.Is(err, errFrame) {
-		b, err = frame(reply{ID: r.ID, Error: tools.Errorf(tools.TooLarge, "the result is larger than %d bytes", maxFrame)}, nil)
+		b, err = frame(reply{ID: out.ID, Error: tools.Errorf(tools.TooLarge, "the result is larger than %d bytes", maxFrame)}, nil)
 	}
 	if err != nil {
 		return err

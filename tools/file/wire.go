@@ -20,8 +20,12 @@ const (
 	prefix   = 8       // bytes before a frame: the lengths of its two parts
 )
 
-// opCancel ends the request of its id. It has no reply of its own.
-const opCancel = "cancel"
+const (
+	// opCancel ends the request of its id. It has no reply of its own.
+	opCancel = "cancel"
+	// opPing is answered by the thread that reads.
+	opPing = "ping"
+)
 
 var errFrame = errors.New("frame out of bounds")
 

@@ -30,7 +30,8 @@ type Worker struct {
 	// Unfinished is for what killed calls leave; nil keeps nothing.
 	Unfinished Unfinished
 
-	place Place
+	place     Place
+	beatPause time.Duration
 
 	starting chan struct{} // held by who starts it
 	mu       sync.Mutex
@@ -40,7 +41,7 @@ type Worker struct {
 
 // NewWorker returns a worker that will run in a place.
 func NewWorker(place Place) *Worker {
-	return &Worker{place: place, starting: make(chan struct{}, 1)}
+	return &Worker{place: place, beatPause: beatPause, starting: make(chan struct{}, 1)}
 }
 
 // Start starts the process, if there is none, so that the first call finds it.
@@ -92,7 +93,11 @@ func (w *Worker) connect(ctx context.Context) (*conn, error) {
 	// The process lives longer than the call that starts it.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
-	p, err := w.place.Exec(life, sandbox.Command{Argv: []string{sandbox.Self, WorkerArg}, Tag: WorkerArg, Lasting: true})
+	command := sandbox.Command{Argv: []string{sandbox.Self, WorkerArg}, Tag: WorkerArg, Lasting: true}
+	p, err := w.place.Exec(life, command)
+	if errors.Is(err, sandbox.ErrEnded) && ctx.Err() == nil {
+		p, err = w.place.Exec(life, command) // the sandbox ended under it: in the next
+	}
 	if err == nil && !stop() {
 		p.Close()
 		err = ctx.Err()
@@ -102,6 +107,7 @@ func (w *Worker) connect(ctx context.Context) (*conn, error) {
 		return nil, fmt.Errorf("start file worker: %w", err)
 	}
 	c := newConn(pipes{in: p.Stdin, out: p.Stdout, err: p.Stderr, kill: func() { p.Close(); end() }})
+	c.beatPause = w.beatPause
 	w.sweep(c)
 	return c, w.adopt(c)
 }
@@ -142,6 +148,11 @@ func do[In, Out any](ctx context.Context, w *Worker, call string, op operation, 
 		answered = err == nil
 		if errors.Is(err, errDied) && op.repeat && tries == 0 && ctx.Err() == nil {
 			continue
+		}
+		if errors.Is(err, errSilent) {
+			e := tools.Errorf(tools.Unavailable, "the file worker did not answer and was replaced")
+			e.Hint = "call again; of a change, look first whether it was made"
+			return out, e.Because(err)
 		}
 		if err != nil {
 			return out, err

@@ -208,6 +208,53 @@ func TestSilentWorker(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrEnded, "and would be started again")
 }
 
+// A worker that is busy for long is not silent: it answers pings.
+func TestBusyWorker(t *testing.T) {
+	f := newFake(t)
+	conn, _ := f.current()
+	conn.beatPause = 10 * time.Millisecond
+	pings := 0
+	go func() {
+		var first uint64
+		for {
+			var r asked
+			if _, err := readFrame(f.in, &r); err != nil {
+				return
+			}
+			switch r.Op {
+			case opPing:
+				pings++
+				f.out.Write(raw(fmt.Sprintf(`{"id":%d,"result":{}}`, r.ID), ""))
+			default:
+				first = r.ID
+			}
+			if pings == 3*maxSilent {
+				f.out.Write(raw(fmt.Sprintf(`{"id":%d,"result":{"path":"f","size":1,"lines":{"start":1,"end":1}}}`, first), "x"))
+			}
+		}
+	}()
+	r, err := do[readArgs, readResult](ctx(), f.Worker, "c", operation{name: "read_file"}, readArgs{Path: "f"})
+	require.NoError(t, err)
+	assert.Equal(t, "x", r.Text)
+}
+
+// One that does not read, either, holds no call.
+func TestDeafWorker(t *testing.T) {
+	f := newFake(t)
+	conn, _ := f.current()
+	conn.beatPause = 10 * time.Millisecond
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			_, err := do[writeArgs, writeResult](ctx(), f.Worker, "c", operation{name: "write_file"}, writeArgs{Path: "f", Content: strings.Repeat("x", 1<<20)})
+			assert.Equal(t, tools.Unavailable, asTold(t, err).Code)
+		})
+	}
+	all.Wait()
+	_, err := do[readArgs, readResult](ctx(), f.Worker, "c", readOp, readArgs{Path: "f"})
+	assert.ErrorIs(t, err, sandbox.ErrEnded, "and would be started again")
+}
+
 // One that writes to its stderr without end does not stop, nor fill the daemon.
 func TestNoisyWorker(t *testing.T) {
 	r, w, err := os.Pipe()
