@@ -18,6 +18,9 @@ type Options struct {
 	Retry        time.Duration // how often a failing log is tried again; default 1s
 	SegmentAge   time.Duration // when a new segment is begun at the latest; default 24h
 
+	// Timeout is how long an append may take in a log of [Start]; default 5s.
+	Timeout time.Duration
+
 	// Notice is called with each event that the log records about itself. It must not append.
 	Notice func(Event) `json:"-"`
 }
@@ -27,6 +30,7 @@ func (o Options) complete() Options {
 	o.Sync = cmp.Or(o.Sync, time.Second)
 	o.Retry = cmp.Or(o.Retry, time.Second)
 	o.SegmentAge = cmp.Or(o.SegmentAge, 24*time.Hour)
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	return o
 }
 
@@ -47,6 +51,7 @@ type Log struct {
 	onChange func(error)
 
 	changed chan struct{} // wakes run: err or onChange is another
+	hurry   chan struct{} // closed by Hurry
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -85,6 +90,7 @@ func newLog(opts Options) *Log {
 		opts:    opts,
 		turn:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
+		hurry:   make(chan struct{}),
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
@@ -195,6 +201,18 @@ func (l *Log) recovered() *Event {
 	return &Event{Event: KindAudit, Outcome: OutcomeRecovered, Detail: fmt.Sprintf("%d events refused: %v", l.refused, l.err)}
 }
 
+// Hurry says that the log is about to be closed: from now on an append to a log of [Start] may take no longer than 2.5
+// seconds.
+func (l *Log) Hurry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.hurry:
+	default:
+		close(l.hurry)
+	}
+}
+
 // Close syncs and closes the log. What is queued or comes later gets [os.ErrClosed]. It must not be called from the
 // function given to OnChange.
 func (l *Log) Close() error {
@@ -205,6 +223,7 @@ func (l *Log) Close() error {
 	if closed {
 		return nil
 	}
+	l.Hurry()
 	close(l.stop)
 	<-l.stopped
 	l.turn <- struct{}{}

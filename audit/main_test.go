@@ -19,6 +19,7 @@ const childEnv = "AUDIT_TEST_CHILD"
 var children = map[string]func(dir string) error{
 	"append":  childAppend,
 	"forever": childForever,
+	"serve":   childServe,
 }
 
 func TestMain(m *testing.M) {

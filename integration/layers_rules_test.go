@@ -17,12 +17,14 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/config": {[]string{"scope"}, "settings are values"},
 	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs"}, "the view's process holds nothing that it has no use for"},
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools"}, "what is kept is values of the doors"},
-	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/viewer"}, "it serves no view itself: a process that does must not touch one"},
+	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer"}, "it serves no view itself: a process that does must not touch one"},
 	"cmd/scopefs/internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports"}, "a thin face: what it can, others can without it"},
-	"cmd/scopefs":                 {[]string{"tools/sandbox", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
+	"cmd/scopefs":                 {[]string{"tools/sandbox", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration":                 {[]string{"**"}, "tests of the whole"},
 	"integration/*":               {[]string{"**"}, "tools of these tests"},
 
+	"cmd/scopefs/internal/guard":   {nil, "it outlives a daemon that is dead, and needs nothing of it"},
+	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
 	"cmd/scopefs/internal/imports": {[]string{"scope"}, "bytes in, bytes out: what others wrote is only text"},
 }
 
@@ -53,7 +55,7 @@ var owners = map[string]struct {
 // which tools/file is inside a sandbox when it does; the others for mounts,
 // namespaces, sockets and confinement.
 var callers = []string{"scope", "audit", "tools/sandbox", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
-	"cmd/scopefs/internal/state"} // flock(2)
+	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger"} // flock(2), socketpair(2)
 
 // connection are the files that speak with the kernel over /dev/fuse, which is
 // no file of a scope.
@@ -64,7 +66,7 @@ var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
-	"cmd/scopefs/main.go":                   4, // one for each role
+	"cmd/scopefs/main.go":                   6, // one for each role
 	"cmd/scopefs/internal/viewer/viewer.go": 1, // a view without a daemon cannot record: it ends
 }
 

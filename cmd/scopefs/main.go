@@ -1,8 +1,9 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// One program has five roles: the command line and daemon, the process that
-// serves a view, the guard that aborts the connections of a dead daemon, process
-// 1 of a sandbox, and the file tools in it. The daemon alone starts the latter four.
+// One program has six roles: the command line and daemon, the process that
+// serves a view, the guard that aborts the connections of a dead daemon, the
+// process that writes the log, process 1 of a sandbox, and the file tools in it.
+// The daemon alone starts the latter five.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/cli"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -22,6 +24,8 @@ func main() {
 		os.Exit(viewer.Main())
 	case os.Args[0] == guard.Name:
 		os.Exit(guard.Main())
+	case os.Args[0] == logger.Name:
+		os.Exit(logger.Main())
 	case len(os.Args) > 1 && os.Args[1] == sandbox.InitArg:
 		os.Exit(sandbox.Init())
 	case len(os.Args) > 1 && os.Args[1] == file.WorkerArg:

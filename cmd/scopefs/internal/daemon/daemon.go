@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -22,6 +23,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
@@ -123,7 +125,7 @@ func New(opt Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	if d.log, err = audit.Open(d.paths.Audit(), audit.Options{Notice: d.noticeLog}); err != nil {
+	if d.log, err = d.openLog(); err != nil {
 		d.lock.Close()
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
@@ -141,6 +143,13 @@ func (d *Daemon) event(e audit.Event) {
 	if _, err := d.log.Append(context.Background(), e); err != nil {
 		d.logger.Error("audit", "err", err)
 	}
+}
+
+// openLog opens the log, which a process of its own writes.
+func (d *Daemon) openLog() (*audit.Log, error) {
+	stderr := &logWriter{logger: d.logger.With("process", logger.Name)}
+	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
+	return audit.Start(start, d.paths.Audit(), audit.Options{Notice: d.noticeLog})
 }
 
 // noticeLog shows the operator what the log records about itself.

@@ -27,6 +27,7 @@ func (d *Daemon) close() {
 	d.mu.Lock()
 	d.closing = true
 	d.mu.Unlock()
+	d.log.Hurry()
 	d.closeDoors()
 	d.sandboxMu.Lock()
 	host := d.sandboxes

@@ -1,0 +1,133 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// childServe is a child that serves a log on descriptor 3.
+func childServe(string) error { return Serve(os.NewFile(3, "conn")) }
+
+// writer is the process that writes a log, as Start wants it.
+type writer struct {
+	net.Conn
+	cmd *exec.Cmd
+}
+
+func (w writer) Close() error {
+	err := w.Conn.Close()
+	_ = w.cmd.Process.Kill()
+	_ = w.cmd.Wait()
+	return err
+}
+
+// writers returns a function that starts processes, and the last of them.
+func writers(t testing.TB) (start func() (io.ReadWriteCloser, error), last *writer) {
+	last = &writer{}
+	return func() (io.ReadWriteCloser, error) {
+		socket := filepath.Join(t.TempDir(), "s")
+		l, err := net.Listen("unix", socket)
+		require.NoError(t, err)
+		defer l.Close()
+		theirs, err := net.Dial("unix", socket)
+		require.NoError(t, err)
+		defer theirs.Close()
+		ours, err := l.Accept()
+		require.NoError(t, err)
+		file, err := theirs.(*net.UnixConn).File()
+		require.NoError(t, err)
+		defer file.Close()
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childEnv+"=serve")
+		cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{file}
+		require.NoError(t, cmd.Start())
+		*last = writer{ours, cmd}
+		return *last, nil
+	}, last
+}
+
+func TestRemote(t *testing.T) {
+	dir := t.TempDir()
+	start, process := writers(t)
+	notices := make(chan Event, 10)
+	l, err := Start(start, dir, Options{SegmentBytes: 10 << 10, Sync: 10 * time.Millisecond, Retry: 10 * time.Millisecond, Notice: func(e Event) { notices <- e }})
+	require.NoError(t, err)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() { add(t, l, 50) })
+	}
+	group.Wait()
+	assert.Len(t, all(t, dir), 400)
+
+	require.NoError(t, os.Remove(filepath.Join(dir, segmentName(lastNumber(t, dir)))))
+	assert.Equal(t, OutcomeLost, (<-notices).Outcome)
+	before := add(t, l, 1)
+
+	require.NoError(t, process.cmd.Process.Kill())
+	require.Eventually(t, func() bool {
+		_, err := l.Append(noCtx, Event{Event: KindDaemon, Detail: "after"})
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+	assert.Greater(t, add(t, l, 1), before+1)
+	require.NoError(t, l.Close())
+	outcomes, _ := about(t, dir)
+	assert.Contains(t, outcomes, OutcomeLost)
+}
+
+func lastNumber(t *testing.T, dir string) int {
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	all, err := segments(root)
+	require.NoError(t, err)
+	return last(all)
+}
+
+// TestRemoteTimesOut: a process that does not answer makes appends fail after the time-out, the later ones at once, and
+// its late answer ends that.
+func TestRemoteTimesOut(t *testing.T) {
+	dir := t.TempDir()
+	start, process := writers(t)
+	l, err := Start(start, dir, Options{Timeout: 50 * time.Millisecond, Retry: 10 * time.Millisecond})
+	require.NoError(t, err)
+	add(t, l, 1)
+	stop := func(sig string) {
+		require.NoError(t, exec.Command("kill", sig, fmt.Sprint(process.cmd.Process.Pid)).Run())
+	}
+	stop("-STOP")
+	_, err = l.Append(noCtx, Event{Event: KindFile})
+	require.ErrorIs(t, err, ErrTimeout)
+	require.ErrorIs(t, l.Err(), ErrTimeout)
+	_, err = l.Append(noCtx, Event{Event: KindFile})
+	require.ErrorIs(t, err, ErrTimeout)
+	stop("-CONT")
+	require.Eventually(t, func() bool { return l.Err() == nil }, 10*time.Second, time.Millisecond)
+	add(t, l, 1)
+	require.NoError(t, l.Close())
+	events := all(t, dir)
+	assert.Len(t, events, 4)
+	assert.Equal(t, OutcomeRecovered, events[2].Outcome)
+}
+
+func BenchmarkRemote(b *testing.B) {
+	start, _ := writers(b)
+	l, err := Start(start, b.TempDir(), Options{})
+	require.NoError(b, err)
+	defer l.Close()
+	e := Event{Event: KindFile, Agent: "research-01", Op: "open", Path: "reference/notes/today.md", Verdict: Deny, Rule: "view.paths"}
+	for b.Loop() {
+		if _, err := l.Append(noCtx, e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
