@@ -2,7 +2,6 @@ package integration
 
 import (
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -220,25 +219,6 @@ func TestDaemonUpAt(t *testing.T) {
 	}
 	assert.Equal(t, 1, h.mounted(h.base))
 	assert.Equal(t, h.view("a")+"\n", h.must("up", "a"), "a failure changes nothing")
-}
-
-// sd_notify(3): ready is when the views are there.
-func TestDaemonNotify(t *testing.T) {
-	h := layOut(t, map[string]string{"a": ""})
-	for _, name := range []string{filepath.Join(h.base, "notify"), "@scopefs-test-" + filepath.Base(h.base)} {
-		l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
-		require.NoError(t, err)
-		t.Setenv("NOTIFY_SOCKET", name)
-		h.start()
-		buf := make([]byte, 100)
-		require.NoError(t, l.SetReadDeadline(time.Now().Add(10*time.Second)))
-		n, err := l.Read(buf)
-		require.NoError(t, err)
-		assert.Equal(t, "READY=1", string(buf[:n]))
-		assert.Equal(t, 1, h.mounted(h.base))
-		h.stop()
-		l.Close()
-	}
 }
 
 // One daemon a run directory.

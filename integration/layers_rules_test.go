@@ -40,6 +40,7 @@ var owners = map[string]struct {
 	"github.com/elastic/go-seccomp-bpf":      {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":          {[]string{"scope", "tools/file"}, "one meaning of a pattern: the operator's and the agent's"},
 	"go.yaml.in/yaml":                        {[]string{"scope", "tools/skill", "cmd/scopefs/internal/imports"}, "what the operator writes"},
+	"github.com/coreos/go-systemd":           {[]string{"cmd/scopefs/internal/cli"}, "the daemon does not know which service manager there is"},
 	"github.com/fsnotify/fsnotify":           {[]string{"cmd/scopefs/internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":            {nil, "for tests"},
 	"github.com/modelcontextprotocol":        {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},

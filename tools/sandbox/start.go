@@ -123,7 +123,7 @@ func socketPair() (theirs *os.File, ours *wire, err error) {
 // handshake limits bwrap, gives it its arguments, and waits until init is
 // there. Nothing has run unlimited, and the arguments show in no process list.
 func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File) error {
-	err := s.group.add(s.bwrap.Process.Pid)
+	err := errors.Join(s.group.add(s.bwrap.Process.Pid), Expendable(s.bwrap.Process.Pid))
 	if err == nil {
 		_, err = io.WriteString(args, strings.Join(plan.args, "\x00")+"\x00")
 	}

@@ -7,11 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -32,9 +32,10 @@ func (a *app) daemonCmd() *cobra.Command {
 		Use:   "daemon --base DIR",
 		Short: "mount the views of all agents and run their sandboxes",
 		Long: `Mounts the view of every agent in BASE/agents.d/ at RUN/views/<id>, keeps it
-mounted, and answers on RUN/control.sock. On SIGTERM or SIGINT it ends the
-sandboxes, unmounts the views and exits. Under systemd it says when it is ready
-(sd_notify).`,
+mounted, and answers on RUN/control.sock, also while views are still starting. On
+SIGTERM or SIGINT it ends the sandboxes, unmounts the views and exits. Under
+systemd it says when it answers (sd_notify), how far it is, and, with WatchdogSec,
+that it is not stuck.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
@@ -70,12 +71,16 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	defer stop()
 	level := slog.LevelInfo
-	ready := notifySystemd
+	ready, notify := func() { notifySystemd(systemd.SdNotifyReady) }, notifySystemd
+	watchdog, err := systemd.SdWatchdogEnabled(false)
+	if err != nil {
+		return fmt.Errorf("watchdog: %w: correct WATCHDOG_USEC", err)
+	}
 	if o.leash > 0 {
 		level = slog.LevelError
 		leash := os.NewFile(uintptr(o.leash), "leash")
 		unix.CloseOnExec(o.leash)
-		ready = func() { fmt.Fprintln(leash, "ready") }
+		ready, notify, watchdog = func() { fmt.Fprintln(leash, "ready") }, nil, 0
 		go func() {
 			_, _ = io.Copy(io.Discard, leash)
 			stop()
@@ -92,6 +97,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(512 << 20) // beyond it, as soon as need be
 	d, err := daemon.New(daemon.Options{
+		Notify: notify, Watchdog: watchdog,
 		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.leash > 0, Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
@@ -101,17 +107,9 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	return d.Run(ctx, ready)
 }
 
-// notifySystemd says that we are ready; sd_notify(3).
-func notifySystemd() {
-	name := os.Getenv("NOTIFY_SOCKET")
-	if name == "" {
-		return
-	}
-	conn, err := net.Dial("unixgram", name)
-	if err != nil {
+// notifySystemd tells a state to who started us, if it is a service manager.
+func notifySystemd(state string) {
+	if _, err := systemd.SdNotify(false, state); err != nil {
 		slog.Error("sd_notify", "err", err)
-		return
 	}
-	defer conn.Close()
-	_, _ = conn.Write([]byte("READY=1"))
 }

@@ -20,6 +20,7 @@ import (
 // The control API is HTTP with JSON bodies on a unix socket:
 //
 //	GET  /v1/agents            what is defined and mounted: []Agent
+//	GET  /v1/health            answers {} when nothing is stuck
 //	POST /v1/reload            read the definitions again: []Reloaded
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
@@ -65,6 +66,10 @@ type apiError struct {
 func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { reply(w, d.Agents()) })
+	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, r *http.Request) {
+		d.checkHealth()
+		reply(w, struct{}{})
+	})
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
 		leave, err := d.enter()
 		if err != nil {

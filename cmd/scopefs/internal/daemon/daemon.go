@@ -37,6 +37,11 @@ type Options struct {
 	Trace bool         // tell the logger of every request of the kernel
 	HTTP  string       // serve MCP at this loopback address; "" does not
 
+	// Notify tells a service manager a state of sd_notify(3), and Watchdog is how long
+	// it waits for the next WATCHDOG=1. Nil and 0: there is none.
+	Notify   func(state string)
+	Watchdog time.Duration
+
 	// Headless: nobody can approve calls, so they are denied.
 	Headless bool
 	Version  string // told to MCP clients
@@ -55,7 +60,8 @@ type Daemon struct {
 
 	root bool // of the host
 	log  *audit.Log
-	lock *os.File
+	lock *os.File // of the run directory
+	base *os.File // likewise; nil: see lockBase
 
 	unfinished *state.Unfinished
 	mounts     mountTable
@@ -63,6 +69,9 @@ type Daemon struct {
 	control guard.Control
 	guard   *guard.Guard // from Run on
 	left    []mountInfo  // what an earlier daemon had mounted
+
+	notify func(state string) // never nil
+	period time.Duration      // Options.Watchdog
 
 	http, version string
 	approvals     *tools.Approvals // nil: headless
@@ -113,8 +122,14 @@ func New(opt Options) (*Daemon, error) {
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
 		paces: map[scope.ID]*paces{}, tasks: map[scope.ID]int{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
 		warnings:   newWarnings(opt.Logger),
+		notify:     opt.Notify,
+		period:     opt.Watchdog,
 		unfinished: state.NewUnfinished(opt.Paths.State),
 	}
+	if d.notify == nil {
+		d.notify = func(string) {}
+	}
+	d.extend()
 	d.control = guard.OpenControl()
 	if err := d.takeRun(); err != nil {
 		return nil, err
@@ -130,6 +145,7 @@ func New(opt Options) (*Daemon, error) {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	d.log.OnChange(d.tellViews)
+	d.extend()
 	d.load()
 	for id, agent := range d.rules.Agents {
 		d.granted[id] = agent.Grants
@@ -164,7 +180,9 @@ func (d *Daemon) quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func (d *Daemon) tellViews(failure error) {
 	if failure != nil {
 		d.logger.Error("audit log cannot be written: changes are refused until it can", "err", failure)
+		d.notify("STATUS=the audit log cannot be written, changes are refused")
 	} else {
+		d.notify("STATUS=the audit log can be written again")
 		d.logger.Info("audit log can be written again")
 	}
 	for _, v := range d.allViews() {
@@ -226,6 +244,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		ids := slices.Sorted(maps.Keys(d.rules.Agents))
 		d.mu.Unlock()
 		ids = d.expect(ids)
+		mounted := &progress{d: d, what: "views mounted", all: len(ids)}
 		leave, err := d.enter() // close waits for us
 		if err != nil {
 			return err
@@ -236,10 +255,14 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 				if err != nil {
 					d.logger.Error("mount", "agent", id, "err", err)
 				}
+				mounted.step()
 			})
 			d.unmountLeft()
 		}()
 		go d.watch(ctx)
+	}
+	if d.period > 0 {
+		go d.watchdog(ctx, d.period)
 	}
 	ready()
 	select {

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // may tells whether we can serve the view as its owner. An ordinary user is 0 in
@@ -86,6 +87,9 @@ func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*served, erro
 		wire.Close()
 		heart.Close()
 		return nil, fmt.Errorf("start view process: %w", err)
+	}
+	if err := sandbox.Expendable(cmd.Process.Pid); err != nil {
+		v.d.logger.Warn("view is spared when memory runs out", "agent", v.def.Name, "err", err)
 	}
 	p := &served{cmd: cmd, wire: wire, heart: heart, ended: make(chan struct{})}
 	go func() {

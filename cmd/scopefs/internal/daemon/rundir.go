@@ -35,6 +35,12 @@ func (d *Daemon) takeRun() error {
 	if d.paths.Run, err = filepath.EvalSymlinks(d.paths.Run); err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}
+	if d.only == "" {
+		if err := d.lockBase(); err != nil {
+			return err
+		}
+	}
+	d.extend()
 	return d.abortLeft()
 }
 

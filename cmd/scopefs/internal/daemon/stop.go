@@ -40,8 +40,14 @@ func (d *Daemon) close() {
 			}
 		})
 	}
-	for _, v := range d.allViews() {
-		wg.Go(v.down)
+	d.notify("STOPPING=1")
+	views := d.allViews()
+	down := &progress{d: d, what: "views unmounted", all: len(views)}
+	for _, v := range views {
+		wg.Go(func() {
+			v.down()
+			down.step()
+		})
 	}
 	wg.Wait()
 	d.unmountLeft()
@@ -60,4 +66,7 @@ func (d *Daemon) close() {
 	d.control.Close()
 	os.Remove(d.paths.Socket())
 	d.lock.Close()
+	if d.base != nil {
+		d.base.Close()
+	}
 }

@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// What the daemon tells a service manager are the states of sd_notify(3).
+
+// patience is how much longer a service manager waits each time there is progress.
+const patience = time.Minute
+
+// extend asks the service manager to wait for work that takes its time.
+func (d *Daemon) extend() {
+	d.notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", patience.Microseconds()))
+}
+
+// progress tells the service manager how much of something is done, and asks it to
+// wait for the rest. Work that makes no progress gets no more time.
+type progress struct {
+	d    *Daemon
+	what string
+
+	mu        sync.Mutex
+	done, all int
+	told      time.Time
+}
+
+const tellPause = 500 * time.Millisecond // between two messages about progress
+
+func (p *progress) step() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done++
+	if p.done < p.all && time.Since(p.told) < tellPause {
+		return
+	}
+	p.told = time.Now()
+	p.d.notify(fmt.Sprintf("STATUS=%s: %d of %d\nEXTEND_TIMEOUT_USEC=%d", p.what, p.done, p.all, patience.Microseconds()))
+}
+
+// watchdog tells the service manager that the daemon is alive for as long as it
+// is healthy, three times in each period. Without word for a period the service
+// manager restarts the daemon: WatchdogSec in systemd.service(5).
+func (d *Daemon) watchdog(ctx context.Context, period time.Duration) {
+	// One client: the name of a socket may cost a descriptor, see shortPath.
+	self := &Client{socket: shortPath(d.paths.Socket())}
+	tick := time.NewTicker(period / 3)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if err := self.health(ctx, period/3); err == nil {
+			d.notify("WATCHDOG=1")
+		} else if ctx.Err() == nil {
+			d.logger.Error("the daemon is not healthy: the service manager may restart it", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// health fails unless the daemon answers in time. The answer takes every lock that
+// a request may need.
+func (c *Client) health(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return c.call(ctx, http.MethodGet, "/v1/health", struct{}{}, &struct{}{})
+}
+
+// checkHealth returns when the locks of the daemon, of its views and of the log
+// are free. A log that says that it cannot be written is healthy: a restart does not
+// empty a disk, and would end every sandbox.
+func (d *Daemon) checkHealth() {
+	for _, v := range d.allViews() {
+		v.mu.Lock()
+		v.mu.Unlock()
+	}
+	_ = d.log.Err()
+}
