@@ -22,7 +22,11 @@ func init() {
 		type in struct {
 			Text string `json:"text"`
 		}
-		say := func(_ context.Context, _ *mcp.CallToolRequest, in in) (*mcp.CallToolResult, any, error) {
+		say := func(ctx context.Context, _ *mcp.CallToolRequest, in in) (*mcp.CallToolResult, any, error) {
+			if in.Text == "" { // no answer, until it is told that nobody waits
+				<-ctx.Done()
+				return nil, nil, os.WriteFile("/workspace/cancelled", nil, 0o644)
+			}
 			text := fmt.Sprintf("%s says %s as user %d", os.Getenv("NAME"), in.Text, os.Geteuid())
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
 		}

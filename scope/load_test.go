@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -60,7 +61,9 @@ func TestLoadErrors(t *testing.T) {
 		"server's name":                   {"mcp_servers: {\"o:n\": {command: x}}", `3: mcp_servers: "o:n" is no name of a server: want`},
 		"server's name with an end in it": {"mcp_servers: {a__b: {command: x}}", `3: mcp_servers: "a__b" is no name of a server: want`},
 		"server's name that runs on":      {"mcp_servers: {a_: {command: x}}", `3: mcp_servers: "a_" is no name of a server: want`},
-		"server's key":                    {"mcp_servers: {own: {comand: x, command: x}}", `3: mcp_servers: own: unknown key "comand": want one of args, command, cwd, env`},
+		"server's key":                    {"mcp_servers: {own: {comand: x, command: x}}", `3: mcp_servers: own: unknown key "comand": want one of args, command, cwd, env, timeout`},
+		"server's time":                   {"mcp_servers: {own: {command: x, timeout: 5}}", `3: mcp_servers: own: timeout: "5" is no duration: write one like 90s or 10m`},
+		"server's time, none":             {"mcp_servers: {own: {command: x, timeout: 0s}}", `3: mcp_servers: own: timeout: "0s" is not above zero: drop the key for the default`},
 		"server's variable":               {"mcp_servers: {own: {command: x, env: {\"A-B\": x}}}", `"A-B" is no name of a variable: want`},
 		"the host's server":               {"mcp_servers:\n  search: {command: x}", `4: mcp_servers: the agent would see two servers "search", the other of scopefs.yaml: rename one`},
 		"unset":                           {"mcp_servers:\n  own:\n    command: x\n    env:\n      K: \"${SCOPEFS_TEST_UNSET}\"", `7: mcp_servers: own: env: K names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it`},
@@ -99,10 +102,10 @@ argument_filters: {"*": [x]}`
 	_, errs := Load(testBase{agents: map[string]string{"a": keys}}.make(t), Host{})
 	assert.Empty(t, errs)
 
-	all, errs := Load(testBase{agents: map[string]string{"a": "members: [bad]\nmcp_servers: {own: {command: \"$${A}/${SCOPEFS_TEST_SET}\", args: [a, \"$x\"], env: {K: \"${SCOPEFS_TEST_SET}${SCOPEFS_TEST_SET}\"}, cwd: w}}", "bad": "x: y"}}.make(t), Host{})
+	all, errs := Load(testBase{agents: map[string]string{"a": "members: [bad]\nmcp_servers: {own: {command: \"$${A}/${SCOPEFS_TEST_SET}\", args: [a, \"$x\"], env: {K: \"${SCOPEFS_TEST_SET}${SCOPEFS_TEST_SET}\"}, cwd: w, timeout: 90s}}", "bad": "x: y"}}.make(t), Host{})
 	require.Len(t, errs, 1)
 	assert.Equal(t, []ID{"bad"}, all.Agents["a"].Grants.Members())
-	assert.Equal(t, Server{Command: "${A}/yes", Args: []string{"a", "$x"}, Env: map[string]string{"K": "yesyes"}, Cwd: "w", Private: true, From: "agents.d/a.md"},
+	assert.Equal(t, Server{Command: "${A}/yes", Args: []string{"a", "$x"}, Env: map[string]string{"K": "yesyes"}, Cwd: "w", Timeout: 90 * time.Second, Private: true, From: "agents.d/a.md"},
 		all.Agents["a"].Grants.Servers()["own"])
 
 	_, errs = Load(testBase{agents: map[string]string{"a": ""}}.make(t), Host{Primary: "boss"})

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -18,9 +19,10 @@ type Server struct {
 	Command string
 	Args    []string
 	Env     map[string]string
-	Cwd     string // relative to the workspace; "" is that itself
-	Private bool   // of the agents that it is defined for, to be started in their sandbox
-	From    string // the file that defines it, relative to the base directory
+	Cwd     string        // relative to the workspace; "" is that itself
+	Timeout time.Duration // of one call; 0 is the default
+	Private bool          // of the agents that it is defined for, to be started in their sandbox
+	From    string        // the file that defines it, relative to the base directory
 }
 
 // String names the server's file, and nothing that may be secret.
@@ -141,6 +143,16 @@ func (s *Server) fields() map[string]field {
 				return fmt.Errorf("%q leads out of the workspace: write a directory relative to it", s.Cwd)
 			}
 			return nil
+		},
+		"timeout": func(n *yaml.Node) error {
+			text, err := scalarOf(n, "a duration like 90s or 10m", "!!str", "!!int")
+			if err == nil {
+				s.Timeout, err = parseTimeout(text)
+			}
+			if err == nil && s.Timeout <= 0 {
+				err = fmt.Errorf("%q is not above zero: drop the key for the default", text)
+			}
+			return err
 		},
 	}
 }

@@ -62,6 +62,8 @@ func serve(name string) int {
 		return 0
 	case "restless": // its list is never the last
 		return restless()
+	case "deaf": // answers no call
+		return raw()
 	case "raw": // answers a call with the text of its argument, as it is
 		return raw()
 	case "slow":

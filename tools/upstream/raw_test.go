@@ -32,6 +32,9 @@ func raw() int {
 		case "tools/list":
 			answer = os.Getenv("LIST")
 		case "tools/call":
+			if os.Getenv(role) == "deaf" {
+				continue
+			}
 			answer = strings.ReplaceAll(m.Params.Arguments.Text, "MANY", strings.Repeat(`{"a":1},`, 100_000))
 		}
 		fmt.Printf(`{"jsonrpc":"2.0","id":%s,%s}`+"\n", m.ID, answer)

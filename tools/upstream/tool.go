@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,12 +78,19 @@ func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawM
 	if err := tools.Still(ctx); err != nil {
 		return tools.Result{}, err
 	}
-	r, err := promptly(ctx, func() (*mcp.CallToolResult, error) {
-		return l.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+	timeout := cmp.Or(s.spec.Timeout, callTimeout)
+	timed, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	r, err := promptly(timed, func() (*mcp.CallToolResult, error) {
+		return l.session.CallTool(timed, &mcp.CallToolParams{Name: tool, Arguments: args})
 	})
 	switch e := (*jsonrpc.Error)(nil); {
 	case err == nil:
 		return resultOf(r)
+	case ctx.Err() == nil && timed.Err() != nil:
+		e := tools.Errorf(tools.Unavailable, "MCP server %q did not answer within %v; the call was cancelled", server, timeout)
+		e.Hint = "it may have been done all the same; ask for less, or have the operator raise the timeout of the server"
+		return tools.Result{}, e
 	case errors.As(err, &e):
 		return tools.Result{}, tools.Errorf(codeOf(e), "MCP server %q: %s", server, tools.Clip(tools.Clean(e.Message), maxMessage))
 	}

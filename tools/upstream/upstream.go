@@ -25,6 +25,7 @@ import (
 
 const (
 	startTimeout = 60 * time.Second // from the start of a server to its answer to initialize: npx may have to fetch it
+	callTimeout  = 60 * time.Second // as clients of the MCP TypeScript SDK have it
 	firstPause   = time.Second      // after the second early death; doubles with each more
 	longestPause = time.Minute
 	restTime     = time.Second // between two calls of OnChange; doubles while changes do not end
@@ -48,6 +49,10 @@ type Spec struct {
 	Args    []string
 	Env     map[string]string
 	Cwd     string // relative to the view, or absolute in the sandbox
+
+	// Timeout is for one call, without the start of the server. A server that has
+	// not answered by then is told that the call is cancelled. 0 is a minute.
+	Timeout time.Duration
 }
 
 // Upstream is the MCP servers of one agent session. Its methods may be called

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -244,6 +245,31 @@ func TestCancelReachesTheServer(t *testing.T) {
 	require.Eventually(t, says("cancelled"), 20*time.Second, 5*time.Millisecond)
 	_, err := f.run(t.Context(), "good", "echo", "")
 	assert.NoError(t, err, "the connection lives on")
+}
+
+// TestCallTimeout: a call that a server does not answer ends, the server is told
+// so, and answers the next.
+func TestCallTimeout(t *testing.T) {
+	f := start(t, "good", "deaf")
+	specs := *f.allowed.Load()
+	for _, name := range []string{"good", "deaf"} {
+		spec := specs[name]
+		spec.Timeout = 300 * time.Millisecond
+		specs[name] = spec
+	}
+	mark := filepath.Join(t.TempDir(), "mark")
+	for server, tool := range map[string]string{"good": "wait", "deaf": "x"} {
+		_, err := f.run(t.Context(), server, tool, mark)
+		e := codeIs(t, tools.Unavailable, err)
+		assert.Contains(t, e.Message, fmt.Sprintf("MCP server %q did not answer within 300ms", server))
+		assert.NotEmpty(t, e.Hint)
+	}
+	require.Eventually(t, func() bool { b, _ := os.ReadFile(mark); return string(b) == "cancelled" }, 20*time.Second, 5*time.Millisecond)
+	text, err := f.run(t.Context(), "good", "echo", "still here")
+	require.NoError(t, err)
+	assert.Equal(t, "still here", text)
+	assert.Equal(t, 2, f.place.started(), "the connections live on")
+	assert.Equal(t, time.Minute, callTimeout, "as documented")
 }
 
 func TestReload(t *testing.T) {

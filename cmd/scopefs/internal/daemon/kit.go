@@ -62,7 +62,7 @@ func (c *client) servers() {
 	c.upstream = upstream.New(serverPlace{c}, func() map[string]upstream.Spec {
 		all := map[string]upstream.Spec{}
 		for name, s := range c.rules().Servers() {
-			all[name] = upstream.Spec{Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd}
+			all[name] = upstream.Spec{Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd, Timeout: s.Timeout}
 		}
 		return all
 	})
