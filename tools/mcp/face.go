@@ -128,7 +128,9 @@ func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 			return
 		}
 		r.Body = &tallied{ReadCloser: r.Body}
-		f.web.ServeHTTP(w, r)
+		out, end := exactIDs(w, r)
+		defer end()
+		f.web.ServeHTTP(out, r)
 	})
 }
 

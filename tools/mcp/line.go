@@ -87,7 +87,11 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 		if err != nil {
 			l.complain(err)
 		}
-		if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+		r, ok := m.(*jsonrpc.Request)
+		if ok {
+			receive(r, line)
+		}
+		if ok && r.IsCall() {
 			select {
 			case l.open <- struct{}{}:
 			case <-l.closed:
@@ -203,15 +207,20 @@ func unread(id jsonrpc.ID) ([]byte, error) {
 	return encode(&jsonrpc.Response{ID: id, Result: result})
 }
 
-// encode is jsonrpc.EncodeMessage, but for a result, which is JSON already.
+// encode is jsonrpc.EncodeMessage, but for a result, which is JSON already, and for
+// the id of a response, which is the client's.
 func encode(m jsonrpc.Message) ([]byte, error) {
 	r, ok := m.(*jsonrpc.Response)
-	if !ok || r.Error != nil || len(r.Result) == 0 {
+	if !ok {
 		return jsonrpc.EncodeMessage(m)
 	}
-	id, err := json.Marshal(r.ID.Raw())
+	id, err := sent(r.ID)
 	if err != nil {
 		return nil, err
+	}
+	if r.Error != nil || len(r.Result) == 0 {
+		text, err := jsonrpc.EncodeMessage(m)
+		return replaceMember(text, "id", func([]byte) []byte { return id }), err
 	}
 	text := make([]byte, 0, len(r.Result)+len(id)+40)
 	text = append(text, `{"jsonrpc":"2.0","id":`...)

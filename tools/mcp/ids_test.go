@@ -1,0 +1,145 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// oddIDs are ids that a float64 or an int64 does not keep, and some that it does.
+var oddIDs = []string{`1`, `0`, `-7`, `1.5`, `-0`, `1e2`, `1.0`, `9007199254740993`, `18446744073709551616`, `123456789012345678901234567890`, `0.1e-7`,
+	`"text"`, `"1"`, `"1.5"`, `""`, `"a\u0062\n"`, `"<&>"`, `"é\ud83d\ude00"`, `"scopefs-id:1"`, `"scopefs-id:1.5"`}
+
+// An id comes back to the byte, with a result and with an error.
+func TestIDsOfLines(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
+	defer l.Close()
+	r := bufio.NewReader(theirs)
+	for _, id := range oddIDs {
+		for _, form := range []string{`{"jsonrpc":"2.0","id":%s,"method":"ping","params":{"id":3}}`, `{"params":{"id":[3]},"method":"ping", "jsonrpc":"2.0", "id" : %s }`} {
+			go fmt.Fprintf(theirs, form+"\n", id)
+			m, err := l.Read(context.Background())
+			require.NoError(t, err, id)
+			request := m.(*jsonrpc.Request)
+			require.True(t, request.IsCall())
+			for _, response := range []*jsonrpc.Response{{ID: request.ID, Result: json.RawMessage(`{"id":4}`)}, {ID: request.ID, Error: &jsonrpc.Error{Code: 3, Message: "no"}}} {
+				go func() { _ = l.Write(context.Background(), response) }()
+				line, err := r.ReadString('\n')
+				require.NoError(t, err)
+				require.True(t, json.Valid([]byte(line)), line)
+				assert.True(t, strings.HasPrefix(line, `{"jsonrpc":"2.0","id":`+id+`,"`), "%s: %s", id, line)
+			}
+			go fmt.Fprintf(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s,"reason":"r"}}`+"\n", id)
+			m, err = l.Read(context.Background())
+			require.NoError(t, err)
+			var params struct{ RequestID any }
+			require.NoError(t, json.Unmarshal(m.(*jsonrpc.Request).Params, &params))
+			cancelled, err := jsonrpc.MakeID(params.RequestID)
+			require.NoError(t, err)
+			assert.Equal(t, request.ID, cancelled)
+		}
+	}
+}
+
+// What has no id, or null, is a notification; what has another thing is no message.
+func TestNoIDs(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
+	defer l.Close()
+	go fmt.Fprint(theirs, `{"jsonrpc":"2.0","method":"m"}`+"\n"+`{"jsonrpc":"2.0","method":"m","id":null}`+"\n"+`{"jsonrpc":"2.0","method":"m","id":[1]}`+"\n")
+	go func() { _, _ = bufio.NewReader(theirs).ReadString('\n') }()
+	for range 2 {
+		m, err := l.Read(context.Background())
+		require.NoError(t, err)
+		assert.False(t, m.(*jsonrpc.Request).IsCall())
+	}
+	_, err := l.Read(context.Background())
+	assert.Error(t, err)
+}
+
+// By HTTP as well, and a call by such an id can be cancelled.
+func TestIDsOfHTTP(t *testing.T) {
+	b := newBench(t, "", nil)
+	face := b.face
+	server := httptest.NewServer(Handler(func(*http.Request) (*Face, int) { return face, 0 }))
+	defer server.Close()
+	session := ""
+	post := func(text string) string {
+		r, err := http.NewRequest(http.MethodPost, server.URL, strings.NewReader(text))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("Mcp-Session-Id", session)
+		response, err := http.DefaultClient.Do(r)
+		if !assert.NoError(t, err) {
+			return ""
+		}
+		defer response.Body.Close()
+		if id := response.Header.Get("Mcp-Session-Id"); id != "" && session == "" {
+			session = id
+		}
+		var all bytes.Buffer
+		_, err = all.ReadFrom(response.Body)
+		assert.NoError(t, err)
+		return all.String()
+	}
+	hello := post(`{"jsonrpc":"2.0","id":1.5,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
+	assert.Contains(t, hello, `"id":1.5,`)
+	post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	for _, id := range oddIDs {
+		for _, method := range []string{`"ping"`, `"tools/list","params":{"cursor":"none"}`} {
+			text := post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%s}`, id, method))
+			assert.Contains(t, text, `{"jsonrpc":"2.0","id":`+id+`,"`, "%s of %s", method, id)
+		}
+	}
+	const id = `123456789012345678901234567890`
+	answered := make(chan string, 1)
+	go func() {
+		answered <- post(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"bash","arguments":{"path":"x"}}}`)
+	}()
+	for text := ""; text == ""; { // the call may not have begun
+		post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
+		select {
+		case text = <-answered:
+			assert.Contains(t, text, "was cancelled")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func FuzzMember(f *testing.F) {
+	for _, text := range []string{`{"id":1}`, ` { "a" : {"id":2} , "id" : [1, "]}"] , "b":"\\"" } `, `{"\u0069d":"x","c":[{"id":"y"}]}`, `{"id":1,"id":{"x":"}"}}`, `["id",1]`, `{`, `"`, `{"id`, `{"id":`, `{"a":"\\`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		start, end := member(text, "id")
+		var want map[string]json.RawMessage
+		if json.Unmarshal(text, &want) != nil {
+			return
+		}
+		assert.Equal(t, string(want["id"]), string(text[start:end]))
+	})
+}
+
+func BenchmarkMember(b *testing.B) {
+	line := []byte(`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"write_file","arguments":{"path":"f","content":"` + strings.Repeat("some text\\n", 400) + `"}},"id":7}`)
+	b.SetBytes(int64(len(line)))
+	for b.Loop() {
+		member(line, "id")
+	}
+}
