@@ -161,8 +161,18 @@ func (h *host) define(id, front string) {
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.base, "agents.d", id+".md"), []byte(text), 0o644))
 }
 
-// start starts the daemon and waits until it is ready.
+// start starts the daemon and waits until it has mounted what it can.
 func (h *host) start(flags ...string) {
+	h.t.Helper()
+	h.launch(flags...)
+	h.eventually("the daemon answers, and every view is mounted or cannot be", func() bool {
+		_, _, code := h.try("ps")
+		return code == 0 && !slices.ContainsFunc(h.ps(), func(a agent) bool { return a.State != "mounted" && a.State != "failed" })
+	})
+}
+
+// launch starts the daemon.
+func (h *host) launch(flags ...string) {
 	h.t.Helper()
 	h.log = &bytes.Buffer{}
 	h.cmd = exec.Command(program, append([]string{"daemon", "--base", h.base}, flags...)...)
@@ -182,10 +192,6 @@ func (h *host) start(flags ...string) {
 		if h.t.Failed() {
 			h.t.Logf("daemon:\n%s", h.log)
 		}
-	})
-	h.eventually("the daemon answers, and every view is mounted or cannot be", func() bool {
-		_, _, code := h.try("ps")
-		return code == 0 && !slices.ContainsFunc(h.ps(), func(a agent) bool { return a.State != "mounted" && a.State != "failed" })
 	})
 }
 
