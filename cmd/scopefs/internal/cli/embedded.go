@@ -26,7 +26,7 @@ const leashFD = 3
 // ordinary user is in a user namespace of his own as well: there he may mount,
 // and needs no setuid helper for it. It ends when we do, however we do. What goes
 // wrong once it is ready is told.
-func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (end func(), err error) {
+func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, told io.Writer) (end func(), err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, told io.Wri
 	cmd := exec.Command("/proc/self/exe", "daemon", "--base", p.Base, "--state", p.State, "--run", p.Run,
 		"--only", string(id), "--leash", fmt.Sprint(leashFD))
 	cmd.Stderr = &says
-	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.ExtraFiles = []*os.File{theirs, lock} // held as long as it lives; see daemon.NewRun
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // the terminal's signals come to us alone
 		Cloneflags: unix.CLONE_NEWNS,

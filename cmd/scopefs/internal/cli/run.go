@@ -189,23 +189,20 @@ func (a *app) attend(run *daemon.Run) (int, error) {
 // embedded starts a daemon for this command alone and returns where it is and
 // how to end it.
 func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
-	dir, err := os.MkdirTemp("", "scopefs-")
+	dir, lock, err := daemon.NewRun()
 	if err != nil {
 		return p, nil, err
 	}
-	// Agents' users pass through to the mount point, which only they see.
 	p.Run = dir
-	if err := os.Chmod(dir, 0o711); err != nil {
-		daemon.RemoveRun(p)
-		return p, nil, err
-	}
-	end, err := startEmbedded(ctx, p, id, told)
+	end, err := startEmbedded(ctx, p, id, lock, told)
 	if err != nil {
 		daemon.RemoveRun(p)
+		lock.Close()
 		return p, nil, err
 	}
 	return p, func() {
 		end()
 		daemon.RemoveRun(p)
+		lock.Close()
 	}, nil
 }

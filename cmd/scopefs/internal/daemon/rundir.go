@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -89,23 +88,6 @@ func (d *Daemon) unmountLeft() {
 			d.logger.Error("unmount", "at", m.at, "err", err)
 		}
 		d.release(m.at)
-	}
-}
-
-// RemoveRun removes a run directory that was made for one daemon, which has
-// ended. It goes name by name: should something be mounted there still, nothing
-// of that is touched.
-func RemoveRun(p config.Paths) {
-	for _, dir := range []string{p.Views(), p.Run} {
-		entries, _ := os.ReadDir(dir)
-		for _, e := range entries {
-			if name := filepath.Join(dir, e.Name()); e.IsDir() {
-				unix.Rmdir(name)
-			} else {
-				unix.Unlink(name)
-			}
-		}
-		unix.Rmdir(dir)
 	}
 }
 
