@@ -45,7 +45,7 @@ func newFileSet(t *testing.T, h *host) *tools.Set {
 	agents, errs := scope.Load(h.base, scope.Host{})
 	require.Empty(t, errs)
 	set, err := tools.NewSet(tools.Gate{
-		Agent: "a", Session: "s", Rates: &tools.Rates{}, Hash: w.Hash,
+		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
 		Rules:  func() *scope.Grants { return agents.Agents["a"].Grants },
 		Record: func(context.Context, audit.Event) error { return nil },
 	}, all...)

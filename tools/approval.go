@@ -37,26 +37,29 @@ const (
 
 // Approval is a call that waits for the operator's word. What he grants is this
 // call, once: of this agent, this tool, these arguments, under this policy and,
-// where it is about a file, while that has this content.
+// where it is about a file, of this object while that has this content.
 type Approval struct {
-	ID        string          `json:"id"`
-	State     string          `json:"state"`
-	Agent     scope.ID        `json:"agent"`
-	Session   string          `json:"session"` // that asked first; any of the agent's may use it
-	Tool      string          `json:"tool"`
-	Arguments json.RawMessage `json:"arguments"` // canonical
-	Policy    string          `json:"policy"`    // version of the agent's rules
-	Rule      string          `json:"rule"`      // that wants it
-	Path      string          `json:"path,omitempty"`
-	Content   string          `json:"content,omitempty"`  // hash of the file or directory at Path, when it was asked
-	Replaced  string          `json:"replaced,omitempty"` // and of the one that the call would replace by it
-	Asked     time.Time       `json:"asked"`
-	Expires   time.Time       `json:"expires"`
+	ID             string          `json:"id"`
+	State          string          `json:"state"`
+	Agent          scope.ID        `json:"agent"`
+	Session        string          `json:"session"` // that asked first; any of the agent's may use it
+	Tool           string          `json:"tool"`
+	Arguments      json.RawMessage `json:"arguments"` // canonical
+	Policy         string          `json:"policy"`    // version of the agent's rules
+	Rule           string          `json:"rule"`      // that wants it
+	Path           string          `json:"path,omitempty"`
+	Object         Object          `json:"object,omitzero"`    // what Path led to when it was asked
+	Content        string          `json:"content,omitempty"`  // and the hash of that file or directory
+	Replaced       string          `json:"replaced,omitempty"` // and of the one that the call would replace by it
+	ReplacedObject Object          `json:"replaced_object,omitzero"`
+	Asked          time.Time       `json:"asked"`
+	Expires        time.Time       `json:"expires"`
 }
 
 // key is all that an approval is bound to.
 func (a *Approval) key() string {
-	text, _ := json.Marshal([]string{string(a.Agent), a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content, a.Replaced})
+	text, _ := json.Marshal([]string{string(a.Agent), a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content, a.Replaced,
+		a.Object.Path, a.Object.ID, a.ReplacedObject.Path, a.ReplacedObject.ID})
 	return hash(text)
 }
 
@@ -238,18 +241,11 @@ func (s *Set) approved(ctx context.Context, r *request, rule, policy string) *Er
 		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), rule: rule}
 	}
 	p := Approval{Agent: s.gate.Agent, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: rule, Path: r.path}
-	if r.path != "" && s.gate.Hash != nil {
-		var err error
-		writes := r.tool.Hints.Writes
-		if p.Content, err = s.gate.Hash(ctx, r.path, writes); err == nil && r.target != "" && writes {
-			p.Replaced, err = s.gate.Hash(ctx, r.target, true)
-		}
-		if err != nil {
-			return asError(err)
-		}
-		if s.gate.Rules().Version() != policy { // a large file takes its time, which is the agent's to choose
-			return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", rule: rule}
-		}
+	if err := s.objectsOf(ctx, r, &p); err != nil {
+		return asError(err)
+	}
+	if s.gate.Rules().Version() != policy { // a large file takes its time, which is the agent's to choose
+		return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", rule: rule}
 	}
 	ctx = context.WithoutCancel(ctx) // what is asked or used is recorded, whoever has gone
 	said, first, refused := s.gate.Approvals.ask(p)

@@ -45,7 +45,9 @@ func TestApprovalIsForOneCall(t *testing.T) {
 	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"2"}`)), "other arguments")
 	d.hash = "h2"
 	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"1"}`)), "other content")
-	d.hash = "h1"
+	d.hash, d.inode = "h1", "2"
+	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"1"}`)), "another file of the same content")
+	d.inode = ""
 	assert.NoError(t, call(`{"path":"x","text":"1"}`))
 	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"1"}`)), "once")
 	assert.Equal(t, "approval bash asked", d.told()[0])
@@ -115,7 +117,10 @@ func TestApprovalDoesNotOutliveRules(t *testing.T) {
 	gate := d.gate(t, asks)
 	rules, hashed := gate.Rules(), func() {}
 	gate.Rules = func() *scope.Grants { return rules }
-	gate.Hash = func(context.Context, string, bool) (string, error) { hashed(); return "h", nil }
+	gate.Object = func(context.Context, string, string, bool) (Object, error) {
+		hashed()
+		return Object{Content: "h"}, nil
+	}
 	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
 	require.NoError(t, err)
 	call := func() error {

@@ -96,6 +96,7 @@ type request struct {
 	rule         string // that allows it
 	version      string // of the rules that do
 	id           string
+	objects      map[string]Object // for which it was approved
 }
 
 // one takes a call of a tool by its own name through the door.
@@ -118,6 +119,9 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	}
 	env := Env{Agent: s.gate.Agent, Session: s.gate.Session, Call: r.id, Ask: c.Ask}
 	ctx = context.WithValue(ctx, stillKey{}, func() error { return s.still(r) })
+	if r.objects != nil {
+		ctx = context.WithValue(ctx, approvedKey{}, r.objects)
+	}
 	result, err := Result{}, Still(ctx)
 	if err == nil {
 		result, err = run(ctx, r.tool, env, r.args.canonical)

@@ -25,9 +25,9 @@ type Gate struct {
 	Rates     *Rates     // of the agent, in all its sessions
 	Approvals *Approvals // nil: nobody is there who could approve
 
-	// Hash returns the hash of a file's content, and of a directory's if asked, ""
-	// where there is none; the path is a call's. An approval holds for it alone.
-	Hash func(ctx context.Context, path string, tree bool) (string, error)
+	// Object returns what stands at a path of a call of a tool, with the content of a
+	// directory if asked. An approval holds for it alone.
+	Object func(ctx context.Context, tool, path string, tree bool) (Object, error)
 }
 
 // Set is the tools of one agent's session.

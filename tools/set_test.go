@@ -24,6 +24,7 @@ type desk struct {
 	events []audit.Event
 	full   bool
 	hash   string
+	inode  string
 }
 
 func (d *desk) record(_ context.Context, e audit.Event) error {
@@ -53,7 +54,9 @@ func (d *desk) gate(t *testing.T, front string) Gate {
 	return Gate{
 		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: NewApprovals(nil),
 		Rules: func() *scope.Grants { return agent.Grants },
-		Hash:  func(context.Context, string, bool) (string, error) { return d.hash, nil },
+		Object: func(_ context.Context, _, path string, _ bool) (Object, error) {
+			return Object{Path: path, ID: d.inode, Content: d.hash}, nil
+		},
 	}
 }
 

@@ -44,7 +44,7 @@ func (t *tree) rewrite(f *os.File, content []byte) error {
 // create makes a file that is not there: whole, or not at all. If it is there by
 // now it is replaced if over says so, else the error is EEXIST.
 func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err error) {
-	if err := t.parents(p); err != nil {
+	if p, err = t.parents(p); err != nil {
 		return false, err
 	}
 	if err := t.swap(p, content, 0o666, over); !refused(err) {

@@ -115,21 +115,40 @@ const opHash = "hash"
 type hashArgs struct {
 	Path string `json:"path"`
 	Tree bool   `json:"tree,omitempty"` // a directory has a hash, too
+	Name bool   `json:"name,omitempty"` // of a link, the object is the link
 }
 
 type hashResult struct {
 	Hash string `json:"hash"`
+	Path string `json:"path"`
+	ID   string `json:"id"`
 }
 
-// hash hashes a file of any size. What is not there, or neither that nor a
-// directory that counts, has none.
+// hash finds the object at a path, and hashes a file of any size.
 func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {
 		return hashResult{}, nil
 	}
+	o, err := t.object(p, !in.Name)
+	if err != nil {
+		return hashResult{}, err
+	}
+	if o.ID != "" { // what was found is hashed, whatever the name means by now
+		if p, err = t.hold(in.Path, p.rel, o); err != nil {
+			return hashResult{}, err
+		}
+	}
+	r, err := t.hashOf(ctx, p, in.Tree)
+	r.Path, r.ID = o.Path, o.ID
+	return r, err
+}
+
+// hashOf hashes a file. What is not there, or neither that nor a directory that
+// counts, has none.
+func (t *tree) hashOf(ctx context.Context, p place, tree bool) (hashResult, error) {
 	f, _, err := t.open(p, os.O_RDONLY, reading)
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Message == directoryMessage && in.Tree {
+	if e, ok := errors.AsType[*tools.Error](err); ok && e.Message == directoryMessage && tree {
 		return t.hashTree(ctx, p)
 	}
 	if isCode(err, tools.NotFound) || isCode(err, tools.Invalid) {
@@ -143,7 +162,7 @@ func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
 	if _, err := io.Copy(sum, until(ctx, f)); err != nil {
 		return hashResult{}, t.fail(p, err, reading)
 	}
-	return hashResult{"sha256:" + hex.EncodeToString(sum.Sum(nil))}, nil
+	return hashResult{Hash: "sha256:" + hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
 // maxHashed bounds the directories that an approval can be about, in names.
@@ -177,7 +196,7 @@ func (t *tree) hashTree(ctx context.Context, p place) (hashResult, error) {
 		}
 		return hashResult{}, t.fail(p, err, reading)
 	}
-	return hashResult{"tree:" + hex.EncodeToString(sum.Sum(nil))}, nil
+	return hashResult{Hash: "tree:" + hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
 // until reads from r as long as ctx lasts.

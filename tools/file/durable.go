@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -94,7 +95,7 @@ func (t *tree) makeDirs(full string) error {
 		}
 		return nil
 	}
-	if up := filepath.Dir(full); len(up) > len(t.root) {
+	if up := filepath.Dir(full); len(up) > len(t.root) || strings.HasPrefix(up, fdDir) {
 		if err := t.makeDirs(up); err != nil {
 			return err
 		}

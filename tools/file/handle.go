@@ -90,5 +90,7 @@ func handle(ctx context.Context, root string, r *asked) (any, []byte, error) {
 	if h == nil {
 		return nil, nil, tools.Errorf(tools.Invalid, "unknown operation %q", r.Op)
 	}
-	return h(ctx, &tree{root: root, quick: r.Quick, temp: cmp.Or(r.Temp, rand.Text())}, r)
+	t := &tree{root: root, quick: r.Quick, temp: cmp.Or(r.Temp, rand.Text()), approved: r.Approved}
+	defer t.letGo()
+	return h(ctx, t, r)
 }

@@ -34,7 +34,7 @@ func newSet(t *testing.T, w *Worker, profile string) *tools.Set {
 		all = append(all, more...)
 	}
 	set, err := tools.NewSet(tools.Gate{
-		Agent: "a", Session: "s", Rates: &tools.Rates{}, Hash: w.Hash,
+		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
 		Rules:  func() *scope.Grants { return agents.Agents["a"].Grants },
 		Record: func(context.Context, audit.Event) error { return nil },
 	}, all...)

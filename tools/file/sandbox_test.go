@@ -63,7 +63,7 @@ func TestSandboxRestart(t *testing.T) {
 		require.NoError(t, unix.Kill(pids[0], unix.SIGKILL))
 	}
 	require.NoError(t, w.Close())
-	_, err := w.Hash(ctx(), "f", false)
+	_, err := w.Object(ctx(), "read_file", "f", false)
 	assert.ErrorIs(t, err, sandbox.ErrEnded)
 	assert.Eventually(t, func() bool { return len(workers(t)) == 0 }, 20*time.Second, 10*time.Millisecond)
 }

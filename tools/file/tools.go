@@ -64,16 +64,22 @@ func add[In, Out any](l *kit, name, about string, hints tools.Hints) {
 
 var hashForm = regexp.MustCompile(`^(sha256|tree):[0-9a-f]{64}$`)
 
-// Hash returns the hash of a regular file's content, "sha256:" and 64 digits, and
-// "" when there is no such file; of a directory, if asked, one that changes with
-// what it holds, "tree:" and 64 digits.
-func (w *Worker) Hash(ctx context.Context, path string, tree bool) (string, error) {
-	r, err := do[hashArgs, hashResult](ctx, w, "", operation{opHash, true}, hashArgs{path, tree})
-	if err == nil && r.Hash != "" && !hashForm.MatchString(r.Hash) {
-		err = fmt.Errorf("file worker: no hash: %q", r.Hash)
+// Object returns what stands at a path of a call of a tool: after every link, but
+// for tools that act on a name itself. Its content is "sha256:" and 64 digits, of a
+// directory, if asked, "tree:" and 64 digits, which change with what it holds.
+func (w *Worker) Object(ctx context.Context, tool, path string, tree bool) (tools.Object, error) {
+	r, err := do[hashArgs, hashResult](ctx, w, "", operation{opHash, true}, hashArgs{path, tree, byName[tool]})
+	if err == nil && (r.Hash != "" && !hashForm.MatchString(r.Hash) || len(r.Path) > maxObject || len(r.ID) > maxObject) {
+		err = fmt.Errorf("file worker: no object: %q %q %q", r.Hash, r.Path, r.ID)
 	}
 	if err != nil {
-		return "", err
+		return tools.Object{}, err
 	}
-	return r.Hash, nil
+	return tools.Object{Path: r.Path, ID: r.ID, Content: r.Hash}, nil
 }
+
+// maxObject bounds what a worker tells of an object, in bytes.
+const maxObject = 8 << 10
+
+// byName are the tools that act on a link itself, not on what it leads to.
+var byName = map[string]bool{"move": true, "copy": true, "delete": true, "delete_file": true, "make_dir": true}

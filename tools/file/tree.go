@@ -19,6 +19,10 @@ type tree struct {
 	quick bool      // no change waits for the disk
 	temp  string    // the token of the call's temporary file
 	dirs  []touched // of one call
+
+	approved map[string]tools.Object // by their paths in the call's arguments
+	held     map[string]place        // those that were found
+	holding  []int                   // directories
 }
 
 // place is a path that is inside.
@@ -26,6 +30,7 @@ type place struct {
 	asked string // as the agent says it
 	rel   string // relative to the view; "." is its root
 	full  string // for system calls
+	held  bool   // full starts at a descriptor: see hold
 }
 
 // intent is why a path is used: it decides what an error may tell.
@@ -66,12 +71,15 @@ func (t *tree) at(asked string, why intent) (place, error) {
 	if !ok {
 		return place{}, outside(asked, why)
 	}
-	return place{asked, rel, path.Join(t.root, rel)}, nil
+	if o, ok := t.approved[rel]; ok && o.Path != "" {
+		return t.hold(asked, rel, o)
+	}
+	return place{asked: asked, rel: rel, full: path.Join(t.root, rel)}, nil
 }
 
 // child is a place in a directory.
 func (p place) child(name string) place {
-	return place{path.Join(p.asked, name), path.Join(p.rel, name), p.full + "/" + name}
+	return place{path.Join(p.asked, name), path.Join(p.rel, name), p.full + "/" + name, p.held}
 }
 
 // outside is the error of all that is not in the view.

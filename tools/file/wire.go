@@ -36,19 +36,22 @@ type request struct {
 	Op   string `json:"op"`
 	Args any    `json:"args,omitempty"`
 
+	Approved map[string]tools.Object `json:"approved,omitempty"` // what it may act on
+
 	Temp  string `json:"temp,omitempty"`  // the token of its temporary file
 	Quick bool   `json:"quick,omitempty"` // the change need not be on the disk before the answer
 }
 
 // asked is a request as the worker reads it.
 type asked struct {
-	ID    uint64          `json:"id"`
-	Call  string          `json:"call"`
-	Op    string          `json:"op"`
-	Args  json.RawMessage `json:"args"`
-	Quick bool            `json:"quick"`
-	Temp  string          `json:"temp"`
-	blob  []byte
+	ID       uint64                  `json:"id"`
+	Call     string                  `json:"call"`
+	Op       string                  `json:"op"`
+	Args     json.RawMessage         `json:"args"`
+	Quick    bool                    `json:"quick"`
+	Temp     string                  `json:"temp"`
+	Approved map[string]tools.Object `json:"approved"`
+	blob     []byte
 }
 
 // reply is what the worker says.

@@ -144,7 +144,7 @@ func do[In, Out any](ctx context.Context, w *Worker, call string, op operation, 
 		if err != nil {
 			return out, err
 		}
-		a, err := c.exchange(ctx, request{Call: call, Op: op.name, Args: in, Quick: w.Quick != nil && w.Quick(), Temp: temp}, blob)
+		a, err := c.exchange(ctx, request{Call: call, Op: op.name, Args: in, Approved: tools.Approved(ctx), Quick: w.Quick != nil && w.Quick(), Temp: temp}, blob)
 		answered = err == nil
 		if errors.Is(err, errDied) && op.repeat && tries == 0 && ctx.Err() == nil {
 			continue

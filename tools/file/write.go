@@ -210,10 +210,13 @@ func isCode(err error, code tools.Code) bool {
 }
 
 // parents makes the directories above a place.
-func (t *tree) parents(p place) error {
+func (t *tree) parents(p place) (place, error) {
 	dir := filepath.Dir(p.full)
-	if len(dir) <= len(t.root) || !strings.HasPrefix(dir, t.root) {
-		return nil
+	if !p.held && (len(dir) <= len(t.root) || !strings.HasPrefix(dir, t.root)) {
+		return p, nil
 	}
-	return t.makeDirs(dir)
+	if err := t.makeDirs(dir); err != nil || !p.held {
+		return p, err
+	}
+	return t.holdAgain(p)
 }

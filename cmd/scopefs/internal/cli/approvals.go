@@ -19,7 +19,8 @@ func (a *app) approvalsCmd() *cobra.Command {
 		Short: "decide about calls that the operator is to approve",
 		Long: `Calls of tools under policy.tools.ask wait here for the operator's word. What is
 approved is this call, once, within 15 minutes: of this agent, this tool and these
-arguments, as long as the agent's rules and the file's content are what they were.
+arguments, as long as the agent's rules, the file that the path leads to and its
+content are what they were. A path that leads through a link is shown with what it is.
 An agent cannot reach the socket on which this is said.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.listApprovals(c, asJSON) },
@@ -89,10 +90,8 @@ func about(p tools.Approval) string {
 		return short(in.Command)
 	case p.Tool == "bash", p.Path == "":
 		return short(string(p.Arguments))
-	case in.To != "":
-		return p.Path + " -> " + in.To
 	}
-	return p.Path
+	return p.About(in.To)
 }
 
 // short is the beginning of a text.

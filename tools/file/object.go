@@ -1,0 +1,165 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// object finds what stands at a place: after every link, or at the name itself.
+// What cannot be there is named as it was asked for.
+func (t *tree) object(p place, follow bool) (tools.Object, error) {
+	o, err := t.objectAt(p, follow)
+	switch {
+	case isCode(err, tools.OutsideScope):
+		return tools.Object{}, nil
+	case isCode(err, tools.NotFound), isCode(err, tools.Invalid):
+		return tools.Object{Path: p.rel}, nil
+	}
+	return o, err
+}
+
+func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
+	for links := 0; follow; links++ {
+		st, err := t.lstat(p, reading)
+		if isCode(err, tools.NotFound) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			break
+		}
+		if err == nil && links == 40 { // path_resolution(7)
+			err = t.fail(p, unix.ELOOP, reading)
+		}
+		if err == nil {
+			p, err = t.follow(p)
+		}
+		if err != nil {
+			return tools.Object{}, err
+		}
+	}
+	if p.rel == "." {
+		return tools.Object{Path: "."}, nil
+	}
+	dir, rest := filepath.Dir(p.full), filepath.Base(p.full)
+	fd, err := openPath(dir)
+	for errors.Is(err, unix.ENOENT) && len(dir) > len(t.root) { // to be made
+		dir, rest = filepath.Dir(dir), filepath.Base(dir)+"/"+rest
+		fd, err = openPath(dir)
+	}
+	if err != nil {
+		return tools.Object{}, t.fail(p, err, reading)
+	}
+	defer unix.Close(fd)
+	at, err := os.Readlink(fmt.Sprint(fdDir, fd))
+	if err != nil {
+		return tools.Object{}, t.fail(p, err, reading)
+	}
+	rel, ok := within(t.root, at)
+	if !ok {
+		return tools.Object{}, nil
+	}
+	id, err := identity(fd, rest)
+	if err != nil {
+		return tools.Object{}, t.fail(p, err, reading)
+	}
+	return tools.Object{Path: path.Join(rel, rest), ID: id}, nil
+}
+
+// fdDir has a link for each open descriptor, which leads to the very object; proc(5).
+const fdDir = "/proc/self/fd/"
+
+// openPath opens a directory, not for use.
+func openPath(dir string) (int, error) {
+	return ignoringEINTR(func() (int, error) {
+		return unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
+}
+
+// identity is the inode number and time of birth of a name, "" where there is
+// nothing.
+func identity(dir int, name string) (string, error) {
+	var x unix.Statx_t
+	_, err := ignoringEINTR(func() (int, error) {
+		return 0, unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &x)
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("inode %d of %d.%09d", x.Ino, x.Btime.Sec, x.Btime.Nsec), nil
+}
+
+// hold finds an approved object again and keeps its directory open: its place is a
+// name in that directory, whatever becomes of the path. It is a conflict when
+// something else stands there.
+func (t *tree) hold(asked, rel string, o tools.Object) (place, error) {
+	if p, ok := t.held[rel]; ok {
+		p.asked = asked
+		return p, nil
+	}
+	p := place{asked: asked, rel: rel, full: t.root, held: true}
+	if o.Path == "." {
+		return p, nil
+	}
+	changed := problem(tools.Conflict, rel, "is not what was approved any more", "call again")
+	root, err := openPath(t.root)
+	if err != nil {
+		return place{}, t.fail(p, err, reading)
+	}
+	defer unix.Close(root)
+	dir, rest := path.Dir(o.Path), path.Base(o.Path)
+	fd, err := openBeneath(root, dir)
+	for errors.Is(err, unix.ENOENT) && dir != "." && o.ID == "" {
+		dir, rest = path.Dir(dir), path.Base(dir)+"/"+rest
+		fd, err = openBeneath(root, dir)
+	}
+	if err != nil {
+		return place{}, changed
+	}
+	t.holding = append(t.holding, fd)
+	if id, err := identity(fd, rest); err != nil || id != o.ID {
+		return place{}, changed
+	}
+	p.full = fmt.Sprint(fdDir, fd, "/", rest)
+	if t.held == nil {
+		t.held = map[string]place{}
+	}
+	t.held[rel] = p
+	return p, nil
+}
+
+// holdAgain holds a place of which the directories were made meanwhile.
+func (t *tree) holdAgain(p place) (place, error) {
+	o, ok := t.approved[p.rel]
+	if !ok {
+		return p, nil
+	}
+	delete(t.held, p.rel)
+	return t.hold(p.asked, p.rel, o)
+}
+
+// letGo closes what was held for a call.
+func (t *tree) letGo() {
+	for _, fd := range t.holding {
+		unix.Close(fd)
+	}
+	t.holding, t.held = nil, nil
+}
+
+// openBeneath opens a directory by a path that has no link in it.
+func openBeneath(root int, dir string) (fd int, err error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
+	for range 100 { // EAGAIN: a rename was under way, openat2(2)
+		if fd, err = unix.Openat2(root, dir, &how); err != unix.EINTR && err != unix.EAGAIN {
+			break
+		}
+	}
+	return fd, err
+}
