@@ -90,7 +90,7 @@ func TestRestartApprovalUsedOnce(t *testing.T) {
 	// The command has begun and is not answered.
 	r := h.dial("a").greet()
 	io.WriteString(r, request(1, "bash", `{"command":"echo x >>ran0; sleep 100"}`))
-	h.eventually("it runs", func() bool { _, err := os.Stat(h.scope("a", "ran0")); return err == nil })
+	h.eventually("it runs", func() bool { text, _ := os.ReadFile(h.scope("a", "ran0")); return len(text) > 0 })
 	h.kill()
 	h.start()
 	assert.NotEqual(t, id, h.connect("a").waits("bash", args{"command": "echo x >>ran0; sleep 100"}))

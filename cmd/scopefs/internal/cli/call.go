@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -38,29 +40,24 @@ asked wrongly.`,
 					return &exitError{exitUsage, err}
 				}
 			}
-			conn, end, err := a.tools(c.Context(), name, profile)
+			t, err := a.toolbox(name, profile)
 			if err != nil {
 				return err
 			}
-			defer end()
-			r := &refusing{Reader: conn}
-			client, err := mcp.Dial(c.Context(), struct {
-				io.Reader
-				io.WriteCloser
-			}{r, conn}, Version)
-			if r.why != nil {
-				return r.why
-			}
+			defer t.close()
+			ctx, leave := context.WithCancelCause(c.Context())
+			defer leave(nil)
+			r, client, err := t.dial(ctx, leave)
 			if err != nil {
 				return err
 			}
 			defer client.Close()
 			if list {
-				return a.listTools(c, client, asJSON)
+				return r.explain(ctx, a.listTools(ctx, client, asJSON))
 			}
-			result, err := client.Call(c.Context(), words[0], arguments)
+			result, err := client.Call(ctx, words[0], arguments)
 			if err != nil {
-				return err
+				return r.explain(ctx, err)
 			}
 			return a.printResult(result, asJSON)
 		},
@@ -71,6 +68,71 @@ asked wrongly.`,
 	c.Flags().BoolVar(&list, "list", false, "list the tools")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// dial connects with the tools and begins to speak. leave is called when the
+// daemon does not answer any more.
+func (t *toolbox) dial(ctx context.Context, leave func(error)) (*refusing, *mcp.Client, error) {
+	conn, err := t.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	context.AfterFunc(ctx, func() { conn.Close() })
+	go t.pulse().Watch(ctx, leave)
+	r := &refusing{Reader: conn}
+	client, err := mcp.Dial(ctx, struct {
+		io.Reader
+		io.WriteCloser
+	}{r, conn}, Version)
+	if err != nil {
+		return nil, nil, r.explain(ctx, err)
+	}
+	return r, client, nil
+}
+
+// refusing reads what a daemon says, and notes why it ends the connection.
+type refusing struct {
+	io.Reader
+	begun bool
+
+	mu    sync.Mutex
+	why   error // it does not speak the protocol
+	ended bool
+}
+
+func (r *refusing) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.begun && n > 0 {
+		r.begun = true
+		if text, ok := strings.CutPrefix(string(b[:n]), "scopefs: "); ok {
+			r.why = errors.New(strings.TrimSpace(text))
+		}
+	}
+	if r.why != nil {
+		return 0, r.why
+	}
+	r.ended = r.ended || err != nil
+	return n, err
+}
+
+// explain returns why a request has no answer.
+func (r *refusing) explain(ctx context.Context, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	const unknown = "whether the call had an effect is unknown"
+	switch {
+	case err == nil:
+		return nil
+	case r.why != nil:
+		return r.why
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w; %s", context.Cause(ctx), unknown)
+	case r.ended:
+		return fmt.Errorf("the daemon has ended the connection: %s; its log says why", unknown)
+	}
+	return err
 }
 
 // arguments makes an object of what was given.
@@ -105,8 +167,8 @@ func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-func (a *app) listTools(c *cobra.Command, client *mcp.Client, asJSON bool) error {
-	all, err := client.List(c.Context())
+func (a *app) listTools(ctx context.Context, client *mcp.Client, asJSON bool) error {
+	all, err := client.List(ctx)
 	if err != nil {
 		return err
 	}

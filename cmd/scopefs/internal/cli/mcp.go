@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"strings"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/bridge"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -27,6 +27,11 @@ With a daemon for the base it is one of its clients (RUN/mcp/AGENT.sock); withou
 one, scopefs mounts the view for this client alone, and calls that the operator
 would have to approve are denied.
 
+When the daemon restarts or is killed, scopefs mcp connects with the next one and
+the session goes on. Calls that were under way end with an error that says that
+their effect is unknown. Without a daemon a call waits for at most 10 seconds, and
+scopefs mcp for a minute.
+
 --profile offers the tools under the names that a client or model knows:
 claude (Read, Edit, Bash...), anthropic-editor (str_replace_based_edit_tool), or
 mcp-fs (as @modelcontextprotocol/server-filesystem).
@@ -34,12 +39,11 @@ mcp-fs (as @modelcontextprotocol/server-filesystem).
 Exit status: 0 when the client has gone, 1 it failed, 2 it was asked wrongly.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			conn, end, err := a.tools(c.Context(), name, profile)
+			t, err := a.toolbox(name, profile)
 			if err != nil {
 				return err
 			}
-			defer end()
-			return a.relay(conn)
+			return a.relay(c.Context(), t)
 		},
 	}
 	a.agentFlag(c, &name)
@@ -55,81 +59,125 @@ func (a *app) agentFlag(c *cobra.Command, name *string) {
 	})
 }
 
-// tools connects with an agent's tools, and starts a daemon for that where none
-// runs. end ends both.
-func (a *app) tools(ctx context.Context, name, profile string) (*net.UnixConn, func(), error) {
+// toolbox is where an agent's tools are: a daemon's, or one's that was started for
+// this client alone.
+type toolbox struct {
+	a       *app
+	given   config.Paths
+	paths   config.Paths // of the daemon that is there
+	id      scope.ID
+	profile string
+	end     func() // ends a daemon that we started; nil: it is not ours
+}
+
+// toolbox returns where an agent's tools are.
+func (a *app) toolbox(name, profile string) (*toolbox, error) {
 	p, err := a.paths()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if name == "" {
-		return nil, nil, &exitError{exitUsage, errors.New("whose tools: give --agent AGENT")}
+		return nil, &exitError{exitUsage, errors.New("whose tools: give --agent AGENT")}
 	}
 	id, err := scope.ParseID(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	switch profile {
 	case "", "claude", "anthropic-editor", "mcp-fs":
 	default:
-		return nil, nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", profile)}
+		return nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", profile)}
 	}
-	end := func() {}
-	conn, err := daemon.Tools(ctx, p, id, profile)
-	if errors.Is(err, daemon.ErrNoDaemon) {
-		if p, end, err = a.embedded(ctx, p, id, a.err); err != nil {
-			return nil, nil, err
-		}
-		if conn, err = daemon.Tools(ctx, p, id, profile); err != nil {
-			end()
-		}
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return conn, func() { conn.Close(); end() }, nil
+	return &toolbox{a: a, given: p, paths: p, id: id, profile: profile}, nil
 }
 
-// relay passes messages on, both ways, until one side has gone. It reads and
-// writes by blocking system calls: a thread that the kernel wakes costs a message
-// less than one that the runtime's poller has to.
-func (a *app) relay(conn *net.UnixConn) error {
+// open connects with the tools, and starts a daemon for that where none runs.
+func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
+	conn, err := daemon.Tools(ctx, t.given, t.id, t.profile)
+	if !errors.Is(err, daemon.ErrNoDaemon) {
+		return conn, err
+	}
+	p, end, err := t.a.embedded(ctx, t.given, t.id, t.a.err)
+	if err != nil {
+		return nil, err
+	}
+	t.paths, t.end = p, end
+	if conn, err = daemon.Tools(ctx, p, t.id, t.profile); err != nil {
+		t.close()
+	}
+	return conn, err
+}
+
+// reopen connects again. Where a daemon was, it waits for a daemon: one of our own
+// would know nothing of its approvals.
+func (t *toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
+	if t.end == nil {
+		return daemon.Tools(ctx, t.paths, t.id, t.profile)
+	}
+	t.close()
+	return t.open(ctx)
+}
+
+// pulse returns the pulse of the daemon that is there.
+func (t *toolbox) pulse() *daemon.Pulse { return daemon.NewPulse(t.paths.Door(string(t.id))) }
+
+// close ends a daemon that was started for this client.
+func (t *toolbox) close() {
+	if t.end != nil {
+		t.end()
+		t.paths, t.end = t.given, nil
+	}
+}
+
+// relay connects the client on standard input and output with the tools until it
+// has gone.
+func (a *app) relay(ctx context.Context, t *toolbox) error {
+	defer t.close()
+	opened := false
+	var pulse atomic.Pointer[daemon.Pulse] // of the daemon that is there
+	b := &bridge.Bridge{
+		In: a.in, Out: a.out, Log: a.err,
+		// By our own context, which is the life of a daemon that is started here.
+		Dial: func(context.Context) (bridge.Conn, error) {
+			open := t.open
+			if opened {
+				open = t.reopen
+			}
+			conn, err := open(ctx)
+			if err != nil {
+				return nil, err
+			}
+			opened = true
+			pulse.Store(t.pulse())
+			return newBlocking(conn)
+		},
+		Alive: func(ctx context.Context) error { return pulse.Load().Check(ctx) },
+	}
+	return b.Run(ctx)
+}
+
+// blocking is a connection that is read and written by blocking system calls: a
+// thread that the kernel wakes costs a message less than one that the runtime's
+// poller has to.
+type blocking struct {
+	*os.File
+	conn *net.UnixConn
+}
+
+func newBlocking(conn *net.UnixConn) (bridge.Conn, error) {
 	f, err := conn.File()
 	if err != nil {
-		return err
+		conn.Close()
+		return nil, err
 	}
-	defer f.Close()
-	var over atomic.Bool
-	go func() {
-		_, _ = io.Copy(struct{ io.Writer }{f}, a.in)
-		over.Store(true)
-		_ = conn.CloseWrite()
-	}()
-	r := &refusing{Reader: f}
-	if _, err = io.Copy(struct{ io.Writer }{a.out}, r); err == nil && !over.Load() {
-		err = errors.New("the daemon has ended the connection; its log says why")
-	}
-	return err
+	return &blocking{f, conn}, nil
 }
 
-// refusing reads what a daemon says. When that is why it does not speak the
-// protocol, that is the error.
-type refusing struct {
-	io.Reader
-	begun bool
-	why   error
-}
+func (b *blocking) CloseWrite() error { return b.conn.CloseWrite() }
 
-func (r *refusing) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	if !r.begun && n > 0 {
-		r.begun = true
-		if text, ok := strings.CutPrefix(string(b[:n]), "scopefs: "); ok {
-			r.why = errors.New(strings.TrimSpace(text))
-		}
-	}
-	if r.why != nil {
-		return 0, r.why
-	}
-	return n, err
+// Close ends a read that waits: shutdown(2).
+func (b *blocking) Close() error {
+	_ = b.conn.CloseRead()
+	_ = b.conn.CloseWrite()
+	return errors.Join(b.conn.Close(), b.File.Close())
 }

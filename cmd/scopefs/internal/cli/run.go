@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -174,10 +175,17 @@ func (a *app) attend(run *daemon.Run) (int, error) {
 	}
 	exit, err := run.Wait()
 	run.End() // and so the streams, which something in the background may still have
-	copies.Wait()
-	switch {
-	case err != nil:
+	copied := make(chan struct{})
+	go func() { copies.Wait(); close(copied) }()
+	if err != nil { // a daemon that is stopped ends no sandbox
+		select {
+		case <-copied:
+		case <-time.After(200 * time.Millisecond):
+		}
 		return exitRunFailed, err
+	}
+	<-copied
+	switch {
 	case exit.TimedOut:
 		return exitTimedOut, errors.New("the agent's time limit was reached")
 	case exit.Signal != 0:

@@ -210,12 +210,18 @@ func fail(w http.ResponseWriter, code int, err error) {
 // bytes): of a longer path, one by a descriptor of its directory, which stays
 // open as long as the process.
 func shortPath(path string) string {
+	name, _ := shortName(path)
+	return name
+}
+
+// shortName is shortPath with a function that closes the descriptor.
+func shortName(path string) (name string, release func()) {
 	if len(path) < 108 {
-		return path
+		return path, func() {}
 	}
 	fd, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return path
+		return path, func() {}
 	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path))
+	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path)), func() { unix.Close(fd) }
 }

@@ -46,48 +46,71 @@ type Client struct {
 func NewClient(p config.Paths) *Client { return &Client{socket: p.Socket()} }
 
 func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", shortPath(c.socket))
+	conn, err := connect(ctx, c.socket)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w at %s: start one with scopefs daemon", ErrNoDaemon, c.socket)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return conn.(*net.UnixConn), nil
+	return conn, nil
 }
 
-// request sends one request; the connection is the caller's.
+// attended returns a context that ends, with the reason as its cause, when the
+// daemon does not answer any more.
+func (c *Client) attended(ctx context.Context) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	go NewPulse(c.socket).Watch(ctx, end)
+	return ctx, func() { end(nil) }
+}
+
+// request sends one request; the connection is the caller's. ctx is attended.
 func (c *Client) request(ctx context.Context, method, path string, in any) (*net.UnixConn, *bufio.Reader, *http.Response, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	text, err := json.Marshal(in)
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	r, resp, err := roundTrip(ctx, conn, method, path, in)
 	if err != nil {
 		conn.Close()
-		return nil, nil, nil, err
+		return nil, nil, nil, whyNoAnswer(ctx, err)
+	}
+	return conn, r, resp, nil
+}
+
+func roundTrip(ctx context.Context, conn net.Conn, method, path string, in any) (*bufio.Reader, *http.Response, error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return nil, nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://scopefs"+path, bytes.NewReader(text))
 	if err == nil {
 		err = req.Write(conn)
 	}
 	if err != nil {
-		conn.Close()
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, req)
 	if err == nil && resp.StatusCode >= 400 {
 		err = readError(resp)
 	}
-	if err != nil {
-		conn.Close()
-		return nil, nil, nil, err
+	return r, resp, err
+}
+
+// whyNoAnswer returns why there is no answer: the daemon refused, does not answer
+// any more, or ended.
+func whyNoAnswer(ctx context.Context, err error) error {
+	var refused *Error
+	switch {
+	case errors.As(err, &refused):
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	return conn, r, resp, nil
+	return fmt.Errorf("the daemon has ended before it answered: whether it did what was asked is unknown: %w", err)
 }
 
 func readError(resp *http.Response) error {
@@ -100,12 +123,18 @@ func readError(resp *http.Response) error {
 }
 
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	ctx, end := c.attended(ctx)
+	defer end()
 	conn, _, resp, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(out)
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(out); err != nil {
+		return whyNoAnswer(ctx, err)
+	}
+	return nil
 }
 
 // Agents lists what is defined and mounted.
@@ -140,6 +169,9 @@ type Run struct {
 	// of its terminal. They are the caller's to close.
 	Stdin, Stdout, Stderr, TTY *os.File
 
+	why   func() error // why the daemon does not answer; nil while it does
+	leave func()
+
 	mu   sync.Mutex
 	conn *net.UnixConn
 	in   *bufio.Scanner
@@ -147,18 +179,21 @@ type Run struct {
 
 // Run starts a command. Closing the Run kills it.
 func (c *Client) Run(ctx context.Context, id scope.ID, req RunRequest) (*Run, error) {
-	conn, buffered, _, err := c.request(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/run", req)
+	attended, end := c.attended(ctx)
+	conn, buffered, _, err := c.request(attended, http.MethodPost, "/v1/agents/"+string(id)+"/run", req)
 	if err != nil {
+		end()
 		return nil, err
 	}
-	r := &Run{conn: conn, in: bufio.NewScanner(conn)}
+	stop := context.AfterFunc(attended, func() { conn.Close() })
+	r := &Run{conn: conn, in: bufio.NewScanner(conn), why: func() error { return context.Cause(attended) }, leave: func() { stop(); end() }}
 	if buffered.Buffered() > 0 {
-		conn.Close()
+		r.Close()
 		return nil, errors.New("daemon spoke out of turn")
 	}
 	if err := r.receiveFiles(req.TTY != nil); err != nil {
-		conn.Close()
-		return nil, err
+		r.Close()
+		return nil, whyNoAnswer(attended, err)
 	}
 	return r, nil
 }
@@ -222,6 +257,9 @@ func (r *Run) Wait() (RunExit, error) {
 			return RunExit{}, &Error{*msg.Error}
 		}
 	}
+	if err := r.why(); err != nil {
+		return RunExit{}, fmt.Errorf("%w; the command may still be running", err)
+	}
 	return RunExit{}, errors.New("the daemon is gone, and the sandbox with it")
 }
 
@@ -231,8 +269,12 @@ func (r *Run) End() {
 	_ = r.conn.CloseWrite()
 	for r.in.Scan() {
 	}
-	r.conn.Close()
+	r.Close()
 }
 
 // Close ends the connection, and with it the command.
-func (r *Run) Close() error { return r.conn.Close() }
+func (r *Run) Close() error {
+	err := r.conn.Close()
+	r.leave()
+	return err
+}

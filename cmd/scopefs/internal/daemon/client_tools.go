@@ -19,8 +19,7 @@ import (
 // Tools connects with an agent's tools; see door for what is spoken there. It
 // needs no more rights than the agent's user has.
 func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*net.UnixConn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", shortPath(p.Door(string(id))))
+	conn, err := connect(ctx, p.Door(string(id)))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, NewClient(p).whyNoTools(ctx, id)
 	}
@@ -33,7 +32,7 @@ func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*n
 			return nil, err
 		}
 	}
-	return conn.(*net.UnixConn), nil
+	return conn, nil
 }
 
 // whyNoTools returns why an agent has no socket.

@@ -1,0 +1,152 @@
+package bridge
+
+import (
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSessionGoesOn(t *testing.T) {
+	s, d := greeted(t, nil)
+	s.says(call("1"))
+	s.says(call(`"two"`))
+	d.gets(call("1"))
+	d.gets(call(`"two"`))
+	d.says(result("1"))
+	s.gets(result("1"))
+	s.says(call("3.0"))
+	d.gets(call("3.0"))
+	d.says(result("3"))
+	s.gets(result("3"))
+	_, _ = io.WriteString(d, `{"jsonrpc":"2.0","id":"two","resu`) // and dies
+	d.Close()
+	id, effect := s.failed()
+	assert.Equal(t, []string{`"two"`, "unknown"}, []string{id, effect}, "half an answer is none")
+	assert.Equal(t, "warning", s.message())
+	s.says(call("4"))
+	d = s.daemon()
+	d.gets(helloLine)
+	d.says(changedLine) // which a client that is not there cannot hear
+	d.says(welcomeLine)
+	d.gets(readyLine)
+	d.gets(call("4")) // and nothing else: no call is sent twice
+	assert.Equal(t, "notice", s.message())
+	s.gets(changedLine)
+	d.says(result("4"))
+	s.gets(result("4"))
+	d.Close() // nothing is under way
+	assert.Equal(t, "warning", s.message())
+	d = s.daemon()
+	d.gets(helloLine)
+	d.says(welcomeLine)
+	d.gets(readyLine)
+	assert.Equal(t, "notice", s.message())
+	s.gets(changedLine)
+	assert.NoError(t, s.end())
+	assert.Contains(t, s.log.String(), "connected with the daemon again")
+}
+
+// A client may want fewer log messages.
+func TestLevelIsRepeated(t *testing.T) {
+	s, d := greeted(t, nil)
+	const set = `{"jsonrpc":"2.0","id":%s,"method":"logging/setLevel","params":{"level":"error"}}`
+	s.says(fmt.Sprintf(set, "7"))
+	d.gets(fmt.Sprintf(set, "7"))
+	d.says(result("7"))
+	s.gets(result("7"))
+	d.Close()
+	d = s.daemon()
+	d.gets(helloLine)
+	d.says(welcomeLine)
+	d.gets(readyLine)
+	d.gets(fmt.Sprintf(set, `"scopefs-level"`))
+	d.says(result(`"scopefs-level"`))
+	s.gets(changedLine)
+	s.says(call("8"))
+	d.gets(call("8"))
+	d.says(result("8"))
+	s.gets(result("8"))
+	assert.NoError(t, s.end())
+}
+
+// The answer to a daemon's question is for that daemon.
+func TestQuestionsOfTheDead(t *testing.T) {
+	s, d := greeted(t, nil)
+	const question, answer = `{"jsonrpc":"2.0","id":%s,"method":"elicitation/create","params":{"message":"%s"}}`, `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept"}}`
+	d.says(fmt.Sprintf(question, "1", "may I?"))
+	s.gets(fmt.Sprintf(question, `"scopefs-1"`, "may I?"))
+	s.says(fmt.Sprintf(answer, `"scopefs-1"`))
+	d.gets(fmt.Sprintf(answer, "1"))
+	d.says(fmt.Sprintf(question, "2", "and this?"))
+	s.gets(fmt.Sprintf(question, `"scopefs-2"`, "and this?"))
+	d.Close()
+	assert.Contains(t, s.line(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"the daemon has gone","requestId":"scopefs-2"}}`)
+	assert.Equal(t, "warning", s.message())
+	d = s.daemon()
+	d.gets(helloLine)
+	d.says(welcomeLine)
+	d.gets(readyLine)
+	assert.Equal(t, "notice", s.message())
+	s.gets(changedLine)
+	d.says(fmt.Sprintf(question, "2", "delete all?"))
+	s.gets(fmt.Sprintf(question, `"scopefs-3"`, "delete all?"))
+	s.says(fmt.Sprintf(answer, `"scopefs-2"`)) // late
+	s.says(fmt.Sprintf(answer, "2"))           // made up
+	s.says(fmt.Sprintf(answer, `"scopefs-3"`))
+	d.gets(fmt.Sprintf(answer, "2"))
+	s.says(call("5"))
+	d.gets(call("5"))
+	d.says(result("5"))
+	s.gets(result("5"))
+	assert.NoError(t, s.end())
+}
+
+// A client of 2026-07-28 has no handshake, and subscriptions.
+func TestSubscriptionsAreRepeated(t *testing.T) {
+	s := newStage(t, nil)
+	d := s.daemon()
+	const listen = `{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true}}}`
+	const acked = `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}`
+	s.says(listen)
+	d.gets(listen)
+	d.says(acked)
+	s.gets(acked)
+	d.Close()
+	d = s.daemon()
+	d.gets(listen)
+	d.says(acked)
+	s.gets(acked)
+	s.gets(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":2}}}`)
+	assert.NoError(t, s.end())
+}
+
+func TestIDs(t *testing.T) {
+	same := [][]string{{`1`, `1.0`, ` 1`, `10e-1`}, {`"1"`}, {`"a\u0062"`, `"ab"`}, {`1.5`}, {`123456789012345678901234567890`}, {`123456789012345678901234567891`}, {`-1`}}
+	seen := map[string]int{}
+	for i, texts := range same {
+		for _, text := range texts {
+			for _, parse := range []func([]byte) (message, bool){parse, parseAnswer} {
+				m, ok := parse([]byte(`{"jsonrpc":"2.0","id":` + text + `,"result":{"id":7}}`))
+				require.True(t, ok, text)
+				require.True(t, m.response(), text)
+				if j, again := seen[m.key()]; again {
+					assert.Equal(t, i, j, text)
+				}
+				seen[m.key()] = i
+			}
+		}
+	}
+	assert.Len(t, seen, len(same))
+	for _, text := range []string{`{"jsonrpc":"2.0","id":null,"error":{}}`, `{"jsonrpc":"2.0","method":"x"}`, `{}`} {
+		m, ok := parseAnswer([]byte(text))
+		assert.True(t, ok, text)
+		assert.False(t, m.request() || m.response(), text)
+	}
+	m, ok := parseAnswer([]byte(`{"jsonrpc":"2.0","id":4,"method":"roots/list"}`))
+	assert.True(t, ok && m.request())
+	_, ok = parseAnswer([]byte(`{"jsonrpc":"2.0","id":4x,"result":{}}`))
+	assert.False(t, ok)
+}
