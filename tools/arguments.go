@@ -2,9 +2,13 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
+	"math/big"
+	"strconv"
+	"strings"
 )
 
 // The bounds of arguments.
@@ -66,6 +70,45 @@ func floats(v any) any {
 	case map[string]any:
 		for k := range v {
 			v[k] = floats(v[k])
+		}
+	}
+	return v
+}
+
+// integers writes each number that is an integer as digits alone.
+func integers(args json.RawMessage) json.RawMessage {
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return args
+	}
+	text, err := json.Marshal(plainIntegers(v))
+	if err != nil {
+		return args
+	}
+	return text
+}
+
+func plainIntegers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		// A big.Rat makes as many digits as the exponent says. What an int64 holds
+		// needs few.
+		_, exponent, _ := strings.Cut(strings.ToLower(string(v)), "e")
+		if n, err := strconv.Atoi(cmp.Or(exponent, "0")); err != nil || n < -100 || n > 100 || len(v) > 100 {
+			return v
+		}
+		if r, ok := new(big.Rat).SetString(string(v)); ok && r.IsInt() && r.Num().IsInt64() {
+			return r.Num().Int64()
+		}
+	case []any:
+		for i := range v {
+			v[i] = plainIntegers(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = plainIntegers(v[k])
 		}
 	}
 	return v

@@ -42,7 +42,7 @@ type Error struct {
 func (e *Error) Error() string {
 	text := string(e.Code) + ": " + e.Message
 	if e.Path != "" {
-		text += ": " + e.Path
+		text += ": " + Quote(e.Path)
 	}
 	if e.Hint != "" {
 		text += " (" + e.Hint + ")"

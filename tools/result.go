@@ -44,7 +44,7 @@ func newResult(out any) (Result, error) {
 	if c, ok := out.(Contenter); ok {
 		r.Content = c.Content()
 	} else {
-		r.Content = []Content{{Text: string(text)}}
+		r.Content = []Content{{Text: string(PlainJSON(text))}}
 	}
 	return r, nil
 }

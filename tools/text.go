@@ -1,10 +1,48 @@
 package tools
 
 import (
+	"bytes"
+	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
+
+// Quote returns a file's name as a text shows it: as it is, unless it holds a
+// quote, a backslash or what does not print, such as a line end, an escape or a
+// mark that turns round what is read. Then it is a string of Go's, as git and
+// ls -b have it in C's form, and strconv.Unquote gives the name back.
+func Quote(name string) string {
+	odd := func(r rune) bool { return r == '"' || r == '\\' || !unicode.IsPrint(r) }
+	if utf8.ValidString(name) && !strings.ContainsFunc(name, odd) {
+		return name
+	}
+	return strconv.Quote(name)
+}
+
+// PlainJSON escapes in JSON what encoding/json leaves, and what an agent may have
+// written: what steers a terminal, or hides or turns round what is read.
+func PlainJSON(text []byte) []byte {
+	odd := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+	if bytes.IndexFunc(text, odd) < 0 {
+		return text
+	}
+	var out []byte
+	for _, r := range string(text) {
+		switch {
+		case !odd(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, "\\u%04x\\u%04x", high, low)
+		default:
+			out = fmt.Appendf(out, "\\u%04x", r)
+		}
+	}
+	return out
+}
 
 // Clean returns what others wrote as valid UTF-8 without control characters but
 // line ends and tabs, and without the tag characters (U+E0000 to U+E007F), which

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -102,12 +103,23 @@ func Dynamic(name, about string, hints Hints, input *jsonschema.Schema, f func(c
 // decode reads arguments strictly: they have been validated, so an error is one
 // of number sizes at most.
 func decode[In any](args json.RawMessage) (in In, err error) {
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&in); err != nil {
+	err = decodeInto(&in, args)
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		// To a schema 1.0 and 1e0 are integers (JSON Schema 2020-12, 4.2.3), to
+		// encoding/json they are not.
+		in = *new(In)
+		err = decodeInto(&in, integers(args))
+	}
+	if err != nil {
 		return in, Errorf(Invalid, "arguments: %v", err)
 	}
 	return in, nil
+}
+
+func decodeInto(in any, args json.RawMessage) error {
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.DisallowUnknownFields()
+	return dec.Decode(in)
 }
 
 func subjectOf[In any](args json.RawMessage) (path, target string) {

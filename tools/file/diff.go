@@ -3,6 +3,8 @@ package file
 import (
 	"fmt"
 	"strings"
+
+	"github.com/scopefs/scopefs/tools"
 )
 
 const (
@@ -21,7 +23,7 @@ func diff(name, before, after string) string {
 	}
 	a, b := lines(before), lines(after)
 	var out strings.Builder
-	fmt.Fprintf(&out, "--- a/%s\n+++ b/%s\n", name, name)
+	fmt.Fprintf(&out, "--- %s\n+++ %s\n", tools.Quote("a/"+name), tools.Quote("b/"+name))
 	all := changes(a, b)
 	for len(all) > 0 {
 		n := 1

@@ -36,7 +36,7 @@ type globResult struct {
 func (r globResult) Content() []tools.Content {
 	var b strings.Builder
 	for _, e := range r.Matches {
-		b.WriteString(e.Path)
+		b.WriteString(tools.Quote(e.Path))
 		if e.Type == "directory" {
 			b.WriteByte('/')
 		}

@@ -40,9 +40,9 @@ func (r grepResult) Content() []tools.Content {
 	for _, f := range r.Files {
 		switch r.Output {
 		case outputFiles:
-			fmt.Fprintln(&b, f.Path)
+			fmt.Fprintln(&b, tools.Quote(f.Path))
 		case outputCount:
-			fmt.Fprintf(&b, "%s:%d\n", f.Path, f.Count)
+			fmt.Fprintf(&b, "%s:%d\n", tools.Quote(f.Path), f.Count)
 		default:
 			f.print(&b, true)
 		}
@@ -57,6 +57,7 @@ func (r grepResult) Content() []tools.Content {
 }
 
 func (m *matched) print(b *strings.Builder, numbers bool) {
+	name := tools.Quote(m.Path)
 	for i, l := range m.Lines {
 		if i > 0 && l.Line > m.Lines[i-1].Line+1 && (l.Context || m.Lines[i-1].Context) {
 			b.WriteString("--\n")
@@ -65,7 +66,7 @@ func (m *matched) print(b *strings.Builder, numbers bool) {
 		if l.Context {
 			sep = "-"
 		}
-		b.WriteString(m.Path + sep)
+		b.WriteString(name + sep)
 		if numbers {
 			fmt.Fprintf(b, "%d%s", l.Line, sep)
 		}

@@ -48,11 +48,11 @@ func (r listResult) Content() []tools.Content {
 	for _, e := range r.Entries {
 		switch e.Type {
 		case "directory":
-			fmt.Fprintf(&b, "%s/\n", e.Path)
+			fmt.Fprintf(&b, "%s/\n", tools.Quote(e.Path))
 		case "file":
-			fmt.Fprintf(&b, "%s\t%d\n", e.Path, e.Size)
+			fmt.Fprintf(&b, "%s\t%d\n", tools.Quote(e.Path), e.Size)
 		default:
-			fmt.Fprintf(&b, "%s\t(%s)\n", e.Path, e.Type)
+			fmt.Fprintf(&b, "%s\t(%s)\n", tools.Quote(e.Path), e.Type)
 		}
 	}
 	if len(r.Entries) == 0 {

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -146,4 +147,34 @@ func TestGlob(t *testing.T) {
 	}
 	_, err = tr.glob(ctx(), globArgs{Pattern: "*", Path: "no"})
 	assert.Equal(t, tools.NotFound, asTold(t, err).Code)
+}
+
+// A name that could end a line, or steer a terminal, is quoted in texts, and exact
+// in what programs read.
+func TestOddNamesInTexts(t *testing.T) {
+	odd := "x\ny\x1b[2J"
+	tr := newTree(t, map[string]string{odd: "text\n", "d\te/f": "text\n", "plain.txt\t99": "text\n", `"q"`: "", "l\u202e => plain": ""})
+	set := newSet(t, newLink(t, tr), "")
+	for _, s := range []struct{ tool, args, says string }{
+		{"list_dir", `{}`, "\"\\\"q\\\"\"\t0\n\"d\\te\"/\n\"l\\u202e\"\t(link)\n\"plain.txt\\t99\"\t5\n\"x\\ny\\x1b[2J\"\t5\n"},
+		{"glob", `{"pattern":"x*"}`, "\"x\\ny\\x1b[2J\"\n"},
+		{"grep", `{"pattern":"text","path":"d\te"}`, "\"d\\te/f\":1:text\n"},
+		{"grep", `{"pattern":"text","glob":"x*","output":"files"}`, "\"x\\ny\\x1b[2J\"\n"},
+		{"grep", `{"pattern":"text","glob":"x*","output":"count"}`, "\"x\\ny\\x1b[2J\":1\n"},
+		{"write_file", `{"path":"x\ny\u001b[2J","content":"more\n"}`, "wrote \"x\\ny\\x1b[2J\", 5 bytes"},
+		{"edit_file", `{"path":"d\te/f","edits":[{"old_text":"text","new_text":"t"}]}`, "--- \"a/d\\te/f\"\n+++ \"b/d\\te/f\"\n@@ -1 +1 @@\n-text\n+t\n"},
+		{"move", `{"from":"x\ny\u001b[2J","to":"\u202e\u007f"}`, `{"from":"x\ny\u001b[2J","to":"\u202e\u007f"}`},
+	} {
+		r, err := set.Call(ctx(), tools.Call{Tool: s.tool, Args: json.RawMessage(s.args)})
+		require.NoError(t, err, s.tool)
+		assert.Equal(t, s.says, r.Content[0].Text, s.tool)
+		if s.tool == "glob" {
+			var out globResult
+			require.NoError(t, json.Unmarshal(r.Structured, &out))
+			assert.Equal(t, odd, out.Matches[0].Path)
+		}
+	}
+	_, err := set.Call(ctx(), tools.Call{Tool: "read_file", Args: json.RawMessage(`{"path":"no\nsuch","offset":1.0}`)})
+	assert.Equal(t, `not_found: no such file or directory: "no\nsuch"`, asTold(t, err).Error())
+	take(t, set, []step{{tool: "read_file", args: `{"path":"d\te/f","offset":1.0,"limit":1e0}`, says: "t\n"}})
 }

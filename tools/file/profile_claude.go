@@ -104,13 +104,13 @@ func claudeEditCalls(in claudeEdit) ([]tools.Inner, error) {
 
 func saidWritten(path string, r tools.Result) tools.Result {
 	if out[writeResult](r).Created {
-		return say("File created successfully at: %s", path)
+		return say("File created successfully at: %s", tools.Quote(path))
 	}
-	return say("The file %s has been updated.", path)
+	return say("The file %s has been updated.", tools.Quote(path))
 }
 
 func saidEdited(path string, r tools.Result) tools.Result {
-	return say("The file %s has been updated.\n%s", path, out[editResult](r).Diff)
+	return say("The file %s has been updated.\n%s", tools.Quote(path), out[editResult](r).Diff)
 }
 
 func renderGlob(_ claudeGlob, r tools.Result) tools.Result {
@@ -118,7 +118,7 @@ func renderGlob(_ claudeGlob, r tools.Result) tools.Result {
 	var b strings.Builder
 	for _, e := range o.Matches {
 		if e.Type != "directory" {
-			b.WriteString(e.Path + "\n")
+			b.WriteString(tools.Quote(e.Path) + "\n")
 		}
 	}
 	if b.Len() == 0 {

@@ -60,14 +60,14 @@ func renderEditor(in editorArgs, all []tools.Result) tools.Result {
 		case o.MIME != "":
 			return tools.Result{Content: all[0].Content}
 		case o.Lines == nil: // a directory
-			return say("Here are the files and directories up to 2 levels deep in %s:\n%s", in.Path, o.Text)
+			return say("Here are the files and directories up to 2 levels deep in %s:\n%s", tools.Quote(in.Path), o.Text)
 		}
 		if len(in.ViewRange) == 2 && in.ViewRange[1] > 0 { // as much as was asked for: no hint to go on
 			o.NextOffset = 0
 		}
-		return say("Here's the result of running `cat -n` on %s:\n%s", in.Path, numberedText(o))
+		return say("Here's the result of running `cat -n` on %s:\n%s", tools.Quote(in.Path), numberedText(o))
 	case "create":
-		return say("File created successfully at: %s", in.Path)
+		return say("File created successfully at: %s", tools.Quote(in.Path))
 	}
-	return say("The file %s has been edited.\n%s", in.Path, out[editResult](all[0]).Diff)
+	return say("The file %s has been edited.\n%s", tools.Quote(in.Path), out[editResult](all[0]).Diff)
 }

@@ -38,7 +38,7 @@ func mcpSearches(l *kit) {
 			o := out[listResult](r)
 			var lines []string
 			for _, e := range o.Entries {
-				lines = append(lines, mcpKind(e)+" "+path.Base(e.Path))
+				lines = append(lines, mcpKind(e)+" "+tools.Quote(path.Base(e.Path)))
 			}
 			return say("%s", strings.Join(cutShort(lines, o.NextCursor != ""), "\n"))
 		})
@@ -102,7 +102,7 @@ func renderSizes(in mcpSizes, r tools.Result) tools.Result {
 		} else {
 			files, total, size = files+1, total+e.Size, fmt.Sprintf("%10s", sizeText(e.Size))
 		}
-		lines = append(lines, fmt.Sprintf("%s %-30s %s", mcpKind(e), path.Base(e.Path), size))
+		lines = append(lines, fmt.Sprintf("%s %-30s %s", mcpKind(e), tools.Quote(path.Base(e.Path)), size))
 	}
 	lines = append(cutShort(lines, o.NextCursor != ""), "", fmt.Sprintf("Total: %d files, %d directories", files, dirs), "Combined size: "+sizeText(total))
 	return say("%s", strings.Join(lines, "\n"))
@@ -146,9 +146,9 @@ func renderTree(in mcpTree, r tools.Result) tools.Result {
 		return say("%v", err)
 	}
 	if o.Truncated {
-		return say("%s\n[there are more than these]", text)
+		return say("%s\n[there are more than these]", tools.PlainJSON(text))
 	}
-	return say("%s", text)
+	return say("%s", tools.PlainJSON(text))
 }
 
 func renderSearch(in mcpSearch, r tools.Result) tools.Result {
@@ -157,7 +157,7 @@ func renderSearch(in mcpSearch, r tools.Result) tools.Result {
 	var lines []string
 	for _, e := range o.Matches {
 		if !excluded(strings.TrimPrefix(e.Path, base+"/"), in.Exclude) {
-			lines = append(lines, sandbox.Workspace+"/"+e.Path)
+			lines = append(lines, tools.Quote(sandbox.Workspace+"/"+e.Path))
 		}
 	}
 	slices.Sort(lines)

@@ -68,10 +68,10 @@ func mcpReads(l *kit) {
 			var texts []string
 			for i, r := range all {
 				if r.Structured == nil {
-					texts = append(texts, in.Paths[i]+": Error - "+r.Content[0].Text)
+					texts = append(texts, tools.Quote(in.Paths[i])+": Error - "+r.Content[0].Text)
 					continue
 				}
-				texts = append(texts, in.Paths[i]+":\n"+out[readResult](r).Text+"\n")
+				texts = append(texts, tools.Quote(in.Paths[i])+":\n"+out[readResult](r).Text+"\n")
 			}
 			return say("%s", strings.Join(texts, "\n---\n"))
 		})
@@ -120,7 +120,9 @@ func mcpWrites(l *kit) {
 	writes := tools.Hints{Title: "Write file", Writes: true, Destructive: true}
 	alias(l, "write_file", "Create a file, or replace its content.", writes, "write_file",
 		func(in mcpWrite) (writeArgs, error) { return writeArgs{Path: in.Path, Content: in.Content}, nil },
-		func(in mcpWrite, _ tools.Result) tools.Result { return say("Successfully wrote to %s", in.Path) })
+		func(in mcpWrite, _ tools.Result) tools.Result {
+			return say("Successfully wrote to %s", tools.Quote(in.Path))
+		})
 	writes.Title = "Edit file"
 	alias(l, "edit_file", "Replace texts in a file, each of which must be there once. The result is a diff.", writes, "edit_file",
 		func(in mcpEdit) (editArgs, error) {
@@ -134,12 +136,12 @@ func mcpWrites(l *kit) {
 	alias(l, "move_file", "Move or rename a file or directory. What is at the destination already stays.", writes, "move",
 		func(in mcpMove) (moveArgs, error) { return moveArgs{From: in.Source, To: in.Destination}, nil },
 		func(in mcpMove, _ tools.Result) tools.Result {
-			return say("Successfully moved %s to %s", in.Source, in.Destination)
+			return say("Successfully moved %s to %s", tools.Quote(in.Source), tools.Quote(in.Destination))
 		})
 	alias(l, "create_directory", "Make a directory, with those above it.", tools.Hints{Title: "Make directory", Writes: true, Idempotent: true}, "make_dir",
 		func(in mcpPath) (makeDirArgs, error) { return makeDirArgs{Path: in.Path}, nil },
 		func(in mcpPath, _ tools.Result) tools.Result {
-			return say("Successfully created directory %s", in.Path)
+			return say("Successfully created directory %s", tools.Quote(in.Path))
 		})
 }
 

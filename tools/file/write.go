@@ -54,7 +54,7 @@ func (r writeResult) Content() []tools.Content {
 	if r.Created {
 		what = "created"
 	}
-	text := fmt.Sprintf("%s %s, %d bytes", what, r.Path, r.Bytes)
+	text := fmt.Sprintf("%s %s, %d bytes", what, tools.Quote(r.Path), r.Bytes)
 	if r.InPlace {
 		text += " (in place)"
 	}

@@ -98,7 +98,7 @@ func failed(err error) *mcp.CallToolResult {
 	if merr != nil || string(text) == "{}" {
 		text = []byte(err.Error())
 	}
-	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: string(tools.PlainJSON(text))}}}
 }
 
 func contents(list []tools.Content) []mcp.Content {

@@ -11,13 +11,11 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
 )
 
 func (a *app) agentsCmd() *cobra.Command {
@@ -113,27 +111,9 @@ func (a *app) listAgents(asJSON bool) error {
 func (a *app) printJSON(v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err == nil {
-		_, err = fmt.Fprintf(a.out, "%s\n", plainJSON(text))
+		_, err = fmt.Fprintf(a.out, "%s\n", tools.PlainJSON(text))
 	}
 	return err
-}
-
-// plainJSON escapes in JSON what encoding/json leaves, and what an agent may have
-// written: what steers a terminal, or hides or turns round what is read.
-func plainJSON(text []byte) []byte {
-	var out []byte
-	for _, r := range string(text) {
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
-			out = utf8.AppendRune(out, r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, "\\u%04x\\u%04x", high, low)
-		default:
-			out = fmt.Appendf(out, "\\u%04x", r)
-		}
-	}
-	return out
 }
 
 func or(s, other string) string {

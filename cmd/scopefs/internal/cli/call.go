@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
 
@@ -182,16 +185,44 @@ func (a *app) listTools(ctx context.Context, client *mcp.Client, asJSON bool) er
 	return nil
 }
 
+// onTerminal reports whether a stream is read by a person.
+func onTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// steady escapes what steers a terminal, but line ends and tabs.
+func steady(text string) string {
+	var b strings.Builder
+	for line := range strings.SplitAfterSeq(text, "\n") {
+		line, end := strings.CutSuffix(line, "\n")
+		for i, part := range strings.Split(line, "\t") {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(printable(part))
+		}
+		if end {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
 func (a *app) printResult(r mcp.Result, asJSON bool) error {
 	switch {
 	case r.Failed:
 		return &exitError{exitFailed, errors.New(r.Text)}
 	case asJSON && r.Structured != nil:
-		fmt.Fprintln(a.out, string(plainJSON(r.Structured)))
+		fmt.Fprintln(a.out, string(tools.PlainJSON(r.Structured)))
 	case asJSON:
 		return a.printJSON(map[string]string{"text": r.Text})
 	default:
-		fmt.Fprint(a.out, r.Text)
+		text := r.Text
+		if onTerminal(a.out) {
+			text = steady(text)
+		}
+		fmt.Fprint(a.out, text)
 		if !strings.HasSuffix(r.Text, "\n") {
 			fmt.Fprintln(a.out)
 		}
