@@ -52,6 +52,7 @@ type Event struct {
 	Session    string    `json:"session,omitempty"`
 	Call       string    `json:"call,omitempty"`
 	Parent     string    `json:"parent,omitempty"`
+	Chain      string    `json:"chain,omitempty"` // of agents, from the first that delegated to this one: a>b>c
 	Op         string    `json:"op,omitempty"`
 	Path       string    `json:"path,omitempty"`
 	Target     string    `json:"target,omitempty"`
@@ -86,7 +87,7 @@ func clean(e Event) Event {
 	e.Detail = bound(redact(e.Detail), maxText)
 	e.Verdict = Verdict(bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
-		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Op, &e.Rule, &e.Outcome, &e.Errno,
+		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Op, &e.Rule, &e.Outcome, &e.Errno,
 	} {
 		*s = bound(*s, maxText)
 	}
@@ -97,7 +98,7 @@ func clean(e Event) Event {
 func appendBody(b []byte, e Event) []byte {
 	b = appendString(append(b, `"event":`...), e.Event)
 	for _, f := range [...]struct{ key, value string }{
-		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent},
+		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent}, {`,"chain":`, e.Chain},
 		{`,"op":`, e.Op}, {`,"path":`, e.Path}, {`,"target":`, e.Target}, {`,"verdict":`, string(e.Verdict)},
 		{`,"rule":`, e.Rule}, {`,"outcome":`, e.Outcome}, {`,"errno":`, e.Errno},
 	} {

@@ -1,55 +1,172 @@
 package integration
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/tools"
 )
 
-// delegating is a host whose runner works until there is a file stop.
-func delegating(t *testing.T, agents map[string]string) *host {
+// scripted is a runner that does what the task says, as a shell script.
+const scripted = `#!/bin/sh
+exec sh -c "$(sed -n '/^<task from/,/^<\/task>/p' | sed '1d;$d')" 2>&1
+`
+
+// delegating is a host with the scripted runner. more is of its scopefs.yaml.
+func delegating(t *testing.T, more string, agents map[string]string) *host {
 	h := layOut(t, agents)
-	h.put("runner", "#!/bin/sh\ncat >/dev/null; echo x >>begun; until [ -e stop ]; do sleep 0.05; done; echo done\n")
+	h.put("runner", scripted)
 	require.NoError(t, os.Chmod(h.base+"/runner", 0o755))
-	h.put("scopefs.yaml", "runner: ["+h.base+"/runner]\nsandbox: {expose: ["+h.base+"/runner]}\n")
+	h.put("scopefs.yaml", "runner: ["+h.base+"/runner]\nsandbox: {expose: ["+h.base+"/runner]}\n"+more)
 	h.start()
 	return h
 }
 
-// TestDelegateBounds: an agent that delegates much leaves room for others.
-func TestDelegateBounds(t *testing.T) {
-	h := delegating(t, map[string]string{"a": "members: [b]", "b": "", "c": "members: [b]"})
-	a := h.connect("a")
-	task := args{"member": "b", "task": "dig"}
-	for i := range 2 {
-		a.begin(h.soon(), "delegate", task)
-		h.eventually("it is at work", func() bool {
-			text, _ := os.ReadFile(h.scope("b", "begun"))
-			return len(text) == 2*(i+1)
+// TestDelegateRules: a member works by its own rules, within those of who calls
+// it; what its runner does has no other way to files, commands and the network.
+func TestDelegateRules(t *testing.T) {
+	const all = "tools: ['*']"
+	do := map[string]string{
+		"read":    "scopefs call read_file path=note",
+		"write":   "scopefs call write_file path=made content=x",
+		"bash":    "scopefs call bash command='cat note; echo x >made'",
+		"skill":   "scopefs call skill name=style",
+		"member":  "scopefs call delegate member=third task='echo hello'",
+		"network": "scopefs call bash command='ip -o link | wc -l'",
+	}
+	for name, c := range map[string]struct {
+		caller, member string
+		want           map[string]bool // by effect
+	}{
+		"both may all":             {all, all, map[string]bool{"read": true, "write": true, "bash": true, "skill": true, "member": true, "network": true}},
+		"the member may read":      {all, "tools: [read_file]", map[string]bool{"read": true}},
+		"the member may nothing":   {all, "tools: []", map[string]bool{}},
+		"the caller may read":      {"tools: [read_file, delegate]", all, map[string]bool{"read": true, "member": true}},
+		"the caller's view":        {all + "\nview: {access: read}", all, map[string]bool{"read": true, "bash": true, "skill": true, "member": true}},
+		"the caller excludes bash": {all + "\npolicy: {tools: {exclude: [bash]}}", all, map[string]bool{"read": true, "write": true, "skill": true, "member": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := delegating(t, "", map[string]string{
+				"caller": c.caller + "\nmembers: [member]\nnetwork: host",
+				"member": c.member + "\nmembers: [third]\nskills: ['*']\nnetwork: host",
+				"third":  all,
+			})
+			h.put("skills/style/SKILL.md", "---\nname: style\ndescription: how\n---\nbriefly\n")
+			h.must("reload")
+			require.NoError(t, os.WriteFile(h.scope("member", "note"), []byte("text"), 0o644))
+			client := h.connect("caller")
+			for effect, script := range do {
+				if name == "the caller's view" && effect == "network" {
+					continue
+				}
+				_ = os.Remove(h.scope("member", "made"))
+				r, err := client.send(h.soon(), "delegate", args{"member": "member", "task": script})
+				require.NoError(t, err, effect)
+				assert.Equal(t, c.want[effect], !r.IsError, "%s: %v", effect, said(r))
+				if !c.want["write"] {
+					assert.NoFileExists(t, h.scope("member", "made"), effect)
+				}
+			}
+			h.stop()
+			chained := false
+			for _, e := range h.events("member") {
+				chained = chained || e.Event == audit.KindCall && e.Chain == "caller>member"
+			}
+			assert.Equal(t, len(c.want) > 0 || name == "the member may nothing", chained, "each record names the chain")
 		})
 	}
-	assert.Equal(t, tools.RateLimited, a.fails("delegate", task).Code)
-	assert.Equal(t, tools.RateLimited, h.connect("a").fails("delegate", task).Code, "the agent's, not a client's")
-	ended := h.connect("c").begin(h.soon(), "delegate", task)
-	h.eventually("the other's, too", func() bool { return len(readAll(t, h.scope("b", "begun"))) == 6 })
-	plant(t, h.scope("b"), "stop")
-	assert.NoError(t, <-ended)
-	h.eventually("there is room again", func() bool {
-		r, err := a.send(h.soon(), "delegate", task)
-		return err == nil && !r.IsError
+}
+
+// TestDelegateRunner: a runner has no view, no network and nobody else's socket.
+func TestDelegateRunner(t *testing.T) {
+	h := delegating(t, "", map[string]string{"a": "tools: ['*']\nmembers: [b]", "b": "", "c": ""})
+	require.NoError(t, os.WriteFile(h.scope("b", "secret"), []byte("sesame"), 0o644))
+	a := h.connect("a")
+	told := a.text("delegate", args{"member": "b", "task": `
+pwd; ls -A . | wc -l; ls /workspace 2>&1; cat /proc/mounts | grep -c scopefs: ; ls /run/scopefs
+ip -o link 2>/dev/null | grep -vc lo:; echo x >scratch; cat scratch; env | grep SCOPEFS; scopefs call --list | grep -c read_file
+scopefs call read_file path=secret`})
+	assert.Equal(t, strings.Join([]string{"/scratch", "0", "ls: cannot access '/workspace': No such file or directory", "0", "bin", "mcp.sock", "0", "x",
+		"SCOPEFS_MCP=/run/scopefs/mcp.sock", "1", "sesame"}, "\n"), strings.TrimSpace(told))
+	sockets, _ := filepath.Glob(h.base + "/run/mcp/task.*")
+	assert.Empty(t, sockets, "the task is over")
+	assert.NoFileExists(t, h.scope("b", "scratch"))
+}
+
+// TestDelegateChain: three agents in a chain, each in its own files, bounded in
+// depth and without circles; what is widened is widened for who is named.
+func TestDelegateChain(t *testing.T) {
+	h := delegating(t, "delegation: {depth: 2}", map[string]string{
+		"boss":    "tools: [read_file, delegate]\nmembers: {writer: {may: widen}}",
+		"writer":  "tools: ['*']\nmembers: [checker, boss]",
+		"checker": "tools: ['*']\nmembers: [deeper]",
+		"deeper":  "",
 	})
+	boss := h.connect("boss")
+	told := boss.text("delegate", args{"member": "writer", "task": `
+scopefs call write_file path=draft content=words >/dev/null && scopefs call delegate member=checker task="
+scopefs call write_file path=verdict content=good >/dev/null; scopefs call delegate member=deeper task=true; echo checked"
+scopefs call delegate member=boss task=true; true`})
+	assert.Contains(t, told, "tasks are 2 deep already")
+	assert.Contains(t, told, "checked")
+	assert.Contains(t, told, `waits for this task already: it is for [boss writer]`)
+	assert.Equal(t, "words", string(readAll(t, h.scope("writer", "draft"))))
+	assert.Equal(t, "good", string(readAll(t, h.scope("checker", "verdict"))))
+	h.stop()
+	deepest := false
+	for _, e := range h.events("checker") {
+		deepest = deepest || e.Op == "write_file" && e.Chain == "boss>writer>checker"
+	}
+	assert.True(t, deepest)
+}
+
+// TestDelegateQueue: tasks beyond the bound wait, an agent that delegates much
+// leaves room for others, and a cancel reaches the bottom.
+func TestDelegateQueue(t *testing.T) {
+	h := delegating(t, "delegation: {parallel: 2}", map[string]string{
+		"a": "tools: ['*']\nmembers: [b]", "b": "tools: ['*']\nmembers: [d]", "c": "tools: ['*']\nmembers: [b]", "d": ""})
+	a, c := h.connect("a"), h.connect("c")
+	hold := func(n int) args {
+		return args{"member": "b", "task": fmt.Sprintf("scopefs call write_file path=begun%d content=x; until scopefs call read_file path=stop 2>/dev/null; do sleep 0.1; done", n)}
+	}
+	first := a.begin(h.soon(), "delegate", hold(1))
+	begun := func(n int) func() bool {
+		return func() bool { _, err := os.Stat(h.scope("b", fmt.Sprintf("begun%d", n))); return err == nil }
+	}
+	h.eventually("it is at work", begun(1))
+	second := a.begin(h.soon(), "delegate", hold(2))
+	other := c.begin(h.soon(), "delegate", hold(3))
+	h.eventually("the other agent's, too", begun(3))
+	assert.False(t, begun(2)(), "half of the places are one agent's")
+	plant(t, h.scope("b"), "stop")
+	for _, ended := range []<-chan error{first, second, other} {
+		assert.NoError(t, <-ended)
+	}
+	assert.True(t, begun(2)())
+
+	ctx, cancel := context.WithCancel(h.soon())
+	deep := a.begin(ctx, "delegate", args{"member": "b", "task": `scopefs call delegate member=d task="scopefs call write_file path=begun content=x; sleep 4714.5"`})
+	h.eventually("the bottom is reached", func() bool { _, err := os.Stat(h.scope("d", "begun")); return err == nil })
+	cancel()
+	<-deep
+	m := &way{host: h}
+	h.eventually("nothing of it is left", func() bool { return m.sandboxed("4714.5") == 0 })
 }
 
 // TestDelegateDown: whom the operator took down no delegation brings back.
 func TestDelegateDown(t *testing.T) {
-	h := delegating(t, map[string]string{"a": "members: [b]", "b": ""})
-	plant(t, h.scope("b"), "stop")
+	h := delegating(t, "", map[string]string{"a": "members: [b]", "b": ""})
 	a := h.connect("a")
-	task := args{"member": "b", "task": "dig"}
+	task := args{"member": "b", "task": "true"}
 	a.call("delegate", task)
 	h.must("down", "b")
 	e := a.fails("delegate", task)

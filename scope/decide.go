@@ -33,8 +33,32 @@ const (
 
 // Tool decides about calling a tool: "read_file", "builtin:read_file" or
 // "mcp:server:tool". The name "mcp" in a list stands for all tools of the
-// servers that the agent may use.
+// servers that the agent may use. For a caller (Within) the more restrictive of
+// the two decisions holds.
 func (g *Grants) Tool(name string) Decision {
+	return g.decide(name, false)
+}
+
+func (g *Grants) decide(name string, foreign bool) Decision {
+	own := g.tool(name, foreign)
+	if g == nil || g.caller == nil || !own.Allow && !own.Ask {
+		return own
+	}
+	theirs := g.caller.decide(name, true)
+	if theirs.Allow {
+		return own
+	}
+	if own.Ask && theirs.Ask {
+		return own
+	}
+	theirs.Rule = "caller " + string(g.caller.id) + ": " + theirs.Rule
+	theirs.Remedy = fmt.Sprintf("for %s: %s; or say members: {%s: {may: widen}} there", g.caller.id, theirs.Remedy, g.id)
+	return theirs
+}
+
+// tool decides by the agent's own lists. With foreign the server is another
+// agent's, which this one need not see.
+func (g *Grants) tool(name string, foreign bool) Decision {
 	if g == nil || g.version == "" {
 		return Decision{Rule: ruleNothing}
 	}
@@ -53,7 +77,7 @@ func (g *Grants) Tool(name string) Decision {
 	}
 	rule := g.base()
 	if n.server != "" {
-		rule = g.server(n.server, &d)
+		rule = g.server(n.server, &d, foreign)
 	}
 	if l := g.tools; l != nil {
 		if rule = l.rule; !l.holds(n) {
@@ -119,8 +143,8 @@ func (g *Grants) addTool(n toolName, name string) string {
 
 // server adds to d what keeps the agent from a server, and returns the rule
 // that lets it there.
-func (g *Grants) server(name string, d *denial) (rule string) {
-	if _, ok := g.servers[name]; !ok {
+func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
+	if _, ok := g.servers[name]; !ok && !foreign {
 		d.add("no such server", fmt.Sprintf("define %q in mcp_servers", name))
 	}
 	for _, p := range g.reach.Rules.ExcludedServer {
@@ -150,7 +174,7 @@ func (g *Grants) Server(name string) Decision {
 		return Decision{Rule: ruleNothing}
 	}
 	var d denial
-	if rule := g.server(name, &d); d.fixes == nil {
+	if rule := g.server(name, &d, false); d.fixes == nil {
 		return Decision{Allow: true, Rule: rule}
 	}
 	return d.decision()

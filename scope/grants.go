@@ -35,6 +35,7 @@ type Grants struct {
 	members, contexts *nameList
 	serversAllowed    *nameList
 
+	caller       *Grants // see Within; nil: none
 	id           ID
 	known        known
 	servers      Servers // that the agent can see
@@ -231,6 +232,31 @@ func (g *Grants) Rates() []Rate {
 		return nil
 	}
 	return slices.Clone(g.reach.Rates)
+}
+
+// Within returns the grants of a member for a task of a caller's: what both
+// allow. The caller's tools, view access and argument filters narrow those of g;
+// skills, servers, members, contexts and rates stay g's.
+func (g *Grants) Within(caller *Grants) *Grants {
+	if g == nil || caller == nil || g.version == "" || caller.version == "" {
+		return &Grants{}
+	}
+	narrow := *g
+	narrow.caller = caller
+	narrow.readOnly = g.readOnly || caller.readOnly
+	narrow.reach.Filters = append(slices.Clone(g.reach.Filters), caller.reach.Filters...)
+	narrow.version = digest([]string{g.version, "within", caller.version})
+	narrow.sum = digest([]string{g.sum, "within", caller.sum})
+	return &narrow
+}
+
+// ReadOnly reports whether nothing in the view may be changed.
+func (g *Grants) ReadOnly() bool { return g == nil || g.readOnly }
+
+// Widens reports whether the operator lets a member do, for this agent, what the
+// agent itself may not.
+func (g *Grants) Widens(member ID) bool {
+	return g != nil && slices.Contains(g.reach.Widened, string(member))
 }
 
 // Filters returns what refuses calls by their arguments.

@@ -16,9 +16,17 @@ const hostFile = "scopefs.yaml"
 type HostFile struct {
 	Host
 	Runner  []string          // a command; none: nothing is delegated
+	Tasks   Tasks             // of runners
 	Durable *bool             // of agents whose definition does not say; nil is true
 	Expose  []string          // files and directories of the host that sandboxes show
 	Env     map[string]string // of sandboxes
+}
+
+// Tasks bounds what is delegated.
+type Tasks struct {
+	Depth    int     // tasks within each other; 4
+	Parallel int     // at the same time, of each depth, of all agents; 8. An agent has half of it
+	Network  Network // of runners; none
 }
 
 // HostChecks say what is wrong with values that only their user can judge; nil
@@ -38,6 +46,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
+	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: NetworkNone}
 	var tools []ref
 	var runner int // its line
 	if err := parseYAML(text, h.fields(checks, &tools, &runner)); err != nil {
@@ -80,6 +89,11 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 				return nil
 			})(n)
 		},
+		"delegation": mappingField(map[string]field{
+			"depth":    numberField(&h.Tasks.Depth, countTo(maxDepth), "!!int"),
+			"parallel": numberField(&h.Tasks.Parallel, countTo(maxParallel), "!!int"),
+			"network":  oneOfField(&h.Tasks.Network, NetworkNone, NetworkHost),
+		}),
 		"sandbox": mappingField(map[string]field{
 			"expose": textsField(&h.Expose, "expose", checks.Expose),
 			"env": func(n *yaml.Node) error {
@@ -101,6 +115,23 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 				})
 			},
 		}),
+	}
+}
+
+// The most that delegation can be set to: each task has a sandbox.
+const (
+	maxDepth    = 16
+	maxParallel = 256
+)
+
+// countTo returns a parser of whole numbers with an upper bound.
+func countTo(most int) func(string) (int, error) {
+	return func(s string) (int, error) {
+		n, err := parseCount(s)
+		if err == nil && n > most {
+			err = fmt.Errorf("%q is more than %d: lower it", s, most)
+		}
+		return n, err
 	}
 }
 

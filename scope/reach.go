@@ -15,6 +15,7 @@ import (
 // means that the key is absent, and empty that nothing is named.
 type Reach struct {
 	Tools, Skills, MCPs, Members []string // patterns
+	Widened                      []string // members that may do more than the agent
 	Contexts                     Contexts
 	Rules                        Rules
 	Servers                      Servers // private to the agent
@@ -83,7 +84,7 @@ func (d *Definition) reachFields(id ID, refs *[]ref) map[string]field {
 		"tools":   list(&r.Tools, "tools", toolRef),
 		"skills":  list(&r.Skills, "skills", skillRef),
 		"mcps":    list(&r.MCPs, "mcps", serverRef),
-		"members": list(&r.Members, "members", memberRef),
+		"members": membersField(r, refs),
 		"scopes":  contextsField(&r.Contexts),
 		"policy": mappingField(map[string]field{
 			"tools": mappingField(map[string]field{
@@ -132,6 +133,40 @@ func listField(out *[]string, key string, kind refKind, refs *[]ref) field {
 			lines[same] = item.Line
 			*out = append(*out, s)
 			*refs = append(*refs, ref{item.Line, key, kind, s})
+			return nil
+		})
+	}
+}
+
+// membersField reads a list of members, or a mapping of members to what is said
+// of each: {may: widen}, or nothing.
+func membersField(r *Reach, refs *[]ref) field {
+	list := listField(&r.Members, "members", memberRef, refs)
+	return func(n *yaml.Node) error {
+		if n.Kind != yaml.MappingNode {
+			return list(n)
+		}
+		r.Members = []string{}
+		return eachKey(n, func(name string, value *yaml.Node) error {
+			if _, err := checkEntry(name, memberRef); err != nil {
+				return fmt.Errorf("members: %q %w", name, err)
+			}
+			r.Members = append(r.Members, name)
+			*refs = append(*refs, ref{value.Line, "members", memberRef, name})
+			var may string
+			if value.Tag == "!!null" {
+				return nil
+			}
+			if err := mappingField(map[string]field{"may": textField(&may)})(value); err != nil {
+				return atLine(value.Line, fmt.Errorf("members: %s: %w", name, err))
+			}
+			switch {
+			case may != "widen":
+				return atLine(value.Line, fmt.Errorf("members: %s: may: %q is unknown: want widen, or leave it out", name, may))
+			case strings.Contains(name, "*"):
+				return atLine(value.Line, fmt.Errorf("members: %q may not widen for its wildcard: name each member", name))
+			}
+			r.Widened = append(r.Widened, name)
 			return nil
 		})
 	}

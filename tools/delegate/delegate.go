@@ -170,6 +170,9 @@ func failure(member string, out Output) error {
 		how = "by " + unix.SignalName(out.Exit.Signal)
 	}
 	said := strings.TrimSpace(tools.Clean(out.Stderr))
+	if said == "" { // some programs tell of errors there
+		said = strings.TrimSpace(tools.Clean(out.Stdout))
+	}
 	if said != "" {
 		said = ": " + strings.ToValidUTF8(said[max(0, len(said)-maxErrors):], "")
 	}

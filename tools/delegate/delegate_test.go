@@ -152,6 +152,7 @@ func TestFailures(t *testing.T) {
 		want string
 	}{
 		"status":   {Output{Stdout: "half", Stderr: "x\x1b[0m\nno key\n", Exit: sandbox.Exit{Code: 2}}, "writer ended with status 2: x[0m\nno key"},
+		"output":   {Output{Stdout: "no model\n", Exit: sandbox.Exit{Code: 1}}, "writer ended with status 1: no model"},
 		"signal":   {Output{Exit: sandbox.Exit{Code: -1, Signal: unix.SIGKILL}}, "writer ended by SIGKILL"},
 		"time":     {Output{Exit: sandbox.Exit{Code: -1, Signal: unix.SIGKILL, TimedOut: true}}, "writer ended because its time was over"},
 		"the tail": {Output{Stderr: strings.Repeat("a", 9999) + "é" + strings.Repeat("b", maxErrors-1), Exit: sandbox.Exit{Code: 1}}, "writer ended with status 1: " + strings.Repeat("b", maxErrors-1)},

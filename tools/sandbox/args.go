@@ -94,7 +94,7 @@ func newPlan(spec *Spec, filters [][]byte) (*plan, error) {
 		p.close()
 		return nil, err
 	}
-	p.add("--chdir", Workspace)
+	p.add("--chdir", spec.dir())
 	return p, nil
 }
 
@@ -114,11 +114,9 @@ func (p *plan) mounts(spec *Spec) error {
 	if err := p.etc(spec); err != nil {
 		return err
 	}
-	view, err := dup(spec.View)
-	if err != nil {
-		return fmt.Errorf("view: %w", err)
+	if err := p.work(spec); err != nil {
+		return err
 	}
-	p.fd("--bind-fd", view, Workspace)
 	// A read-only /proc and /dev, though they are private: an agent whose user
 	// is the host's root owns /proc/sys, and bwrap leaves it writable to the one
 	// who owns it without a capability. Commands cannot put another /dev/ptmx in
@@ -133,6 +131,35 @@ func (p *plan) mounts(spec *Spec) error {
 		"--dev", "/dev",
 		"--perms", "1777", "--size", strconv.FormatInt(shm, 10), "--tmpfs", "/dev/shm",
 		"--remount-ro", "/dev", "--remount-ro", "/")
+	return nil
+}
+
+// work shows the view, or an empty directory where there is none, and the binds.
+func (p *plan) work(spec *Spec) error {
+	if spec.View == nil {
+		size, _ := tmpfsSizes(spec.Limits)
+		p.add("--perms", "0700", "--size", strconv.FormatInt(size, 10), "--tmpfs", Scratch)
+	} else {
+		view, err := dup(spec.View)
+		if err != nil {
+			return fmt.Errorf("view: %w", err)
+		}
+		option := "--bind-fd"
+		if spec.ReadOnly {
+			option = "--ro-bind-fd"
+		}
+		p.fd(option, view, Workspace)
+	}
+	if len(spec.Binds) > 0 {
+		p.add("--perms", "0755", "--dir", Run)
+	}
+	for _, b := range spec.Binds {
+		f, err := dup(b.File)
+		if err != nil {
+			return fmt.Errorf("bind at %s: %w", b.At, err)
+		}
+		p.fd("--ro-bind-fd", f, b.At)
+	}
 	return nil
 }
 

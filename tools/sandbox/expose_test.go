@@ -73,7 +73,7 @@ func TestSpecRefused(t *testing.T) {
 	for name, spec := range map[string]Spec{
 		"no agent":       {View: view},
 		"agent":          {Agent: "../x", View: view},
-		"no view":        {Agent: "tester"},
+		"bind":           {Agent: "tester", Binds: []Bind{{At: "/etc/passwd"}}},
 		"negative limit": {Agent: "tester", View: view, Limits: Limits{Memory: -1}},
 		"environment":    {Agent: "tester", View: view, Env: map[string]string{"": "x"}},
 	} {

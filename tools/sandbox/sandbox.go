@@ -44,6 +44,11 @@ import (
 const (
 	// Workspace is where the view is in the sandbox.
 	Workspace = "/workspace"
+	// Scratch is where commands start in a session without a view: empty, private,
+	// gone with it.
+	Scratch = "/scratch"
+	// Run is where a session's Binds are.
+	Run = "/run/scopefs"
 	// Home is the home directory in the sandbox: private, gone with it.
 	Home = "/tmp/home"
 	// User is the name of the agent's user in the sandbox.

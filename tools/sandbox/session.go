@@ -242,7 +242,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	}
 	dir := c.Dir
 	if !path.IsAbs(dir) {
-		dir = path.Join(Workspace, dir)
+		dir = path.Join(s.spec.dir(), dir)
 	}
 	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, started: make(chan struct{}), exited: make(chan struct{})}
 	s.mu.Lock()

@@ -33,7 +33,7 @@ func Exposable(name string) error {
 func Runnable(name string, expose []string, env map[string]string) error {
 	path, ok := env["PATH"]
 	if !ok {
-		path = defaultPath
+		path = DefaultPath
 	}
 	files := []string{name}
 	if !strings.Contains(name, "/") {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -15,11 +16,20 @@ import (
 type Spec struct {
 	Agent    scope.ID          // becomes the host name
 	UID, GID uint32            // the agent's user on the host; it gets no other group
-	View     *os.File          // root of the mounted view (O_PATH); the user must reach its path
+	View     *os.File          // root of the mounted view (O_PATH), shown at Workspace; the user must reach its path. nil: none, see Scratch
+	ReadOnly bool              // the view cannot be changed
 	Network  bool              // the host's network; otherwise none
 	Limits   Limits            // zero: unlimited
 	Expose   []string          // host paths shown read-only at the same place
 	Env      map[string]string // added to the environment of every command
+	Binds    []Bind            // shown beside all that
+}
+
+// Bind is a file or socket of the host's that a session shows, read-only for what
+// is no socket.
+type Bind struct {
+	File *os.File // O_PATH
+	At   string   // below Run
 }
 
 // Limits bound a session, Timeout each command. Zero is no limit.
@@ -55,8 +65,10 @@ func (s *Spec) validate() error {
 	if _, err := scope.ParseID(string(s.Agent)); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if s.View == nil {
-		return fmt.Errorf("%w: no view", ErrInvalid)
+	for _, b := range s.Binds {
+		if b.File == nil || !strings.HasPrefix(b.At, Run+"/") || path.Clean(b.At) != b.At {
+			return fmt.Errorf("%w: bind at %q", ErrInvalid, b.At)
+		}
 	}
 	if l := s.Limits; l.Memory < 0 || l.PIDs < 0 || l.CPU < 0 || l.Timeout < 0 {
 		return fmt.Errorf("%w: negative limit", ErrInvalid)
@@ -85,6 +97,14 @@ func validEnv(env map[string]string) error {
 	return nil
 }
 
+// dir is where a session's commands start.
+func (s *Spec) dir() string {
+	if s.View == nil {
+		return Scratch
+	}
+	return Workspace
+}
+
 // innerID is the id that the sandbox shows for a host id: the same, but never
 // 0. Programs that believe to be root (tar, npm, apt) do what only root may.
 func innerID(id uint32) uint32 {
@@ -94,12 +114,13 @@ func innerID(id uint32) uint32 {
 	return id
 }
 
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// DefaultPath is the PATH of a command, where neither Spec nor Command has one.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environ is the whole environment of a command. Nothing of the daemon's is in it.
 func environ(spec, command map[string]string) []string {
 	env := map[string]string{
-		"PATH": defaultPath,
+		"PATH": DefaultPath,
 		"HOME": Home, "USER": User, "LOGNAME": User, "SHELL": "/bin/sh",
 		"LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
 	}

@@ -67,11 +67,20 @@ type toolbox struct {
 	paths   config.Paths // of the daemon that is there
 	id      scope.ID
 	profile string
+	task    string // the socket of a task: what it offers is all there is; "" none
 	end     func() // ends a daemon that we started; nil: it is not ours
 }
 
 // toolbox returns where an agent's tools are.
 func (a *app) toolbox(name, profile string) (*toolbox, error) {
+	switch profile {
+	case "", "claude", "anthropic-editor", "mcp-fs":
+	default:
+		return nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", profile)}
+	}
+	if task := os.Getenv(daemon.TaskEnv); name == "" && task != "" {
+		return &toolbox{a: a, task: task, profile: profile}, nil
+	}
 	p, err := a.paths()
 	if err != nil {
 		return nil, err
@@ -83,16 +92,14 @@ func (a *app) toolbox(name, profile string) (*toolbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch profile {
-	case "", "claude", "anthropic-editor", "mcp-fs":
-	default:
-		return nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", profile)}
-	}
 	return &toolbox{a: a, given: p, paths: p, id: id, profile: profile}, nil
 }
 
 // open connects with the tools, and starts a daemon for that where none runs.
 func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
+	if t.task != "" {
+		return daemon.TaskTools(ctx, t.task, t.profile)
+	}
 	conn, err := daemon.Tools(ctx, t.given, t.id, t.profile)
 	if !errors.Is(err, daemon.ErrNoDaemon) {
 		return conn, err
@@ -111,7 +118,7 @@ func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 // reopen connects again. Where a daemon was, it waits for a daemon: one of our own
 // would know nothing of its approvals.
 func (t *toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
-	if t.end == nil {
+	if t.end == nil && t.task == "" {
 		return daemon.Tools(ctx, t.paths, t.id, t.profile)
 	}
 	t.close()
@@ -119,7 +126,12 @@ func (t *toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
 }
 
 // pulse returns the pulse of the daemon that is there.
-func (t *toolbox) pulse() *daemon.Pulse { return daemon.NewPulse(t.paths.Door(string(t.id))) }
+func (t *toolbox) pulse() *daemon.Pulse {
+	if t.task != "" {
+		return daemon.NewPulse(t.task)
+	}
+	return daemon.NewPulse(t.paths.Door(string(t.id)))
+}
 
 // close ends a daemon that was started for this client.
 func (t *toolbox) close() {

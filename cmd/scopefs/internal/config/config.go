@@ -77,7 +77,8 @@ type Host struct {
 
 	Durable *bool // of agents whose definition does not say; nil is true
 
-	Runner []string // does what is delegated, in the member's sandbox: prompt and task on stdin, answer on stdout
+	Runner []string // does what is delegated: prompt and task on stdin, answer on stdout
+	Tasks  scope.Tasks
 }
 
 // Scope is the part that decides.
@@ -112,7 +113,7 @@ func Load(p Paths, here scope.HostChecks) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	return Host{Sandbox{h.Expose, h.Env}, h.Primary, h.BaseTools, h.Memory, h.Servers, h.Durable, h.Runner}, nil
+	return Host{Sandbox{h.Expose, h.Env}, h.Primary, h.BaseTools, h.Memory, h.Servers, h.Durable, h.Runner, h.Tasks}, nil
 }
 
 // private fails for a path that leads to agents' files, definitions, the log or

@@ -25,7 +25,7 @@ func TestLoad(t *testing.T) {
 		"all": {"primary: boss\nbase_tools: [bash]\nmemory: true\nmcp_servers:\n  s: {command: x, args: [\"${SCOPEFS_TEST_KEY}\"], env: {A: \"$${A}\"}, cwd: d}\n",
 			scope.Host{Primary: "boss", BaseTools: []string{"bash"}, Memory: true, Servers: scope.Servers{"s": {Command: "x", Args: []string{"key"}, Env: map[string]string{"A": "${A}"}, Cwd: "d", From: "scopefs.yaml"}}}, ""},
 		"no base tools":   {"base_tools: []", scope.Host{BaseTools: []string{}}, ""},
-		"unknown key":     {"primry: a", scope.Host{}, `1: unknown key "primry": want one of base_tools, durable, mcp_servers, memory, primary, runner, sandbox`},
+		"unknown key":     {"primry: a", scope.Host{}, `1: unknown key "primry": want one of base_tools, delegation, durable, mcp_servers, memory, primary, runner, sandbox`},
 		"unknown below":   {"sandbox:\n  expos: []", scope.Host{}, `2: unknown key "expos": want one of env, expose`},
 		"bad id":          {"primary: Boss", scope.Host{}, `1: primary: invalid agent id "Boss"`},
 		"no switch":       {"memory: maybe", scope.Host{}, "1: memory: is a text: want true or false"},

@@ -26,6 +26,20 @@ func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*n
 	if err != nil {
 		return nil, err
 	}
+	return hello(conn, profile)
+}
+
+// TaskTools connects with the tools of a task: see TaskEnv.
+func TaskTools(ctx context.Context, socket, profile string) (*net.UnixConn, error) {
+	conn, err := connect(ctx, socket)
+	if err != nil {
+		return nil, fmt.Errorf("the tools of this task: %w", err)
+	}
+	return hello(conn, profile)
+}
+
+// hello says under which names the client wants the tools.
+func hello(conn *net.UnixConn, profile string) (*net.UnixConn, error) {
 	if profile != "" {
 		if _, err := fmt.Fprintf(conn, "profile %s\n", profile); err != nil {
 			conn.Close()

@@ -81,6 +81,8 @@ type Daemon struct {
 	reloading sync.Mutex     // one reload after the other
 	loading   sync.Mutex     // likewise, so that what is read last holds
 
+	tasks queues
+
 	sandboxMu sync.Mutex
 	sandboxes *sandbox.Host // nil until it could be opened
 
@@ -98,7 +100,6 @@ type Daemon struct {
 	clients  map[scope.ID]map[*client]struct{}
 	rates    map[scope.ID]*tools.Rates
 	paces    map[scope.ID]*paces
-	tasks    map[scope.ID]int      // that each agent has with members
 	sick     map[scope.ID][]string // what was last told of agents' MCP servers
 	web      *httpFace             // nil: none
 }
@@ -120,7 +121,7 @@ func New(opt Options) (*Daemon, error) {
 		rules: &scope.Snapshot{}, views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
 		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
-		paces: map[scope.ID]*paces{}, tasks: map[scope.ID]int{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
+		paces: map[scope.ID]*paces{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
 		warnings:   newWarnings(opt.Logger),
 		notify:     opt.Notify,
 		period:     opt.Watchdog,

@@ -41,22 +41,33 @@ func (d *Daemon) openDoor(id scope.ID, owner user) error {
 	if d.doors[id] != nil {
 		return nil
 	}
-	name := d.paths.Door(string(id))
-	if err := os.MkdirAll(filepath.Dir(name), 0o711); err != nil {
-		return fmt.Errorf("socket of %q: %w", id, err)
-	}
-	l, err := listenPrivate(name)
-	if err == nil && d.root {
-		err = os.Lchown(name, int(owner.uid), int(owner.gid))
-	}
+	at, err := d.newDoor(d.paths.Door(string(id)), owner)
 	if err != nil {
 		return fmt.Errorf("socket of %q: %w", id, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	at := &door{listener: l, cancel: cancel}
+	at.cancel = cancel
 	d.doors[id] = at
-	at.conns.Go(func() { d.receive(ctx, at, id, owner) })
+	at.conns.Go(func() { d.receive(ctx, at, id, owner, nil) })
 	return nil
+}
+
+// newDoor makes a socket for an agent's user and ourselves.
+func (d *Daemon) newDoor(name string, owner user) (*door, error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o711); err != nil {
+		return nil, err
+	}
+	l, err := listenPrivate(name)
+	if err != nil {
+		return nil, err
+	}
+	if d.root {
+		if err := os.Lchown(name, int(owner.uid), int(owner.gid)); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	return &door{listener: l}, nil
 }
 
 // closeDoor ends an agent's clients and waits until they are gone.
@@ -101,7 +112,8 @@ const (
 	refusePause = 20 * time.Millisecond // before a client beyond maxClients is refused
 )
 
-func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user) {
+// receive serves those who connect, for whose tasks by says.
+func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user, by *client) {
 	slots := make(chan struct{}, maxClients)
 	for {
 		conn, err := at.listener.Accept()
@@ -140,7 +152,7 @@ func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user)
 		}
 		at.conns.Go(func() {
 			defer func() { <-slots }()
-			if err := d.attendMCP(ctx, conn, id); err != nil && ctx.Err() == nil {
+			if err := d.attendMCP(ctx, conn, id, by); err != nil && ctx.Err() == nil {
 				d.warnings.warn(id, "client", "err", err)
 			}
 		})
@@ -148,7 +160,7 @@ func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user)
 }
 
 // attendMCP serves one client until it goes.
-func (d *Daemon) attendMCP(ctx context.Context, conn net.Conn, id scope.ID) error {
+func (d *Daemon) attendMCP(ctx context.Context, conn net.Conn, id scope.ID, by *client) error {
 	defer conn.Close()
 	leave, err := d.enter()
 	if err != nil {
@@ -162,7 +174,7 @@ func (d *Daemon) attendMCP(ctx context.Context, conn net.Conn, id scope.ID) erro
 	if err != nil {
 		return err
 	}
-	c, err := d.newClient(id, profile)
+	c, err := d.newClient(id, profile, by)
 	if err != nil {
 		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(toldOf(err).Error(), "\n", "; "))
 		return err

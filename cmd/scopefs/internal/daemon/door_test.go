@@ -27,6 +27,6 @@ func (l *exhausted) Accept() (net.Conn, error) {
 func TestDoorOutlivesWantOfDescriptors(t *testing.T) {
 	d := &Daemon{warnings: newWarnings(slog.New(slog.DiscardHandler))}
 	l := &exhausted{}
-	d.receive(context.Background(), &door{listener: l}, "a", user{})
+	d.receive(context.Background(), &door{listener: l}, "a", user{}, nil)
 	assert.Equal(t, 2, l.tries)
 }

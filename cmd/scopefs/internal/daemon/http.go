@@ -161,7 +161,7 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 	if c != nil {
 		return c.face, 0
 	}
-	c, err := h.d.newClient(id, "")
+	c, err := h.d.newClient(id, "", nil)
 	if err != nil {
 		h.d.warnings.warn(id, "client", "err", err)
 		return nil, http.StatusServiceUnavailable

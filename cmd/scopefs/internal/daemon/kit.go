@@ -114,7 +114,8 @@ type serverPlace struct{ c *client }
 // Exec starts a server.
 func (p serverPlace) Exec(ctx context.Context, command sandbox.Command) (*sandbox.Process, error) {
 	command.Lasting = true
-	ended, err := p.c.d.recordExec(ctx, p.c.id, p.c.name, command.Argv[:1]) // arguments may hold secrets
+	e := audit.Event{Agent: string(p.c.id), Session: p.c.name, Chain: p.c.chain(), Target: commandLine(command.Argv[:1])} // arguments may hold secrets
+	ended, err := p.c.d.recordExec(ctx, e)
 	if err != nil {
 		return nil, err
 	}
@@ -140,87 +141,4 @@ func (p serverPlace) Exec(ctx context.Context, command sandbox.Command) (*sandbo
 		}
 	})
 	return process, nil
-}
-
-// The bounds of tasks that are with members at the same time: of all agents, and
-// of one.
-const (
-	maxTasks = 8
-	maxOwn   = 2
-)
-
-// hold takes a place for a task of an agent's, if there is one.
-func (d *Daemon) hold(id scope.ID) (free func(), err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := 0
-	for _, n := range d.tasks {
-		all += n
-	}
-	if d.tasks[id] >= maxOwn || all >= maxTasks {
-		return nil, tools.Errorf(tools.RateLimited, "enough tasks are with members already: at most %d of an agent, %d of all", maxOwn, maxTasks)
-	}
-	d.tasks[id]++
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.tasks[id]--
-	}, nil
-}
-
-// delegate has a member do a task: the operator's runner does, in a sandbox of
-// the member's. It has no way back to us, so that no task goes round in circles.
-func (c *client) delegate(ctx context.Context, member scope.ID, task string) (delegate.Output, error) {
-	runner := c.d.host.Runner
-	if len(runner) == 0 {
-		return delegate.Output{}, delegate.ErrNoRunner
-	}
-	free, err := c.d.hold(c.id)
-	if err != nil {
-		return delegate.Output{}, err
-	}
-	defer free()
-	session, name, err := c.d.startSession(ctx, member, c.name)
-	if errors.Is(err, errDown) {
-		return delegate.Output{}, tools.Errorf(tools.Denied, "the operator has taken %q down", member)
-	}
-	if err != nil {
-		return delegate.Output{}, err
-	}
-	defer c.d.endSession(member, session, name)
-	// To start it took a while.
-	agent, err := c.d.defined(member)
-	if err == nil {
-		err = c.stillMember(ctx, member)
-	}
-	if err != nil {
-		return delegate.Output{}, err
-	}
-	c.d.event(audit.Event{Event: audit.KindAgent, Agent: string(member), Session: name, Parent: c.name, Outcome: "delegated to", Detail: "by " + string(c.id)})
-	ended, err := c.d.recordExec(ctx, member, name, runner)
-	if err != nil {
-		return delegate.Output{}, err
-	}
-	out, err := delegate.Run(ctx, session, sandbox.Command{Argv: runner}, agent.Grants.Prompt()+"\n\n"+task)
-	if err != nil {
-		ended(err.Error())
-	} else {
-		ended(fmt.Sprintf("exit %d", out.Exit.Code))
-	}
-	return out, err
-}
-
-// stillMember decides again about a delegation.
-func (c *client) stillMember(ctx context.Context, member scope.ID) error {
-	if err := tools.Still(ctx); err != nil {
-		return err
-	}
-	def, err := c.d.defined(c.id)
-	if err != nil {
-		return err
-	}
-	if d := def.Grants.Member(string(member)); !d.Allow {
-		return tools.Refused(d, tools.NotFound, "no member %q", member)
-	}
-	return nil
 }

@@ -74,12 +74,12 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, id scope.ID) e
 			conn.Close()
 		}
 	}()
-	session, name, err := d.startSession(r.Context(), id, "")
+	session, name, err := d.startSession(r.Context(), id, purpose{})
 	if err != nil {
 		return err
 	}
 	defer d.endSession(id, session, name)
-	ended, err := d.recordExec(ctx, id, name, req.Argv)
+	ended, err := d.recordExec(ctx, audit.Event{Agent: string(id), Session: name, Target: commandLine(req.Argv)})
 	if err != nil {
 		return err
 	}
@@ -113,9 +113,10 @@ func takeOver(w http.ResponseWriter) (net.Conn, error) {
 }
 
 // recordExec records a command before it starts; what cannot be recorded must
-// not run. The function that it returns records the end.
-func (d *Daemon) recordExec(ctx context.Context, id scope.ID, session string, argv []string) (ended func(outcome string), err error) {
-	e := audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: session, Op: "exec", Target: commandLine(argv)}
+// not run. e says whose it is, and the command as its target. The function that it
+// returns records the end.
+func (d *Daemon) recordExec(ctx context.Context, e audit.Event) (ended func(outcome string), err error) {
+	e.Event, e.Op = audit.KindSandbox, "exec"
 	began := time.Now()
 	if err := d.record(ctx, e); err != nil {
 		return nil, err

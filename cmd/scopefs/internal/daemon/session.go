@@ -40,32 +40,42 @@ func (d *Daemon) sandboxHost() (*sandbox.Host, error) {
 // startTries bounds how often a view may die under a sandbox that starts on it.
 const startTries = 3
 
+// purpose is what a sandbox of an agent's is for. The zero purpose is a command
+// of the operator's.
+type purpose struct {
+	parent    string // the client whose it is, for the log
+	chain     string // of callers, likewise
+	readOnly  bool   // the callers may change nothing
+	noNetwork bool   // the callers have none
+
+	runner []sandbox.Bind // of a runner: it has no view, but these
+}
+
 // startSession starts a sandbox on an agent's mounted view, or records why not.
-// parent is the client whose it is, for the log.
-func (d *Daemon) startSession(ctx context.Context, id scope.ID, parent string) (*sandbox.Session, string, error) {
-	session, name, err := d.trySession(ctx, id, parent)
+func (d *Daemon) startSession(ctx context.Context, id scope.ID, p purpose) (*sandbox.Session, string, error) {
+	session, name, err := d.trySession(ctx, id, p)
 	for try := 1; errors.Is(err, errViewEnded) && try < startTries; try++ {
-		session, name, err = d.trySession(ctx, id, parent)
+		session, name, err = d.trySession(ctx, id, p)
 	}
 	if err != nil {
-		d.event(audit.Event{Event: audit.KindSandbox, Agent: string(id), Parent: parent, Outcome: "refused", Detail: err.Error()})
+		d.event(audit.Event{Event: audit.KindSandbox, Agent: string(id), Parent: p.parent, Chain: p.chain, Outcome: "refused", Detail: err.Error()})
 	}
 	return session, name, err
 }
 
 var errViewEnded = errors.New("the view has ended")
 
-func (d *Daemon) trySession(ctx context.Context, id scope.ID, parent string) (*sandbox.Session, string, error) {
+func (d *Daemon) trySession(ctx context.Context, id scope.ID, p purpose) (*sandbox.Session, string, error) {
 	host, err := d.sandboxHost()
 	if err != nil {
 		return nil, "", err
 	}
-	v, err := d.bring(ctx, id, "", parent == "")
+	v, err := d.bring(ctx, id, "", p.parent == "")
 	if err != nil {
 		return nil, "", err
 	}
 	served, owner := v.served()
-	session, name, err := d.sandboxOn(ctx, host, v, owner, parent)
+	session, name, err := d.sandboxOn(ctx, host, v, owner, p)
 	if now, _ := v.served(); now == 0 || now != served {
 		// It has died meanwhile, perhaps before endSessions could find ours.
 		if err == nil {
@@ -78,7 +88,7 @@ func (d *Daemon) trySession(ctx context.Context, id scope.ID, parent string) (*s
 
 // sandboxOn starts a sandbox on what is mounted now. It can be found by
 // endSessions when it returns.
-func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, owner user, parent string) (*sandbox.Session, string, error) {
+func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, owner user, p purpose) (*sandbox.Session, string, error) {
 	id := v.def.Name
 	mounted, err := d.mounts.read()
 	if err == nil {
@@ -95,16 +105,20 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 	mount := os.NewFile(uintptr(fd), v.at)
 	defer mount.Close()
 	limits := v.def.Limits
-	session, err := host.Start(ctx, sandbox.Spec{
-		Agent: id, UID: owner.uid, GID: owner.gid, View: mount, Network: v.def.Network == scope.NetworkHost,
+	spec := sandbox.Spec{
+		Agent: id, UID: owner.uid, GID: owner.gid, View: mount, ReadOnly: p.readOnly, Network: v.def.Network == scope.NetworkHost && !p.noNetwork,
 		Limits: sandbox.Limits{Memory: limits.Memory, PIDs: limits.PIDs, CPU: limits.CPU, Timeout: limits.Timeout},
 		Expose: d.host.Sandbox.Expose, Env: d.host.Sandbox.Env,
-	})
+	}
+	if p.runner != nil {
+		spec.View, spec.Binds, spec.Network = nil, p.runner, d.host.Tasks.Network == scope.NetworkHost
+	}
+	session, err := host.Start(ctx, spec)
 	if err != nil {
 		return nil, "", errors.Join(closedTo(owner, v.at), err)
 	}
 	name := fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
-	err = d.record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: name, Parent: parent, Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
+	err = d.record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: name, Parent: p.parent, Chain: p.chain, Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
 	if err != nil {
 		session.Close()
 		return nil, "", err

@@ -26,7 +26,8 @@ import (
 type client struct {
 	d    *Daemon
 	id   scope.ID
-	name string // of its session, in the log
+	by   *client // for whose task it works; nil: for nobody's
+	name string  // of its session, in the log
 	set  *tools.Set
 	face *mcp.Face
 	own  []func() error // what to close
@@ -41,19 +42,21 @@ type client struct {
 
 	starting sync.Mutex // of sandboxes, which takes its time
 
-	mu      sync.Mutex
-	closed  bool
-	session *sandbox.Session
-	end     func()
+	mu       sync.Mutex
+	closed   bool
+	session  *sandbox.Session
+	purposed purpose // of the session
+	end      func()
 }
 
 // newClient returns a client of an agent's tools under the names of a profile,
-// "" for our own. The tools of its MCP servers come with its first refresh.
-func (d *Daemon) newClient(id scope.ID, profile string) (*client, error) {
+// "" for our own. by is the client for whose task it works, nil for nobody's. The
+// tools of its MCP servers come with its first refresh.
+func (d *Daemon) newClient(id scope.ID, profile string, by *client) (*client, error) {
 	if _, err := d.defined(id); err != nil {
 		return nil, err
 	}
-	c := &client{d: d, id: id, paces: d.pacesOf(id), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
+	c := &client{d: d, id: id, by: by, paces: d.pacesOf(id), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	worker, shell := file.NewWorker(c), bash.NewShell(c)
 	worker.Quick, worker.Unfinished = c.quick, d.unfinished.Of(id)
@@ -108,26 +111,30 @@ func (c *client) sandbox(ctx context.Context) (*sandbox.Session, error) {
 	c.starting.Lock()
 	defer c.starting.Unlock()
 	c.mu.Lock()
-	old, end, closed := c.session, c.end, c.closed
+	old, end, was, closed := c.session, c.end, c.purposed, c.closed
 	c.mu.Unlock()
 	if closed {
 		return nil, sandbox.ErrEnded
 	}
+	now := c.purpose()
 	if old != nil {
 		select {
 		case <-old.Done():
 			end()
 		default:
-			return old, nil
+			if now.readOnly == was.readOnly && now.noNetwork == was.noNetwork {
+				return old, nil
+			}
+			end() // the callers may do less now, or more
 		}
 	}
-	s, name, err := c.d.startSession(ctx, c.id, c.name)
+	s, name, err := c.d.startSession(ctx, c.id, now)
 	if err != nil {
 		return nil, err
 	}
 	end = sync.OnceFunc(func() { c.d.endSession(c.id, s, name) })
 	c.mu.Lock()
-	c.session, c.end, closed = s, end, c.closed
+	c.session, c.end, c.purposed, closed = s, end, now, c.closed
 	c.mu.Unlock()
 	if closed { // meanwhile
 		end()
@@ -165,13 +172,24 @@ func (c *client) close() {
 	c.working.Wait()
 }
 
-// rules are the agent's of now; of an agent that is not defined any more, none.
+// rules are the agent's of now, within those of the callers for whom it works; of
+// an agent that is not defined any more, none.
 func (c *client) rules() *scope.Grants {
 	def, err := c.d.defined(c.id)
 	if err != nil {
 		return nil
 	}
-	return def.Grants
+	if c.by == nil {
+		return def.Grants
+	}
+	above := c.by.rules()
+	switch {
+	case !above.Member(string(c.id)).Allow: // not any more
+		return nil
+	case above.Widens(c.id):
+		return def.Grants
+	}
+	return def.Grants.Within(above)
 }
 
 // quick reports whether changes by file tools need not wait for the disk.
@@ -185,6 +203,7 @@ func (c *client) quick() bool {
 
 // record takes the door's events to the log. Who calls without end waits.
 func (c *client) record(ctx context.Context, e audit.Event) error {
+	e.Chain = c.chain()
 	p := &c.paces.calls
 	if e.Verdict == audit.Deny {
 		p = &c.paces.denials
@@ -198,12 +217,11 @@ func (c *client) record(ctx context.Context, e audit.Event) error {
 
 // instructions are for the model: where it is, and what its lists restrict.
 func (c *client) instructions() string {
-	def, err := c.d.defined(c.id)
-	if err != nil {
+	if _, err := c.d.defined(c.id); err != nil {
 		return ""
 	}
 	text := fmt.Sprintf("You are agent %s. Your files are below %s; paths of tools are relative to it. What is outside does not exist for you.", c.id, sandbox.Workspace)
-	return strings.TrimSpace(text + "\n\n" + def.Grants.Block())
+	return strings.TrimSpace(text + "\n\n" + c.rules().Block())
 }
 
 // callID is the form of a call's id, which no name of an idle thread has.
