@@ -35,6 +35,70 @@ func processesOf(base string) (found []string) {
 	return found
 }
 
+// noAdmin are the words by which setpriv takes CAP_SYS_ADMIN from root.
+var noAdmin = []string{"--bounding-set", "-sys_admin", "--inh-caps", "-all", "--"}
+
+const newerKernel = "need Linux 5.15 or newer with Landlock; in a container, a seccomp profile that knows these system calls\n"
+
+// argv is the program's command line on the base.
+func (m *way) argv(args ...string) []string {
+	return append([]string{program, "--base", m.base}, args...)
+}
+
+// through is a command that runs the program, with its TMPDIR.
+func (m *way) through(cmd *exec.Cmd) *exec.Cmd {
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env = append(cmd.Env, "TMPDIR="+m.tmp)
+	return cmd
+}
+
+// withBwrap is the program with a bwrap that is this script.
+func (m *way) withBwrap(script string, args ...string) *exec.Cmd {
+	bin := filepath.Join(m.base, "bin")
+	require.NoError(m.t, os.MkdirAll(bin, 0o755))
+	require.NoError(m.t, os.WriteFile(filepath.Join(bin, "bwrap"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	cmd := m.through(exec.Command(program, m.argv(args...)[1:]...))
+	cmd.Env = append(cmd.Env, "PATH="+bin+":/usr/bin:/bin")
+	return cmd
+}
+
+// TestDaemonCannotMount: on a host where no view could ever be mounted the daemon
+// ends with status 3 and one line, and leaves nothing.
+func TestDaemonCannotMount(t *testing.T) {
+	for name, c := range map[string]struct {
+		cmd  func(m *way, argv []string) *exec.Cmd
+		want string
+	}{
+		"no CAP_SYS_ADMIN": {func(m *way, argv []string) *exec.Cmd {
+			return exec.Command("setpriv", append(noAdmin, argv...)...)
+		}, "scopefs: CAP_SYS_ADMIN is missing, without which nothing can be mounted: run scopefs as root of the host; a container needs --privileged, or what docs/security.md lists\n"},
+		"no /dev/fuse": {func(m *way, argv []string) *exec.Cmd { return privately(m.t, noFUSE, argv...) },
+			"scopefs: there is no FUSE (open /dev/fuse: no such file or directory): load the module (modprobe fuse); a container needs --device /dev/fuse\n"},
+		"an old kernel": {func(m *way, argv []string) *exec.Cmd {
+			return without("close_range,openat2,landlock_create_ruleset", argv...)
+		},
+			"scopefs: the kernel has no close_range, openat2, landlock_create_ruleset: " + newerKernel},
+		"a container's filter": {func(m *way, argv []string) *exec.Cmd {
+			return without("EPERM:fsopen,fsconfig,fsmount,move_mount", argv...)
+		},
+			"scopefs: a seccomp filter refuses fsopen, fsconfig, fsmount, move_mount: allow these system calls in the profile of the container or service\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := embed(t, 0, map[string]string{"a": ""})
+			m.untouched(func() {
+				o := finish(t, m.through(c.cmd(m, m.argv("daemon"))))
+				assert.Equal(t, 3, o.code)
+				assert.Empty(t, o.stdout)
+				assert.Equal(t, c.want, o.stderr)
+				assert.NoDirExists(t, filepath.Join(m.base, "run"))
+				assert.NoDirExists(t, filepath.Join(m.base, "state"))
+			})
+		})
+	}
+}
+
 // When a piece of the confinement is missing, run says which, and how to get it,
 // on one line, and runs nothing.
 func TestRunFailsClosed(t *testing.T) {
@@ -54,12 +118,36 @@ func TestRunFailsClosed(t *testing.T) {
 			cmd := privately(m.t, noFUSE, append([]string{program, "--base", m.base}, touch...)...)
 			cmd.Env = append(cmd.Env, "TMPDIR="+m.tmp)
 			return cmd
-		}, "scopefs: mount \"a\": open /dev/fuse: no such file or directory: load the module (modprobe fuse) or ask for access to the device\n"},
+		}, "scopefs: there is no FUSE (open /dev/fuse: no such file or directory): load the module (modprobe fuse); a container needs --device /dev/fuse\n"},
 		"closed /dev/fuse": {"", 1234, func(m *way) *exec.Cmd {
 			cmd := exec.Command("setpriv", append([]string{"--reuid", "1234", "--regid", "1234", "--clear-groups", "--", program, "--base", m.base}, touch...)...)
 			cmd.Env = append(os.Environ(), "TMPDIR="+m.tmp)
 			return cmd
-		}, "scopefs: mount \"a\": open /dev/fuse: permission denied: load the module (modprobe fuse) or ask for access to the device\n"},
+		}, "scopefs: /dev/fuse is closed to this user (open /dev/fuse: permission denied): chmod 666 /dev/fuse, as udev does, or run as root\n"},
+		"no CAP_SYS_ADMIN": {"", 0, func(m *way) *exec.Cmd {
+			return m.through(exec.Command("setpriv", append(noAdmin, m.argv(touch...)...)...))
+		}, "scopefs: make a mount namespace: operation not permitted: run scopefs as root of the host; a container needs --privileged, or what docs/security.md lists\n"},
+		"an old kernel": {"", 0, func(m *way) *exec.Cmd {
+			return m.through(without("fsopen,mount_setattr", m.argv(touch...)...))
+		}, "scopefs: the kernel has no fsopen, mount_setattr: " + newerKernel},
+		"a container's filter": {"", 0, func(m *way) *exec.Cmd {
+			return m.through(without("EPERM:mount,pivot_root", m.argv(touch...)...))
+		}, "scopefs: a seccomp filter refuses mount, pivot_root: allow these system calls in the profile of the container or service\n"},
+		"no executable memory": {"", 0, func(m *way) *exec.Cmd {
+			if _, err := os.Stat("/proc/sys/vm/memfd_noexec"); err != nil {
+				m.t.Skip("before Linux 6.3: ", err)
+			}
+			return m.through(exec.Command("unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `echo 2 >/proc/sys/vm/memfd_noexec; "$@"`, "sh"}, m.argv(touch...)...)...))
+		}, "scopefs: the program of the sandbox cannot be in memory (memfd_create: permission denied): sysctl vm.memfd_noexec is 2, which forbids it: set it to 0 or 1 in /etc/sysctl.d, and start again\n"},
+		"an old bubblewrap": {"", 0, func(m *way) *exec.Cmd {
+			return m.withBwrap(`case $1 in --version) echo bubblewrap 0.4.1;; *) /usr/bin/bwrap --help | grep -v -e --disable-userns -e --size;; esac`, touch...)
+		}, "scopefs: bubblewrap 0.4.1 lacks --disable-userns, --size: install bubblewrap 0.8.0 (Debian 12) or newer\n"},
+		"a very old bubblewrap": {"", 0, func(m *way) *exec.Cmd {
+			return m.withBwrap(`echo usage >&2; exit 1`, touch...)
+		}, "/bin/bwrap does not say what it can (--help: exit status 1): install bubblewrap 0.8.0 (Debian 12) or newer\n"},
+		"no user namespaces": {"", 0, func(m *way) *exec.Cmd {
+			return m.through(exec.Command("unshare", append([]string{"-Urm", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; "$@"`, "sh"}, m.argv(touch...)...)...))
+		}, "unprivileged user namespaces are off (sysctl user.max_user_namespaces=0): change it in /etc/sysctl.d\n"},
 		"limits without groups": {"limits: {pids: 50}", 1234, nil,
 			"scopefs: start sandbox of \"a\": limits: no control group for pids"},
 		"scope of another": {"", 1234, func(m *way) *exec.Cmd {
@@ -100,6 +188,8 @@ func TestRunBubblewrapComes(t *testing.T) {
 	require.NoError(t, os.Symlink("/usr/bin/bwrap", filepath.Join(bin, "bwrap")))
 	o = m.run("a", "--", "true")
 	assert.Zero(t, o.code, o.stderr)
+	m.stop()
+	assert.Contains(t, m.log.String(), `msg="no sandbox can be made" err="bubblewrap is not installed: apt-get install bubblewrap"`, "told before anybody runs")
 }
 
 // The limits hold: by control groups, here of version 1.

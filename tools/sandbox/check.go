@@ -38,14 +38,21 @@ func check(ctx context.Context, bwrap string) (string, error) {
 		return "", &MissingError{"bubblewrap is not installed", "apt-get install bubblewrap"}
 	}
 	help, err := exec.CommandContext(ctx, path, "--help").Output()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	if err != nil {
-		return "", fmt.Errorf("%s --help: %w", path, err)
+		return "", &MissingError{fmt.Sprintf("%s does not say what it can (--help: %v)", path, err), needBwrap}
 	}
 	var errs []error
+	var lacks []string
 	for _, option := range needed {
 		if !bytes.Contains(help, []byte("    "+option+" ")) {
-			errs = append(errs, &MissingError{"bubblewrap lacks " + option, "need 0.8.0 of Debian 12, or 0.11"})
+			lacks = append(lacks, option)
 		}
+	}
+	if len(lacks) > 0 {
+		errs = append(errs, &MissingError{versionOf(ctx, path) + " lacks " + strings.Join(lacks, ", "), needBwrap})
 	}
 	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
 	if err != nil || !strings.Contains(string(actions), "kill_process") {
@@ -55,6 +62,17 @@ func check(ctx context.Context, bwrap string) (string, error) {
 		errs = append(errs, trial(ctx, path))
 	}
 	return path, errors.Join(errs...)
+}
+
+const needBwrap = "install bubblewrap 0.8.0 (Debian 12) or newer"
+
+// versionOf names a bubblewrap, as "bubblewrap 0.4.1" where it says so.
+func versionOf(ctx context.Context, path string) string {
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if version := strings.TrimSpace(string(out)); err == nil && len(version) < 40 && strings.HasPrefix(version, "bubblewrap ") {
+		return version
+	}
+	return "bubblewrap"
 }
 
 // trial makes a smallest sandbox, as an ordinary user: whether namespaces can be
@@ -73,7 +91,11 @@ func trial(ctx context.Context, bwrap string) error {
 	if err == nil {
 		return nil
 	}
-	get := "bwrap must be able to make user, pid, network and mount namespaces here"
+	get := "allow user, pid, network and mount namespaces to ordinary users; a container needs --privileged, or what docs/security.md lists"
+	why := string(bytes.TrimSpace(out))
+	if why == "" {
+		why = err.Error()
+	}
 	for name, off := range map[string]string{
 		"user.max_user_namespaces":                         "0",
 		"kernel.unprivileged_userns_clone":                 "0", // Debian before 11
@@ -85,7 +107,7 @@ func trial(ctx context.Context, bwrap string) error {
 			get = fmt.Sprintf("unprivileged user namespaces are off (sysctl %s=%s): change it in /etc/sysctl.d", name, off)
 		}
 	}
-	return &MissingError{fmt.Sprintf("bubblewrap cannot make a sandbox (%v: %s)", err, bytes.TrimSpace(out)), get}
+	return &MissingError{fmt.Sprintf("bubblewrap cannot make a sandbox (%s)", why), get}
 }
 
 // sealed returns a copy of a program that nobody can change (memfd_create(2),
@@ -107,7 +129,7 @@ func sealed(path string) (*os.File, error) {
 		fd, err = unix.MemfdCreate("scopefs", flags)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("program of the sandbox: memfd_create: %w", err)
+		return nil, noMemfd(err)
 	}
 	f := os.NewFile(uintptr(fd), "scopefs")
 	_, err = io.Copy(f, src)
@@ -123,6 +145,15 @@ func sealed(path string) (*os.File, error) {
 		return nil, fmt.Errorf("program of the sandbox: %w", err)
 	}
 	return f, nil
+}
+
+// noMemfd says why there is no executable memfd.
+func noMemfd(err error) error {
+	what := fmt.Sprintf("the program of the sandbox cannot be in memory (memfd_create: %v)", err)
+	if value, _ := os.ReadFile("/proc/sys/vm/memfd_noexec"); strings.TrimSpace(string(value)) == "2" {
+		return &MissingError{what, "sysctl vm.memfd_noexec is 2, which forbids it: set it to 0 or 1 in /etc/sysctl.d, and start again"}
+	}
+	return &MissingError{what, "need Linux 3.17 or newer; in a container, a seccomp profile that allows memfd_create"}
 }
 
 // dup returns a second descriptor of what f has open.

@@ -4,7 +4,8 @@
 // Data goes to standard output, everything else to standard error. An error is
 // one line that says what to do. Exit statuses: 0 done, 1 it failed (check: the
 // policy denies it), 2 it was asked wrongly, or check, agents show and prompt of
-// an agent that does not load. Those of run are told there.
+// an agent that does not load, 3 the daemon can mount nothing on this host. Those
+// of run are told there.
 package cli
 
 import (
@@ -26,6 +27,7 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	exitHost   = 3
 )
 
 // exitError carries a status; without an error nothing is printed.
@@ -67,9 +69,12 @@ func Main(ctx context.Context, args []string) int {
 	code := exitFailed
 	var exit *exitError
 	var refused *daemon.Error
+	var host *daemon.HostError
 	switch {
 	case errors.As(err, &exit):
 		code = exit.code
+	case errors.As(err, &host):
+		code = exitHost
 	case errors.As(err, &refused) && refused.Invalid(), errors.Is(err, scope.ErrInvalidID):
 		code = exitUsage
 	}
@@ -89,7 +94,8 @@ each agent, runs the agent's programs in a sandbox that has nothing else, and
 records what they were denied.
 
 Exit status: 0 done, 1 it failed, 2 it was asked wrongly, or check, agents show
-and prompt of an agent that does not load; run and check have their own, see there.`,
+and prompt of an agent that does not load, 3 the daemon can mount nothing on this
+host; run and check have their own, see there.`,
 		Args: args(func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
 				return fmt.Errorf("unknown command %q", words[0])

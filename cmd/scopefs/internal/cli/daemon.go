@@ -35,7 +35,10 @@ func (a *app) daemonCmd() *cobra.Command {
 mounted, and answers on RUN/control.sock, also while views are still starting. On
 SIGTERM or SIGINT it ends the sandboxes, unmounts the views and exits. Under
 systemd it says when it answers (sd_notify), how far it is, and, with WatchdogSec,
-that it is not stuck.`,
+that it is not stuck.
+
+Exit status: 3 when nothing can be mounted on this host (told in one line), else as
+of scopefs.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
@@ -60,6 +63,9 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		if err := daemon.CheckHTTP(o.http); err != nil {
 			return &exitError{exitUsage, err}
 		}
+	}
+	if err := daemon.CheckHost(); err != nil {
+		return err
 	}
 	// What our parent left open is not for views and sandboxes: close_range(2).
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {

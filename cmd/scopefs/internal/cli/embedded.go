@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -50,7 +51,7 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 	theirs.Close() // or the leash would not end with the daemon
 	if err != nil {
 		ours.Close()
-		return nil, fmt.Errorf("make namespaces: %w: user namespaces must be allowed here, or run as root", err)
+		return nil, noNamespaces(err)
 	}
 	stop := context.AfterFunc(ctx, func() { ours.Close() })
 	line, err := bufio.NewReader(ours).ReadString('\n')
@@ -72,6 +73,18 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 		kill.Stop()
 		stop()
 	}, nil
+}
+
+// noNamespaces says why a daemon of our own has none.
+func noNamespaces(err error) error {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return err
+	}
+	if os.Geteuid() == 0 {
+		return fmt.Errorf("make a mount namespace: %w: %s", errno, daemon.NeedsPrivilege)
+	}
+	return fmt.Errorf("make a user namespace: %w: allow them (sysctl user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0), or run as root", errno)
 }
 
 // overheard is what a daemon of ours says: until it is ready, why it does not

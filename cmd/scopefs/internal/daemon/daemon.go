@@ -228,7 +228,11 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer server.Close()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	go d.sandboxHost() // meanwhile; who needs it hears of an error
+	go func() { // meanwhile
+		if _, err := d.sandboxHost(); err != nil && !errors.Is(err, errClosing) && d.only == "" { // else who needs it hears of it
+			d.logger.Error("no sandbox can be made", "err", err)
+		}
+	}()
 	if d.http != "" {
 		wait, err := d.serveHTTP(ctx, d.http)
 		if err != nil {

@@ -23,7 +23,7 @@ func source(id scope.ID) string { return "scopefs:" + string(id) }
 func newMount(id scope.ID, owner user, shared bool) (mount, conn *os.File, err error) {
 	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open /dev/fuse: %w: load the module (modprobe fuse) or ask for access to the device", err)
+		return nil, nil, fmt.Errorf("open /dev/fuse: %w", err)
 	}
 	conn = os.NewFile(uintptr(fuse), "/dev/fuse")
 	fd, err := configure(id, owner, shared, fuse)

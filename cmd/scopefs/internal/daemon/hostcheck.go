@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// HostError is the error of a host on which no view can be mounted, whatever the
+// definitions say.
+type HostError struct {
+	What   string // is missing
+	Remedy string
+}
+
+func (e *HostError) Error() string { return e.What + ": " + e.Remedy }
+
+// CheckHost returns a *HostError when a view cannot be mounted here.
+func CheckHost() error {
+	if err := checkCapability(); err != nil {
+		return err
+	}
+	if err := checkCalls(); err != nil {
+		return err
+	}
+	return checkFUSE()
+}
+
+// checkCapability looks for CAP_SYS_ADMIN, which mounts need: of the host, or of a
+// user namespace that was made for us.
+func checkCapability() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("capget: %w", err)
+	}
+	if data[0].Effective&(1<<unix.CAP_SYS_ADMIN) == 0 {
+		return &HostError{"CAP_SYS_ADMIN is missing, without which nothing can be mounted", NeedsPrivilege}
+	}
+	return nil
+}
+
+// NeedsPrivilege is the remedy where mounts are not allowed.
+const NeedsPrivilege = "run scopefs as root of the host; a container needs --privileged, or what docs/security.md lists"
+
+// neededCalls are the system calls without which no view is mounted or no sandbox
+// made, that some kernel or container does not have. The arguments make each fail
+// with something else than ENOSYS and EPERM for one who has CAP_SYS_ADMIN, and do nothing.
+var neededCalls = []struct {
+	name string
+	nr   uintptr
+	args [6]uintptr
+}{
+	{"close_range", unix.SYS_CLOSE_RANGE, [6]uintptr{1, 0}},
+	{"openat2", unix.SYS_OPENAT2, [6]uintptr{bad}},
+	{"statx", unix.SYS_STATX, [6]uintptr{bad, 0, bad}},
+	{"fsopen", unix.SYS_FSOPEN, [6]uintptr{0, bad}},
+	{"fsconfig", unix.SYS_FSCONFIG, [6]uintptr{bad}},
+	{"fsmount", unix.SYS_FSMOUNT, [6]uintptr{bad, bad}},
+	{"move_mount", unix.SYS_MOVE_MOUNT, [6]uintptr{bad, 0, bad, 0, bad}},
+	{"open_tree", unix.SYS_OPEN_TREE, [6]uintptr{bad, 0, bad}},
+	{"mount_setattr", unix.SYS_MOUNT_SETATTR, [6]uintptr{bad, 0, bad}},
+	{"mount", unix.SYS_MOUNT, [6]uintptr{}},
+	{"umount2", unix.SYS_UMOUNT2, [6]uintptr{0, bad}},
+	{"pivot_root", unix.SYS_PIVOT_ROOT, [6]uintptr{}},
+	{"unshare", unix.SYS_UNSHARE, [6]uintptr{}},
+	{"pidfd_open", unix.SYS_PIDFD_OPEN, [6]uintptr{0, bad}},
+	{"pidfd_send_signal", unix.SYS_PIDFD_SEND_SIGNAL, [6]uintptr{bad, 0, 0, bad}},
+	{"memfd_create", unix.SYS_MEMFD_CREATE, [6]uintptr{0, bad}},
+	{"seccomp", unix.SYS_SECCOMP, [6]uintptr{bad, bad}},
+	{"landlock_create_ruleset", unix.SYS_LANDLOCK_CREATE_RULESET, [6]uintptr{0, 0, bad}},
+}
+
+const bad = 0xffffffff // as a descriptor, as flags and as a mask
+
+// checkCalls makes each of neededCalls.
+func checkCalls() error {
+	var missing, refused []string
+	for _, call := range neededCalls {
+		a := call.args
+		switch _, _, errno := unix.RawSyscall6(call.nr, a[0], a[1], a[2], a[3], a[4], a[5]); errno {
+		case unix.ENOSYS:
+			missing = append(missing, call.name)
+		case unix.EPERM:
+			refused = append(refused, call.name)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return &HostError{"the kernel has no " + strings.Join(missing, ", "),
+			"need Linux 5.15 or newer with Landlock; in a container, a seccomp profile that knows these system calls"}
+	case len(refused) > 0:
+		return &HostError{"a seccomp filter refuses " + strings.Join(refused, ", "),
+			"allow these system calls in the profile of the container or service"}
+	}
+	return nil
+}
+
+// checkFUSE makes a FUSE mount and drops it.
+func checkFUSE() error {
+	mount, conn, err := newMount("check", user{}, false)
+	if err == nil {
+		mount.Close()
+		conn.Close()
+		return nil
+	}
+	what, remedy := err.Error(), NeedsPrivilege
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		what, remedy = "there is no FUSE ("+what+")", "load the module (modprobe fuse); a container needs --device /dev/fuse"
+	case errors.Is(err, unix.EACCES):
+		what, remedy = "/dev/fuse is closed to this user ("+what+")", "chmod 666 /dev/fuse, as udev does, or run as root"
+	}
+	return &HostError{what, remedy}
+}
