@@ -142,6 +142,16 @@ func (v *View) bare(a *ask, f func() error) error {
 func (v *View) openDir(p *place) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
+	err := v.openDirAt(p)
+	if errors.Is(err, scope.ErrStale) && v.relocate(p.node) {
+		err = v.openDirAt(p)
+	}
+	return err
+}
+
+// openDirAt opens the directory at the path that the tree has for p.node. The
+// caller holds View.moves.
+func (v *View) openDirAt(p *place) error {
 	var ok bool
 	if p.base, ok = v.nodes.newest(p.node); !ok {
 		return scope.ErrStale
@@ -183,13 +193,19 @@ func (v *View) openNode(p *place) error {
 	if f, ok := v.files.reach(p.node, false, false); ok {
 		// A directory that still exists was moved, by the host and perhaps out
 		// of the scope: an open descriptor does not keep it the agent's.
+		stale := err
 		if p.stat, err = f.Stat(); err == nil && (!p.node.dir || p.stat.Nlink == 0) {
 			p.obj, p.held = f, true
 			return nil
 		}
 		f.Close()
 		if err == nil {
-			err = scope.ErrStale
+			err = stale
+		}
+	}
+	if errors.Is(err, scope.ErrStale) && v.relocate(p.node) {
+		if rel, ok := v.nodes.newest(p.node); ok {
+			err = v.openAt(p, rel)
 		}
 	}
 	return err

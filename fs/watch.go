@@ -175,6 +175,9 @@ func (v *View) changed(c scope.Change) {
 	if len(c.Name) == 0 {
 		v.conn.dropAttr(dir.id, false)
 	} else {
+		if c.IsDir && c.Names {
+			v.settle(dir, string(c.Name))
+		}
 		// The name in any case: that waits for a lookup which is on its way
 		// with what was so before, and which the kernel would keep.
 		v.conn.dropName(dir.id, string(c.Name), !c.Names)

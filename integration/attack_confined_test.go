@@ -83,7 +83,7 @@ func checkDescriptors(t *testing.T, proc string) {
 		all[fd.Name()] = to
 	}
 	t.Log(all)
-	for n, want := range map[string]string{"0": "/dev/null", "1": "/dev/null", "2": "pipe:", "3": "/", "4": "/dev/fuse", "5": "socket:"} {
+	for n, want := range map[string]string{"0": "/dev/null", "1": "/dev/null", "2": "pipe:", "3": "/", "4": "/dev/fuse", "5": "socket:", "6": "socket:"} {
 		assert.True(t, strings.HasPrefix(all[n], want), "%s is %s", n, all[n])
 		delete(all, n)
 	}

@@ -143,6 +143,7 @@ func filterCalls(caller bool) error {
 					// Threads of the Go runtime, not processes: runtime/os_linux.go.
 					only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
 					only("ioctl", 1, backingOpen, backingClose),
+					only("unshare", 0, scope.FindFlags),
 					// Marks of inodes; of a mount or a file system they would tell of
 					// names all over the host.
 					only("fanotify_mark", 1, scope.WatchFlags...),
@@ -179,7 +180,7 @@ var viewCalls = []string{
 	"pwrite64", "pwritev2", "readv", "writev", "preadv", "pwritev", "ftruncate", "fallocate", "copy_file_range", "fsync", "fdatasync",
 	"fchmod", "fchmodat", "fchmodat2", "fchownat", "utimensat",
 	"fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat", "removexattrat",
-	"recvmsg", "sendmsg", "faccessat2",
+	"recvmsg", "sendmsg", "faccessat2", "fchdir", "getcwd",
 }
 
 // allThreads makes a system call on every thread; the kernel keeps these

@@ -101,7 +101,7 @@ func main() {
 		"unshare":     raw(unix.SYS_UNSHARE, 1, 0, 0),
 		"chroot":      raw(unix.SYS_CHROOT, 0, 0, 0),
 		"pivot_root":  raw(unix.SYS_PIVOT_ROOT, 0, 0, 0),
-		"chdir":       raw(unix.SYS_FCHDIR, 999, 0, 0),
+		"chdir":       raw(unix.SYS_CHDIR, text("/"), 0, 0),
 		"ptrace":      raw(unix.SYS_PTRACE, unix.PTRACE_ATTACH, 0, 0),
 		"vm_readv":    raw(unix.SYS_PROCESS_VM_READV, 1, 0, 0),
 		"kill":        raw(unix.SYS_KILL, 1, 0, 0),
