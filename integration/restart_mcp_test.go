@@ -280,3 +280,26 @@ func writeOnce(h *host, session *mcp.ClientSession, n string) string {
 	_ = json.Unmarshal(wire.Data, &data)
 	return data.Effect
 }
+
+// TestRestartBridgeDown: a client waits for an agent that is taken down as for a
+// daemon.
+func TestRestartBridgeDown(t *testing.T) {
+	h := newHost(t, map[string]string{"a": ""})
+	c := h.bridge("a")
+	c.says(hello)
+	m := c.answer("hello")
+	require.Nil(t, m.Error)
+	h.must("down", "a")
+	c.log("warning")
+	c.says(request(1, "stat", `{"path":"."}`))
+	h.must("up", "a")
+	m = c.answer(1)
+	require.NotNil(t, m.Result, "%+v", m.Error)
+	c.log("notice")
+	// A client that goes while there is none is not waited for.
+	h.must("down", "a")
+	c.log("warning")
+	require.NoError(t, c.in.Close())
+	for range c.lines {
+	}
+}

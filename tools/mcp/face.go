@@ -52,8 +52,9 @@ func New(set *tools.Set, opt Options) *Face {
 	f.server = mcp.NewServer(
 		&mcp.Implementation{Name: "scopefs", Title: "scopefs", Version: opt.Version},
 		&mcp.ServerOptions{
-			Logger:       opt.Logger,
-			Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
+			Logger: opt.Logger,
+			// Log messages come from scopefs mcp, when the daemon restarts.
+			Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}, Tools: &mcp.ToolCapabilities{ListChanged: true}},
 			// What one agent is told is for no other: without it, a proxy may keep it for all (SEP-2549).
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 		})

@@ -12,7 +12,6 @@
 package bridge
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -87,7 +86,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	defer leave()
 	go b.readClient(leave) // which may wait for the client for ever
 	b.use(conn)
-	in, first, lost := bufio.NewReaderSize(conn, 64<<10), true, time.Now()
+	in, first, lost := newReader(conn), true, time.Now()
 	for pause := firstPause; ; {
 		began := time.Now()
 		answered, err := b.relay(conn, in, !first)
@@ -109,13 +108,17 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 }
 
+// whyLost is what is known of a connection that has ended: the daemon has, or the
+// operator took the agent down.
+const whyLost = "the connection with the daemon is lost"
+
 var errEnded = errors.New("the daemon has ended the connection; its log says why")
 
 // end answers what waits, and returns the error of Run.
 func (b *Bridge) end(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, line := range b.s.expire(time.Now().Add(time.Hour), "the daemon has gone") {
+	for _, line := range b.s.expire(time.Now().Add(time.Hour), whyLost) {
 		_ = b.write(line)
 	}
 	switch {
@@ -136,7 +139,7 @@ func (b *Bridge) use(conn Conn) {
 
 // relay passes messages on until the connection ends. answered reports whether
 // the daemon has sent one; until then, a daemon that is new is not announced.
-func (b *Bridge) relay(conn Conn, in *bufio.Reader, again bool) (answered bool, err error) {
+func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err error) {
 	var flushing sync.WaitGroup
 	flushing.Go(func() { b.flush(conn) })
 	defer flushing.Wait()
@@ -146,7 +149,7 @@ func (b *Bridge) relay(conn Conn, in *bufio.Reader, again bool) (answered bool, 
 		b.welcome()
 	}
 	for {
-		line, err := readLine(in, 0)
+		line, err := in.line(0)
 		if err != nil {
 			return answered, nil // whatever it is, the connection is over
 		}
@@ -238,9 +241,9 @@ func (b *Bridge) deliver(conn Conn, m message, line []byte) {
 
 // readClient reads the client's messages until it says no more.
 func (b *Bridge) readClient(leave func()) {
-	in := bufio.NewReaderSize(b.In, 64<<10)
+	in := newReader(b.In)
 	for {
-		line, err := readLine(in, maxMessage)
+		line, err := in.line(maxMessage)
 		if err != nil {
 			b.mu.Lock()
 			b.over = true

@@ -1,9 +1,11 @@
 package bridge
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -83,7 +85,7 @@ func TestQuestionsOfTheDead(t *testing.T) {
 	d.says(fmt.Sprintf(question, "2", "and this?"))
 	s.gets(fmt.Sprintf(question, `"scopefs-2"`, "and this?"))
 	d.Close()
-	assert.Contains(t, s.line(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"the daemon has gone","requestId":"scopefs-2"}}`)
+	assert.Contains(t, s.line(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"the connection with the daemon is lost","requestId":"scopefs-2"}}`)
 	assert.Equal(t, "warning", s.message())
 	d = s.daemon()
 	d.gets(helloLine)
@@ -149,4 +151,27 @@ func TestIDs(t *testing.T) {
 	assert.True(t, ok && m.request())
 	_, ok = parseAnswer([]byte(`{"jsonrpc":"2.0","id":4x,"result":{}}`))
 	assert.False(t, ok)
+}
+
+// What scan finds is what encoding/json finds.
+func FuzzScan(f *testing.F) {
+	for _, text := range []string{helloLine, welcomeLine, readyLine, call("1"), result(`"a"`), `{"method":"x","params":{"a":"}\\\"","b":[1,{}]},"jsonrpc":"2.0","id":1}`,
+		`{"id":{"id":2},"method":"x"}`, ` { "id" : 1 , "method" : "x" } ` + "\n", `{"id":4x}`, `{"id":1`, `{"a":"\`, `{}`, `[]`, `{"\u0069d":1}`, `{"id":1,"id":2}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		found, ok := scan(line)
+		if !ok || !json.Valid(line) {
+			return
+		}
+		var all map[string]json.RawMessage
+		if json.Unmarshal(line, &all) != nil {
+			t.Fatalf("%q is no object", line)
+		}
+		var method string
+		_ = json.Unmarshal(all["method"], &method)
+		if string(found.ID) != string(all["id"]) || found.Method != method && utf8.Valid(line) {
+			t.Fatalf("%q: %q %q", line, found.ID, found.Method)
+		}
+	})
 }

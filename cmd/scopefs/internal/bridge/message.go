@@ -45,6 +45,9 @@ func (m message) key() string {
 
 // parse reads a line. It is not ok when the line is no JSON object.
 func parse(line []byte) (m message, ok bool) {
+	if m, ok := scan(line); ok {
+		return m, true
+	}
 	return m, json.Unmarshal(line, &m) == nil
 }
 
@@ -182,23 +185,37 @@ func versionOf(answer []byte) string {
 
 var errTooLong = fmt.Errorf("a message has more than %d bytes", maxMessage)
 
-// readLine returns a line with its newline, of at most max bytes; 0 is any
-// number. It is valid until the next read.
-func readLine(in *bufio.Reader, max int) ([]byte, error) {
-	line, err := in.ReadSlice('\n')
+// reader reads lines.
+type reader struct {
+	in   *bufio.Reader
+	long []byte // room for a line that is longer than in's buffer
+}
+
+func newReader(r io.Reader) *reader { return &reader{in: bufio.NewReaderSize(r, 64<<10)} }
+
+// maxRoom bounds the room that is kept for the next long line.
+const maxRoom = 4 << 20
+
+// line returns a line with its newline, of at most max bytes; 0 is any number. It
+// is valid until the next call.
+func (r *reader) line(max int) ([]byte, error) {
+	line, err := r.in.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		if err != nil && len(line) > 0 {
 			return nil, io.ErrUnexpectedEOF // half a message is none
 		}
 		return line, err
 	}
-	all := bytes.Clone(line)
+	all := append(r.long[:0], line...)
 	for errors.Is(err, bufio.ErrBufferFull) {
 		if max > 0 && len(all) > max {
 			return nil, errTooLong
 		}
-		line, err = in.ReadSlice('\n')
+		line, err = r.in.ReadSlice('\n')
 		all = append(all, line...)
+	}
+	if r.long = all; cap(all) > maxRoom {
+		r.long = nil
 	}
 	if err != nil {
 		return nil, io.ErrUnexpectedEOF

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -26,7 +25,7 @@ func (b *Bridge) watch(ctx context.Context) {
 		conn, waits := b.conn, b.conn != nil && (!b.ready || b.over || b.s.waiting())
 		var late [][]byte
 		if !b.ready {
-			late = b.s.expire(time.Now().Add(-b.holdTime), "the daemon has gone")
+			late = b.s.expire(time.Now().Add(-b.holdTime), whyLost)
 		}
 		b.mu.Unlock()
 		for _, line := range late {
@@ -51,7 +50,7 @@ func (b *Bridge) watch(ctx context.Context) {
 func (b *Bridge) lose(conn Conn, err error) (why string, ended bool) {
 	conn.Close()
 	b.mu.Lock()
-	why = "the daemon has gone"
+	why = whyLost
 	if b.why != "" {
 		why = b.why
 	} else if err != nil {
@@ -108,8 +107,8 @@ func (b *Bridge) say(severity, text string) {
 
 // reconnect makes a connection with the client's session, until a time. The pause
 // between attempts doubles, with jitter.
-func (b *Bridge) reconnect(ctx context.Context, pause *time.Duration, until time.Time) (Conn, *bufio.Reader, error) {
-	last := errors.New("the daemon has gone")
+func (b *Bridge) reconnect(ctx context.Context, pause *time.Duration, until time.Time) (Conn, *reader, error) {
+	last := errors.New(whyLost)
 	for {
 		if time.Now().After(until) {
 			return nil, nil, fmt.Errorf("no daemon for %v: %w", b.giveUp, last)
@@ -123,7 +122,7 @@ func (b *Bridge) reconnect(ctx context.Context, pause *time.Duration, until time
 		limited, cancel := context.WithDeadline(ctx, until.Add(lastPause))
 		conn, err := b.Dial(limited)
 		if err == nil {
-			var in *bufio.Reader
+			var in *reader
 			stop := context.AfterFunc(limited, func() { conn.Close() })
 			if in, err = b.restore(conn); err == nil && stop() {
 				cancel()
@@ -143,9 +142,9 @@ func (b *Bridge) reconnect(ctx context.Context, pause *time.Duration, until time
 }
 
 // restore gives a connection the state of the client's session.
-func (b *Bridge) restore(conn Conn) (*bufio.Reader, error) {
+func (b *Bridge) restore(conn Conn) (*reader, error) {
 	b.use(conn)
-	in := bufio.NewReaderSize(conn, 64<<10)
+	in := newReader(conn)
 	b.mu.Lock()
 	initialize, initialized, setLevel, version := b.s.initialize, b.s.initialized, b.s.setLevel, b.s.version
 	listens := b.s.listens()
@@ -176,11 +175,11 @@ func (b *Bridge) restore(conn Conn) (*bufio.Reader, error) {
 }
 
 // greet repeats the client's initialize. The client knows the answer already.
-func greet(conn Conn, in *bufio.Reader, initialize []byte, version string) error {
+func greet(conn Conn, in *reader, initialize []byte, version string) error {
 	_, failed := conn.Write(initialize) // a daemon that refuses has said why
 	asked, _ := parse(initialize)
 	for {
-		line, err := readLine(in, 0)
+		line, err := in.line(0)
 		if err != nil {
 			return fmt.Errorf("the daemon ended the connection: %w", errors.Join(failed, err))
 		}
