@@ -3,24 +3,26 @@
 # Usage, as root:
 #
 #	scale.sh [-dirs N] [-files N] [-entries N] [-views N] [-threads LIST] [-grids LIST] [-agents LIST] [-rules LIST]
-#	         [-looked N] [-rounds N] [-settle SECONDS] [-idle SECONDS] [-only million|entries|views|threads|single] [-smoke]
+#	         [-counts LIST] [-looked N] [-rounds N] [-settle SECONDS] [-idle SECONDS]
+#	         [-only agents|million|entries|views|threads|single] [-smoke]
 #
-# -dirs of -files each are walked; -looked files are for the threads; -grids are numbers of files for the single operations,
+# Agents starts as many agents as -counts says. -dirs of -files each are walked; -looked files are for the threads; -grids are numbers of files for the single operations,
 # in directories of at most 1000; -settle is how long a view has to give memory back, -idle how long idle views are watched.
 # -smoke is all of it in sizes that measure nothing; flags after it change them. SCOPEFS_BENCH_DIR names the directory to
 # work in, default /dev/shm. The kernel's caches are dropped now and then.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=5 only= dirs=1000 files=1000 entries=200000 views=200 idle=10 settle=150 looked=20000
+rounds=5 only= counts="200 500 1000" dirs=1000 files=1000 entries=200000 views=200 idle=10 settle=150 looked=20000
 threads="1 2 8 64" grids="10 100000" agents="1 50" rules="0 1000"
 while [ $# -gt 0 ]; do
 	case $1 in
-	-dirs | -files | -entries | -views | -threads | -grids | -agents | -rules | -rounds | -settle | -idle | -looked | -only)
+	-dirs | -files | -entries | -views | -threads | -grids | -agents | -counts | -rules | -rounds | -settle | -idle | -looked | -only)
 		[ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
 		declare "${1#-}=$2"
 		shift
 		;;
 	-smoke)
+		counts="3 6"
 		rounds=1 dirs=10 files=20 entries=300 views=3 idle=1 settle=2 looked=128
 		threads="1 8" grids="10 2000" agents="1 3" rules="0 20"
 		;;
@@ -152,6 +154,50 @@ part_views() {
 	echo "| the daemon: RSS | | $(mib "$(memory "$daemon" | cut -d' ' -f1)") | |"
 }
 
+# answers succeeds once the control socket does.
+answers() { "$top/scopefs" ps --base "$top/base" >"$top/ps" 2>/dev/null; }
+
+# median_of COMMAND...: the median of its times, in microseconds; a command that prepares each is in $before.
+median_of() {
+	local r
+	for ((r = 0; r < rounds * 2; r++)); do
+		$before "$r"
+		attempt "$@"
+		echo "$micros" >&4
+	done 4>"$top/times"
+	median <"$top/times"
+}
+
+describe() { sed -i "s/^description: .*/description: measured $1 $RANDOM/" "$top/base/agents.d/bench.md"; }
+
+part_agents() {
+	local n i began answered mounted run reload all pss before
+	printf '\n## Starting many agents\n\n'
+	echo "Load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg)."
+	printf '\n| agents | socket answers | all mounted | run true | reload of one | stop | daemon: resident | a view: its share (PSS) | load |\n'
+	printf '|---|---|---|---|---|---|---|---|---|\n'
+	for n in $counts; do
+		fresh
+		for ((i = 1; i < n; i++)); do agent "bench-$i"; done
+		sleep 4 # until definitions are not new, which costs reading them
+		began=${EPOCHREALTIME/./}
+		"$top/scopefs" daemon --base "$top/base" 2>"$top/log" & daemon=$!
+		until answers; do kill -0 "$daemon" || fail "the daemon has ended: $(tail -n 3 "$top/log")"; done
+		answered=$((${EPOCHREALTIME/./} - began))
+		await "$n views" "$daemon" serves "$n"
+		mounted=$((${EPOCHREALTIME/./} - began))
+		sleep 4
+		before=: run=$(median_of "$top/scopefs" run --base "$top/base" bench -- true)
+		before=describe reload=$(median_of "$top/scopefs" reload --base "$top/base")
+		answers
+		pss=$(awk '$1 != "AGENT" && $3 > 1 { print $3 }' "$top/ps" | while read -r i; do memory "$i"; done | awk '{ s += $3 } END { print s / NR }')
+		all="$(mib "$(memory "$daemon" | cut -d' ' -f1)") | $(mib "$pss") | $(cut -d' ' -f1 /proc/loadavg)"
+		began=${EPOCHREALTIME/./}
+		stop_daemon
+		echo "| $n | $(show "$answered") | $(show "$mounted") | $(show "$run") | $(show "$reload") | $(show $((${EPOCHREALTIME/./} - began))) | $all |"
+	done
+}
+
 part_threads() {
 	local t r n s times=$top/times
 	local grid=$(((looked + 99) / 100))
@@ -203,7 +249,7 @@ fresh() {
 }
 
 build
-for part in million entries views threads single; do
+for part in agents million entries views threads single; do
 	[[ $part == *"$only"* ]] || continue
 	fresh
 	"part_$part"
