@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -129,10 +130,30 @@ func startMany(t *testing.T, count int) (cost int) {
 	h.must("up", last)
 	assert.Zero(t, files(), "definitions opened though nothing has changed")
 
+	if count > 100 {
+		assert.Equal(t, 1, viewsBeside(t, h, last), "views in the namespace where a sandbox starts")
+	}
+
 	h.define("a1", "view: {cache: none, access: read}")
 	files()
 	h.must("reload")
 	assert.LessOrEqual(t, files(), 4, "definitions opened for one that has changed") // the daemon notices by itself as well
 	assert.ErrorIs(t, os.WriteFile(h.view("a1", "file"), nil, 0o644), unix.EACCES)
 	return cost
+}
+
+// viewsBeside counts the views that are mounted where an agent's sandbox is started.
+func viewsBeside(t *testing.T, h *host, id string) int {
+	t.Helper()
+	cmd := exec.Command(program, "--base", h.base, "run", id, "--", "sleep", "100")
+	require.NoError(t, cmd.Start())
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	var sandboxes []int
+	h.eventually("the sandbox is there", func() bool { sandboxes = h.agent(id).Sandboxes; return len(sandboxes) > 0 })
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", sandboxes[0]))
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(stat), ") ") // state, then the parent: bwrap
+	mounts, err := os.ReadFile("/proc/" + strings.Fields(rest)[1] + "/mountinfo")
+	require.NoError(t, err)
+	return strings.Count(string(mounts), " scopefs:")
 }

@@ -39,6 +39,8 @@ import (
 	"os"
 	"runtime"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -169,7 +171,7 @@ type forkThread struct {
 
 func startForkThread() forkThread {
 	t := forkThread{work: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{})}
-	go func() {
+	serve := func() {
 		defer close(t.ended)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		for {
@@ -180,6 +182,18 @@ func startForkThread() forkThread {
 				return
 			}
 		}
+	}
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			serve()
+			return
+		}
+		// /proc/self shows the main thread's namespace, which startAmong leaves: keep that
+		// thread from work, and start another.
+		go serve()
+		<-t.ended
 	}()
 	return t
 }

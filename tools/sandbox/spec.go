@@ -23,6 +23,11 @@ type Spec struct {
 	Expose   []string          // host paths shown read-only at the same place
 	Env      map[string]string // added to the environment of every command
 	Binds    []Bind            // shown beside all that
+
+	// Mounts are the mount points of the host among which the sandbox starts: "/"
+	// first, parents before children, what leads to View, Expose and Binds among them.
+	// Nil is all. It is worth while where there are hundreds of others; see startAmong.
+	Mounts []string
 }
 
 // Bind is a file or socket of the host's that a session shows, read-only for what

@@ -99,7 +99,7 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	cmd.ExtraFiles = append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...)
 	// A session of its own: what the daemon's terminal sends is not for bwrap.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential}
-	if err := h.thread.do(cmd.Start); err != nil {
+	if err := h.startAmong(s.spec.Mounts, cmd.Start); err != nil {
 		return nil, nil, errors.Join(err, s0.conn.Close(), args.Close(), info.Close())
 	}
 	s.wire, s.bwrap = s0, cmd

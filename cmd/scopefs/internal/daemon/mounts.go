@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ func (t *mountTable) read() ([]mountInfo, error) {
 	defer t.mu.Unlock()
 	if t.file == nil {
 		// Not by os.Open: the runtime's poller would consume the kernel's answer.
-		fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open("/proc/thread-self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return nil, fmt.Errorf("read the mounts: %w: mount /proc", err)
 		}
@@ -69,9 +70,35 @@ func (t *mountTable) read() ([]mountInfo, error) {
 	return all, err
 }
 
+// manyViews is from where on it is worth while to start a sandbox among other
+// mounts than the host's.
+const manyViews = 16
+
+// withoutViews returns the mount points of all, without views other than the one at
+// a place; nil when there are few of them. Parents come before children.
+func withoutViews(all []mountInfo, at string) []string {
+	views := 0
+	seen := map[string]bool{}
+	var kept []string
+	for _, m := range all {
+		switch {
+		case m.fsType == fsType && m.at != at:
+			views++
+		case !seen[m.at]:
+			seen[m.at] = true
+			kept = append(kept, m.at)
+		}
+	}
+	if views < manyViews {
+		return nil
+	}
+	slices.Sort(kept) // "/a" is before "/a/b"
+	return kept
+}
+
 // mounts returns all mounts of our namespace.
 func mounts() ([]mountInfo, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	f, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 	spec := sandbox.Spec{
 		Agent: id, UID: owner.uid, GID: owner.gid, View: mount, ReadOnly: p.readOnly, Network: v.def.Network == scope.NetworkHost && !p.noNetwork,
 		Limits: sandbox.Limits{Memory: limits.Memory, PIDs: limits.PIDs, CPU: limits.CPU, Timeout: limits.Timeout},
-		Expose: d.host.Sandbox.Expose, Env: d.host.Sandbox.Env,
+		Expose: d.host.Sandbox.Expose, Env: d.host.Sandbox.Env, Mounts: withoutViews(mounted, v.at),
 	}
 	if p.runner != nil {
 		spec.View, spec.Binds, spec.Network = nil, p.runner, d.host.Tasks.Network == scope.NetworkHost

@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// startAmong calls start on the fork thread, in a mount namespace that holds the
+// given mounts alone. bwrap reads the table of all mounts for each file that it
+// binds, so that thousands of mounts that the sandbox has no use for would cost
+// more than the sandbox. Where the namespace cannot be had, start runs in ours.
+func (h *Host) startAmong(mounts []string, start func() error) error {
+	return h.thread.do(func() error {
+		if len(mounts) == 0 {
+			return start()
+		}
+		home, err := os.Open("/proc/thread-self/ns/mnt")
+		if err != nil {
+			return start()
+		}
+		defer home.Close()
+		// That we may come back must be known before we go: setns(2) wants CAP_SYS_CHROOT.
+		back := func() error { return unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) }
+		if unix.Unshare(unix.CLONE_FS) != nil || back() != nil {
+			return start()
+		}
+		away := enter(mounts)
+		if away == nil {
+			err = start()
+		}
+		if lost := back(); lost != nil {
+			panic(fmt.Sprintf("return to the mount namespace: %v", lost)) // cannot happen: it was ours a moment ago
+		}
+		if away != nil {
+			return start()
+		}
+		return err
+	})
+}
+
+// enter moves the calling thread to a new mount namespace with these mounts, the
+// first of which is "/" and parents come before children. The mounts are slaves of
+// ours: what the host unmounts goes there as well, and nothing comes back.
+func enter(mounts []string) error {
+	if mounts[0] != "/" {
+		return errors.New("the first mount is not the root")
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("make mounts slaves: %w", err)
+	}
+	clones := make([]int, 0, len(mounts))
+	defer func() {
+		for _, fd := range clones {
+			unix.Close(fd)
+		}
+	}()
+	for _, at := range mounts {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
+		if err != nil {
+			return fmt.Errorf("clone the mount at %q: %w", at, err)
+		}
+		clones = append(clones, fd)
+	}
+	root := clones[0]
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount the root: %w", err)
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return fmt.Errorf("enter the root: %w", err)
+	}
+	for i, at := range mounts[1:] {
+		if err := unix.MoveMount(clones[i+1], "", root, strings.TrimPrefix(at, "/"), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("mount %q: %w", at, err)
+		}
+	}
+	if err := unix.PivotRoot(".", "."); err != nil { // pivot_root(2): "." may stand for both
+		return fmt.Errorf("change the root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave the old root: %w", err)
+	}
+	return unix.Chdir("/")
+}
