@@ -66,6 +66,7 @@ func (s *store) sameDir() error {
 		if m, ok := s.marks.read(); ok {
 			s.seq, s.mark = max(s.seq, m.last), m
 		}
+		s.known = nil
 		s.mark.last = 0 // the other directory may hold fewer
 		s.remark(OutcomeLost, fmt.Sprintf("the directory was moved or removed with events up to %d", s.seq))
 	}
@@ -161,6 +162,7 @@ func (s *store) catchUp() error {
 func (s *store) lost(how string) error {
 	s.seq = max(s.seq, s.mark.last)
 	s.remark(OutcomeLost, fmt.Sprintf("%s was %s: events %d to %d may be missing", segmentName(s.number), how, s.first, s.seq))
+	s.known = nil            // it is told
 	_ = s.file.Chmod(sealed) // for other processes that append to it
 	if err := s.leave(); err != nil {
 		return err
@@ -277,7 +279,7 @@ func (s *store) compare(found uint64) uint64 {
 
 // setAside moves what is damaged at the end of the last segment to a file beside it.
 func (s *store) setAside(from, to int64) error {
-	name := segmentName(s.number) + ".damaged"
+	name := segmentName(s.number) + damagedSuffix
 	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // openCalls are the calls that have begun and have not ended, by the segment of their first event.
@@ -45,41 +47,34 @@ func (s *store) oldestCall() uint64 {
 
 // finishCalls ends the calls that processes before this one have left without an end, once no other process has the log
 // open. What became of such a call, nobody knows.
-func (s *store) finishCalls() error {
+func (s *store) finishCalls() {
 	if s.finished || !s.marks.alone() {
-		return nil
+		return
 	}
-	left, err := s.unfinished()
-	if err != nil {
-		return err
-	}
-	for _, e := range left {
+	for _, e := range s.unfinished() {
 		e.Outcome, e.Detail = OutcomeUnknown, "the daemon ended before the call did"
 		s.remarks = append(s.remarks, e)
 	}
 	s.finished = true
-	return nil
 }
 
-// unfinished returns the first events of calls of earlier processes that have no other.
-func (s *store) unfinished() ([]Event, error) {
+// unfinished returns the first events of calls of earlier processes that have no other. Segments that cannot be read it
+// leaves out.
+func (s *store) unfinished() []Event {
 	from := int(s.found.calls)
 	if from == 0 && !s.found.closed() { // the mark may be as old as the last sync
 		from = max(s.number-1, 1)
 	}
 	if from == 0 {
-		return nil, nil
+		return nil
 	}
-	all, err := segments(s.root)
-	if err != nil {
-		return nil, err
-	}
+	all, _ := segments(s.root)
 	begun := map[string][]byte{}
 	for _, seg := range all {
 		if seg.number < from {
 			continue
 		}
-		err := eachLine(s.root, seg, func(line []byte) {
+		_ = eachLine(s.root, seg, func(line []byte) {
 			if !isCall(line) {
 				return
 			}
@@ -91,9 +86,6 @@ func (s *store) unfinished() ([]Event, error) {
 				delete(begun, id)
 			}
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
 	var left []Event
 	for id, line := range begun {
@@ -103,19 +95,28 @@ func (s *store) unfinished() ([]Event, error) {
 		}
 	}
 	slices.SortFunc(left, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
-	return left, nil
+	return left
 }
 
 func isCall(line []byte) bool { return bytes.Contains(line, []byte(`"event":"`+KindCall+`"`)) }
 
 // eachLine calls do with every line of a segment. A line that is longer than any event comes in parts.
 func eachLine(root *os.Root, seg segment, do func(line []byte)) error {
-	f, err := openSegment(root, seg)
+	f, seg, err := openEither(root, seg)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	for lines := bufio.NewReaderSize(f, maxLine); ; {
+	text := io.Reader(f)
+	if seg.packed {
+		unpacker, err := zstd.NewReader(f)
+		if err != nil {
+			return err
+		}
+		defer unpacker.Close()
+		text = unpacker
+	}
+	for lines := bufio.NewReaderSize(text, maxLine); ; {
 		line, err := lines.ReadSlice('\n')
 		if len(line) > 0 {
 			do(line)

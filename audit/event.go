@@ -32,6 +32,9 @@ const (
 	OutcomeTorn      = "torn"          // the end was damaged, and was set aside in a file beside the segment
 	OutcomeRecovered = "recovered"     // the log works again; the detail counts the events refused meanwhile
 	OutcomeLost      = "lost"          // segments were removed, renamed, replaced or truncated by others
+	OutcomeLow       = "low space"     // little room is left on the disk
+	OutcomeRemoved   = "removed"       // segments were removed: too old, or the log too large
+	OutcomeKept      = "kept"          // segments could not be compressed or removed
 	OutcomeUnclean   = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
 )
 

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"cmp"
+	"errors"
 	"time"
 )
 
@@ -8,7 +10,37 @@ import (
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.err
+	return cmp.Or(l.err, l.full)
+}
+
+// broken reports whether the log fails, or worked again and has not recorded that.
+func (l *Log) broken() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err != nil || l.full == nil && l.wasFull != nil
+}
+
+// setFull takes note that only the reserve of the disk is left, and why, or that there is room again.
+func (l *Log) setFull(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.full = nil; why != "" {
+		l.full = errors.New(why)
+		l.wasFull = l.full
+	}
+	l.wake()
+}
+
+// refuse refuses what has not happened yet while only the reserve of the disk is left.
+func (l *Log) refuse(e Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	future := e.Outcome == OutcomeBegin || e.Verdict == Allow && e.Event == KindFile || e.Event == KindSandbox && e.Outcome == ""
+	if l.full == nil || !future {
+		return nil
+	}
+	l.refused++
+	return l.full
 }
 
 // OnChange has f called when the log begins to fail, with the reason, and when it works again, with nil. Calls come one
@@ -32,9 +64,7 @@ func (l *Log) wake() {
 func (l *Log) settle(err error, n int) {
 	l.mu.Lock()
 	changed := (err == nil) != (l.err == nil)
-	if err == nil {
-		l.refused = 0 // they are in the group just written: remarks
-	} else {
+	if err != nil {
 		l.refused += uint64(n)
 	}
 	l.err = err
@@ -55,7 +85,7 @@ func (l *Log) run() {
 		case <-l.stop:
 			return
 		case <-retry.C:
-			if l.Err() != nil {
+			if l.broken() {
 				l.turn <- struct{}{}
 				l.flush(true)
 				<-l.turn
@@ -69,11 +99,31 @@ func (l *Log) run() {
 // tell calls the function of OnChange when the log is no longer as it was told to be, and returns what is told now.
 func (l *Log) tell(working bool) bool {
 	l.mu.Lock()
-	err, f := l.err, l.onChange
+	err, f := cmp.Or(l.err, l.full), l.onChange
 	l.mu.Unlock()
 	if f == nil || working == (err == nil) {
 		return working
 	}
 	f(err)
 	return err == nil
+}
+
+// failure returns why events were refused that no event counts yet, and how many; nil when there was no failure, or the
+// disk is still full.
+func (l *Log) failure() (refused uint64, why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.full == nil {
+		return l.refused, cmp.Or(l.err, l.wasFull)
+	}
+	return l.refused, l.err
+}
+
+// recovered takes note that an event has counted the refused.
+func (l *Log) recovered(refused uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused -= refused; l.full == nil {
+		l.wasFull = nil
+	}
 }

@@ -27,6 +27,14 @@ func (s *store) keepHouse() {
 	}
 }
 
+// look does what is done with the lock, though there is nothing to append.
+func (s *store) look() error {
+	s.finishCalls()
+	s.measure()
+	s.setReserve()
+	return s.watch()
+}
+
 // sync makes what was written last beyond a power loss, and then the mark that says so. Others write meanwhile.
 func (s *store) sync() error {
 	s.mu.Lock()

@@ -18,6 +18,11 @@ type Options struct {
 	Retry        time.Duration // how often a failing log is tried again; default 1s
 	SegmentAge   time.Duration // when a new segment is begun at the latest; default 24h
 
+	// Complete segments are compressed. They are removed when their last event is older than KeepAge, or, the oldest
+	// first, while all together are larger than KeepBytes; 0 keeps them.
+	KeepAge   time.Duration
+	KeepBytes int64
+
 	// Timeout is how long an append may take in a log of [Start]; default 5s.
 	Timeout time.Duration
 
@@ -47,6 +52,8 @@ type Log struct {
 	queue    []*entry
 	closed   bool
 	err      error  // why the log fails
+	full     error  // only the reserve of the disk is left
+	wasFull  error  // that it was has not been recorded
 	refused  uint64 // events that got an error since it does; changed by the holder of the turn
 	onChange func(error)
 
@@ -101,6 +108,9 @@ func (l *Log) hear(r report) {
 	if r.Err != "" {
 		l.settle(errors.New(r.Err), 0)
 	}
+	if r.Full != nil {
+		l.setFull(*r.Full)
+	}
 	if r.Event != nil && l.opts.Notice != nil {
 		l.opts.Notice(*r.Event)
 	}
@@ -112,6 +122,9 @@ func (l *Log) hear(r report) {
 // call does. After Close the error is [os.ErrClosed].
 func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("append to log: %w", err)
+	}
+	if err := l.refuse(e); err != nil {
 		return 0, fmt.Errorf("append to log: %w", err)
 	}
 	w := &entry{body: appendBody(make([]byte, 0, 256), clean(e)), done: make(chan struct{})}
@@ -169,9 +182,10 @@ func (l *Log) flush(retry bool) {
 // the turn.
 func (l *Log) write(group []*entry) error {
 	bodies := l.buf[:0]
-	recovered := l.recovered()
-	if recovered != nil {
-		bodies = appendBody(bodies, clean(*recovered))
+	refused, why := l.failure()
+	if why != nil {
+		e := Event{Event: KindAudit, Outcome: OutcomeRecovered, Detail: fmt.Sprintf("%d events refused: %v", refused, why)}
+		bodies = appendBody(bodies, clean(e))
 	}
 	for _, w := range group {
 		bodies = append(bodies, w.body...)
@@ -181,7 +195,8 @@ func (l *Log) write(group []*entry) error {
 	if err != nil {
 		return fmt.Errorf("append to log: %w", err)
 	}
-	if recovered != nil {
+	if why != nil {
+		l.recovered(refused)
 		seq++
 	}
 	for _, w := range group {
@@ -189,16 +204,6 @@ func (l *Log) write(group []*entry) error {
 		seq++
 	}
 	return nil
-}
-
-// recovered is the first event after a failure.
-func (l *Log) recovered() *Event {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		return nil
-	}
-	return &Event{Event: KindAudit, Outcome: OutcomeRecovered, Detail: fmt.Sprintf("%d events refused: %v", l.refused, l.err)}
 }
 
 // Hurry says that the log is about to be closed: from now on an append to a log of [Start] may take no longer than 2.5

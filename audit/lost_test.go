@@ -43,8 +43,13 @@ var takeAway = map[string]func(dir string) error{
 		}
 		return os.Rename(first(dir)+"x", first(dir))
 	},
-	"whole directory removed": os.RemoveAll,
-	"whole directory moved":   func(dir string) error { return os.Rename(dir, dir+"x") },
+	"whole directory removed": func(dir string) error { // at once
+		if err := os.Rename(dir, dir+"x"); err != nil {
+			return err
+		}
+		return os.RemoveAll(dir + "x")
+	},
+	"whole directory moved": func(dir string) error { return os.Rename(dir, dir+"x") },
 }
 
 // TestLinesTakenAway: the log notices before the next event, also while nothing is appended, and gives no number twice.

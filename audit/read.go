@@ -1,12 +1,10 @@
 package audit
 
 import (
-	"bufio"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -20,12 +18,14 @@ type Filter struct {
 	Agent  string    // of this agent
 	Denied bool      // denied or a violation
 	Since  time.Time // recorded then or later
+	Seq    uint64    // the event with this number
 }
 
 func (f Filter) match(e Event) bool {
 	return (f.Agent == "" || e.Agent == Escape(f.Agent)) &&
 		(!f.Denied || e.Verdict == Deny || e.Verdict == Violation) &&
-		!e.Time.Before(f.Since)
+		!e.Time.Before(f.Since) &&
+		(f.Seq == 0 || e.Seq == f.Seq)
 }
 
 // pollInterval is how soon a reader that follows sees a new event.
@@ -35,11 +35,12 @@ const pollInterval = 50 * time.Millisecond
 // from segment to segment, until ctx ends; otherwise it stops after the last whole line. It needs no more than the right
 // to read, and never waits for a writer longer than one group takes.
 //
-// A line that is not an event is yielded as an error, with the line in Raw, and reading goes on. Any other error is the
+// A line that is not an event is yielded as an error, with the line in Raw, and reading goes on; so is a compressed
+// segment, or a part of it, that cannot be read, with an empty Raw. Any other error is the
 // last thing that is yielded; that includes the end of ctx.
 func Read(ctx context.Context, dir string, f Filter, follow bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		r := reader{filter: f, follow: follow, yield: yield}
+		r := reader{filter: newMatcher(f), follow: follow, yield: yield}
 		err := r.open(dir)
 		if err == nil {
 			err = r.run(ctx)
@@ -55,7 +56,7 @@ func Read(ctx context.Context, dir string, f Filter, follow bool) iter.Seq2[Even
 var errStop = errors.New("stop")
 
 type reader struct {
-	filter Filter
+	filter *matcher
 	follow bool
 	yield  func(Event, error) bool
 
@@ -63,7 +64,8 @@ type reader struct {
 	lock   *os.File // nil in a copy of a log that came without
 	number int      // of the segment being read
 	file   *os.File // that segment, nil before the first
-	offset int64    // of the first line not yet read
+	packed bool     // that segment
+	offset int64    // of the first line not yet read; of a packed one, 1 when it was read
 }
 
 func (r *reader) open(dir string) (err error) {
@@ -117,49 +119,49 @@ func (r *reader) next() (segment, error) {
 	return segment{}, err
 }
 
+// turnTo opens a segment, unless it has been removed.
 func (r *reader) turnTo(seg segment) error {
-	f, err := openSegment(r.root, seg)
-	if err != nil {
-		return err
-	}
+	f, seg, err := openEither(r.root, seg)
 	if r.file != nil {
 		r.file.Close()
 	}
-	r.file, r.number, r.offset = f, seg.number, 0
-	return nil
+	r.file, r.number, r.packed, r.offset = f, seg.number, seg.packed, 0
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
-// drain yields the lines that the current segment holds by now. Half a line is left for the next time, unless the
-// segment is complete.
+// drain yields what is wanted of the lines that the current segment holds by now. Half a line is left for the next time,
+// unless the segment is complete.
 func (r *reader) drain(ctx context.Context, complete bool) error {
 	if r.file == nil {
 		return ctx.Err()
+	}
+	if r.packed {
+		if r.offset > 0 {
+			return ctx.Err()
+		}
+		r.offset = 1
+		pieces, err := packedPieces(r.file, segment{r.number, true}.name(), r.filter)
+		if err != nil { // the other segments may be whole
+			if !r.yield(Event{Raw: []byte{}}, err) {
+				return errStop
+			}
+			return nil
+		}
+		return scanAll(ctx, r.filter, pieces, r.yield)
 	}
 	size, err := r.size()
 	if err != nil {
 		return err
 	}
-	lines := bufio.NewReader(io.NewSectionReader(r.file, r.offset, size-r.offset))
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		line, err := lines.ReadBytes('\n')
-		switch {
-		case err == nil:
-			r.offset += int64(len(line))
-			line = line[:len(line)-1]
-		case err != io.EOF:
-			return err
-		case len(line) == 0 || !complete:
-			return nil
-		default:
-			r.offset += int64(len(line))
-		}
-		if !r.emit(line) {
-			return errStop
-		}
+	if r.offset >= size {
+		return ctx.Err()
 	}
+	var failed error
+	err = scanAll(ctx, r.filter, plainPieces(r.file, segmentName(r.number), &r.offset, size, complete, &failed), r.yield)
+	return cmp.Or(err, failed)
 }
 
 // size returns how far the current segment is settled. A writer cuts back what it could not write whole before it lets go
@@ -182,15 +184,6 @@ func (r *reader) size() (_ int64, err error) {
 		return 0, err
 	}
 	return info.Size(), nil
-}
-
-// emit yields one line if the filter chooses it, and reports whether to go on.
-func (r *reader) emit(line []byte) bool {
-	e := Event{Raw: line}
-	if err := json.Unmarshal(line, &e); err != nil {
-		return r.yield(Event{Raw: line}, fmt.Errorf("read %s before byte %d: %w", segmentName(r.number), r.offset, err))
-	}
-	return !r.filter.match(e) || r.yield(e, nil)
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -3,8 +3,10 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -23,7 +25,10 @@ type segment struct {
 	packed bool // compressed
 }
 
-const packedSuffix = ".zst"
+const (
+	packedSuffix  = ".zst"
+	damagedSuffix = ".damaged"
+)
 
 func segmentName(n int) string { return fmt.Sprintf("%08d.jsonl", n) }
 
@@ -71,27 +76,33 @@ func last(all []segment) int {
 	return all[len(all)-1].number
 }
 
-// seqBefore returns the sequence number of the last event before segment n, 0 when there is none.
+// seqBefore returns the sequence number of the last event before segment n, 0 when there is none that can be read.
 func seqBefore(root *os.Root, n int) (uint64, error) {
 	all, err := segments(root)
 	for _, seg := range slices.Backward(all) {
-		if err != nil || seg.number >= n {
+		if seg.number >= n {
 			continue
 		}
-		var seq uint64
-		if seq, err = lastSeq(root, seg); seq > 0 {
-			return seq, err
+		if seq, err := lastSeq(root, seg); err == nil && seq > 0 {
+			return seq, nil
 		}
 	}
 	return 0, err
 }
 
 func lastSeq(root *os.Root, seg segment) (uint64, error) {
-	f, err := openSegment(root, seg)
+	f, seg, err := openEither(root, seg)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
+	if seg.packed {
+		blocks, err := readIndex(f)
+		if err != nil || len(blocks) == 0 {
+			return 0, err
+		}
+		return blocks[len(blocks)-1].Last, nil
+	}
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -102,6 +113,19 @@ func lastSeq(root *os.Root, seg segment) (uint64, error) {
 
 func openSegment(root *os.Root, seg segment) (*os.File, error) {
 	return root.OpenFile(seg.name(), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+}
+
+// openEither opens a segment that may be packed meanwhile, and returns which it has opened.
+func openEither(root *os.Root, seg segment) (*os.File, segment, error) {
+	f, err := openSegment(root, seg)
+	if errors.Is(err, fs.ErrNotExist) && !seg.packed {
+		seg.packed = true
+		f, err = openSegment(root, seg)
+	}
+	if err != nil {
+		return nil, seg, err
+	}
+	return f, seg, nil
 }
 
 // maxLine is more than the length of any line, in bytes: the bounds of its strings, which JSON may double.

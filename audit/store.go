@@ -42,13 +42,19 @@ type store struct {
 	remarks  []Event // that the log has yet to record about itself
 	calls    openCalls
 	finished bool   // calls of earlier processes have an end
+	known    []int  // numbers of the segments that are there
+	low      bool   // little room is left, and it was told
+	full     error  // the disk is, and the reserve is being used
 	buf      []byte // the lines of the last group, kept for its room
+
+	packing string // why keepSmall failed last; its own
 }
 
 // report is what a store says beside its answers.
 type report struct {
-	Event *Event `json:"event,omitempty"` // the log recorded about itself
-	Err   string `json:"err,omitempty"`   // the log fails
+	Event *Event  `json:"event,omitempty"` // the log recorded about itself
+	Err   string  `json:"err,omitempty"`   // the log fails
+	Full  *string `json:"full,omitempty"`  // only the reserve is left, and why; empty: there is room again
 }
 
 const lockName = "lock"
@@ -67,6 +73,7 @@ func openStore(dir string, opts Options, tell func(report)) (*store, error) {
 		return nil, errors.Join(err, s.letGo())
 	}
 	s.stopped.Go(s.keepHouse)
+	s.stopped.Go(s.keepSmall)
 	return s, nil
 }
 
@@ -81,13 +88,14 @@ func (s *store) append(bodies []byte) (first uint64, err error) {
 	}
 	defer release()
 	if bodies == nil {
-		if err := s.finishCalls(); err != nil {
+		if err := s.look(); err != nil {
 			return 0, err
 		}
 	}
 	lines, seq := s.buf[:0], s.seq
 	now := time.Now().UTC()
-	for _, e := range s.remarks {
+	remarks := s.remarks
+	for _, e := range remarks {
 		seq++
 		lines = appendBody(appendHead(lines, seq, now), e)
 	}
@@ -108,13 +116,13 @@ func (s *store) append(bodies []byte) (first uint64, err error) {
 	if err := s.write(lines); err != nil {
 		return 0, err
 	}
-	for _, e := range s.remarks {
+	for _, e := range remarks {
 		if e.Event == KindAudit {
 			s.tell(report{Event: &e})
 		}
 	}
 	s.calls.follow(bodies, s.number)
-	s.seq, s.remarks = seq, nil
+	s.seq, s.remarks = seq, s.remarks[len(remarks):] // writing may have added some
 	s.mark.last, s.mark.calls = seq, s.oldestCall()
 	_ = s.marks.write(s.mark) // of use while this kernel runs; sync writes it for good
 	return first, nil
@@ -148,7 +156,11 @@ func (s *store) write(lines []byte) error {
 			return err
 		}
 	}
-	if _, err := s.file.WriteAt(lines, s.size); err != nil {
+	_, err := s.file.WriteAt(lines, s.size)
+	if err != nil && s.useReserve(err) {
+		_, err = s.file.WriteAt(lines, s.size)
+	}
+	if err != nil {
 		if cut := s.file.Truncate(s.size); cut != nil {
 			err = errors.Join(err, cut) // size is off now, so that the next one looks at the tail
 		}

@@ -117,6 +117,8 @@ func TestDaemonLogFull(t *testing.T) {
 	h.stop()
 	assert.Contains(t, h.log.String(), "audit log cannot be written: changes are refused")
 	assert.Contains(t, h.log.String(), "audit log can be written again")
+	assert.True(t, h.recorded("", audit.Event{Event: audit.KindAudit, Outcome: audit.OutcomeLow}))
+	assert.Contains(t, h.log.String(), `outcome="low space"`)
 }
 
 func opens(name string, flags int) error {

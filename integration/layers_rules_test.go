@@ -47,6 +47,7 @@ var owners = map[string]struct {
 	"github.com/modelcontextprotocol":        {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"github.com/google/jsonschema-go":        {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
 	"golang.org/x/mod":                       {[]string{"audit"}, "the log's proofs"},
+	"github.com/klauspost/compress":          {[]string{"audit"}, "complete segments of the log"},
 	"modernc.org/sqlite":                     {[]string{"tools/sql", "tools/kv", "tools/memory"}, "the tools that have a database"},
 	"github.com/rogpeppe/go-internal":        {nil, "for tests"},
 	"github.com/hanwen/go-fuse/v2/fs":        {nil, "its node tree resolves by joining paths"},

@@ -92,7 +92,7 @@ func TestLogTakenAway(t *testing.T) {
 		"renamed": func(dir string) error {
 			return os.Rename(filepath.Join(dir, "00000001.jsonl"), filepath.Join(dir, "old"))
 		},
-		"directory removed": os.RemoveAll,
+		"directory moved": func(dir string) error { return os.Rename(dir, dir+"x") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, map[string]string{"a": "view: {paths: {\"ro/**\": read}}"})

@@ -32,6 +32,8 @@ func TestToolsLogFull(t *testing.T) {
 		require.NoError(t, err)
 		return r.IsError
 	})
+	assert.Equal(t, tools.Denied, u.fails("no_such_tool", args{}).Code, "the log keeps a reserve for denials")
+	h.eventually("the reserve is used up", func() bool { return u.fails("no_such_tool", args{}).Code == tools.Internal })
 	for tool, a := range map[string]args{
 		"read_file": {"path": "f"}, "list_dir": {}, "bash": {"command": "touch ran; touch /tmp/ran"}, "write_file": {"path": "ran", "content": ""},
 		"delete_file": {"path": "f"}, "move": {"from": "f", "to": "ran"}, "scope_info": {}, "process_stop": {"id": late}, "no_such_tool": {}, "make_dir": {"path": "d"},

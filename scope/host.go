@@ -20,6 +20,7 @@ type HostFile struct {
 	Durable *bool             // of agents whose definition does not say; nil is true
 	Expose  []string          // files and directories of the host that sandboxes show
 	Env     map[string]string // of sandboxes
+	Log     LogLimits
 }
 
 // Tasks bounds what is delegated.
@@ -94,6 +95,7 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 			"parallel": numberField(&h.Tasks.Parallel, countTo(maxParallel), "!!int"),
 			"network":  oneOfField(&h.Tasks.Network, NetworkNone, NetworkHost),
 		}),
+		"log": mappingField(h.Log.fields()),
 		"sandbox": mappingField(map[string]field{
 			"expose": textsField(&h.Expose, "expose", checks.Expose),
 			"env": func(n *yaml.Node) error {

@@ -68,7 +68,7 @@ seq in scopefs audit --json.`,
 
 // eventOf finds an event in the log.
 func eventOf(ctx context.Context, p config.Paths, seq uint64) (audit.Event, error) {
-	for e, err := range audit.Read(ctx, p.Audit(), audit.Filter{}, false) {
+	for e, err := range audit.Read(ctx, p.Audit(), audit.Filter{Seq: seq}, false) {
 		if errors.Is(err, fs.ErrNotExist) {
 			break
 		}

@@ -3,12 +3,14 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/scopefs/scopefs/scope"
 )
@@ -79,6 +81,20 @@ type Host struct {
 
 	Runner []string // does what is delegated: prompt and task on stdin, answer on stdout
 	Tasks  scope.Tasks
+
+	Log scope.LogLimits // of the audit log; none is zero
+}
+
+// The defaults of the log: one agent that does its worst cannot fill it within the time that events are kept, so that it
+// cannot push out what was recorded of others.
+const (
+	logKeep     = 30 * 24 * time.Hour
+	logSize     = 10 << 30
+	logAgentDay = 256 << 20
+)
+
+func logOf(l scope.LogLimits) scope.LogLimits {
+	return scope.LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay)}
 }
 
 // Scope is the part that decides.
@@ -98,7 +114,7 @@ type Sandbox struct {
 func Load(p Paths, here scope.HostChecks) (Host, error) {
 	text, err := os.ReadFile(filepath.Join(p.Base, "scopefs.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Host{}, nil
+		return Host{Log: logOf(scope.LogLimits{})}, nil
 	}
 	if err != nil {
 		return Host{}, err
@@ -113,7 +129,7 @@ func Load(p Paths, here scope.HostChecks) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	return Host{Sandbox{h.Expose, h.Env}, h.Primary, h.BaseTools, h.Memory, h.Servers, h.Durable, h.Runner, h.Tasks}, nil
+	return Host{Sandbox{h.Expose, h.Env}, h.Primary, h.BaseTools, h.Memory, h.Servers, h.Durable, h.Runner, h.Tasks, logOf(h.Log)}, nil
 }
 
 // private fails for a path that leads to agents' files, definitions, the log or

@@ -166,7 +166,9 @@ func (d *Daemon) event(e audit.Event) {
 func (d *Daemon) openLog() (*audit.Log, error) {
 	stderr := &logWriter{logger: d.logger.With("process", logger.Name)}
 	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
-	return audit.Start(start, d.paths.Audit(), audit.Options{Notice: d.noticeLog})
+	return audit.Start(start, d.paths.Audit(), audit.Options{
+		Notice: d.noticeLog, KeepAge: d.host.Log.Keep, KeepBytes: d.host.Log.Size,
+	})
 }
 
 // noticeLog shows the operator what the log records about itself.

@@ -13,7 +13,8 @@ import (
 // pace slows an agent down that fills the log, so that it cannot fill the disk
 // with it. Nothing is left out: its answers are late.
 type pace struct {
-	atOnce, rate int // bytes that are not slowed down, and bytes a second thereafter
+	atOnce, rate int    // bytes that are not slowed down, and bytes a second thereafter
+	used         func() // called when more is taken; may be nil
 
 	mu   sync.Mutex
 	paid time.Time // when what was taken so far is earned
@@ -29,10 +30,13 @@ func (p *pace) wait(ctx context.Context, hurry <-chan struct{}, size int) error 
 		p.paid = now
 	}
 	p.paid = p.paid.Add(cost)
-	late := p.paid.Sub(now) - time.Duration(p.atOnce)*time.Second/time.Duration(p.rate)
+	late := p.paid.Sub(now) - time.Duration(float64(p.atOnce)/float64(p.rate)*float64(time.Second))
 	p.mu.Unlock()
 	if late <= 0 {
 		return nil
+	}
+	if p.used != nil {
+		p.used()
 	}
 	timer := time.NewTimer(late)
 	defer timer.Stop()
@@ -48,23 +52,62 @@ func (p *pace) wait(ctx context.Context, hurry <-chan struct{}, size int) error 
 	return nil
 }
 
-// paces are those of an agent, over all its clients and its view.
-type paces struct{ calls, denials pace }
+// paces are those of an agent, over all its clients and its view. What an agent may cause in a day (log: agent_day) earns
+// itself over a day: the agent may take it at once, and is then slowed down to that rate. A quarter of it is for denials
+// alone, so that they are recorded when the calls have used up theirs.
+type paces struct {
+	calls, denials pace // of a day
+	flood          pace // of denials
+}
 
-func newPaces() *paces {
+const day = 24 * 60 * 60 // seconds
+
+func newPaces(agentDay int64, used func()) *paces {
+	daily := func(bytes int64) pace { return pace{atOnce: int(bytes), rate: max(1, int(bytes/day)), used: used} }
 	return &paces{
-		calls:   pace{atOnce: 64 << 20, rate: 1 << 20}, // some 50,000 calls, and 900 a second
-		denials: pace{atOnce: 256 << 10, rate: 64 << 10},
+		calls:   daily(agentDay - agentDay/4),
+		denials: daily(agentDay / 4),
+		flood:   pace{atOnce: 256 << 10, rate: 64 << 10},
 	}
+}
+
+// wait returns when an event may be written: see pace.wait.
+func (p *paces) wait(ctx context.Context, hurry <-chan struct{}, e audit.Event) error {
+	size := lineBytes(e)
+	if e.Verdict != audit.Deny && e.Verdict != audit.Violation {
+		return p.calls.wait(ctx, hurry, size)
+	}
+	if err := p.flood.wait(ctx, hurry, size); err != nil {
+		return err
+	}
+	return p.denials.wait(ctx, hurry, size)
 }
 
 func (d *Daemon) pacesOf(id scope.ID) *paces {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.paces[id] == nil {
-		d.paces[id] = newPaces()
+		d.paces[id] = newPaces(d.host.Log.AgentDay, d.budgetUsed(id))
 	}
 	return d.paces[id]
+}
+
+// budgetUsed returns a function that tells that an agent has used up what it may write to the log, at most once an hour.
+func (d *Daemon) budgetUsed(id scope.ID) func() {
+	var mu sync.Mutex
+	var told time.Time
+	return func() {
+		mu.Lock()
+		late := time.Since(told) > time.Hour
+		if late {
+			told = time.Now()
+		}
+		mu.Unlock()
+		if late {
+			d.logger.Warn("agent has used up what it may write to the log in a day and is slowed down: see log: agent_day in scopefs.yaml", "agent", id)
+			d.event(audit.Event{Event: audit.KindAgent, Agent: string(id), Outcome: "log budget used up", Detail: "its calls and denials are slowed down"})
+		}
+	}
 }
 
 // lineBytes is about as long as the line of an event.

@@ -179,7 +179,7 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 // listen takes the view's messages until it ends; alive ends when it is about
 // to. Who it is, the channel says.
 func (v *view) listen(alive context.Context, w *viewer.Wire) {
-	denials := &v.d.pacesOf(v.def.Name).denials
+	paces := v.d.pacesOf(v.def.Name)
 	for {
 		var msg viewer.FromView
 		if err := w.Receive(&msg); err != nil {
@@ -196,14 +196,14 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			e.Path, e.Target = string(msg.Path), string(msg.Target)
 			if e.Verdict != audit.Allow {
 				e.Call = v.d.callOf(v.def.Name, e.PID)
-				v.mu.Lock()
-				hurry := v.hurry
-				v.mu.Unlock()
-				select {
-				case <-hurry: // nor is it to be paid for
-				default:
-					_ = denials.wait(alive, hurry, lineBytes(e)) // it is recorded all the same
-				}
+			}
+			v.mu.Lock()
+			hurry := v.hurry
+			v.mu.Unlock()
+			select {
+			case <-hurry: // nor is it to be paid for
+			default:
+				_ = paces.wait(alive, hurry, e) // it is recorded all the same
 			}
 			if _, err := v.d.log.Append(context.Background(), e); err != nil {
 				reply.Error = err.Error()

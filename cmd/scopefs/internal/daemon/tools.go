@@ -204,12 +204,8 @@ func (c *client) quick() bool {
 // record takes the door's events to the log. Who calls without end waits.
 func (c *client) record(ctx context.Context, e audit.Event) error {
 	e.Chain = c.chain()
-	p := &c.paces.calls
-	if e.Verdict == audit.Deny {
-		p = &c.paces.denials
-	}
 	// A client that is gone does not wait, so that nobody waits for it.
-	if err := p.wait(ctx, c.life.Done(), lineBytes(e)); err != nil {
+	if err := c.paces.wait(ctx, c.life.Done(), e); err != nil {
 		return fmt.Errorf("wait for the log: %w", err)
 	}
 	return c.d.record(ctx, e)

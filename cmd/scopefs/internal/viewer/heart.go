@@ -67,7 +67,9 @@ func (h *Heart) Alive(within time.Duration) bool {
 	default:
 	}
 	_ = h.socket.SetWriteDeadline(time.Now().Add(within))
-	if _, err := h.socket.Write([]byte{beat}); err != nil {
+	_, err := h.socket.Write([]byte{beat})
+	_ = h.socket.SetWriteDeadline(time.Time{}) // it would end Serve with its next answer
+	if err != nil {
 		return false
 	}
 	for {

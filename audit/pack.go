@@ -1,0 +1,231 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+)
+
+// A packed segment is a sequence of zstd frames (RFC 8878), each of whole lines, and at the end a skippable frame with an
+// index of them. `zstd -d` gives back the bytes that were written.
+
+// blockSize is about how many bytes of lines a frame holds.
+const blockSize = 256 << 10
+
+// A block is a frame, as the index has it.
+type block struct {
+	At     int64     `json:"at"`   // of the frame in the file
+	Size   int64     `json:"size"` // of the frame
+	Text   int64     `json:"text"` // bytes of lines in it
+	First  uint64    `json:"first"`
+	Last   uint64    `json:"last"`
+	Newest time.Time `json:"newest"`        // of its events: the clock may have been put back
+	Denied bool      `json:"denied"`        // holds denials or violations
+	Odd    bool      `json:"odd,omitempty"` // holds lines that are no events
+}
+
+// blockOf describes lines.
+func blockOf(text []byte) block {
+	b := block{Text: int64(len(text))}
+	for line := range bytes.Lines(text) {
+		seq, at, ok := parseHead(line)
+		if !ok || !bytes.HasSuffix(line, []byte("}\n")) {
+			b.Odd = true
+			continue
+		}
+		if b.First == 0 {
+			b.First = seq
+		}
+		b.Last = max(b.Last, seq)
+		if at.After(b.Newest) {
+			b.Newest = at
+		}
+		b.Denied = b.Denied || denied(line)
+	}
+	return b
+}
+
+// denied reports whether a line is a denial or a violation.
+func denied(line []byte) bool {
+	const key = `"verdict":"`
+	i := bytes.Index(line, []byte(key))
+	return i >= 0 && i+len(key) < len(line) && line[i+len(key)] != 'a' // allow
+}
+
+// The frame of the index: RFC 8878, 3.1.2. Its content ends with its own length and with indexMagic.
+const (
+	skippableMagic = 0x184D2A50
+	indexMagic     = "scopefs1"
+	indexTail      = 4 + len(indexMagic)
+)
+
+func appendIndex(b []byte, blocks []block) ([]byte, error) {
+	text, err := json.Marshal(blocks)
+	if err != nil {
+		return nil, err
+	}
+	b = binary.LittleEndian.AppendUint32(b, skippableMagic)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(text)+indexTail))
+	b = append(b, text...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(text)))
+	return append(b, indexMagic...), nil
+}
+
+func readIndex(f *os.File) ([]block, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	end := make([]byte, indexTail)
+	if _, err := f.ReadAt(end, max(0, info.Size()-int64(indexTail))); err != nil || string(end[4:]) != indexMagic {
+		return nil, fmt.Errorf("%s has no index", f.Name())
+	}
+	size := int64(binary.LittleEndian.Uint32(end))
+	if size > info.Size() {
+		return nil, fmt.Errorf("%s has no index", f.Name())
+	}
+	text := make([]byte, size)
+	if _, err := f.ReadAt(text, info.Size()-int64(indexTail)-size); err != nil {
+		return nil, err
+	}
+	var blocks []block
+	if err := json.Unmarshal(text, &blocks); err != nil {
+		return nil, fmt.Errorf("index of %s: %w", f.Name(), err)
+	}
+	return blocks, nil
+}
+
+// maxBlock bounds what a frame may unpack to: a block and the rest of its last line, which may be damaged and have any
+// length that a segment has.
+const maxBlock = 1 << 30
+
+func newUnpacker() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxBlock))
+}
+
+// pack compresses a segment that is complete, unless another process does, and removes the original. The compressed one
+// gets its name when it is on disk and was compared with the original.
+func pack(root *os.Root, seg segment, stop <-chan struct{}) error {
+	from, err := openSegment(root, seg)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if flock(from, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	packed := segment{seg.number, true}
+	temp := packed.name() + ".tmp"
+	to, err := root.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, sealed|0o200)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	err = packTo(to, from, stop)
+	if err == nil {
+		err = errors.Join(to.Chmod(sealed), to.Sync())
+	}
+	if err == nil { // by its time is it kept
+		err = root.Chtimes(temp, info.ModTime(), info.ModTime())
+	}
+	if err == nil {
+		err = root.Rename(temp, packed.name())
+	}
+	if err != nil {
+		return errors.Join(err, root.Remove(temp))
+	}
+	if err := syncDir(root); err != nil {
+		return err
+	}
+	return root.Remove(seg.name())
+}
+
+var errStopped = errors.New("the log is closed")
+
+// packTo writes the lines of a segment as a packed one.
+func packTo(to io.Writer, from io.Reader, stop <-chan struct{}) error {
+	packer, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	unpacker, err := newUnpacker()
+	if err != nil {
+		return err
+	}
+	defer unpacker.Close()
+	out, lines := bufio.NewWriterSize(to, 1<<20), bufio.NewReaderSize(from, blockSize)
+	var blocks []block
+	var text, frame, check []byte
+	at := int64(0)
+	for last := false; !last; {
+		select {
+		case <-stop:
+			return errStopped
+		default:
+		}
+		if text, err = readBlock(lines, text[:0]); err != nil && err != io.EOF {
+			return err
+		}
+		if last = err == io.EOF; len(text) == 0 {
+			break
+		}
+		frame = packer.EncodeAll(text, frame[:0])
+		if check, err = unpacker.DecodeAll(frame, check[:0]); err != nil || !bytes.Equal(check, text) {
+			return errors.Join(errors.New("the compressed segment is another"), err)
+		}
+		b := blockOf(text)
+		b.At, b.Size = at, int64(len(frame))
+		blocks = append(blocks, b)
+		if _, err := out.Write(frame); err != nil {
+			return err
+		}
+		at += b.Size
+	}
+	index, err := appendIndex(nil, blocks)
+	if err != nil {
+		return err
+	}
+	if _, err := out.Write(index); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// readBlock appends whole lines of about blockSize bytes to text.
+func readBlock(lines *bufio.Reader, text []byte) ([]byte, error) {
+	for len(text) < blockSize {
+		line, err := lines.ReadSlice('\n')
+		for err == bufio.ErrBufferFull {
+			text = append(text, line...)
+			line, err = lines.ReadSlice('\n')
+		}
+		text = append(text, line...)
+		if err != nil {
+			return text, err
+		}
+	}
+	return text, nil
+}
+
+// syncDir makes the names in root last.
+func syncDir(root *os.Root) error {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}

@@ -1,0 +1,225 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A piece is a part of a segment: whole lines, which any goroutine can read and filter.
+type piece struct {
+	file *os.File
+	name string // of the segment
+	from int64  // of the lines, in the segment before it was packed
+	pack *block // nil: the lines are in text
+	text []byte
+}
+
+// A hit is an event that a filter chooses, or a line that is no event.
+type hit struct {
+	event Event
+	err   error
+}
+
+// A scanner keeps what scanning a piece needs for the next.
+type scanner struct {
+	unpacker    *zstd.Decoder
+	frame, text []byte
+}
+
+func (s *scanner) close() {
+	if s.unpacker != nil {
+		s.unpacker.Close()
+	}
+}
+
+// load returns the lines of a piece, until the next call.
+func (s *scanner) load(p *piece) (text []byte, err error) {
+	if p.pack == nil {
+		return p.text, nil
+	}
+	if s.unpacker == nil {
+		if s.unpacker, err = newUnpacker(); err != nil {
+			return nil, err
+		}
+	}
+	s.frame = slices.Grow(s.frame[:0], int(p.pack.Size))[:p.pack.Size]
+	if _, err := p.file.ReadAt(s.frame, p.pack.At); err != nil {
+		return nil, err
+	}
+	s.text, err = s.unpacker.DecodeAll(s.frame, s.text[:0])
+	return s.text, err
+}
+
+// scan returns what a filter chooses of a piece. A piece that cannot be read is one hit, with an error.
+func (s *scanner) scan(p *piece, f *matcher) []hit {
+	text, err := s.load(p)
+	if err != nil {
+		return []hit{{Event{Raw: []byte{}}, fmt.Errorf("read %s at byte %d: %w", p.name, p.from, err)}}
+	}
+	var hits []hit
+	at := p.from
+	for line := range bytes.Lines(text) {
+		at += int64(len(line))
+		if !f.perhaps(line) {
+			continue
+		}
+		raw := bytes.Clone(bytes.TrimSuffix(line, []byte("\n")))
+		e := Event{Raw: raw}
+		if err := json.Unmarshal(raw, &e); err != nil {
+			hits = append(hits, hit{Event{Raw: raw}, fmt.Errorf("read %s before byte %d: %w", p.name, at, err)})
+		} else if f.match(e) {
+			hits = append(hits, hit{event: e})
+		}
+	}
+	return hits
+}
+
+// A matcher is a filter that can look at lines before they are parsed.
+type matcher struct {
+	Filter
+	agent []byte // as in a line
+}
+
+func newMatcher(f Filter) *matcher {
+	m := &matcher{Filter: f}
+	if f.Agent != "" {
+		m.agent = appendString([]byte(`"agent":`), Escape(f.Agent))
+	}
+	return m
+}
+
+// perhaps reports whether a line may be one that the filter chooses, or no event.
+func (m *matcher) perhaps(line []byte) bool {
+	if m.Filter == (Filter{}) {
+		return true
+	}
+	if !bytes.HasPrefix(line, []byte(`{"seq":`)) || !bytes.HasSuffix(line, []byte("}\n")) {
+		return true
+	}
+	if m.Denied && !denied(line) || m.agent != nil && !bytes.Contains(line, m.agent) {
+		return false
+	}
+	if m.Since.IsZero() && m.Seq == 0 {
+		return true
+	}
+	seq, at, ok := parseHead(line)
+	return !ok || !at.Before(m.Since) && (m.Seq == 0 || m.Seq == seq)
+}
+
+// holds reports whether a block may hold what the filter chooses, or lines that are no events.
+func (m *matcher) holds(b *block) bool {
+	return b.Odd || (!m.Denied || b.Denied) && !b.Newest.Before(m.Since) && (m.Seq == 0 || b.First <= m.Seq && m.Seq <= b.Last)
+}
+
+// scanAll scans pieces in parallel and yields what is found in their order. It returns errStop when yield wants no more.
+func scanAll(ctx context.Context, m *matcher, pieces func(yield func(*piece) bool), yield func(Event, error) bool) error {
+	workers := runtime.GOMAXPROCS(0)
+	type job struct {
+		*piece
+		hits chan []hit
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	jobs, order := make(chan job), make(chan job, 2*workers)
+	running.Go(func() {
+		defer close(order)
+		defer close(jobs)
+		for p := range pieces {
+			j := job{p, make(chan []hit, 1)}
+			for _, to := range []chan job{order, jobs} {
+				select {
+				case to <- j:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	})
+	for range workers {
+		running.Go(func() {
+			var s scanner
+			defer s.close()
+			for j := range jobs {
+				j.hits <- s.scan(j.piece, m)
+			}
+		})
+	}
+	for j := range order {
+		select {
+		case hits := <-j.hits:
+			for _, h := range hits {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if !yield(h.event, h.err) {
+					return errStop
+				}
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return ctx.Err()
+}
+
+// chunkSize is how much of a segment that is not packed one piece holds.
+const chunkSize = 1 << 20
+
+// packedPieces are the blocks of a packed segment that may hold what is wanted.
+func packedPieces(f *os.File, name string, m *matcher) (func(yield func(*piece) bool), error) {
+	blocks, err := readIndex(f)
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(*piece) bool) {
+		from := int64(0)
+		for i := range blocks {
+			b := &blocks[i]
+			if m.holds(b) && !yield(&piece{file: f, name: name, from: from, pack: b}) {
+				return
+			}
+			from += b.Text
+		}
+	}, nil
+}
+
+// plainPieces are the lines of a segment from *offset to size, and move offset. Half a line at the end is left unless the
+// segment is complete.
+func plainPieces(f *os.File, name string, offset *int64, size int64, complete bool, failed *error) func(yield func(*piece) bool) {
+	return func(yield func(*piece) bool) {
+		for want := int64(chunkSize); *offset < size; {
+			text := make([]byte, min(want, size-*offset))
+			if _, err := f.ReadAt(text, *offset); err != nil && err != io.EOF {
+				*failed = err
+				return
+			}
+			end := bytes.LastIndexByte(text, '\n') + 1
+			switch last := *offset+int64(len(text)) == size; {
+			case last && complete:
+				end = len(text)
+			case end == 0 && last:
+				return
+			case end == 0: // a line longer than that
+				want *= 2
+				continue
+			}
+			p := &piece{name: name, from: *offset, text: text[:end]}
+			*offset += int64(end)
+			want = chunkSize
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
