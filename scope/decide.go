@@ -78,6 +78,9 @@ func (g *Grants) tool(name string, foreign bool) Decision {
 	rule := g.base()
 	if n.server != "" {
 		rule = g.server(n.server, &d, foreign)
+		if !foreign {
+			g.servers[n.server].tool(n, &d)
+		}
 	}
 	if l := g.tools; l != nil {
 		if rule = l.rule; !l.holds(n) {
@@ -102,8 +105,18 @@ func (g *Grants) tool(name string, foreign bool) Decision {
 
 // reaches is match for what restricts: a pattern that matches the name "mcp",
 // however, restricts all that the name stands for.
+// So does one of builtin:s* for builtin:shell.
 func (p toolPattern) reaches(n toolName) bool {
-	return p.match(n) || n.server != "" && p.match(toolName{name: mcpName})
+	if p.match(n) || n.server != "" && p.match(toolName{name: mcpName}) {
+		return true
+	}
+	rest, prefixed := strings.CutPrefix(p.text, builtinPrefix)
+	for alias, name := range aliases() {
+		if prefixed && n == (toolName{name: name}) && wild(rest, alias) {
+			return true
+		}
+	}
+	return false
 }
 
 func (g *Grants) asks(n toolName) (d denial) {
@@ -167,6 +180,22 @@ func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 	return rule
 }
 
+// tool adds to d what the server's own definition says against one of its tools.
+func (s Server) tool(n toolName, d *denial) {
+	for _, p := range s.Exclude {
+		if wild(p, n.name) {
+			d.add("exclude_tools: "+p, fmt.Sprintf("remove %s from exclude_tools of %s in %s", p, n.server, s.From))
+		}
+	}
+	if s.Include != nil && !anyOf(s.Include, n.name) {
+		d.add(listRule("include_tools", s.Include), fmt.Sprintf("add %s to include_tools of %s in %s", n.name, n.server, s.From))
+	}
+}
+
+func anyOf(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return wild(p, name) })
+}
+
 // Server decides about the use of an MCP server. One that is not the agent's to
 // see is decided like one that does not exist.
 func (g *Grants) Server(name string) Decision {
@@ -198,7 +227,7 @@ func (g *Grants) Member(name string) Decision {
 		return Decision{Rule: ruleNothing}
 	}
 	var d denial
-	if !g.known.agent(name) || name == string(g.id) {
+	if !g.known.sees(g.id, name) || name == string(g.id) {
 		d.add("no such agent", fmt.Sprintf("define another agent in %s/%s.md", agentsDir, printable(name)))
 	}
 	return g.named(name, g.members, "members", d)

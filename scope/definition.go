@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
 // Definition is what {base}/agents.d/<id>.md says about an agent.
 type Definition struct {
 	Name        ID
+	DisplayName string // for people; "" is the name
 	Description string
 	User        string // a name, a uid or uid:gid; "" is the owner of the prefix
 	Identity    Identity
@@ -144,38 +144,6 @@ func (r *Record) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// DefinitionError tells where a definition is wrong and what to do about it.
-type DefinitionError struct {
-	File  string // relative to the base directory, such as agents.d/a.md
-	Line  int    // from 1, or 0 for the file as a whole
-	Agent ID     // that is not loaded for it; "" when none is, as for an extension
-	Err   error  // "what: remedy"
-}
-
-// Error returns one line, whatever the file and its name hold.
-func (e *DefinitionError) Error() string {
-	where := e.File
-	if e.Line > 0 {
-		where = fmt.Sprintf("%s:%d", where, e.Line)
-	}
-	return printable(where + ": " + e.Err.Error())
-}
-
-func (e *DefinitionError) Unwrap() error { return e.Err }
-
-// printable escapes what could end a line or steer a terminal.
-func printable(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			fmt.Fprintf(&b, "\\u%04x", r)
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
-
 // Bounds, in bytes, on a definition and on the YAML it starts with.
 const (
 	maxDefinition  = 1 << 20
@@ -185,26 +153,31 @@ const (
 // ParseDefinition reads the text of the definition in file, of which only the
 // base name counts: it is the agent's id and ".md". Nothing is guessed or
 // skipped: an unknown or repeated key, a value of the wrong type and a pattern
-// that Compile refuses are errors, of type *DefinitionError.
+// that Compile refuses are errors, of type *DefinitionError, or DefinitionErrors
+// for more than one.
 //
 // Whether a pattern of a list matches anything is for Load to find out. ${VAR}
 // in mcp_servers is replaced from our own environment.
 func ParseDefinition(file string, text []byte) (*Definition, error) {
-	def, _, err := parseDefinition(filepath.Base(file), text)
-	return def, err
+	name := filepath.Base(file)
+	def, _, err := parseDefinition(path.Join(agentsDir, name), stem(name), text)
+	if err != nil {
+		return nil, err
+	}
+	return def, nil
 }
 
-// parseDefinition is ParseDefinition that also returns what has to match.
-func parseDefinition(file string, text []byte) (*Definition, []ref, error) {
-	stem, ok := strings.CutSuffix(file, ".md")
+// parseDefinition reads the definition of an agent in a file, relative to the
+// base directory. It also returns what has to match, and both as far as they
+// could be read beside an error.
+func parseDefinition(file string, id ID, text []byte) (*Definition, []ref, error) {
 	fail := func(line int, err error) (*Definition, []ref, error) {
-		return nil, nil, wrongAt(path.Join(agentsDir, file), line, ID(stem), err)
+		return nil, nil, wrongAt(file, line, id, err)
 	}
-	if !ok {
+	if !strings.HasSuffix(file, ".md") {
 		return fail(0, errors.New("is no definition: name it <id>.md"))
 	}
-	id, err := ParseID(stem)
-	if err != nil {
+	if _, err := ParseID(string(id)); err != nil {
 		return fail(0, err)
 	}
 	if len(text) > maxDefinition {
@@ -213,7 +186,7 @@ func parseDefinition(file string, text []byte) (*Definition, []ref, error) {
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
-	front, body, err := splitFrontmatter(bytes.TrimPrefix(text, []byte("\ufeff"))) // a byte order mark, as some editors write
+	front, body, err := Frontmatter(text)
 	if err != nil {
 		return fail(1, err)
 	}
@@ -224,31 +197,30 @@ func parseDefinition(file string, text []byte) (*Definition, []ref, error) {
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
 	var refs []ref
-	if err := parseYAML(front, def.fields(id, &refs)); err != nil {
-		return fail(1, err)
+	var wrong problems
+	named := false
+	wrong.add(1, parseYAML(front, def.fields(file, id, &named, &refs)))
+	if wrong == nil && !named {
+		wrong.add(1, fmt.Errorf("name is missing: add name: %s", id))
 	}
-	if def.Name == "" {
-		return fail(1, fmt.Errorf("name is missing: add name: %s", id))
+	if wrong == nil {
+		_, err := Compile(def.View.PolicySpec())
+		wrong.add(1, err)
 	}
-	if _, err := Compile(def.View.PolicySpec()); err != nil {
-		return fail(1, err)
+	if wrong != nil {
+		return def, refs, wrongAt(file, 1, id, wrong)
 	}
 	return def, refs, nil
 }
 
-// wrongAt returns a DefinitionError at the line of err, or else this one.
-func wrongAt(file string, line int, agent ID, err error) *DefinitionError {
-	if at := (*lineError)(nil); errors.As(err, &at) {
-		line, err = at.line, at.err
-	}
-	return &DefinitionError{File: file, Line: line, Agent: agent, Err: err}
-}
-
-// splitFrontmatter cuts a definition at the "---" lines. The first of them is left in
-// front as an empty line, so that YAML counts lines as the file does.
-func splitFrontmatter(text []byte) (front, body []byte, err error) {
+// Frontmatter cuts a text at its first two "---" lines. The first of them is left
+// in front as an empty line, so that YAML counts lines as the file does. A byte
+// order mark before it, as some editors write, is dropped. Its errors say "what:
+// remedy".
+func Frontmatter(text []byte) (front, body []byte, err error) {
 	const mark = "---"
 	at := 0
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil, errors.New("is empty: put the keys between two --- lines, name at least")
 	}

@@ -13,16 +13,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fields are the keys of a definition in the file of id. They note in refs what
-// has to match something.
-func (d *Definition) fields(id ID, refs *[]ref) map[string]field {
+// fields are the keys of a definition in the file of id. They note whether it is
+// named, and in refs what has to match something.
+func (d *Definition) fields(file string, id ID, named *bool, refs *[]ref) map[string]field {
+	name := nameField(&d.Name, id)
 	keys := map[string]field{
-		"name":        nameField(&d.Name, id),
-		"description": textField(&d.Description),
-		"user":        userField(&d.User),
-		"identity":    oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
-		"network":     oneOfField(&d.Network, NetworkNone, NetworkHost),
-		"durable":     optionalField(&d.Durable),
+		"name": func(n *yaml.Node) error {
+			*named = true
+			return name(n)
+		},
+		"display_name": textField(&d.DisplayName),
+		"description":  textField(&d.Description),
+		"user":         userField(&d.User),
+		"identity":     oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
+		"network":      oneOfField(&d.Network, NetworkNone, NetworkHost),
+		"durable":      optionalField(&d.Durable),
 		"view": mappingField(map[string]field{
 			"access":    accessField(&d.View.Access),
 			"paths":     pathsField(&d.View.Paths),
@@ -45,7 +50,7 @@ func (d *Definition) fields(id ID, refs *[]ref) map[string]field {
 			"view_memory": numberField(&d.Limits.ViewMemory, parseViewMemory, "!!int", "!!str"),
 		}),
 	}
-	maps.Copy(keys, d.reachFields(id, refs))
+	maps.Copy(keys, d.reachFields(file, refs))
 	return keys
 }
 

@@ -25,6 +25,38 @@ type lineError struct {
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
 func (e *lineError) Unwrap() error { return e.err }
 
+// problems are all that is wrong with a file; each is a *lineError.
+type problems []error
+
+func (p problems) Error() string   { return errors.Join(p...).Error() }
+func (p problems) Unwrap() []error { return p }
+
+// add adds what err holds, at the line unless it has one. What was written
+// around an error that has a line is dropped.
+func (p *problems) add(line int, err error) {
+	if err == nil {
+		return
+	}
+	if all := (problems)(nil); errors.As(err, &all) {
+		*p = append(*p, all...)
+		return
+	}
+	one := &lineError{line, err}
+	_ = errors.As(err, &one)
+	*p = append(*p, one)
+}
+
+// err returns nil for no problem.
+func (p problems) err() error {
+	switch len(p) {
+	case 0:
+		return nil
+	case 1:
+		return p[0]
+	}
+	return p
+}
+
 // atLine gives err a line, unless it has one.
 func atLine(line int, err error) error {
 	if have := (*lineError)(nil); err == nil || errors.As(err, &have) {
@@ -80,27 +112,27 @@ func noAliases(n *yaml.Node) error {
 	return nil
 }
 
-// eachKey calls f with each key of n and its value.
+// eachKey calls f with each key of n and its value, and returns all errors.
 func eachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode || n.ShortTag() != "!!map" {
 		return fmt.Errorf("is %s: want keys with values", nodeKind(n))
 	}
+	var wrong problems
 	lines := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		name, err := scalarOf(key, "a text, in quotes where need be", "!!str")
-		if err != nil {
-			return atLine(key.Line, fmt.Errorf("the key %w", err))
-		}
-		if first := lines[name]; first > 0 {
-			return atLine(key.Line, fmt.Errorf("%q is here twice, first in line %d: remove one", name, first))
-		}
-		lines[name] = key.Line
-		if err := f(name, value); err != nil {
-			return atLine(key.Line, err)
+		switch first := lines[name]; {
+		case err != nil:
+			wrong.add(key.Line, fmt.Errorf("the key %w", err))
+		case first > 0:
+			wrong.add(key.Line, fmt.Errorf("%q is here twice, first in line %d: remove one", name, first))
+		default:
+			lines[name] = key.Line
+			wrong.add(key.Line, f(name, value))
 		}
 	}
-	return nil
+	return wrong.err()
 }
 
 func mappingField(fields map[string]field) field {

@@ -76,7 +76,7 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 			h.Servers = Servers{}
 			return eachServer(n, func(name string, value *yaml.Node) error {
 				s := Server{From: hostFile}
-				err := mappingField(s.fields())(value)
+				err := mappingField(s.fields(nil))(value)
 				h.Servers[name] = s
 				return err
 			})

@@ -82,10 +82,27 @@ func (d folder) names(suffix string) ([]string, error) {
 	return names, nil
 }
 
+// sub opens a directory in this one. It follows no link.
+func (d folder) sub(name string) (folder, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return folder{}, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return folder{}, errors.New("is a symbolic link: put the directory itself here")
+	}
+	fd, err := unix.Openat(int(d.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return folder{}, err
+	}
+	return folder{os.NewFile(uintptr(fd), name), path.Join(d.rel, name)}, nil
+}
+
 // parsed is a definition, or what is wrong with it.
 type parsed struct {
 	id   ID
-	text *text // nil: it could not be read
+	file string // relative to the base directory
+	text *text  // nil: it could not be read
 	def  *Definition
 	refs []ref
 	err  error
@@ -116,7 +133,7 @@ func readAgents(base string, last map[ID]*loaded) (all []*parsed, at dated, err 
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(names); i = int(next.Add(1)) - 1 {
-				all[i] = readAgent(dir, names[i], last[stem(names[i])])
+				all[i] = readAgent(dir, names[i], stem(names[i]), last[stem(names[i])])
 			}
 		})
 	}
@@ -126,21 +143,22 @@ func readAgents(base string, last map[ID]*loaded) (all []*parsed, at dated, err 
 
 func stem(name string) ID { return ID(strings.TrimSuffix(name, ".md")) }
 
-func readAgent(dir folder, name string, last *loaded) *parsed {
-	p := &parsed{id: stem(name)}
+// readAgent reads the definition of an agent in a file of a directory.
+func readAgent(dir folder, name string, id ID, last *loaded) *parsed {
+	p := &parsed{id: id, file: path.Join(dir.rel, name)}
 	var old *text
-	if last != nil {
+	if last != nil && last.file == p.file {
 		old = last.text
 	}
 	if p.text, p.err = dir.read(name, old); p.err != nil {
-		p.err = wrongAt(path.Join(agentsDir, name), 0, p.id, p.err)
+		p.err = wrongAt(p.file, 0, id, p.err)
 		return p
 	}
 	if p.text.is(old) {
 		p.def, p.refs, p.err = last.def, last.refs, last.parsed.err
 		return p
 	}
-	p.def, p.refs, p.err = parseDefinition(name, p.text.data)
+	p.def, p.refs, p.err = parseDefinition(p.file, id, p.text.data)
 	return p
 }
 

@@ -61,11 +61,10 @@ func TestLoadErrors(t *testing.T) {
 		"server's name":                   {"mcp_servers: {\"o:n\": {command: x}}", `3: mcp_servers: "o:n" is no name of a server: want`},
 		"server's name with an end in it": {"mcp_servers: {a__b: {command: x}}", `3: mcp_servers: "a__b" is no name of a server: want`},
 		"server's name that runs on":      {"mcp_servers: {a_: {command: x}}", `3: mcp_servers: "a_" is no name of a server: want`},
-		"server's key":                    {"mcp_servers: {own: {comand: x, command: x}}", `3: mcp_servers: own: unknown key "comand": want one of args, command, cwd, env, timeout`},
+		"server's key":                    {"mcp_servers: {own: {comand: x, command: x}}", `3: mcp_servers: own: unknown key "comand": want one of args, command, cwd, env, exclude_tools, include_tools, timeout`},
 		"server's time":                   {"mcp_servers: {own: {command: x, timeout: 5}}", `3: mcp_servers: own: timeout: "5" is no duration: write one like 90s or 10m`},
 		"server's time, none":             {"mcp_servers: {own: {command: x, timeout: 0s}}", `3: mcp_servers: own: timeout: "0s" is not above zero: drop the key for the default`},
 		"server's variable":               {"mcp_servers: {own: {command: x, env: {\"A-B\": x}}}", `"A-B" is no name of a variable: want`},
-		"the host's server":               {"mcp_servers:\n  search: {command: x}", `4: mcp_servers: the agent would see two servers "search", the other of scopefs.yaml: rename one`},
 		"unset":                           {"mcp_servers:\n  own:\n    command: x\n    env:\n      K: \"${SCOPEFS_TEST_UNSET}\"", `7: mcp_servers: own: env: K names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it`},
 		"unset argument":                  {"mcp_servers:\n  own:\n    command: x\n    args: [a, \"${SCOPEFS_TEST_SET}/${SCOPEFS_TEST_UNSET}\"]", "6: mcp_servers: own: args: names ${SCOPEFS_TEST_UNSET}, which is not set: "},
 		"unset command":                   {"mcp_servers: {own: {command: \"${SCOPEFS_TEST_UNSET}\"}}", "3: mcp_servers: own: command: names ${SCOPEFS_TEST_UNSET}, which is not set: "},
@@ -83,7 +82,9 @@ func TestLoadErrors(t *testing.T) {
 			assert.NotNil(t, all.Agents["b"])
 			text, err := os.ReadFile(filepath.Join(base, "agents.d/a.md"))
 			require.NoError(t, err)
-			assert.EqualError(t, all.Check("elsewhere/a.md", text), errs[0].Error())
+			checked, _ := all.Check("elsewhere/a.md", text)
+			require.Len(t, checked, 1)
+			assert.EqualError(t, checked[0], errs[0].Error())
 		})
 	}
 }
@@ -132,20 +133,21 @@ func TestExtensions(t *testing.T) {
 	// Who sees a name twice does not load, and nobody else minds.
 	base.agents["c"] = "mcp_servers: {secret: {command: z}}"
 	all, errs = Load(base.make(t), Host{Servers: Servers{"secret": {Command: "h"}}})
-	require.Len(t, errs, 2)
+	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], `extensions.d/e.yaml:5: mcp_servers: agent "a1" would see two servers "secret", the other of scopefs.yaml: rename one`)
 	assert.Equal(t, ID("a1"), errs[0].(*DefinitionError).Agent)
-	requireDefinitionError(t, errs[1], `agents.d/c.md:3: mcp_servers: the agent would see two servers "secret", the other of scopefs.yaml`)
+	assert.Equal(t, "z", all.Agents["c"].Grants.Servers()["secret"].Command, "an agent's own server wins")
 	assert.NotNil(t, all.Agents["b"])
 
 	base.agents["c"] = "mcp_servers: {secret: {command: z}}"
 	all, errs = Load(base.make(t), Host{})
 	require.Empty(t, errs, "a private server of others is no clash")
 	assert.Equal(t, "z", all.Agents["c"].Grants.Servers()["secret"].Command)
-	requireDefinitionError(t, all.Check("f.yaml", []byte("name: f\nagents: [c]\nmcp_servers:\n  secret: {command: x}\n")),
-		`extensions.d/f.yaml:4: mcp_servers: agent "c" would see two servers "secret", the other of agents.d/c.md`)
-	requireDefinitionError(t, all.Check("f.yaml", []byte("name: f\nmcp_servers:\n  open: {command: x, visibility: public}\n")),
-		`extensions.d/f.yaml:3: mcp_servers: agent "a1" would see two servers "open", the other of extensions.d/e.yaml`)
+	bad, _ := all.Check("f.yaml", []byte("name: f\nagents: [c]\nmcp_servers:\n  secret: {command: x}\n"))
+	assert.Empty(t, bad, "an agent's own server wins")
+	bad, _ = all.Check("f.yaml", []byte("name: f\nmcp_servers:\n  open: {command: x, visibility: public}\n"))
+	require.Len(t, bad, 1)
+	requireDefinitionError(t, bad[0], `extensions.d/f.yaml:3: mcp_servers: agent "a1" would see two servers "open", the other of extensions.d/e.yaml`)
 }
 
 func TestExtensionErrors(t *testing.T) {

@@ -73,11 +73,10 @@ const (
 	memberRef
 	contextRef // these are nobody's to know
 	trustRef   // a server, without wildcards
-	ownServer  // which must be nobody else's
 )
 
 // reachFields are the keys of d.Reach. They note in refs what has to match.
-func (d *Definition) reachFields(id ID, refs *[]ref) map[string]field {
+func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
 	r := &d.Reach
 	list := func(out *[]string, key string, kind refKind) field { return listField(out, key, kind, refs) }
 	return map[string]field{
@@ -86,7 +85,7 @@ func (d *Definition) reachFields(id ID, refs *[]ref) map[string]field {
 		"mcps":    list(&r.MCPs, "mcps", serverRef),
 		"members": membersField(r, refs),
 		"scopes":  contextsField(&r.Contexts),
-		"policy": mappingField(map[string]field{
+		"policy": policyField(map[string]field{
 			"tools": mappingField(map[string]field{
 				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", toolRef),
 				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", toolRef),
@@ -95,15 +94,15 @@ func (d *Definition) reachFields(id ID, refs *[]ref) map[string]field {
 			"mcp": mappingField(map[string]field{
 				"allowed":     list(&r.Rules.AllowedServers, "policy.mcp.allowed", serverRef),
 				"excluded":    list(&r.Rules.ExcludedServer, "policy.mcp.excluded", serverRef),
-				"mcp_servers": trustField(&r.Rules.Trusted, refs),
+				"mcp_servers": trustField("policy.mcp.mcp_servers", &r.Rules.Trusted, refs),
 			}),
+			"mcp_servers": trustField("policy.mcp_servers", &r.Rules.Trusted, refs),
 		}),
 		"mcp_servers": func(n *yaml.Node) error {
 			r.Servers = Servers{}
 			return eachServer(n, func(name string, value *yaml.Node) error {
-				server := Server{Private: true, From: agentsDir + "/" + string(id) + ".md"}
-				*refs = append(*refs, ref{value.Line, "mcp_servers", ownServer, name})
-				err := mappingField(server.fields())(value)
+				server := Server{Private: true, From: file}
+				err := mappingField(server.fields(nil))(value)
 				r.Servers[name] = server
 				return err
 			})
@@ -212,11 +211,24 @@ func contextsField(out *Contexts) field {
 	}
 }
 
-func trustField(out *[]string, refs *[]ref) field {
+// policyField reads the key policy, in which trust may stand at one of two places.
+func policyField(fields map[string]field) field {
+	read := mappingField(fields)
+	return func(n *yaml.Node) error {
+		var wrong problems
+		wrong.add(n.Line, read(n))
+		if mcp := valueOf(n, "mcp"); mcp != nil && hasKey(n, "mcp_servers") && hasKey(mcp, "mcp_servers") {
+			wrong.add(valueOf(n, "mcp_servers").Line, errors.New("mcp_servers: is also in policy.mcp, which says the same: keep one"))
+		}
+		return wrong.err()
+	}
+}
+
+func trustField(key string, out *[]string, refs *[]ref) field {
 	return func(n *yaml.Node) error {
 		return eachKey(n, func(name string, value *yaml.Node) error {
 			trusted := false
-			*refs = append(*refs, ref{value.Line, "policy.mcp.mcp_servers", trustRef, name})
+			*refs = append(*refs, ref{value.Line, key, trustRef, name})
 			err := mappingField(map[string]field{"trust": switchField(&trusted)})(value)
 			if err != nil {
 				return atLine(value.Line, fmt.Errorf("%s: %w", name, err))

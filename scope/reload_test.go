@@ -44,8 +44,11 @@ func opens(t *testing.T, dir string) func() int {
 // long.
 func later(s *Snapshot) *Snapshot {
 	s.dir.taken = s.dir.taken.Add(time.Hour)
-	if s.extendDir != (dated{}) {
-		s.extendDir.taken = s.extendDir.taken.Add(time.Hour)
+	for rel, at := range s.extendDirs {
+		if at != (dated{}) {
+			at.taken = at.taken.Add(time.Hour)
+			s.extendDirs[rel] = at
+		}
 	}
 	for _, f := range s.files {
 		if f.text != nil {

@@ -21,6 +21,8 @@ type Server struct {
 	Env     map[string]string
 	Cwd     string        // relative to the workspace; "" is that itself
 	Timeout time.Duration // of one call; 0 is the default
+	Include []string      // wildcards of its tools; nil: all
+	Exclude []string      // wildcards of its tools; beats Include
 	Private bool          // of the agents that it is defined for, to be started in their sandbox
 	From    string        // the file that defines it, relative to the base directory
 }
@@ -39,6 +41,7 @@ func (s Servers) clone() Servers {
 	out := make(Servers, len(s))
 	for name, server := range s {
 		server.Args, server.Env = slices.Clone(server.Args), maps.Clone(server.Env)
+		server.Include, server.Exclude = slices.Clone(server.Include), slices.Clone(server.Exclude)
 		out[name] = server
 	}
 	return out
@@ -47,33 +50,35 @@ func (s Servers) clone() Servers {
 // eachServer calls f with each server of n, and refuses one that has no command.
 func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
 	return eachKey(n, func(name string, value *yaml.Node) error {
+		if value.Kind == yaml.MappingNode && hasKey(value, "url") && !hasKey(value, "command") {
+			return atLine(value.Line, fmt.Errorf("mcp_servers: %q has a url: only servers that are started by a command are supported, give its command", name))
+		}
+		var wrong, inside problems
 		if !isServerName(name) {
-			return fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name)
+			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
 		}
 		if value.Kind == yaml.MappingNode && !hasKey(value, "command") {
-			if hasKey(value, "url") {
-				return fmt.Errorf("mcp_servers: %q has a url: only servers that are started by a command are supported, give its command", name)
-			}
-			return fmt.Errorf("mcp_servers: %q has no command: add one", name)
+			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q has no command: add one", name))
 		}
-		if err := f(name, value); err != nil {
-			line := value.Line
-			if at := (*lineError)(nil); errors.As(err, &at) {
-				line, err = at.line, at.err
-			}
-			return &lineError{line, fmt.Errorf("mcp_servers: %s: %w", name, err)}
+		inside.add(value.Line, f(name, value))
+		for _, err := range inside {
+			at := err.(*lineError)
+			wrong.add(at.line, fmt.Errorf("mcp_servers: %s: %w", name, at.err))
 		}
-		return nil
+		return wrong.err()
 	})
 }
 
-func hasKey(n *yaml.Node, key string) bool {
-	for i := 0; i < len(n.Content); i += 2 {
+func hasKey(n *yaml.Node, key string) bool { return valueOf(n, key) != nil }
+
+// valueOf returns the value of a key of a mapping, or nil.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return true
+			return n.Content[i+1]
 		}
 	}
-	return false
+	return nil
 }
 
 // isServerName reports whether s can stand in mcp:SERVER:TOOL, and in
@@ -96,8 +101,9 @@ func isPlainName(s string, longest int) bool {
 	return s != "" && len(s) <= longest
 }
 
-// fields are the keys of a server.
-func (s *Server) fields() map[string]field {
+// fields are the keys of a server. vars are variables beside the environment's.
+func (s *Server) fields(vars map[string]string) map[string]field {
+	expandedField := func(out *string) field { return expandedField(out, vars) }
 	return map[string]field{
 		"command": func(n *yaml.Node) error {
 			if err := expandedField(&s.Command)(n); err != nil {
@@ -120,21 +126,7 @@ func (s *Server) fields() map[string]field {
 				return nil
 			})
 		},
-		"env": func(n *yaml.Node) error {
-			s.Env = map[string]string{}
-			return eachKey(n, func(name string, value *yaml.Node) error {
-				if !isVariable(name) {
-					return fmt.Errorf("env: %q is no name of a variable: want letters, digits and '_'", name)
-				}
-				var text string
-				if err := expandedField(&text)(value); err != nil {
-					// No colon after the name: the log hides what follows API_KEY and one.
-					return atLine(value.Line, fmt.Errorf("env: %s %w", name, err))
-				}
-				s.Env[name] = text
-				return nil
-			})
-		},
+		"env": envField(&s.Env, vars),
 		"cwd": func(n *yaml.Node) error {
 			if err := expandedField(&s.Cwd)(n); err != nil {
 				return err
@@ -144,6 +136,8 @@ func (s *Server) fields() map[string]field {
 			}
 			return nil
 		},
+		"include_tools": wildcardsField(&s.Include),
+		"exclude_tools": wildcardsField(&s.Exclude),
 		"timeout": func(n *yaml.Node) error {
 			text, err := scalarOf(n, "a duration like 90s or 10m", "!!str", "!!int")
 			if err == nil {
@@ -157,24 +151,51 @@ func (s *Server) fields() map[string]field {
 	}
 }
 
-// eachItem calls f with each item of a list.
+func envField(out *map[string]string, vars map[string]string) field {
+	return func(n *yaml.Node) error {
+		*out = map[string]string{}
+		return eachKey(n, func(name string, value *yaml.Node) error {
+			if !isVariable(name) {
+				return fmt.Errorf("env: %q is no name of a variable: want letters, digits and '_'", name)
+			}
+			var text string
+			if err := expandedField(&text, vars)(value); err != nil {
+				// No colon after the name: the log hides what follows API_KEY and one.
+				return atLine(value.Line, fmt.Errorf("env: %s %w", name, err))
+			}
+			(*out)[name] = text
+			return nil
+		})
+	}
+}
+
+// wildcardsField reads a list of names of a server's tools.
+func wildcardsField(out *[]string) field {
+	return textsField(out, "names", func(name string) error {
+		if err := checkTool(name); err != nil {
+			return fmt.Errorf("%q %w", name, err)
+		}
+		return nil
+	})
+}
+
+// eachItem calls f with each item of a list, and returns all errors.
 func eachItem(n *yaml.Node, f func(*yaml.Node) error) error {
 	if n.Kind != yaml.SequenceNode || n.ShortTag() != "!!seq" {
 		return fmt.Errorf("is %s: want a list, [] for none", nodeKind(n))
 	}
+	var wrong problems
 	for _, item := range n.Content {
-		if err := f(item); err != nil {
-			return atLine(item.Line, err)
-		}
+		wrong.add(item.Line, f(item))
 	}
-	return nil
+	return wrong.err()
 }
 
-func expandedField(out *string) field {
+func expandedField(out *string, vars map[string]string) field {
 	return func(n *yaml.Node) error {
 		s, err := scalarOf(n, "a text, in quotes where need be", "!!str")
 		if err == nil {
-			*out, err = expandVars(s)
+			*out, err = expandVars(s, vars)
 		}
 		if err == nil && strings.ContainsRune(*out, 0) {
 			err = errors.New("holds a NUL: remove it")
@@ -183,9 +204,9 @@ func expandedField(out *string) field {
 	}
 }
 
-// expandVars replaces each ${VAR} of s by what our environment says, and each
-// $${ by ${. What is replaced is not read again.
-func expandVars(s string) (string, error) {
+// expandVars replaces each ${VAR} of s by what vars say, or else our environment,
+// and each $${ by ${. What is replaced is not read again.
+func expandVars(s string, vars map[string]string) (string, error) {
 	var b strings.Builder
 	for {
 		i := strings.Index(s, "${")
@@ -200,10 +221,13 @@ func expandVars(s string) (string, error) {
 		}
 		b.WriteString(s[:i])
 		name, rest, ended := strings.Cut(s[i+2:], "}")
-		if !ended || !isVariable(name) {
+		value, ok := vars[name]
+		if !ended || !ok && !isVariable(name) {
 			return "", errors.New("has a ${ that names no variable: write ${VAR}, or $${ for the characters themselves")
 		}
-		value, ok := os.LookupEnv(name)
+		if !ok {
+			value, ok = os.LookupEnv(name)
+		}
 		if !ok {
 			return "", fmt.Errorf("names ${%s}, which is not set: set it in the daemon's environment, or remove it", name)
 		}

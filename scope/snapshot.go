@@ -3,10 +3,9 @@ package scope
 import (
 	"fmt"
 	"maps"
+	"path"
 	"path/filepath"
-	"reflect"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,26 +28,26 @@ type Agent struct {
 type Snapshot struct {
 	Agents map[ID]*Agent
 
+	// Warnings are of type *DefinitionError: what loads, and is not as it says.
+	Warnings []error
+
+	base       string // absolute
 	known      known
-	extensions map[string]*extension
+	extensions map[string]*extension // by file
 
 	// What it was made of, so that the next one takes over what has not changed.
-	files          map[ID]*loaded
-	dir, extendDir dated // agents.d and extensions.d before they were read
+	files      map[ID]*loaded
+	seen       map[string]string // the SHA-256 of what has loaded, by file
+	dir        dated             // agents.d before it was read
+	extendDirs map[string]dated  // extensions.d and those in it, likewise; nil: unknown
 }
 
 // loaded is a definition and what became of it.
 type loaded struct {
 	*parsed
-	agent *Agent // nil: err
-	err   error
-}
-
-// known is what there is that a pattern can match.
-type known struct {
-	host   Host
-	skills []string // sorted
-	ids    []string // of the files in agents.d, sorted, whether they load or not
+	agent    *Agent // nil: errs
+	errs     []error
+	warnings []error
 }
 
 // Load reads the definitions of a base directory: agents.d, extensions.d and
@@ -58,27 +57,38 @@ func Load(base string, host Host) (*Snapshot, []error) {
 	return (&Snapshot{}).Reload(base, host)
 }
 
+// Resume returns an empty snapshot, whose Reload knows what has loaded before:
+// Seen of an earlier one.
+func Resume(seen map[string]string) *Snapshot { return &Snapshot{seen: maps.Clone(seen)} }
+
+// Seen returns the SHA-256 of each file that has loaded, by its name. What such a
+// file names was there once.
+func (s *Snapshot) Seen() map[string]string { return maps.Clone(s.seen) }
+
 // Reload is Load that takes what does not load any more from s, where it is as
 // it was. It parses only files that have changed since s, and *Agent of what has
 // not changed is that of s. s itself does not change.
+//
+// What a file names and nothing matches is an error, for it was mistyped. In a
+// file that has loaded as it stands it was removed since: that is a warning, and
+// grants nothing.
 func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
-	next := &Snapshot{Agents: map[ID]*Agent{}, files: map[ID]*loaded{}}
+	next := &Snapshot{base: base, Agents: map[ID]*Agent{}, files: map[ID]*loaded{}, seen: map[string]string{}}
+	if abs, err := filepath.Abs(base); err == nil {
+		next.base = abs
+	}
 	files, dir, err := readAgents(base, s.files)
 	if err != nil { // agents.d itself: of nothing in it is known that it has changed
-		next.Agents, next.known, next.extensions, next.files = s.Agents, s.known, s.extensions, s.files
+		next.Agents, next.known, next.extensions, next.files, next.seen = s.Agents, s.known, s.extensions, s.files, s.seen
 		if next.Agents == nil {
 			next.Agents = map[ID]*Agent{}
 		}
 		return next, []error{err}
 	}
 	next.dir = dir
-	for _, f := range files {
-		if _, err := ParseID(string(f.id)); err == nil {
-			next.known.ids = append(next.known.ids, string(f.id))
-		}
-	}
-	slices.Sort(next.known.ids) // the files were, and '-' is before '.'
-	var errs []error
+	brought, errs := next.readExtensions(base, s)
+	files, more := next.identify(files, brought)
+	errs = append(errs, more...)
 	if next.known.skills, err = readSkills(base); err != nil {
 		errs = append(errs, err)
 		next.known.skills = s.known.skills
@@ -90,23 +100,27 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	} else {
 		next.known.host.BaseTools, next.known.host.Servers = slices.Clone(host.BaseTools), host.Servers.clone()
 	}
-	more := next.readExtensions(base, s, same)
-	errs = append(errs, more...)
+	errs = append(errs, next.checkExtensions(s)...)
 	same = same && maps.EqualFunc(next.extensions, s.extensions, func(a, b *extension) bool { return a.text.is(b.text) })
 	if id := host.Primary; id != "" && !next.known.agent(string(id)) {
 		errs = append(errs, &DefinitionError{File: hostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
 	}
 	for _, f := range files {
+		old := s.files[f.id]
 		made := &loaded{parsed: f}
-		if old := s.files[f.id]; same && old != nil && f.text.is(old.text) {
-			made.agent, made.err = old.agent, old.err
+		if same && old != nil && old.file == f.file && f.text.is(old.text) {
+			made.agent, made.errs, made.warnings = old.agent, old.errs, old.warnings
 		} else {
-			made.agent, made.err = next.agent(f)
+			made.agent, made.errs, made.warnings = next.agent(f, f.text != nil && s.seen[f.file] == f.text.sum)
 		}
 		next.files[f.id] = made
+		next.Warnings = append(next.Warnings, made.warnings...)
+		if f.text != nil && (made.agent != nil || s.seen[f.file] == f.text.sum) {
+			next.seen[f.file] = f.text.sum
+		}
 		agent := made.agent
-		if made.err != nil {
-			errs = append(errs, made.err)
+		if agent == nil {
+			errs = append(errs, made.errs...)
 			agent = s.Agents[f.id]
 		}
 		if agent != nil {
@@ -114,6 +128,70 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		}
 	}
 	return next, errs
+}
+
+// identify notes which agents there are, of agents.d and of extensions. It
+// returns the files of both, without those whose id another one has.
+func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []error) {
+	by := map[ID]string{}
+	for _, f := range files {
+		by[f.id] = f.file
+		if _, err := ParseID(string(f.id)); err == nil {
+			s.known.ids = append(s.known.ids, string(f.id))
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
+		e := s.extensions[file]
+		for _, b := range e.brings {
+			own := path.Join(path.Dir(file), b.path)
+			if other, twice := by[b.id]; twice {
+				errs = append(errs, wrongAt(file, b.line, "", fmt.Errorf("agents: agent %q is in %s already: rename one", b.id, other)))
+				continue
+			}
+			by[b.id] = own
+			s.known.ids = append(s.known.ids, string(b.id))
+			if !b.public {
+				if s.known.hidden == nil {
+					s.known.hidden = map[string]audience{}
+				}
+				s.known.hidden[string(b.id)] = e.audience()
+			}
+		}
+	}
+	slices.Sort(s.known.ids) // the files were, and '-' is before '.'
+	for _, f := range brought {
+		if by[f.id] == f.file {
+			delete(by, f.id) // an extension may name it twice
+			files = append(files, f)
+		}
+	}
+	return files, errs
+}
+
+// checkExtensions checks what extensions name.
+func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
+	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
+		e := s.extensions[file]
+		wrong := problems{}
+		for _, r := range e.refs {
+			wrong.add(r.line, r.check(s.known, "", nil))
+		}
+		loaded := last.seen[file] == e.text.sum
+		if len(wrong) > 0 && loaded {
+			for _, err := range eachError(wrongAt(file, 1, "", removed(wrong))) {
+				s.Warnings = append(s.Warnings, err)
+			}
+		} else if len(wrong) > 0 {
+			errs = append(errs, eachError(wrongAt(file, 1, "", wrong))...)
+			if delete(s.extensions, file); last.extensions[file] != nil {
+				s.extensions[file] = last.extensions[file]
+			}
+			s.extendDirs = nil
+			continue
+		}
+		s.seen[file] = e.text.sum
+	}
+	return errs
 }
 
 // Current reports whether Reload is certain to find nothing new about one agent.
@@ -128,168 +206,44 @@ func (s *Snapshot) Current(base string, id ID) bool {
 	}
 	f := s.files[id]
 	if f == nil {
-		return true // agents.d has no such file
+		return true // there is no such file
 	}
 	if f.text == nil {
 		return false
 	}
-	now, err := stampOf(unix.AT_FDCWD, filepath.Join(base, agentsDir, string(id)+".md"))
+	now, err := stampOf(unix.AT_FDCWD, filepath.Join(base, f.file))
 	return err == nil && f.text.still(now)
 }
 
-// agent completes one definition.
-func (s *Snapshot) agent(f *parsed) (*Agent, error) {
-	if f.err != nil {
-		return nil, f.err
+// agent completes one definition. One that has loaded before, as it stands, may
+// name what is no more.
+func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings []error) {
+	if f.def == nil {
+		return nil, eachError(f.err), nil
 	}
-	servers, err := visible(f.id, s.known.host.Servers, s.extensions)
+	errs = eachError(f.err)
+	servers, err := visible(f.id, f.def.Servers, s.known.host.Servers, s.extensions)
 	if err != nil {
-		return nil, err
+		return nil, append(errs, eachError(err)...), nil
 	}
-	fail := func(line int, err error) (*Agent, error) {
-		return nil, wrongAt(agentsDir+"/"+string(f.id)+".md", line, f.id, err)
-	}
+	var wrong problems
 	for _, r := range f.refs {
-		if other, ok := servers[r.text]; ok && r.kind == ownServer {
-			return fail(r.line, fmt.Errorf("mcp_servers: the agent would see two servers %q, the other of %s: rename one", r.text, other.From))
-		}
+		wrong.add(r.line, r.check(s.known, f.id, servers))
 	}
-	maps.Copy(servers, f.def.Servers)
-	for _, r := range f.refs {
-		if err := r.check(s.known, f.id, servers); err != nil {
-			return fail(r.line, err)
-		}
-	}
-	return &Agent{f.def, compileGrants(f.def, s.known, servers)}, nil
-}
-
-// Check reads one file as if it stood in agents.d, or in extensions.d when its
-// name ends in .yaml, and returns what is wrong with it there.
-func (s *Snapshot) Check(file string, text []byte) error {
-	name := filepath.Base(file)
-	if strings.HasSuffix(name, ".yaml") {
-		e, err := parseExtension(name, text, s.known)
-		if err != nil {
-			return err
-		}
-		return s.checkExtension(e)
-	}
-	f := &parsed{id: stem(name)}
-	f.def, f.refs, f.err = parseDefinition(name, text)
-	_, err := s.agent(f)
-	return err
-}
-
-// checkExtension looks for servers that an agent would see twice.
-func (s *Snapshot) checkExtension(e *extension) error {
-	with := map[string]*extension{}
-	maps.Copy(with, s.extensions)
-	with[e.name] = e
-	for _, name := range s.known.ids {
-		servers, err := visible(ID(name), s.known.host.Servers, with)
-		if err != nil {
-			return err
-		}
-		agent := s.Agents[ID(name)]
-		if agent == nil {
-			continue
-		}
-		for own := range agent.Servers {
-			if other, ok := servers[own]; ok && other.From == e.file() {
-				return wrongAt(e.file(), e.servers[own].line, agent.Name, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s/%s.md: rename one", name, own, agentsDir, name))
-			}
-		}
-	}
-	return nil
-}
-
-// check returns an error when the pattern matches nothing that the agent can
-// see. It names only that.
-func (r ref) check(k known, self ID, servers Servers) error {
-	if r.text == everything {
-		return nil
-	}
-	switch r.kind {
-	case toolRef:
-		return r.checkTool(servers)
-	case skillRef:
-		if !anyWild(r.text, k.skills) {
-			return r.nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.text))
-		}
-	case serverRef, trustRef:
-		names := slices.Sorted(maps.Keys(servers))
-		if r.kind == serverRef && !anyWild(r.text, names) || r.kind == trustRef && !slices.Contains(names, r.text) {
-			return r.nothing("server that the agent can see", names, "define it in mcp_servers")
-		}
-	case memberRef:
-		if r.text == string(self) {
-			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
-		}
-		if k.agent(r.text) {
-			return nil // most name one, and there may be many
-		}
-		if others := k.others(self); !anyWild(r.text, others) {
-			kind := "other agent"
-			if self == "" {
-				kind = "agent"
-			}
-			return r.nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.text))
-		}
-	}
-	return nil
-}
-
-func (r ref) checkTool(servers Servers) error {
-	p, err := parseToolPattern(r.text)
-	if err != nil || knownTool(p, servers) {
-		return err
-	}
-	if p.server != "" {
-		return r.nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
-	}
-	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.key, r.text, strings.Join(Builtins(), ", "))
-}
-
-// knownTool reports whether a pattern matches a tool there is, or may be: what
-// tools a server has, only the server knows.
-func knownTool(p toolPattern, servers Servers) bool {
 	switch {
-	case p.all:
-		return true
-	case p.server == "":
-		return anyWild(p.name, Builtins())
-	default:
-		return anyWild(p.server, slices.Collect(maps.Keys(servers)))
+	case len(wrong) > 0 && before:
+		warnings = eachError(wrongAt(f.file, 1, f.id, removed(wrong)))
+	case len(wrong) > 0:
+		errs = append(errs, eachError(wrongAt(f.file, 1, f.id, wrong))...)
+		slices.SortStableFunc(errs, byLine)
 	}
-}
-
-// nothing says that a pattern matches nothing of a kind, and what there is.
-func (r ref) nothing(kind string, there []string, remedy string) error {
-	list := "there is none"
-	if len(there) > 0 {
-		list = "there is " + strings.Join(there, ", ")
+	if errs != nil {
+		return nil, errs, nil
 	}
-	if strings.Contains(r.text, "*") {
-		remedy = "remove it"
+	g := compileGrants(f.def, s.known, servers)
+	for _, at := range g.idle() {
+		warnings = append(warnings, wrongAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
 	}
-	return fmt.Errorf("%s: %q matches no %s (%s): correct it, or %s", r.key, r.text, kind, list, remedy)
-}
-
-func (k known) equal(other known) bool {
-	a, b := k.host, other.host
-	if len(a.Servers) == 0 && len(b.Servers) == 0 {
-		a.Servers, b.Servers = nil, nil
-	}
-	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b)
-}
-
-// agent reports whether there is a file of that agent.
-func (k known) agent(name string) bool {
-	_, ok := slices.BinarySearch(k.ids, name)
-	return ok
-}
-
-// others returns the agents beside one, sorted.
-func (k known) others(self ID) []string {
-	return slices.DeleteFunc(slices.Clone(k.ids), func(name string) bool { return name == string(self) })
+	slices.SortStableFunc(warnings, byLine)
+	return &Agent{f.def, g}, nil, warnings
 }

@@ -2,6 +2,8 @@ package scope
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +64,7 @@ func (d dated) stillIn(base, name string) bool {
 type text struct {
 	dated
 	data []byte
+	sum  string // SHA-256, in hex
 }
 
 // is reports whether two texts say the same. A nil text is of no file.
@@ -103,7 +106,8 @@ func (d folder) read(name string, last *text) (*text, error) {
 		return nil, fmt.Errorf("read: %w: check its file system", err)
 	}
 	if last != nil && bytes.Equal(last.data, data) {
-		data = last.data // one copy
+		return &text{now, last.data, last.sum}, nil // one copy
 	}
-	return &text{now, data}, nil
+	sum := sha256.Sum256(data)
+	return &text{now, data, hex.EncodeToString(sum[:])}, nil
 }

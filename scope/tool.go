@@ -32,6 +32,11 @@ const (
 	everything    = "*"
 )
 
+// aliases are names of other programs that definitions may use, after builtin:.
+func aliases() map[string]string {
+	return map[string]string{"shell": "bash", "run_shell_command": "bash"}
+}
+
 // toolName is the name of a tool, in its parts.
 type toolName struct {
 	server string // "" for a tool of scopefs itself
@@ -48,8 +53,18 @@ func parseToolName(s string) (toolName, bool) {
 		server, name, both := strings.Cut(rest, ":")
 		return toolName{server, name}, both && name != "" && isServerName(server)
 	}
-	s = strings.TrimPrefix(s, builtinPrefix)
+	s = plainName(s)
 	return toolName{name: s}, s != "" && !strings.ContainsAny(s, ":*")
+}
+
+// plainName returns the name of a tool of scopefs itself: bash for builtin:bash
+// and builtin:shell.
+func plainName(s string) string {
+	rest, ok := strings.CutPrefix(s, builtinPrefix)
+	if name, is := aliases()[rest]; ok && is {
+		return name
+	}
+	return rest
 }
 
 // toolPattern is a pattern of tool names. The zero value matches nothing.
@@ -81,7 +96,7 @@ func parseToolPattern(s string) (toolPattern, error) {
 		}
 		return p, nil
 	}
-	if p.name = strings.TrimPrefix(s, builtinPrefix); p.name == "" || strings.Contains(p.name, ":") {
+	if p.name = plainName(s); p.name == "" || strings.Contains(p.name, ":") {
 		return p, errors.New("is no name of a tool: write NAME, builtin:NAME or mcp:SERVER:TOOL")
 	}
 	return p, nil
@@ -112,6 +127,7 @@ func (p toolPattern) match(n toolName) bool {
 //
 //   - "*" matches every tool;
 //   - "read_*" and "builtin:read_*" match tools of scopefs itself;
+//   - "builtin:shell" and "builtin:run_shell_command" match bash;
 //   - "mcp:search:*" matches tools of servers;
 //   - "mcp" matches the tool of that name, and every tool of every server.
 //
@@ -154,6 +170,14 @@ func isWild(pattern string) bool { return strings.Contains(pattern, everything) 
 
 func anyWild(pattern string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return wild(pattern, name) })
+}
+
+// checkTool refuses what cannot be the name or pattern of a server's tool.
+func checkTool(s string) error {
+	if s == "" || len(s) > maxName || strings.Contains(s, "**") || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("is no name of a tool: write 1 to %d characters, * for any", maxName)
+	}
+	return nil
 }
 
 // checkName refuses what cannot be a name or pattern in a list, or would look

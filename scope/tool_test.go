@@ -141,19 +141,20 @@ func TestReloadKeepsTheLastGood(t *testing.T) {
 	writeFile(t, base, "extensions.d/e.yaml", "name: e\nmcp_servers: {search: {comand: new, visibility: public}}\n")
 	require.NoError(t, os.Remove(filepath.Join(base, "agents.d/c.md")))
 	second, errs := first.Reload(base, Host{})
-	require.Len(t, errs, 2)
+	require.Len(t, errs, 3, "two of the extension")
 	assert.True(t, second.Agents["a"].Grants.Tool("bash").Allow)
 	assert.False(t, second.Agents["a"].Grants.Tool("stat").Allow)
 	assert.Equal(t, "old", second.Agents["b"].Grants.Servers()["search"].Command)
 	assert.Nil(t, second.Agents["c"], "it was removed")
 	assert.NotNil(t, first.Agents["c"], "a snapshot does not change")
 
-	// Without the extension b names a server that is not there: it stays as it was.
+	// Without the extension b, which has not changed, names a server that is not there any more.
 	require.NoError(t, os.Remove(filepath.Join(base, "extensions.d/e.yaml")))
 	third, errs := second.Reload(base, Host{})
-	require.Len(t, errs, 2)
-	assert.ErrorContains(t, errs[1], `agents.d/b.md:3: mcps: "search" matches no server`)
-	assert.Same(t, second.Agents["b"], third.Agents["b"])
+	require.Len(t, errs, 1)
+	require.Len(t, third.Warnings, 1)
+	assert.ErrorContains(t, third.Warnings[0], `agents.d/b.md:3: mcps: "search" matches no server`)
+	assert.Empty(t, third.Agents["b"].Grants.Servers())
 
 	require.NoError(t, os.Rename(filepath.Join(base, "agents.d"), filepath.Join(base, "gone")))
 	fourth, errs := third.Reload(base, Host{})

@@ -30,7 +30,7 @@ const (
 // Options say how a face introduces itself.
 type Options struct {
 	Version      string
-	Instructions func() string // as they are now; for the model
+	Instructions func() string // as they are now; for the model; nil: none
 	Logger       *slog.Logger
 }
 
@@ -58,6 +58,10 @@ func New(set *tools.Set, opt Options) *Face {
 			// What one agent is told is for no other: without it, a proxy may keep it for all (SEP-2549).
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 		})
+	if opt.Instructions == nil {
+		f.opt.Instructions = func() string { return "" }
+	}
+	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Description: "Who you are, and what you may use: the same as the instructions."}, f.prompt)
 	f.web = f.newWeb()
 	f.server.AddReceivingMiddleware(f.introduce, f.answer)
 	f.Refresh()
@@ -163,6 +167,11 @@ func (f *Face) Close() {
 	for s := range f.server.Sessions() {
 		_ = s.Close()
 	}
+}
+
+// prompt is the instructions for clients that show none of them to the model.
+func (f *Face) prompt(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+	return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: f.opt.Instructions()}}}}, nil
 }
 
 // introduce puts the instructions of now into what a client first gets.

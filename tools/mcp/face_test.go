@@ -148,6 +148,13 @@ func TestCallAndErrors(t *testing.T) {
 	b := newBench(t, "tools: [read_file]\nskills: []", nil)
 	assert.Equal(t, []string{"read_file"}, b.names(t))
 	assert.Contains(t, b.client.InitializeResult().Instructions, "<scope>")
+	prompts, err := b.client.ListPrompts(context.Background(), nil)
+	require.NoError(t, err)
+	require.Len(t, prompts.Prompts, 1)
+	prompt, err := b.client.GetPrompt(context.Background(), &mcp.GetPromptParams{Name: "agent"})
+	require.NoError(t, err)
+	require.Len(t, prompt.Messages, 1)
+	assert.Equal(t, b.client.InitializeResult().Instructions, prompt.Messages[0].Content.(*mcp.TextContent).Text)
 	r := b.call(t, "read_file", map[string]any{"path": "x"})
 	assert.False(t, r.IsError)
 	assert.Equal(t, map[string]any{"said": "text of x"}, r.StructuredContent)
@@ -264,4 +271,21 @@ func TestInitializeTwice(t *testing.T) {
 	_, err := b.conn.Write([]byte(again + "\n" + again + "\n"))
 	require.NoError(t, err)
 	assert.NotEmpty(t, b.names(t))
+}
+
+// TestNoInstructions: a face that was given none has none.
+func TestNoInstructions(t *testing.T) {
+	set, err := tools.NewSet(tools.Gate{Agent: "a", Session: "s", Rates: &tools.Rates{}, Rules: func() *scope.Grants { return nil },
+		Record: func(context.Context, audit.Event) error { return nil }})
+	require.NoError(t, err)
+	f := New(set, Options{})
+	ours, theirs := net.Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- f.Serve(ctx, ours) }()
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "v1"}, nil).Connect(ctx, &mcp.IOTransport{Reader: theirs, Writer: theirs}, nil)
+	require.NoError(t, err)
+	assert.Empty(t, client.InitializeResult().Instructions)
+	cancel()
+	require.NoError(t, <-served)
 }

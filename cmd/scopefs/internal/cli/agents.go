@@ -27,7 +27,9 @@ func (a *app) agentsCmd() *cobra.Command {
 		Use:   "agents",
 		Short: "list the agents that are defined, show what one may do, check files",
 		Long: `Reads the definitions in agents.d, as a daemon that started now would. No daemon is
-needed. Alone it lists.`,
+needed. Alone it lists.
+
+Exit status: 0 all load, 1 something does not, 2 asked wrongly.`,
 		Args: args(cobra.NoArgs),
 		RunE: run(func() error { return a.listAgents(asJSON) }),
 	}
@@ -45,15 +47,17 @@ needed. Alone it lists.`,
 		RunE:              func(_ *cobra.Command, words []string) error { return a.showAgent(words[0], asJSON) },
 	}
 	check := &cobra.Command{
-		Use:   "check FILE...",
+		Use:   "check [FILE...]",
 		Short: "say what is wrong with definitions",
 		Long: `Checks files as if they stood in agents.d, or in extensions.d when their name ends
-in .yaml, beside what is there. Prints a line for each that would not load.
+in .yaml, .yml or .json, beside what is there; without files, all that is there.
+Prints a line for each error, and for each warning, of what loads and is not as it
+says: a list for which the agent has no tool, or a name of something that was
+removed since a daemon loaded the file.
 
 ${VAR} is looked for in the environment of this command, not of the daemon.
 
 Exit status: 0 all would load, 1 one would not, 2 asked wrongly.`,
-		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, files []string) error { return a.checkFiles(files) },
 	}
 	for _, c := range []*cobra.Command{c, list, show} {
@@ -68,8 +72,10 @@ Exit status: 0 all would load, 1 one would not, 2 asked wrongly.`,
 type listed struct {
 	Agent       scope.ID `json:"agent,omitempty"`
 	Description string   `json:"description,omitempty"`
+	DisplayName string   `json:"display_name,omitempty"`
 	Loaded      bool     `json:"loaded"`
 	Error       string   `json:"error,omitempty"`
+	Warnings    []string `json:"warnings,omitempty"`
 }
 
 func (a *app) listAgents(asJSON bool) error {
@@ -83,7 +89,13 @@ func (a *app) listAgents(asJSON bool) error {
 	}
 	rows := []listed{}
 	for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
-		rows = append(rows, listed{Agent: id, Description: all.Agents[id].Description, Loaded: true})
+		row := listed{Agent: id, Description: all.Agents[id].Description, DisplayName: all.Agents[id].DisplayName, Loaded: true}
+		for _, err := range all.Warnings {
+			if of, ok := errors.AsType[*scope.DefinitionError](err); ok && of.Agent == id {
+				row.Warnings = append(row.Warnings, err.Error())
+			}
+		}
+		rows = append(rows, row)
 	}
 	for _, err := range errs {
 		row := listed{Error: err.Error()}
@@ -94,7 +106,10 @@ func (a *app) listAgents(asJSON bool) error {
 	}
 	slices.SortStableFunc(rows, func(x, y listed) int { return strings.Compare(string(x.Agent), string(y.Agent)) })
 	if asJSON {
-		return a.printJSON(rows)
+		return errors.Join(a.printJSON(rows), notAll(errs))
+	}
+	for _, err := range all.Warnings {
+		fmt.Fprintf(a.err, "scopefs: warning: %s\n", printable(err.Error()))
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "AGENT\tSTATE\tDESCRIPTION")
@@ -105,7 +120,18 @@ func (a *app) listAgents(asJSON bool) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", or(printable(string(r.Agent)), "-"), state, printable(about))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return notAll(errs)
+}
+
+// notAll is the exit status when something does not load.
+func notAll(errs []error) error {
+	if len(errs) > 0 {
+		return &exitError{code: exitFailed}
+	}
+	return nil
 }
 
 func (a *app) printJSON(v any) error {
@@ -123,31 +149,36 @@ func or(s, other string) string {
 	return s
 }
 
-// checkFiles prints what is wrong with each file.
+// checkFiles prints what is wrong with each file, or with all that there are.
 func (a *app) checkFiles(files []string) error {
 	p, err := a.paths()
 	if err != nil {
 		return err
 	}
-	all, _, err := load(p)
+	all, errs, err := load(p)
 	if err != nil {
 		return err
 	}
-	failed := false
+	warnings := all.Warnings
+	if len(files) > 0 {
+		errs, warnings = nil, nil
+	}
 	for _, name := range files {
 		text, err := readFile(name)
-		if err == nil {
-			err = all.Check(name, text)
-		}
 		if err != nil {
-			failed = true
-			fmt.Fprintln(a.out, printable(err.Error()))
+			errs = append(errs, err)
+			continue
 		}
+		wrong, odd := all.Check(name, text)
+		errs, warnings = append(errs, wrong...), append(warnings, odd...)
 	}
-	if failed {
-		return &exitError{code: exitFailed}
+	for _, err := range errs {
+		fmt.Fprintln(a.out, printable(err.Error()))
 	}
-	return nil
+	for _, err := range warnings {
+		fmt.Fprintln(a.out, "warning: "+printable(err.Error()))
+	}
+	return notAll(errs)
 }
 
 // readFile reads a file that is to be checked, so much of it that one that is
@@ -167,9 +198,10 @@ func readFile(name string) ([]byte, error) {
 func (a *app) promptCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "prompt AGENT",
-		Short: "print an agent's system prompt, and what its lists leave it",
+		Short: "print an agent's system prompt, and what it may use",
 		Long: `Prints the text of an agent's definition, and below it, in a <scope> block, the
-skills, MCP servers and members that its lists restrict it to.`,
+skills, MCP servers, members and contexts that it may use, and what its policy and
+limits say.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(_ *cobra.Command, words []string) error {

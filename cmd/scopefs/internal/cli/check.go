@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -149,15 +150,18 @@ func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
 	if agent := all.Agents[id]; agent != nil {
 		return agent, nil
 	}
-	var others []error // an extension, of which the agent may want something
+	var own, others []error // others: an extension, of which the agent may want something
 	for _, err := range errs {
 		bad, ok := errors.AsType[*scope.DefinitionError](err)
-		if !ok || bad.Agent == id {
-			return nil, errors.Join(append(others, err)...)
-		}
-		if bad.Agent == "" {
+		switch {
+		case !ok || bad.Agent == id:
+			own = append(own, err)
+		case bad.Agent == "":
 			others = append(others, err)
 		}
+	}
+	if own != nil {
+		return nil, errors.Join(append(others, own...)...)
 	}
 	return nil, fmt.Errorf("unknown agent %q: define it in agents.d/%s.md", id, id)
 }
@@ -168,6 +172,6 @@ func load(p config.Paths) (all *scope.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	all, errs = scope.Load(p.Base, host.Scope())
+	all, errs = scope.Resume(daemon.Seen(p)).Reload(p.Base, host.Scope())
 	return all, errs, nil
 }

@@ -15,6 +15,7 @@ import (
 // shown is what an agent may do.
 type shown struct {
 	Agent       scope.ID         `json:"agent"`
+	DisplayName string           `json:"display_name,omitempty"`
 	Description string           `json:"description,omitempty"`
 	Primary     bool             `json:"primary,omitempty"`
 	View        scope.PolicySpec `json:"view"`
@@ -60,7 +61,7 @@ func (a *app) showAgent(name string, asJSON bool) error {
 func show(agent *scope.Agent) *shown {
 	g := agent.Grants
 	s := &shown{
-		Agent: agent.Name, Description: agent.Description, Primary: g.Primary(), View: agent.View.PolicySpec(),
+		Agent: agent.Name, DisplayName: agent.DisplayName, Description: agent.Description, Primary: g.Primary(), View: agent.View.PolicySpec(),
 		Tools: g.Tools(), Computed: g.Computed(), Skills: some(g.Skills()), Members: some(g.Members()),
 		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
 	}
@@ -101,6 +102,9 @@ func (s *shown) print(out io.Writer) error {
 		fmt.Fprintf(w, "%s\t%s\n", label, printable(fmt.Sprintf(format, v...)))
 	}
 	line("agent", "%s", s.Agent)
+	if s.DisplayName != "" {
+		line("name", "%s", s.DisplayName)
+	}
 	if s.Description != "" {
 		line("description", "%s", s.Description)
 	}

@@ -69,7 +69,10 @@ itself when a file there has changed. When the command returns, mounted views
 decide by their new rules (access, paths, hardlinks), tools, skills, servers and
 members are the new ones, and new agents are mounted; other changes wait for
 scopefs down and up. A definition that does not load changes nothing, is told, and
-makes the exit status 1.`,
+makes the exit status 1. What a definition names and is no more is a warning.
+
+scopefs.yaml is read when the daemon starts: when it has changed since, the command
+says so.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, err := a.paths()
@@ -87,7 +90,11 @@ makes the exit status 1.`,
 					fmt.Fprintf(a.err, "scopefs: %s\n", strings.TrimPrefix(fmt.Sprintf("%s: %s", r.Outcome, r.Error), ": "))
 					continue
 				}
-				fmt.Fprintf(a.out, "%s: %s\n", r.Agent, r.Outcome)
+				if r.Warning != "" {
+					fmt.Fprintf(a.err, "scopefs: warning: %s\n", r.Warning)
+					continue
+				}
+				fmt.Fprintf(a.out, "%s: %s\n", or(string(r.Agent), r.File), r.Outcome)
 			}
 			if failed > 0 {
 				return &exitError{code: exitFailed}

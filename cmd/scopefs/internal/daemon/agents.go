@@ -174,11 +174,15 @@ func (d *Daemon) defined(id scope.ID) (*scope.Agent, error) {
 	if agent := d.rules.Agents[id]; agent != nil {
 		return agent, nil
 	}
+	var own []error
 	for _, err := range d.bad {
 		bad, ok := errors.AsType[*scope.DefinitionError](err)
 		if !ok || bad.Agent == id { // agents.d itself, or the agent
-			return nil, err
+			own = append(own, err)
 		}
+	}
+	if own != nil {
+		return nil, errors.Join(own...)
 	}
 	return nil, fmt.Errorf("%w %q: define it in %s", ErrUnknown, id, filepath.Join(d.paths.Base, "agents.d", string(id)+".md"))
 }

@@ -107,9 +107,7 @@ type Daemon struct {
 // New takes the run directory, opens the log and loads the definitions. What an
 // earlier daemon left mounted is taken down.
 func New(opt Options) (*Daemon, error) {
-	host, err := config.Load(opt.Paths, scope.HostChecks{Expose: sandbox.Exposable, Runner: func(h scope.HostFile) error {
-		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
-	}})
+	host, err := config.Load(opt.Paths, hostChecks())
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +116,7 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		paths: opt.Paths, host: host, only: opt.Only, trace: opt.Trace, logger: opt.Logger, root: privileged(),
-		rules: &scope.Snapshot{}, views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
+		rules: scope.Resume(state.Seen(opt.Paths.State)), views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
 		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
 		paces: map[scope.ID]*paces{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
@@ -153,6 +151,13 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "started", PID: os.Getpid(), Path: d.paths.Base})
 	return d, nil
+}
+
+// hostChecks say what is wrong with scopefs.yaml on this host.
+func hostChecks() scope.HostChecks {
+	return scope.HostChecks{Expose: sandbox.Exposable, Runner: func(h scope.HostFile) error {
+		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
+	}}
 }
 
 // event records what happened to an agent, a view, a sandbox or the daemon.

@@ -3,16 +3,24 @@ package daemon
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 )
+
+// Seen returns the definitions that have loaded before, as far as a daemon has
+// kept them and they may be read.
+func Seen(p config.Paths) map[string]string { return state.Seen(p.State) }
 
 // load reads the definitions. One that does not load any more stays as it was.
 func (d *Daemon) load() { d.loadUnless(func(*scope.Snapshot) bool { return false }) }
@@ -35,10 +43,7 @@ func (d *Daemon) loadUnless(current func(*scope.Snapshot) bool) {
 	d.mu.Lock()
 	d.rules, d.bad = next, errs
 	d.mu.Unlock()
-	for _, err := range errs {
-		if slices.ContainsFunc(told, func(e error) bool { return e.Error() == err.Error() }) {
-			continue
-		}
+	for _, err := range added(told, errs) {
 		d.logger.Error("definition", "err", err)
 		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
 		if bad, ok := errors.AsType[*scope.DefinitionError](err); ok {
@@ -46,7 +51,29 @@ func (d *Daemon) loadUnless(current func(*scope.Snapshot) bool) {
 		}
 		d.event(e)
 	}
+	for _, err := range added(last.Warnings, next.Warnings) {
+		d.logger.Warn("definition", "err", err)
+	}
+	if seen := next.Seen(); !maps.Equal(seen, last.Seen()) {
+		if err := state.KeepSeen(d.paths.State, seen); err != nil {
+			d.logger.Error("what has loaded is not kept for the next daemon", "err", err)
+		}
+	}
 	d.refresh(regranted(last, next))
+}
+
+// added returns the errors of now that were not there before.
+func added(before, now []error) (more []error) {
+	told := map[string]bool{}
+	for _, err := range before {
+		told[err.Error()] = true
+	}
+	for _, err := range now {
+		if !told[err.Error()] {
+			more = append(more, err)
+		}
+	}
+	return more
 }
 
 // regranted returns the agents that have come, gone or got other grants, sorted.
@@ -73,7 +100,7 @@ type definitions struct {
 	base string
 }
 
-// follow watches a directory, and of skills each one's own. It is an error that
+// follow watches a directory, and of skills and extensions each one's own. It is an error that
 // there is none only for agents.d.
 func (w definitions) follow(name string) error {
 	dir := filepath.Join(w.base, name)
@@ -82,9 +109,14 @@ func (w definitions) follow(name string) error {
 	if errors.Is(err, os.ErrNotExist) && name != "agents.d" {
 		return nil
 	}
-	if name != "skills" || err != nil {
+	if name == "agents.d" || err != nil {
 		return err
 	}
+	return errors.Join(err, w.followIn(dir))
+}
+
+// followIn watches the directories in one.
+func (w definitions) followIn(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.IsDir() {
@@ -92,6 +124,13 @@ func (w definitions) follow(name string) error {
 		}
 	}
 	return err
+}
+
+// followMore watches what extensions bring, which only a snapshot knows.
+func (w definitions) followMore(all *scope.Snapshot) {
+	for _, dir := range all.Directories() {
+		_ = w.Add(filepath.Join(w.base, dir)) // one that is gone is seen in its parent
+	}
 }
 
 // means reports whether an event is about definitions, and follows what has come.
@@ -110,7 +149,12 @@ func (w definitions) means(e fsnotify.Event) bool {
 	case dir == "agents.d/":
 		return filepath.Ext(name) == ".md"
 	case dir == "extensions.d/":
-		return filepath.Ext(name) == ".yaml"
+		_ = w.follow("extensions.d")
+		return true
+	case strings.HasPrefix(dir, "extensions.d/"):
+		return true
+	case dir == "" && name == "scopefs.yaml":
+		return true
 	default:
 		return name == "SKILL.md"
 	}
@@ -152,6 +196,9 @@ func (d *Daemon) watch(ctx context.Context) {
 			for _, r := range d.Reload(ctx) {
 				d.logger.Info("reload", "agent", r.Agent, "outcome", r.Outcome, "err", r.Error)
 			}
+			d.mu.Lock()
+			w.followMore(d.rules)
+			d.mu.Unlock()
 			leave()
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -18,8 +19,10 @@ import (
 // Reloaded tells what a reload did with one agent, or why it did nothing.
 type Reloaded struct {
 	Agent   scope.ID `json:"agent,omitempty"`
-	Outcome string   `json:"outcome"` // of the constants below
+	File    string   `json:"file,omitempty"` // of what is no agent's
+	Outcome string   `json:"outcome"`        // of the constants below
 	Error   string   `json:"error,omitempty"`
+	Warning string   `json:"warning,omitempty"`
 }
 
 // The outcomes of a reload; agents of which nothing has changed are not told.
@@ -30,6 +33,8 @@ const (
 	reloadGone    = "definition removed, mounted until scopefs down"
 	reloadFailed  = "not loaded"
 	reloadKept    = "not loaded, the last good definition holds"
+	reloadWarning = "warning" // it loads, and is not as it says
+	reloadHost    = "has changed: restart the daemon for that"
 )
 
 const (
@@ -63,8 +68,16 @@ func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
 	defer d.reloading.Unlock()
 	d.load()
 	d.mu.Lock()
-	agents, bad := d.rules.Agents, d.bad
+	agents, warnings, bad := d.rules.Agents, d.rules.Warnings, d.bad
 	d.mu.Unlock()
+	all = append(all, d.hostChanged()...)
+	for _, err := range warnings {
+		r := Reloaded{Outcome: reloadWarning, Warning: err.Error()}
+		if def, ok := errors.AsType[*scope.DefinitionError](err); ok {
+			r.Agent = def.Agent
+		}
+		all = append(all, r)
+	}
 	for _, err := range bad {
 		r := Reloaded{Outcome: reloadKept, Error: err.Error()}
 		if def, ok := errors.AsType[*scope.DefinitionError](err); ok {
@@ -88,6 +101,18 @@ func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
 		}
 	}
 	return slices.Concat(append(told, all)...), added
+}
+
+// hostChanged tells when scopefs.yaml is not what the daemon was started with.
+func (d *Daemon) hostChanged() []Reloaded {
+	now, err := config.Load(d.paths, hostChecks())
+	switch {
+	case err != nil:
+		return []Reloaded{{Outcome: reloadKept, Error: err.Error()}}
+	case !reflect.DeepEqual(now, d.host):
+		return []Reloaded{{File: "scopefs.yaml", Outcome: reloadHost}}
+	}
+	return nil
 }
 
 // A change is an agent whose definition is another than at the last reload, or
@@ -153,7 +178,7 @@ func sameButRules(a, b *scope.Definition) bool {
 	x, y := *a, *b
 	for _, def := range []*scope.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks = 0, nil, ""
-		def.Description, def.Prompt, def.Reach, def.Durable = "", "", scope.Reach{}, nil
+		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", scope.Reach{}, nil
 	}
 	return reflect.DeepEqual(x, y)
 }

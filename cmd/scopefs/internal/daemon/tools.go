@@ -211,13 +211,13 @@ func (c *client) record(ctx context.Context, e audit.Event) error {
 	return c.d.record(ctx, e)
 }
 
-// instructions are for the model: where it is, and what its lists restrict.
+// instructions are for the model: where it is, its definition's text, and what it may use.
 func (c *client) instructions() string {
 	if _, err := c.d.defined(c.id); err != nil {
 		return ""
 	}
 	text := fmt.Sprintf("You are agent %s. Your files are below %s; paths of tools are relative to it. What is outside does not exist for you.", c.id, sandbox.Workspace)
-	return strings.TrimSpace(text + "\n\n" + c.rules().Block())
+	return strings.TrimSpace(text + "\n\n" + c.rules().Prompt())
 }
 
 // callID is the form of a call's id, which no name of an idle thread has.

@@ -5,6 +5,7 @@
 //	                    the file goes when the approval is used, or expires
 //	rates/AGENT         how much of each of an agent's rate_limits is used
 //	unfinished/         the calls of file tools that may leave a temporary file
+//	definitions/        the hashes of definitions that have loaded
 //
 // Beside them are audit/, which package audit writes, and http.key, the key of
 // HTTP tokens. Only the daemon's user can read any of it: an approval holds a
