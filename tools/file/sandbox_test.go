@@ -74,12 +74,13 @@ func TestSandboxStopped(t *testing.T) {
 	tr := newTree(t, map[string]string{"f": "text\n"})
 	w := newSandboxWorker(t, tr.root)
 	w.beatPause = beatPause / 2
-	require.NoError(t, unix.Kill(workers(t)[0], unix.SIGKILL)) // the next has it
+	first := workers(t)[0]
+	require.NoError(t, unix.Kill(first, unix.SIGKILL)) // the next has it
 	<-w.conn.dead
 	require.NoError(t, w.Start(ctx()))
 	stop := func() int {
-		pids := workers(t)
-		require.Len(t, pids, 1)
+		var pids []int
+		require.Eventually(t, func() bool { pids = workers(t); return len(pids) == 1 }, 20*time.Second, 10*time.Millisecond)
 		p, err := w.place.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
 			if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs file-worker'; then kill -STOP ${p#/proc/}; fi; done`}})
 		require.NoError(t, err)
@@ -89,7 +90,7 @@ func TestSandboxStopped(t *testing.T) {
 		require.NoError(t, err)
 		return pids[0]
 	}
-	first := stop()
+	first = stop()
 	c, cancel := context.WithTimeout(ctx(), time.Minute)
 	defer cancel()
 	r, err := do[readArgs, readResult](c, w, "c", readOp, readArgs{Path: "f"})

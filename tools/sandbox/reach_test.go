@@ -32,8 +32,9 @@ func TestInitUnreachable(t *testing.T) {
 func TestStopStorm(t *testing.T) {
 	s := newTestSession(t)
 	s.answerTime = 2 * time.Second
-	_, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "exec >/dev/null 2>&1 </dev/null; while :; do kill -STOP -1; done"}})
+	storm, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "exec >/dev/null 2>&1 </dev/null; while :; do kill -STOP -1; done"}})
 	require.NoError(t, err)
+	defer storm.Close()
 	deadline := time.After(time.Minute)
 	for {
 		ended := make(chan error, 1)
