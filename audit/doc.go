@@ -3,7 +3,12 @@
 // A log is a directory of segments, 00000001.jsonl and on, and the files lock and mark. Sequence numbers start at 1, grow
 // by one across segments, restarts and the processes of one host that have the same log open, and are never given twice:
 // each group of lines is written with one write(2) under flock(2), after whatever the others appended has been taken into
-// account. A segment that is full, or a day old, is made read-only before the next one is created.
+// account. A segment that is full, or a day old, is made read-only before the next one is created. It is then compressed to
+// 00000001.jsonl.zst, with an index that lets [Read] leave out what a [Filter] does not choose, and removed by
+// [Options.KeepAge] and [Options.KeepBytes].
+//
+// [Open] writes the log in the caller's process. [Start] has another process write it, so that a disk that does not
+// answer stops neither the caller's appends nor its end.
 //
 // # What is guaranteed
 //
@@ -17,6 +22,9 @@
 //   - When a write fails (full disk, I/O error), the log is cut back to its last whole line and everyone in that group
 //     gets the error. From then on every event is refused until an event with outcome [OutcomeRecovered] could be
 //     written, which counts the refused. The log tries that by itself, every [Options.Retry].
+//   - When the disk is full, the log gives up the room of the file reserve, and refuses only what has not happened yet:
+//     [OutcomeBegin], allowed file operations, commands. Denials and ends are recorded while that lasts. Before, when
+//     little room is left, it records [OutcomeLow].
 //   - When fsync(2) fails, events that were acknowledged may not outlive a power loss; the log counts as failing and
 //     says so in the same way.
 //   - When somebody removes, renames, replaces or truncates the last segment or the directory, the log notices before the
