@@ -2,10 +2,12 @@ package integration
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
 )
 
 // What one agent can do to another, and to its own view, by asking too much. The
@@ -430,4 +434,74 @@ func TestFloodMemory(t *testing.T) {
 	assert.Equal(t, []string{"ENOMEM", "ENOMEM", "ok"}, []string{errno, made, read}, "%d", n)
 	f.stop()
 	h.eventually("there is room again", func() bool { return hostOps(t, h.view("loud"), "create new")[0] == "ok" })
+}
+
+// TestLimitsHoldForView: what an agent makes its view do is done within its limits.
+func TestLimitsHoldForView(t *testing.T) {
+	h := floodHost(t, "limits: {cpu: 0.5, memory: 96MiB}")
+	pid := h.viewPID("loud")
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	require.NoError(t, err)
+	assert.Contains(t, string(groups), "-loud/view")
+	f := h.flood("loud", "flood-metadata")
+	spent, began := spentBy(pid), time.Now()
+	time.Sleep(4 * time.Second) // the measure itself
+	assert.Less(t, (spentBy(pid)-spent).Seconds()/time.Since(began).Seconds(), 0.6, "processors of the view")
+	f.stop()
+	u := h.connect("loud")
+	out := u.call("bash", args{"command": "head -c 300M /dev/zero | tail"})
+	assert.Equal(t, true, out["out_of_memory"], "%v", out)
+	h.eventually("the log says so", func() bool {
+		return h.recorded("loud", audit.Event{Event: audit.KindSandbox, Outcome: "out of memory"})
+	})
+	assert.Equal(t, pid, h.viewPID("loud"), "the view is killed last")
+	u.bash("cat f")
+	_, said, code := h.try("run", "-T", "loud", "--", "sh", "-c", "head -c 300M /dev/zero | exec tail; exit $?")
+	assert.NotZero(t, code)
+	assert.Contains(t, said, "out of memory")
+	h.must("down", "loud")
+	left, _ := filepath.Glob("/sys/fs/cgroup/*/scopefs-" + itoa(h.cmd.Process.Pid) + "-*-loud")
+	assert.Empty(t, left)
+}
+
+// TestWorkerOutOfMemory: a call of a file tool whose process the kernel killed says so.
+func TestWorkerOutOfMemory(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "limits: {memory: 32MiB}"})
+	plant(t, h.scope("a"), "f")
+	require.NoError(t, os.WriteFile(h.scope("a", "long"), bytes.Repeat([]byte("a line of text\n"), 7<<16), 0o644))
+	h.start()
+	u := h.connect("a")
+	u.call("stat", args{"path": "f"})
+	h.eventually("it is killed", func() bool {
+		ctx := u.soon()
+		for range 8 {
+			go u.send(ctx, "edit_file", args{"path": "long", "edits": []args{{"old_text": "a line", "new_text": "b"}}})
+		}
+		r, err := u.send(ctx, "edit_file", args{"path": "long", "edits": []args{{"old_text": "a line", "new_text": "b"}}})
+		return err == nil && strings.Contains(said(r), "out of memory")
+	})
+}
+
+// TestViewOutOfMemory: a view that the kernel killed is back, and the log has the reason.
+func TestViewOutOfMemory(t *testing.T) {
+	h := layOut(t, map[string]string{"a": "limits: {memory: 16MiB}"})
+	const count = 25_000
+	name := func(i int) string { return fmt.Sprintf("d/%0200d", i) }
+	plant(t, h.scope("a"), "f", "d/")
+	for i := range count {
+		plant(t, h.scope("a"), name(i)+"=")
+	}
+	h.start()
+	pid := h.viewPID("a")
+	failed := false
+	for i := 0; i < count && !failed; i++ {
+		_, err := os.Lstat(h.view("a", name(i)))
+		failed = err != nil
+	}
+	assert.True(t, failed, "the view has %d KiB", memoryOf(pid))
+	h.eventually("the log has why", func() bool {
+		return h.recorded("a", audit.Event{Event: audit.KindView, Outcome: "out of memory"})
+	})
+	h.eventually("the view is back", func() bool { _, err := os.ReadFile(h.view("a", "f")); return err == nil })
+	assert.NotEqual(t, pid, h.viewPID("a"))
 }

@@ -23,6 +23,8 @@ type Call struct {
 	// Ask puts a question to the client's user, or ends the call by an [Asked];
 	// nil where there is no user.
 	Ask func(context.Context, Question) (Answer, error)
+
+	done func() // ends its turn
 }
 
 // Call runs a tool: validate, decide, record the beginning, run, record the
@@ -40,6 +42,12 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%s", full))
 	}
 	defer release()
+	done, err := s.gate.Queue.Take(ctx, s.gate.Agent)
+	if err != nil {
+		return Result{}, s.refuse(ctx, &request{name: name}, &Error{Code: Internal, Message: "the call was cancelled", cause: err})
+	}
+	defer done()
+	c.done = done
 	args, bad := parse(c.Args)
 	if bad != nil {
 		return Result{}, s.refuse(ctx, &request{name: name}, bad)
@@ -121,6 +129,9 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	ctx = context.WithValue(ctx, stillKey{}, func() error { return s.still(r) })
 	if r.objects != nil {
 		ctx = context.WithValue(ctx, approvedKey{}, r.objects)
+	}
+	if r.tool.Hints.Waits {
+		c.done()
 	}
 	result, err := Result{}, Still(ctx)
 	if err == nil {

@@ -22,6 +22,7 @@ type Gate struct {
 	// Record writes an event to the log. Nothing runs that it did not take.
 	Record func(context.Context, audit.Event) error
 
+	Queue     *Queue     // of all agents; nil: nobody waits for a turn
 	Rates     *Rates     // of the agent, in all its sessions
 	Approvals *Approvals // nil: nobody is there who could approve
 

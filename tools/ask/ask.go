@@ -33,7 +33,7 @@ func (r result) Content() []tools.Content {
 // context lives; where there is no user to ask it is denied.
 func User() (tools.Tool, error) {
 	return tools.New("ask_user", "Ask the user a question and wait for the answer.",
-		tools.Hints{Title: "Ask the user"}, ask)
+		tools.Hints{Title: "Ask the user", Waits: true}, ask)
 }
 
 func ask(ctx context.Context, env tools.Env, in args) (result, error) {

@@ -48,17 +48,17 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 	run, err := tools.New("bash", "Run a command with bash -c, in the sandbox whose /workspace is the view. "+
 		"Each call is a shell of its own: cd and variables do not last. A command that fails is a result with its exit_code. "+
 		"Of long output the middle is left out, for process_read to read.",
-		tools.Hints{Title: "Run a command", Acts: true, Destructive: true}, s.run)
+		tools.Hints{Title: "Run a command", Waits: true, Acts: true, Destructive: true}, s.run)
 	if err != nil {
 		return nil, err
 	}
 	read, err := tools.New("process_read", "Read what a command has written, by the process_id that bash gave; and whether it still runs.",
-		tools.Hints{Title: "Read a command's output"}, s.read)
+		tools.Hints{Title: "Read a command's output", Waits: true}, s.read)
 	if err != nil {
 		return nil, err
 	}
 	stop, err := tools.New("process_stop", "Stop a command that runs in the background: by a signal, and after two seconds by KILL.",
-		tools.Hints{Title: "Stop a command", Acts: true, Destructive: true, Idempotent: true}, s.stop)
+		tools.Hints{Title: "Stop a command", Waits: true, Acts: true, Destructive: true, Idempotent: true}, s.stop)
 	return []tools.Tool{run, read, stop}, err
 }
 

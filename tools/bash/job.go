@@ -195,13 +195,15 @@ type status struct {
 	ExitCode *int   `json:"exit_code,omitempty" jsonschema:"128 and the signal's number when a signal ended it; absent while it runs"`
 	Signal   string `json:"signal,omitempty" jsonschema:"the signal that ended it"`
 	TimedOut bool   `json:"timed_out,omitempty" jsonschema:"it was killed because its time was over"`
+
+	OutOfMemory bool `json:"out_of_memory,omitempty" jsonschema:"it, or a process that it started, was killed because the memory of the agent was used up"`
 }
 
 func (j *job) status() status {
 	if j.running() {
 		return status{Running: true}
 	}
-	st := status{ExitCode: &j.exit.Code, TimedOut: j.exit.TimedOut}
+	st := status{ExitCode: &j.exit.Code, TimedOut: j.exit.TimedOut, OutOfMemory: j.exit.OutOfMemory}
 	if j.exit.Signal != 0 {
 		code := 128 + int(j.exit.Signal)
 		st.ExitCode, st.Signal = &code, signalName(j.exit.Signal)

@@ -111,7 +111,7 @@ func (r runResult) Content() []tools.Content {
 
 // String says how a command ended, if not well: a line, or nothing.
 func (s status) String() string {
-	if s.ExitCode == nil || *s.ExitCode == 0 {
+	if s.ExitCode == nil || *s.ExitCode == 0 && !s.OutOfMemory {
 		return ""
 	}
 	text := fmt.Sprintf("exit status %d", *s.ExitCode)
@@ -120,6 +120,9 @@ func (s status) String() string {
 	}
 	if s.TimedOut {
 		text += ": timed out"
+	}
+	if s.OutOfMemory {
+		text += ": out of memory"
 	}
 	return text + "\n"
 }

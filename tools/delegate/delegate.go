@@ -75,7 +75,7 @@ func New(run func(ctx context.Context, member scope.ID, stdin string) (Output, e
 	d := delegate{run, members, decide, contexts}
 	return tools.New("delegate",
 		"Give a task to another agent and wait for its answer. It works in its own files, with its own tools.",
-		tools.Hints{Title: "Delegate", Acts: true, Destructive: true, OpenWorld: true}, d.call)
+		tools.Hints{Title: "Delegate", Waits: true, Acts: true, Destructive: true, OpenWorld: true}, d.call)
 }
 
 type delegate struct {
@@ -166,6 +166,8 @@ func failure(member string, out Output) error {
 	switch {
 	case out.Exit.TimedOut:
 		how = "because its time was over"
+	case out.Exit.OutOfMemory:
+		how = "because there was no memory left"
 	case out.Exit.Signal != 0:
 		how = "by " + unix.SignalName(out.Exit.Signal)
 	}

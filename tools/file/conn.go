@@ -37,6 +37,7 @@ type pipes struct {
 	in       *os.File
 	out, err *os.File
 	kill     func()
+	why      func() error // why it died, as far as it is known; may be nil
 }
 
 // conn is one process of a worker.
@@ -148,6 +149,9 @@ func (c *conn) listen() {
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.EOF
+			}
+			if c.why != nil && c.alive() {
+				err = errors.Join(c.why(), err)
 			}
 			c.fail(err)
 			return

@@ -106,11 +106,31 @@ func (w *Worker) connect(ctx context.Context) (*conn, error) {
 		end()
 		return nil, fmt.Errorf("start file worker: %w", err)
 	}
-	c := newConn(pipes{in: p.Stdin, out: p.Stdout, err: p.Stderr, kill: func() { p.Close(); end() }})
+	c := newConn(pipes{in: p.Stdin, out: p.Stdout, err: p.Stderr, kill: func() { p.Close(); end() }, why: func() error { return causeOf(p) }})
 	c.beatPause = w.beatPause
 	w.sweep(c)
 	return c, w.adopt(c)
 }
+
+// causeOf returns what ended a process of whose streams nobody has the other end any more.
+func causeOf(p *sandbox.Process) error {
+	ended := make(chan error, 1)
+	go func() {
+		exit, err := p.Wait()
+		if err == nil && exit.OutOfMemory {
+			err = sandbox.ErrOutOfMemory
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(causeTime): // it has closed its streams and lives
+		return nil
+	}
+}
+
+const causeTime = time.Second
 
 // adopt takes a process for the current one.
 func (w *Worker) adopt(c *conn) error {
@@ -152,6 +172,11 @@ func do[In, Out any](ctx context.Context, w *Worker, call string, op operation, 
 		if errors.Is(err, errSilent) {
 			e := tools.Errorf(tools.Unavailable, "the file worker did not answer and was replaced")
 			e.Hint = "call again; of a change, look first whether it was made"
+			return out, e.Because(err)
+		}
+		if errors.Is(err, sandbox.ErrOutOfMemory) {
+			e := tools.Errorf(tools.Unavailable, "out of memory: the process of the call was killed")
+			e.Hint = "use less memory at a time, or end other processes; of a change, look first whether it was made"
 			return out, e.Because(err)
 		}
 		if err != nil {

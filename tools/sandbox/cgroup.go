@@ -70,10 +70,11 @@ func (l Limits) v1() (s []setting) {
 // cpuQuota is how much of a period; the kernel takes no less than a millisecond.
 func cpuQuota(cpu float64) int { return max(int(cpu*cpuPeriod), 1000) }
 
-// group is the control group of one session; nil when nothing is limited.
+// group is one control group; nil is none.
 type group struct {
 	version string
 	dirs    []string
+	memory  string // of dirs, the one that counts out-of-memory kills
 }
 
 func (g *group) kind() string {
@@ -83,10 +84,124 @@ func (g *group) kind() string {
 	return "cgroup " + g.version
 }
 
-// newGroup makes a group with the limits, or fails: a limit that cannot be
+// Groups is where control groups of agents can be made.
+type Groups struct{ cgroups cgroups }
+
+// OpenGroups finds where this process can make control groups, and removes those that
+// a daemon left which was killed.
+func OpenGroups() (*Groups, error) {
+	c, err := findCgroups()
+	if err != nil {
+		return nil, err
+	}
+	c.sweep()
+	return &Groups{c}, nil
+}
+
+// Group is the control group of one agent: Limits.Memory and Limits.CPU hold for all that
+// is in it together, its view and its sandboxes. Agents have equal shares of the
+// processors, whatever number of processes they have. A nil Group limits nothing.
+type Group struct {
+	group   *group
+	shared  *group // of sandboxes without a limit of their own
+	view    *group
+	limited bool // by the agent's definition: not only for equal shares
+	last    atomic.Uint64
+}
+
+// Agent makes the group of an agent. Without limits it returns nil where none can be made;
+// a limit that cannot be enforced is a *MissingError.
+func (c *Groups) Agent(agent scope.ID, l Limits) (*Group, error) {
+	all := Limits{Memory: l.Memory, CPU: l.CPU}
+	g := &Group{limited: len(l.v2()) > 0}
+	err := error(nil)
+	if g.group, err = c.cgroups.newGroup(agent, all, controllers(l)); err != nil || g.group == nil {
+		if !g.limited {
+			err = nil
+		}
+		return nil, err
+	}
+	if g.view, err = g.group.child("view", nil); err == nil {
+		g.shared, err = g.group.child("run", nil)
+	}
+	if err != nil {
+		g.Remove()
+		if !g.limited {
+			return nil, nil
+		}
+		return nil, missingGroup("agent", err)
+	}
+	return g, nil
+}
+
+// AddView moves the process of the agent's view into the group. The kernel kills it last
+// when the agent is out of memory: without it nothing of the agent works.
+func (g *Group) AddView(pid int) error {
+	if g == nil {
+		return nil
+	}
+	_ = writeFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), viewScore) // takes root
+	return g.view.add(pid)
+}
+
+const viewScore = "-900"
+
+// ViewKills counts the processes of views of the agent that the kernel killed because there
+// was no memory.
+func (g *Group) ViewKills() int {
+	if g == nil {
+		return 0
+	}
+	return g.view.kills()
+}
+
+// Remove removes the group of an agent whose processes have ended.
+func (g *Group) Remove() error {
+	if g == nil {
+		return nil
+	}
+	return errors.Join(g.view.remove(), g.shared.remove(), g.group.remove())
+}
+
+// session returns the group of one sandbox: its own where processes are limited, or where
+// it must be known in which sandbox there was no memory.
+func (g *Group) session(l Limits) (*group, error) {
+	if l.PIDs == 0 && l.Memory == 0 {
+		return g.shared, nil
+	}
+	var most *setting
+	if l.PIDs > 0 {
+		most = &setting{"pids", "pids.max", strconv.Itoa(l.PIDs + extraPIDs), false}
+	}
+	child, err := g.group.child(fmt.Sprintf("run-%d", g.last.Add(1)), most)
+	if err != nil {
+		return nil, missingGroup("pids", err)
+	}
+	return child, nil
+}
+
+// controllers are those of an agent's group: processors and memory are counted in any case.
+func controllers(l Limits) []string {
+	if l.PIDs > 0 {
+		return []string{"pids", "memory", "cpu"}
+	}
+	return []string{"memory", "cpu"}
+}
+
+func missingGroup(controller string, err error) error {
+	return &MissingError{
+		fmt.Sprintf("limits: no control group for %s (%v)", controller, err),
+		"run the daemon as root, or as a systemd service with Delegate=yes DelegateSubgroup=" + daemonGroup,
+	}
+}
+
+// newGroup makes a group with limits in each controller, or fails: a limit that cannot be
 // enforced is an error before anything runs.
-func (c *cgroups) newGroup(agent scope.ID, l Limits) (*group, error) {
+func (c *cgroups) newGroup(agent scope.ID, l Limits, in []string) (*group, error) {
 	g, settings := &group{version: "v2"}, l.v2()
+	for _, name := range in {
+		settings = append(settings, setting{controller: name})
+	}
 	if len(settings) == 0 {
 		return nil, nil
 	}
@@ -94,18 +209,51 @@ func (c *cgroups) newGroup(agent scope.ID, l Limits) (*group, error) {
 	base := func(string) string { return v2 }
 	if v2 == "" {
 		g.version, settings = "v1", l.v1()
+		for _, name := range in {
+			settings = append(settings, setting{controller: name})
+		}
 		base = func(controller string) string { return c.v1[controller] }
 	}
 	name := fmt.Sprintf("scopefs-%d-%d-%s", os.Getpid(), c.last.Add(1), agent)
 	for _, s := range settings {
 		if err := g.set(base(s.controller), name, s); err != nil {
-			return nil, errors.Join(&MissingError{
-				fmt.Sprintf("limits: no control group for %s (%v)", s.controller, err),
-				"run the daemon as root, or as a systemd service with Delegate=yes DelegateSubgroup=" + daemonGroup,
-			}, g.remove())
+			return nil, errors.Join(missingGroup(s.controller, err), g.remove())
+		}
+		if g.version == "v2" && len(in) > 0 && s.file == "" { // for its children
+			if err := writeFile(filepath.Join(g.dirs[0], "cgroup.subtree_control"), "+"+s.controller); err != nil {
+				return nil, errors.Join(missingGroup(s.controller, err), g.remove())
+			}
 		}
 	}
 	return g, nil
+}
+
+// child makes a group within g, in all its hierarchies, with a setting in the one that
+// has it.
+func (g *group) child(name string, s *setting) (*group, error) {
+	c := &group{version: g.version}
+	done := s == nil
+	for _, dir := range g.dirs {
+		at := setting{}
+		if dir == g.memory {
+			at.controller = "memory"
+		}
+		err := c.set(dir, name, at)
+		if err == nil && s != nil {
+			if err = c.set(dir, name, *s); err == nil {
+				done = true
+			} else if errors.Is(err, os.ErrNotExist) { // of another controller
+				err = nil
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(err, c.remove())
+		}
+	}
+	if !done {
+		return nil, errors.Join(unix.ENOENT, c.remove())
+	}
+	return c, nil
 }
 
 func (g *group) set(base, name string, s setting) error {
@@ -119,11 +267,37 @@ func (g *group) set(base, name string, s setting) error {
 		}
 		g.dirs = append(g.dirs, dir)
 	}
+	if s.controller == "memory" || g.version == "v2" {
+		g.memory = dir
+	}
+	if s.file == "" {
+		return nil
+	}
 	err := writeFile(filepath.Join(dir, s.file), s.value)
 	if s.optional && errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return err
+}
+
+// kills counts the processes of the group that the kernel killed because there was no
+// memory: memory.events (v2), memory.oom_control (v1).
+func (g *group) kills() int {
+	if g == nil || g.memory == "" {
+		return 0
+	}
+	file := "memory.events"
+	if g.version == "v1" {
+		file = "memory.oom_control"
+	}
+	text, _ := os.ReadFile(filepath.Join(g.memory, file))
+	for line := range strings.Lines(string(text)) {
+		if count, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			n, _ := strconv.Atoi(count)
+			return n
+		}
+	}
+	return 0
 }
 
 // add moves a process, and all that it will start, into the group.
@@ -160,7 +334,7 @@ func (g *group) remove() error {
 }
 
 // sweep removes the groups that a daemon left which was killed. They are empty:
-// its sandboxes died with it.
+// its sandboxes and views died with it.
 func (c *cgroups) sweep() {
 	for _, base := range slices.AppendSeq(slices.Clone(c.v2), maps.Values(c.v1)) {
 		entries, _ := os.ReadDir(base)
@@ -168,9 +342,17 @@ func (c *cgroups) sweep() {
 			rest, ours := strings.CutPrefix(e.Name(), "scopefs-")
 			owner, _, _ := strings.Cut(rest, "-")
 			pid, err := strconv.Atoi(owner)
-			if ours && err == nil && unix.Kill(pid, 0) == unix.ESRCH {
-				unix.Rmdir(filepath.Join(base, e.Name()))
+			if !ours || err != nil || unix.Kill(pid, 0) != unix.ESRCH {
+				continue
 			}
+			dir := filepath.Join(base, e.Name())
+			children, _ := os.ReadDir(dir)
+			for _, child := range children {
+				if child.IsDir() {
+					unix.Rmdir(filepath.Join(dir, child.Name()))
+				}
+			}
+			unix.Rmdir(dir)
 		}
 	}
 }

@@ -65,6 +65,9 @@ const (
 var (
 	// ErrEnded is the error of whatever is asked of a session that has ended.
 	ErrEnded = errors.New("sandbox session has ended")
+	// ErrOutOfMemory is in the error of a session, or of a command of it, that the kernel
+	// ended because there was no memory left.
+	ErrOutOfMemory = errors.New("out of memory")
 	// ErrTooLarge is the error of a command line and environment over about 140 kB.
 	ErrTooLarge = errors.New("command line too long")
 	// ErrInvalid is the error of a Spec or Command that makes no sense.

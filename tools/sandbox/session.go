@@ -24,11 +24,16 @@ type Session struct {
 	host   *Host
 	spec   Spec
 	group  *group
+	killed int  // of group.kills, seen already; guarded by mu
+	untold bool // see tellMemory; guarded by mu
 	output tail // what bwrap and init write: why a start failed
 	wire   *wire
 	bwrap  *exec.Cmd
-	ready  chan struct{} // closed when init is there
-	done   chan struct{} // closed when nothing of it is left
+
+	ownGroup bool // the group ends with the session
+
+	ready chan struct{} // closed when init is there
+	done  chan struct{} // closed when nothing of it is left
 
 	answerTime time.Duration // for init to start a command
 
@@ -45,7 +50,7 @@ type Session struct {
 
 func newSession(h *Host, spec Spec, group *group) *Session {
 	return &Session{
-		host: h, spec: spec, group: group, pidfd: -1, procs: make(map[uint64]*Process),
+		host: h, spec: spec, group: group, killed: group.kills(), pidfd: -1, procs: make(map[uint64]*Process),
 		tags:  tags{commands: make(map[int]*tagged)},
 		ready: make(chan struct{}), done: make(chan struct{}), answerTime: answerTime,
 	}
@@ -79,7 +84,36 @@ func (s *Session) Close() error {
 	s.mu.Unlock()
 	s.kill()
 	<-s.done
+	return s.removeGroup()
+}
+
+// removeGroup removes the session's own control group.
+func (s *Session) removeGroup() error {
+	if !s.ownGroup {
+		return nil
+	}
 	return s.group.remove()
+}
+
+// outOfMemory reports whether the kernel has killed processes of the session's group since
+// it was last asked. The caller holds mu, and calls tellMemory without it.
+func (s *Session) outOfMemory() bool {
+	n := s.group.kills()
+	more := n > s.killed
+	s.killed = n
+	s.untold = s.untold || more
+	return more
+}
+
+// tellMemory has the owner of the session know of what outOfMemory found.
+func (s *Session) tellMemory() {
+	s.mu.Lock()
+	tell := s.untold && s.spec.OutOfMemory != nil
+	s.untold = false
+	s.mu.Unlock()
+	if tell {
+		s.spec.OutOfMemory(s)
+	}
 }
 
 // kill kills init, and with it all processes of its pid namespace.
@@ -133,15 +167,19 @@ func (s *Session) wait() {
 	s.wire.conn.Close()
 	<-reader
 	s.mu.Lock()
-	if s.err == nil && !s.closing {
+	if memory := s.outOfMemory(); s.err == nil && !s.closing {
 		s.err = errors.Join(errors.New("init was killed"), s.said())
+		if memory {
+			s.err = errors.Join(ErrOutOfMemory, s.err)
+		}
 	}
 	for _, p := range s.procs {
 		p.finish(Exit{Code: -1, Signal: unix.SIGKILL}, ErrEnded)
 	}
 	clear(s.procs)
 	s.mu.Unlock()
-	s.group.remove() // Close tells of an error
+	s.tellMemory()
+	s.removeGroup() // Close tells of an error
 	s.host.release(s)
 	close(s.done)
 }
@@ -164,6 +202,7 @@ func (s *Session) read() {
 		files, err := s.wire.receive(&r)
 		if err == nil {
 			err = s.handle(r, files)
+			s.tellMemory()
 		}
 		if err == nil {
 			continue
@@ -206,7 +245,8 @@ func (s *Session) handle(r reply, files []*os.File) error {
 	case r.Op == opExited && p != nil && p.running && len(files) == 0:
 		delete(s.procs, r.ID)
 		s.tags.exited(p.tagged)
-		p.finish(Exit{Code: r.Code, Signal: r.Signal}, nil)
+		memory := s.outOfMemory()
+		p.finish(Exit{Code: r.Code, Signal: r.Signal, OutOfMemory: memory && (r.Code != 0 || r.Signal != 0)}, nil)
 		return nil
 	}
 	closeAll(files)

@@ -20,6 +20,7 @@ type Spec struct {
 	ReadOnly bool              // the view cannot be changed
 	Network  bool              // the host's network; otherwise none
 	Limits   Limits            // zero: unlimited
+	Group    *Group            // the agent's, by which Limits.Memory and Limits.CPU hold; nil: a group for the session
 	Expose   []string          // host paths shown read-only at the same place
 	Env      map[string]string // added to the environment of every command
 	Binds    []Bind            // shown beside all that
@@ -28,6 +29,10 @@ type Spec struct {
 	// first, parents before children, what leads to View, Expose and Binds among them.
 	// Nil is all. It is worth while where there are hundreds of others; see startAmong.
 	Mounts []string
+
+	// OutOfMemory, if any, is called after the kernel killed processes of the session
+	// because there was no memory. The session waits for it.
+	OutOfMemory func(*Session)
 }
 
 // Bind is a file or socket of the host's that a session shows, read-only for what
@@ -37,7 +42,7 @@ type Bind struct {
 	At   string   // below Run
 }
 
-// Limits bound a session, Timeout each command. Zero is no limit.
+// Limits bound a session, or with Spec.Group the agent, Timeout each command. Zero is no limit.
 type Limits struct {
 	Memory  int64         // bytes, swap included
 	PIDs    int           // processes and threads; those of bwrap and init do not count
@@ -64,6 +69,10 @@ type Exit struct {
 	Code     int         // exit status, -1 when a signal ended it
 	Signal   unix.Signal // the signal that ended it, or 0
 	TimedOut bool        // Limits.Timeout ended it
+
+	// OutOfMemory: the kernel killed it, or a process of the session about when it ended,
+	// because there was no memory left of Limits.Memory.
+	OutOfMemory bool
 }
 
 func (s *Spec) validate() error {

@@ -46,14 +46,15 @@ func (h *Host) start(ctx context.Context, spec Spec) (*Session, error) {
 		return nil, err
 	}
 	defer plan.close()
-	group, err := h.cgroups.newGroup(spec.Agent, spec.Limits)
+	group, own, err := h.group(&spec)
 	if err != nil {
 		return nil, err
 	}
 	s := newSession(h, spec, group)
+	s.ownGroup = own
 	args, info, err := h.spawn(s, plan)
 	if err != nil {
-		return nil, errors.Join(err, group.remove())
+		return nil, errors.Join(err, s.removeGroup())
 	}
 	go s.wait()
 	if err = h.hold(s); err == nil {
@@ -65,6 +66,16 @@ func (h *Host) start(ctx context.Context, spec Spec) (*Session, error) {
 		return nil, errors.Join(err, s.Close(), s.said())
 	}
 	return s, nil
+}
+
+// group returns the control group of a new session, and whether that is its own.
+func (h *Host) group(spec *Spec) (g *group, own bool, err error) {
+	if spec.Group == nil {
+		g, err = h.cgroups.newGroup(spec.Agent, spec.Limits, nil)
+		return g, true, err
+	}
+	g, err = spec.Group.session(spec.Limits)
+	return g, g != spec.Group.shared, err
 }
 
 // spawn starts bwrap, which waits for its arguments before it does anything,

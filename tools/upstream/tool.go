@@ -57,6 +57,7 @@ func hintsOf(t *mcp.Tool) tools.Hints {
 		Destructive: !a.ReadOnlyHint && unless(a.DestructiveHint),
 		Idempotent:  a.IdempotentHint,
 		OpenWorld:   unless(a.OpenWorldHint),
+		Waits:       true,
 	}
 }
 

@@ -174,6 +174,9 @@ func (a *app) attend(run *daemon.Run) (int, error) {
 		copies.Go(func() { io.Copy(a.err, run.Stderr); run.Stderr.Close() })
 	}
 	exit, err := run.Wait()
+	if exit.OutOfMemory {
+		defer fmt.Fprintln(a.err, "scopefs: out of memory: the agent's limit was reached")
+	}
 	run.End() // and so the streams, which something in the background may still have
 	copied := make(chan struct{})
 	go func() { copies.Wait(); close(copied) }()

@@ -65,6 +65,8 @@ type Daemon struct {
 
 	unfinished *state.Unfinished
 	mounts     mountTable
+	groups     groups
+	queue      *tools.Queue // of calls, agent by agent
 
 	control guard.Control
 	guard   *guard.Guard // from Run on
@@ -115,6 +117,7 @@ func New(opt Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
+		queue: tools.NewQueue(),
 		paths: opt.Paths, host: host, only: opt.Only, trace: opt.Trace, logger: opt.Logger, root: privileged(),
 		rules: scope.Resume(state.Seen(opt.Paths.State)), views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
 		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},

@@ -134,6 +134,8 @@ func (p serverPlace) Exec(ctx context.Context, command sandbox.Command) (*sandbo
 		switch {
 		case err != nil:
 			ended("ended with its sandbox")
+		case exit.OutOfMemory:
+			ended(outcomeMemory)
 		case exit.Signal != 0:
 			ended(fmt.Sprintf("signal %d", exit.Signal))
 		default:

@@ -132,7 +132,7 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 	cfg := viewer.Config{
 		Policy: rules, Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == scope.DataMediated, Passthrough: v.d.root && spec.Data != scope.DataMediated,
-		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.d.trace, Spin: !cpuLimited("/"),
+		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.d.trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
 	if spec.Cache != scope.CacheNone {

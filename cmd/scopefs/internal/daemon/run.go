@@ -53,6 +53,8 @@ type RunExit struct {
 	Code     int  `json:"code"`
 	Signal   int  `json:"signal,omitempty"`
 	TimedOut bool `json:"timed_out,omitempty"`
+
+	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }
 
 // serveRun runs one command and returns when it has ended, and its sandbox. The
@@ -181,13 +183,15 @@ func attend(conn *net.UnixConn, p *sandbox.Process, gone func(), ended func(outc
 		gone()
 	}
 	exit, err := p.Wait()
-	last := fromRun{Exit: &RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut}}
+	last := fromRun{Exit: &RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory}}
 	switch {
 	case err != nil:
 		last = fromRun{Error: &apiError{err.Error(), kindOther}}
 		ended("sandbox ended") // the event of its end says why
 	case exit.TimedOut:
 		ended("timed out")
+	case exit.OutOfMemory:
+		ended(outcomeMemory)
 	case exit.Signal != 0:
 		ended(fmt.Sprintf("signal %d", exit.Signal))
 	default:

@@ -104,11 +104,21 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 	}
 	mount := os.NewFile(uintptr(fd), v.at)
 	defer mount.Close()
-	limits := v.def.Limits
+	group, err := d.groups.of(v.def)
+	if err != nil {
+		return nil, "", fmt.Errorf("start sandbox of %q: %w", id, err)
+	}
 	spec := sandbox.Spec{
 		Agent: id, UID: owner.uid, GID: owner.gid, View: mount, ReadOnly: p.readOnly, Network: v.def.Network == scope.NetworkHost && !p.noNetwork,
-		Limits: sandbox.Limits{Memory: limits.Memory, PIDs: limits.PIDs, CPU: limits.CPU, Timeout: limits.Timeout},
+		Limits: limitsOf(v.def), Group: group,
 		Expose: d.host.Sandbox.Expose, Env: d.host.Sandbox.Env, Mounts: withoutViews(mounted, v.at),
+		OutOfMemory: func(s *sandbox.Session) {
+			d.mu.Lock()
+			name := d.sessions[id][s]
+			d.mu.Unlock()
+			d.event(audit.Event{Event: audit.KindSandbox, Agent: string(id), Session: name, Parent: p.parent, Outcome: outcomeMemory,
+				Detail: "the kernel killed a process: limits: memory was reached"})
+		},
 	}
 	if p.runner != nil {
 		spec.View, spec.Binds, spec.Network = nil, p.runner, d.host.Tasks.Network == scope.NetworkHost

@@ -50,6 +50,7 @@ func (d *Daemon) close() {
 		})
 	}
 	wg.Wait()
+	d.groups.dropAll()
 	d.unmountLeft()
 	d.requests.Wait()
 	d.warnings.close()

@@ -66,7 +66,7 @@ func (d *Daemon) newClient(id scope.ID, profile string, by *client) (*client, er
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
 			Agent: id, Session: c.name, Rules: c.rules, Record: c.record,
-			Rates: d.ratesOf(id), Approvals: d.approvals, Object: worker.Object,
+			Queue: d.queue, Rates: d.ratesOf(id), Approvals: d.approvals, Object: worker.Object,
 		}, all...)
 	}
 	if err != nil {

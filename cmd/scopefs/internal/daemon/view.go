@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // The states of a view.
@@ -165,6 +167,9 @@ func (v *view) keep(life context.Context) {
 		if mounted {
 			state, outcome, told = stateStarting, "died", "" // each death is told
 		}
+		if errors.Is(err, sandbox.ErrOutOfMemory) {
+			outcome = outcomeMemory
+		}
 		if life.Err() != nil {
 			state, err = stateDown, nil
 		}
@@ -226,15 +231,20 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 		return false, err
 	}
 	how := ""
+	outOfMemory := func() bool { return false }
 	defer func() {
 		_ = conn.Abort()
 		if ended := p.quit(); mounted && how == "" {
 			err = fmt.Errorf("view process ended: %s", ended)
 		}
+		if mounted && outOfMemory() {
+			err = fmt.Errorf("%w: %w", sandbox.ErrOutOfMemory, err)
+		}
 	}()
 	w := viewer.NewWire(bounded{p.wire})
 	means, err := v.handshake(p.cmd.Process, p.wire, w)
 	if err == nil {
+		outOfMemory = v.limit(p.cmd.Process.Pid)
 		err = attach(mount, v.def.Name, v.at)
 	}
 	mount.Close() // the mount point holds it now
@@ -322,4 +332,5 @@ func (v *view) end() {
 	ended := v.d.endSessions(v.def.Name)
 	<-v.done
 	ended()
+	v.d.groups.drop(v.def.Name)
 }

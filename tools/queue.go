@@ -1,0 +1,152 @@
+package tools
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Queue admits calls agent by agent, so that an agent with hundreds of calls under way
+// delays one with a single call no more than a second agent with a single call would. A
+// call has a turn while it is decided, recorded and run; it ends early when the tool
+// starts to wait (Hints.Waits) or takes longer than maxTurn. An agent that has no turn
+// gets one at once, whatever others have.
+//
+// A nil Queue admits every call.
+type Queue struct {
+	all, each int // turns at a time, and of one agent
+
+	mu     sync.Mutex
+	taken  int
+	agents map[scope.ID]*lane // that have a turn or wait for one
+	ring   []*lane            // that wait, the next to be served first
+}
+
+// lane is an agent in a queue.
+type lane struct {
+	id      scope.ID
+	taken   int
+	waiting []chan struct{} // closed when the call has its turn
+}
+
+// maxTurn is how long a call keeps others of its agent from their turn.
+const maxTurn = 50 * time.Millisecond
+
+// NewQueue returns a queue for the processors of this host.
+func NewQueue() *Queue {
+	n := runtime.GOMAXPROCS(0)
+	return &Queue{all: 4 * n, each: 2 * n, agents: map[scope.ID]*lane{}}
+}
+
+// Take waits for a turn of an agent. done ends it, once, and may be called again. Calls of
+// one agent have their turns in the order in which they came. The error is ctx's.
+func (q *Queue) Take(ctx context.Context, id scope.ID) (done func(), err error) {
+	if q == nil {
+		return func() {}, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	l := q.agents[id]
+	if l == nil {
+		l = &lane{id: id}
+		q.agents[id] = l
+	}
+	if len(l.waiting) == 0 && q.mayTake(l) {
+		q.give(l)
+		q.mu.Unlock()
+		return q.turn(l), nil
+	}
+	turn := make(chan struct{})
+	if l.waiting = append(l.waiting, turn); len(l.waiting) == 1 {
+		q.ring = append(q.ring, l)
+	}
+	q.mu.Unlock()
+	select {
+	case <-turn:
+		return q.turn(l), nil
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-turn: // meanwhile
+		q.end(l)
+	default:
+		q.leave(l, turn)
+	}
+	return nil, ctx.Err()
+}
+
+// turn returns what ends a turn that begins now.
+func (q *Queue) turn(l *lane) (done func()) {
+	end := sync.OnceFunc(func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.end(l)
+	})
+	timer := time.AfterFunc(maxTurn, end)
+	return func() {
+		timer.Stop()
+		end()
+	}
+}
+
+func (q *Queue) mayTake(l *lane) bool { return l.taken == 0 || l.taken < q.each && q.taken < q.all }
+
+func (q *Queue) give(l *lane) {
+	l.taken++
+	q.taken++
+}
+
+// end ends a turn and gives those that are free to whoever waits, an agent after the other.
+func (q *Queue) end(l *lane) {
+	l.taken--
+	q.taken--
+	for skipped := 0; skipped < len(q.ring); {
+		next := q.ring[0]
+		q.ring = q.ring[1:]
+		if q.mayTake(next) {
+			q.give(next)
+			close(next.waiting[0])
+			next.waiting = next.waiting[1:]
+			skipped = 0
+		} else {
+			skipped++
+		}
+		if len(next.waiting) > 0 {
+			q.ring = append(q.ring, next)
+		}
+	}
+	q.forget(l)
+}
+
+// leave takes a call out that waits no longer.
+func (q *Queue) leave(l *lane, turn chan struct{}) {
+	for i, other := range l.waiting {
+		if other == turn {
+			l.waiting = append(l.waiting[:i:i], l.waiting[i+1:]...)
+			break
+		}
+	}
+	if len(l.waiting) > 0 {
+		return
+	}
+	for i, other := range q.ring {
+		if other == l {
+			q.ring = append(q.ring[:i:i], q.ring[i+1:]...)
+			break
+		}
+	}
+	q.forget(l)
+}
+
+func (q *Queue) forget(l *lane) {
+	if l.taken == 0 && len(l.waiting) == 0 {
+		delete(q.agents, l.id)
+	}
+}
