@@ -31,7 +31,7 @@ const (
 
 const (
 	firstPause = 50 * time.Millisecond // between two attempts; it doubles
-	lastPause  = time.Second
+	lastPause  = 250 * time.Millisecond
 	tick       = 400 * time.Millisecond // between two looks at the daemon
 	maxMessage = 16 << 20               // of the client, as the daemon has it
 )
