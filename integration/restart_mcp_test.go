@@ -128,8 +128,9 @@ func (c *wireClient) changed() {
 func TestRestartBridge(t *testing.T) {
 	for name, end := range map[string]func(*host){"SIGTERM": (*host).stop, "SIGKILL": (*host).kill} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t, map[string]string{"a": ""})
+			h := layOut(t, map[string]string{"a": ""})
 			h.timeout = 5 * time.Minute
+			h.start()
 			c := h.bridge("a")
 			c.says(hello)
 			require.Nil(t, c.answer("hello").Error)
@@ -190,8 +191,9 @@ func TestRestartBridgeStopped(t *testing.T) {
 func TestRestartBridgeSDK(t *testing.T) {
 	for _, version := range []string{"2025-06-18", "2026-07-28"} {
 		t.Run(version, func(t *testing.T) {
-			h := newHost(t, map[string]string{"a": ""})
+			h := layOut(t, map[string]string{"a": ""})
 			h.timeout = 5 * time.Minute
+			h.start()
 			logged := make(chan string, 1000)
 			changed := make(chan struct{}, 1000)
 			client := mcp.NewClient(&mcp.Implementation{Name: "integration", Version: "v1"}, &mcp.ClientOptions{
