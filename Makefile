@@ -47,7 +47,7 @@ bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, and nati
 bench-mcp: ## calls of tools over MCP, beside server-filesystem's (as root; ARGS="-count N")
 	integration/bench/mcp.sh $(ARGS)
 
-bench-scale: ## a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
+bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
 	integration/bench/scale.sh $(ARGS)
 
 FUZZTIME ?= 10s

@@ -171,11 +171,11 @@ median_of() {
 describe() { sed -i "s/^description: .*/description: measured $1 $RANDOM/" "$top/base/agents.d/bench.md"; }
 
 part_agents() {
-	local n i began answered mounted run reload all pss before
+	local n i began answered mounted spent run reload all pss before
 	printf '\n## Starting many agents\n\n'
 	echo "Load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg)."
-	printf '\n| agents | socket answers | all mounted | run true | reload of one | stop | daemon: resident | a view: its share (PSS) | load |\n'
-	printf '|---|---|---|---|---|---|---|---|---|\n'
+	printf '\n| agents | socket answers | all mounted | processor time of that | run true | reload of one | stop | daemon: resident | a view: its share (PSS) | load |\n'
+	printf '|---|---|---|---|---|---|---|---|---|---|\n'
 	for n in $counts; do
 		fresh
 		for ((i = 1; i < n; i++)); do agent "bench-$i"; done
@@ -186,6 +186,8 @@ part_agents() {
 		answered=$((${EPOCHREALTIME/./} - began))
 		await "$n views" "$daemon" serves "$n"
 		mounted=$((${EPOCHREALTIME/./} - began))
+		answers
+		spent=$(spent "$daemon" $(awk '$1 != "AGENT" && $3 > 1 { print $3 }' "$top/ps"))
 		sleep 4
 		before=: run=$(median_of "$top/scopefs" run --base "$top/base" bench -- true)
 		before=describe reload=$(median_of "$top/scopefs" reload --base "$top/base")
@@ -194,7 +196,7 @@ part_agents() {
 		all="$(mib "$(memory "$daemon" | cut -d' ' -f1)") | $(mib "$pss") | $(cut -d' ' -f1 /proc/loadavg)"
 		began=${EPOCHREALTIME/./}
 		stop_daemon
-		echo "| $n | $(show "$answered") | $(show "$mounted") | $(show "$run") | $(show "$reload") | $(show $((${EPOCHREALTIME/./} - began))) | $all |"
+		echo "| $n | $(show "$answered") | $(show "$mounted") | $(show $((spent / 1000))) | $(show "$run") | $(show "$reload") | $(show $((${EPOCHREALTIME/./} - began))) | $all |"
 	done
 }
 
