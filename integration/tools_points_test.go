@@ -157,7 +157,7 @@ func TestPointServer(t *testing.T) {
 		"none":  "mcps: []",
 		"not":   "policy: {mcp: {excluded: [shared]}}",
 	})
-	h.put("extensions.d/e.yaml", "name: e\nagents: [ext]\nmcp_servers:\n  exts: "+serverOf("EXTS")+"\n  shared: "+serverOf("SHARED", "visibility: public")+"\n")
+	h.put("extensions.d/e.yaml", "name: e\nagents: [ext]\nmcp_servers:\n  exts: "+serverOf("EXTS", "workspace: read")+"\n  shared: "+serverOf("SHARED", "visibility: public", "workspace: read")+"\n")
 	h.plantServer("own", "ext", "other", "some", "none", "not")
 	h.start()
 
@@ -206,15 +206,14 @@ func TestPointServer(t *testing.T) {
 // The fourth: delegation.
 func TestPointMember(t *testing.T) {
 	h := layOut(t, map[string]string{
-		"a": "tools: [delegate]\nmembers: [b]\nscopes: {enum: [state]}", "b": "members: [\"*\"]", "c": "", "d": "tools: [\"*\"]",
+		"a": "tools: [delegate, read_file]\nmembers: [b]\nscopes: {enum: [state]}", "b": "tools: [read_file]\nmembers: [\"*\"]", "c": "", "d": "tools: [\"*\"]",
 	})
-	h.put("runner", "#!/bin/sh\ncat >task; echo done; if [ -e fail ]; then exit 3; fi\n")
+	h.put("runner", "#!/bin/sh\ncat; if scopefs call read_file path=fail >/dev/null 2>&1; then exit 3; fi\n")
 	require.NoError(t, os.Chmod(h.base+"/runner", 0o755))
 	h.put("scopefs.yaml", "runner: ["+h.base+"/runner]\nsandbox: {expose: ["+h.base+"/runner]}\n")
 	h.start()
 	u := h.connect("a")
-	u.call("delegate", args{"member": "b", "task": "dig", "context": []args{{"name": "state", "text": "wet"}}})
-	task := readAll(t, h.scope("b", "task"))
+	task := u.text("delegate", args{"member": "b", "task": "dig", "context": []args{{"name": "state", "text": "wet"}}})
 	assert.Contains(t, task, "dig")
 	assert.Contains(t, task, "wet")
 	assert.True(t, h.recorded("b", audit.Event{Event: audit.KindAgent, Outcome: "delegated to"}))
@@ -227,7 +226,7 @@ func TestPointMember(t *testing.T) {
 		assert.Equal(t, "not_found", h.last("a", "delegate").Outcome)
 		got.Message = strings.ReplaceAll(got.Message, `"`+id+`"`, `"nobody"`)
 		assert.Equal(t, want, got, id)
-		assert.NoFileExists(t, h.scope(id, "task"))
+		assert.False(t, h.recorded(id, audit.Event{Event: audit.KindAgent, Outcome: "delegated to"}), id)
 	}
 	// Who names no members has none, whatever else it may.
 	assert.Equal(t, tools.NotFound, h.connect("d").fails("delegate", args{"member": "b", "task": "dig"}).Code)

@@ -24,7 +24,7 @@ func TestSocketOfNobody(t *testing.T) {
 func TestServerArgumentsAreNotLogged(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_SECRET", "x7-do-not-log")
 	h := newHost(t, map[string]string{"a": `mcp_servers: {s: {command: sh, args: ["-c", "cat", "${SCOPEFS_TEST_SECRET}"]}}`})
-	h.connect("a").bash("true")
+	h.connect("a").list()
 	started := 0
 	for _, e := range h.events("a") {
 		assert.NotContains(t, e.Target+e.Detail, "x7-do-not-log")

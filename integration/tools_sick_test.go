@@ -17,7 +17,7 @@ const sickServer = "mcp_servers: {sick: {command: no-such-program}}"
 func TestServerNotStarted(t *testing.T) {
 	h := newHost(t, map[string]string{"a": sickServer})
 	for range 3 {
-		h.must("call", "--agent", "a", "stat", "path=.")
+		h.must("call", "--agent", "a", "--list")
 	}
 	h.stop()
 	assert.Equal(t, 1, strings.Count(h.log.String(), `level=ERROR msg="MCP server" agent=a`), h.log)
@@ -43,7 +43,7 @@ func TestServerTimeout(t *testing.T) {
 // TestServerNotStartedEmbedded: without a daemon standard error does.
 func TestServerNotStartedEmbedded(t *testing.T) {
 	m := embed(t, 0, map[string]string{"a": sickServer})
-	out := finish(t, m.scopefs("call", "--agent", "a", "stat", "path=."))
+	out := finish(t, m.scopefs("call", "--agent", "a", "--list"))
 	assert.Zero(t, out.code)
 	assert.Equal(t, 1, strings.Count(out.stderr, `level=ERROR msg="MCP server" agent=a`), out.stderr)
 	assert.Contains(t, out.stderr, "no-such-program")

@@ -61,7 +61,7 @@ func TestLoadErrors(t *testing.T) {
 		"server's name":                   {"mcp_servers: {\"o:n\": {command: x}}", `3: mcp_servers: "o:n" is no name of a server: want`},
 		"server's name with an end in it": {"mcp_servers: {a__b: {command: x}}", `3: mcp_servers: "a__b" is no name of a server: want`},
 		"server's name that runs on":      {"mcp_servers: {a_: {command: x}}", `3: mcp_servers: "a_" is no name of a server: want`},
-		"server's key":                    {"mcp_servers: {own: {comand: x, command: x}}", `3: mcp_servers: own: unknown key "comand": want one of args, command, cwd, env, exclude_tools, include_tools, timeout`},
+		"server's key":                    {"mcp_servers: {own: {comand: x, command: x}}", `3: mcp_servers: own: unknown key "comand": want one of args, command, cwd, env, exclude_tools, include_tools, network, start_timeout, timeout, workspace`},
 		"server's time":                   {"mcp_servers: {own: {command: x, timeout: 5}}", `3: mcp_servers: own: timeout: "5" is no duration: write one like 90s or 10m`},
 		"server's time, none":             {"mcp_servers: {own: {command: x, timeout: 0s}}", `3: mcp_servers: own: timeout: "0s" is not above zero: drop the key for the default`},
 		"server's variable":               {"mcp_servers: {own: {command: x, env: {\"A-B\": x}}}", `"A-B" is no name of a variable: want`},
@@ -106,7 +106,7 @@ argument_filters: {"*": [x]}`
 	all, errs := Load(testBase{agents: map[string]string{"a": "members: [bad]\nmcp_servers: {own: {command: \"$${A}/${SCOPEFS_TEST_SET}\", args: [a, \"$x\"], env: {K: \"${SCOPEFS_TEST_SET}${SCOPEFS_TEST_SET}\"}, cwd: w, timeout: 90s}}", "bad": "x: y"}}.make(t), Host{})
 	require.Len(t, errs, 1)
 	assert.Equal(t, []ID{"bad"}, all.Agents["a"].Grants.Members())
-	assert.Equal(t, Server{Command: "${A}/yes", Args: []string{"a", "$x"}, Env: map[string]string{"K": "yesyes"}, Cwd: "w", Timeout: 90 * time.Second, Private: true, From: "agents.d/a.md"},
+	assert.Equal(t, Server{Command: "${A}/yes", Args: []string{"a", "$x"}, Env: map[string]string{"K": "yesyes"}, Cwd: "w", Timeout: 90 * time.Second, Private: true, Own: true, From: "agents.d/a.md"},
 		all.Agents["a"].Grants.Servers()["own"])
 
 	_, errs = Load(testBase{agents: map[string]string{"a": ""}}.make(t), Host{Primary: "boss"})

@@ -101,7 +101,7 @@ func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
 		"mcp_servers": func(n *yaml.Node) error {
 			r.Servers = Servers{}
 			return eachServer(n, func(name string, value *yaml.Node) error {
-				server := Server{Private: true, From: file}
+				server := Server{Private: true, Own: true, From: file}
 				err := mappingField(server.fields(nil))(value)
 				r.Servers[name] = server
 				return err

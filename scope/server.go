@@ -23,8 +23,35 @@ type Server struct {
 	Timeout time.Duration // of one call; 0 is the default
 	Include []string      // wildcards of its tools; nil: all
 	Exclude []string      // wildcards of its tools; beats Include
-	Private bool          // of the agents that it is defined for, to be started in their sandbox
+	Start   time.Duration // of a start; 0 is the default
+	Private bool          // of the agents that it is defined for
+	Own     bool          // of the agent whose definition defines it
+	Network Network       // of its sandbox; "" is none
+	Shows   Workspace     // of the agent's view; "" is the default, see Use
 	From    string        // the file that defines it, relative to the base directory
+}
+
+// Workspace is how a server's sandbox shows the agent's view.
+type Workspace string
+
+// The workspaces.
+const (
+	WorkspaceNone  Workspace = "none"
+	WorkspaceRead  Workspace = "read"
+	WorkspaceWrite Workspace = "write"
+)
+
+// Use is how the server's sandbox shows the view: as its definition says, else an
+// agent's own server may write to it, and one that the operator defines for
+// several agents does not see it.
+func (s Server) Use() Workspace {
+	switch {
+	case s.Shows != "":
+		return s.Shows
+	case s.Own:
+		return WorkspaceWrite
+	}
+	return WorkspaceNone
 }
 
 // String names the server's file, and nothing that may be secret.
@@ -138,16 +165,23 @@ func (s *Server) fields(vars map[string]string) map[string]field {
 		},
 		"include_tools": wildcardsField(&s.Include),
 		"exclude_tools": wildcardsField(&s.Exclude),
-		"timeout": func(n *yaml.Node) error {
-			text, err := scalarOf(n, "a duration like 90s or 10m", "!!str", "!!int")
-			if err == nil {
-				s.Timeout, err = parseTimeout(text)
-			}
-			if err == nil && s.Timeout <= 0 {
-				err = fmt.Errorf("%q is not above zero: drop the key for the default", text)
-			}
-			return err
-		},
+		"timeout":       durationField(&s.Timeout),
+		"start_timeout": durationField(&s.Start),
+		"network":       oneOfField(&s.Network, NetworkNone, NetworkHost),
+		"workspace":     oneOfField(&s.Shows, WorkspaceNone, WorkspaceRead, WorkspaceWrite),
+	}
+}
+
+func durationField(out *time.Duration) field {
+	return func(n *yaml.Node) error {
+		text, err := scalarOf(n, "a duration like 90s or 10m", "!!str", "!!int")
+		if err == nil {
+			*out, err = parseTimeout(text)
+		}
+		if err == nil && *out <= 0 {
+			err = fmt.Errorf("%q is not above zero: drop the key for the default", text)
+		}
+		return err
 	}
 }
 

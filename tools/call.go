@@ -110,6 +110,12 @@ type request struct {
 // one takes a call of a tool by its own name through the door.
 func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	r.tool, r.id = s.native(r.name), newID()
+	if r.tool == nil && s.gate.Find != nil && strings.HasPrefix(r.name, serverPrefix) && may(s.gate.Rules(), r.name) {
+		if err := s.gate.Find(ctx, r.name); err != nil {
+			return Result{}, s.unavailable(ctx, r, err)
+		}
+		r.tool = s.native(r.name)
+	}
 	if r.tool == nil {
 		return Result{}, s.refuse(ctx, r, noSuchTool(r.name))
 	}
@@ -244,6 +250,18 @@ func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	if err := s.gate.Record(context.WithoutCancel(ctx), event); err != nil {
 		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
 	}
+	return e
+}
+
+// unavailable records that a call did not run though it may, and returns the error.
+func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
+	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
+		Verdict: audit.Allow, Outcome: string(Unavailable), Detail: cause.Error()}
+	if err := s.gate.Record(context.WithoutCancel(ctx), event); err != nil {
+		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+	}
+	e := Errorf(Unavailable, "%s", Clip(Clean(cause.Error()), 2<<10))
+	e.Hint = "the server may be there when it is called again"
 	return e
 }
 

@@ -19,6 +19,11 @@ type Gate struct {
 	Session string
 	Rules   func() *scope.Grants // as they are now; nil allows nothing
 
+	// Find is called for a tool mcp:SERVER:TOOL that is not there, before the call
+	// is refused: it may Extend the set. Its error is why there is none; nil where
+	// that cannot change.
+	Find func(ctx context.Context, name string) error
+
 	// Record writes an event to the log. Nothing runs that it did not take.
 	Record func(context.Context, audit.Event) error
 

@@ -30,7 +30,8 @@ const (
 // Options say how a face introduces itself.
 type Options struct {
 	Version      string
-	Instructions func() string // as they are now; for the model; nil: none
+	Instructions func() string         // as they are now; for the model; nil: none
+	Listing      func(context.Context) // is called before tools are listed; it may Refresh. nil: nothing
 	Logger       *slog.Logger
 }
 
@@ -196,6 +197,9 @@ func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
 // only a call that asks the user needs.
 func (f *Face) answer(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if _, ok := req.(*mcp.ListToolsRequest); ok && f.opt.Listing != nil {
+			f.opt.Listing(ctx)
+		}
 		call, ok := req.(*mcp.CallToolRequest)
 		if !ok {
 			return next(ctx, method, req)

@@ -57,7 +57,7 @@ func (s *server) open(ctx context.Context) (*link, error) {
 
 func (s *server) openAs(ctx context.Context, version string) (*link, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	p, err := s.place.Exec(ctx, sandbox.Command{
+	p, err := s.place.Exec(ctx, s.name, sandbox.Command{
 		Argv: append([]string{s.spec.Command}, s.spec.Args...), Env: s.spec.Env, Dir: s.spec.Cwd,
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *server) openAs(ctx context.Context, version string) (*link, error) {
 		io.Copy(l.stderr, p.Stderr) // EOF, or closed by kill
 	}()
 	wire := newWire(p.Stdin, p.Stdout, l.stderr)
-	client := l.client()
+	client := l.client(s.spec.Blind)
 	greeting, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()
 	begin := time.Now()
@@ -109,14 +109,16 @@ func (s *server) openAs(ctx context.Context, version string) (*link, error) {
 	return l, nil
 }
 
-// client offers a server the root /workspace, and nothing else.
-func (l *link) client() *mcp.Client {
+// client offers a server the root /workspace, or with blind not even that.
+func (l *link) client(blind bool) *mcp.Client {
 	c := mcp.NewClient(&mcp.Implementation{Name: "scopefs", Version: "1"}, &mcp.ClientOptions{
 		Capabilities:           &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{}},
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true}, // nobody answers a server's questions
 		ToolListChangedHandler: l.listChanged,
 	})
-	c.AddRoots(&mcp.Root{URI: "file://" + sandbox.Workspace, Name: "workspace"})
+	if !blind {
+		c.AddRoots(&mcp.Root{URI: "file://" + sandbox.Workspace, Name: "workspace"})
+	}
 	return c
 }
 

@@ -90,7 +90,7 @@ type place struct {
 }
 
 // Exec does what a session does with a command, as far as upstream uses it.
-func (p *place) Exec(ctx context.Context, c sandbox.Command) (*sandbox.Process, error) {
+func (p *place) Exec(ctx context.Context, _ string, c sandbox.Command) (*sandbox.Process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fail != nil {

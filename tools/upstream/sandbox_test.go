@@ -36,7 +36,7 @@ func TestInSandbox(t *testing.T) {
 	session, err := host.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: id, GID: id, View: view})
 	require.NoError(t, err)
 	f := &fixture{}
-	f.Upstream = New(session, func() map[string]Spec {
+	f.Upstream = New(inside{session}, func() map[string]Spec {
 		return map[string]Spec{
 			"inside": {Command: sandbox.Self, Env: map[string]string{role: "good"}},
 			"absent": {Command: "no-such-program"},
@@ -60,4 +60,11 @@ func TestInSandbox(t *testing.T) {
 	_, err = f.run(t.Context(), "inside", "echo", "")
 	assert.Error(t, err)
 	require.NoError(t, f.Close())
+}
+
+// inside is a session as the place of all servers.
+type inside struct{ *sandbox.Session }
+
+func (p inside) Exec(ctx context.Context, _ string, c sandbox.Command) (*sandbox.Process, error) {
+	return p.Session.Exec(ctx, c)
 }

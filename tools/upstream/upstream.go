@@ -1,13 +1,14 @@
 // Package upstream makes tools of an agent's MCP servers. A server is a command
-// that runs in the agent's sandbox, beneath the same boundary and log as what
-// the agent runs itself, and is spoken to over its standard input and output.
+// that runs in a sandbox of its own and is spoken to over its standard input and
+// output.
 //
 // What a server says is not trusted: messages, lists, descriptions, schemas and
 // results are bounded, its requests are answered with no more than the root
-// /workspace, and neither sampling nor elicitation is offered.
+// /workspace, if it sees that, and neither sampling nor elicitation is offered.
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,7 +25,7 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second // from the start of a server to its answer to initialize: npx may have to fetch it
+	startTimeout = 30 * time.Second // from the start of a server to its answer to initialize
 	callTimeout  = 60 * time.Second // as clients of the MCP TypeScript SDK have it
 	firstPause   = time.Second      // after the second early death; doubles with each more
 	longestPause = time.Minute
@@ -37,10 +38,9 @@ const (
 // "mcp:SERVER:TOOL", must be unambiguous in policies.
 var validName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// Place is where servers run; a *sandbox.Session is one. ctx bounds the life of
-// the command.
+// Place is where servers run. ctx bounds the life of the command.
 type Place interface {
-	Exec(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
+	Exec(ctx context.Context, server string, c sandbox.Command) (*sandbox.Process, error)
 }
 
 // Spec says how a server is started.
@@ -53,6 +53,10 @@ type Spec struct {
 	// Timeout is for one call, without the start of the server. A server that has
 	// not answered by then is told that the call is cancelled. 0 is a minute.
 	Timeout time.Duration
+
+	Start time.Duration // bounds a start, up to the answer to initialize; 0 is 30 s
+	Blind bool          // it does not see the workspace, which is no root of it then
+	Place string        // what else there is to its place: another one is another server
 }
 
 // Upstream is the MCP servers of one agent session. Its methods may be called
@@ -89,15 +93,19 @@ func New(place Place, servers func() map[string]Spec) *Upstream {
 	}
 }
 
-// Tools returns the tools of all servers, as "mcp:SERVER:TOOL" and in the order
-// of their names, and an error for each server and tool that is not among them.
-// It starts what does not run, all at once, and waits for it as long as ctx
-// lives; a start takes at most a minute. A server that ctx was too short for
-// goes on starting, see OnChange. What the agent may use no longer is stopped.
-func (u *Upstream) Tools(ctx context.Context) ([]tools.Tool, []error) {
+// Tools returns the tools of servers, of all where none is named, as
+// "mcp:SERVER:TOOL" and in the order of their names, and an error for each server
+// and tool that is not among them. It starts what does not run, all at once, and
+// waits for it as long as ctx lives; a start takes as long as the Spec allows. A
+// server that ctx was too short for goes on starting, see OnChange. What the
+// agent may use no longer is stopped.
+func (u *Upstream) Tools(ctx context.Context, servers ...string) ([]tools.Tool, []error) {
 	now, err := u.reconcile()
 	if err != nil {
 		return nil, []error{err}
+	}
+	if len(servers) > 0 {
+		maps.DeleteFunc(now, func(name string, _ *server) bool { return !slices.Contains(servers, name) })
 	}
 	names := slices.Sorted(maps.Keys(now))
 	lists, errs := make([][]tools.Tool, len(names)), make([][]error, len(names))
@@ -155,7 +163,7 @@ func (u *Upstream) reconcile() (map[string]*server, error) {
 	}
 	for name, spec := range specs {
 		if u.running[name] == nil {
-			u.running[name] = &server{name: name, spec: spec, place: u.place, timeout: u.timeout, pause: u.pause, changed: u.change}
+			u.running[name] = &server{name: name, spec: spec, place: u.place, timeout: cmp.Or(spec.Start, u.timeout), pause: u.pause, changed: u.change}
 		}
 	}
 	return maps.Clone(u.running), nil

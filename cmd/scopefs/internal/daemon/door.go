@@ -181,7 +181,6 @@ func (d *Daemon) attendMCP(ctx context.Context, conn net.Conn, id scope.ID, by *
 	}
 	defer c.close()
 	defer context.AfterFunc(ctx, c.stop)()
-	c.refresh()
 	return c.face.Serve(ctx, peeked{conn, r})
 }
 

@@ -167,7 +167,6 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 		return nil, http.StatusServiceUnavailable
 	}
 	h.clients[id] = c
-	c.beside(c.refresh) // others wait for us
 	return c.face, 0
 }
 

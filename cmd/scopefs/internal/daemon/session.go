@@ -48,7 +48,9 @@ type purpose struct {
 	readOnly  bool   // the callers may change nothing
 	noNetwork bool   // the callers have none
 
-	runner []sandbox.Bind // of a runner: it has no view, but these
+	noView  bool           // it is not for what has the agent's files
+	network scope.Network  // of its own; "": the agent's
+	binds   []sandbox.Bind // what else it shows
 }
 
 // startSession starts a sandbox on an agent's mounted view, or records why not.
@@ -120,8 +122,11 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 				Detail: "the kernel killed a process: limits: memory was reached"})
 		},
 	}
-	if p.runner != nil {
-		spec.View, spec.Binds, spec.Network = nil, p.runner, d.host.Tasks.Network == scope.NetworkHost
+	if spec.Binds = p.binds; p.noView {
+		spec.View = nil
+	}
+	if p.network != "" {
+		spec.Network = p.network == scope.NetworkHost
 	}
 	session, err := host.Start(ctx, spec)
 	if err != nil {

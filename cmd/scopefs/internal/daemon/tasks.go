@@ -148,7 +148,7 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 	}
 	defer end()
 	chain := chainOf(append(callers, member))
-	session, name, err := c.d.startSession(ctx, member, purpose{parent: c.name, chain: chain, runner: binds})
+	session, name, err := c.d.startSession(ctx, member, purpose{parent: c.name, chain: chain, noView: true, network: host.Tasks.Network, binds: binds})
 	if err != nil {
 		return delegate.Output{}, err
 	}

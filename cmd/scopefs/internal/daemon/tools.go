@@ -17,7 +17,6 @@ import (
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/mcp"
 	"github.com/scopefs/scopefs/tools/sandbox"
-	"github.com/scopefs/scopefs/tools/upstream"
 )
 
 // A client is one that uses an agent's tools: its set, behind its door, and the
@@ -32,7 +31,7 @@ type client struct {
 	face *mcp.Face
 	own  []func() error // what to close
 
-	upstream *upstream.Upstream
+	servers *servers
 
 	life    context.Context // ends with it
 	stop    context.CancelFunc
@@ -50,8 +49,7 @@ type client struct {
 }
 
 // newClient returns a client of an agent's tools under the names of a profile,
-// "" for our own. by is the client for whose task it works, nil for nobody's. The
-// tools of its MCP servers come with its first refresh.
+// "" for our own. by is the client for whose task it works, nil for nobody's.
 func (d *Daemon) newClient(id scope.ID, profile string, by *client) (*client, error) {
 	if _, err := d.defined(id); err != nil {
 		return nil, err
@@ -60,19 +58,19 @@ func (d *Daemon) newClient(id scope.ID, profile string, by *client) (*client, er
 	c.life, c.stop = context.WithCancel(context.Background())
 	worker, shell := file.NewWorker(c), bash.NewShell(c)
 	worker.Quick, worker.Unfinished = c.quick, d.unfinished.Of(id)
-	c.own = []func() error{worker.Close, shell.Close}
-	c.servers()
+	c.servers = newServers(c)
+	c.own = []func() error{worker.Close, shell.Close, c.servers.up.Close}
 	all, err := c.tools(worker, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
-			Agent: id, Session: c.name, Rules: c.rules, Record: c.record,
+			Agent: id, Session: c.name, Rules: c.rules, Find: c.servers.find, Record: c.record,
 			Queue: d.queue, Rates: d.ratesOf(id), Approvals: d.approvals, Object: worker.Object,
 		}, all...)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.face = mcp.New(c.set, mcp.Options{Version: d.version, Instructions: c.instructions, Logger: d.quiet()})
+	c.face = mcp.New(c.set, mcp.Options{Version: d.version, Instructions: c.instructions, Listing: c.servers.list, Logger: d.quiet()})
 	if err := d.admit(c); err != nil {
 		return nil, err
 	}
@@ -280,6 +278,6 @@ func (d *Daemon) refresh(ids []scope.ID) {
 	d.mu.Unlock()
 	for _, c := range all {
 		c.face.Refresh()
-		c.beside(c.refresh) // servers may take their time
+		c.beside(func() { c.servers.refresh(c.life) }) // they may take their time
 	}
 }

@@ -1,0 +1,199 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/upstream"
+)
+
+// serverWait is how long a list of tools waits for MCP servers that start. The
+// client is told of the tools of slower ones later.
+const serverWait = 5 * time.Second
+
+// servers are a client's MCP servers. One runs only if the rules leave some tool
+// of it, from the first list of tools or the first call of one of its own on, in
+// a sandbox of its own: nothing of the agent's can read or speak for it.
+type servers struct {
+	c  *client
+	up *upstream.Upstream
+
+	mu     sync.Mutex
+	all    bool            // every one is wanted: the client lists tools
+	wanted map[string]bool // else these
+	tools  []tools.Tool    // that the set has of them
+}
+
+func newServers(c *client) *servers {
+	s := &servers{c: c, wanted: map[string]bool{}}
+	s.up = upstream.New(s, s.specs)
+	s.up.OnChange = func() { s.refresh(c.life) }
+	return s
+}
+
+// specs are the servers that may run now.
+func (s *servers) specs() map[string]upstream.Spec {
+	all := map[string]upstream.Spec{}
+	rules := s.c.rules()
+	for name, server := range rules.Servers() {
+		if rules.Serves(name) {
+			p := s.purpose(server)
+			all[name] = upstream.Spec{
+				Command: server.Command, Args: server.Args, Env: server.Env, Cwd: server.Cwd, Timeout: server.Timeout, Start: server.Start,
+				Blind: p.noView, Place: fmt.Sprint(p.noView, p.readOnly, p.network),
+			}
+		}
+	}
+	return all
+}
+
+// purpose says what a server's sandbox has.
+func (s *servers) purpose(server scope.Server) purpose {
+	p := s.c.purpose()
+	p.noView, p.network = server.Use() == scope.WorkspaceNone, scope.NetworkNone
+	p.readOnly = p.readOnly || server.Use() == scope.WorkspaceRead
+	if server.Network == scope.NetworkHost && !p.noNetwork {
+		p.network = scope.NetworkHost
+	}
+	return p
+}
+
+// list has the tools of all servers in the set, when it is asked for the first
+// time; from then on the servers say what changes.
+func (s *servers) list(ctx context.Context) {
+	s.mu.Lock()
+	first := !s.all
+	s.all = true
+	s.mu.Unlock()
+	if first {
+		s.refresh(ctx)
+	}
+}
+
+// find has the tools of one server in the set: mcp:SERVER:TOOL. It waits until the
+// server has started, or failed to.
+func (s *servers) find(ctx context.Context, tool string) error {
+	name := strings.Split(tool, ":")[1]
+	s.mu.Lock()
+	s.wanted[name] = true
+	s.mu.Unlock()
+	list, errs := s.up.Tools(ctx, name)
+	s.c.d.tellServers(s.c.id, errs)
+	s.put(list, name)
+	if len(list) == 0 {
+		return errors.Join(errs...)
+	}
+	return nil
+}
+
+// refresh asks the servers that are wanted for their tools.
+func (s *servers) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, serverWait)
+	defer cancel()
+	s.mu.Lock()
+	all, names := s.all, slices.Sorted(maps.Keys(s.wanted))
+	s.mu.Unlock()
+	if !all && len(names) == 0 {
+		return
+	}
+	if all {
+		names = nil
+	}
+	list, errs := s.up.Tools(ctx, names...)
+	if s.c.life.Err() != nil {
+		return
+	}
+	s.c.d.tellServers(s.c.id, errs)
+	s.put(list, names...)
+}
+
+// put puts what servers have into the set, in the place of what these had, or of
+// everything where none is named.
+func (s *servers) put(list []tools.Tool, names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(names) > 0 {
+		others := slices.DeleteFunc(slices.Clone(s.tools), func(t tools.Tool) bool {
+			return slices.Contains(names, strings.Split(t.Name, ":")[1])
+		})
+		list = append(others, list...)
+	}
+	s.tools = list
+	if err := s.c.set.Extend(list); err != nil {
+		s.c.d.logger.Warn("MCP servers", "agent", s.c.id, "err", err)
+	}
+	s.c.face.Refresh()
+}
+
+// Exec starts a server in a sandbox of its own, which ends with it.
+func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command) (*sandbox.Process, error) {
+	c, d := s.c, s.c.d
+	server, ok := c.rules().Servers()[name]
+	if !ok {
+		return nil, errors.New("it may not be used any more")
+	}
+	command.Lasting = true
+	e := audit.Event{Agent: string(c.id), Session: c.name, Chain: c.chain(), Target: commandLine(command.Argv[:1])} // arguments may hold secrets
+	ended, err := d.recordExec(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	session, id, err := d.startSession(ctx, c.id, s.purpose(server))
+	if err != nil { // what an agent is told names nothing of the host
+		ended("not started: " + err.Error())
+		return nil, errors.New("there is no sandbox for it")
+	}
+	process, err := session.Exec(ctx, command)
+	if err != nil {
+		ended("not started: " + err.Error())
+		d.endSession(c.id, session, id)
+		return nil, err
+	}
+	c.beside(func() {
+		exit, err := process.Wait()
+		switch {
+		case err != nil:
+			ended("ended with its sandbox")
+		case exit.OutOfMemory:
+			ended(outcomeMemory)
+		case exit.Signal != 0:
+			ended(fmt.Sprintf("signal %d", exit.Signal))
+		default:
+			ended(fmt.Sprintf("exit %d", exit.Code))
+		}
+		d.endSession(c.id, session, id)
+	})
+	return process, nil
+}
+
+// tellServers logs what is wrong with an agent's MCP servers, once though each of
+// its clients meets it. As an error: without it nobody knows why tools are missing.
+func (d *Daemon) tellServers(id scope.ID, errs []error) {
+	var now []string
+	d.mu.Lock()
+	told := d.sick[id]
+	d.mu.Unlock()
+	for _, err := range errs {
+		if errors.Is(err, context.DeadlineExceeded) { // nothing is wrong yet
+			d.logger.Warn("MCP server", "agent", id, "err", err)
+			continue
+		}
+		text, _, _ := strings.Cut(err.Error(), "; it may be started again in ")
+		if now = append(now, text); !slices.Contains(told, text) {
+			d.logger.Error("MCP server", "agent", id, "err", text)
+		}
+	}
+	d.mu.Lock()
+	d.sick[id] = now
+	d.mu.Unlock()
+}
