@@ -18,7 +18,9 @@ import (
 // TestHeldUp: an agent that makes the view do what takes seconds, here to free
 // the pieces of a file, keeps nobody else waiting.
 func TestHeldUp(t *testing.T) {
-	h := newHost(t, map[string]string{"a": ""})
+	h := layOut(t, map[string]string{"a": ""})
+	h.timeout = 5 * time.Minute // the holes alone take a minute on a busy disk
+	h.start()
 	plant(t, h.scope("a"), "f")
 	const files, holes = 3, 25_000
 	fds := make([]int, files)
