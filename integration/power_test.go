@@ -168,10 +168,14 @@ func TestPowerLoss(t *testing.T) {
 		s.set(fmt.Sprintf("round%d/called", round), "by call")
 		d.cut()
 		h.restart(d)
+		for _, u := range users {
+			_ = u.session.Close()
+		}
 		bad := s.missing(h.scope("a"))
 		assert.Empty(t, bad, "round %d", round)
 		assert.Empty(t, s.missing(h.view("a")), "round %d, in the view", round)
 		total, lost = total+len(s.files), lost+len(bad)
+		require.NoError(t, os.RemoveAll(h.scope("a", fmt.Sprintf("round%d", round)))) // the disk is small
 	}
 	t.Logf("%d rounds, %d acknowledged changes, %d lost", n, total, lost)
 	h.stop()

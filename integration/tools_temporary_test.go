@@ -70,9 +70,11 @@ func TestTemporariesOfKilled(t *testing.T) {
 					}
 					kill(h, workers)
 					<-ended
+					_ = u.session.Close()
 					left[what] = len(temporaries(t, h.scope("a"))) - 1
 					v := h.connect("a")
 					v.call("stat", args{"path": "."})
+					_ = v.session.Close()
 					h.eventually("temporaries are gone", func() bool { return slices.Equal([]string{own}, temporaries(t, h.scope("a"))) })
 				}
 				assert.NotZero(t, left[what], "%s: no call was killed with a temporary", what)
