@@ -45,7 +45,9 @@ func TestDurableCost(t *testing.T) {
 		{"write a new file, 4 KiB", 300, 1, func(u *user, n string) { u.call("write_file", args{"path": "new/" + n, "content": text}) }},
 		{"write a new file, 4 KiB", 100, clients, func(u *user, n string) { u.call("write_file", args{"path": "many/" + n, "content": text}) }},
 		{"write over a file, 4 KiB", 300, 1, func(u *user, _ string) { u.call("write_file", args{"path": "over", "content": text}) }},
-		{"append a line", 300, 1, func(u *user, _ string) { u.call("write_file", args{"path": "log", "content": "line\n", "mode": "append"}) }},
+		{"append a line", 300, 1, func(u *user, _ string) {
+			u.call("write_file", args{"path": "log", "content": "line\n", "mode": "append"})
+		}},
 		{"edit in 4 KiB", 300, 1, func(u *user, _ string) {
 			u.call("edit_file", args{"path": "edited", "edits": []args{{"old_text": "first", "new_text": "first"}, {"insert_line": 0, "new_text": "x"}}})
 		}},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/imports"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -241,7 +242,10 @@ func writeDefinition(path string, text []byte, mode fs.FileMode, force bool) err
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return &existsError{path}
-	case err != nil:
+	case err == nil:
+		err = state.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -51,6 +52,10 @@ func (d *Daemon) tokenKey() ([]byte, error) {
 		rand.Read(key)
 		if err = f.Truncate(0); err == nil {
 			_, err = f.WriteAt(key, 0)
+		}
+		// A token is worth nothing when the power takes its key.
+		if err == nil {
+			err = errors.Join(f.Sync(), state.SyncDir(d.paths.State))
 		}
 	}
 	return key, err

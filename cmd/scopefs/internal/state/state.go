@@ -63,7 +63,16 @@ func replace(root *os.Root, name string, text []byte) (err error) {
 	return syncDir(root)
 }
 
-// syncDir waits until the names in a directory are on the disk.
+// SyncDir waits until the names in a directory are on the disk.
+func SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// syncDir is SyncDir for a directory that is open.
 func syncDir(root *os.Root) error {
 	dir, err := root.Open(".")
 	if err != nil {
