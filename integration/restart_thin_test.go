@@ -22,17 +22,26 @@ const thinWait = 6 * time.Second
 // started runs the command line beside the test.
 type started struct {
 	*exec.Cmd
-	out, errs bytes.Buffer
-	ended     chan error
+	out   string // file of its standard output
+	errs  bytes.Buffer
+	ended chan error
 }
 
 func (h *host) begin(args ...string) *started {
 	h.t.Helper()
 	s := &started{Cmd: exec.Command(program, append([]string{"--base", h.base}, args...)...), ended: make(chan error, 1)}
-	s.Stdout, s.Stderr = &s.out, &s.errs
+	out, err := os.CreateTemp(h.base, "out-")
+	require.NoError(h.t, err)
+	defer out.Close()
+	s.out, s.Stdout, s.Stderr = out.Name(), out, &s.errs
 	require.NoError(h.t, s.Start())
 	go func() { s.ended <- s.Wait() }()
 	return s
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // ends waits for a command that must not wait for the daemon, and returns its
@@ -54,13 +63,9 @@ func (h *host) ends(s *started) (code int, errs string) {
 // TestRestartThinStopped: nobody waits for a daemon that is stopped.
 func TestRestartThinStopped(t *testing.T) {
 	h := newHost(t, map[string]string{"a": ""})
-	running := h.begin("run", "a", "--", "sh", "-c", "echo here >began; sleep 3; echo there >went-on; sleep 100")
+	running := h.begin("run", "a", "--", "sh", "-c", "echo here; sleep 100")
 	calling := h.begin("call", "--agent", "a", "bash", "command=echo x >called; sleep 100")
-	h.eventually("both run", func() bool {
-		_, err := os.Stat(h.scope("a", "began"))
-		_, err2 := os.Stat(h.scope("a", "called"))
-		return err == nil && err2 == nil
-	})
+	h.eventually("both run", func() bool { return len(readAll(t, running.out)) > 0 && exists(h.scope("a", "called")) })
 	require.NoError(t, h.cmd.Process.Signal(syscall.SIGSTOP))
 	defer h.cmd.Process.Signal(syscall.SIGCONT)
 	code, errs := h.ends(running)
@@ -89,13 +94,9 @@ func TestRestartThinKilled(t *testing.T) {
 	for name, end := range map[string]func(*host){"SIGTERM": (*host).stop, "SIGKILL": (*host).kill} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, map[string]string{"a": ""})
-			running := h.begin("run", "a", "--", "sh", "-c", "echo here >began; sleep 100")
+			running := h.begin("run", "a", "--", "sh", "-c", "echo here; sleep 100")
 			calling := h.begin("call", "--agent", "a", "bash", "command=echo x >called; sleep 100")
-			h.eventually("both run", func() bool {
-				_, err := os.Stat(h.scope("a", "began"))
-				_, err2 := os.Stat(h.scope("a", "called"))
-				return err == nil && err2 == nil
-			})
+			h.eventually("both run", func() bool { return len(readAll(t, running.out)) > 0 && exists(h.scope("a", "called")) })
 			end(h)
 			code, errs := h.ends(running)
 			if name == "SIGKILL" {
