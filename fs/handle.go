@@ -55,9 +55,10 @@ func (t *table) reserve() error {
 // release is for a handle that was reserved and is not in the table, or not any more.
 func (t *table) release() { t.count.Add(-1) }
 
-// handles returns how many handles there may be, of so many that are wanted: each has
-// a descriptor, and requests need some for a moment, whatever clients hold open.
-func handles(want int) int {
+// HandlesWithin returns how many handles this process can serve, of so many that are
+// wanted, for [Limits]: each has a descriptor, and requests need some for a moment, whatever
+// clients hold open. A process that confines itself calls it before.
+func HandlesWithin(want int) int {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
 		return want

@@ -117,7 +117,7 @@ func New(root *scope.Root, fd int, opt Options) (*View, error) {
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
 	v.nodes.limit, v.nodes.crowd = opt.Limits.Memory, v.prune
-	v.files.limit = int64(handles(opt.Limits.Handles))
+	v.files.limit = int64(opt.Limits.Handles)
 	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
 	return v, nil

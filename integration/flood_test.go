@@ -370,6 +370,26 @@ func TestFloodDirectories(t *testing.T) {
 	h.eventually("the handles are free again", func() bool { return hostOps(t, h.view("loud"), "read f")[0] == "ok" })
 }
 
+// TestFloodDescriptors: where the process may have few descriptors, requests that need one
+// for a moment still have it.
+func TestFloodDescriptors(t *testing.T) {
+	h := layOut(t, map[string]string{"loud": ""})
+	plant(t, h.scope("loud"), "f", "many/", "many/entry-1")
+	old := program
+	defer func() { program = old }()
+	wrapper := filepath.Join(h.base, "few")
+	require.NoError(t, os.WriteFile(wrapper, []byte("#!/bin/sh\nulimit -n 1024\nexec "+old+" \"$@\"\n"), 0o755))
+	program = wrapper
+	h.start()
+	program = old
+	var n int
+	var opened, read, stat string
+	_, err := fmt.Sscanf(h.flood("loud", "flood-directories", "19000").ready, "ready %d %s %s %s", &n, &opened, &read, &stat)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"EMFILE", "EMFILE", "ok"}, []string{opened, read, stat}, "%d", n)
+	assert.InDelta(t, 512, n, 20)
+}
+
 // TestFloodLinks: a file has so many names, and no operation on it costs more for that.
 func TestFloodLinks(t *testing.T) {
 	h := floodHost(t, "limits: {links: 1500}")

@@ -63,6 +63,7 @@ func run(wire *Wire) error {
 			logger.Warn("changes by others are seen after a time", "err", err, "time", cfg.Timeout)
 		}
 	}
+	cfg.Limits.Handles = fs.HandlesWithin(cfg.Limits.Handles)
 	means, err := Confine(RootFD, cfg.Passthrough, cfg.Caller)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
