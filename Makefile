@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-work bench-mcp bench-scale fuzz clean
+.PHONY: help build demo test bench bench-work bench-mcp bench-scale bench-floods fuzz clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ bench-mcp: ## calls of tools over MCP, beside server-filesystem's (as root; ARGS
 
 bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
 	integration/bench/scale.sh $(ARGS)
+
+bench-floods: ## what one agent's floods do to another's calls (as root)
+	@.ci/need bwrap:bubblewrap
+	SCOPEFS_BENCH=1 go test -count=1 -v -run 'TestFloods$$' ./integration
 
 FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)
