@@ -35,7 +35,7 @@ reports on standard error what of the file could not be kept, a line a loss:
 
 A definition never allows more than its file. What cannot be said in one is left
 out or read more narrowly, such as Bash(git:*), of which every call of bash is
-asked about. Nothing is written unless all files can be imported.
+asked about. Where a key is not known, every call is asked about. Nothing is written unless all files can be imported.
 
 A WARNING tells of each command that the definition would start, and of each
 variable of the daemon's environment that it would read, as ${NAME}.
@@ -46,8 +46,8 @@ The formats (--from) are
 	claude      an agent of Claude Code (.claude/agents/NAME.md)
 	scoped-mcp  a manifest of scoped-mcp, YAML or JSON
 	scopes      agents in YAML, JSON or Markdown in whose tools, skills and mcps an
-	            empty list means unrestricted: it becomes absent, and empty tools
-	            ["*"] where skills, mcps or members stand beside them. Empty
+	            empty list means unrestricted: it becomes absent. Empty tools
+	            beside lists that name something are computed from them. Empty
 	            members stay none. It looks like any other, so only --from finds it.
 
 Without --from a file is known by a directory .gemini or .claude in its path, or

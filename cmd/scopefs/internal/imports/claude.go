@@ -2,6 +2,7 @@ package imports
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -37,7 +38,7 @@ func claudeDraft(doc *document) (*draft, error) {
 		return nil, err
 	}
 	if skills != nil {
-		list, err := toolWords(skills)
+		list, err := wordsOf(skills)
 		if err != nil {
 			return nil, fmt.Errorf("skills: %w", err)
 		}
@@ -52,6 +53,7 @@ func claudeDraft(doc *document) (*draft, error) {
 		d.claudeHooks(hooks)
 	}
 	d.dropGone()
+	d.confine()
 	d.computed()
 	d.elsewhere()
 	return d, nil
@@ -59,7 +61,7 @@ func claudeDraft(doc *document) (*draft, error) {
 
 func (d *draft) claudeTools(words, denied *yaml.Node) error {
 	if words != nil {
-		list, err := toolWords(words)
+		list, err := wordsOf(words)
 		if err != nil {
 			return fmt.Errorf("tools: %w", err)
 		}
@@ -72,11 +74,11 @@ func (d *draft) claudeTools(words, denied *yaml.Node) error {
 		d.lose("members", "an agent that inherits all tools may call any other", "none, as members is absent")
 	}
 	if denied != nil {
-		list, err := toolWords(denied)
+		list, err := wordsOf(denied)
 		if err != nil {
 			return fmt.Errorf("disallowedTools: %w", err)
 		}
-		d.deny("disallowedTools", list, claudeTools(), claudeGrant)
+		d.deny("disallowedTools", list)
 		for _, t := range d.exclude {
 			if name, ok := strings.CutSuffix(strings.TrimPrefix(t, "mcp:"), ":*"); ok {
 				d.mcpExcluded = addTo(d.mcpExcluded, name)
@@ -89,7 +91,8 @@ func (d *draft) claudeTools(words, denied *yaml.Node) error {
 // claudeGrant reads a name of Claude Code's, or mcp__SERVER, mcp__SERVER__TOOL.
 func claudeGrant(word string) grant {
 	name, argument := cutArgument(word)
-	g := grant{tool: claudeTools()[name], argument: argument, why: "scopefs has no such tool"}
+	w, _ := toolNamed(Claude, name)
+	g := grant{tool: w.ours, argument: argument, why: "scopefs has no such tool"}
 	rest, isMCP := strings.CutPrefix(name, "mcp__")
 	server, tool, one := strings.Cut(rest, "__")
 	switch {
@@ -111,7 +114,7 @@ func claudeGrant(word string) grant {
 func (d *draft) claudeMembers(words []string) {
 	for _, w := range words {
 		name, argument := cutArgument(w)
-		if claudeTools()[name] != "delegate" {
+		if w, _ := toolNamed(Claude, name); w.ours != "delegate" {
 			continue
 		}
 		if argument == "" {
@@ -173,11 +176,11 @@ func (d *draft) claudeHooks(n *yaml.Node) {
 			matcher = m.Value
 		}
 		for name := range strings.SplitSeq(matcher, "|") {
-			if g := claudeGrant(name); g.tool != "" {
-				ask = addTo(ask, g.tool)
-			} else if _, known := claudeTools()[name]; !known {
-				ask = addTo(ask, "*")
+			patterns, known := d.denied(name)
+			if !known || regexp.MustCompile(`\W`).MatchString(name) { // a regular expression
+				patterns = []string{"*"}
 			}
+			ask = addTo(ask, patterns...)
 		}
 	}
 	before := len(d.ask)

@@ -58,7 +58,7 @@ func geminiSign(top *yaml.Node) string {
 	if n := child(top, "model"); n != nil && strings.HasPrefix(n.Value, "gemini") {
 		return "the model is " + n.Value
 	}
-	return toolSign(top, geminiTools(), "mcp_")
+	return toolSign(top, Gemini, "mcp_")
 }
 
 func claudeSign(top *yaml.Node) string {
@@ -76,23 +76,24 @@ func claudeSign(top *yaml.Node) string {
 	if n := child(top, "tools"); n != nil && n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ",") {
 		return "tools is one text"
 	}
-	return toolSign(top, claudeTools(), "mcp__")
+	return toolSign(top, Claude, "mcp__")
 }
 
-// toolSign is the first tool that has a name of the table or the prefix. One
+// toolSign is the first tool that has a name of the format or the prefix. One
 // with mcp__ is not one with mcp_.
-func toolSign(top *yaml.Node, table map[string]string, prefix string) string {
+func toolSign(top *yaml.Node, format Format, prefix string) string {
 	n := child(top, "tools")
 	if n == nil {
 		return ""
 	}
-	words, err := toolWords(n)
+	words, err := wordsOf(n)
 	if err != nil {
 		return ""
 	}
 	for _, w := range words {
 		name, _ := cutArgument(w)
-		_, known := table[name]
+		w, known := toolNamed(format, name)
+		known = known && w.from == format
 		if rest, ok := strings.CutPrefix(name, prefix); known || ok && !strings.HasPrefix(rest, "_") {
 			return "tools has " + name
 		}

@@ -32,7 +32,7 @@ type draft struct {
 	tools, skills, mcps, members []string
 	allowed, exclude, ask        []string // policy.tools
 	mcpAllowed, mcpExcluded      []string // policy.mcp
-	trusted                      []string
+	trusted, untrusted           []string
 	servers                      []*server
 	named, gone, mentioned       []string // servers of the source, those left out, those of other files
 	rates                        []rate

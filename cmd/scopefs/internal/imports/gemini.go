@@ -3,10 +3,13 @@ package imports
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // geminiDraft reads an agent of gemini-cli, as its docs/core/subagents.md and
@@ -37,7 +40,7 @@ func geminiDraft(doc *document) (*draft, error) {
 		return nil, err
 	}
 	if words != nil {
-		list, err := toolWords(words)
+		list, err := wordsOf(words)
 		if err != nil {
 			return nil, fmt.Errorf("tools: %w", err)
 		}
@@ -71,12 +74,16 @@ func (d *draft) minutes(n *yaml.Node) error {
 	return nil
 }
 
-// geminiGrant reads a name of gemini-cli's: its own, mcp_SERVER_TOOL, or
-// SERVER__TOOL as it once was.
+// geminiGrant reads a name of gemini-cli's: its own or ours, also after builtin:,
+// mcp_SERVER_TOOL, SERVER__TOOL as it once was, or mcp:SERVER:TOOL.
 func (d *draft) geminiGrant(word string) grant {
 	name, argument := cutArgument(word)
-	ours, known := geminiTools()[name]
-	g := grant{tool: ours, argument: argument, why: "scopefs has no such tool"}
+	if rest, ok := strings.CutPrefix(name, "mcp:"); ok {
+		server, tool, _ := strings.Cut(rest, ":")
+		return grant{tool: mcpTool(server, tool), argument: argument, why: "it is not mcp:SERVER:TOOL"}
+	}
+	w, known := toolNamed(Gemini, strings.TrimPrefix(name, "builtin:"))
+	g := grant{tool: w.ours, argument: argument, why: "scopefs has no such tool"}
 	rest, isMCP := strings.CutPrefix(name, "mcp_")
 	server, tool, old := strings.Cut(name, "__")
 	switch {
@@ -107,49 +114,79 @@ func (d *draft) geminiGrant(word string) grant {
 	return g
 }
 
-// geminiPolicy reads gemini-cli's PolicySettings. Its tools.allowed are those
-// that run without being asked about, which is no allow-list.
+// geminiPolicy reads gemini-cli's PolicySettings. Of tools, core and allowed are
+// both read as all that there is.
 func (d *draft) geminiPolicy(n *yaml.Node) error {
-	var exclude, core []string
+	var exclude, core, allowed []string
 	f := fields{
 		"tools": func(n *yaml.Node) error {
-			return fields{
-				"core":    listField(&core),
-				"exclude": listField(&exclude),
-				"allowed": func(*yaml.Node) error {
-					d.lose("policy.tools.allowed", "it says what runs without being asked about", "left out: what is allowed runs, unless policy.tools.ask has it")
-					return nil
-				},
-			}.read(d, "policy.tools.", n)
+			return fields{"core": listField(&core), "exclude": listField(&exclude), "allowed": listField(&allowed)}.read(d, "policy.tools.", n)
 		},
 		"mcp": func(n *yaml.Node) error {
-			return fields{"allowed": listField(&d.mcpAllowed), "excluded": listField(&d.mcpExcluded)}.read(d, "policy.mcp.", n)
+			return fields{
+				"allowed": listField(&d.mcpAllowed), "excluded": listField(&d.mcpExcluded),
+				"mcp_servers": d.readTrust, "mcpServers": d.readTrust,
+			}.read(d, "policy.mcp.", n)
 		},
 		"policyPaths": func(*yaml.Node) error {
 			d.ask = addTo(d.ask, "*")
 			d.lose("policy.policyPaths", "rules in other files are not read", "every call is asked about (policy.tools.ask)")
 			return nil
 		},
+		"mcpServers": d.readTrust, "mcp_servers": d.readTrust,
 	}
-	trust := func(n *yaml.Node) error {
-		return eachKey(n, func(name string, v *yaml.Node) error {
-			if t := child(v, "trust"); t != nil && t.Value == "true" {
-				d.trusted = addTo(d.trusted, name)
-			}
-			return nil
-		})
-	}
-	f["mcpServers"], f["mcp_servers"] = trust, trust
 	f["workspacePolicyPaths"] = f["policyPaths"]
 	if err := f.read(d, "policy.", n); err != nil {
 		return err
 	}
-	d.deny("policy.tools.exclude", exclude, geminiTools(), d.geminiGrant)
-	if core != nil {
+	d.deny("policy.tools.exclude", exclude)
+	for _, l := range []struct {
+		key   string
+		words []string
+	}{{"policy.tools.core", core}, {"policy.tools.allowed", allowed}} {
+		if l.words == nil {
+			continue
+		}
 		within := &draft{named: d.named}
-		within.allow("policy.tools.core", core, within.geminiGrant)
-		d.lost = append(d.lost, within.lost...)
-		d.allowed, d.ask = within.tools, addTo(d.ask, within.ask...)
+		within.allow(l.key, l.words, within.geminiGrant)
+		d.lost, d.ask = append(d.lost, within.lost...), addTo(d.ask, within.ask...)
+		if d.allowed == nil {
+			d.allowed = within.tools
+		} else {
+			d.allowed = both(d.allowed, within.tools)
+		}
 	}
 	return nil
+}
+
+// both returns the patterns that stand in two lists, [] for none.
+func both(a, b []string) []string {
+	all := []string{}
+	for _, lists := range [][2][]string{{a, b}, {b, a}} {
+		for _, t := range lists[0] {
+			if slices.Contains(lists[1], t) || slices.ContainsFunc(lists[1], func(p string) bool { return scope.MatchTool(p, t) }) {
+				all = addTo(all, t)
+			}
+		}
+	}
+	return all
+}
+
+// readTrust reads which servers are trusted. Who says once that one is not means it.
+func (d *draft) readTrust(n *yaml.Node) error {
+	return eachKey(n, func(name string, v *yaml.Node) error {
+		pattern := mcpTool(name, "*")
+		if pattern == "" {
+			pattern = "mcp"
+		}
+		return fields{"trust": func(v *yaml.Node) error {
+			yes, err := boolOf(v)
+			if yes {
+				d.trusted = addTo(d.trusted, name)
+			} else {
+				d.untrusted = addTo(d.untrusted, name)
+			}
+			return err
+		}}.readFor(d, "policy.mcp_servers."+name+".", v, pattern)
+	})
 }

@@ -107,12 +107,16 @@ func checkNode(n *yaml.Node) error {
 // fields are the keys of a mapping that a converter knows.
 type fields map[string]func(*yaml.Node) error
 
-// read calls the field of each key of n, in the file's order; d loses the others.
-func (f fields) read(d *draft, at string, n *yaml.Node) error {
+// read calls the field of each key of n, in the file's order; the others are
+// unknown.
+func (f fields) read(d *draft, at string, n *yaml.Node) error { return f.readFor(d, at, n, "*") }
+
+// readFor is read for what is about the tools of a pattern alone.
+func (f fields) readFor(d *draft, at string, n *yaml.Node, tools string) error {
 	return eachKey(n, func(key string, value *yaml.Node) error {
 		read, ok := f[key]
 		if !ok {
-			d.lose(at+key, "is not known here", "left out")
+			d.unknown(at+key, key, tools)
 			return nil
 		}
 		return read(value)

@@ -104,12 +104,51 @@ func scopesDraft(n *yaml.Node, name, body string) (*draft, error) {
 	}
 	d.addMembers(members)
 	d.named = serverNames(n)
-	if every && (d.skills != nil || d.mcps != nil || d.members != nil) {
-		d.tools = []string{"*"} // absent, they would be computed from the others
+	// Empty tools beside lists that name something are computed, there as here. No
+	// list names anything: they are all tools, which absent ones beside members are
+	// not here.
+	if every && d.skills == nil && d.mcps == nil && len(members) == 0 && d.members != nil {
+		d.tools = []string{"*"}
 	}
-	d.computed()
+	if !every && d.members != nil && len(members) == 0 {
+		d.computed()
+	}
 	d.elsewhere()
+	d.askInPolicy()
 	return d, nil
+}
+
+// askInPolicy adds what is asked about to the policy that was taken over, in
+// which nobody is trusted then.
+func (d *draft) askInPolicy() {
+	policy := d.kept["policy"]
+	if len(d.ask) == 0 || policy == nil || policy.Kind != yaml.MappingNode {
+		return // without one the draft's is written
+	}
+	drop := func(n *yaml.Node, key string) {
+		for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				n.Content = slices.Delete(n.Content, i, i+2)
+				return
+			}
+		}
+	}
+	drop(policy, "mcp_servers")
+	drop(child(policy, "mcp"), "mcp_servers")
+	tools := child(policy, "tools")
+	if tools == nil || tools.Kind != yaml.MappingNode {
+		drop(policy, "tools")
+		tools = &yaml.Node{Kind: yaml.MappingNode}
+		put(policy, "tools", tools)
+	}
+	old := child(tools, "ask")
+	drop(tools, "ask")
+	ask := slices.Clone(d.ask)
+	if old != nil {
+		ask = addTo(ask, scalars(old)...)
+	}
+	put(tools, "ask", list(ask))
+	d.ask = nil
 }
 
 func (d *draft) addMembers(members []string) {

@@ -43,6 +43,8 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 				d.lose(at+".trust", "is not known here", "left out")
 			} else if yes {
 				d.trusted = addTo(d.trusted, name)
+			} else {
+				d.untrusted = addTo(d.untrusted, name)
 			}
 			return err
 		},
@@ -51,13 +53,18 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 	for _, key := range []string{"url", "httpUrl", "http_url", "tcp"} {
 		f[key] = func(*yaml.Node) error { far = true; return nil }
 	}
+	d.loseKeys(f, at+".", "a server here has its own time", "timeout")
 	for _, key := range []string{"includeTools", "include_tools"} {
 		f[key] = listField(&s.include)
 	}
 	for _, key := range []string{"excludeTools", "exclude_tools"} {
 		f[key] = listField(&s.exclude)
 	}
-	if err := f.read(d, at+".", n); err != nil {
+	pattern := mcpTool(name, "*")
+	if pattern == "" {
+		pattern = "mcp"
+	}
+	if err := f.readFor(d, at+".", n, pattern); err != nil {
 		return err
 	}
 	why := ""
@@ -151,7 +158,7 @@ func (d *draft) mistrust() {
 			server, _ := serverOf(p)
 			return p == "*" || p == "mcp" || server == name
 		})
-		gone := slices.Contains(d.gone, name)
+		gone := slices.Contains(d.gone, name) || slices.Contains(d.untrusted, name)
 		if asked && !gone {
 			d.lose("trust of "+name, "a trusted server's tools are never asked about", "left out")
 		}
@@ -196,8 +203,10 @@ func (d *draft) confine() {
 	d.tools = tools
 }
 
-// dropGone takes the tools of the servers that were left out away.
+// dropGone takes the tools of the servers that were left out away. A server of
+// their name that the host has is not theirs.
 func (d *draft) dropGone() {
+	d.allowOwn()
 	for i, list := range []*[]string{&d.tools, &d.allowed, &d.exclude, &d.ask} {
 		*list = slices.DeleteFunc(*list, func(pattern string) bool {
 			name, ok := serverOf(pattern)
@@ -208,6 +217,37 @@ func (d *draft) dropGone() {
 			return ok
 		})
 	}
+}
+
+// allowOwn keeps an agent that has all tools of all servers from those that were
+// left out: what the host calls so may be another one.
+func (d *draft) allowOwn() {
+	if len(d.gone) == 0 {
+		return
+	}
+	gone := func(name string) bool { return slices.Contains(d.gone, name) }
+	wide := d.tools == nil || slices.ContainsFunc(d.tools, func(t string) bool { return t == "*" || t == "mcp" || strings.HasPrefix(t, "mcp:*") })
+	open := d.mcpAllowed == nil || slices.ContainsFunc(d.mcpAllowed, func(p string) bool { return strings.Contains(p, "*") })
+	d.mcpExcluded = slices.DeleteFunc(d.mcpExcluded, gone)
+	if d.mcpAllowed != nil {
+		d.mcpAllowed = slices.DeleteFunc(d.mcpAllowed, gone)
+	}
+	if !wide || !open {
+		return
+	}
+	own := []string{}
+	for _, s := range d.servers {
+		if d.mcpAllowed == nil || slices.ContainsFunc(d.mcpAllowed, func(p string) bool { return wildcard(p, s.name) }) {
+			own = append(own, s.name)
+		}
+	}
+	d.mcpAllowed = own
+	d.lose("mcp servers", "what the host has of the names that were left out is another server", "policy.mcp.allowed has the agent's own")
+}
+
+// wildcard reports whether s is what pattern says, in which '*' stands for any text.
+func wildcard(pattern, s string) bool {
+	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$").MatchString(s)
 }
 
 // serverOf returns the server in mcp:SERVER:TOOL.

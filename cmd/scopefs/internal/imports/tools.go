@@ -26,39 +26,8 @@ func fileWriters() []string {
 	return []string{"write_file", "edit_file", "make_dir", "move", "copy", "delete_file", "delete"}
 }
 
-// geminiTools are the tools of gemini-cli and ours that does no more, or "".
-func geminiTools() map[string]string {
-	return map[string]string{
-		"read_file": "read_file", "read_many_files": "read_file", "list_directory": "list_dir", "glob": "glob",
-		"search_file_content": "grep", "grep_search": "grep", "write_file": "write_file", "replace": "edit_file",
-		"run_shell_command": "bash", "activate_skill": "skill", "ask_user": "ask_user",
-		"read_background_output": "process_read",
-
-		"web_fetch": "", "google_web_search": "", "save_memory": "", "write_todos": "", "get_internal_docs": "",
-		"enter_plan_mode": "", "exit_plan_mode": "", "update_topic": "", "complete_task": "", "invoke_agent": "",
-		"list_background_processes": "", "read_mcp_resource": "", "list_mcp_resources": "",
-		"codebase_investigator": "", "cli_help": "", "generalist": "", "browser_agent": "",
-	}
-}
-
-// claudeTools are the tools of Claude Code and ours that does no more, or "".
-func claudeTools() map[string]string {
-	return map[string]string{
-		"Read": "read_file", "Write": "write_file", "Edit": "edit_file", "MultiEdit": "edit_file", "Glob": "glob",
-		"Grep": "grep", "LS": "list_dir", "Bash": "bash", "BashOutput": "process_read", "TaskOutput": "process_read",
-		"KillShell": "process_stop", "KillBash": "process_stop", "TaskStop": "process_stop", "Skill": "skill",
-		"AskUserQuestion": "ask_user", "Task": "delegate", "Agent": "delegate",
-
-		// edit_file edits any file.
-		"NotebookRead": "", "NotebookEdit": "",
-		"WebFetch": "", "WebSearch": "", "TodoRead": "", "TodoWrite": "", "TaskCreate": "", "TaskUpdate": "", "TaskList": "",
-		"TaskGet": "", "EnterPlanMode": "", "ExitPlanMode": "", "SlashCommand": "", "ToolSearch": "", "SendMessage": "",
-		"ListMcpResourcesTool": "", "ReadMcpResourceTool": "", "LSP": "", "Monitor": "",
-	}
-}
-
-// toolWords reads a list of tools, or one text with commas.
-func toolWords(n *yaml.Node) ([]string, error) {
+// wordsOf reads a list of tools, or one text with commas.
+func wordsOf(n *yaml.Node) ([]string, error) {
 	if n.Kind != yaml.ScalarNode {
 		return listOf(n)
 	}
@@ -138,25 +107,21 @@ func (d *draft) allow(key string, words []string, read func(word string) grant) 
 	}
 }
 
-// deny excludes what the words of the key stand for. One that is denied only for
-// some arguments is asked about; what we do not have needs no denial.
-func (d *draft) deny(key string, words []string, table map[string]string, read func(word string) grant) {
+// deny excludes what the words of the key stand for. What is denied only for some
+// arguments is asked about; so is everything, for a word that is not known.
+func (d *draft) deny(key string, words []string) {
 	for _, w := range words {
-		g := read(w)
-		name, _ := cutArgument(w)
-		_, known := table[name]
+		name, argument := cutArgument(w)
+		patterns, known := d.denied(name)
 		switch {
-		case g.tool == "" && !known:
-			d.lose(key+": "+w, g.why, "nothing is excluded")
-		case g.tool == "":
-		case g.argument != "":
-			d.ask = addTo(d.ask, g.tool)
-			d.lose(key+": "+w, "a tool cannot be denied for some arguments", fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", g.tool))
-		case g.tool == "write_file":
-			// Whoever may not write may not by our other tools either.
-			d.exclude = addTo(d.exclude, "write_file", "make_dir", "move", "copy", "delete_file", "delete")
+		case !known:
+			d.ask = addTo(d.ask, "*")
+			d.lose(key+": "+w, "scopefs has no such tool", "every call is asked about (policy.tools.ask)")
+		case argument != "" && len(patterns) > 0:
+			d.ask = addTo(d.ask, patterns...)
+			d.lose(key+": "+w, "a tool cannot be denied for some arguments", fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", strings.Join(patterns, ", ")))
 		default:
-			d.exclude = addTo(d.exclude, g.tool)
+			d.exclude = addTo(d.exclude, patterns...)
 		}
 	}
 }

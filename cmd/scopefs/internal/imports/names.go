@@ -1,0 +1,201 @@
+package imports
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// toolWord is a name of a tool. This is the one place that translates names.
+type toolWord struct {
+	from  Format   // whose it is; "" is ours
+	names string   // of one meaning, with blanks between them
+	ours  string   // the tool of ours that does no more, or ""
+	does  []string // the tools of ours that do what it does beside that one
+}
+
+func toolWords() []toolWord {
+	changes := []string{"make_dir", "move", "copy", "delete_file", "delete"} // whoever may not write may not by these
+	notes := []string{"remember", "memory", "forget"}
+	all := []toolWord{
+		{Gemini, "read_file read_many_files", "read_file", nil},
+		{Gemini, "list_directory", "list_dir", []string{"stat"}},
+		{Gemini, "glob", "glob", nil},
+		{Gemini, "search_file_content grep_search", "grep", nil},
+		{Gemini, "write_file", "write_file", changes},
+		{Gemini, "replace", "edit_file", nil},
+		{Gemini, "run_shell_command", "bash", nil},
+		{Gemini, "activate_skill", "skill", nil},
+		{Gemini, "ask_user", "ask_user", nil},
+		{Gemini, "read_background_output", "process_read", nil},
+		{Gemini, "list_background_processes", "", []string{"process_read"}},
+		{Gemini, "save_memory", "", notes},
+		{Gemini, "invoke_agent codebase_investigator cli_help generalist browser_agent", "", []string{"delegate"}},
+		{Gemini, "web_fetch google_web_search write_todos get_internal_docs enter_plan_mode exit_plan_mode update_topic complete_task read_mcp_resource list_mcp_resources", "", nil},
+
+		{Claude, "Read", "read_file", nil},
+		{Claude, "Write", "write_file", changes},
+		{Claude, "Edit MultiEdit", "edit_file", nil},
+		{Claude, "Glob", "glob", nil},
+		{Claude, "Grep", "grep", nil},
+		{Claude, "LS", "list_dir", []string{"stat"}},
+		{Claude, "Bash", "bash", nil},
+		{Claude, "BashOutput TaskOutput", "process_read", nil},
+		{Claude, "KillShell KillBash TaskStop", "process_stop", nil},
+		{Claude, "Skill", "skill", nil},
+		{Claude, "AskUserQuestion", "ask_user", nil},
+		{Claude, "Task Agent", "delegate", nil},
+		{Claude, "NotebookRead", "", []string{"read_file"}}, // ours are for any file
+		{Claude, "NotebookEdit", "", []string{"edit_file"}},
+		{Claude, "SlashCommand", "", []string{"skill"}},
+		{Claude, "PowerShell Monitor", "", []string{"bash"}},
+		{Claude, "WebFetch WebSearch TodoRead TodoWrite TaskCreate TaskUpdate TaskList TaskGet EnterPlanMode ExitPlanMode ToolSearch SendMessage ListMcpResourcesTool ReadMcpResourceTool LSP", "", nil},
+
+		{"", "write_file", "write_file", changes},
+		{"", "shell", "bash", nil},
+	}
+	for _, name := range scope.Builtins() {
+		if name != "write_file" {
+			all = append(all, toolWord{"", name, name, nil})
+		}
+	}
+	return all
+}
+
+// toolNamed returns what a name of a format, or of ours, means.
+func toolNamed(format Format, name string) (w toolWord, known bool) {
+	for _, w := range toolWords() {
+		if (w.from == format || w.from == "" && format == Gemini) && slices.Contains(strings.Fields(w.names), name) {
+			return w, true
+		}
+	}
+	return toolWord{}, false
+}
+
+// denied returns the patterns of ours for what is denied by a name or wildcard,
+// of whatever format: too many rather than one too few. It is not known when it
+// could be anything.
+func (d *draft) denied(name string) (patterns []string, known bool) {
+	if name == "*" {
+		return []string{"*"}, true
+	}
+	if patterns := d.deniedOfServer(name); patterns != nil {
+		return patterns, true
+	}
+	name = strings.ToLower(strings.TrimPrefix(name, "builtin:"))
+	for _, w := range toolWords() {
+		for word := range strings.FieldsSeq(w.names) {
+			if ok, _ := path.Match(name, strings.ToLower(word)); !ok {
+				continue
+			}
+			known = true
+			if w.ours != "" {
+				patterns = addTo(patterns, w.ours)
+			}
+			patterns = addTo(patterns, w.does...)
+		}
+	}
+	return patterns, known
+}
+
+// deniedOfServer is denied for tools of servers: mcp:SERVER:TOOL,
+// mcp__SERVER__TOOL, mcp_SERVER_TOOL and SERVER__TOOL.
+func (d *draft) deniedOfServer(name string) []string {
+	if rest, ok := strings.CutPrefix(name, "mcp:"); ok {
+		server, tool, _ := strings.Cut(rest, ":")
+		return d.ofServer(server, tool, tool)
+	}
+	if rest, ok := strings.CutPrefix(name, "mcp__"); ok {
+		server, tool, _ := strings.Cut(rest, "__")
+		return d.ofServer(server, tool, loose(tool))
+	}
+	if rest, ok := strings.CutPrefix(name, "mcp_"); ok {
+		return d.ofUnclear(rest)
+	}
+	if server, tool, ok := strings.Cut(name, "__"); ok {
+		return d.ofServer(server, tool, loose(tool))
+	}
+	return nil
+}
+
+// ofServer returns the pattern of a server's tool, of the whole server when the
+// tool cannot be named, of all servers when that cannot.
+func (d *draft) ofServer(server, tool, pattern string) (all []string) {
+	for _, s := range d.named {
+		if s == server || sanitised(s) == sanitised(server) {
+			all = addTo(all, cover(s, tool, pattern))
+		}
+	}
+	if all == nil {
+		all = []string{cover(server, tool, pattern)}
+	}
+	return all
+}
+
+func cover(server, tool, pattern string) string {
+	if p := mcpTool(server, pattern); p != "" {
+		return p
+	}
+	if p := mcpTool(server, "*"); p != "" {
+		return p
+	}
+	return "mcp"
+}
+
+// ofUnclear is for SERVER_TOOL, which may be cut at any '_'.
+func (d *draft) ofUnclear(rest string) (all []string) {
+	var fits []string
+	for _, s := range d.named {
+		if strings.HasPrefix(rest, s+"_") || strings.HasPrefix(rest, sanitised(s)+"_") {
+			fits = append(fits, s)
+		}
+	}
+	switch {
+	case len(fits) == 1 && !strings.Contains(strings.TrimPrefix(rest, fits[0]), "__"):
+		tool := rest[min(len(rest), len(fits[0])+1):]
+		return []string{cover(fits[0], tool, loose(tool))}
+	case len(fits) > 0:
+		for _, s := range fits {
+			all = addTo(all, cover(s, "*", "*"))
+		}
+		return all
+	case strings.Count(rest, "_") == 1:
+		server, tool, _ := strings.Cut(rest, "_")
+		return []string{cover(server, tool, loose(tool))}
+	}
+	return []string{"mcp"}
+}
+
+func sanitised(server string) string {
+	return regexp.MustCompile(`[^A-Za-z0-9]`).ReplaceAllString(server, "_")
+}
+
+// loose returns a wildcard for a tool's name in which other programs have
+// replaced what is no letter or digit by '_', and cut what was too long.
+func loose(tool string) string {
+	tool = regexp.MustCompile(`\.\.\.|[^A-Za-z0-9.-]`).ReplaceAllString(tool, "*")
+	tool = regexp.MustCompile(`\*+`).ReplaceAllString(tool, "*")
+	if tool == "" {
+		return "*"
+	}
+	return tool
+}
+
+// harmless are keys that say nothing about what an agent may do.
+func harmless() []string {
+	return []string{"version", "icon", "color", "author", "license", "tags", "keywords", "category", "metadata", "homepage", "repository", "examples", "title", "argument-hint", "created", "updated"}
+}
+
+// unknown loses a key that is not known. It may have denied something, so that
+// the tools of a pattern are asked about.
+func (d *draft) unknown(what, key, pattern string) {
+	if slices.Contains(harmless(), key) {
+		d.lose(what, "it says nothing about what the agent may do", "left out")
+		return
+	}
+	d.ask = addTo(d.ask, pattern)
+	d.lose(what, "is not known here, and may restrict", "every call of "+pattern+" is asked about (policy.tools.ask)")
+}
