@@ -29,7 +29,7 @@ test: ## vet, format, all tests with -race, again with GOMAXPROCS=1, real views 
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee -a /dev/stderr)"; \
 	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -timeout 25m -p=2 ./...; \
-	export WITHOUT_CLIENTS=1; \
+	export WITHOUT_CLIENTS=1 SCOPEFS_CRASH_ROUNDS=3; \
 	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m -p=2 ./...; \
 	echo "SCOPEFS_TEST_CACHE=none go test -count=1 ./integration, views"; SCOPEFS_TEST_CACHE=none go test -count=1 -run '$(VIEWTESTS)' ./integration; \
 	.ci/leftovers $$before; echo "nothing left behind"

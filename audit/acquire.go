@@ -264,9 +264,9 @@ func (s *store) compare(found uint64) uint64 {
 	m := s.mark
 	s.mark.boot = s.boot
 	switch {
-	case !s.marked || found >= m.last && (m.boot == s.boot || m.closed() || !s.marks.alone()):
+	case !s.marked || found >= m.last && (sameBoot(m.boot, s.boot) || m.closed() || !s.marks.alone()):
 		return found
-	case m.boot == s.boot || m.closed():
+	case sameBoot(m.boot, s.boot) || m.closed():
 		s.remark(OutcomeLost, fmt.Sprintf("events %d to %d are missing at the end", found+1, m.last))
 		return m.last
 	case found < m.reserved:

@@ -89,12 +89,25 @@ func (f markFile) write(m mark) error {
 
 // bootOf identifies the running kernel and the mount of dir. What either loses is in no page cache any more: a mark of
 // another boot may belong to lines that never reached the disk. Before Linux 6.8 the kernel may give a mount the number
-// of an earlier one.
+// of an earlier one. It returns the kernel in the upper half, then 16 bits each for the mount namespace and the mount.
 func bootOf(dir *os.File) uint64 {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	space, _ := os.Readlink("/proc/self/ns/mnt")
 	var st unix.Statx_t
 	_ = unix.Statx(int(dir.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID|unix.STATX_MNT_ID_UNIQUE, &st)
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s %d", boot, st.Mnt_id)
-	return h.Sum64()
+	return sum32(string(boot))<<32 | sum32(space)&0xffff<<16 | sum32(fmt.Sprint(st.Mnt_id))&0xffff
+}
+
+func sum32(s string) uint64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s))
+	return uint64(h.Sum32())
+}
+
+// sameBoot reports whether nothing was lost between two values of bootOf. In
+// another mount namespace, which a daemon of one command has, every mount has
+// another number.
+func sameBoot(a, b uint64) bool {
+	space := func(boot uint64) uint64 { return boot >> 16 & 0xffff }
+	return a>>32 == b>>32 && (space(a) != space(b) || a == b)
 }

@@ -320,3 +320,13 @@ func (c *conn) watch() {
 		}
 	}
 }
+
+// descriptorLimit is how many descriptors the process may have; 0: as many as it
+// likes. getrlimit(2).
+func descriptorLimit() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
+		return 0
+	}
+	return int(r.Cur)
+}

@@ -59,11 +59,11 @@ func (t *table) release() { t.count.Add(-1) }
 // wanted, for [Limits]: each has a descriptor, and requests need some for a moment, whatever
 // clients hold open. A process that confines itself calls it before.
 func HandlesWithin(want int) int {
-	var r unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
+	limit := descriptorLimit()
+	if limit == 0 {
 		return want
 	}
-	most := int(r.Cur - min(r.Cur/2, descriptorReserve))
+	most := limit - min(limit/2, descriptorReserve)
 	if want == 0 {
 		return most
 	}

@@ -82,8 +82,3 @@ var topLevel = []string{
 
 // A class is a package that stands for all packages beside it.
 var classes = []string{"tools/*", "integration/*"}
-
-const (
-	maxFileLines = 300
-	maxFuncLines = 60
-)

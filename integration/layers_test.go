@@ -212,23 +212,6 @@ func TestOnlySandboxKnowsBubblewrap(t *testing.T) {
 	}
 }
 
-// TestSizes holds convention 3: what is longer asks to be two ideas.
-func TestSizes(t *testing.T) {
-	for _, s := range sources(t) {
-		lines := s.fset.File(s.ast.FileStart).LineCount()
-		assert.LessOrEqual(t, lines, maxFileLines, "%s has %d lines", s.name, lines)
-		if s.test { // tables are long
-			continue
-		}
-		for _, d := range s.ast.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
-				n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
-				assert.LessOrEqual(t, n, maxFuncLines, "%s: %s has %d lines", s.name, f.Name.Name, n)
-			}
-		}
-	}
-}
-
 // TestTopLevel keeps the top of the tree short.
 func TestTopLevel(t *testing.T) {
 	entries, err := os.ReadDir("..")
