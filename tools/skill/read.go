@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 const main = "SKILL.md"
@@ -132,15 +134,11 @@ func files(dir, skill string) (list []string, err error) {
 
 // description returns that of the frontmatter of a SKILL.md.
 func description(text string) string {
-	text = strings.ReplaceAll(strings.TrimPrefix(text, "\uFEFF"), "\r\n", "\n")
-	front, ok := strings.CutPrefix(text, "---\n")
-	if ok {
-		front, _, ok = strings.Cut(front, "\n---")
-	}
+	front, _, err := scope.Frontmatter([]byte(text))
 	var about struct {
 		Description string `yaml:"description"`
 	}
-	if !ok || yaml.Unmarshal([]byte(front), &about) != nil || strings.TrimSpace(about.Description) == "" {
+	if err != nil || yaml.Unmarshal(front, &about) != nil || strings.TrimSpace(about.Description) == "" {
 		return "(its SKILL.md describes nothing)"
 	}
 	words := []rune(strings.Join(strings.Fields(about.Description), " "))

@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // document is a source that was read: a mapping or a list.
@@ -24,8 +26,8 @@ func readDocument(text string) (*document, error) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	doc := &document{}
 	front := text
-	if keys, body, ok := splitKeys(text); ok {
-		doc.markdown, doc.body, front = true, strings.TrimSpace(body), keys
+	if keys, body, err := scope.Frontmatter([]byte(text)); err == nil {
+		doc.markdown, doc.body, front = true, strings.TrimSpace(string(body)), string(keys)
 	}
 	var err error
 	if doc.top, err = parseYAML(front); err == nil || !doc.markdown {
@@ -39,23 +41,6 @@ func readDocument(text string) (*document, error) {
 		return doc, nil
 	}
 	return nil, err
-}
-
-// splitKeys cuts a text at its --- lines. Keys keep an empty line for the
-// first, so that lines count as in the file.
-func splitKeys(text string) (keys, body string, ok bool) {
-	at := 0
-	for line := range strings.Lines(text) {
-		mark := strings.TrimRight(line, " \t\r\n") == "---"
-		if at == 0 && !mark {
-			return "", "", false
-		}
-		if at > 0 && mark {
-			return text[len("---"):at], text[at+len(line):], true
-		}
-		at += len(line)
-	}
-	return "", "", false
 }
 
 // quoteTexts quotes what stands plainly behind name and description.
