@@ -28,7 +28,8 @@ func Seen(state string) map[string]string {
 	return seen
 }
 
-// KeepSeen keeps them for the next daemon.
+// KeepSeen keeps them for the next daemon. After a power loss they may be older
+// ones, or none: then a name that was removed is an error, as a mistyped one is.
 func KeepSeen(state string, seen map[string]string) error {
 	root, err := open(state, definitionsDir)
 	if err != nil {
@@ -37,7 +38,10 @@ func KeepSeen(state string, seen map[string]string) error {
 	defer root.Close()
 	text, err := json.Marshal(seen)
 	if err == nil {
-		err = replace(root, seenFile, text)
+		err = root.WriteFile("."+seenFile, text, 0o600)
+	}
+	if err == nil { // not synced: a reload does not wait for the disk
+		err = root.Rename("."+seenFile, seenFile)
 	}
 	if err != nil {
 		return fmt.Errorf("state: definitions: %w", err)

@@ -13,7 +13,7 @@
 //
 // A file of approvals/ is written under another name, synced, and renamed; then
 // its directory is synced. So approvals outlive the machine. Rates are written in
-// place and not synced, as are the links of unfinished/: they outlive the daemon, and after a power loss may be
+// place and not synced, as are the links of unfinished/ and what is in definitions/: they outlive the daemon, and after a power loss may be
 // those of half a minute before.
 package state
 
