@@ -226,6 +226,15 @@ func (g *Grants) Contexts() (names []string, fixed bool) {
 	return slices.Clone(g.reach.Contexts.Names), g.reach.Contexts.Fixed
 }
 
+// RequiredContexts returns the names of the contexts that must be handed over.
+func (g *Grants) RequiredContexts() []string {
+	names, fixed := g.Contexts()
+	if !fixed {
+		return nil
+	}
+	return names
+}
+
 // Rates returns the limits on how often tools are called.
 func (g *Grants) Rates() []Rate {
 	if g == nil {

@@ -123,7 +123,9 @@ func (a *Approvals) sweep() {
 }
 
 // ask returns what the operator has said of a call. A grant is used up by this.
-func (a *Approvals) ask(p Approval) (said Approval, first bool, err *Error) {
+// A new call waits if count counts it against the agent's limits; it is not counted
+// again when it is granted.
+func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first bool, err *Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweep()
@@ -145,6 +147,9 @@ func (a *Approvals) ask(p Approval) (said Approval, first bool, err *Error) {
 	}
 	if waiting >= maxWaiting || size > maxWaitingBytes {
 		return p, false, &Error{Code: RateLimited, Message: fmt.Sprintf("%d calls wait for the operator already", waiting), rule: p.Rule}
+	}
+	if err := count(); err != nil {
+		return p, false, err
 	}
 	p.ID, p.State, p.Asked = newID(), ApprovalWaits, a.now()
 	p.Expires = p.Asked.Add(approvalTime)
@@ -236,7 +241,7 @@ func (a *Approvals) Decide(id string, grant bool, record func(Approval) error) (
 }
 
 // approved lets a call pass that the operator has granted.
-func (s *Set) approved(ctx context.Context, r *request, rule, policy string) *Error {
+func (s *Set) approved(ctx context.Context, r *request, rule, policy string, count func() *Error) *Error {
 	if s.gate.Approvals == nil {
 		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), rule: rule}
 	}
@@ -248,7 +253,7 @@ func (s *Set) approved(ctx context.Context, r *request, rule, policy string) *Er
 		return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", rule: rule}
 	}
 	ctx = context.WithoutCancel(ctx) // what is asked or used is recorded, whoever has gone
-	said, first, refused := s.gate.Approvals.ask(p)
+	said, first, refused := s.gate.Approvals.ask(p, count)
 	if refused != nil {
 		return refused
 	}

@@ -27,6 +27,9 @@ func askingSet(t *testing.T, d *desk) (*Set, Gate) {
 
 func ok(Approval) error { return nil }
 
+// free is a count without limits.
+func free() *Error { return nil }
+
 func TestApprovalIsForOneCall(t *testing.T) {
 	d := &desk{hash: "h1"}
 	set, gate := askingSet(t, d)
@@ -101,13 +104,13 @@ func TestHeadlessDenies(t *testing.T) {
 func TestApprovalsAreBounded(t *testing.T) {
 	a := NewApprovals(nil)
 	for i := range maxWaiting {
-		_, first, err := a.ask(Approval{Agent: "a", Path: string(rune('a' + i))})
+		_, first, err := a.ask(Approval{Agent: "a", Path: string(rune('a' + i))}, free)
 		require.Nil(t, err)
 		require.True(t, first)
 	}
-	_, _, err := a.ask(Approval{Agent: "a", Path: "one more"})
+	_, _, err := a.ask(Approval{Agent: "a", Path: "one more"}, free)
 	assert.Equal(t, RateLimited, err.Code)
-	_, _, err = a.ask(Approval{Agent: "b"})
+	_, _, err = a.ask(Approval{Agent: "b"}, free)
 	assert.Nil(t, err, "each agent has its own bound")
 }
 
@@ -186,11 +189,11 @@ func TestApprovalsOfLongArguments(t *testing.T) {
 		return Approval{Agent: "a", Tool: "t", Arguments: json.RawMessage(`{"x":"` + strings.Repeat(c, 6<<20) + `"}`)}
 	}
 	for _, c := range []string{"a", "b"} {
-		_, first, err := a.ask(long(c))
+		_, first, err := a.ask(long(c), free)
 		assert.True(t, first)
 		assert.Nil(t, err)
 	}
-	_, _, err := a.ask(long("c"))
+	_, _, err := a.ask(long("c"), free)
 	require.NotNil(t, err)
 	assert.Equal(t, RateLimited, err.Code)
 	for _, p := range a.List() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // Call is what an agent asks for.
@@ -172,22 +173,6 @@ const (
 	outcomeAsked = "asked the user"
 )
 
-// ruleSchema is the rule by which arguments are refused that a tool does not take.
-const ruleSchema = "the tool's schema"
-
-// validate holds arguments against a tool's schema.
-func validate(t *Tool, args *arguments) *Error {
-	if t.input == nil {
-		return nil
-	}
-	if err := t.input.Validate(args.value); err != nil {
-		e := Errorf(Invalid, "arguments: %v", err)
-		e.rule = ruleSchema
-		return e
-	}
-	return nil
-}
-
 // decide decides about a call. What it returns is why not.
 func (s *Set) decide(ctx context.Context, r *request) *Error {
 	rules := s.gate.Rules()
@@ -213,25 +198,28 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		held()
 		return err
 	}
-	// Before filters, which take time: a second for 8 MiB.
-	rule, wait, err := s.gate.Rates.take(rules.Rates(), r.name)
-	if (rule != "" || err != nil) && len(rules.Filters()) > 0 {
-		r.path, r.target = "", ""
-	}
-	if err != nil {
-		return &Error{Code: Internal, Message: "the call cannot be counted, so it did not run", cause: err}
-	}
-	if rule != "" {
-		return &Error{Code: RateLimited, Message: fmt.Sprintf("too many calls of %s", r.name),
-			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond), rule: rule}
-	}
 	if rule, err := held(); err != nil {
 		return err
 	} else if rule != "" {
 		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", rule: rule}
 	}
+	// Rates come last: a call that is refused uses nothing up.
+	count := func() *Error { return s.count(rules.Rates(), r.name) }
 	if d.Ask {
-		return s.approved(ctx, r, d.Rule, rules.Version())
+		return s.approved(ctx, r, d.Rule, rules.Version(), count)
+	}
+	return count()
+}
+
+// count counts a call of a tool against the limits.
+func (s *Set) count(limits []scope.Rate, tool string) *Error {
+	rule, wait, err := s.gate.Rates.take(limits, tool)
+	if err != nil {
+		return &Error{Code: Internal, Message: "the call cannot be counted, so it did not run", cause: err}
+	}
+	if rule != "" {
+		return &Error{Code: RateLimited, Message: fmt.Sprintf("too many calls of %s", tool),
+			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond), rule: rule}
 	}
 	return nil
 }

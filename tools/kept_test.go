@@ -95,7 +95,7 @@ func TestApprovalsOutliveTheDaemon(t *testing.T) {
 // that is set back.
 func TestKeptApprovalsExpire(t *testing.T) {
 	kept := &drawer{approvals: map[string]Approval{}}
-	p, _, err := kept.restart().ask(Approval{Agent: "a", Tool: "bash"})
+	p, _, err := kept.restart().ask(Approval{Agent: "a", Tool: "bash"}, free)
 	require.Nil(t, err)
 	for _, after := range []time.Duration{approvalTime + time.Second, -time.Second} {
 		a := kept.restart()

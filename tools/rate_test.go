@@ -48,3 +48,35 @@ func TestArgumentsUnderWayAreBounded(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Zero(t, gate.Rates.running.Load())
 }
+
+// A call that is refused uses nothing up. A call that waits for the operator is
+// counted once, when it is first made, so an approved call always runs.
+func TestRatesCountWhatMayRun(t *testing.T) {
+	d := &desk{}
+	gate := d.gate(t, "rate_limits: {bash: 1/hour}\nargument_filters: {bash: [\"s3cret\"]}\npolicy: {tools: {ask: [bash]}}")
+	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
+	require.NoError(t, err)
+	call := func(args string) error {
+		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(args)})
+		return err
+	}
+	assert.Equal(t, Invalid, code(t, call(`{}`)))
+	assert.Equal(t, Denied, code(t, call(`{"path":"s3cret"}`)))
+	first := call(`{"path":"x"}`)
+	require.Equal(t, ApprovalRequired, code(t, first), "%v", first)
+	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x"}`)), "it waits still")
+	assert.Equal(t, RateLimited, code(t, call(`{"path":"y"}`)), "another call is one too many")
+	_, err = gate.Approvals.Decide(first.(*Error).ApprovalID, true, ok)
+	require.NoError(t, err)
+	assert.NoError(t, call(`{"path":"x"}`))
+	assert.Equal(t, RateLimited, code(t, call(`{"path":"x"}`)), "once")
+	assert.Len(t, gate.Approvals.List(), 0)
+
+	other := &desk{}
+	set, err = NewSet(other.gate(t, "rate_limits: {bash: 1/hour}\nargument_filters: {bash: [\"s3cret\"]}"), echo(t, "bash", Hints{}, nil))
+	require.NoError(t, err)
+	assert.Equal(t, Invalid, code(t, call(`{}`)))
+	assert.Equal(t, Denied, code(t, call(`{"path":"s3cret"}`)))
+	assert.NoError(t, call(`{"path":"x"}`))
+	assert.Equal(t, RateLimited, code(t, call(`{"path":"x"}`)))
+}

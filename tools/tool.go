@@ -112,7 +112,7 @@ func decode[In any](args json.RawMessage) (in In, err error) {
 		err = decodeInto(&in, integers(args))
 	}
 	if err != nil {
-		return in, Errorf(Invalid, "arguments: %v", err)
+		return in, Errorf(Invalid, "arguments: %s", middle(err.Error()))
 	}
 	return in, nil
 }

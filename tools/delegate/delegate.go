@@ -66,13 +66,13 @@ func (r result) Content() []tools.Content {
 // New returns the tool delegate. run has the runner do stdin, before which it
 // puts the member's prompt, in the sandbox of member; nil is no runner. members
 // says to whom the agent may delegate now, decide whether it may to one, contexts
-// whether it may hand a context of a name on. A member must be allowed by both;
-// one that is not does not exist.
+// whether it may hand a context of a name on, required which contexts each task
+// must have. A member must be allowed by both; one that is not does not exist.
 //
 // How deep and how many at once agents delegate is run's to bound.
 func New(run func(ctx context.Context, member scope.ID, stdin string) (Output, error), members func() []scope.ID,
-	decide, contexts func(name string) scope.Decision) (tools.Tool, error) {
-	d := delegate{run, members, decide, contexts}
+	decide, contexts func(name string) scope.Decision, required func() []string) (tools.Tool, error) {
+	d := delegate{run, members, decide, contexts, required}
 	return tools.New("delegate",
 		"Give a task to another agent and wait for its answer. It works in its own files, with its own tools.",
 		tools.Hints{Title: "Delegate", Waits: true, Acts: true, Destructive: true, OpenWorld: true}, d.call)
@@ -83,6 +83,7 @@ type delegate struct {
 	members  func() []scope.ID
 	decide   func(member string) scope.Decision
 	contexts func(name string) scope.Decision
+	required func() []string
 }
 
 func (d delegate) call(ctx context.Context, env tools.Env, a args) (result, error) {
@@ -134,6 +135,11 @@ func (d delegate) check(env tools.Env, a args) (string, error) {
 			return "", tools.Errorf(tools.Invalid, "the context %q is there twice", c.Name)
 		}
 		seen = append(seen, c.Name)
+	}
+	if missing := slices.DeleteFunc(d.required(), func(name string) bool { return slices.Contains(seen, name) }); len(missing) > 0 {
+		e := tools.Errorf(tools.Invalid, "the context %q is missing", missing[0])
+		e.Hint = tools.Clip(fmt.Sprintf("each task has these contexts: %s", strings.Join(d.required(), ", ")), 500)
+		return "", e
 	}
 	text := compose(env.Agent, a)
 	if len(text) > maxInput {

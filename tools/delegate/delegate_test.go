@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ type fixture struct {
 	out   Output
 	err   error
 	asked []string // member and stdin
+	must  []string // contexts
 }
 
 func newFixture() *fixture {
@@ -54,6 +56,7 @@ func newFixture() *fixture {
 		members:  func() []scope.ID { return []scope.ID{"writer", "sleeper", "boss"} },
 		decide:   allow("writer", "ghost", "boss"),
 		contexts: allow("state"),
+		required: func() []string { return slices.Clone(f.must) },
 	}
 	return f
 }
@@ -176,7 +179,7 @@ func TestLongAnswer(t *testing.T) {
 	assert.True(t, r.Truncated)
 	assert.True(t, strings.HasPrefix(r.Answer, "begin") && strings.HasSuffix(r.Answer, "end"))
 	assert.Contains(t, r.Answer, "bytes left out]")
-	tool, err := New(f.run, f.members, f.decide, f.contexts)
+	tool, err := New(f.run, f.members, f.decide, f.contexts, f.required)
 	require.NoError(t, err)
 	schema, err := tool.Output.Resolve(nil)
 	require.NoError(t, err)
@@ -247,4 +250,23 @@ func TestRun(t *testing.T) {
 	require.NoError(t, session.Close())
 	_, err = run(t.Context(), "true", "")
 	assert.ErrorIs(t, err, sandbox.ErrEnded)
+}
+
+// const means exactly these contexts: not fewer either.
+func TestRequiredContexts(t *testing.T) {
+	f := newFixture()
+	f.must = []string{"input", "state"}
+	f.contexts = func(name string) scope.Decision { return scope.Decision{Allow: slices.Contains(f.must, name)} }
+	state, input := contextArg{"state", "s"}, contextArg{"input", "i"}
+	for _, given := range [][]contextArg{nil, {state}, {input}} {
+		_, err := f.ask(t, args{Member: "writer", Task: "t", Context: given})
+		e := codeIs(t, tools.Invalid, err)
+		assert.Contains(t, e.Error(), "is missing (each task has these contexts: input, state)")
+	}
+	_, err := f.ask(t, args{Member: "writer", Task: "t", Context: []contextArg{state, input, {"more", "m"}}})
+	codeIs(t, tools.Denied, err)
+	assert.Empty(t, f.asked)
+	_, err = f.ask(t, args{Member: "writer", Task: "t", Context: []contextArg{state, input}})
+	require.NoError(t, err)
+	assert.NotEmpty(t, f.asked)
 }

@@ -35,7 +35,8 @@ func (c *client) tools(worker *file.Worker, shell *bash.Shell, profile string) (
 	}
 	hand, err := delegate.New(c.delegate, func() []scope.ID { return c.rules().Members() },
 		func(name string) scope.Decision { return c.rules().Member(name) },
-		func(name string) scope.Decision { return c.rules().Context(name) })
+		func(name string) scope.Decision { return c.rules().Context(name) },
+		func() []string { return c.rules().RequiredContexts() })
 	add([]tools.Tool{hand}, err)
 	if profile != "" {
 		add(file.Profile(profile))

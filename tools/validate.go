@@ -1,0 +1,93 @@
+package tools
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// ruleSchema is the rule by which arguments are refused that a tool does not take.
+const ruleSchema = "the tool's schema"
+
+// validate holds arguments against a tool's schema.
+func validate(t *Tool, args *arguments) *Error {
+	if t.input == nil {
+		return nil
+	}
+	if err := unknown(t.Input, args.value); err != nil {
+		return err
+	}
+	err := t.input.Validate(args.value)
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	// The schemas on the way, from the outermost: the last one says it all.
+	for {
+		_, inner, ok := strings.Cut(text, ": ")
+		if !ok || !strings.HasPrefix(inner, "validating ") {
+			break
+		}
+		text = inner
+	}
+	return mismatch(middle(strings.TrimPrefix(strings.TrimPrefix(text, "validating "), "root: ")))
+}
+
+func mismatch(text string) *Error {
+	e := Errorf(Invalid, "arguments: %s", text)
+	e.rule = ruleSchema
+	return e
+}
+
+// unknown is the error of a property that a schema does not have, with those that
+// it has.
+func unknown(s *jsonschema.Schema, value any) *Error {
+	switch v := value.(type) {
+	case []any:
+		for i := range v {
+			if s.Items == nil {
+				break
+			}
+			if err := unknown(s.Items, v[i]); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if p := s.Properties[name]; p != nil {
+				if err := unknown(p, v[name]); err != nil {
+					return err
+				}
+			} else if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil { // false
+				return mismatch(fmt.Sprintf("%s is no property: there are %s", middle(fmt.Sprintf("%q", name)), some(s)))
+			}
+		}
+	}
+	return nil
+}
+
+// some are the names of a schema's properties.
+func some(s *jsonschema.Schema) string {
+	names := slices.Sorted(maps.Keys(s.Properties))
+	if len(names) == 0 {
+		return "none"
+	}
+	return Clip(strings.Join(names, ", "), 1<<10)
+}
+
+// middle returns s without its middle, if it has more than 200 characters: it
+// begins with the name and ends with the limit, and between them is a value.
+func middle(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
+	}
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most/2]) + "…" + string(r[len(r)-(most-most/2-1):])
+}
