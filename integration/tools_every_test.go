@@ -80,8 +80,8 @@ func TestToolsEach(t *testing.T) {
 		{"ask_user", args{"question": "sure?"}, args{"answer": "yes to sure?"}, nil},
 		{"skill", nil, nil, func(out args) { assert.Len(t, out["skills"], 1) }},
 		{"skill", args{"name": "sing"}, args{"name": "sing"}, func(out args) { assert.Contains(t, out["text"], "la la") }},
-		{"delegate", args{"member": "b", "task": "dig"}, args{"member": "b", "answer": "done by /workspace\n"}, func(args) {
-			assert.Contains(t, readAll(t, h.scope("b", "task")), "dig")
+		{"delegate", args{"member": "b", "task": "dig"}, args{"member": "b", "answer": "done by /scratch\n"}, func(args) {
+			assert.NoFileExists(t, h.scope("b", "task"), "a runner has no view")
 		}},
 		{"remember", args{"name": "n", "text": "blue sky"}, args{"created": true}, func(args) { assert.FileExists(t, h.scope("a", ".memory/n.md")) }},
 		{"recall", args{"query": "sky"}, nil, func(out args) { assert.Len(t, out["notes"], 1) }},

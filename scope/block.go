@@ -143,9 +143,11 @@ func (g *Grants) Uses(server string) bool {
 			}
 		}
 	}
-	for _, l := range []*toolList{g.tools, g.allowed} {
-		if l != nil {
-			add(l.patterns)
+	for c := g; c != nil; c = c.caller {
+		for _, l := range []*toolList{c.tools, c.allowed} {
+			if l != nil {
+				add(l.patterns)
+			}
 		}
 	}
 	names = append(names, g.servers[server].Include...)

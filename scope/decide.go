@@ -209,27 +209,6 @@ func (g *Grants) Server(name string) Decision {
 	return d.decision()
 }
 
-// Serves reports whether the rules leave at least one tool that the server may
-// have: without one it need not be started.
-func (g *Grants) Serves(name string) bool {
-	if !g.Server(name).Allow {
-		return false
-	}
-	some := func(p toolPattern) bool {
-		return p.all || p.server == "" && p.name == mcpName || p.server != "" && wild(p.server, name)
-	}
-	every := func(p toolPattern) bool {
-		return p.all || p.server == "" && p.name != "" && wild(p.name, mcpName) || p.server != "" && wild(p.server, name) && strings.Trim(p.name, "*") == ""
-	}
-	for ; g != nil; g = g.caller {
-		if g.tools != nil && !slices.ContainsFunc(g.tools.patterns, some) || g.allowed != nil && !slices.ContainsFunc(g.allowed.patterns, some) ||
-			slices.ContainsFunc(g.exclude, every) {
-			return false
-		}
-	}
-	return true
-}
-
 // Skill decides about the use of a skill.
 func (g *Grants) Skill(name string) Decision {
 	if g == nil || g.version == "" {

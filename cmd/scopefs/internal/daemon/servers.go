@@ -46,7 +46,7 @@ func (s *servers) specs() map[string]upstream.Spec {
 	all := map[string]upstream.Spec{}
 	rules := s.c.rules()
 	for name, server := range rules.Servers() {
-		if rules.Serves(name) {
+		if rules.Uses(name) {
 			p := s.purpose(server)
 			all[name] = upstream.Spec{
 				Command: server.Command, Args: server.Args, Env: server.Env, Cwd: server.Cwd, Timeout: server.Timeout, Start: server.Start,
