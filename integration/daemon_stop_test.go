@@ -34,6 +34,33 @@ func TestDaemonKilled(t *testing.T) {
 	h.eventually("the sandbox is gone", func() bool { return m.sandboxed("4712.5") == 0 })
 }
 
+// The view of an agent with a user of its own lets not even root look whether it
+// is dead. A daemon that was killed leaves such views below the run directory and
+// at places that the operator chose.
+func TestDaemonKilledPrivate(t *testing.T) {
+	h := newHost(t, map[string]string{"a": `user: "4211"`, "b": `user: "4212"`})
+	h.must("down", "b")
+	at := filepath.Join(h.base, "other")
+	h.must("up", "b", "--at", at)
+	h.kill()
+	require.Equal(t, 2, h.mounted(h.base), "both are left")
+	h.start()
+	for id, at := range map[string]string{"a": h.view("a"), "b": at} {
+		got := h.agent(id)
+		assert.Equal(t, "mounted", got.State, "%+v", got)
+		assert.Equal(t, at, got.Mount)
+	}
+	assert.Equal(t, 2, h.mounted(h.base))
+
+	// A view that failed leaves its dead mount to the next.
+	require.NoError(t, os.Rename(h.scope("a"), h.scope("moved")))
+	h.eventually("the view of a has failed", func() bool { return h.agent("a").State != "mounted" })
+	h.must("down", "a")
+	require.NoError(t, os.Rename(h.scope("moved"), h.scope("a")))
+	h.must("up", "a")
+	assert.Equal(t, "mounted", h.agent("a").State)
+}
+
 // SIGTERM: all down within the grace time though files are open, and recorded.
 func TestDaemonStopBusy(t *testing.T) {
 	h := newHost(t, map[string]string{"a": ""})

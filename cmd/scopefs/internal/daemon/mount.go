@@ -116,8 +116,11 @@ func (d *Daemon) mountPoint(id scope.ID, at string) (hidden int, err error) {
 		top := mounted[len(mounted)-1]
 		// ENOTCONN: dead, and attach replaces it. One that lives is another daemon's.
 		// The kernel may have the answer of either in its cache: FORCE_SYNC.
+		// EACCES: the mount admits its user alone, dead or alive. In a place of ours it
+		// is dead: the run directory is locked, and the agent has no view.
 		err := unix.Statx(unix.AT_FDCWD, at, unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &unix.Statx_t{})
-		if errors.Is(err, unix.ENOTCONN) && top.fsType == fsType && top.source == source(id) {
+		dead := errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.EACCES) && (filepath.Dir(at) == d.paths.Views() || d.placeOf(id) == at)
+		if dead && top.fsType == fsType && top.source == source(id) {
 			return 0, nil
 		}
 		return 0, fmt.Errorf("mount point %q has %s mounted on it: choose another with --at", at, top.fsType)
