@@ -153,8 +153,8 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 		if failed.cause != nil {
 			e.Detail = failed.cause.Error()
 		}
-		if failed.refused {
-			e.Verdict, e.Rule = audit.Deny, failed.rule
+		if failed.verdict != "" {
+			e.Verdict, e.Rule = failed.verdict, failed.rule
 		}
 		err = failed
 	} else {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +61,31 @@ func logged(asked string) string {
 		return rel
 	}
 	return path.Clean(asked)
+}
+
+// strays reports whether a path of a call's arguments is outside of the view,
+// before any link. The view itself records a link that leads there.
+func strays(args any) bool {
+	subject, ok := args.(tools.Subject)
+	if !ok {
+		return false
+	}
+	rel, target := subject.Subject()
+	all := []string{rel}
+	switch in := args.(type) {
+	case moveArgs, copyArgs:
+		all = append(all, target)
+	case globArgs:
+		// A pattern may be absolute.
+		all = append(all, target)
+		if !path.IsAbs(in.Pattern) {
+			all[1] = path.Join(rel, target)
+		}
+	}
+	return slices.ContainsFunc(all, func(name string) bool {
+		_, inside := within(sandbox.Workspace, name)
+		return !inside
+	})
 }
 
 // at finds the place of a path; "" is the root.
