@@ -64,12 +64,12 @@ func TestHints(t *testing.T) {
 		tool mcp.Tool
 		want tools.Hints
 	}{
-		"silent":      {mcp.Tool{}, tools.Hints{Acts: true, Destructive: true, OpenWorld: true}},
-		"nothing set": {mcp.Tool{Annotations: &mcp.ToolAnnotations{}}, tools.Hints{Acts: true, Destructive: true, OpenWorld: true}},
-		"reads":       {mcp.Tool{Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &yes}}, tools.Hints{OpenWorld: true}},
-		"adds":        {mcp.Tool{Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no, IdempotentHint: true}}, tools.Hints{Acts: true, Idempotent: true}},
-		"titles":      {mcp.Tool{Title: "T\x1b", Annotations: &mcp.ToolAnnotations{Title: "A"}}, tools.Hints{Title: "T", Acts: true, Destructive: true, OpenWorld: true}},
-		"title of it": {mcp.Tool{Annotations: &mcp.ToolAnnotations{Title: "A"}}, tools.Hints{Title: "A", Acts: true, Destructive: true, OpenWorld: true}},
+		"silent":      {mcp.Tool{}, tools.Hints{Acts: true, Destructive: true, OpenWorld: true, Waits: true}},
+		"nothing set": {mcp.Tool{Annotations: &mcp.ToolAnnotations{}}, tools.Hints{Acts: true, Destructive: true, OpenWorld: true, Waits: true}},
+		"reads":       {mcp.Tool{Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &yes}}, tools.Hints{OpenWorld: true, Waits: true}},
+		"adds":        {mcp.Tool{Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no, IdempotentHint: true}}, tools.Hints{Acts: true, Idempotent: true, Waits: true}},
+		"titles":      {mcp.Tool{Title: "T\x1b", Annotations: &mcp.ToolAnnotations{Title: "A"}}, tools.Hints{Title: "T", Acts: true, Destructive: true, OpenWorld: true, Waits: true}},
+		"title of it": {mcp.Tool{Annotations: &mcp.ToolAnnotations{Title: "A"}}, tools.Hints{Title: "A", Acts: true, Destructive: true, OpenWorld: true, Waits: true}},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, hintsOf(trim(&test.tool, newBudget()))) })
 	}

@@ -90,7 +90,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	for pause := firstPause; ; {
 		began := time.Now()
 		answered, err := b.relay(conn, in, !first)
-		why, ended := b.lose(conn, err)
+		why, ended := b.lose(conn, err, err != nil && !answered)
 		if ended || first && !answered {
 			return b.end(cmp.Or(err, errEnded))
 		}

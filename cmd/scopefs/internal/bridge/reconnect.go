@@ -46,8 +46,9 @@ func (b *Bridge) watch(ctx context.Context) {
 }
 
 // lose ends a connection: each request that the daemon had is answered. ended
-// reports whether the bridge ends with it.
-func (b *Bridge) lose(conn Conn, err error) (why string, ended bool) {
+// reports whether the bridge ends with it. A daemon that refused the connection has
+// done none of them.
+func (b *Bridge) lose(conn Conn, err error, refused bool) (why string, ended bool) {
 	conn.Close()
 	b.mu.Lock()
 	why = whyLost
@@ -57,7 +58,7 @@ func (b *Bridge) lose(conn Conn, err error) (why string, ended bool) {
 		why = err.Error()
 	}
 	b.conn, b.ready = nil, false
-	lines, failed := b.s.lose(why)
+	lines, failed := b.s.lose(why, refused)
 	ended = b.over || b.failed != nil || b.garbage
 	b.mu.Unlock()
 	for _, line := range lines {

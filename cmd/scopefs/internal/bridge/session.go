@@ -118,12 +118,16 @@ func (s *session) waiting() bool {
 
 // lose returns what the client is to hear when the daemon has gone: the end of
 // each request but subscriptions, which the next connection makes again.
-func (s *session) lose(why string) (lines [][]byte, failed int) {
+func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 	for key, r := range s.open {
 		if r.method == methodListen {
 			continue
 		}
-		if !r.ours {
+		switch {
+		case r.ours:
+		case refused:
+			lines = append(lines, failure(r.id, why, false))
+		default:
 			failed++
 			lines = append(lines, failure(r.id, fmt.Sprintf("%s while %s was under way: whether it had an effect is unknown, look before you send it again", why, r.method), true))
 		}
