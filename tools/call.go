@@ -56,12 +56,12 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	alias := s.aliases[name]
 	if alias == nil {
 		if s.covered[name] { // offered under other names
-			return Result{}, s.refuse(ctx, &request{name: name}, noSuchTool(name))
+			return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
 		}
 		return s.one(ctx, c, &request{name: name, args: args})
 	}
 	if !s.mayAny(s.gate.Rules(), alias) {
-		return Result{}, s.refuse(ctx, &request{name: name}, noSuchTool(name))
+		return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
 	}
 	if err := validate(alias, args); err != nil {
 		return Result{}, s.refuse(ctx, &request{name: name}, err)
@@ -118,7 +118,7 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 		r.tool = s.native(r.name)
 	}
 	if r.tool == nil {
-		return Result{}, s.refuse(ctx, r, noSuchTool(r.name))
+		return Result{}, s.refuse(ctx, r, s.noSuchTool(r.name))
 	}
 	if r.tool.subject != nil {
 		r.path, r.target = r.tool.subject(r.args.canonical)
@@ -188,9 +188,9 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	}
 	if !d.Allow && !d.Ask {
 		held()
-		err := noSuchTool(r.name)
+		err := s.noSuchTool(r.name)
 		if err.rule = d.Rule; r.inner { // the alias is there
-			err.Message = fmt.Sprintf("%s is not allowed here", r.name)
+			err.Message, err.Hint = fmt.Sprintf("%s is not allowed here", r.name), ""
 		}
 		return err
 	}
@@ -254,8 +254,17 @@ func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
 }
 
 // noSuchTool is also what an agent is told of a tool that it may not call.
-func noSuchTool(name string) *Error {
-	return &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), rule: "no such tool"}
+// The hint is of those that it may call.
+func (s *Set) noSuchTool(name string) *Error {
+	e := &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), rule: "no such tool"}
+	var names []string
+	for _, t := range s.List() {
+		names = append(names, t.Name)
+	}
+	if near := Nearest(name, names); near != "" {
+		e.Hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return e
 }
 
 // run runs the tool, of which nothing else than an error may come out.

@@ -62,7 +62,11 @@ func unknown(s *jsonschema.Schema, value any) *Error {
 					return err
 				}
 			} else if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil { // false
-				return mismatch(fmt.Sprintf("%s is no property: there are %s", middle(fmt.Sprintf("%q", name)), some(s)))
+				e := mismatch(fmt.Sprintf("%s is no property: there are %s", middle(fmt.Sprintf("%q", name)), some(s)))
+				if near := Nearest(name, slices.Sorted(maps.Keys(s.Properties))); near != "" {
+					e.Hint = fmt.Sprintf("did you mean %s?", near)
+				}
+				return e
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/scopefs/scopefs/tools"
 )
 
 // Client calls tools of a face; it is what the command line uses.
@@ -26,14 +28,50 @@ type Result struct {
 	Structured json.RawMessage // nil: none
 }
 
-// Dial begins to speak on a connection.
-func Dial(ctx context.Context, conn io.ReadWriteCloser, version string) (*Client, error) {
-	c := mcp.NewClient(&mcp.Implementation{Name: "scopefs-call", Version: version}, nil)
+// Named reports whether rules or clients know the tool by a name.
+func (t Listed) Named(name string) bool {
+	return t.Name == wireName(strings.TrimPrefix(name, "builtin:"))
+}
+
+// Dial begins to speak on a connection. ask puts questions to the user; nil: there
+// is none.
+func Dial(ctx context.Context, conn io.ReadWriteCloser, version string, ask func(context.Context, tools.Question) (tools.Answer, error)) (*Client, error) {
+	var opt mcp.ClientOptions
+	if ask != nil {
+		opt.ElicitationHandler = func(ctx context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return elicited(ctx, req.Params, ask)
+		}
+	}
+	c := mcp.NewClient(&mcp.Implementation{Name: "scopefs-call", Version: version}, &opt)
 	session, err := c.Connect(ctx, &mcp.IOTransport{Reader: conn, Writer: conn}, nil)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{session}, nil
+}
+
+// elicited puts the question that [elicit] made to the user.
+func elicited(ctx context.Context, p *mcp.ElicitParams, ask func(context.Context, tools.Question) (tools.Answer, error)) (*mcp.ElicitResult, error) {
+	var form struct {
+		Properties map[string]struct {
+			Enum []string `json:"enum"`
+		} `json:"properties"`
+	}
+	text, err := json.Marshal(p.RequestedSchema)
+	if err == nil {
+		err = json.Unmarshal(text, &form)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a, err := ask(ctx, tools.Question{Text: p.Message, Options: form.Properties[answerKey].Enum})
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Declined:
+		return &mcp.ElicitResult{Action: "decline"}, nil
+	}
+	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{answerKey: a.Text}}, nil
 }
 
 // Close ends the connection.

@@ -19,16 +19,23 @@ import (
 
 func (a *app) callCmd() *cobra.Command {
 	var name, profile, text string
-	var list, asJSON bool
+	var list, asJSON, status bool
 	c := &cobra.Command{
 		Use:   "call TOOL [NAME=TEXT|NAME:=JSON...] --agent AGENT",
 		Short: "call one of an agent's tools",
 		Long: `Calls a tool as the agent would, through the same door, and prints what it says.
 Arguments are NAME=TEXT and NAME:=JSON, or --args with a JSON object; --args - reads
-it from standard input. --list lists the tools that the agent may call.
+it from standard input. --list lists the tools that the agent may call, and
+scopefs call TOOL --help --agent AGENT shows the arguments of one.
+
+ask_user asks on the terminal, if standard input and standard error are one. An
+empty line or the end of input (^D) declines to answer.
 
 Exit status: 0 done, 1 the tool failed or was refused (told on standard error), 2
-asked wrongly.`,
+asked wrongly. A command that bash runs and that fails is a result: standard error
+has its exit status. With --exit-status scopefs ends with it, as run does: 124
+when its time was up, 128+N when signal N ended it, 125 when scopefs or the tool
+failed.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if list {
 				return args(cobra.NoArgs)(c, words)
@@ -43,34 +50,64 @@ asked wrongly.`,
 					return &exitError{exitUsage, err}
 				}
 			}
-			t, err := a.toolbox(name, profile)
-			if err != nil {
-				return err
-			}
-			defer t.close()
-			ctx, leave := context.WithCancelCause(c.Context())
-			defer leave(nil)
-			r, client, err := t.dial(ctx, leave)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			if list {
-				return r.explain(ctx, a.listTools(ctx, client, asJSON))
-			}
-			result, err := client.Call(ctx, words[0], arguments)
-			if err != nil {
-				return r.explain(ctx, err)
-			}
-			return a.printResult(result, asJSON)
+			return a.withTools(c.Context(), name, profile, func(ctx context.Context, client *mcp.Client) error {
+				if list {
+					return a.listTools(ctx, client, asJSON)
+				}
+				result, err := client.Call(ctx, words[0], arguments)
+				if err != nil {
+					return err
+				}
+				return a.printResult(result, asJSON, status)
+			}, status)
 		},
 	}
+	help := c.HelpFunc()
+	c.SetHelpFunc(func(c *cobra.Command, words []string) {
+		tool := c.Flags().Arg(0)
+		if tool == "" {
+			help(c, words)
+			return
+		}
+		a.helped = a.withTools(c.Context(), name, profile, func(ctx context.Context, client *mcp.Client) error {
+			return a.toolHelp(ctx, client, tool, asJSON)
+		}, false)
+	})
 	a.agentFlag(c, &name)
 	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
 	c.Flags().StringVar(&text, "args", "", "arguments as a JSON object; - reads standard input")
 	c.Flags().BoolVar(&list, "list", false, "list the tools")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&status, "exit-status", false, "end with the exit status of the command that bash runs")
 	return c
+}
+
+// withTools connects with an agent's tools for the time of f. With status an error
+// that is none of a command has the exit status 125.
+func (a *app) withTools(ctx context.Context, name, profile string, f func(context.Context, *mcp.Client) error, status bool) error {
+	err := func() error {
+		t, err := a.toolbox(name, profile)
+		if err != nil {
+			return err
+		}
+		defer t.close()
+		ctx, leave := context.WithCancelCause(ctx)
+		defer leave(nil)
+		r, client, err := t.dial(ctx, leave)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		err = f(ctx, client)
+		if _, ok := errors.AsType[*exitError](err); ok {
+			return err
+		}
+		return r.explain(ctx, err)
+	}()
+	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && status {
+		return &exitError{exitRunFailed, err}
+	}
+	return err
 }
 
 // dial connects with the tools and begins to speak. leave is called when the
@@ -86,7 +123,7 @@ func (t *toolbox) dial(ctx context.Context, leave func(error)) (*refusing, *mcp.
 	client, err := mcp.Dial(ctx, struct {
 		io.Reader
 		io.WriteCloser
-	}{r, conn}, Version)
+	}{r, conn}, Version, t.a.asker())
 	if err != nil {
 		return nil, nil, r.explain(ctx, err)
 	}
@@ -209,7 +246,36 @@ func steady(text string) string {
 	return b.String()
 }
 
-func (a *app) printResult(r mcp.Result, asJSON bool) error {
+// commandError is the exit status of a command that failed.
+type commandError struct{ status string }
+
+func (e *commandError) Error() string { return e.status }
+
+// ending returns how the command of a result ended, if it did not end well. With
+// status a result without an exit status is an error.
+func ending(r mcp.Result, status bool) error {
+	var command struct {
+		Running  bool `json:"running"`
+		ExitCode *int `json:"exit_code"`
+		TimedOut bool `json:"timed_out"`
+	}
+	// The result of another tool is no object with these fields.
+	_ = json.Unmarshal(r.Structured, &command)
+	code := command.ExitCode
+	switch {
+	case code == nil && status && !command.Running:
+		return errors.New("the result has no exit status: --exit-status is for bash")
+	case code == nil || *code == 0:
+		return nil
+	case !status:
+		return &commandError{fmt.Sprintf("the command ended with exit status %d; --exit-status ends with it", *code)}
+	case command.TimedOut:
+		return &exitError{exitTimedOut, &commandError{"the command timed out"}}
+	}
+	return &exitError{*code, &commandError{fmt.Sprintf("the command ended with exit status %d", *code)}}
+}
+
+func (a *app) printResult(r mcp.Result, asJSON, status bool) error {
 	switch {
 	case r.Failed:
 		return &exitError{exitFailed, errors.New(r.Text)}
@@ -227,5 +293,10 @@ func (a *app) printResult(r mcp.Result, asJSON bool) error {
 			fmt.Fprintln(a.out)
 		}
 	}
-	return nil
+	err := ending(r, status)
+	if said, ok := errors.AsType[*commandError](err); ok && !status {
+		fmt.Fprintf(a.err, "scopefs: %s\n", said)
+		return nil
+	}
+	return err
 }

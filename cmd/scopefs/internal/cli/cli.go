@@ -54,7 +54,8 @@ type streams struct {
 // app is what all commands share.
 type app struct {
 	streams
-	flags config.Paths // as given; see paths
+	flags  config.Paths // as given; see paths
+	helped error        // of help that had to ask a daemon: cobra's help returns none
 }
 
 // Main runs the command line and returns the exit status.
@@ -63,6 +64,9 @@ func Main(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.helped
+	}
 	if err == nil {
 		return 0
 	}

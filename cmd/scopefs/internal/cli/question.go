@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// asker returns what puts questions to the user at the terminal. It is nil where
+// standard input or standard error is none.
+func (a *app) asker() func(context.Context, tools.Question) (tools.Answer, error) {
+	in, ok := a.in.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) || !onTerminal(a.err) {
+		return nil
+	}
+	lines := bufio.NewReader(in)
+	return func(ctx context.Context, q tools.Question) (tools.Answer, error) {
+		answers := make(chan tools.Answer, 1)
+		go func() { answers <- a.askLine(lines, q) }() // a read of a terminal cannot be cancelled
+		select {
+		case answer := <-answers:
+			return answer, nil
+		case <-ctx.Done():
+			return tools.Answer{}, context.Cause(ctx)
+		}
+	}
+}
+
+// askLine asks until the answer is one of the options, which may be given by
+// number. An empty line and the end of input decline.
+func (a *app) askLine(lines *bufio.Reader, q tools.Question) tools.Answer {
+	fmt.Fprintln(a.err, steady(q.Text))
+	for i, option := range q.Options {
+		fmt.Fprintf(a.err, "  %d. %s\n", i+1, printable(option))
+	}
+	for {
+		fmt.Fprint(a.err, "> ")
+		line, err := lines.ReadString('\n')
+		line = strings.TrimRight(line, "\r\n")
+		if err != nil && line == "" {
+			fmt.Fprintln(a.err)
+		}
+		n, _ := strconv.Atoi(line)
+		switch {
+		case line == "":
+			return tools.Answer{Declined: true}
+		case len(q.Options) == 0 || slices.Contains(q.Options, line):
+			return tools.Answer{Text: line}
+		case n >= 1 && n <= len(q.Options):
+			return tools.Answer{Text: q.Options[n-1]}
+		case err != nil:
+			return tools.Answer{Declined: true}
+		}
+		fmt.Fprintf(a.err, "choose 1 to %d, or write one of them\n", len(q.Options))
+	}
+}
