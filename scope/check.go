@@ -72,7 +72,7 @@ func (r ref) check(k known, self ID, servers Servers) error {
 	}
 	switch r.kind {
 	case toolRef:
-		return r.checkTool(servers)
+		return r.checkTool(k.host.Tools, servers)
 	case skillRef:
 		if !anyWild(r.text, k.skills) {
 			return r.nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.text))
@@ -100,25 +100,25 @@ func (r ref) check(k known, self ID, servers Servers) error {
 	return nil
 }
 
-func (r ref) checkTool(servers Servers) error {
+func (r ref) checkTool(custom []string, servers Servers) error {
 	p, err := parseToolPattern(r.text)
-	if err != nil || knownTool(p, servers) {
+	if err != nil || knownTool(p, custom, servers) {
 		return err
 	}
 	if p.server != "" {
 		return r.nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
 	}
-	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.key, r.text, strings.Join(Builtins(), ", "))
+	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.key, r.text, strings.Join(append(Builtins(), custom...), ", "))
 }
 
 // knownTool reports whether a pattern matches a tool there is, or may be: what
 // tools a server has, only the server knows.
-func knownTool(p toolPattern, servers Servers) bool {
+func knownTool(p toolPattern, custom []string, servers Servers) bool {
 	switch {
 	case p.all:
 		return true
 	case p.server == "":
-		return anyWild(p.name, Builtins())
+		return anyWild(p.name, Builtins()) || anyWild(p.name, custom)
 	default:
 		return anyWild(p.server, slices.Collect(maps.Keys(servers)))
 	}

@@ -36,15 +36,21 @@ const (
 // servers that the agent may use. For a caller (Within) the more restrictive of
 // the two decisions holds.
 func (g *Grants) Tool(name string) Decision {
-	return g.decide(name, false)
+	n, ok := parseToolName(name)
+	return g.decide(name, ok && n.server == "" && Writes(n.name), false)
 }
 
-func (g *Grants) decide(name string, foreign bool) Decision {
-	own := g.tool(name, foreign)
+// ToolThat is Tool of a tool of which it is known whether it changes files.
+func (g *Grants) ToolThat(name string, writes bool) Decision {
+	return g.decide(name, writes, false)
+}
+
+func (g *Grants) decide(name string, writes, foreign bool) Decision {
+	own := g.tool(name, writes, foreign)
 	if g == nil || g.caller == nil || !own.Allow && !own.Ask {
 		return own
 	}
-	theirs := g.caller.decide(name, true)
+	theirs := g.caller.decide(name, writes, true)
 	if theirs.Allow {
 		return own
 	}
@@ -58,7 +64,7 @@ func (g *Grants) decide(name string, foreign bool) Decision {
 
 // tool decides by the agent's own lists. With foreign the server is another
 // agent's, which this one need not see.
-func (g *Grants) tool(name string, foreign bool) Decision {
+func (g *Grants) tool(name string, writes, foreign bool) Decision {
 	if g == nil || g.version == "" {
 		return Decision{Rule: ruleNothing}
 	}
@@ -72,7 +78,7 @@ func (g *Grants) tool(name string, foreign bool) Decision {
 			d.add("policy.tools.exclude: "+p.text, fmt.Sprintf("remove %s from policy.tools.exclude", p.text))
 		}
 	}
-	if g.readOnly && n.server == "" && Writes(n.name) {
+	if g.readOnly && writes {
 		d.add("access: read", "set access: write in view")
 	}
 	rule := g.base()

@@ -54,7 +54,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		return fail(1, err)
 	}
 	for _, r := range tools {
-		if p, err := parseToolPattern(r.text); err != nil || !knownTool(p, nil) {
+		if p, err := parseToolPattern(r.text); err != nil || !knownTool(p, nil, nil) {
 			return fail(r.line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.text, strings.Join(Builtins(), ", ")))
 		}
 	}

@@ -16,6 +16,7 @@ type Host struct {
 	BaseTools []string // of a computed list of tools; nil: bash and ask_user
 	Memory    bool     // whether that list holds remember, recall, memory and forget
 	Servers   Servers  // that every agent sees
+	Tools     []string // names of tools that a program adds to those of Builtins; no colon or * in them
 }
 
 // Agent is one agent that is defined, and what it may do.
@@ -99,6 +100,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		next.known = s.known
 	} else {
 		next.known.host.BaseTools, next.known.host.Servers = slices.Clone(host.BaseTools), host.Servers.clone()
+		next.known.host.Tools = slices.Clone(host.Tools)
 	}
 	errs = append(errs, next.checkExtensions(s)...)
 	same = same && maps.EqualFunc(next.extensions, s.extensions, func(a, b *extension) bool { return a.text.is(b.text) })

@@ -111,7 +111,7 @@ type request struct {
 // one takes a call of a tool by its own name through the door.
 func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	r.tool, r.id = s.native(r.name), newID()
-	if r.tool == nil && s.gate.Find != nil && strings.HasPrefix(r.name, serverPrefix) && may(s.gate.Rules(), r.name) {
+	if r.tool == nil && s.gate.Find != nil && strings.HasPrefix(r.name, serverPrefix) && s.may(s.gate.Rules(), r.name) {
 		if err := s.gate.Find(ctx, r.name); err != nil {
 			return Result{}, s.unavailable(ctx, r, err)
 		}
@@ -176,7 +176,7 @@ const (
 // decide decides about a call. What it returns is why not.
 func (s *Set) decide(ctx context.Context, r *request) *Error {
 	rules := s.gate.Rules()
-	d := rules.Tool(r.name)
+	d := s.judge(rules, r.name)
 	r.rule, r.version = d.Rule, rules.Version()
 	// What filters hold back is not for the log either, whyever a call is refused.
 	held := func() (string, *Error) {

@@ -120,7 +120,7 @@ func (s *Set) List() []Tool {
 		maps.Copy(all, *more)
 	}
 	for name, t := range all {
-		if !s.covered[name] && may(rules, name) {
+		if !s.covered[name] && s.may(rules, name) {
 			list = append(list, *t)
 		}
 	}
@@ -130,11 +130,19 @@ func (s *Set) List() []Tool {
 
 // mayAny reports whether one of the tools may be called that an alias covers.
 func (s *Set) mayAny(rules *scope.Grants, alias *Tool) bool {
-	return slices.ContainsFunc(alias.face.covers, func(name string) bool { return may(rules, name) })
+	return slices.ContainsFunc(alias.face.covers, func(name string) bool { return s.may(rules, name) })
 }
 
 // may reports whether a tool is to be listed.
-func may(rules *scope.Grants, name string) bool {
-	d := rules.Tool(name)
+func (s *Set) may(rules *scope.Grants, name string) bool {
+	d := s.judge(rules, name)
 	return d.Allow || d.Ask
+}
+
+// judge decides about a tool by the rules and by what the tool says of itself.
+func (s *Set) judge(rules *scope.Grants, name string) scope.Decision {
+	if t := s.native(name); t != nil {
+		return rules.ToolThat(name, t.Hints.Writes)
+	}
+	return rules.Tool(name)
 }

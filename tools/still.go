@@ -20,8 +20,8 @@ func Still(ctx context.Context) error {
 // still decides again when the rules are not those by which r was allowed.
 func (s *Set) still(r *request) error {
 	now := s.gate.Rules()
-	if now.Version() == r.version || len(now.Filters()) == 0 && now.Tool(r.name).Allow {
+	if now.Version() == r.version || len(now.Filters()) == 0 && s.judge(now, r.name).Allow {
 		return nil
 	}
-	return Refused(now.Tool(r.name), Conflict, "the rules have changed meanwhile: call again")
+	return Refused(s.judge(now, r.name), Conflict, "the rules have changed meanwhile: call again")
 }

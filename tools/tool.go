@@ -29,7 +29,7 @@ type Tool struct {
 // Hints tell a client, and the door, what a tool does.
 type Hints struct {
 	Title       string
-	Writes      bool // changes files; scope.Writes knows it too
+	Writes      bool // changes files: with access: read the tool is not offered
 	Acts        bool // changes something, though perhaps no file
 	Destructive bool // may change or remove what was there
 	Idempotent  bool // to do it twice is to do it once
