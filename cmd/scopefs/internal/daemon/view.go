@@ -274,10 +274,19 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 			dead(err)
 		}
 	}()
-	leave := context.AfterFunc(ctx, func() { v.unmount(conn, p) })
-	defer leave()
+	left := make(chan struct{})
+	leave := context.AfterFunc(ctx, func() {
+		defer close(left)
+		v.unmount(conn, p)
+	})
+	defer func() {
+		if !leave() { // or it could unmount the next view
+			<-left
+		}
+	}()
 	lost := context.AfterFunc(alive, func() {
-		if ctx.Err() == nil {
+		// What a process sent before it ended is read to the end.
+		if ctx.Err() == nil && context.Cause(alive) != errEnded {
 			_ = conn.Abort()
 			p.wire.Close()
 		}

@@ -90,7 +90,7 @@ func (c Control) ByDevice(minor uint32, at string) Connection {
 // ECONNABORTED or ENOTCONN. It does not wait for the process that serves it.
 func (c Connection) Abort() error {
 	if c.file != nil {
-		_, err := unix.Write(int(c.file.Fd()), []byte("1"))
+		_, err := c.file.Write([]byte("1"))
 		return err
 	}
 	if c.at == "" {
