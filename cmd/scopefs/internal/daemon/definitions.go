@@ -76,12 +76,13 @@ func added(before, now []error) (more []error) {
 	return more
 }
 
-// regranted returns the agents that have come, gone or got other grants, sorted.
+// regranted returns the agents that have come, gone or got other grants or
+// another network, sorted.
 func regranted(last, next *scope.Snapshot) (ids []scope.ID) {
 	for id, agent := range next.Agents {
 		if old := last.Agents[id]; old == agent {
 			continue
-		} else if old == nil || !old.Grants.Equal(agent.Grants) {
+		} else if old == nil || !old.Grants.Equal(agent.Grants) || old.Network != agent.Network {
 			ids = append(ids, id)
 		}
 	}

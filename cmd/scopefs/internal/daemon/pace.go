@@ -52,6 +52,9 @@ func (p *pace) wait(ctx context.Context, hurry <-chan struct{}, size int) error 
 	return nil
 }
 
+// settled returns when all that was taken is earned, as far as it slows down.
+func (p *pace) settled(ctx context.Context) error { return p.wait(ctx, nil, 0) }
+
 // paces are those of an agent, over all its clients and its view. What an agent may cause in a day (log: agent_day) earns
 // itself over a day: the agent may take it at once, and is then slowed down to that rate. A quarter of it is for denials
 // alone, so that they are recorded when the calls have used up theirs.
@@ -81,6 +84,17 @@ func (p *paces) wait(ctx context.Context, hurry <-chan struct{}, e audit.Event) 
 		return err
 	}
 	return p.denials.wait(ctx, hurry, size)
+}
+
+// settled returns when an event of either kind would not wait. Those who go do
+// not wait: who lets others come in their place asks here first.
+func (p *paces) settled(ctx context.Context) error {
+	for _, each := range []*pace{&p.calls, &p.flood, &p.denials} {
+		if err := each.settled(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (d *Daemon) pacesOf(id scope.ID) *paces {

@@ -135,6 +135,10 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 		return delegate.Output{}, err
 	}
 	defer free()
+	// The clients of a task that ends do not wait for the log: the next task does.
+	if err := c.d.pacesOf(member).settled(ctx); err != nil {
+		return delegate.Output{}, err
+	}
 	v, err := c.d.bring(ctx, member, "", false)
 	if errors.Is(err, errDown) {
 		return delegate.Output{}, tools.Errorf(tools.Denied, "the operator has taken %q down", member)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -266,18 +267,34 @@ func (d *Daemon) ratesOf(id scope.ID) *tools.Rates {
 	return d.rates[id]
 }
 
-// refresh has the clients of agents list what they may call by the rules of now.
+// refresh has the clients of agents, and of those who work for them, do and list
+// what they may by the rules of now.
 func (d *Daemon) refresh(ids []scope.ID) {
 	d.mu.Lock()
 	var all []*client
-	for _, id := range ids {
-		for c := range d.clients[id] {
-			all = append(all, c)
+	for _, clients := range d.clients {
+		for c := range clients {
+			if slices.ContainsFunc(c.callers(), func(id scope.ID) bool { return slices.Contains(ids, id) }) {
+				all = append(all, c)
+			}
 		}
 	}
 	d.mu.Unlock()
 	for _, c := range all {
 		c.face.Refresh()
+		c.beside(c.narrow)
 		c.beside(func() { c.servers.refresh(c.life) }) // they may take their time
+	}
+}
+
+// narrow ends the sandbox if the callers may do less now than when it was started.
+func (c *client) narrow() {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	c.mu.Lock()
+	end, was := c.end, c.purposed
+	c.mu.Unlock()
+	if now := c.purpose(); end != nil && (now.readOnly && !was.readOnly || now.noNetwork && !was.noNetwork) {
+		end()
 	}
 }
