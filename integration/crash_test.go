@@ -162,9 +162,10 @@ var crashes = map[string]crash{
 
 // signalView sends a signal to the process that serves a's view, once it is there.
 func (h *host) signalView(sig syscall.Signal) {
-	var pid int
-	h.eventually("it is mounted", func() bool { pid = h.agent("a").ViewPID; return pid > 1 })
-	_ = syscall.Kill(pid, sig)
+	h.eventually("it is mounted", func() bool {
+		pid := h.agent("a").ViewPID
+		return pid > 1 && syscall.Kill(pid, sig) == nil
+	})
 }
 
 func crashRounds(t *testing.T) int {
