@@ -156,7 +156,7 @@ func numberField[T int | int64 | float64 | time.Duration](out *T, parse func(str
 			return err
 		}
 		if *out <= 0 {
-			return fmt.Errorf("%q is not above zero: drop the key for no limit", s)
+			return fmt.Errorf("%q is not above zero: drop the key for the default", s)
 		}
 		return nil
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 // ErrNoApproval is the error of an id of which nothing waits.
-var ErrNoApproval = errors.New("no such approval waits: it was decided, used, or its time is over")
+var ErrNoApproval = errors.New("no such approval waits, it was decided, used, or its time is over: see scopefs approvals list")
 
 // The states of an approval.
 const (

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -74,6 +76,9 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w: nothing was recorded yet, or give --base or --state of the daemon", err)
 			}
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -122,6 +123,9 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 // resolve follows the links on the path, as who uses it would.
 func (v *verdict) resolve(base string, id scope.ID, name string) (string, error) {
 	root, err := scope.OpenRoot(base, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: the first scopefs up or run makes it", err)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -100,12 +100,12 @@ records what they were denied.
 Exit status: 0 done, 1 it failed, 2 it was asked wrongly, or check, agents show
 and prompt of an agent that does not load, 3 the daemon can mount nothing on this
 host; run and check have their own, see there.`,
-		Args: args(func(c *cobra.Command, words []string) error {
+		Args: func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
-				return fmt.Errorf("unknown command %q", words[0])
+				return &exitError{exitUsage, fmt.Errorf("unknown command %q: scopefs help lists them", words[0])}
 			}
 			return nil
-		}),
+		},
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -85,7 +85,7 @@ func eventOf(ctx context.Context, p config.Paths, seq uint64) (audit.Event, erro
 // why decides again.
 func why(p config.Paths, e audit.Event) (*reason, error) {
 	if e.Verdict == "" {
-		return nil, fmt.Errorf("event %d is no decision: it tells of %s", e.Seq, strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Outcome), " "))
+		return nil, fmt.Errorf("event %d is no decision, but %s: choose one of scopefs audit --denied", e.Seq, strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Op+" "+e.Outcome), " "))
 	}
 	r := &reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Verdict: string(e.Verdict), Rule: e.Rule}
 	if e.Verdict == audit.Violation {

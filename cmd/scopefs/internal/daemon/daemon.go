@@ -280,6 +280,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		go d.watchdog(ctx, d.period)
 	}
 	ready()
+	d.logger.Info("the daemon answers requests", "base", d.paths.Base, "run", d.paths.Run)
 	select {
 	case <-ctx.Done():
 	case err = <-served:

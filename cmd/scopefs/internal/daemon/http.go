@@ -103,7 +103,7 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("http: %w", err)
+		return nil, fmt.Errorf("http: %w: give another address with --http", err)
 	}
 	h := &httpFace{d: d, key: key, clients: map[scope.ID]*client{}, under: map[scope.ID]int{}, patience: bodyTime}
 	at, err := netip.ParseAddrPort(l.Addr().String())

@@ -186,7 +186,7 @@ func attend(conn *net.UnixConn, p *sandbox.Process, gone func(), ended func(outc
 	last := fromRun{Exit: &RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory}}
 	switch {
 	case err != nil:
-		last = fromRun{Error: &apiError{err.Error(), kindOther}}
+		last = fromRun{Error: &apiError{err.Error() + ": scopefs audit says why", kindOther}}
 		ended("sandbox ended") // the event of its end says why
 	case exit.TimedOut:
 		ended("timed out")

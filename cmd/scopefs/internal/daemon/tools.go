@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -97,6 +98,11 @@ func (d *Daemon) admit(c *client) error {
 // Exec runs a command in the client's sandbox.
 func (c *client) Exec(ctx context.Context, command sandbox.Command) (*sandbox.Process, error) {
 	s, err := c.sandbox(ctx)
+	if _, missing := errors.AsType[*sandbox.MissingError](err); missing {
+		e := tools.Errorf(tools.Unavailable, "no sandbox can be made")
+		e.Hint = "ask the operator: scopefs audit and the daemon's log have the reason"
+		return nil, e.Because(err)
+	}
 	if err != nil {
 		return nil, err
 	}

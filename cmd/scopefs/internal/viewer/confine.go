@@ -186,10 +186,14 @@ var viewCalls = []string{
 // allThreads makes a system call on every thread; the kernel keeps these
 // things by thread.
 func allThreads(call, a, b, c uintptr) error {
-	if _, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0); errno != 0 {
-		return errno
+	_, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0)
+	switch errno {
+	case 0:
+		return nil
+	case unix.ENOTSUP: // the answer of the package syscall in a program with cgo
+		return errNotStatic
 	}
-	return nil
+	return errno
 }
 
 var errNotStatic = errors.New("needs a static binary: build with CGO_ENABLED=0")
