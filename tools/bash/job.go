@@ -21,8 +21,10 @@ const (
 	// quiet is how long a command that has ended must have written nothing, when
 	// processes that it left hold its output open.
 	quiet = 100 * time.Millisecond
-	// maxSettle bounds the wait for that.
+	// maxSettle bounds the wait for that, and maxUnread for what was written and
+	// not read yet.
 	maxSettle = time.Second
+	maxUnread = 10 * time.Second
 )
 
 // job is a command that runs or ran.
@@ -154,6 +156,7 @@ func (j *job) wait(timeout time.Duration) {
 // settle waits until all that the command wrote is in the log: until its streams
 // end, or are quiet.
 func (j *job) settle() {
+	ended, heard := time.Now(), false
 	timeout := time.NewTimer(maxSettle)
 	defer timeout.Stop()
 	silence := time.NewTimer(quiet)
@@ -165,11 +168,18 @@ func (j *job) settle() {
 		}
 		select {
 		case <-change:
+			heard = true
 			silence.Reset(quiet)
 		case <-silence.C:
-			return
+			if !j.proc.Unread() {
+				return
+			}
+			silence.Reset(quiet) // it is there, and nobody had a processor to read it
 		case <-timeout.C:
-			return
+			if heard || !j.proc.Unread() || time.Since(ended) > maxUnread {
+				return
+			}
+			timeout.Reset(maxSettle)
 		}
 	}
 }

@@ -45,6 +45,24 @@ func (p *Process) Wait() (Exit, error) {
 	return p.exit, nil
 }
 
+// Unread reports whether the command has written something that nobody has read
+// yet; FIONREAD, ioctl_pipe(2).
+func (p *Process) Unread() bool {
+	unread := 0
+	for _, f := range []*os.File{p.Stdout, p.Stderr} {
+		if f == nil {
+			continue
+		}
+		if raw, err := f.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				n, _ := unix.IoctlGetInt(int(fd), unix.TIOCINQ) // FIONREAD by its other name
+				unread += n
+			})
+		}
+	}
+	return unread > 0
+}
+
 // Close kills the command, if it still runs, and closes the files.
 func (p *Process) Close() error {
 	err := p.Signal(unix.SIGKILL)
