@@ -58,9 +58,14 @@ func (u *user) absent(agent, tool string, a args) {
 	u.t.Helper()
 	assert.NotContains(u.t, u.list(), tool)
 	got := u.fails(tool, a)
+	// A hint goes by the name and by what is listed, not by what there is.
+	if near, ok := strings.CutPrefix(got.Hint, "did you mean "); ok {
+		assert.Contains(u.t, u.list(), strings.ReplaceAll(strings.TrimSuffix(near, "?"), ":", "__"))
+	}
 	const never = "no-such-tool-anywhere"
 	want := u.fails(never, a)
 	want.Message = strings.ReplaceAll(want.Message, never, ruleName(tool))
+	want.Hint = got.Hint
 	assert.Equal(u.t, want, got, "it looks like what does not exist")
 	e := u.last(agent, ruleName(tool))
 	assert.Equal(u.t, audit.Deny, e.Verdict, tool)
