@@ -254,8 +254,8 @@ func (g *Grants) Within(caller *Grants) *Grants {
 	narrow.caller = caller
 	narrow.readOnly = g.readOnly || caller.readOnly
 	narrow.reach.Filters = append(slices.Clone(g.reach.Filters), caller.reach.Filters...)
-	narrow.version = digest([]string{g.version, "within", caller.version})
-	narrow.sum = digest([]string{g.sum, "within", caller.sum})
+	narrow.version = digest([]string{g.version, "within", string(caller.id), caller.version})
+	narrow.sum = digest([]string{g.sum, "within", string(caller.id), caller.sum})
 	return &narrow
 }
 

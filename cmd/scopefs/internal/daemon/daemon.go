@@ -229,6 +229,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	d.removeTaskDoors()
 	l, err := listenPrivate(d.paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)

@@ -31,7 +31,17 @@ const (
 	taskPrograms = sandbox.Run + "/bin" // scopefs is there: scopefs mcp and scopefs call use the socket
 	// TaskEnv is the environment variable that names the socket.
 	TaskEnv = "SCOPEFS_MCP"
+
+	taskDoor = "task." // begins the name of a task's socket, and of no agent
 )
+
+// removeTaskDoors removes what a daemon has left that was killed.
+func (d *Daemon) removeTaskDoors() {
+	left, _ := filepath.Glob(d.paths.Door(taskDoor + "*"))
+	for _, name := range left {
+		os.Remove(name)
+	}
+}
 
 // queues bound the tasks that run at the same time. Each depth has its own
 // places: a task that waits for one below it holds none that it needs.
@@ -188,7 +198,7 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 // user. It returns what a sandbox has to show for that; end ends the task's
 // clients, and with them what they have delegated on.
 func (c *client) taskDoor(member scope.ID, owner user) (binds []sandbox.Bind, end func(), err error) {
-	name := c.d.paths.Door("task." + rand.Text())
+	name := c.d.paths.Door(taskDoor + rand.Text())
 	at, err := c.d.newDoor(name, owner)
 	if err != nil {
 		return nil, nil, err
