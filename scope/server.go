@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +15,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Server says how an MCP server is started. Its texts have their ${VAR}
-// replaced and may hold secrets: they are not for logs.
+// Server says how an MCP server is started, or where it is. Its texts have their
+// ${VAR} replaced and may hold secrets: they are not for logs.
 type Server struct {
+	URL     string            // of one that is not started; "" is a Command
+	Headers map[string]string // of requests to URL
 	Command string
 	Args    []string
 	Env     map[string]string
@@ -67,25 +71,32 @@ type Servers map[string]Server
 func (s Servers) clone() Servers {
 	out := make(Servers, len(s))
 	for name, server := range s {
-		server.Args, server.Env = slices.Clone(server.Args), maps.Clone(server.Env)
+		server.Args, server.Env, server.Headers = slices.Clone(server.Args), maps.Clone(server.Env), maps.Clone(server.Headers)
 		server.Include, server.Exclude = slices.Clone(server.Include), slices.Clone(server.Exclude)
 		out[name] = server
 	}
 	return out
 }
 
-// eachServer calls f with each server of n, and refuses one that has no command.
+// eachServer calls f with each server of n, and refuses one that has neither a
+// command nor a url, or what is of the other.
 func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
 	return eachKey(n, func(name string, value *yaml.Node) error {
-		if value.Kind == yaml.MappingNode && hasKey(value, "url") && !hasKey(value, "command") {
-			return atLine(value.Line, fmt.Errorf("mcp_servers: %q has a url: only servers that are started by a command are supported, give its command", name))
-		}
 		var wrong, inside problems
 		if !isServerName(name) {
 			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
 		}
-		if value.Kind == yaml.MappingNode && !hasKey(value, "command") {
-			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q has no command: add one", name))
+		far := hasKey(value, "url")
+		if value.Kind == yaml.MappingNode && !far && !hasKey(value, "command") {
+			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q has no command: add one, or a url", name))
+		}
+		for _, key := range []string{"command", "args", "env", "cwd", "network", "workspace"} {
+			if n := valueOf(value, key); far && n != nil {
+				wrong.add(n.Line, fmt.Errorf("mcp_servers: %q has a url and %s, which is for a server that is started: remove one", name, key))
+			}
+		}
+		if n := valueOf(value, "headers"); !far && n != nil {
+			wrong.add(n.Line, fmt.Errorf("mcp_servers: %q has headers, which are for a server with a url: remove them", name))
 		}
 		inside.add(value.Line, f(name, value))
 		for _, err := range inside {
@@ -153,7 +164,9 @@ func (s *Server) fields(vars map[string]string) map[string]field {
 				return nil
 			})
 		},
-		"env": envField(&s.Env, vars),
+		"env":     envField(&s.Env, vars),
+		"url":     urlField(&s.URL, vars),
+		"headers": headersField(&s.Headers, vars),
 		"cwd": func(n *yaml.Node) error {
 			if err := expandedField(&s.Cwd)(n); err != nil {
 				return err
@@ -201,6 +214,67 @@ func envField(out *map[string]string, vars map[string]string) field {
 			return nil
 		})
 	}
+}
+
+// urlField reads the address of a server. Errors do not quote it: it may hold a
+// secret.
+func urlField(out *string, vars map[string]string) field {
+	return func(n *yaml.Node) error {
+		if err := expandedField(out, vars)(n); err != nil {
+			return err
+		}
+		at, err := url.Parse(*out)
+		switch {
+		case err != nil || at.Hostname() == "" || at.Scheme != "https" && at.Scheme != "http":
+			return errors.New("is no address: write https://HOST/PATH")
+		case at.User != nil:
+			return errors.New("has a user: write headers: {Authorization: ...}")
+		case at.Scheme == "http" && !isLoopback(at.Hostname()):
+			return errors.New("is http, which only loopback may be: write https")
+		}
+		return nil
+	}
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// headersField reads headers. Errors quote no value.
+func headersField(out *map[string]string, vars map[string]string) field {
+	return func(n *yaml.Node) error {
+		*out = map[string]string{}
+		return eachKey(n, func(name string, value *yaml.Node) error {
+			if !isHeader(name) {
+				return fmt.Errorf("headers: %q cannot be set: want a name of letters, digits, '-' and '_', and none that HTTP or MCP sets", name)
+			}
+			var text string
+			err := expandedField(&text, vars)(value)
+			if err == nil && strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				err = errors.New("holds a control character: remove it, also from the end of what a variable holds")
+			}
+			if err != nil {
+				return atLine(value.Line, fmt.Errorf("headers: %s %w", name, err)) // no colon, see envField
+			}
+			(*out)[name] = text
+			return nil
+		})
+	}
+}
+
+// isHeader reports whether s is the name of a header that an operator may set.
+func isHeader(s string) bool {
+	low := strings.ToLower(s)
+	for _, ours := range []string{"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
+		"host", "last-event-id", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"} {
+		if low == ours {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64 && !strings.HasPrefix(low, "mcp-") && !strings.HasPrefix(low, "proxy-") && !strings.ContainsFunc(low, func(r rune) bool {
+		return r != '-' && r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
 }
 
 // wildcardsField reads a list of names of a server's tools.

@@ -30,8 +30,10 @@ const (
 type link struct {
 	name    string // of the server
 	session *mcp.ClientSession
-	stdin   io.Closer
+	stdin   io.Closer // closing it asks the server to end
 	kill    func()
+	reason  func(error) error // of the end of the run
+	plain   func(error) error // what the SDK says of a request, without secrets
 	stderr  *tail
 	changed func()
 
@@ -56,44 +58,25 @@ func (s *server) open(ctx context.Context) (*link, error) {
 }
 
 func (s *server) openAs(ctx context.Context, version string) (*link, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	p, err := s.place.Exec(ctx, s.name, sandbox.Command{
-		Argv: append([]string{s.spec.Command}, s.spec.Args...), Env: s.spec.Env, Dir: s.spec.Cwd,
-	})
+	l := &link{name: s.name, changed: s.changed, version: 1, done: make(chan struct{})}
+	transport, drained, err := s.dial(ctx, l)
 	if err != nil {
-		cancel()
 		return nil, err
 	}
-	l := &link{
-		name: s.name, stdin: p.Stdin, stderr: newTail(s.spec.Env), changed: s.changed, version: 1, done: make(chan struct{}),
-		kill: func() { // closed files end who waits for a child that the server left behind
-			cancel()
-			for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr} {
-				f.Close()
-			}
-		},
-	}
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		io.Copy(l.stderr, p.Stderr) // EOF, or closed by kill
-	}()
-	wire := newWire(p.Stdin, p.Stdout, l.stderr)
 	client := l.client(s.spec.Blind)
 	greeting, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()
 	begin := time.Now()
 	unhook := context.AfterFunc(greeting, l.kill) // Connect waits for a write that nobody reads
 	err = guard(func() (err error) {
-		l.session, err = client.Connect(greeting, &mcp.IOTransport{Reader: wire, Writer: wire.writer(), MaxLineLength: maxLine},
-			&mcp.ClientSessionOptions{ProtocolVersion: version})
+		l.session, err = client.Connect(greeting, transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
 		return err
 	})
 	if !unhook() || err != nil {
 		await(drained, lastWords)
 		l.kill()
 		<-drained
-		if err = wire.reason(err); errors.Is(greeting.Err(), context.DeadlineExceeded) {
+		if err = l.reason(err); errors.Is(greeting.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("no answer within %v", s.timeout) // what came after it, kill did
 		}
 		return nil, l.stderr.explain(err)
@@ -104,9 +87,46 @@ func (s *server) openAs(ctx context.Context, version string) (*link, error) {
 		await(drained, lastWords)
 		l.kill()
 		<-drained
-		l.err, l.lived = l.stderr.explain(wire.reason(err)), time.Since(begin)
+		l.err, l.lived = l.stderr.explain(l.reason(err)), time.Since(begin)
 	}()
 	return l, nil
+}
+
+// dial sets how l speaks to the server. drained is closed when all that the
+// server writes beside its messages is read.
+func (s *server) dial(ctx context.Context, l *link) (_ mcp.Transport, drained chan struct{}, err error) {
+	drained = make(chan struct{})
+	if s.spec.URL != "" {
+		f, err := newFar(ctx, s.spec)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.stdin, l.kill, l.stderr, l.reason, l.plain = f, f.kill, newTail(nil), f.reason, f.reason
+		close(drained)
+		return f, drained, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p, err := s.place.Exec(ctx, s.name, sandbox.Command{
+		Argv: append([]string{s.spec.Command}, s.spec.Args...), Env: s.spec.Env, Dir: s.spec.Cwd,
+	})
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	l.stdin, l.stderr = p.Stdin, newTail(s.spec.Env)
+	l.kill = func() { // closed files end who waits for a child that the server left behind
+		cancel()
+		for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr} {
+			f.Close()
+		}
+	}
+	go func() {
+		defer close(drained)
+		io.Copy(l.stderr, p.Stderr) // EOF, or closed by kill
+	}()
+	wire := newWire(p.Stdin, p.Stdout, l.stderr)
+	l.reason, l.plain = wire.reason, func(err error) error { return err }
+	return &mcp.IOTransport{Reader: wire, Writer: wire.writer(), MaxLineLength: maxLine}, drained, nil
 }
 
 // client offers a server the root /workspace, or with blind not even that.
@@ -135,7 +155,7 @@ func await(c <-chan struct{}, d time.Duration) bool {
 // end ends the run and waits until it is over. The server is asked by the end
 // of its standard input, as MCP has it.
 func (l *link) end() {
-	l.stdin.Close()
+	go l.stdin.Close() // of a server with a URL, a request
 	await(l.done, goodbye)
 	l.kill()
 	<-l.done
@@ -147,13 +167,24 @@ var errAnswer = errors.New("what it answers is no result")
 // because returns what went wrong with a request: the end of the run, if it was
 // that.
 func (l *link) because(err error) error {
-	switch _, theirs := errors.AsType[*jsonrpc.Error](err); {
+	err = l.plain(err)
+	switch _, theirs := answered(err); {
 	case theirs, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("MCP server %q: %w", l.name, err)
 	case await(l.done, 2*lastWords):
 		return fmt.Errorf("MCP server %q ended: %w", l.name, l.err)
 	}
+	if _, unsent := errors.AsType[*jsonrpc.Error](err); unsent {
+		return fmt.Errorf("MCP server %q: %w", l.name, err)
+	}
 	return fmt.Errorf("MCP server %q: %w: %w", l.name, errAnswer, err)
+}
+
+// answered returns the error that the server answered with, if err is one. The
+// SDK has one of the same type for a request that could not be sent.
+func answered(err error) (*jsonrpc.Error, bool) {
+	e, ok := errors.AsType[*jsonrpc.Error](err)
+	return e, ok && e.Message != "rejected by transport"
 }
 
 func (l *link) listChanged(context.Context, *mcp.ToolListChangedRequest) {

@@ -85,14 +85,14 @@ func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawM
 	r, err := promptly(timed, func() (*mcp.CallToolResult, error) {
 		return l.session.CallTool(timed, &mcp.CallToolParams{Name: tool, Arguments: args})
 	})
-	switch e := (*jsonrpc.Error)(nil); {
+	switch e, theirs := answered(err); {
 	case err == nil:
 		return resultOf(r)
 	case ctx.Err() == nil && timed.Err() != nil:
 		e := tools.Errorf(tools.Unavailable, "MCP server %q did not answer within %v; the call was cancelled", server, timeout)
 		e.Hint = "it may have been done all the same; ask for less, or have the operator raise the timeout of the server"
 		return tools.Result{}, e
-	case errors.As(err, &e):
+	case theirs:
 		return tools.Result{}, tools.Errorf(codeOf(e), "MCP server %q: %s", server, tools.Clip(tools.Clean(e.Message), maxMessage))
 	}
 	return tools.Result{}, callError(ctx, l.because(err))

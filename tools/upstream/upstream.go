@@ -1,6 +1,6 @@
 // Package upstream makes tools of an agent's MCP servers. A server is a command
 // that runs in a sandbox of its own and is spoken to over its standard input and
-// output.
+// output, or it has a URL and is spoken to by this process (streamable HTTP).
 //
 // What a server says is not trusted: messages, lists, descriptions, schemas and
 // results are bounded, its requests are answered with no more than the root
@@ -55,8 +55,13 @@ type Spec struct {
 	Timeout time.Duration
 
 	Start time.Duration // bounds a start, up to the answer to initialize; 0 is 30 s
-	Blind bool          // it does not see the workspace, which is no root of it then
-	Place string        // what else there is to its place: another one is another server
+	// URL is the address of a server that is not started, instead of Command.
+	// Headers are for it alone: they follow no redirect.
+	URL     string
+	Headers map[string]string
+
+	Blind bool   // it does not see the workspace, which is no root of it then
+	Place string // what else there is to its place: another one is another server
 }
 
 // Upstream is the MCP servers of one agent session. Its methods may be called
@@ -125,6 +130,8 @@ func (u *Upstream) toolsOf(ctx context.Context, s *server) (list []tools.Tool, e
 	if err != nil {
 		return nil, []error{err}
 	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.spec.Timeout, callTimeout))
+	defer cancel()
 	theirs, err := l.list(ctx)
 	if err != nil {
 		return nil, []error{fmt.Errorf("list tools: %w", l.because(err))}

@@ -82,16 +82,22 @@ func (w *wire) next() error {
 	if cap(w.line) > 1<<20 {
 		w.line = nil // one large answer is not kept for good
 	}
-	w.line = w.line[:0]
+	var err error
+	w.line, err = readLine(w.lines, w.line[:0], maxLine)
+	return err
+}
+
+// readLine appends a line to line, with its end. The error is errTooLong when
+// it would have more than most bytes then, and no line with that.
+func readLine(from *bufio.Reader, line []byte, most int) ([]byte, error) {
 	for {
-		part, err := w.lines.ReadSlice('\n')
-		w.line = append(w.line, part...)
-		if len(w.line) > maxLine {
-			w.line = w.line[:0]
-			return errTooLong
+		part, err := from.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > most {
+			return line[:0], errTooLong
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return err
+			return line, err
 		}
 	}
 }

@@ -23,7 +23,8 @@ const serverWait = 5 * time.Second
 
 // servers are a client's MCP servers. One runs only if the rules leave some tool
 // of it, from the first list of tools or the first call of one of its own on, in
-// a sandbox of its own: nothing of the agent's can read or speak for it.
+// a sandbox of its own: nothing of the agent's can read or speak for it. One with
+// a URL is spoken to from here, likewise.
 type servers struct {
 	c  *client
 	up *upstream.Upstream
@@ -48,9 +49,13 @@ func (s *servers) specs() map[string]upstream.Spec {
 	for name, server := range rules.Servers() {
 		if rules.Uses(name) {
 			p := s.purpose(server)
+			if server.URL != "" && !s.c.reaches() {
+				continue // see find
+			}
 			all[name] = upstream.Spec{
+				URL: server.URL, Headers: server.Headers,
 				Command: server.Command, Args: server.Args, Env: server.Env, Cwd: server.Cwd, Timeout: server.Timeout, Start: server.Start,
-				Blind: p.noView, Place: fmt.Sprint(p.noView, p.readOnly, p.network),
+				Blind: p.noView || server.URL != "", Place: fmt.Sprint(p.noView, p.readOnly, p.network),
 			}
 		}
 	}
@@ -84,6 +89,9 @@ func (s *servers) list(ctx context.Context) {
 // server has started, or failed to.
 func (s *servers) find(ctx context.Context, tool string) error {
 	name := strings.Split(tool, ":")[1]
+	if s.c.rules().Servers()[name].URL != "" && !s.c.reaches() {
+		return fmt.Errorf("MCP server %q has a url, and the caller of this agent has no network: give that one network: host, or the member may: widen", name)
+	}
 	s.mu.Lock()
 	s.wanted[name] = true
 	s.mu.Unlock()

@@ -124,6 +124,12 @@ func (c *client) network() bool {
 	if err != nil || def.Network != scope.NetworkHost {
 		return false
 	}
+	return c.reaches()
+}
+
+// reaches reports whether the client's callers leave it what has a network of
+// its own: servers with a URL.
+func (c *client) reaches() bool {
 	return c.by == nil || c.by.rules().Widens(c.id) || c.by.network()
 }
 
