@@ -180,6 +180,7 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 // to. Who it is, the channel says.
 func (v *view) listen(alive context.Context, w *viewer.Wire) {
 	paces := v.d.pacesOf(v.def.Name)
+	var told once
 	for {
 		var msg viewer.FromView
 		if err := w.Receive(&msg); err != nil {
@@ -194,8 +195,12 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			e := *msg.Event
 			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
 			e.Path, e.Target = string(msg.Path), string(msg.Target)
+			byTool := false
 			if e.Verdict != audit.Allow {
-				e.Call = v.d.callOf(v.def.Name, e.PID)
+				e.Call, byTool = v.d.callOf(v.def.Name, e.PID)
+			}
+			if byTool && told.has(e) {
+				break
 			}
 			v.mu.Lock()
 			hurry := v.hurry
@@ -207,6 +212,8 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			}
 			if _, err := v.d.log.Append(context.Background(), e); err != nil {
 				reply.Error = err.Error()
+			} else if byTool {
+				told.add(e)
 			}
 		case msg.Ack != 0:
 			v.acked(msg.Ack, msg.Failed)
@@ -224,6 +231,30 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			return
 		}
 	}
+}
+
+// once holds the violations of the file tools' calls that are in the log. A tool that
+// was refused looks at each name on the way for the one to tell the agent of, which is
+// no further attempt.
+type once map[violation]bool
+
+type violation struct{ call, path string }
+
+// maxOnce bounds once. A violation that is forgotten is recorded again.
+const maxOnce = 1 << 10
+
+func (o once) has(e audit.Event) bool {
+	return e.Verdict == audit.Violation && o[violation{e.Call, e.Path}]
+}
+
+func (o *once) add(e audit.Event) {
+	if e.Verdict != audit.Violation {
+		return
+	}
+	if *o == nil || len(*o) == maxOnce {
+		*o = once{}
+	}
+	(*o)[violation{e.Call, e.Path}] = true
 }
 
 // bounded ends a write that a view does not take: the log must not wait for one

@@ -229,8 +229,8 @@ func (c *client) instructions() string {
 var callID = regexp.MustCompile(`^[a-z2-7]{13}$`)
 
 // callOf tells to which call a process belongs that the kernel names by a
-// thread id; "" when to none that is known.
-func (d *Daemon) callOf(id scope.ID, pid int) string {
+// thread id; "" when to none that is known. byTool says that a file tool is that process.
+func (d *Daemon) callOf(id scope.ID, pid int) (call string, byTool bool) {
 	d.mu.Lock()
 	var sessions []*sandbox.Session
 	for s := range d.sessions[id] {
@@ -243,15 +243,15 @@ func (d *Daemon) callOf(id scope.ID, pid int) string {
 		case !ours:
 			continue
 		case tag != file.WorkerArg:
-			return tag
+			return tag, false
 		case own: // it is ours: others of the sandbox call themselves what they like
 			if name := threadName(pid); callID.MatchString(name) {
-				return name
+				return name, true
 			}
 		}
-		return ""
+		return "", false
 	}
-	return ""
+	return "", false
 }
 
 // threadName is a thread's (proc_tid_comm(5)): the file worker gives each that
