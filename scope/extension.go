@@ -245,3 +245,28 @@ func visible(id ID, own, host Servers, extensions map[string]*extension) (Server
 	maps.Copy(all, own)
 	return all, nil
 }
+
+// unseen returns the private servers that do not reach an agent, and the files of
+// their extensions, the first by name. servers are those that it can see.
+func unseen(id ID, servers Servers, extensions map[string]*extension) map[string]string {
+	all := map[string]string{}
+	for _, file := range slices.Backward(slices.Sorted(maps.Keys(extensions))) {
+		e := extensions[file]
+		for name, s := range e.servers {
+			if _, seen := servers[name]; !seen && s.Private && !e.reaches(id) {
+				all[name] = file
+			}
+		}
+	}
+	return all
+}
+
+// Unseen returns the file of the extension that has a private server of that name
+// which does not reach the agent, or "". It is for the operator: decisions do not tell
+// such a server from one that does not exist.
+func (g *Grants) Unseen(server string) (file string) {
+	if g == nil {
+		return ""
+	}
+	return g.unseen[server]
+}

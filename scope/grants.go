@@ -38,8 +38,9 @@ type Grants struct {
 	caller       *Grants // see Within; nil: none
 	id           ID
 	known        known
-	servers      Servers // that the agent can see
-	version, sum string  // see Version and Equal
+	servers      Servers           // that the agent can see
+	unseen       map[string]string // private servers that do not reach it, and their extensions' files
+	version, sum string            // see Version and Equal
 }
 
 // toolList is an allow-list of tools.

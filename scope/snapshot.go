@@ -243,6 +243,7 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 		return nil, errs, nil
 	}
 	g := compileGrants(f.def, s.known, servers)
+	g.unseen = unseen(f.id, servers, s.extensions)
 	for _, at := range g.idle() {
 		warnings = append(warnings, wrongAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
 	}

@@ -172,6 +172,11 @@ func (r *reason) call(agent *scope.Agent, e audit.Event) error {
 		}
 	}
 	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
+	if parts := strings.Split(name, ":"); len(parts) == 3 && parts[0] == "mcp" {
+		if file := agent.Grants.Unseen(parts[1]); file != "" {
+			r.Note = fmt.Sprintf("%s is private to the agents of %s: to share it, add %s to agents there, or set its visibility to public", parts[1], file, agent.Name)
+		}
+	}
 	for _, key := range []string{"rate_limits", "argument_filters"} {
 		if strings.HasPrefix(e.Rule, key) && d.Allow {
 			r.Remedy = fmt.Sprintf("loosen %s", e.Rule)

@@ -31,8 +31,18 @@ func TestWhyCall(t *testing.T) {
 		"a name of bytes": {audit.Event{Op: "x\x1b", Verdict: audit.Deny, Rule: "no such tool"},
 			reason{Op: `x\x1b`, Verdict: "deny", Rule: "no such tool", Now: "deny", NowRule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}},
 	}
+	cases["an extension's private tool"] = struct {
+		event audit.Event
+		want  reason
+	}{audit.Event{Op: "mcp:docs:search", Verdict: audit.Deny, Rule: "no such server"},
+		reason{Op: "mcp:docs:search", Verdict: "deny", Rule: "no such server", Now: "deny", NowRule: "no such server",
+			Remedy: `define "docs" in mcp_servers, and add mcp:docs:search to tools`,
+			Note:   "docs is private to the agents of extensions.d/wiki.yaml: to share it, add a to agents there, or set its visibility to public"}}
 	base := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(base, "extensions.d"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(base, "extensions.d/wiki.yaml"), []byte("name: wiki\nagents: [b]\nmcp_servers: {docs: {command: \"true\"}}\n"), 0o644))
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d/b.md"), []byte("---\nname: b\n---\n"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d/a.md"), []byte("---\nname: a\ntools: [bash, stat]\nview: {access: read}\npolicy: {tools: {ask: [stat]}}\n---\n"), 0o644))
 	p, err := config.Paths{Base: base}.Complete()
 	require.NoError(t, err)
