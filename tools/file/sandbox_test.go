@@ -115,7 +115,7 @@ func TestSandboxStopped(t *testing.T) {
 func TestSandboxCannotTouchWorker(t *testing.T) {
 	tr := newTree(t, nil)
 	w := newSandboxWorker(t, tr.root)
-	require.Len(t, workers(t), 1)
+	require.Eventually(t, func() bool { return len(workers(t)) == 1 }, 20*time.Second, 10*time.Millisecond)
 	p, err := w.place.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
 		if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs file-worker'; then
 			for x in mem environ maps fd/0 exe cwd; do if cat $p/$x >/dev/null 2>&1 || ls $p/$x/ >/dev/null 2>&1; then echo "read $x"; fi; done
