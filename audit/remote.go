@@ -41,7 +41,7 @@ func Serve(conn io.ReadWriter) error {
 		return fmt.Errorf("serve log: %w", err)
 	}
 	var sending sync.Mutex
-	send := func(a answer) { // the other process may be gone: what it sent is appended all the same
+	send := func(a answer) { // an event is appended even when its sender has died
 		sending.Lock()
 		defer sending.Unlock()
 		_ = out.Encode(a)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadLarge measures what it takes to read a large log: AUDIT_TEST_LINES lines, of which one in AUDIT_TEST_DENIED is a
+// TestReadLarge measures reading a large log: AUDIT_TEST_LINES lines; one line in AUDIT_TEST_DENIED is a
 // denial, as fast as it can be packed. Without the variables it is small, and only counts.
 func TestReadLarge(t *testing.T) {
 	lines, _ := strconv.Atoi(cmp.Or(os.Getenv("AUDIT_TEST_LINES"), "200000"))

@@ -154,7 +154,7 @@ func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
 	if agent := all.Agents[id]; agent != nil {
 		return agent, nil
 	}
-	var own, others []error // others: an extension, of which the agent may want something
+	var own, others []error // others: errors of extensions that the agent may use
 	for _, err := range errs {
 		bad, ok := errors.AsType[*scope.DefinitionError](err)
 		switch {

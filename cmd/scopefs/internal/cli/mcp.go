@@ -67,7 +67,7 @@ type toolbox struct {
 	paths   config.Paths // of the daemon that is there
 	id      scope.ID
 	profile string
-	task    string // the socket of a task: what it offers is all there is; "" none
+	task    string // the socket of a delegated task, the only source of tools; "" is none
 	end     func() // ends a daemon that we started; nil: it is not ours
 }
 

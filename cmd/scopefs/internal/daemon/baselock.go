@@ -23,7 +23,7 @@ func (d *Daemon) lockBase() error {
 		return nil
 	case errors.Is(err, unix.EWOULDBLOCK):
 		err = fmt.Errorf("base %q: another daemon serves it, with another --run: stop that one, or give this one another --base", d.paths.Base)
-	case errors.Is(err, unix.EBADF), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.EOPNOTSUPP): // NFS locks only what is open for writing
+	case errors.Is(err, unix.EBADF), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.EOPNOTSUPP): // NFS locks only files open for writing
 		d.logger.Warn("base cannot be locked: start no other daemon on it", "base", d.paths.Base, "err", err)
 		err = nil
 	default:

@@ -62,7 +62,7 @@ func (d *Daemon) loadUnless(current func(*scope.Snapshot) bool) {
 	d.refresh(regranted(last, next))
 }
 
-// added returns the errors of now that were not there before.
+// added returns the errors that are in the new list and not in the old one.
 func added(before, now []error) (more []error) {
 	told := map[string]bool{}
 	for _, err := range before {

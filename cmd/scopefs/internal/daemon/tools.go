@@ -177,8 +177,8 @@ func (c *client) close() {
 	c.working.Wait()
 }
 
-// rules are the agent's of now, within those of the callers for whom it works; of
-// an agent that is not defined any more, none.
+// rules returns the agent's current rules, narrowed to those of its callers. An
+// agent without a definition has none.
 func (c *client) rules() *scope.Grants {
 	def, err := c.d.defined(c.id)
 	if err != nil {
