@@ -59,7 +59,6 @@ func startFileServer(t *testing.T, root string, cmd *exec.Cmd) *fileServer {
 
 var (
 	diffHeader = regexp.MustCompile(`(?m)^(Index: .*|=+|--- .*|\+\+\+ .*)\n`)
-	hunkOfOne  = regexp.MustCompile(`(?m)^(@@ -\d+),1 (\+\d+),1 @@$`)
 	times      = regexp.MustCompile(`(?m)^(created|accessed): .*\n`)
 )
 
@@ -68,8 +67,7 @@ var (
 // or in a form of its own, is put into one:
 //   - entries, paths: theirs come as readdir gives them, or by the locale's
 //     alphabet; ours by their bytes
-//   - a diff's header: theirs holds the absolute path, ours is git's; a length of
-//     1 of a hunk, which diff(1) leaves out
+//   - a diff's header: theirs holds the absolute path, ours is git's
 //   - of a file's information: times, ours in RFC 3339, theirs as JavaScript
 //     prints them; and theirs has when it was made and read, which a view does
 //     not promise
@@ -102,7 +100,7 @@ func (s *fileServer) said(tool, args string) string {
 		slices.Sort(lines)
 		return strings.Join(lines, "\n")
 	case "edit_file":
-		return hunkOfOne.ReplaceAllString(diffHeader.ReplaceAllString(text, ""), "$1 $2 @@")
+		return diffHeader.ReplaceAllString(text, "")
 	case "get_file_info":
 		var b strings.Builder
 		for line := range strings.Lines(times.ReplaceAllString(text, "")) {

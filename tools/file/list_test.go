@@ -162,7 +162,7 @@ func TestOddNamesInTexts(t *testing.T) {
 		{"grep", `{"pattern":"text","glob":"x*","output":"files"}`, "\"x\\ny\\x1b[2J\"\n"},
 		{"grep", `{"pattern":"text","glob":"x*","output":"count"}`, "\"x\\ny\\x1b[2J\":1\n"},
 		{"write_file", `{"path":"x\ny\u001b[2J","content":"more\n"}`, "wrote \"x\\ny\\x1b[2J\", 5 bytes"},
-		{"edit_file", `{"path":"d\te/f","edits":[{"old_text":"text","new_text":"t"}]}`, "--- \"a/d\\te/f\"\n+++ \"b/d\\te/f\"\n@@ -1 +1 @@\n-text\n+t\n"},
+		{"edit_file", `{"path":"d\te/f","edits":[{"old_text":"text","new_text":"t"}]}`, "--- \"a/d\\te/f\"\n+++ \"b/d\\te/f\"\n@@ -1,1 +1,1 @@\n-text\n+t\n"},
 		{"move", `{"from":"x\ny\u001b[2J","to":"\u202e\u007f"}`, `{"from":"x\ny\u001b[2J","to":"\u202e\u007f"}`},
 	} {
 		r, err := set.Call(ctx(), tools.Call{Tool: s.tool, Args: json.RawMessage(s.args)})
