@@ -122,7 +122,8 @@ func (r *Rates) take(limits []scope.Rate, tool string) (rule string, wait time.D
 
 // take is the generic cell rate algorithm (ITU-T I.371): each call puts off by
 // Per/N the time when the limit is full again, and a limit that would not be full
-// within Per is reached.
+// within Per is reached. It is not golang.org/x/time/rate: a Limiter exports no
+// state, and a RateStore keeps the state across processes.
 func (f Refills) take(limits []scope.Rate, now time.Time) (rule string, wait time.Duration) {
 	for limit, full := range f {
 		if !full.After(now) {

@@ -21,6 +21,8 @@ const (
 // strangers alone, and the connections of a token with each other: one too many
 // closes the one that was used least recently. Connections without a request
 // under way go first. When the table is full, the token with the most loses one.
+// It is not golang.org/x/net/netutil: LimitListener counts all connections as one
+// and stops accepting, so that one client without a token would lock out all others.
 type connTable struct {
 	net.Listener
 

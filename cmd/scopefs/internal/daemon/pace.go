@@ -6,33 +6,24 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 )
 
-// pace slows an agent down that fills the log, so that it cannot fill the disk
-// with it. Nothing is left out: its answers are late.
+// pace throttles what an agent writes to the log, so that the agent cannot fill the disk. No event is dropped: its answer is late.
 type pace struct {
-	atOnce, rate int    // bytes that are not slowed down, and bytes a second thereafter
-	used         func() // called when more is taken; may be nil
-
-	mu   sync.Mutex
-	paid time.Time // when what was taken so far is earned
+	*rate.Limiter        // a token is a byte
+	used          func() // called when the bucket is empty; may be nil
 }
 
-// wait returns when so many bytes may be written, or hurry is closed. That ctx
-// has ended is an error, and then they are not taken.
+// wait takes size bytes and returns when they are earned, or when hurry is closed. If ctx ends first, wait returns them and
+// an error.
 func (p *pace) wait(ctx context.Context, hurry <-chan struct{}, size int) error {
-	cost := time.Duration(size) * time.Second / time.Duration(p.rate)
-	now := time.Now()
-	p.mu.Lock()
-	if p.paid.Before(now) {
-		p.paid = now
-	}
-	p.paid = p.paid.Add(cost)
-	late := p.paid.Sub(now) - time.Duration(float64(p.atOnce)/float64(p.rate)*float64(time.Second))
-	p.mu.Unlock()
-	if late <= 0 {
+	taken := p.ReserveN(time.Now(), min(size, p.Burst()))
+	late := taken.Delay()
+	if late == 0 {
 		return nil
 	}
 	if p.used != nil {
@@ -44,9 +35,7 @@ func (p *pace) wait(ctx context.Context, hurry <-chan struct{}, size int) error 
 	case <-timer.C:
 	case <-hurry:
 	case <-ctx.Done():
-		p.mu.Lock()
-		p.paid = p.paid.Add(-cost)
-		p.mu.Unlock()
+		taken.Cancel()
 		return ctx.Err()
 	}
 	return nil
@@ -66,11 +55,11 @@ type paces struct {
 const day = 24 * 60 * 60 // seconds
 
 func newPaces(agentDay int64, used func()) *paces {
-	daily := func(bytes int64) pace { return pace{atOnce: int(bytes), rate: max(1, int(bytes/day)), used: used} }
+	daily := func(bytes int64) pace { return pace{rate.NewLimiter(rate.Limit(bytes)/day, int(bytes)), used} }
 	return &paces{
 		calls:   daily(agentDay - agentDay/4),
 		denials: daily(agentDay / 4),
-		flood:   pace{atOnce: 256 << 10, rate: 64 << 10},
+		flood:   pace{rate.NewLimiter(64<<10, 256<<10), nil},
 	}
 }
 

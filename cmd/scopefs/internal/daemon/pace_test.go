@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"golang.org/x/time/rate"
 
 	"github.com/scopefs/scopefs/audit"
 )
@@ -21,7 +22,7 @@ func took(f func()) time.Duration {
 
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pace{atOnce: 1000, rate: 100}
+		p := pace{Limiter: rate.NewLimiter(100, 1000)}
 		take := func(size int) time.Duration {
 			return took(func() { assert.NoError(t, p.wait(t.Context(), nil, size)) })
 		}
@@ -47,8 +48,8 @@ func TestPace(t *testing.T) {
 		assert.ErrorIs(t, p.wait(ctx, nil, 1<<20), context.DeadlineExceeded)
 		hurry := make(chan struct{})
 		close(hurry)
-		assert.Zero(t, took(func() { assert.NoError(t, p.wait(t.Context(), hurry, 1100)) }))
-		assert.Equal(t, 11*time.Second, take(100), "of which a second has passed")
+		assert.Zero(t, took(func() { assert.NoError(t, p.wait(t.Context(), hurry, 1000)) }))
+		assert.Equal(t, 10*time.Second, take(100), "of which a second has passed")
 	})
 }
 
