@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -97,15 +98,15 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 
 // request is one call of one tool, on its way through the door.
 type request struct {
-	name         string
-	tool         *Tool
-	args         *arguments
-	inner        bool   // it is what an alias stands for
-	path, target string // what it is about
-	rule         string // that allows it
-	version      string // of the rules that do
-	id           string
-	objects      map[string]Object // for which it was approved
+	name    string
+	tool    *Tool
+	args    *arguments
+	inner   bool   // it is what an alias stands for
+	subject        // what it is about
+	rule    string // that allows it
+	version string // of the rules that do
+	id      string
+	objects map[string]Object // for which it was approved
 }
 
 // one takes a call of a tool by its own name through the door.
@@ -121,7 +122,7 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 		return Result{}, s.refuse(ctx, r, s.noSuchTool(r.name))
 	}
 	if r.tool.subject != nil {
-		r.path, r.target = r.tool.subject(r.args.canonical)
+		r.subject = r.tool.subject(r.args.canonical)
 	}
 	if err := s.decide(ctx, r); err != nil {
 		return Result{}, s.refuse(ctx, r, err)
@@ -203,6 +204,9 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	} else if rule != "" {
 		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", rule: rule}
 	}
+	if r.outside != nil {
+		return r.outside.Violates(scope.RulePath)
+	}
 	// Rates come last: a call that is refused uses nothing up.
 	count := func() *Error { return s.count(rules.Rates(), r.name) }
 	if d.Ask {
@@ -227,7 +231,7 @@ func (s *Set) count(limits []scope.Rate, tool string) *Error {
 // refuse records that a call is refused, and returns the error.
 func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: audit.Deny, Rule: e.rule, Outcome: string(e.Code)}
+		Path: r.path, Target: r.target, Verdict: cmp.Or(e.verdict, audit.Deny), Rule: e.rule, Outcome: string(e.Code)}
 	switch {
 	case e.ApprovalID != "":
 		event.Detail = "approval " + e.ApprovalID

@@ -23,7 +23,7 @@ type Tool struct {
 	run   func(context.Context, Env, json.RawMessage) (Result, error)
 	face  *face // a name and form of other tools; see Alias
 
-	subject func(json.RawMessage) (path, target string) // what arguments are about, or nil
+	subject func(json.RawMessage) subject // what arguments are about, or nil
 }
 
 // Hints tell a client, and the door, what a tool does.
@@ -62,6 +62,11 @@ type Answer struct {
 // Subject is implemented by arguments that tell what they are about, for the
 // log: a path relative to the view, or other text (which is redacted there).
 type Subject interface{ Subject() (path, target string) }
+
+// Scoped is implemented by arguments that hold paths of the view. Outside returns
+// the error of a path that leads out of the view, nil if none does. The call is
+// refused and recorded as a violation; nobody is asked to approve it.
+type Scoped interface{ Outside() *Error }
 
 // New returns a tool. The schemas come from the types: In must be a struct;
 // a field is described by its tag jsonschema and bounded by its tag limit, see
@@ -123,10 +128,22 @@ func decodeInto(in any, args json.RawMessage) error {
 	return dec.Decode(in)
 }
 
-func subjectOf[In any](args json.RawMessage) (path, target string) {
+// subject is what a call is about, of its arguments.
+type subject struct {
+	path, target string // see Subject
+	outside      *Error // see Scoped
+}
+
+func subjectOf[In any](args json.RawMessage) (about subject) {
 	in, err := decode[In](args)
-	if s, ok := any(in).(Subject); ok && err == nil {
-		return s.Subject()
+	if err != nil {
+		return subject{}
 	}
-	return "", ""
+	if s, ok := any(in).(Subject); ok {
+		about.path, about.target = s.Subject()
+	}
+	if s, ok := any(in).(Scoped); ok {
+		about.outside = s.Outside()
+	}
+	return about
 }

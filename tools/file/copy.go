@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -20,6 +21,10 @@ type copyArgs struct {
 }
 
 func (a copyArgs) Subject() (path, target string) { return logged(a.From), logged(a.To) }
+
+func (a copyArgs) Outside() *tools.Error {
+	return cmp.Or(strayed(reading, a.From), strayed(writing, a.To))
+}
 
 type copyResult struct {
 	From    string `json:"from" limit:"len=8192"`

@@ -19,6 +19,8 @@ type editArgs struct {
 
 func (a editArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
+func (a editArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+
 // edit replaces a text, or inserts one.
 type edit struct {
 	OldText    string `json:"old_text,omitempty" limit:"len=1048576" jsonschema:"exactly what is there now, with its indentation; it must be there once, so take enough of the lines around it"`

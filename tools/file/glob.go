@@ -28,6 +28,21 @@ type globArgs struct {
 
 func (a globArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
 
+// Outside judges the pattern, too: one that is not absolute begins at Path.
+func (a globArgs) Outside() *tools.Error {
+	if e := strayed(reading, a.Path); e != nil {
+		return e
+	}
+	from := a.Pattern
+	if !path.IsAbs(from) {
+		from = path.Join(logged(a.Path), from)
+	}
+	if strayed(reading, from) != nil {
+		return outside(a.Pattern, reading)
+	}
+	return nil
+}
+
 type globResult struct {
 	Matches   []entry `json:"matches" limit:"items=5000" jsonschema:"the last changed first"`
 	Truncated bool    `json:"truncated,omitempty" jsonschema:"there are more"`

@@ -48,6 +48,8 @@ type grepArgs struct {
 
 func (a grepArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
 
+func (a grepArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+
 // grep searches the content of files with a regular expression, in linear time.
 func (t *tree) grep(ctx context.Context, in grepArgs) (grepResult, error) {
 	p, err := t.at(in.Path, reading)

@@ -29,6 +29,8 @@ type listArgs struct {
 
 func (a listArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
+func (a listArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+
 type entry struct {
 	Path     string `json:"path" limit:"len=8192" jsonschema:"relative to the workspace"`
 	Type     string `json:"type" limit:"enum=file|directory|link|fifo|socket|device"`

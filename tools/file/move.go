@@ -17,6 +17,8 @@ type makeDirArgs struct {
 
 func (a makeDirArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
+func (a makeDirArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+
 type makeDirResult struct {
 	Path    string `json:"path" limit:"len=8192"`
 	Created bool   `json:"created" jsonschema:"false: it was there"`
@@ -55,6 +57,8 @@ type moveArgs struct {
 }
 
 func (a moveArgs) Subject() (path, target string) { return logged(a.From), logged(a.To) }
+
+func (a moveArgs) Outside() *tools.Error { return strayed(writing, a.From, a.To) }
 
 type moveResult struct {
 	From string `json:"from" limit:"len=8192"`
@@ -133,12 +137,16 @@ type deleteFileArgs struct {
 
 func (a deleteFileArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
+func (a deleteFileArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+
 type deleteArgs struct {
 	Path      string `json:"path" jsonschema:"a directory, relative to the workspace"`
 	Recursive bool   `json:"recursive,omitempty" jsonschema:"with all that is in it"`
 }
 
 func (a deleteArgs) Subject() (path, target string) { return logged(a.Path), "" }
+
+func (a deleteArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
 
 type deleteResult struct {
 	Path    string `json:"path" limit:"len=8192"`

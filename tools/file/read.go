@@ -30,6 +30,8 @@ type readArgs struct {
 
 func (a readArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
+func (a readArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+
 // lineRange says which lines a text is. Total is absent when the file was not read to its end.
 type lineRange struct {
 	Start int  `json:"start"`

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools"
 )
 
 type statArgs struct {
@@ -15,6 +17,8 @@ type statArgs struct {
 }
 
 func (a statArgs) Subject() (path, target string) { return logged(a.Path), "" }
+
+func (a statArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
 
 type statResult struct {
 	Path     string `json:"path" limit:"len=8192"`

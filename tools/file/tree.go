@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -63,30 +62,19 @@ func logged(asked string) string {
 	return path.Clean(asked)
 }
 
-// strays reports whether a path of a call's arguments is outside of the view,
-// before any link. The view itself records a link that leads there.
-func strays(args any) bool {
-	subject, ok := args.(tools.Subject)
-	if !ok {
-		return false
-	}
-	rel, target := subject.Subject()
-	all := []string{rel}
-	switch in := args.(type) {
-	case moveArgs, copyArgs:
-		all = append(all, target)
-	case globArgs:
-		// A pattern may be absolute.
-		all = append(all, target)
-		if !path.IsAbs(in.Pattern) {
-			all[1] = path.Join(rel, target)
+// strayed returns the error of the first path that leads out of the view, before any
+// link is resolved; nil if none does. The view itself records a link that leads outside.
+func strayed(why intent, paths ...string) *tools.Error {
+	for _, asked := range paths {
+		if _, inside := within(sandbox.Workspace, asked); !inside {
+			return outside(tools.Clip(asked, maxPath), why)
 		}
 	}
-	return slices.ContainsFunc(all, func(name string) bool {
-		_, inside := within(sandbox.Workspace, name)
-		return !inside
-	})
+	return nil
 }
+
+// maxPath bounds the path of an error, in bytes.
+const maxPath = 8 << 10
 
 // at finds the place of a path; "" is the root.
 func (t *tree) at(asked string, why intent) (place, error) {
@@ -109,7 +97,7 @@ func (p place) child(name string) place {
 }
 
 // outside is the error of all that is not in the view.
-func outside(asked string, why intent) error {
+func outside(asked string, why intent) *tools.Error {
 	if why == writing {
 		return problem(tools.OutsideScope, asked, "outside of the view", "only what is below the view's root can be changed")
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -183,12 +182,7 @@ func do[In, Out any](ctx context.Context, w *Worker, call string, op operation, 
 		if err != nil {
 			return out, err
 		}
-		err = read(c, a, &out)
-		// By what was asked: the worker could say anything.
-		if e, ok := errors.AsType[*tools.Error](err); ok && strays(in) {
-			err = e.Violates(scope.RulePath)
-		}
-		return out, err
+		return out, read(c, a, &out)
 	}
 }
 

@@ -30,6 +30,8 @@ type writeArgs struct {
 
 func (a writeArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
+func (a writeArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+
 func (a *writeArgs) detach() []byte {
 	b := []byte(a.Content)
 	a.Content = ""

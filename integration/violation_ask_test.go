@@ -1,0 +1,49 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// TestViolationIsNotAsked: nobody is asked to approve a call with a path that leads
+// outside. It is a violation, and takes nothing of a limit.
+func TestViolationIsNotAsked(t *testing.T) {
+	h := newHost(t, map[string]string{"a": `policy: {tools: {ask: ["*"]}}` + "\nrate_limits: {\"*\": 1/hour}", "other": ""})
+	plant(t, h.scope("other"), "notes.md")
+	u := h.connect("a")
+	for _, c := range []struct {
+		tool string
+		args args
+		code tools.Code
+	}{
+		{"write_file", args{"path": "../other/notes.md", "content": "x"}, tools.OutsideScope},
+		{"write_file", args{"path": "/etc/none", "content": "x"}, tools.OutsideScope},
+		{"edit_file", args{"path": "../other/notes.md", "edits": []args{{"old_text": "a", "new_text": "b"}}}, tools.OutsideScope},
+		{"make_dir", args{"path": "../other/d"}, tools.OutsideScope},
+		{"move", args{"from": "mine", "to": "../other/mine"}, tools.OutsideScope},
+		{"move", args{"from": "../other/notes.md", "to": "mine"}, tools.OutsideScope},
+		{"copy", args{"from": "../other/notes.md", "to": "stolen"}, tools.NotFound},
+		{"copy", args{"from": "mine", "to": "../other/mine"}, tools.OutsideScope},
+		{"delete_file", args{"path": "../other/notes.md"}, tools.OutsideScope},
+		{"delete", args{"path": "../other"}, tools.OutsideScope},
+		{"read_file", args{"path": "../other/notes.md"}, tools.NotFound},
+		{"stat", args{"path": "../other/notes.md"}, tools.NotFound},
+		{"list_dir", args{"path": "../other"}, tools.NotFound},
+		{"grep", args{"pattern": "x", "path": "/etc"}, tools.NotFound},
+		{"glob", args{"pattern": "../other/*"}, tools.NotFound},
+	} {
+		assert.Equal(t, c.code, u.fails(c.tool, c.args).Code, "%s %v", c.tool, c.args)
+		e := h.last("a", c.tool)
+		assert.Equal(t, audit.Violation, e.Verdict, "%s %v", c.tool, c.args)
+		assert.Equal(t, scope.RulePath, e.Rule, "%s %v", c.tool, c.args)
+	}
+	assert.False(t, h.recorded("a", audit.Event{Event: audit.KindApproval, Outcome: "asked"}))
+	assert.Equal(t, "[]\n", h.must("approvals", "list", "--json"))
+	require.NotEmpty(t, u.waits("write_file", args{"path": "mine", "content": "x"}), "the limit is whole")
+}
