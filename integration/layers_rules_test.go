@@ -49,6 +49,7 @@ var owners = map[string]struct {
 	"golang.org/x/mod":                           {[]string{"audit"}, "the log's proofs"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
 	"golang.org/x/time":                          {[]string{"cmd/scopefs/internal/daemon"}, "what an agent writes to the log"},
+	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs/internal/daemon", "tools/sandbox"}, "which views and control groups are mounted"},
 	"modernc.org/sqlite":                         {[]string{"tools/sql", "tools/kv", "tools/memory"}, "the tools that have a database"},
 	"github.com/rogpeppe/go-internal/diff":       {[]string{"tools/file"}, "the diff of edit_file"},
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},

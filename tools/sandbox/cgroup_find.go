@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,18 +25,18 @@ func findCgroups() (cgroups, error) {
 	if err != nil {
 		return cgroups{}, fmt.Errorf("control groups: %w", err)
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return cgroups{}, fmt.Errorf("control groups: %w", err)
 	}
-	c := parseCgroups(string(own), string(mounts))
+	c := parseCgroups(string(own), mounts)
 	c.last = new(atomic.Uint64)
 	return c, nil
 }
 
 // parseCgroups joins /proc/PID/cgroup, lines of number:controllers:path, with
-// the mounts of these hierarchies (proc_pid_mountinfo(5)).
-func parseCgroups(own, mounts string) cgroups {
+// the mounts of these hierarchies.
+func parseCgroups(own string, mounts []*mountinfo.Info) cgroups {
 	c := cgroups{v1: make(map[string]string)}
 	for line := range strings.Lines(own) {
 		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -63,19 +64,14 @@ func parseCgroups(own, mounts string) cgroups {
 }
 
 // mounted returns where group path of a hierarchy can be seen.
-func mounted(mounts, fstype, controller, path string) string {
-	for line := range strings.Lines(mounts) {
-		left, right, _ := strings.Cut(line, " - ")
-		mount, super := strings.Fields(left), strings.Fields(right)
-		if len(mount) < 5 || len(super) < 3 || super[0] != fstype {
+func mounted(mounts []*mountinfo.Info, fstype, controller, path string) string {
+	for _, m := range mounts {
+		if m.FSType != fstype || controller != "" && !slices.Contains(strings.Split(m.VFSOptions, ","), controller) {
 			continue
 		}
-		if controller != "" && !slices.Contains(strings.Split(super[2], ","), controller) {
-			continue
-		}
-		// The mount may show a subtree only (a container's): fields 4 and 5.
-		if rel, err := filepath.Rel(mount[3], path); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
-			return filepath.Join(mount[4], rel)
+		// The mount may show a subtree only, a container's.
+		if rel, err := filepath.Rel(m.Root, path); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			return filepath.Join(m.Mountpoint, rel)
 		}
 	}
 	return ""

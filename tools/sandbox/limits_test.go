@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -104,12 +105,12 @@ func TestLimitsRefused(t *testing.T) {
 }
 
 func TestFindCgroups(t *testing.T) {
-	const mounts = `
-25 20 0:22 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755
+	mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(`25 20 0:22 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755
 26 25 0:23 / /sys/fs/cgroup/unified rw,nosuid shared:10 - cgroup2 cgroup2 rw,nsdelegate
 27 25 0:24 /docker/abc /sys/fs/cgroup/memory rw shared:11 - cgroup cgroup rw,memory
 28 25 0:25 / /sys/fs/cgroup/cpu,cpuacct rw shared:12 - cgroup cgroup rw,cpu,cpuacct
-`
+`), nil)
+	require.NoError(t, err)
 	c := parseCgroups("4:memory:/docker/abc/x\n3:cpu,cpuacct:/y\n2:pids:/z\n0::/system.slice/scopefs.service/daemon\n", mounts)
 	assert.Equal(t, map[string]string{"memory": "/sys/fs/cgroup/memory/x", "cpu": "/sys/fs/cgroup/cpu,cpuacct/y",
 		"cpuacct": "/sys/fs/cgroup/cpu,cpuacct/y"}, c.v1)

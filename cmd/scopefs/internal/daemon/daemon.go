@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
@@ -69,8 +70,8 @@ type Daemon struct {
 	queue      *tools.Queue // of calls, agent by agent
 
 	control guard.Control
-	guard   *guard.Guard // from Run on
-	left    []mountInfo  // what an earlier daemon had mounted
+	guard   *guard.Guard      // from Run on
+	left    []*mountinfo.Info // what an earlier daemon had mounted
 
 	notify func(state string) // never nil
 	period time.Duration      // Options.Watchdog

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
@@ -120,10 +121,10 @@ func (d *Daemon) mountPoint(id scope.ID, at string) (hidden int, err error) {
 		// is dead: the run directory is locked, and the agent has no view.
 		err := unix.Statx(unix.AT_FDCWD, at, unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &unix.Statx_t{})
 		dead := errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.EACCES) && (filepath.Dir(at) == d.paths.Views() || d.placeOf(id) == at)
-		if dead && top.fsType == fsType && top.source == source(id) {
+		if dead && top.FSType == fsType && top.Source == source(id) {
 			return 0, nil
 		}
-		return 0, fmt.Errorf("mount point %q has %s mounted on it: choose another with --at", at, top.fsType)
+		return 0, fmt.Errorf("mount point %q has %s mounted on it: choose another with --at", at, top.FSType)
 	}
 	if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return 0, fmt.Errorf("mount point: %w", err)
@@ -185,7 +186,7 @@ func unmountStale(id scope.ID, at string, leave int) (left bool, err error) {
 			return false, err
 		}
 		n := 0
-		for i := len(mounts) - 1; i >= 0 && mounts[i].fsType == fsType && mounts[i].source == source(id); i-- {
+		for i := len(mounts) - 1; i >= 0 && mounts[i].FSType == fsType && mounts[i].Source == source(id); i-- {
 			n++
 		}
 		if n <= leave {
@@ -199,18 +200,18 @@ func unmountStale(id scope.ID, at string, leave int) (left bool, err error) {
 
 // nothingElse fails when the host has mounted something over a view or within
 // it: a sandbox would take it along, for bubblewrap binds what is below as well.
-func nothingElse(all []mountInfo, id scope.ID, at string) error {
+func nothingElse(all []*mountinfo.Info, id scope.ID, at string) error {
 	for _, m := range all {
-		ours := m.fsType == fsType && m.source == source(id)
-		if m.at == at && !ours || strings.HasPrefix(m.at, at+"/") {
-			return fmt.Errorf("%s is mounted in the view, at %q: unmount it first", m.fsType, m.at)
+		ours := m.FSType == fsType && m.Source == source(id)
+		if m.Mountpoint == at && !ours || strings.HasPrefix(m.Mountpoint, at+"/") {
+			return fmt.Errorf("%s is mounted in the view, at %q: unmount it first", m.FSType, m.Mountpoint)
 		}
 	}
 	return nil
 }
 
 // mountsAt returns what is mounted on a directory, the top one last.
-func mountsAt(at string) ([]mountInfo, error) {
+func mountsAt(at string) ([]*mountinfo.Info, error) {
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
 		at = filepath.Join(dir, filepath.Base(at))
 	}
@@ -218,14 +219,7 @@ func mountsAt(at string) ([]mountInfo, error) {
 	if root, err := isMountRoot(at); err == nil && !root {
 		return nil, nil
 	}
-	var here []mountInfo
-	all, err := mounts()
-	for _, m := range all {
-		if m.at == at {
-			here = append(here, m)
-		}
-	}
-	return here, err
+	return mountinfo.GetMounts(mountinfo.SingleEntryFilter(at))
 }
 
 // unmount takes a view down if nobody uses it.

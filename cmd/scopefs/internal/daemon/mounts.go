@@ -1,24 +1,16 @@
 package daemon
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
-
-// mountInfo is one mount of our namespace.
-type mountInfo struct {
-	at, fsType, source string
-	minor              uint32 // of its device number
-}
 
 // isMountRoot reports whether something is mounted on a directory. The kernel
 // answers for that one alone, and does not ask the server of a FUSE mount:
@@ -35,16 +27,16 @@ func isMountRoot(at string) (bool, error) {
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 
-// mountTable is /proc/self/mountinfo, parsed again only after a mount has
-// changed, which poll(2) tells: proc_pid_mountinfo(5).
+// mountTable caches /proc/self/mountinfo. It parses the file again only after a
+// mount has changed, which poll(2) reports: proc_pid_mountinfo(5).
 type mountTable struct {
 	mu   sync.Mutex
 	file *os.File
-	all  []mountInfo
+	all  []*mountinfo.Info
 }
 
 // read returns all mounts. The caller does not change them.
-func (t *mountTable) read() ([]mountInfo, error) {
+func (t *mountTable) read() ([]*mountinfo.Info, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.file == nil {
@@ -63,7 +55,7 @@ func (t *mountTable) read() ([]mountInfo, error) {
 	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("read the mounts: %w", err)
 	}
-	all, err := parseMounts(t.file)
+	all, err := mountinfo.GetMountsFromReader(t.file, nil)
 	if err == nil {
 		t.all = all
 	}
@@ -76,17 +68,17 @@ const manyViews = 16
 
 // withoutViews returns the mount points of all, without views other than the one at
 // a place; nil when there are few of them. Parents come before children.
-func withoutViews(all []mountInfo, at string) []string {
+func withoutViews(all []*mountinfo.Info, at string) []string {
 	views := 0
 	seen := map[string]bool{}
 	var kept []string
 	for _, m := range all {
 		switch {
-		case m.fsType == fsType && m.at != at:
+		case m.FSType == fsType && m.Mountpoint != at:
 			views++
-		case !seen[m.at]:
-			seen[m.at] = true
-			kept = append(kept, m.at)
+		case !seen[m.Mountpoint]:
+			seen[m.Mountpoint] = true
+			kept = append(kept, m.Mountpoint)
 		}
 	}
 	if views < manyViews {
@@ -95,31 +87,3 @@ func withoutViews(all []mountInfo, at string) []string {
 	slices.Sort(kept) // "/a" is before "/a/b"
 	return kept
 }
-
-// mounts returns all mounts of our namespace.
-func mounts() ([]mountInfo, error) {
-	f, err := os.Open("/proc/thread-self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return parseMounts(f)
-}
-
-func parseMounts(r io.Reader) ([]mountInfo, error) {
-	var all []mountInfo
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		left, right, ok := strings.Cut(lines.Text(), " - ")
-		l, r := strings.Fields(left), strings.Fields(right)
-		if ok && len(l) >= 5 && len(r) >= 2 {
-			_, minor, _ := strings.Cut(l[2], ":")
-			n, _ := strconv.ParseUint(minor, 10, 32)
-			all = append(all, mountInfo{at: octal.Replace(l[4]), fsType: r[0], source: octal.Replace(r[1]), minor: uint32(n)})
-		}
-	}
-	return all, lines.Err()
-}
-
-// octal undoes the escapes of mountinfo.
-var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ func TestMountTable(t *testing.T) {
 	has := func() bool {
 		all, err := table.read()
 		require.NoError(t, err)
-		return slices.ContainsFunc(all, func(m mountInfo) bool { return m.at == at })
+		return slices.ContainsFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint == at })
 	}
 	assert.False(t, has())
 	root, err := isMountRoot(at)
@@ -52,10 +53,10 @@ func TestMountTable(t *testing.T) {
 // TestWithoutViews: parents before children, each place once, and of views only the
 // one that is asked for.
 func TestWithoutViews(t *testing.T) {
-	all := []mountInfo{{at: "/proc"}, {at: "/"}, {at: "/run"}, {at: "/run"}, {at: "/run/views/me", fsType: fsType}}
+	all := []*mountinfo.Info{{Mountpoint: "/proc"}, {Mountpoint: "/"}, {Mountpoint: "/run"}, {Mountpoint: "/run"}, {Mountpoint: "/run/views/me", FSType: fsType}}
 	assert.Nil(t, withoutViews(all, "/run/views/me"), "few views")
 	for range manyViews {
-		all = append(all, mountInfo{at: "/run/views/other", fsType: fsType})
+		all = append(all, &mountinfo.Info{Mountpoint: "/run/views/other", FSType: fsType})
 	}
 	assert.Equal(t, []string{"/", "/proc", "/run", "/run/views/me"}, withoutViews(all, "/run/views/me"))
 }

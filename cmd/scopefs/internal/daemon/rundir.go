@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
@@ -47,20 +48,20 @@ func (d *Daemon) takeRun() error {
 // our run directory, and those that it had mounted elsewhere. The dead mounts stay
 // until new ones take their places, so that nothing is written to what they hide.
 func (d *Daemon) abortLeft() error {
-	all, err := mounts()
+	all, err := mountinfo.GetMounts(mountinfo.FSTypeFilter(fsType))
 	if err != nil {
 		return err
 	}
 	places := d.places()
 	for _, m := range all {
-		id, ours := strings.CutPrefix(m.source, "scopefs:")
-		if m.fsType != fsType || !ours {
+		id, ours := strings.CutPrefix(m.Source, "scopefs:")
+		if !ours {
 			continue
 		}
-		if filepath.Dir(m.at) == d.paths.Views() || places[scope.ID(id)] == m.at {
-			conn := d.control.ByDevice(m.minor, m.at)
+		if filepath.Dir(m.Mountpoint) == d.paths.Views() || places[scope.ID(id)] == m.Mountpoint {
+			conn := d.control.ByDevice(uint32(m.Minor), m.Mountpoint)
 			if err := conn.Abort(); err != nil {
-				d.logger.Warn("abort what an earlier daemon left", "at", m.at, "err", err)
+				d.logger.Warn("abort what an earlier daemon left", "at", m.Mountpoint, "err", err)
 			}
 			conn.Close()
 			d.left = append(d.left, m)
@@ -80,14 +81,14 @@ func (d *Daemon) unmountLeft() {
 	}
 	d.mu.Unlock()
 	for _, m := range slices.Backward(left) {
-		if kept[m.at] {
+		if kept[m.Mountpoint] {
 			continue
 		}
-		d.logger.Info("unmounting what an earlier daemon left", "at", m.at)
-		if _, err := unmountStale(scope.ID(strings.TrimPrefix(m.source, "scopefs:")), m.at, 0); err != nil {
-			d.logger.Error("unmount", "at", m.at, "err", err)
+		d.logger.Info("unmounting what an earlier daemon left", "at", m.Mountpoint)
+		if _, err := unmountStale(scope.ID(strings.TrimPrefix(m.Source, "scopefs:")), m.Mountpoint, 0); err != nil {
+			d.logger.Error("unmount", "at", m.Mountpoint, "err", err)
 		}
-		d.release(m.at)
+		d.release(m.Mountpoint)
 	}
 }
 
