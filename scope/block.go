@@ -144,13 +144,13 @@ func (g *Grants) Uses(server string) bool {
 		}
 	}
 	for c := g; c != nil; c = c.caller {
+		names = append(names, c.servers[server].Include...)
 		for _, l := range []*toolList{c.tools, c.allowed} {
 			if l != nil {
 				add(l.patterns)
 			}
 		}
 	}
-	names = append(names, g.servers[server].Include...)
 	for _, a := range names[:min(len(names), 100)] { // what two patterns match
 		for _, b := range names[:min(len(names), 100)] {
 			names = append(names, a+b)

@@ -63,7 +63,8 @@ func (g *Grants) decide(name string, writes, foreign bool) Decision {
 }
 
 // tool decides by the agent's own lists. With foreign the server is another
-// agent's, which this one need not see.
+// agent's, which this one need not see; if it has one of that name, the lists of
+// its definition hold, too.
 func (g *Grants) tool(name string, writes, foreign bool) Decision {
 	if g == nil || g.version == "" {
 		return Decision{Rule: ruleNothing}
@@ -84,9 +85,7 @@ func (g *Grants) tool(name string, writes, foreign bool) Decision {
 	rule := g.base()
 	if n.server != "" {
 		rule = g.server(n.server, &d, foreign)
-		if !foreign {
-			g.servers[n.server].tool(n, &d)
-		}
+		g.servers[n.server].tool(n, &d) // the zero Server restricts nothing
 	}
 	if l := g.tools; l != nil {
 		if rule = l.rule; !l.holds(n) {

@@ -245,8 +245,9 @@ func (g *Grants) Rates() []Rate {
 }
 
 // Within returns the grants of a member for a task of a caller's: what both
-// allow. The caller's tools, view access and argument filters narrow those of g;
-// skills, servers, members, contexts and rates stay g's.
+// allow. The caller's tools, include_tools and exclude_tools of its servers, view
+// access and argument filters narrow those of g; skills, servers, members, contexts
+// and rates stay g's.
 func (g *Grants) Within(caller *Grants) *Grants {
 	if g == nil || caller == nil || g.version == "" || caller.version == "" {
 		return &Grants{}
