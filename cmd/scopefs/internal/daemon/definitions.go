@@ -195,6 +195,10 @@ func (d *Daemon) watch(ctx context.Context) {
 				return
 			}
 			for _, r := range d.Reload(ctx) {
+				if r.File != "" {
+					d.logger.Warn(r.File + ": " + r.Outcome)
+					continue
+				}
 				d.logger.Info("reload", "agent", r.Agent, "outcome", r.Outcome, "err", r.Error)
 			}
 			d.mu.Lock()
