@@ -12,7 +12,6 @@ import (
 
 // The bounds of what filters cost.
 const (
-	maxDecodings = 3         // how often a string is decoded again before it is given up
 	maxExamined  = 512 << 20 // bytes of a call, each form of a string as often as there are expressions
 	formCost     = 64        // bytes that a form counts beside its own: most are short
 	longExamined = 256 << 10 // bytes of arguments from which on a call waits for one of examiners
@@ -25,9 +24,10 @@ var examiners = make(chan struct{}, 2)
 // ruleFilters begins the rules of argument filters.
 const ruleFilters = "argument_filters"
 
-// filtered holds a tool's argument filters against every string in args, names
-// of fields included, as it is and after base64 and URL decoding. It returns the
-// rule that refuses, or "". An error tells that they could not be held against all.
+// filtered matches a tool's argument filters against every string in args, names
+// of fields included: the string as it is, and after one base64 or URL decoding.
+// It returns the rule that refuses, or "". It returns an error when it cannot
+// match them all.
 func filtered(ctx context.Context, filters []scope.Filter, tool string, args *arguments) (string, *Error) {
 	x := examination{ctx: ctx, left: maxExamined}
 	for _, f := range filters {
@@ -74,7 +74,7 @@ type examination struct {
 func (x *examination) value(v any) bool {
 	switch v := v.(type) {
 	case string:
-		return x.text(v, maxDecodings)
+		return x.text(v)
 	case []any:
 		for _, e := range v {
 			if x.value(e) {
@@ -83,7 +83,7 @@ func (x *examination) value(v any) bool {
 		}
 	case map[string]any:
 		for k, e := range v {
-			if x.text(k, maxDecodings) || x.value(e) {
+			if x.text(k) || x.value(e) {
 				return true
 			}
 		}
@@ -91,8 +91,11 @@ func (x *examination) value(v any) bool {
 	return false
 }
 
-// form examines a string as it is.
+// form examines one form of a string; an empty one matches nothing.
 func (x *examination) form(s string) bool {
+	if s == "" {
+		return false
+	}
 	for _, f := range x.filters {
 		x.left -= len(s) + formCost
 		switch {
@@ -112,36 +115,29 @@ func (x *examination) form(s string) bool {
 }
 
 // text examines a string as it is, and what it decodes to.
-func (x *examination) text(s string, decodings int) bool {
-	if s == "" || x.form(s) {
-		return s != ""
+func (x *examination) text(s string) bool {
+	if x.form(s) {
+		return true
 	}
-	if decodings == 0 {
-		return false
-	}
-	if strings.ContainsAny(s, "%+") { // of a form a plus is a blank, of a path it is itself
-		for _, d := range []string{unescape(s), unescape(strings.ReplaceAll(s, "+", " "))} {
-			if d != s && x.text(d, decodings-1) {
-				return true
-			}
+	if strings.ContainsAny(s, "%+") { // a form's plus is a blank, a path's plus is itself
+		if x.form(unescape(s)) || x.form(unescape(strings.ReplaceAll(s, "+", " "))) {
+			return true
 		}
 	}
 	for run := range strings.FieldsFuncSeq(s, notBase64) {
-		if x.base64(run, decodings) {
+		if x.base64(run) {
 			return true
 		}
 		if strings.Contains(strings.Trim(run, "="), "=") { // x=... may be no base64, but what is behind it
 			for piece := range strings.SplitSeq(run, "=") {
-				if x.base64(piece, decodings) {
+				if x.base64(piece) {
 					return true
 				}
 			}
 		}
 	}
-	if joined := strings.Join(strings.Fields(s), ""); joined != s { // wrapped lines
-		return x.text(fromBase64(joined), decodings-1)
-	}
-	return false
+	joined := strings.Join(strings.Fields(s), "") // wrapped lines
+	return joined != s && x.form(fromBase64(joined))
 }
 
 // minBase64 is the shortest text that is taken for base64: "c3U=" is su.
@@ -157,17 +153,11 @@ func notBase64(r rune) bool {
 	return true
 }
 
-// base64 examines what a run decodes to. What stands before it may look like
-// more of it.
-func (x *examination) base64(run string, decodings int) bool {
-	if len(run) < minBase64 {
-		return false
-	}
-	if x.text(fromBase64(run), decodings-1) {
-		return true
-	}
-	for i := 1; i < 4 && len(run) >= 2*minBase64; i++ {
-		if d := fromBase64(run[i:]); d != "" && x.form(d) {
+// base64 examines what a run decodes to. What stands before the base64 may look
+// like more of it.
+func (x *examination) base64(run string) bool {
+	for i := 0; i < 4 && len(run)-i >= minBase64; i++ {
+		if x.form(fromBase64(run[i:])) {
 			return true
 		}
 	}

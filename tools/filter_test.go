@@ -31,7 +31,8 @@ func TestFiltered(t *testing.T) {
 		"base64 wrapped":   {map[string]any{"c": b64("rm -r")[:4] + "\n" + b64("rm -rf /")[4:]}, true},
 		"base64 in pieces": {map[string]any{"c": "echo " + b64("r") + b64("m -") + b64("rf") + "|base64 -d"}, true},
 		"URL base64":       {map[string]any{"c": base64.RawURLEncoding.EncodeToString([]byte("rm -rf ~~~???"))}, true},
-		"twice":            {map[string]any{"c": b64(b64("rm -rf /"))}, true},
+		"base64 twice":     {map[string]any{"c": b64(b64("rm -rf /"))}, false},
+		"percent twice":    {map[string]any{"c": "rm%2520-rf"}, false},
 		"percent":          {map[string]any{"c": "rm%20-rf"}, true},
 		"plus":             {map[string]any{"c": "rm+-rf"}, true},
 		"percent of b64":   {map[string]any{"c": url.QueryEscape(b64("rm -rf ?"))}, true},
@@ -95,6 +96,7 @@ func TestFilterIsNotGoneAround(t *testing.T) {
 		"an assignment":          {`^sudo$`, "x=c3Vkbw==", true},
 		"an option":              {`hunter2-is`, "--key=aHVudGU=cjItaXM=", true},
 		"both alphabets":         {`>>>\?\?\?`, "Pj4+Pz8_", true},
+		"an empty form":          {"^$", "x y", false},
 		"nothing of that kind":   {re, "echo " + base64.StdEncoding.EncodeToString([]byte("nothing of that kind")), false},
 	} {
 		hit, err := examine(t.Context(), c.re, c.text)
@@ -113,7 +115,7 @@ func TestFiltersEnd(t *testing.T) {
 	set, err := NewSet(d.gate(t, "mcp_servers: {s: {command: x}}\nargument_filters: {\"*\": ["+strings.Join(secrets, ", ")+"]}"))
 	require.NoError(t, err)
 	require.NoError(t, set.Extend([]Tool{Dynamic("mcp:s:t", "", Hints{}, nil, nil)}))
-	args := `{"a":"` + strings.Repeat("%2525252B+", maxArguments/10-100) + ` %252525733cret"}`
+	args := `{"a":"` + strings.Repeat("%252B+", maxArguments/10-100) + ` %2573cret"}`
 	_, err = set.Call(t.Context(), Call{Tool: "mcp:s:t", Args: json.RawMessage(args)})
 	assert.Equal(t, TooLarge, code(t, err), "it is not run unexamined")
 	require.Len(t, d.events, 1)
