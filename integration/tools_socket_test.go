@@ -135,6 +135,25 @@ func TestSocketConnectFlood(t *testing.T) {
 	assert.Contains(t, h.log.String(), `agent=b more=`)
 }
 
+// TestSocketAllTasks: an agent's clients are bounded over its own socket and those of
+// all tasks that it does as a member.
+func TestSocketAllTasks(t *testing.T) {
+	h := delegating(t, "", map[string]string{"a": "tools: ['*']\nmembers: [b]", "b": "tools: ['*']"})
+	a := h.connect("a")
+	task := args{"member": "b", "task": "scopefs call list_dir path=. 2>&1; true"}
+	assert.NotContains(t, a.text("delegate", task), "64 clients")
+	var all []*raw
+	for range 64 {
+		all = append(all, h.dial("b"))
+	}
+	assert.Equal(t, tooMany, h.dial("b").rest())
+	assert.Contains(t, a.text("delegate", task), "64 clients")
+	for _, r := range all {
+		r.Close()
+	}
+	h.eventually("there are places again", func() bool { return !strings.Contains(a.text("delegate", task), "64 clients") })
+}
+
 // TestSocketProfile: the line before the first message.
 func TestSocketProfile(t *testing.T) {
 	h := newHost(t, map[string]string{"a": ""})

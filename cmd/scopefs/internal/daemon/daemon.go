@@ -101,6 +101,7 @@ type Daemon struct {
 	sessions map[scope.ID]map[*sandbox.Session]string
 	doors    map[scope.ID]*door
 	clients  map[scope.ID]map[*client]struct{}
+	slots    map[scope.ID]chan struct{} // see slotsOf
 	rates    map[scope.ID]*tools.Rates
 	paces    map[scope.ID]*paces
 	sick     map[scope.ID][]string // what was last told of agents' MCP servers
@@ -123,7 +124,7 @@ func New(opt Options) (*Daemon, error) {
 		rules: scope.Resume(state.Seen(opt.Paths.State)), views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
 		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
-		paces: map[scope.ID]*paces{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
+		slots: map[scope.ID]chan struct{}{}, paces: map[scope.ID]*paces{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
 		warnings:   newWarnings(opt.Logger),
 		notify:     opt.Notify,
 		period:     opt.Watchdog,

@@ -28,8 +28,19 @@ type door struct {
 	cancel   context.CancelFunc
 }
 
-// maxClients bounds the clients of one agent: each has a sandbox.
+// maxClients bounds the clients of one agent over all its sockets, those of its
+// tasks included: each client has a sandbox.
 const maxClients = 64
+
+// slotsOf returns the channel that holds one value for each client of an agent.
+func (d *Daemon) slotsOf(id scope.ID) chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.slots[id] == nil {
+		d.slots[id] = make(chan struct{}, maxClients)
+	}
+	return d.slots[id]
+}
 
 // openDoor makes an agent's socket, for its user and ourselves.
 func (d *Daemon) openDoor(id scope.ID, owner user) error {
@@ -114,7 +125,7 @@ const (
 
 // receive serves those who connect, for whose tasks by says.
 func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user, by *client) {
-	slots := make(chan struct{}, maxClients)
+	slots := d.slotsOf(id)
 	for {
 		conn, err := at.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {

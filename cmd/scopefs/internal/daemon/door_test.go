@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // exhausted is a listener for which there is no descriptor at first.
@@ -25,7 +27,7 @@ func (l *exhausted) Accept() (net.Conn, error) {
 
 // An agent's socket answers again when there are descriptors again.
 func TestDoorOutlivesWantOfDescriptors(t *testing.T) {
-	d := &Daemon{warnings: newWarnings(slog.New(slog.DiscardHandler))}
+	d := &Daemon{warnings: newWarnings(slog.New(slog.DiscardHandler)), slots: map[scope.ID]chan struct{}{}}
 	l := &exhausted{}
 	d.receive(context.Background(), &door{listener: l}, "a", user{}, nil)
 	assert.Equal(t, 2, l.tries)
