@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // GetAttr tells what a node is; by a file that is open, where there is one.
@@ -30,7 +31,7 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 
 // Statx is GetAttr with the birth time.
 func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
-	fill := func(n *node, st *scope.Stat, began int64) {
+	fill := func(n *node, st *beneath.Stat, began int64) {
 		out.FromStatx(&st.Statx_t)
 		out.Mask &= unix.STATX_BASIC_STATS | unix.STATX_BTIME
 		out.SetTimeout(v.keepAttr(n, st, began))
@@ -163,7 +164,7 @@ func times(in *fuse.SetAttrIn) (atime, mtime unix.Timespec) {
 		one(fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)
 }
 
-func (v *View) attr(n *node, f scope.File, began int64, out *fuse.AttrOut) error {
+func (v *View) attr(n *node, f beneath.File, began int64, out *fuse.AttrOut) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (v *View) attr(n *node, f scope.File, began int64, out *fuse.AttrOut) error
 }
 
 // setAttr puts what statx(2) said into the kernel's form.
-func setAttr(a *fuse.Attr, s *scope.Stat) {
+func setAttr(a *fuse.Attr, s *beneath.Stat) {
 	a.Ino, a.Size, a.Blocks, a.Blksize = s.Ino, s.Size, s.Blocks, s.Blksize
 	a.Atime, a.Atimensec = uint64(s.Atime.Sec), s.Atime.Nsec
 	a.Mtime, a.Mtimensec = uint64(s.Mtime.Sec), s.Mtime.Nsec

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 type nowhere struct{}
@@ -27,7 +28,7 @@ func benchView(b *testing.B) *View {
 	dir := filepath.Join(base, "agents", "a", "d", "e")
 	require.NoError(b, os.MkdirAll(dir, 0o755))
 	require.NoError(b, os.WriteFile(filepath.Join(base, "agents", "a", "f"), make([]byte, 4096), 0o644))
-	root, err := scope.OpenRoot(base, "a")
+	root, err := beneath.OpenRoot(base, "agents/a")
 	require.NoError(b, err)
 	p, err := scope.Compile(scope.PolicySpec{})
 	require.NoError(b, err)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // openFlags are the flags of open(2) that reach the file below. O_APPEND does
@@ -29,7 +30,7 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	}
 	return status(v.on(ask{head: &in.InHeader, op: op}, func(p *place) error {
 		if !p.stat.IsRegular() {
-			return scope.ErrStale
+			return beneath.ErrStale
 		}
 		if flags&fmodeExec != 0 && !v.opt.Shared {
 			// The kernel is content with any of the three bits: fuse_permission.
@@ -58,7 +59,7 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 
 // reopen opens a file once more, as open(2) says. A blind descriptor is not open
 // in that way: only the kernel may use it, by passthrough.
-func (v *View) reopen(p *place, flags int) (f scope.File, blind bool, err error) {
+func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err error) {
 	f, err = v.openFile(p, flags&openFlags)
 	switch {
 	case err == nil && flags&unix.O_TRUNC != 0:
@@ -78,7 +79,7 @@ func (v *View) reopen(p *place, flags int) (f scope.File, blind bool, err error)
 }
 
 // emptied truncates f, or the file that it is if f is open for reading.
-func (v *View) emptied(p *place, f scope.File, flags int) error {
+func (v *View) emptied(p *place, f beneath.File, flags int) error {
 	if flags&unix.O_ACCMODE != unix.O_RDONLY {
 		return f.Truncate(0)
 	}
@@ -97,7 +98,7 @@ var errNotOpenSo = fmt.Errorf("file without a name: %w", syscall.EACCES)
 // openFile opens the file of p by its name. A file without one is open already:
 // it is checked again and shares that descriptor. Reads and writes have offsets of
 // their own.
-func (v *View) openFile(p *place, flags int) (scope.File, error) {
+func (v *View) openFile(p *place, flags int) (beneath.File, error) {
 	if !p.held {
 		return v.root.Open(p.rel, flags, p.node.ident)
 	}
@@ -110,12 +111,12 @@ func (v *View) openFile(p *place, flags int) (scope.File, error) {
 		mask |= unix.W_OK
 	}
 	if err := p.obj.Access(mask); err != nil {
-		return scope.File{}, err
+		return beneath.File{}, err
 	}
 	if f, ok := v.files.reach(p.node, reads, writes); ok {
 		return f, nil
 	}
-	return scope.File{}, errNotOpenSo
+	return beneath.File{}, errNotOpenSo
 }
 
 // accessOf is what open(2) with these flags is for.
@@ -133,7 +134,7 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 		}
 		f, err := p.dir.Create(name, int(in.Flags)&openFlags, v.plain(&in.InHeader, p.path(), unix.S_IFREG, masked(p.dir, in.Mode, in.Umask)))
 		if err == syscall.EEXIST && in.Flags&unix.O_EXCL == 0 {
-			err = scope.ErrStale
+			err = beneath.ErrStale
 		}
 		if err != nil {
 			v.files.release()
@@ -152,7 +153,7 @@ func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut
 		if err := v.room(); err != nil {
 			return err
 		}
-		var f scope.File
+		var f beneath.File
 		err := v.unnamed(func() (err error) {
 			f, err = p.dir.CreateTemp(int(in.Flags)&(openFlags|unix.O_EXCL), mode)
 			return err
@@ -173,7 +174,7 @@ func (v *View) room() error {
 	return v.files.reserve()
 }
 
-func (v *View) created(p *place, name string, f scope.File, flags int, out *fuse.CreateOut) error {
+func (v *View) created(p *place, name string, f beneath.File, flags int, out *fuse.CreateOut) error {
 	st, err := f.Stat()
 	if err == nil {
 		err = v.known(p, name, &st, true, &out.EntryOut)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // ask is what a client asks for: an operation and, for one on a name, the name
@@ -31,16 +32,16 @@ func (a *ask) nodeID() uint64 {
 
 // place is where an operation may act, once the door has let it through.
 type place struct {
-	began int64      // View.now, before anything was looked at
-	node  *node      // on: the node; in: the directory
-	rel   string     // on: the path that it was found at
-	dir   scope.Dir  // in: the directory
-	base  string     // in: the directory's path
-	name  string     // in: the name
-	obj   scope.File // on: the object
-	stat  scope.Stat // on: what it is
-	whole bool       // in, for a rename: the name is a directory's
-	held  bool       // on: found by a file that is open, by no name
+	began int64        // View.now, before anything was looked at
+	node  *node        // on: the node; in: the directory
+	rel   string       // on: the path that it was found at
+	dir   beneath.Dir  // in: the directory
+	base  string       // in: the directory's path
+	name  string       // in: the name
+	obj   beneath.File // on: the object
+	stat  beneath.Stat // on: what it is
+	whole bool         // in, for a rename: the name is a directory's
+	held  bool         // on: found by a file that is open, by no name
 }
 
 // in does an operation on a name in a directory: it resolves the directory,
@@ -49,7 +50,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{began: v.now(), node: v.nodes.get(a.nodeID()), name: a.name}
 		if p.node == nil {
-			return scope.ErrStale
+			return beneath.ErrStale
 		}
 		if a.near != nil && a.near.node == p.node {
 			p.dir, p.base = a.near.dir, a.near.base
@@ -60,7 +61,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 			defer p.dir.Close()
 		}
 		v.follow(p.node, p.dir)
-		if err := scope.CheckName(a.name); err != nil {
+		if err := beneath.CheckName(a.name); err != nil {
 			return v.outcome(&a, p.path(), err)
 		}
 		if (a.op == scope.OpRename || a.op == scope.OpRenameFrom) && !v.policy.Load().Uniform() {
@@ -88,7 +89,7 @@ func (v *View) on(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{began: v.now(), node: v.nodes.get(a.nodeID())}
 		if p.node == nil {
-			return scope.ErrStale
+			return beneath.ErrStale
 		}
 		if err := v.openNode(&p); err != nil {
 			return v.outcome(&a, p.rel, err)
@@ -135,7 +136,7 @@ func (v *View) bare(a *ask, f func() error) error {
 	if v.opt.Groups == nil || !a.op.Mutates() || a.head.Uid == 0 {
 		return f()
 	}
-	return scope.Caller{UID: a.head.Uid, GID: a.head.Gid}.Do(f)
+	return beneath.Caller{UID: a.head.Uid, GID: a.head.Gid}.Do(f)
 }
 
 // decideName is decide for a name in a directory. Its path is not built where it
@@ -154,7 +155,7 @@ func (v *View) decideNode(a *ask, n *node, links uint64) error {
 	policy := v.policy.Load()
 	rel, ok := v.nodes.strictest(n, policy)
 	if !ok {
-		return scope.ErrStale
+		return beneath.ErrStale
 	}
 	return v.decideBy(policy, a, rel, links)
 }
@@ -205,7 +206,7 @@ func (v *View) outcome(a *ask, rel string, err error) error {
 	if err == nil {
 		return nil
 	}
-	violation, ok := errors.AsType[*scope.Violation](err)
+	violation, ok := errors.AsType[*beneath.Violation](err)
 	if !ok {
 		return err
 	}
@@ -244,7 +245,7 @@ func (v *View) as(a *ask, f func() error) error {
 	if err != nil {
 		return err
 	}
-	return scope.Caller{UID: a.head.Uid, GID: a.head.Gid, Groups: groups}.Do(f)
+	return beneath.Caller{UID: a.head.Uid, GID: a.head.Gid, Groups: groups}.Do(f)
 }
 
 func join(dir, base string) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 type nothing struct{}
@@ -35,7 +36,7 @@ func TestUnrecordedDenialIsNotAnswered(t *testing.T) {
 			assert.NotEqual(t, fuse.EIO, status(recorded))
 			v.opt.Recorder = broken{}
 			assert.Equal(t, fuse.EIO, status(v.decide(&a, "f")))
-			assert.Equal(t, fuse.EIO, status(v.outcome(&a, "l", &scope.Violation{Target: "/etc/shadow"})))
+			assert.Equal(t, fuse.EIO, status(v.outcome(&a, "l", &beneath.Violation{Target: "/etc/shadow"})))
 			assert.Equal(t, fuse.EIO, status(v.forbid(a.head, scope.OpIoctl, "f", "")))
 		})
 	}
@@ -52,5 +53,5 @@ func TestNoNameIsNoPermission(t *testing.T) {
 	v.nodes.init(dir(1).ID())
 	f := found(t, &v.nodes, v.nodes.root, "f", file(4, 1), false)
 	assert.NoError(t, v.decideNode(&a, f, 1))
-	assert.ErrorIs(t, v.decideNode(&a, &node{}, 1), scope.ErrStale)
+	assert.ErrorIs(t, v.decideNode(&a, &node{}, 1), beneath.ErrStale)
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // answer is an error that the door has decided on and recorded.
@@ -27,9 +28,9 @@ func status(err error) fuse.Status {
 	}
 	errno, known := errors.AsType[syscall.Errno](err)
 	switch {
-	case errors.Is(err, scope.ErrEscape), errors.Is(err, scope.ErrDenied):
+	case errors.Is(err, beneath.ErrEscape), errors.Is(err, scope.ErrDenied):
 		return fuse.EACCES
-	case errors.Is(err, scope.ErrStale): // before its errno: the kernel looks the name up again
+	case errors.Is(err, beneath.ErrStale): // before its errno: the kernel looks the name up again
 		return fuse.Status(syscall.ESTALE)
 	case known && errno != 0 && errno != syscall.ENOSYS:
 		return fuse.Status(errno)

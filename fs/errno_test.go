@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 func TestStatus(t *testing.T) {
@@ -21,11 +22,11 @@ func TestStatus(t *testing.T) {
 		"nil":               {nil, fuse.OK},
 		"errno":             {syscall.ENOTEMPTY, fuse.Status(syscall.ENOTEMPTY)},
 		"wrapped errno":     {fmt.Errorf("x: %w", syscall.ENOSPC), fuse.Status(syscall.ENOSPC)},
-		"violation":         {&scope.Violation{}, fuse.EACCES},
-		"wrapped violation": {fmt.Errorf("x: %w", &scope.Violation{}), fuse.EACCES},
+		"violation":         {&beneath.Violation{}, fuse.EACCES},
+		"wrapped violation": {fmt.Errorf("x: %w", &beneath.Violation{}), fuse.EACCES},
 		"denied":            {fmt.Errorf("x: %w", scope.ErrDenied), fuse.EACCES},
-		"stale":             {scope.ErrStale, fuse.Status(syscall.ESTALE)},
-		"stale, not absent": {fmt.Errorf("%w: %w", scope.ErrStale, syscall.ENOENT), fuse.Status(syscall.ESTALE)},
+		"stale":             {beneath.ErrStale, fuse.Status(syscall.ESTALE)},
+		"stale, not absent": {fmt.Errorf("%w: %w", beneath.ErrStale, syscall.ENOENT), fuse.Status(syscall.ESTALE)},
 		"answer":            {fmt.Errorf("x: %w", answer(syscall.EPERM)), fuse.EPERM},
 		"unknown":           {errors.New("what"), fuse.EIO},
 		"another's":         {io.ErrShortWrite, fuse.EIO},

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // handle is an open file or directory.
 type handle struct {
-	file    scope.File
+	file    beneath.File
 	node    *node
 	reads   bool                         // open for reading
 	writes  bool                         // open for writing
@@ -26,7 +27,7 @@ type handle struct {
 }
 
 // newHandle returns a handle of a file that is open with the flags of open(2).
-func newHandle(f scope.File, n *node, flags int) *handle {
+func newHandle(f beneath.File, n *node, flags int) *handle {
 	h := &handle{file: f, node: n}
 	h.reads, h.writes = accessOf(flags)
 	return h
@@ -123,7 +124,7 @@ func (t *table) remove(fh uint64) (h *handle, backing int32) {
 
 // reach returns a descriptor of its own of a file that is open on the node, for
 // reading and writing if that is wanted.
-func (t *table) reach(n *node, reads, writes bool) (scope.File, bool) {
+func (t *table) reach(n *node, reads, writes bool) (beneath.File, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, h := range n.open {
@@ -134,7 +135,7 @@ func (t *table) reach(n *node, reads, writes bool) (scope.File, bool) {
 			return f, true
 		}
 	}
-	return scope.File{}, false
+	return beneath.File{}, false
 }
 
 // holds reports whether a node is open.
@@ -215,7 +216,7 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 
 // backBare is conn.back without CAP_FSETID.
 func (v *View) backBare(fd int) (id int32, errno syscall.Errno) {
-	err := scope.Unprivileged(func() error {
+	err := beneath.Unprivileged(func() error {
 		id, errno = v.conn.back(fd)
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // listing is where a reader of a directory stands. Offsets are those of the
@@ -166,7 +167,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 }
 
 // seek goes to an offset that an entry had.
-func (l *listing) seek(f scope.File, off uint64) error {
+func (l *listing) seek(f beneath.File, off uint64) error {
 	if off == l.off && !l.away {
 		return nil
 	}
@@ -176,7 +177,7 @@ func (l *listing) seek(f scope.File, off uint64) error {
 }
 
 // peek returns the next entry and its size, 0 at the end.
-func (l *listing) peek(f scope.File, e *fuse.DirEntry) (int, error) {
+func (l *listing) peek(f beneath.File, e *fuse.DirEntry) (int, error) {
 	if len(l.rest) == 0 {
 		n, err := f.ReadDirent(l.buf)
 		if err != nil {

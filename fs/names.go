@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Lookup finds a name. A symbolic link is shown as one, wherever it leads: it
@@ -34,7 +35,7 @@ func (v *View) entry(p *place, name string, made bool, out *fuse.EntryOut) error
 	return v.known(p, name, &st, made, out)
 }
 
-func (v *View) known(p *place, name string, st *scope.Stat, made bool, out *fuse.EntryOut) error {
+func (v *View) known(p *place, name string, st *beneath.Stat, made bool, out *fuse.EntryOut) error {
 	n, err := v.nodes.found(p.node, name, st, made)
 	if err == syscall.ENOMEM && v.roomy() == nil {
 		n, err = v.nodes.found(p.node, name, st, made)
@@ -103,7 +104,7 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 func (v *View) judge(rel, text string) error {
 	policy := v.policy.Load()
 	_, err := v.root.Follow(parentOf(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
-	var violation *scope.Violation
+	var violation *beneath.Violation
 	if errors.As(err, &violation) {
 		violation.Target = text
 	}
@@ -145,7 +146,7 @@ func (v *View) Rmdir(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.S
 // Rename moves a name, or with RENAME_EXCHANGE two. Both names are decided on
 // before anything moves; a directory also with what may be below it.
 func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
-	if in.Flags&^uint32(scope.RenameFlags) != 0 {
+	if in.Flags&^uint32(beneath.RenameFlags) != 0 {
 		return fuse.EINVAL
 	}
 	from := ask{head: &in.InHeader, op: scope.OpRenameFrom, name: oldName}
@@ -176,12 +177,12 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	if err != nil {
 		return err
 	}
-	var other scope.Stat
+	var other beneath.Stat
 	otherErr := error(syscall.ENOENT)
-	if uniform := v.policy.Load().Uniform(); !uniform || flags&scope.RenameExchange != 0 {
+	if uniform := v.policy.Load().Uniform(); !uniform || flags&beneath.RenameExchange != 0 {
 		other, otherErr = new.dir.Stat(newName)
 		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
-			return scope.ErrStale // another view of the scope has put a directory there since it was decided
+			return beneath.ErrStale // another view of the scope has put a directory there since it was decided
 		}
 	}
 	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
@@ -189,7 +190,7 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	}
 	from, to := nameIn{old.node, oldName}, nameIn{new.node, newName}
 	v.nodes.moved(moved.ID(), from, to)
-	if flags&scope.RenameExchange != 0 && otherErr == nil {
+	if flags&beneath.RenameExchange != 0 && otherErr == nil {
 		v.nodes.moved(other.ID(), to, from)
 	}
 	return nil
@@ -256,7 +257,7 @@ func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, co
 }
 
 // masked applies the umask, unless the directory has a default ACL: umask(2).
-func masked(dir scope.Dir, mode, umask uint32) uint32 {
+func masked(dir beneath.Dir, mode, umask uint32) uint32 {
 	if umask == 0 || dir.HasDefaultACL() {
 		return mode
 	}

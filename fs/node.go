@@ -10,7 +10,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // node is one object that the kernel knows: its identity and the names under
@@ -18,7 +18,7 @@ import (
 // the identity whether it was found.
 type node struct {
 	id    uint64
-	ident scope.FileID
+	ident beneath.FileID
 	kind  uint32 // the type bits of its mode
 	dir   bool
 
@@ -51,7 +51,7 @@ type nameIn struct {
 type tree struct {
 	mu      sync.RWMutex
 	byID    map[uint64]*node
-	byIdent map[scope.FileID]*node
+	byIdent map[beneath.FileID]*node
 	root    *node
 	last    uint64 // ids are never used twice, so that no generation is needed
 	moves   uint64 // counts the directories that changed their place
@@ -88,11 +88,11 @@ func (t *tree) full() bool {
 	return t.limit > 0 && t.size > t.limit
 }
 
-func (t *tree) init(root scope.FileID) {
+func (t *tree) init(root beneath.FileID) {
 	t.root = &node{id: fuse.FUSE_ROOT_ID, ident: root, kind: syscall.S_IFDIR, dir: true, lookups: 1}
 	t.last = fuse.FUSE_ROOT_ID
 	t.byID = map[uint64]*node{t.root.id: t.root}
-	t.byIdent = map[scope.FileID]*node{root: t.root}
+	t.byIdent = map[beneath.FileID]*node{root: t.root}
 }
 
 func (t *tree) get(id uint64) *node {
@@ -109,7 +109,7 @@ func (t *tree) get(id uint64) *node {
 // An object that was just made is never one that was known: birth times have
 // the grain of the kernel's tick, within which an inode number can be taken
 // over (ktime_get_coarse_real_ts64). Nor is one of another type.
-func (t *tree) found(parent *node, base string, st *scope.Stat, made bool) (*node, error) {
+func (t *tree) found(parent *node, base string, st *beneath.Stat, made bool) (*node, error) {
 	ident := st.ID()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +128,7 @@ func (t *tree) found(parent *node, base string, st *scope.Stat, made bool) (*nod
 		t.byID[n.id], t.byIdent[ident] = n, n
 		t.size += n.size()
 	} else if n.dir && t.under(parent, n) {
-		return nil, scope.ErrStale
+		return nil, beneath.ErrStale
 	}
 	n.lookups++
 	t.addName(n, nameIn{parent, base}, st.Nlink > 1)
@@ -154,7 +154,7 @@ func (t *tree) addName(n *node, at nameIn, keep bool) {
 }
 
 // moved notes a rename that was done.
-func (t *tree) moved(ident scope.FileID, from, to nameIn) {
+func (t *tree) moved(ident beneath.FileID, from, to nameIn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byIdent[ident]
@@ -170,7 +170,7 @@ func (t *tree) moved(ident scope.FileID, from, to nameIn) {
 
 // unlinked notes that a name of an object was removed. The last name stays: it
 // is what the policy goes by for a file that is still open.
-func (t *tree) unlinked(ident scope.FileID, at nameIn) {
+func (t *tree) unlinked(ident beneath.FileID, at nameIn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byIdent[ident]
@@ -185,7 +185,7 @@ func (t *tree) unlinked(ident scope.FileID, at nameIn) {
 }
 
 // byIdentity returns the node of an object, nil when the kernel knows none.
-func (t *tree) byIdentity(ident scope.FileID) *node {
+func (t *tree) byIdentity(ident beneath.FileID) *node {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.byIdent[ident]
@@ -252,7 +252,7 @@ func (t *tree) shrink() {
 		return
 	}
 	t.most = 0
-	byID, byIdent := make(map[uint64]*node, len(t.byID)), make(map[scope.FileID]*node, len(t.byIdent))
+	byID, byIdent := make(map[uint64]*node, len(t.byID)), make(map[beneath.FileID]*node, len(t.byIdent))
 	maps.Copy(byID, t.byID)
 	maps.Copy(byIdent, t.byIdent)
 	t.byID, t.byIdent = byID, byIdent

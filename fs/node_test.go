@@ -7,18 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // object makes what statx(2) would say of an object.
-func object(ino uint64, mode uint16, links uint32) *scope.Stat {
-	s := &scope.Stat{}
+func object(ino uint64, mode uint16, links uint32) *beneath.Stat {
+	s := &beneath.Stat{}
 	s.Ino, s.Mode, s.Nlink = ino, mode, links
 	return s
 }
 
-func dir(ino uint64) *scope.Stat                { return object(ino, unix.S_IFDIR, 2) }
-func file(ino uint64, links uint32) *scope.Stat { return object(ino, unix.S_IFREG, links) }
+func dir(ino uint64) *beneath.Stat                { return object(ino, unix.S_IFDIR, 2) }
+func file(ino uint64, links uint32) *beneath.Stat { return object(ino, unix.S_IFREG, links) }
 
 func newTree() *tree {
 	t := &tree{}
@@ -27,7 +27,7 @@ func newTree() *tree {
 }
 
 // found is tree.found; nil when it fails.
-func found(t *testing.T, tr *tree, parent *node, base string, st *scope.Stat, made bool) *node {
+func found(t *testing.T, tr *tree, parent *node, base string, st *beneath.Stat, made bool) *node {
 	n, err := tr.found(parent, base, st, made)
 	assert.Equal(t, err == nil, n != nil)
 	return n

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // relocate finds where the host has moved a directory that a client has open: n, or
@@ -28,7 +28,7 @@ func (v *View) relocate(n *node) bool {
 			return true // settle was faster
 		}
 		names := strings.Split(rel, "/")
-		idents := make([]scope.FileID, len(names))
+		idents := make([]beneath.FileID, len(names))
 		for i := range names {
 			if idents[i], err = v.identOf(strings.Join(names[:i+1], "/")); err != nil {
 				return false
@@ -39,10 +39,10 @@ func (v *View) relocate(n *node) bool {
 	return false
 }
 
-func (v *View) identOf(rel string) (scope.FileID, error) {
+func (v *View) identOf(rel string) (beneath.FileID, error) {
 	obj, err := v.root.Object(rel)
 	if err != nil {
-		return scope.FileID{}, err
+		return beneath.FileID{}, err
 	}
 	defer obj.Close()
 	st, err := obj.Stat()
@@ -62,7 +62,7 @@ func (t *tree) parent(n *node) *node {
 // relocate notes that a directory is at a path; idents are those of the directories
 // on the way. One that the kernel does not know gets a node outside of the table,
 // which lasts as long as something below refers to it.
-func (t *tree) relocate(n *node, names []string, idents []scope.FileID) bool {
+func (t *tree) relocate(n *node, names []string, idents []beneath.FileID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	parent := t.root

@@ -3,7 +3,7 @@ package fs
 import (
 	"errors"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // openDir resolves p.node, a directory, and checks that it is the one meant.
@@ -11,7 +11,7 @@ func (v *View) openDir(p *place) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
 	err := v.openDirAt(p)
-	if errors.Is(err, scope.ErrStale) && v.relocate(p.node) {
+	if errors.Is(err, beneath.ErrStale) && v.relocate(p.node) {
 		err = v.openDirAt(p)
 	}
 	return err
@@ -22,7 +22,7 @@ func (v *View) openDir(p *place) error {
 func (v *View) openDirAt(p *place) error {
 	var ok bool
 	if p.base, ok = v.nodes.newest(p.node); !ok {
-		return scope.ErrStale
+		return beneath.ErrStale
 	}
 	dir, err := v.root.Dir(p.base)
 	if err != nil {
@@ -30,7 +30,7 @@ func (v *View) openDirAt(p *place) error {
 	}
 	st, err := dir.Self().Stat()
 	if err == nil && st.ID() != p.node.ident {
-		err = scope.ErrStale
+		err = beneath.ErrStale
 	}
 	if err != nil {
 		dir.Close()
@@ -47,7 +47,7 @@ func (v *View) openNode(p *place) error {
 	defer v.moves.RUnlock()
 	rel, ok := v.nodes.newest(p.node)
 	if !ok {
-		return scope.ErrStale
+		return beneath.ErrStale
 	}
 	err := v.openAt(p, rel)
 	if err == nil {
@@ -71,7 +71,7 @@ func (v *View) openNode(p *place) error {
 			err = stale
 		}
 	}
-	if errors.Is(err, scope.ErrStale) && v.relocate(p.node) {
+	if errors.Is(err, beneath.ErrStale) && v.relocate(p.node) {
 		if rel, ok := v.nodes.newest(p.node); ok {
 			err = v.openAt(p, rel)
 		}
@@ -89,5 +89,5 @@ func (v *View) openAt(p *place, rel string) (err error) {
 		return nil
 	}
 	p.obj.Close()
-	return scope.ErrStale
+	return beneath.ErrStale
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Recorder takes the view's decisions to the log.
@@ -37,14 +38,14 @@ type Options struct {
 	Policy      *scope.Policy
 	Record      scope.Record // which allowed operations are recorded; the others always are
 	Recorder    Recorder
-	Passthrough bool          // file data by the kernel alone, where it can: fuse passthrough
-	Mediated    bool          // every read and write through the view, uncached
-	Timeout     time.Duration // how long the kernel may keep metadata where Watch tells nothing
-	Watch       *scope.Watch  // tells of changes by others; nil: nothing does
-	Shared      bool          // others than the view's user come in: the kernel checks modes and ACLs
-	XAttrs      bool          // extended attributes; without them the kernel need not ask for one before a write
-	Trace       bool          // tell the logger of each request
-	Spin        bool          // wait for the next request for a moment before sleeping
+	Passthrough bool           // file data by the kernel alone, where it can: fuse passthrough
+	Mediated    bool           // every read and write through the view, uncached
+	Timeout     time.Duration  // how long the kernel may keep metadata where Watch tells nothing
+	Watch       *beneath.Watch // tells of changes by others; nil: nothing does
+	Shared      bool           // others than the view's user come in: the kernel checks modes and ACLs
+	XAttrs      bool           // extended attributes; without them the kernel need not ask for one before a write
+	Trace       bool           // tell the logger of each request
+	Spin        bool           // wait for the next request for a moment before sleeping
 	Logger      *slog.Logger
 	Limits      Limits
 
@@ -63,7 +64,7 @@ type Limits struct {
 
 // View serves one scope. Its methods are those of fuse.RawFileSystem.
 type View struct {
-	root   *scope.Root
+	root   *beneath.Root
 	opt    Options
 	policy atomic.Pointer[scope.Policy]
 	conn   *conn
@@ -85,11 +86,11 @@ type View struct {
 	// while what stands at a name becomes a directory or stops to be one. It is
 	// opened when it is first needed if the view could not do so at its start: it
 	// starts whatever the directory's mode.
-	turn   scope.File
+	turn   beneath.File
 	turned bool       // turn is open
 	turns  sync.Mutex // among the threads of this one; guards turn
 
-	nameless scope.Thread // makes files without a name, and gives them one
+	nameless beneath.Thread // makes files without a name, and gives them one
 
 	noBacking atomic.Bool // the kernel refused passthrough once
 }
@@ -98,11 +99,11 @@ var _ fuse.RawFileSystem = (*View)(nil)
 
 // New returns a view of root for the mount behind fd, a descriptor of /dev/fuse.
 // Both stay the caller's.
-func New(root *scope.Root, fd int, opt Options) (*View, error) {
+func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	if opt.Policy == nil || opt.Recorder == nil {
 		return nil, errors.New("a view needs a policy and a recorder")
 	}
-	st, err := scope.NewRoot(root.FD()).Object("")
+	st, err := beneath.NewRoot(root.FD()).Object("")
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func New(root *scope.Root, fd int, opt Options) (*View, error) {
 		return nil, err
 	}
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
-	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: scope.NewThread(), began: time.Now()}
+	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: beneath.NewThread(), began: time.Now()}
 	v.conn = newConn(fd, v, v.mountOptions(), opt)
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // How long the kernel may keep what it was told. While a change by others would
@@ -25,7 +25,7 @@ const (
 // each directory of which it remembers names is watched, and what others change
 // there it is told to ask for again. Changes of our own it has made itself.
 type follower struct {
-	watch *scope.Watch // nil: nothing is watched
+	watch *beneath.Watch // nil: nothing is watched
 
 	mu    sync.Mutex
 	dirs  map[string]*node // by the handle that the watch tells
@@ -33,7 +33,7 @@ type follower struct {
 }
 
 // follow watches a directory before the first answer about a name in it.
-func (v *View) follow(n *node, dir scope.Dir) {
+func (v *View) follow(n *node, dir beneath.Dir) {
 	f := &v.follower
 	if f.watch == nil || n.watched.Load() != 0 {
 		return
@@ -90,7 +90,7 @@ func (v *View) unfollow(n *node) {
 }
 
 // gone notes that a directory was removed, which ends its watch.
-func (v *View) gone(ident scope.FileID) {
+func (v *View) gone(ident beneath.FileID) {
 	n := v.nodes.byIdentity(ident)
 	if n == nil || n.watched.Load() == 0 {
 		return
@@ -124,7 +124,7 @@ func (v *View) keepAbsent(dir *node) time.Duration {
 // keepAttr is how long the kernel may remember what a node is, of which it was
 // asked after began. In a shared view that is what it goes by when it lets
 // others open a file, so what a name elsewhere could change is kept briefly.
-func (v *View) keepAttr(n *node, st *scope.Stat, began int64) time.Duration {
+func (v *View) keepAttr(n *node, st *beneath.Stat, began int64) time.Duration {
 	if st.IsRegular() && st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
 		n.setID.Store(true)
 	}
@@ -157,7 +157,7 @@ func (v *View) listen() {
 	}
 }
 
-func (v *View) changed(c scope.Change) {
+func (v *View) changed(c beneath.Change) {
 	if c.Own {
 		return
 	}

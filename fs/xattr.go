@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 const aclPrefix = "system.posix_acl_"
@@ -151,7 +152,7 @@ func (v *View) xattr(p *place, do func(attributes) error) error {
 	if base == "" {
 		base = "."
 	}
-	if err = do(scope.Name{Dir: dir, Base: base}); err == syscall.ENOSYS {
+	if err = do(beneath.Name{Dir: dir, Base: base}); err == syscall.ENOSYS {
 		err = syscall.EACCES
 	}
 	return err

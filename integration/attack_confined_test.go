@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // TestAttackConfinedView looks at a view process that serves, as the host's
@@ -139,7 +139,7 @@ func confinedHost(t *testing.T) (*host, *os.File, *os.File) {
 	plant(t, h.scope("own"), "f", "link => "+h.scope("other", "FOREIGN"), "up => ../other")
 	plant(t, h.scope("other"), "FOREIGN")
 	require.NoError(t, unix.Mknod(h.scope("own", "zero"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))))
-	root, err := scope.OpenRoot(h.base, "own")
+	root, err := beneath.OpenRoot(h.base, "agents/own")
 	require.NoError(t, err)
 	t.Cleanup(func() { root.Close() })
 	fd, err := root.Detach()

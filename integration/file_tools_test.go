@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -42,11 +42,11 @@ func newFileSet(t *testing.T, h *host) *tools.Set {
 	t.Cleanup(func() { assert.NoError(t, w.Close()) })
 	all, err := w.Tools()
 	require.NoError(t, err)
-	agents, errs := scope.Load(h.base, scope.Host{})
+	snapshot, errs := agents.Load(h.base, agents.Host{})
 	require.Empty(t, errs)
 	set, err := tools.NewSet(tools.Gate{
 		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
-		Rules:  func() *scope.Grants { return agents.Agents["a"].Grants },
+		Rules:  func() *agents.Grants { return snapshot.Agents["a"].Grants },
 		Record: func(context.Context, audit.Event) error { return nil },
 	}, all...)
 	require.NoError(t, err)

@@ -8,25 +8,27 @@ var floors = map[string]struct {
 	imports []string
 	why     string
 }{
-	"scope":                       {nil, "who an agent is must be decidable without anything else"},
+	"scope":                       {nil, "what an agent may do must be decidable without anything else"},
+	"scope/beneath":               {nil, "a richer os.Root is useful alone"},
+	"scope/agents":                {[]string{"scope", "scope/beneath"}, "a definition is text: nothing runs for it to be read"},
 	"audit":                       {nil, "the log must be provable without what writes to it"},
-	"fs":                          {[]string{"scope", "audit"}, "the view resolves and decides by scope, and records by audit"},
-	"tools":                       {[]string{"scope", "audit"}, "the one door stands on the ground floor"},
+	"fs":                          {[]string{"scope", "audit", "scope/beneath"}, "the view resolves and decides by scope, and records by audit"},
+	"tools":                       {[]string{"scope", "scope/beneath", "audit", "scope/agents"}, "the one door stands on the ground floor"},
 	"tools/sandbox":               {[]string{"scope"}, "a place where tools run knows whose it is, and not what runs"},
-	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox"}, "a tool does not know the other tools, nor who calls it"},
-	"cmd/scopefs/internal/config": {[]string{"scope"}, "settings are values"},
-	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs"}, "the view's process holds nothing that it has no use for"},
+	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox", "scope/beneath", "scope/agents"}, "a tool does not know the other tools, nor who calls it"},
+	"cmd/scopefs/internal/config": {[]string{"scope", "scope/agents"}, "settings are values"},
+	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs", "scope/beneath"}, "the view's process holds nothing that it has no use for"},
 	"cmd/scopefs/internal/bridge": {nil, "it passes messages on, and must not decide"},
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools"}, "what is kept is values of the doors"},
-	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer"}, "it serves no view itself: a process that does must not touch one"},
-	"cmd/scopefs/internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/state"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer", "scope/beneath", "scope/agents"}, "it serves no view itself: a process that does must not touch one"},
+	"cmd/scopefs/internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents"}, "a thin face: what it can, others can without it"},
 	"cmd/scopefs":                 {[]string{"tools/sandbox", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration":                 {[]string{"**"}, "tests of the whole"},
 	"integration/*":               {[]string{"**"}, "tools of these tests"},
 
 	"cmd/scopefs/internal/guard":   {nil, "it outlives a daemon that is dead, and needs nothing of it"},
 	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
-	"cmd/scopefs/internal/imports": {[]string{"scope"}, "bytes in, bytes out: what others wrote is only text"},
+	"cmd/scopefs/internal/imports": {[]string{"scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 }
 
 // owners says who alone may import a dependency, so that it can be replaced in
@@ -40,7 +42,7 @@ var owners = map[string]struct {
 	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer"}, "the view confines itself"},
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file"}, "one meaning of a pattern: the operator's and the agent's"},
-	"go.yaml.in/yaml":                            {[]string{"scope", "tools/skill", "cmd/scopefs/internal/imports"}, "what the operator writes"},
+	"go.yaml.in/yaml":                            {[]string{"scope/agents", "tools/skill", "cmd/scopefs/internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"cmd/scopefs/internal/cli"}, "the daemon does not know which service manager there is"},
 	"github.com/fsnotify/fsnotify":               {[]string{"cmd/scopefs/internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":                {nil, "for tests"},
@@ -60,7 +62,7 @@ var owners = map[string]struct {
 // callers may make system calls. The first four are for files (convention 8), of
 // which tools/file is inside a sandbox when it does; the others for mounts,
 // namespaces, sockets and confinement.
-var callers = []string{"scope", "audit", "tools/sandbox", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
+var callers = []string{"scope/beneath", "scope/agents", "audit", "tools/sandbox", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
 	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger"} // flock(2), socketpair(2)
 
 // connection are the files that speak with the kernel over /dev/fuse, which is

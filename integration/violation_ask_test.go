@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -41,7 +41,7 @@ func TestViolationIsNotAsked(t *testing.T) {
 		assert.Equal(t, c.code, u.fails(c.tool, c.args).Code, "%s %v", c.tool, c.args)
 		e := h.last("a", c.tool)
 		assert.Equal(t, audit.Violation, e.Verdict, "%s %v", c.tool, c.args)
-		assert.Equal(t, scope.RulePath, e.Rule, "%s %v", c.tool, c.args)
+		assert.Equal(t, beneath.RulePath, e.Rule, "%s %v", c.tool, c.args)
 	}
 	assert.False(t, h.recorded("a", audit.Event{Event: audit.KindApproval, Outcome: "asked"}))
 	assert.Equal(t, "[]\n", h.must("approvals", "list", "--json"))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -41,7 +41,7 @@ func TestCallViolations(t *testing.T) {
 		assert.Equal(t, c.code, u.fails(c.tool, c.args).Code, "%s %v", c.tool, c.args)
 		e := h.last("a", c.tool)
 		assert.Equal(t, audit.Violation, e.Verdict, "%s %v", c.tool, c.args)
-		assert.Equal(t, scope.RulePath, e.Rule, "%s %v", c.tool, c.args)
+		assert.Equal(t, beneath.RulePath, e.Rule, "%s %v", c.tool, c.args)
 		assert.Equal(t, string(c.code), e.Outcome, "%s %v", c.tool, c.args)
 		assert.Contains(t, h.must("audit", "--denied", "--json"), e.Call)
 		assert.Contains(t, h.must("why", itoa(int(e.Seq))), "nothing allows it")

@@ -63,6 +63,12 @@ func (r *rule) literal() (path string, ok bool) {
 // portable reports whether the rule matches a name wherever it is.
 func (r *rule) portable() bool { return len(r.parts) == 2 && r.parts[0].kind == anyPart }
 
+// Check reports whether Compile accepts the rule.
+func (r PathRule) Check() error {
+	_, err := parseRule(r)
+	return err
+}
+
 // parseRule returns the rules that r stands for, one an alternative.
 func parseRule(r PathRule) ([]rule, error) {
 	if r.Access >= accessCount {

@@ -26,6 +26,10 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
+// Dir returns the directory that is the agent's scope unless its definition
+// names another, relative to the base directory.
+func (id ID) Dir() string { return "agents/" + string(id) }
+
 // UnmarshalText parses the id, so that no decoder can make an ID that is not one.
 func (id *ID) UnmarshalText(text []byte) error {
 	v, err := ParseID(string(text))

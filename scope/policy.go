@@ -2,10 +2,14 @@ package scope
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
+
+// ErrDenied is the error of an operation that a policy denies.
+var ErrDenied = errors.New("denied by policy")
 
 // Access is what a policy grants on a path, in the order of restriction: of
 // two rules that match, the greater Access holds.

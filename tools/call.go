@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Call is what an agent asks for.
@@ -205,7 +206,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", rule: rule}
 	}
 	if r.outside != nil {
-		return r.outside.Violates(scope.RulePath)
+		return r.outside.Violates(beneath.RulePath)
 	}
 	// Rates come last: a call that is refused uses nothing up.
 	count := func() *Error { return s.count(rules.Rates(), r.name) }
@@ -216,7 +217,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 }
 
 // count counts a call of a tool against the limits.
-func (s *Set) count(limits []scope.Rate, tool string) *Error {
+func (s *Set) count(limits []agents.Rate, tool string) *Error {
 	rule, wait, err := s.gate.Rates.take(limits, tool)
 	if err != nil {
 		return &Error{Code: Internal, Message: "the call cannot be counted, so it did not run", cause: err}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // A definition may name the tools that a program adds. In a view with access: read
@@ -25,10 +26,10 @@ func TestCustomTools(t *testing.T) {
 	}
 	put("a", `tools: ["kv_*"]`)
 	put("ro", "tools: [kv_get, kv_put]\nview: {access: read}\npolicy: {tools: {ask: [kv_put]}}")
-	_, errs := scope.Load(base, scope.Host{})
+	_, errs := agents.Load(base, agents.Host{})
 	require.NotEmpty(t, errs, "a typo, where nobody has these tools")
-	host := scope.Host{Tools: []string{"kv_get", "kv_put"}}
-	all, errs := scope.Load(base, host)
+	host := agents.Host{Tools: []string{"kv_get", "kv_put"}}
+	all, errs := agents.Load(base, host)
 	require.Empty(t, errs)
 	put("typo", "tools: [kv_gte]")
 	_, errs = all.Reload(base, host)
@@ -40,7 +41,7 @@ func TestCustomTools(t *testing.T) {
 	for id, want := range map[scope.ID][]string{"a": {"kv_get", "kv_put"}, "ro": {"kv_get"}} {
 		d := &desk{}
 		gate := d.gate(t, "")
-		gate.Rules = func() *scope.Grants { return all.Agents[id].Grants }
+		gate.Rules = func() *agents.Grants { return all.Agents[id].Grants }
 		set, err := NewSet(gate, kv...)
 		require.NoError(t, err)
 		var listed []string

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // The bounds of what filters cost.
@@ -28,10 +28,10 @@ const ruleFilters = "argument_filters"
 // of fields included: the string as it is, and after one base64 or URL decoding.
 // It returns the rule that refuses, or "". It returns an error when it cannot
 // match them all.
-func filtered(ctx context.Context, filters []scope.Filter, tool string, args *arguments) (string, *Error) {
+func filtered(ctx context.Context, filters []agents.Filter, tool string, args *arguments) (string, *Error) {
 	x := examination{ctx: ctx, left: maxExamined}
 	for _, f := range filters {
-		if scope.MatchTool(f.Pattern, tool) {
+		if agents.MatchTool(f.Pattern, tool) {
 			for _, re := range f.Regexps {
 				x.filters = append(x.filters, filter{re, ruleFilters + ": " + f.Pattern + ": " + re.String()})
 			}

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func TestFiltered(t *testing.T) {
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	filters := []scope.Filter{{Pattern: "bash", Regexps: []*regexp.Regexp{regexp.MustCompile(`rm\s+-rf`)}}}
+	filters := []agents.Filter{{Pattern: "bash", Regexps: []*regexp.Regexp{regexp.MustCompile(`rm\s+-rf`)}}}
 	for name, c := range map[string]struct {
 		args any
 		hit  bool
@@ -67,7 +67,7 @@ func FuzzParse(f *testing.F) {
 
 // examine holds one expression against a text.
 func examine(ctx context.Context, re, text string) (bool, *Error) {
-	filters := []scope.Filter{{Pattern: "*", Regexps: []*regexp.Regexp{regexp.MustCompile(re)}}}
+	filters := []agents.Filter{{Pattern: "*", Regexps: []*regexp.Regexp{regexp.MustCompile(re)}}}
 	canonical, _ := json.Marshal(text)
 	rule, err := filtered(ctx, filters, "bash", &arguments{value: text, canonical: canonical})
 	return rule != "", err

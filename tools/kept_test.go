@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // drawer is a store of approvals and rates that outlives those who use it.
@@ -147,7 +147,7 @@ func TestApprovalsNotStored(t *testing.T) {
 
 func TestRatesOutliveTheDaemon(t *testing.T) {
 	kept := &drawer{rates: Refills{}}
-	limits := []scope.Rate{{Pattern: "bash", N: 3, Per: time.Hour}, {Pattern: "*", N: 5, Per: time.Hour}}
+	limits := []agents.Rate{{Pattern: "bash", N: 3, Per: time.Hour}, {Pattern: "*", N: 5, Per: time.Hour}}
 	take := func(tool string) string {
 		t.Helper()
 		rule, wait, err := NewRates(kept).take(limits, tool) // another daemon for each
@@ -184,7 +184,7 @@ func TestRatesOutliveTheDaemon(t *testing.T) {
 // A limit gives out N calls at once, and then one each Per/N.
 func TestRefills(t *testing.T) {
 	f, now := Refills{}, time.Now()
-	limits := []scope.Rate{{Pattern: "*", N: 60, Per: time.Minute}}
+	limits := []agents.Rate{{Pattern: "*", N: 60, Per: time.Minute}}
 	count := func() (n int) {
 		for {
 			if rule, _ := f.take(limits, now); rule != "" {
@@ -204,6 +204,6 @@ func TestRefills(t *testing.T) {
 	now = now.Add(time.Hour)
 	assert.Equal(t, 60, count())
 	now = now.Add(time.Hour)
-	f.take([]scope.Rate{{Pattern: "x", N: 1, Per: time.Hour}}, now)
+	f.take([]agents.Rate{{Pattern: "x", N: 1, Per: time.Hour}}, now)
 	assert.Len(t, f, 1, "a limit that is full takes no room")
 }

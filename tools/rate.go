@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Rates counts an agent's calls, in all its sessions. The zero value is ready
@@ -86,13 +86,13 @@ func room(held *atomic.Int64, size int, limit int64) (release func(), ok bool) {
 
 // take counts a call against every limit that matches. Where one is reached it
 // returns its rule and for how long; nothing is counted then.
-func (r *Rates) take(limits []scope.Rate, tool string) (rule string, wait time.Duration, err error) {
+func (r *Rates) take(limits []agents.Rate, tool string) (rule string, wait time.Duration, err error) {
 	if r == nil {
 		return "", 0, nil
 	}
-	var matching []scope.Rate
+	var matching []agents.Rate
 	for _, l := range limits {
-		if scope.MatchTool(l.Pattern, tool) {
+		if agents.MatchTool(l.Pattern, tool) {
 			matching = append(matching, l)
 		}
 	}
@@ -124,7 +124,7 @@ func (r *Rates) take(limits []scope.Rate, tool string) (rule string, wait time.D
 // Per/N the time when the limit is full again, and a limit that would not be full
 // within Per is reached. It is not golang.org/x/time/rate: a Limiter exports no
 // state, and a RateStore keeps the state across processes.
-func (f Refills) take(limits []scope.Rate, now time.Time) (rule string, wait time.Duration) {
+func (f Refills) take(limits []agents.Rate, now time.Time) (rule string, wait time.Duration) {
 	for limit, full := range f {
 		if !full.After(now) {
 			delete(f, limit)

@@ -11,13 +11,14 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Gate is what stands before an agent's tools.
 type Gate struct {
 	Agent   scope.ID
 	Session string
-	Rules   func() *scope.Grants // as they are now; nil allows nothing
+	Rules   func() *agents.Grants // as they are now; nil allows nothing
 
 	// Find is called for a tool mcp:SERVER:TOOL that is not there, before the call
 	// is refused: it may Extend the set. Its error is why there is none; nil where
@@ -129,18 +130,18 @@ func (s *Set) List() []Tool {
 }
 
 // mayAny reports whether one of the tools may be called that an alias covers.
-func (s *Set) mayAny(rules *scope.Grants, alias *Tool) bool {
+func (s *Set) mayAny(rules *agents.Grants, alias *Tool) bool {
 	return slices.ContainsFunc(alias.face.covers, func(name string) bool { return s.may(rules, name) })
 }
 
 // may reports whether a tool is to be listed.
-func (s *Set) may(rules *scope.Grants, name string) bool {
+func (s *Set) may(rules *agents.Grants, name string) bool {
 	d := s.judge(rules, name)
 	return d.Allow || d.Ask
 }
 
 // judge decides about a tool by the rules and by what the tool says of itself.
-func (s *Set) judge(rules *scope.Grants, name string) scope.Decision {
+func (s *Set) judge(rules *agents.Grants, name string) scope.Decision {
 	if t := s.native(name); t != nil {
 		return rules.ToolThat(name, t.Hints.Writes)
 	}

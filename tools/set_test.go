@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // desk is a gate with a log to look into.
@@ -53,20 +53,20 @@ func (d *desk) gate(t *testing.T, front string) Gate {
 	agent := load(t, front)
 	return Gate{
 		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: NewApprovals(nil),
-		Rules: func() *scope.Grants { return agent.Grants },
+		Rules: func() *agents.Grants { return agent.Grants },
 		Object: func(_ context.Context, _, path string, _ bool) (Object, error) {
 			return Object{Path: path, ID: d.inode, Content: d.hash}, nil
 		},
 	}
 }
 
-func load(t *testing.T, front string) *scope.Agent {
+func load(t *testing.T, front string) *agents.Agent {
 	t.Helper()
 	base := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
 	text := "---\nname: a\ndescription: test\n" + front + "\n---\n"
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte(text), 0o644))
-	all, errs := scope.Load(base, scope.Host{})
+	all, errs := agents.Load(base, agents.Host{})
 	require.Empty(t, errs)
 	return all.Agents["a"]
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -24,7 +24,7 @@ func newSet(t *testing.T, w *Worker, profile string) *tools.Set {
 	base := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte("---\nname: a\ndescription: test\n---\n"), 0o644))
-	agents, errs := scope.Load(base, scope.Host{})
+	snapshot, errs := agents.Load(base, agents.Host{})
 	require.Empty(t, errs)
 	all, err := w.Tools()
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func newSet(t *testing.T, w *Worker, profile string) *tools.Set {
 	}
 	set, err := tools.NewSet(tools.Gate{
 		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
-		Rules:  func() *scope.Grants { return agents.Agents["a"].Grants },
+		Rules:  func() *agents.Grants { return snapshot.Agents["a"].Grants },
 		Record: func(context.Context, audit.Event) error { return nil },
 	}, all...)
 	require.NoError(t, err)

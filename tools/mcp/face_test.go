@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -24,7 +24,7 @@ import (
 type bench struct {
 	face   *Face
 	set    *tools.Set
-	rules  atomic.Pointer[scope.Agent]
+	rules  atomic.Pointer[agents.Agent]
 	client *mcp.ClientSession
 	conn   net.Conn // the client's end
 
@@ -34,13 +34,13 @@ type bench struct {
 	cancel  chan struct{} // closed when a call of wait was cancelled
 }
 
-func agent(t *testing.T, front string) *scope.Agent {
+func agent(t *testing.T, front string) *agents.Agent {
 	t.Helper()
 	base := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
 	text := "---\nname: a\ndescription: test\n" + front + "\n---\n"
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte(text), 0o644))
-	all, errs := scope.Load(base, scope.Host{})
+	all, errs := agents.Load(base, agents.Host{})
 	require.Empty(t, errs)
 	return all.Agents["a"]
 }
@@ -89,7 +89,7 @@ func newBench(t *testing.T, front string, opt *mcp.ClientOptions) *bench {
 	require.NoError(t, err)
 	b.set, err = tools.NewSet(tools.Gate{
 		Agent: "a", Session: "s", Rates: &tools.Rates{},
-		Rules: func() *scope.Grants { return b.rules.Load().Grants },
+		Rules: func() *agents.Grants { return b.rules.Load().Grants },
 		Record: func(_ context.Context, e audit.Event) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -275,7 +275,7 @@ func TestInitializeTwice(t *testing.T) {
 
 // TestNoInstructions: a face that was given none has none.
 func TestNoInstructions(t *testing.T) {
-	set, err := tools.NewSet(tools.Gate{Agent: "a", Session: "s", Rates: &tools.Rates{}, Rules: func() *scope.Grants { return nil },
+	set, err := tools.NewSet(tools.Gate{Agent: "a", Session: "s", Rates: &tools.Rates{}, Rules: func() *agents.Grants { return nil },
 		Record: func(context.Context, audit.Event) error { return nil }})
 	require.NoError(t, err)
 	f := New(set, Options{})

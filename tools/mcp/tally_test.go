@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -20,7 +20,7 @@ import (
 // from HTTP, and wherever in the message it stands.
 func TestManyValuesAreNotRead(t *testing.T) {
 	many := `[` + strings.Repeat(`{"a":1},`, 1<<20) + `1]`
-	set, err := tools.NewSet(tools.Gate{Rules: func() *scope.Grants { return nil }})
+	set, err := tools.NewSet(tools.Gate{Rules: func() *agents.Grants { return nil }})
 	require.NoError(t, err)
 	face := New(set, Options{})
 	defer face.Close()

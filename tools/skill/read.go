@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 const main = "SKILL.md"
@@ -134,7 +134,7 @@ func files(dir, skill string) (list []string, err error) {
 
 // description returns that of the frontmatter of a SKILL.md.
 func description(text string) string {
-	front, _, err := scope.Frontmatter([]byte(text))
+	front, _, err := agents.Frontmatter([]byte(text))
 	var about struct {
 		Description string `yaml:"description"`
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -91,7 +92,7 @@ func (a *app) listAgents(asJSON bool) error {
 	for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
 		row := listed{Agent: id, Description: all.Agents[id].Description, DisplayName: all.Agents[id].DisplayName, Loaded: true}
 		for _, err := range all.Warnings {
-			if of, ok := errors.AsType[*scope.DefinitionError](err); ok && of.Agent == id {
+			if of, ok := errors.AsType[*agents.DefinitionError](err); ok && of.Agent == id {
 				row.Warnings = append(row.Warnings, err.Error())
 			}
 		}
@@ -99,7 +100,7 @@ func (a *app) listAgents(asJSON bool) error {
 	}
 	for _, err := range errs {
 		row := listed{Error: err.Error()}
-		if bad, ok := errors.AsType[*scope.DefinitionError](err); ok {
+		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			row.Agent = bad.Agent
 		}
 		rows = append(rows, row)
@@ -215,7 +216,7 @@ limits say.`,
 }
 
 // agentNamed loads the agent that was named.
-func (a *app) agentNamed(name string) (*scope.Agent, error) {
+func (a *app) agentNamed(name string) (*agents.Agent, error) {
 	p, err := a.paths()
 	if err != nil {
 		return nil, err

@@ -13,6 +13,8 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // verdict is what check prints.
@@ -122,7 +124,7 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 
 // resolve follows the links on the path, as who uses it would.
 func (v *verdict) resolve(base string, id scope.ID, name string) (string, error) {
-	root, err := scope.OpenRoot(base, id)
+	root, err := beneath.OpenRoot(base, id.Dir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%w: the first scopefs up or run makes it", err)
 	}
@@ -131,7 +133,7 @@ func (v *verdict) resolve(base string, id scope.ID, name string) (string, error)
 	}
 	defer root.Close()
 	target, err := root.Resolve(name)
-	var violation *scope.Violation
+	var violation *beneath.Violation
 	switch {
 	case errors.As(err, &violation):
 		v.Verdict, v.Rule, v.Target = "violation", violation.Rule, violation.Target
@@ -146,7 +148,7 @@ func (v *verdict) resolve(base string, id scope.ID, name string) (string, error)
 }
 
 // agentOf loads one agent, as a daemon that started now would.
-func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
+func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 	all, errs, err := load(p)
 	if err != nil {
 		return nil, err
@@ -156,7 +158,7 @@ func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
 	}
 	var own, others []error // others: errors of extensions that the agent may use
 	for _, err := range errs {
-		bad, ok := errors.AsType[*scope.DefinitionError](err)
+		bad, ok := errors.AsType[*agents.DefinitionError](err)
 		switch {
 		case !ok || bad.Agent == id:
 			own = append(own, err)
@@ -171,11 +173,11 @@ func agentOf(p config.Paths, id scope.ID) (*scope.Agent, error) {
 }
 
 // load loads all agents; errs is what does not load.
-func load(p config.Paths) (all *scope.Snapshot, errs []error, err error) {
-	host, err := config.Load(p, scope.HostChecks{})
+func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
+	host, err := config.Load(p, agents.HostChecks{})
 	if err != nil {
 		return nil, nil, err
 	}
-	all, errs = scope.Resume(daemon.Seen(p)).Reload(p.Base, host.Scope())
+	all, errs = agents.Resume(daemon.Seen(p)).Reload(p.Base, host.Scope())
 	return all, errs, nil
 }

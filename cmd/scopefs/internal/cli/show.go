@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // shown is what an agent may do.
@@ -58,7 +59,7 @@ func (a *app) showAgent(name string, asJSON bool) error {
 	return s.print(a.out)
 }
 
-func show(agent *scope.Agent) *shown {
+func show(agent *agents.Agent) *shown {
 	g := agent.Grants
 	s := &shown{
 		Agent: agent.Name, DisplayName: agent.DisplayName, Description: agent.Description, Primary: g.Primary(), View: agent.View.PolicySpec(),
@@ -66,7 +67,7 @@ func show(agent *scope.Agent) *shown {
 		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
 	}
 	s.Contexts, s.Fixed = g.Contexts()
-	for _, tool := range scope.Builtins() {
+	for _, tool := range agents.Builtins() {
 		d := g.Tool(tool)
 		s.Builtins = append(s.Builtins, toolVerdict{tool, verdictOf(d), d.Rule})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // reason is a decision of the log, and what would be decided now.
@@ -93,7 +94,7 @@ func why(p config.Paths, e audit.Event) (*reason, error) {
 		return r, nil
 	}
 	id, err := scope.ParseID(e.Agent)
-	var agent *scope.Agent
+	var agent *agents.Agent
 	if err == nil {
 		agent, err = agentOf(p, id)
 	}
@@ -116,7 +117,7 @@ func why(p config.Paths, e audit.Event) (*reason, error) {
 }
 
 // file decides about a file again.
-func (r *reason) file(agent *scope.Agent, e audit.Event) error {
+func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 	policy, err := scope.Compile(agent.View.PolicySpec())
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (r *reason) file(agent *scope.Agent, e audit.Event) error {
 }
 
 // call decides about a tool again. What its arguments were, the log does not say.
-func (r *reason) call(agent *scope.Agent, e audit.Event) error {
+func (r *reason) call(agent *agents.Agent, e audit.Event) error {
 	name, err := audit.Unescape(e.Op)
 	if err != nil {
 		return err

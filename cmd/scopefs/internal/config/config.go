@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Paths are the directories of one host.
@@ -75,14 +76,14 @@ type Host struct {
 	Primary   scope.ID
 	BaseTools []string
 	Memory    bool
-	Servers   scope.Servers
+	Servers   agents.Servers
 
 	Durable *bool // of agents whose definition does not say; nil is true
 
 	Runner []string // does what is delegated: prompt and task on stdin, answer on stdout
-	Tasks  scope.Tasks
+	Tasks  agents.Tasks
 
-	Log scope.LogLimits // of the audit log; none is zero
+	Log agents.LogLimits // of the audit log; none is zero
 }
 
 // The defaults of the log: one agent that does its worst cannot fill it within the time that events are kept, so that it
@@ -93,13 +94,13 @@ const (
 	logAgentDay = 256 << 20
 )
 
-func logOf(l scope.LogLimits) scope.LogLimits {
-	return scope.LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay)}
+func logOf(l agents.LogLimits) agents.LogLimits {
+	return agents.LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay)}
 }
 
 // Scope is the part that decides.
-func (h Host) Scope() scope.Host {
-	return scope.Host{Primary: h.Primary, BaseTools: h.BaseTools, Memory: h.Memory, Servers: h.Servers}
+func (h Host) Scope() agents.Host {
+	return agents.Host{Primary: h.Primary, BaseTools: h.BaseTools, Memory: h.Memory, Servers: h.Servers}
 }
 
 // Sandbox is what every sandbox gets.
@@ -111,15 +112,15 @@ type Sandbox struct {
 // Load reads {base}/scopefs.yaml; a missing file is the zero value, an unknown
 // key an error, and so is exposing what is not for agents. here says what is
 // wrong with what the file names on this host, for who starts sandboxes on it.
-func Load(p Paths, here scope.HostChecks) (Host, error) {
+func Load(p Paths, here agents.HostChecks) (Host, error) {
 	text, err := os.ReadFile(filepath.Join(p.Base, "scopefs.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Host{Log: logOf(scope.LogLimits{})}, nil
+		return Host{Log: logOf(agents.LogLimits{})}, nil
 	}
 	if err != nil {
 		return Host{}, err
 	}
-	h, err := scope.ParseHost(text, scope.HostChecks{Runner: here.Runner, Expose: func(path string) error {
+	h, err := agents.ParseHost(text, agents.HostChecks{Runner: here.Runner, Expose: func(path string) error {
 		err := p.private(path)
 		if err == nil && here.Expose != nil {
 			err = here.Expose(path)

@@ -11,43 +11,43 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func TestLoad(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_KEY", "key")
 	cases := map[string]struct {
 		text string
-		want scope.Host
+		want agents.Host
 		err  string // after the file's name and a colon
 	}{
-		"nothing": {"", scope.Host{}, ""},
+		"nothing": {"", agents.Host{}, ""},
 		"all": {"primary: boss\nbase_tools: [bash]\nmemory: true\nmcp_servers:\n  s: {command: x, args: [\"${SCOPEFS_TEST_KEY}\"], env: {A: \"$${A}\"}, cwd: d}\n",
-			scope.Host{Primary: "boss", BaseTools: []string{"bash"}, Memory: true, Servers: scope.Servers{"s": {Command: "x", Args: []string{"key"}, Env: map[string]string{"A": "${A}"}, Cwd: "d", From: "scopefs.yaml"}}}, ""},
-		"no base tools":   {"base_tools: []", scope.Host{BaseTools: []string{}}, ""},
-		"unknown key":     {"primry: a", scope.Host{}, `1: unknown key "primry": want one of base_tools, delegation, durable, log, mcp_servers, memory, primary, runner, sandbox`},
-		"unknown below":   {"sandbox:\n  expos: []", scope.Host{}, `2: unknown key "expos": want one of env, expose`},
-		"bad id":          {"primary: Boss", scope.Host{}, `1: primary: invalid agent id "Boss"`},
-		"no switch":       {"memory: maybe", scope.Host{}, "1: memory: is a text: want true or false"},
-		"base tool":       {"base_tools:\n- bash\n- bsh", scope.Host{}, `3: base_tools: "bsh" matches no tool: want some of read_file, `},
-		"server's tool":   {"base_tools: [\"mcp:a:b\"]", scope.Host{}, `1: base_tools: "mcp:a:b" matches no tool: want`},
-		"tool twice":      {"base_tools: [bash, builtin:bash]", scope.Host{}, `1: base_tools: "builtin:bash" is here twice, first in line 1: remove one`},
-		"server's key":    {"mcp_servers:\n  s: {command: x, visibility: public}", scope.Host{}, `2: mcp_servers: s: unknown key "visibility": want one of args, command, cwd, env`},
-		"server twice":    {"mcp_servers:\n  s: {command: x}\n  s: {command: x}", scope.Host{}, `3: "s" is here twice, first in line 2: remove one`},
-		"no command":      {"mcp_servers: {s: {args: [x]}}", scope.Host{}, `1: mcp_servers: "s" has no command: add one`},
-		"unset":           {"mcp_servers: {s: {command: \"${SCOPEFS_TEST_UNSET}\"}}", scope.Host{}, "1: mcp_servers: s: command: names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it"},
-		"servers no keys": {"mcp_servers: [s]", scope.Host{}, "1: mcp_servers: is a list: want keys with values"},
-		"no YAML":         {"a: [", scope.Host{}, "is no YAML, "},
-		"log's time":      {"log: {keep: 30}", scope.Host{}, "1: keep: is a number"},
-		"log's size":      {"log: {size: 1KiB}", scope.Host{}, `1: size: "1KiB" is too little for a log: want 1MiB or more`},
-		"log":             {"log: {keep: 30d, size: 10GiB, agent_day: 1MiB}", scope.Host{}, ""},
-		"runner":          {"runner: claude -p", scope.Host{}, "1: runner: is a text: want a list, [] for none"},
-		"empty runner":    {"runner: ['']", scope.Host{}, "1: runner: names no program: write one"},
-		"runner not here": {"sandbox: {expose: [/a]}\nrunner:\n- gone", scope.Host{}, "3: runner: gone [/a]"},
-		"shown":           {"sandbox:\n  expose:\n  - BASE/extensions.d", scope.Host{}, `extensions.d" would show`},
-		"not exposable":   {"sandbox:\n  expose:\n  - /a\n  - /b", scope.Host{}, "4: expose: not /b"},
-		"env":             {"sandbox: {env: {A: 1}}", scope.Host{}, "1: env: A is a number: want a text, in quotes where need be"},
-		"env's name":      {"sandbox: {env: {A=: x}}", scope.Host{}, `1: env: "A=" is no name of a variable: correct it`},
+			agents.Host{Primary: "boss", BaseTools: []string{"bash"}, Memory: true, Servers: agents.Servers{"s": {Command: "x", Args: []string{"key"}, Env: map[string]string{"A": "${A}"}, Cwd: "d", From: "scopefs.yaml"}}}, ""},
+		"no base tools":   {"base_tools: []", agents.Host{BaseTools: []string{}}, ""},
+		"unknown key":     {"primry: a", agents.Host{}, `1: unknown key "primry": want one of base_tools, delegation, durable, log, mcp_servers, memory, primary, runner, sandbox`},
+		"unknown below":   {"sandbox:\n  expos: []", agents.Host{}, `2: unknown key "expos": want one of env, expose`},
+		"bad id":          {"primary: Boss", agents.Host{}, `1: primary: invalid agent id "Boss"`},
+		"no switch":       {"memory: maybe", agents.Host{}, "1: memory: is a text: want true or false"},
+		"base tool":       {"base_tools:\n- bash\n- bsh", agents.Host{}, `3: base_tools: "bsh" matches no tool: want some of read_file, `},
+		"server's tool":   {"base_tools: [\"mcp:a:b\"]", agents.Host{}, `1: base_tools: "mcp:a:b" matches no tool: want`},
+		"tool twice":      {"base_tools: [bash, builtin:bash]", agents.Host{}, `1: base_tools: "builtin:bash" is here twice, first in line 1: remove one`},
+		"server's key":    {"mcp_servers:\n  s: {command: x, visibility: public}", agents.Host{}, `2: mcp_servers: s: unknown key "visibility": want one of args, command, cwd, env`},
+		"server twice":    {"mcp_servers:\n  s: {command: x}\n  s: {command: x}", agents.Host{}, `3: "s" is here twice, first in line 2: remove one`},
+		"no command":      {"mcp_servers: {s: {args: [x]}}", agents.Host{}, `1: mcp_servers: "s" has no command: add one`},
+		"unset":           {"mcp_servers: {s: {command: \"${SCOPEFS_TEST_UNSET}\"}}", agents.Host{}, "1: mcp_servers: s: command: names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it"},
+		"servers no keys": {"mcp_servers: [s]", agents.Host{}, "1: mcp_servers: is a list: want keys with values"},
+		"no YAML":         {"a: [", agents.Host{}, "is no YAML, "},
+		"log's time":      {"log: {keep: 30}", agents.Host{}, "1: keep: is a number"},
+		"log's size":      {"log: {size: 1KiB}", agents.Host{}, `1: size: "1KiB" is too little for a log: want 1MiB or more`},
+		"log":             {"log: {keep: 30d, size: 10GiB, agent_day: 1MiB}", agents.Host{}, ""},
+		"runner":          {"runner: claude -p", agents.Host{}, "1: runner: is a text: want a list, [] for none"},
+		"empty runner":    {"runner: ['']", agents.Host{}, "1: runner: names no program: write one"},
+		"runner not here": {"sandbox: {expose: [/a]}\nrunner:\n- gone", agents.Host{}, "3: runner: gone [/a]"},
+		"shown":           {"sandbox:\n  expose:\n  - BASE/extensions.d", agents.Host{}, `extensions.d" would show`},
+		"not exposable":   {"sandbox:\n  expose:\n  - /a\n  - /b", agents.Host{}, "4: expose: not /b"},
+		"env":             {"sandbox: {env: {A: 1}}", agents.Host{}, "1: env: A is a number: want a text, in quotes where need be"},
+		"env's name":      {"sandbox: {env: {A=: x}}", agents.Host{}, `1: env: "A=" is no name of a variable: correct it`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -56,14 +56,14 @@ func TestLoad(t *testing.T) {
 			require.NoError(t, os.Mkdir(filepath.Join(base, "extensions.d"), 0o755))
 			p, err := Paths{Base: base}.Complete()
 			require.NoError(t, err)
-			h, err := Load(p, scope.HostChecks{
+			h, err := Load(p, agents.HostChecks{
 				Expose: func(path string) error {
 					if path == "/b" {
 						return errors.New("not /b")
 					}
 					return nil
 				},
-				Runner: func(h scope.HostFile) error { return fmt.Errorf("%s %v", h.Runner[0], h.Expose) },
+				Runner: func(h agents.HostFile) error { return fmt.Errorf("%s %v", h.Runner[0], h.Expose) },
 			})
 			if c.err != "" {
 				require.ErrorContains(t, err, "scopefs.yaml:")

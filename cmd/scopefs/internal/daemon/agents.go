@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // ErrUnknown is the error of an agent that has no definition.
@@ -168,7 +169,7 @@ func (d *Daemon) Down(ctx context.Context, id scope.ID) error {
 
 // defined returns what an agent is and may do now, or why there is none. Ask
 // again for each decision: a reload replaces it.
-func (d *Daemon) defined(id scope.ID) (*scope.Agent, error) {
+func (d *Daemon) defined(id scope.ID) (*agents.Agent, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if agent := d.rules.Agents[id]; agent != nil {
@@ -176,7 +177,7 @@ func (d *Daemon) defined(id scope.ID) (*scope.Agent, error) {
 	}
 	var own []error
 	for _, err := range d.bad {
-		bad, ok := errors.AsType[*scope.DefinitionError](err)
+		bad, ok := errors.AsType[*agents.DefinitionError](err)
 		if !ok || bad.Agent == id { // agents.d itself, or the agent
 			own = append(own, err)
 		}
@@ -227,7 +228,7 @@ func (d *Daemon) Agents() []Agent {
 	}
 	for _, err := range d.bad {
 		a := Agent{State: stateFailed, Error: err.Error()}
-		if bad, ok := errors.AsType[*scope.DefinitionError](err); ok {
+		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			a.ID = bad.Agent
 		}
 		list = slices.DeleteFunc(list, func(b Agent) bool {

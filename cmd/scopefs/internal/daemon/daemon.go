@@ -27,6 +27,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -91,13 +92,13 @@ type Daemon struct {
 
 	mu       sync.Mutex
 	closing  bool
-	rules    *scope.Snapshot // never nil
-	bad      []error         // what did not load of it
+	rules    *agents.Snapshot // never nil
+	bad      []error          // what did not load of it
 	views    map[scope.ID]*view
-	starting map[scope.ID]bool          // waits for its first mount: see expect
-	failed   map[scope.ID]error         // why an agent without a view has none
-	granted  map[scope.ID]*scope.Grants // as of the last reload
-	turns    map[scope.ID]chan struct{} // see take
+	starting map[scope.ID]bool           // waits for its first mount: see expect
+	failed   map[scope.ID]error          // why an agent without a view has none
+	granted  map[scope.ID]*agents.Grants // as of the last reload
+	turns    map[scope.ID]chan struct{}  // see take
 	sessions map[scope.ID]map[*sandbox.Session]string
 	doors    map[scope.ID]*door
 	clients  map[scope.ID]map[*client]struct{}
@@ -121,8 +122,8 @@ func New(opt Options) (*Daemon, error) {
 	d := &Daemon{
 		queue: tools.NewQueue(),
 		paths: opt.Paths, host: host, only: opt.Only, trace: opt.Trace, logger: opt.Logger, root: privileged(),
-		rules: scope.Resume(state.Seen(opt.Paths.State)), views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
-		granted: map[scope.ID]*scope.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
+		rules: agents.Resume(state.Seen(opt.Paths.State)), views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
+		granted: map[scope.ID]*agents.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
 		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
 		slots: map[scope.ID]chan struct{}{}, paces: map[scope.ID]*paces{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
 		warnings:   newWarnings(opt.Logger),
@@ -159,8 +160,8 @@ func New(opt Options) (*Daemon, error) {
 }
 
 // hostChecks say what is wrong with scopefs.yaml on this host.
-func hostChecks() scope.HostChecks {
-	return scope.HostChecks{Expose: sandbox.Exposable, Runner: func(h scope.HostFile) error {
+func hostChecks() agents.HostChecks {
+	return agents.HostChecks{Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
 		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
 	}}
 }

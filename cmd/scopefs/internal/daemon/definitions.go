@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Seen returns the definitions that have loaded before, as far as a daemon has
@@ -23,14 +24,14 @@ import (
 func Seen(p config.Paths) map[string]string { return state.Seen(p.State) }
 
 // load reads the definitions. One that does not load any more stays as it was.
-func (d *Daemon) load() { d.loadUnless(func(*scope.Snapshot) bool { return false }) }
+func (d *Daemon) load() { d.loadUnless(func(*agents.Snapshot) bool { return false }) }
 
 // loadFor reads the definitions if one agent's may have changed.
 func (d *Daemon) loadFor(id scope.ID) {
-	d.loadUnless(func(last *scope.Snapshot) bool { return last.Current(d.paths.Base, id) })
+	d.loadUnless(func(last *agents.Snapshot) bool { return last.Current(d.paths.Base, id) })
 }
 
-func (d *Daemon) loadUnless(current func(*scope.Snapshot) bool) {
+func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 	d.loading.Lock()
 	defer d.loading.Unlock()
 	d.mu.Lock()
@@ -46,7 +47,7 @@ func (d *Daemon) loadUnless(current func(*scope.Snapshot) bool) {
 	for _, err := range added(told, errs) {
 		d.logger.Error("definition", "err", err)
 		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
-		if bad, ok := errors.AsType[*scope.DefinitionError](err); ok {
+		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			e.Agent = string(bad.Agent)
 		}
 		d.event(e)
@@ -78,7 +79,7 @@ func added(before, now []error) (more []error) {
 
 // regranted returns the agents that have come, gone or got other grants or
 // another network, sorted.
-func regranted(last, next *scope.Snapshot) (ids []scope.ID) {
+func regranted(last, next *agents.Snapshot) (ids []scope.ID) {
 	for id, agent := range next.Agents {
 		if old := last.Agents[id]; old == agent {
 			continue
@@ -128,7 +129,7 @@ func (w definitions) followIn(dir string) error {
 }
 
 // followMore watches what extensions bring, which only a snapshot knows.
-func (w definitions) followMore(all *scope.Snapshot) {
+func (w definitions) followMore(all *agents.Snapshot) {
 	for _, dir := range all.Directories() {
 		_ = w.Add(filepath.Join(w.base, dir)) // one that is gone is seen in its parent
 	}

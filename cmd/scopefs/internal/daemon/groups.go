@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -19,7 +20,7 @@ type groups struct {
 
 // of returns an agent's group, made when it is first needed. It is nil where nothing is
 // limited and no group can be made.
-func (g *groups) of(def *scope.Definition) (*sandbox.Group, error) {
+func (g *groups) of(def *agents.Definition) (*sandbox.Group, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if group := g.groups[def.Name]; group != nil {
@@ -61,7 +62,7 @@ func (g *groups) dropAll() {
 // outcomeMemory is the outcome of events of what the kernel killed.
 const outcomeMemory = "out of memory"
 
-func limitsOf(def *scope.Definition) sandbox.Limits {
+func limitsOf(def *agents.Definition) sandbox.Limits {
 	l := def.Limits
 	return sandbox.Limits{Memory: l.Memory, PIDs: l.PIDs, CPU: l.CPU, Timeout: l.Timeout}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -58,7 +59,7 @@ func (c *client) info() ([]tools.Tool, error) {
 	return []tools.Tool{t}, err
 }
 
-func limitsInfo(l scope.Limits) map[string]any {
+func limitsInfo(l agents.Limits) map[string]any {
 	all := map[string]any{}
 	if l.Memory > 0 {
 		all["memory_bytes"] = l.Memory

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/file"
 )
@@ -22,8 +22,8 @@ func TestToolsAreThoseOfRules(t *testing.T) {
 	names := []string{"mcp"} // stands for those of servers
 	for _, tool := range all {
 		names = append(names, tool.Name)
-		assert.Equal(t, scope.Writes(tool.Name), tool.Hints.Writes, tool.Name)
+		assert.Equal(t, agents.Writes(tool.Name), tool.Hints.Writes, tool.Name)
 	}
 	slices.Sort(names)
-	assert.Equal(t, slices.Sorted(slices.Values(scope.Builtins())), names)
+	assert.Equal(t, slices.Sorted(slices.Values(agents.Builtins())), names)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // How a view that does not serve is found. A client waits for the sum of the
@@ -92,7 +92,7 @@ func (d *Daemon) responsive() {
 
 // watchScope returns an error when the agent's directory is not any more where
 // it was: moved, removed, or its file system gone.
-func (v *view) watchScope(ctx context.Context, root *scope.Root) error {
+func (v *view) watchScope(ctx context.Context, root *beneath.Root) error {
 	was, err := identity(root)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (v *view) watchScope(ctx context.Context, root *scope.Root) error {
 			return nil
 		case <-time.After(scopeTime):
 		}
-		now, err := scope.OpenRoot(v.d.paths.Base, v.def.Name)
+		now, err := beneath.OpenRoot(v.d.paths.Base, v.def.Name.Dir())
 		if err != nil {
 			return fmt.Errorf("the scope is gone: %w", err)
 		}
@@ -118,15 +118,15 @@ func (v *view) watchScope(ctx context.Context, root *scope.Root) error {
 	}
 }
 
-func identity(root *scope.Root) (scope.FileID, error) {
+func identity(root *beneath.Root) (beneath.FileID, error) {
 	dir, err := root.Object("")
 	if err != nil {
-		return scope.FileID{}, err
+		return beneath.FileID{}, err
 	}
 	defer dir.Close()
 	st, err := dir.Stat()
 	if err != nil {
-		return scope.FileID{}, err
+		return beneath.FileID{}, err
 	}
 	return st.ID(), nil
 }

@@ -16,7 +16,8 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -26,7 +27,7 @@ func (v *view) may(owner user) error {
 	switch {
 	case v.d.root:
 		return nil
-	case v.def.Identity == scope.IdentityCaller:
+	case v.def.Identity == agents.IdentityCaller:
 		return errors.New("identity: caller needs a daemon that runs as root")
 	case owner != user{}:
 		return fmt.Errorf("the scope of %q belongs to another user: run as that user, or as root", v.def.Name)
@@ -37,7 +38,7 @@ func (v *view) may(owner user) error {
 // shared tells whether others than the agent's user may come in. An ordinary
 // user's daemon cannot let them.
 func (v *view) shared() bool {
-	return v.def.Identity == scope.IdentityCaller || v.def.View.AllowOther && v.d.root
+	return v.def.Identity == agents.IdentityCaller || v.def.View.AllowOther && v.d.root
 }
 
 // served is a view process and the daemon's ends of its sockets.
@@ -50,7 +51,7 @@ type served struct {
 
 // spawn starts the view process in namespaces of its own, with the scope, the
 // connection and two sockets, as the agent's user.
-func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*served, error) {
+func (v *view) spawn(root *beneath.Root, conn *os.File, owner user) (*served, error) {
 	defer conn.Close() // a second copy would keep a dead view's mount waiting
 	tree, err := root.Detach()
 	if err != nil {
@@ -79,7 +80,7 @@ func (v *view) spawn(root *scope.Root, conn *os.File, owner user) (*served, erro
 		Setsid:     true, // the terminal's signals are the daemon's
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
 	}
-	if v.d.root && v.def.Identity != scope.IdentityCaller {
+	if v.d.root && v.def.Identity != agents.IdentityCaller {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.uid, Gid: owner.gid}
 		cmd.SysProcAttr.AmbientCaps = viewCaps
 	}
@@ -125,17 +126,17 @@ func (p *served) quit() string {
 
 // handshake configures the view and waits until it is confined.
 func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]string, error) {
-	spec, caller := v.def.View, v.def.Identity == scope.IdentityCaller
+	spec, caller := v.def.View, v.def.Identity == agents.IdentityCaller
 	v.mu.Lock()
 	rules, ruled := v.rules, v.ruled
 	v.mu.Unlock()
 	cfg := viewer.Config{
 		Policy: rules, Record: spec.Record, Caller: caller,
-		Mediated: spec.Data == scope.DataMediated, Passthrough: v.d.root && spec.Data != scope.DataMediated,
+		Mediated: spec.Data == agents.DataMediated, Passthrough: v.d.root && spec.Data != agents.DataMediated,
 		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.d.trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
-	if spec.Cache != scope.CacheNone {
+	if spec.Cache != agents.CacheNone {
 		cfg.Timeout, cfg.Watch = metadataTime, true
 	}
 	err := w.Send(viewer.ToView{Config: &cfg})

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Reloaded tells what a reload did with one agent, or why it did nothing.
@@ -68,27 +69,27 @@ func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
 	defer d.reloading.Unlock()
 	d.load()
 	d.mu.Lock()
-	agents, warnings, bad := d.rules.Agents, d.rules.Warnings, d.bad
+	loaded, warnings, bad := d.rules.Agents, d.rules.Warnings, d.bad
 	d.mu.Unlock()
 	all = append(all, d.hostChanged()...)
 	for _, err := range warnings {
 		r := Reloaded{Outcome: reloadWarning, Warning: err.Error()}
-		if def, ok := errors.AsType[*scope.DefinitionError](err); ok {
+		if def, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			r.Agent = def.Agent
 		}
 		all = append(all, r)
 	}
 	for _, err := range bad {
 		r := Reloaded{Outcome: reloadKept, Error: err.Error()}
-		if def, ok := errors.AsType[*scope.DefinitionError](err); ok {
+		if def, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			r.Agent = def.Agent
-			if agents[r.Agent] == nil {
+			if loaded[r.Agent] == nil {
 				r.Outcome = reloadFailed
 			}
 		}
 		all = append(all, r)
 	}
-	changed, added := d.changed(agents)
+	changed, added := d.changed(loaded)
 	told := make([][]Reloaded, len(changed))
 	var wg sync.WaitGroup
 	for i, c := range changed { // side by side: a view that is stuck keeps nobody else waiting
@@ -96,7 +97,7 @@ func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
 	}
 	wg.Wait()
 	for _, v := range d.allViews() {
-		if agents[v.def.Name] == nil {
+		if loaded[v.def.Name] == nil {
 			all = append(all, Reloaded{Agent: v.def.Name, Outcome: reloadGone})
 		}
 	}
@@ -118,16 +119,16 @@ func (d *Daemon) hostChanged() []Reloaded {
 // A change is an agent whose definition is another than at the last reload, or
 // than its view was started with.
 type change struct {
-	agent   *scope.Agent
+	agent   *agents.Agent
 	view    *view // nil: none
 	granted bool  // the grants are others
 }
 
 // changed finds the changes, and the agents that have no view and never had one.
-func (d *Daemon) changed(agents map[scope.ID]*scope.Agent) (changed []change, added []scope.ID) {
+func (d *Daemon) changed(loaded map[scope.ID]*agents.Agent) (changed []change, added []scope.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, agent := range agents {
+	for id, agent := range loaded {
 		if d.only != "" && d.only != id {
 			continue
 		}
@@ -174,11 +175,11 @@ func (d *Daemon) reload(c change) []Reloaded {
 // sameButRules reports whether two definitions differ in the rules at most that
 // a view can take while it is mounted, or in what is not the view's, such as its
 // grants.
-func sameButRules(a, b *scope.Definition) bool {
+func sameButRules(a, b *agents.Definition) bool {
 	x, y := *a, *b
-	for _, def := range []*scope.Definition{&x, &y} {
+	for _, def := range []*agents.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks = 0, nil, ""
-		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", scope.Reach{}, nil
+		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil
 	}
 	return reflect.DeepEqual(x, y)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/upstream"
@@ -63,12 +64,12 @@ func (s *servers) specs() map[string]upstream.Spec {
 }
 
 // purpose says what a server's sandbox has.
-func (s *servers) purpose(server scope.Server) purpose {
+func (s *servers) purpose(server agents.Server) purpose {
 	p := s.c.purpose()
-	p.noView, p.network = server.Use() == scope.WorkspaceNone, scope.NetworkNone
-	p.readOnly = p.readOnly || server.Use() == scope.WorkspaceRead
-	if server.Network == scope.NetworkHost && !p.noNetwork {
-		p.network = scope.NetworkHost
+	p.noView, p.network = server.Use() == agents.WorkspaceNone, agents.NetworkNone
+	p.readOnly = p.readOnly || server.Use() == agents.WorkspaceRead
+	if server.Network == agents.NetworkHost && !p.noNetwork {
+		p.network = agents.NetworkHost
 	}
 	return p
 }

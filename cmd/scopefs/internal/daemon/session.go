@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -49,7 +50,7 @@ type purpose struct {
 	noNetwork bool   // the callers have none
 
 	noView  bool           // it is not for what has the agent's files
-	network scope.Network  // of its own; "": the agent's
+	network agents.Network // of its own; "": the agent's
 	binds   []sandbox.Bind // what else it shows
 }
 
@@ -111,7 +112,7 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 		return nil, "", fmt.Errorf("start sandbox of %q: %w", id, err)
 	}
 	spec := sandbox.Spec{
-		Agent: id, UID: owner.uid, GID: owner.gid, View: mount, ReadOnly: p.readOnly, Network: v.def.Network == scope.NetworkHost && !p.noNetwork,
+		Agent: id, UID: owner.uid, GID: owner.gid, View: mount, ReadOnly: p.readOnly, Network: v.def.Network == agents.NetworkHost && !p.noNetwork,
 		Limits: limitsOf(v.def), Group: group,
 		Expose: d.host.Sandbox.Expose, Env: d.host.Sandbox.Env, Mounts: withoutViews(mounted, v.at),
 		OutOfMemory: func(s *sandbox.Session) {
@@ -126,7 +127,7 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 		spec.View = nil
 	}
 	if p.network != "" {
-		spec.Network = p.network == scope.NetworkHost
+		spec.Network = p.network == agents.NetworkHost
 	}
 	session, err := host.Start(ctx, spec)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/delegate"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -121,7 +122,7 @@ func (c *client) purpose() purpose {
 // network reports whether the client's commands have the host's network.
 func (c *client) network() bool {
 	def, err := c.d.defined(c.id)
-	if err != nil || def.Network != scope.NetworkHost {
+	if err != nil || def.Network != agents.NetworkHost {
 		return false
 	}
 	return c.reaches()

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/file"
@@ -179,7 +180,7 @@ func (c *client) close() {
 
 // rules returns the agent's current rules, narrowed to those of its callers. An
 // agent without a definition has none.
-func (c *client) rules() *scope.Grants {
+func (c *client) rules() *agents.Grants {
 	def, err := c.d.defined(c.id)
 	if err != nil {
 		return nil

@@ -14,13 +14,14 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // user is as whom an agent's view and sandbox run.
 type user struct{ uid, gid uint32 }
 
 // agentUser returns the user of a definition, else the owner of the scope.
-func agentUser(spec string, root *scope.Root) (user, error) {
+func agentUser(spec string, root *beneath.Root) (user, error) {
 	if spec == "" {
 		f, err := root.Object("")
 		if err != nil {
@@ -72,8 +73,8 @@ func privileged() bool {
 }
 
 // openScope opens an agent's directory and returns as whom the agent runs.
-func openScope(base string, id scope.ID, spec string) (*scope.Root, user, error) {
-	root, err := scope.OpenRoot(base, id)
+func openScope(base string, id scope.ID, spec string) (*beneath.Root, user, error) {
+	root, err := beneath.OpenRoot(base, id.Dir())
 	if err != nil {
 		return nil, user{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -40,7 +41,7 @@ const (
 // takes its events to the log, and starts another when it dies.
 type view struct {
 	d   *Daemon
-	def *scope.Definition
+	def *agents.Definition
 	at  string
 
 	hidden int // entries of the mount point that the view hides
@@ -67,7 +68,7 @@ type view struct {
 
 // up starts keeping a view mounted and waits until it is, or cannot be. The
 // caller has the agent's turn.
-func (d *Daemon) up(ctx context.Context, def *scope.Definition, at string) (*view, error) {
+func (d *Daemon) up(ctx context.Context, def *agents.Definition, at string) (*view, error) {
 	if err := makeScope(d.paths.Base, def.Name, def.User); err != nil {
 		return nil, fmt.Errorf("mount %q: %w", def.Name, err)
 	}

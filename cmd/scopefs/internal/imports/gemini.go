@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // geminiDraft reads an agent of gemini-cli, as its docs/core/subagents.md and
@@ -164,7 +164,7 @@ func both(a, b []string) []string {
 	all := []string{}
 	for _, lists := range [][2][]string{{a, b}, {b, a}} {
 		for _, t := range lists[0] {
-			if slices.Contains(lists[1], t) || slices.ContainsFunc(lists[1], func(p string) bool { return scope.MatchTool(p, t) }) {
+			if slices.Contains(lists[1], t) || slices.ContainsFunc(lists[1], func(p string) bool { return agents.MatchTool(p, t) }) {
 				all = addTo(all, t)
 			}
 		}

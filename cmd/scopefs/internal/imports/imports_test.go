@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // accepted has scopefs read a definition.
@@ -18,7 +19,7 @@ func accepted(t *testing.T, r Result) {
 	t.Setenv("A", "a variable of some definitions")
 	t.Setenv("B", "another")
 	t.Setenv("C", "another")
-	_, err := scope.ParseDefinition(string(r.Name)+".md", r.Text)
+	_, err := agents.ParseDefinition(string(r.Name)+".md", r.Text)
 	if err != nil && strings.Contains(err.Error(), "unknown key") {
 		return // a key that is still to come there
 	}

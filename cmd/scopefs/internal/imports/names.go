@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // toolWord is a name of a tool. This is the one place that translates names.
@@ -57,7 +57,7 @@ func toolWords() []toolWord {
 		{"", "write_file", "write_file", changes},
 		{"", "shell", "bash", nil},
 	}
-	for _, name := range scope.Builtins() {
+	for _, name := range agents.Builtins() {
 		if name != "write_file" {
 			all = append(all, toolWord{"", name, name, nil})
 		}

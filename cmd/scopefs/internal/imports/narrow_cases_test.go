@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // capability is a tool of ours, and the words by which a source grants it and by
@@ -222,7 +222,7 @@ func scopesCase(p picker) narrowCase {
 	}
 	for _, tool := range []string{"bash", "read_file", "write_file", "grep", "skill", "delegate", "remember", "mcp:own:rm", "mcp:own:a.b", "mcp:host:rm"} {
 		name, _, isMCP := strings.Cut(strings.TrimPrefix(tool, "mcp:"), ":")
-		listed := len(tools) == 0 || slices.ContainsFunc(tools, func(t string) bool { return scope.MatchTool(t, tool) })
+		listed := len(tools) == 0 || slices.ContainsFunc(tools, func(t string) bool { return agents.MatchTool(t, tool) })
 		if all || !listed || slices.Contains(exclude, tool) || tool == "bash" && slices.Contains(exclude, "builtin:shell") || isMCP && len(mcps) > 0 && !slices.Contains(mcps, name) {
 			c.denied = append(c.denied, tool)
 		}

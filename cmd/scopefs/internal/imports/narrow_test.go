@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // TestImportNarrows: nothing that a source denies is allowed by its definition,
@@ -21,7 +22,7 @@ func TestImportNarrows(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("SCOPEFS_IMPORT_CASES")); err == nil {
 		cases = n
 	}
-	host := scope.Host{Memory: true, Servers: scope.Servers{"own": {Command: "theirs"}, "host": {Command: "h"}}}
+	host := agents.Host{Memory: true, Servers: agents.Servers{"own": {Command: "theirs"}, "host": {Command: "h"}}}
 	const batch = 400
 	loaded, denials := 0, 0
 	for start := 0; start < cases; start += batch {
@@ -49,7 +50,7 @@ func TestImportNarrows(t *testing.T) {
 			write("agents.d/"+string(id)+".md", string(results[0].Text))
 			made[id], text[id] = c, string(results[0].Text)
 		}
-		all, _ := scope.Load(base, host)
+		all, _ := agents.Load(base, host)
 		for id, c := range made {
 			agent := all.Agents[id]
 			if agent == nil {

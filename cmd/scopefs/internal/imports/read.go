@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // document is a source that was read: a mapping or a list.
@@ -26,7 +26,7 @@ func readDocument(text string) (*document, error) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	doc := &document{}
 	front := text
-	if keys, body, err := scope.Frontmatter([]byte(text)); err == nil {
+	if keys, body, err := agents.Frontmatter([]byte(text)); err == nil {
 		doc.markdown, doc.body, front = true, strings.TrimSpace(string(body)), string(keys)
 	}
 	var err error

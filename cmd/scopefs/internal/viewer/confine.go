@@ -11,7 +11,7 @@ import (
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Confine takes from this process, for good, all that serving a view does not
@@ -143,11 +143,11 @@ func filterCalls(caller bool) error {
 					// Threads of the Go runtime, not processes: runtime/os_linux.go.
 					only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
 					only("ioctl", 1, backingOpen, backingClose),
-					only("unshare", 0, scope.FindFlags),
+					only("unshare", 0, beneath.FindFlags),
 					// Marks of inodes; of a mount or a file system they would tell of
 					// names all over the host.
-					only("fanotify_mark", 1, scope.WatchFlags...),
-					only("name_to_handle_at", 4, scope.HandleFlags...),
+					only("fanotify_mark", 1, beneath.WatchFlags...),
+					only("name_to_handle_at", 4, beneath.HandleFlags...),
 				),
 			}},
 		},

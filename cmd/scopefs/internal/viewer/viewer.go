@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Name is the argv[0] that makes scopefs a view process.
@@ -57,9 +58,9 @@ func run(wire *Wire) error {
 	}
 	syscall.Umask(0) // each request brings its own
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	var watch *scope.Watch
+	var watch *beneath.Watch
 	if cfg.Watch {
-		if watch, err = scope.NewWatch(); err != nil {
+		if watch, err = beneath.NewWatch(); err != nil {
 			logger.Warn("changes by others are seen after a time", "err", err, "time", cfg.Timeout)
 		}
 	}
@@ -77,7 +78,7 @@ func run(wire *Wire) error {
 	if cfg.Caller {
 		opt.Groups = l.groups
 	}
-	view, err := fs.New(scope.NewRoot(RootFD), FuseFD, opt)
+	view, err := fs.New(beneath.NewRoot(RootFD), FuseFD, opt)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,236 @@
+package agents
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Block returns what an agent is told of what it may use, in the form
+//
+//	<scope>
+//	skills: check-feeds, summarize
+//	mcp servers: search
+//	members: researcher, writer
+//	contexts: input, state (always these)
+//	files: read only
+//	within what is allowed to: the-agent-that-delegated
+//	only tools allowed: bash, mcp
+//	tools not allowed: bash
+//	tools that need approval: mcp (not those of search)
+//	rate limits: bash: 30/minute
+//	tools with refused arguments: bash
+//	</scope>
+//
+// with a line for each of the first four that there is or that a list restricts,
+// and for each other rule that there is. It names nothing that the agent cannot
+// use, for want of a tool. What other tools there are, an agent sees by what it
+// is offered.
+func (g *Grants) Block() string {
+	if g == nil || g.version == "" {
+		return ""
+	}
+	var b block
+	var skills, servers, members []string
+	if g.offers("skill") {
+		skills = g.Skills()
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Servers())) {
+		if g.Uses(name) {
+			servers = append(servers, name)
+		}
+	}
+	if g.offers("delegate") {
+		for _, id := range g.Members() {
+			members = append(members, string(id))
+		}
+	}
+	b.line("skills", g.skills != nil, skills)
+	b.line("mcp servers", g.mcps != nil, servers)
+	b.line("members", g.members != nil && g.reach.Members != nil, members)
+	if names, fixed := g.Contexts(); len(members) > 0 {
+		switch {
+		case names == nil || slices.Contains(names, everything):
+			names = []string{"any"}
+		case fixed && len(names) > 0:
+			names[len(names)-1] += " (always these)"
+		}
+		b.line("contexts", true, names)
+	}
+	if g.readOnly {
+		b.line("files", true, []string{"read only"})
+	}
+	if g.caller != nil {
+		b.line("within what is allowed to", true, []string{string(g.caller.id)})
+	}
+	g.limits(&b)
+	if b.Len() == 0 {
+		return ""
+	}
+	return "<scope>\n" + b.String() + "</scope>"
+}
+
+// limits writes what the policy and the limits say.
+func (g *Grants) limits(b *block) {
+	r := g.reach
+	b.line("only tools allowed", g.allowed != nil, r.Rules.Allowed)
+	b.line("tools not allowed", false, patternTexts(g.exclude))
+	ask := slices.Clone(r.Rules.Ask)
+	if len(ask) > 0 && len(r.Rules.Trusted) > 0 {
+		ask[len(ask)-1] += " (not those of " + strings.Join(r.Rules.Trusted, ", ") + ")"
+	}
+	b.line("tools that need approval", false, ask)
+	var rates, filters []string
+	for _, rate := range r.Rates {
+		rates = append(rates, rate.String())
+	}
+	for _, f := range r.Filters {
+		filters = append(filters, f.Pattern)
+	}
+	b.line("rate limits", false, rates)
+	b.line("tools with refused arguments", false, filters)
+}
+
+// block is the text of a block in the making.
+type block struct{ strings.Builder }
+
+// line writes a line with names, when there are any or it is always shown.
+func (b *block) line(label string, always bool, names []string) {
+	if !always && len(names) == 0 {
+		return
+	}
+	text := strings.Join(names[:min(len(names), maxTold)], ", ")
+	if more := len(names) - maxTold; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if text == "" {
+		text = "none"
+	}
+	b.WriteString(label + ": " + text + "\n")
+}
+
+// maxTold bounds the names in a line of a block.
+const maxTold = 100
+
+func patternTexts(all []toolPattern) (texts []string) {
+	for _, p := range all {
+		texts = append(texts, p.text)
+	}
+	return texts
+}
+
+// offers reports whether a tool may be called, if need be with approval.
+func (g *Grants) offers(tool string) bool {
+	d := g.Tool(tool)
+	return d.Allow || d.Ask
+}
+
+// Uses reports whether the rules leave at least one tool of a server, as far as
+// that can be said without knowing its tools: if need be with approval.
+func (g *Grants) Uses(server string) bool {
+	if !g.Server(server).Allow {
+		return false
+	}
+	names := []string{"*"} // stands for a tool that no pattern but * matches
+	add := func(patterns []toolPattern) {
+		for _, p := range patterns {
+			if p.server != "" && wild(p.server, server) {
+				names = append(names, p.name)
+			}
+		}
+	}
+	for c := g; c != nil; c = c.caller {
+		names = append(names, c.servers[server].Include...)
+		for _, l := range []*toolList{c.tools, c.allowed} {
+			if l != nil {
+				add(l.patterns)
+			}
+		}
+	}
+	for _, a := range names[:min(len(names), 100)] { // what two patterns match
+		for _, b := range names[:min(len(names), 100)] {
+			names = append(names, a+b)
+		}
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		// As a name, what has an asterisk is one of those that it matches.
+		return g.offers(mcpPrefix + server + ":" + strings.ReplaceAll(name, "*", "\u2217"))
+	})
+}
+
+// idle is what a definition names to no effect, by key.
+type idle struct {
+	key string
+	err error
+}
+
+// idle returns what the agent may use and has no tool for.
+func (g *Grants) idle() (all []idle) {
+	add := func(key, what, tool string) {
+		all = append(all, idle{key, fmt.Errorf("%s: %s, for there is no tool %s: add %s to tools, or remove %s", key, what, tool, tool, key)})
+	}
+	r := g.reach
+	if len(r.Skills) > 0 && !g.offers("skill") {
+		add("skills", "the agent cannot read them", "skill")
+	}
+	if len(r.Members) > 0 && !g.offers("delegate") {
+		add("members", "the agent cannot delegate to them", "delegate")
+	}
+	if len(r.MCPs) > 0 && len(g.Servers()) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(g.Servers())), g.Uses) {
+		add("mcps", "the agent cannot use them", mcpName)
+	}
+	return all
+}
+
+// Prompt returns the body of the definition and the block, with an empty line
+// between them.
+func (g *Grants) Prompt() string {
+	if g == nil {
+		return ""
+	}
+	text, block := g.prompt, g.Block()
+	if text != "" && block != "" {
+		text += "\n\n"
+	}
+	return text + block
+}
+
+// hash returns the version, and a sum over what the version leaves out as well.
+func (g *Grants) hash(def *Definition) (version, sum string) {
+	servers := Servers(g.Servers())
+	bare := servers.clone()
+	for _, s := range bare {
+		for key := range s.Env {
+			s.Env[key] = ""
+		}
+	}
+	r := def.Reach
+	r.Servers = nil // they are among the others
+	version = digest(struct {
+		Files   scope.PolicySpec
+		User    string
+		Network Network
+		Reach   Reach
+		Primary bool
+		Tools   []string
+		Skills  []string
+		Members []scope.ID
+		Servers Servers
+	}{def.View.PolicySpec(), def.User, def.Network, r, g.primary, g.Tools(), g.Skills(), g.Members(), bare})
+	return version, digest([]any{version, servers})
+}
+
+func digest(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // cannot happen: values, texts and numbers
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,139 @@
+package agents
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Check reads one file as if it stood in agents.d, or in extensions.d when its
+// name ends in .yaml, .yml or .json, and returns what is wrong with it there and
+// what is not as it says.
+func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
+	name := filepath.Base(file)
+	if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
+		rel := name
+		if abs, err := filepath.Abs(file); err == nil && (strings.HasPrefix(name, geminiManifest+".") || strings.HasPrefix(name, "extension.")) {
+			rel = filepath.Base(filepath.Dir(abs)) + "/" + name
+		}
+		e, err := parseExtension(s.base, rel, text)
+		if err == nil {
+			err = s.checkExtension(e)
+		}
+		return eachError(err), nil
+	}
+	f := &parsed{id: stem(name), file: path.Join(agentsDir, name)}
+	for _, known := range s.files { // one that an extension brings, where it is
+		if abs, err := filepath.Abs(file); err == nil && abs == filepath.Join(s.base, known.file) {
+			f.id, f.file = known.id, known.file
+		}
+	}
+	f.def, f.refs, f.err = parseDefinition(f.file, f.id, text)
+	sum := sha256.Sum256(text)
+	_, errs, warnings = s.agent(f, s.seen[f.file] == hex.EncodeToString(sum[:]))
+	return errs, warnings
+}
+
+// checkExtension looks for names that nothing has, and for servers that an agent
+// would see twice.
+func (s *Snapshot) checkExtension(e *extension) error {
+	var wrong problems
+	for _, r := range e.refs {
+		wrong.add(r.line, r.check(s.known, "", nil))
+	}
+	if wrong != nil {
+		return wrongAt(e.file, 1, "", wrong)
+	}
+	with := map[string]*extension{}
+	maps.Copy(with, s.extensions)
+	with[e.file] = e
+	for _, name := range s.known.ids {
+		var own Servers
+		if agent := s.Agents[scope.ID(name)]; agent != nil {
+			own = agent.Servers
+		}
+		if _, err := visible(scope.ID(name), own, s.known.host.Servers, with); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check returns an error when the pattern matches nothing that the agent can
+// see. It names only that.
+func (r ref) check(k known, self scope.ID, servers Servers) error {
+	if r.text == everything {
+		return nil
+	}
+	switch r.kind {
+	case toolRef:
+		return r.checkTool(k.host.Tools, servers)
+	case skillRef:
+		if !anyWild(r.text, k.skills) {
+			return r.nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.text))
+		}
+	case serverRef, trustRef:
+		names := slices.Sorted(maps.Keys(servers))
+		if r.kind == serverRef && !anyWild(r.text, names) || r.kind == trustRef && !slices.Contains(names, r.text) {
+			return r.nothing("server that the agent can see", names, "define it in mcp_servers")
+		}
+	case memberRef:
+		if r.text == string(self) {
+			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
+		}
+		if k.sees(self, r.text) {
+			return nil // most name one, and there may be many
+		}
+		if others := k.others(self); !anyWild(r.text, others) {
+			kind := "other agent"
+			if self == "" {
+				kind = "agent"
+			}
+			return r.nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.text))
+		}
+	}
+	return nil
+}
+
+func (r ref) checkTool(custom []string, servers Servers) error {
+	p, err := parseToolPattern(r.text)
+	if err != nil || knownTool(p, custom, servers) {
+		return err
+	}
+	if p.server != "" {
+		return r.nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
+	}
+	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.key, r.text, strings.Join(append(Builtins(), custom...), ", "))
+}
+
+// knownTool reports whether a pattern matches a tool there is, or may be: what
+// tools a server has, only the server knows.
+func knownTool(p toolPattern, custom []string, servers Servers) bool {
+	switch {
+	case p.all:
+		return true
+	case p.server == "":
+		return anyWild(p.name, Builtins()) || anyWild(p.name, custom)
+	default:
+		return anyWild(p.server, slices.Collect(maps.Keys(servers)))
+	}
+}
+
+// nothing says that a pattern matches nothing of a kind, and what there is.
+func (r ref) nothing(kind string, there []string, remedy string) error {
+	list := "there is none"
+	if len(there) > 0 {
+		list = "there is " + strings.Join(there, ", ")
+	}
+	if strings.Contains(r.text, "*") {
+		remedy = "remove it"
+	}
+	return fmt.Errorf("%s: %q matches no %s (%s): correct it, or %s", r.key, r.text, kind, list, remedy)
+}

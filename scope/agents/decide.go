@@ -1,0 +1,267 @@
+package agents
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// denial gathers what stands in the way of an allowance.
+type denial struct {
+	rule  string   // the first
+	fixes []string // what would have to change, all of it
+}
+
+func (d *denial) add(rule, fix string) {
+	if d.fixes == nil {
+		d.rule = rule
+	}
+	if !slices.Contains(d.fixes, fix) {
+		d.fixes = append(d.fixes, fix)
+	}
+}
+
+func (d *denial) decision() scope.Decision {
+	return scope.Decision{Rule: d.rule, Remedy: strings.Join(d.fixes, ", and ")}
+}
+
+const (
+	ruleNone    = "no rule"   // restricts it
+	ruleNothing = "no policy" // of a Grants that is nobody's
+	rulePrimary = "primary"
+)
+
+// Tool decides about calling a tool: "read_file", "builtin:read_file" or
+// "mcp:server:tool". The name "mcp" in a list stands for all tools of the
+// servers that the agent may use. For a caller (Within) the more restrictive of
+// the two decisions holds.
+func (g *Grants) Tool(name string) scope.Decision {
+	n, ok := parseToolName(name)
+	return g.decide(name, ok && n.server == "" && Writes(n.name), false)
+}
+
+// ToolThat is Tool of a tool of which it is known whether it changes files.
+func (g *Grants) ToolThat(name string, writes bool) scope.Decision {
+	return g.decide(name, writes, false)
+}
+
+func (g *Grants) decide(name string, writes, foreign bool) scope.Decision {
+	own := g.tool(name, writes, foreign)
+	if g == nil || g.caller == nil || !own.Allow && !own.Ask {
+		return own
+	}
+	theirs := g.caller.decide(name, writes, true)
+	if theirs.Allow {
+		return own
+	}
+	if own.Ask && theirs.Ask {
+		return own
+	}
+	theirs.Rule = "caller " + string(g.caller.id) + ": " + theirs.Rule
+	theirs.Remedy = fmt.Sprintf("for %s: %s; or say members: {%s: {may: widen}} there", g.caller.id, theirs.Remedy, g.id)
+	return theirs
+}
+
+// tool decides by the agent's own lists. With foreign the server is another
+// agent's, which this one need not see; if it has one of that name, the lists of
+// its definition hold, too.
+func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
+	if g == nil || g.version == "" {
+		return scope.Decision{Rule: ruleNothing}
+	}
+	n, ok := parseToolName(name)
+	if !ok {
+		return scope.Decision{Rule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}
+	}
+	var d denial
+	for _, p := range g.exclude {
+		if p.reaches(n) {
+			d.add("policy.tools.exclude: "+p.text, fmt.Sprintf("remove %s from policy.tools.exclude", p.text))
+		}
+	}
+	if g.readOnly && writes {
+		d.add("access: read", "set access: write in view")
+	}
+	rule := g.base()
+	if n.server != "" {
+		rule = g.server(n.server, &d, foreign)
+		g.servers[n.server].tool(n, &d) // the zero Server restricts nothing
+	}
+	if l := g.tools; l != nil {
+		if rule = l.rule; !l.holds(n) {
+			d.add(l.rule, g.addTool(n, name))
+		}
+	}
+	if l := g.allowed; l != nil {
+		if rule = l.rule; !l.holds(n) {
+			d.add(l.rule, fmt.Sprintf("add %s to policy.tools.allowed", name))
+		}
+	}
+	if d.fixes != nil {
+		return d.decision()
+	}
+	if n.server == "" || !slices.Contains(g.reach.Rules.Trusted, n.server) {
+		if ask := g.asks(n); ask.fixes != nil {
+			return scope.Decision{Ask: true, Rule: ask.rule, Remedy: strings.Join(ask.fixes, ", and ") + ", or approve the call"}
+		}
+	}
+	return scope.Decision{Allow: true, Rule: rule}
+}
+
+// reaches is match for what restricts: a pattern that matches the name "mcp",
+// however, restricts all that the name stands for.
+// So does one of builtin:s* for builtin:shell.
+func (p toolPattern) reaches(n toolName) bool {
+	if p.match(n) || n.server != "" && p.match(toolName{name: mcpName}) {
+		return true
+	}
+	rest, prefixed := strings.CutPrefix(p.text, builtinPrefix)
+	for alias, name := range aliases() {
+		if prefixed && n == (toolName{name: name}) && wild(rest, alias) {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Grants) asks(n toolName) (d denial) {
+	for _, p := range g.ask {
+		if p.reaches(n) {
+			d.add("policy.tools.ask: "+p.text, fmt.Sprintf("remove %s from policy.tools.ask", p.text))
+		}
+	}
+	return d
+}
+
+// base is the rule of what no list restricts.
+func (g *Grants) base() string {
+	if g.primary {
+		return rulePrimary
+	}
+	return ruleNone
+}
+
+// addTool says how to have a tool that the list does not hold.
+func (g *Grants) addTool(n toolName, name string) string {
+	if !g.tools.computed {
+		return fmt.Sprintf("add %s to tools", name)
+	}
+	switch {
+	case n.server != "":
+		return fmt.Sprintf("add %s to mcps", n.server)
+	case n.name == mcpName:
+		return "name a server in mcps"
+	case n.name == "skill":
+		return "name a skill in skills"
+	case n.name == "delegate":
+		return "name an agent in members"
+	}
+	return fmt.Sprintf("add tools: [%s]", strings.Join(append(slices.Clone(g.tools.written), name), ", "))
+}
+
+// server adds to d what keeps the agent from a server, and returns the rule
+// that lets it there.
+func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
+	if _, ok := g.servers[name]; !ok && !foreign {
+		d.add("no such server", fmt.Sprintf("define %q in mcp_servers", name))
+	}
+	for _, p := range g.reach.Rules.ExcludedServer {
+		if wild(p, name) {
+			d.add("policy.mcp.excluded: "+p, fmt.Sprintf("remove %s from policy.mcp.excluded", p))
+		}
+	}
+	rule = g.base()
+	for _, l := range []struct {
+		*nameList
+		key string
+	}{{g.mcps, "mcps"}, {g.serversAllowed, "policy.mcp.allowed"}} {
+		if l.nameList == nil {
+			continue
+		}
+		if rule = l.rule; !l.holds(name) {
+			d.add(rule, fmt.Sprintf("add %s to %s", name, l.key))
+		}
+	}
+	return rule
+}
+
+// tool adds to d what the server's own definition says against one of its tools.
+func (s Server) tool(n toolName, d *denial) {
+	for _, p := range s.Exclude {
+		if wild(p, n.name) {
+			d.add("exclude_tools: "+p, fmt.Sprintf("remove %s from exclude_tools of %s in %s", p, n.server, s.From))
+		}
+	}
+	if s.Include != nil && !anyOf(s.Include, n.name) {
+		d.add(listRule("include_tools", s.Include), fmt.Sprintf("add %s to include_tools of %s in %s", n.name, n.server, s.From))
+	}
+}
+
+func anyOf(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return wild(p, name) })
+}
+
+// Server decides about the use of an MCP server. One that is not the agent's to
+// see is decided like one that does not exist.
+func (g *Grants) Server(name string) scope.Decision {
+	if g == nil || g.version == "" {
+		return scope.Decision{Rule: ruleNothing}
+	}
+	var d denial
+	if rule := g.server(name, &d, false); d.fixes == nil {
+		return scope.Decision{Allow: true, Rule: rule}
+	}
+	return d.decision()
+}
+
+// Skill decides about the use of a skill.
+func (g *Grants) Skill(name string) scope.Decision {
+	if g == nil || g.version == "" {
+		return scope.Decision{Rule: ruleNothing}
+	}
+	var d denial
+	if _, ok := slices.BinarySearch(g.known.skills, name); !ok {
+		d.add("no such skill", fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, printable(name)))
+	}
+	return g.named(name, g.skills, "skills", d)
+}
+
+// Member decides about delegating to an agent. An agent is not its own member.
+func (g *Grants) Member(name string) scope.Decision {
+	if g == nil || g.version == "" {
+		return scope.Decision{Rule: ruleNothing}
+	}
+	var d denial
+	if !g.known.sees(g.id, name) || name == string(g.id) {
+		d.add("no such agent", fmt.Sprintf("define another agent in %s/%s.md", agentsDir, printable(name)))
+	}
+	return g.named(name, g.members, "members", d)
+}
+
+// Context decides about handing a context over on delegation.
+func (g *Grants) Context(name string) scope.Decision {
+	if g == nil || g.version == "" {
+		return scope.Decision{Rule: ruleNothing}
+	}
+	key := "scopes.enum"
+	if g.reach.Contexts.Fixed {
+		key = "scopes.const"
+	}
+	return g.named(name, g.contexts, key, denial{})
+}
+
+// named decides about a name by its list, and what else is in its way.
+func (g *Grants) named(name string, l *nameList, key string, d denial) scope.Decision {
+	rule := g.base()
+	if l != nil {
+		if rule = l.rule; !l.holds(name) {
+			d.add(rule, fmt.Sprintf("add %s to %s", printable(name), key))
+		}
+	}
+	if d.fixes != nil {
+		return d.decision()
+	}
+	return scope.Decision{Allow: true, Rule: rule}
+}

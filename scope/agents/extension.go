@@ -1,0 +1,274 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// extension is servers for several agents, and agents of its own. It is one of
+//
+//	{base}/extensions.d/<name>.yaml
+//	{base}/extensions.d/<name>/<name>.yaml
+//	{base}/extensions.d/<name>/extension.yaml
+//	{base}/extensions.d/<name>/gemini-extension.json
+//
+// with .yml or .yaml, and .json too for the last.
+type extension struct {
+	file        string // relative to the base directory
+	description string
+	agents      []string // ids and wildcards of others that its servers reach
+	brings      []broughtAgent
+	servers     map[string]extensionServer
+	refs        []ref
+	text        *text
+}
+
+// extensionServer is a server, and the line it starts at.
+type extensionServer struct {
+	Server
+	line int
+}
+
+// broughtAgent is an agent that an extension brings.
+type broughtAgent struct {
+	id     scope.ID
+	path   string // of its definition, relative to the extension's directory
+	public bool   // every agent may name it as a member; otherwise those of the extension
+	line   int
+}
+
+const geminiManifest = "gemini-extension"
+
+// manifestName returns the name of the extension in a file, relative to
+// extensions.d; ok reports whether it is one.
+func manifestName(rel string) (name string, ok bool) {
+	dir, base := path.Split(rel)
+	dir = strings.TrimSuffix(dir, "/")
+	ext := path.Ext(base)
+	stem := strings.TrimSuffix(base, ext)
+	yaml := ext == ".yaml" || ext == ".yml"
+	switch {
+	case strings.HasPrefix(base, ".") || strings.Contains(dir, "/"):
+		return "", false
+	case dir == "":
+		return stem, yaml
+	case stem == geminiManifest:
+		return dir, yaml || ext == ".json"
+	}
+	return dir, yaml && (stem == "extension" || stem == dir)
+}
+
+// parseExtension reads the text of the extension in a file, relative to
+// extensions.d. It is as strict as a definition. base is the base directory.
+func parseExtension(base, rel string, text []byte) (*extension, error) {
+	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}}
+	fail := func(line int, err error) (*extension, error) { return nil, wrongAt(e.file, line, "", err) }
+	name, ok := manifestName(rel)
+	if !ok {
+		return fail(0, errors.New("is no extension: name it <name>.yaml, or <name>/gemini-extension.json"))
+	}
+	if _, err := scope.ParseID(name); err != nil {
+		return fail(0, fmt.Errorf("%q is no name of an extension: want 1 to 63 of a-z, 0-9 and '-', not starting with '-'", name))
+	}
+	if len(text) > maxFrontmatter {
+		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", maxFrontmatter))
+	}
+	if !utf8.Valid(text) {
+		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
+	}
+	if strings.HasSuffix(rel, ".json") {
+		var err error
+		if text, err = yamlOfJSON(text); err != nil {
+			return fail(1, err)
+		}
+	}
+	var wrong problems
+	named := false
+	wrong.add(1, parseYAML(text, e.fields(base, rel, name, &named)))
+	if wrong == nil && !named {
+		wrong.add(1, fmt.Errorf("name is missing: add name: %s", name))
+	}
+	if wrong != nil {
+		return fail(1, wrong)
+	}
+	return e, nil
+}
+
+func (e *extension) fields(base, rel, name string, named *bool) map[string]field {
+	gemini := strings.HasPrefix(path.Base(rel), geminiManifest)
+	all := map[string]field{
+		"name": func(n *yaml.Node) error {
+			*named = true
+			var s string
+			err := textField(&s)(n)
+			if err == nil && s != name {
+				err = fmt.Errorf("%q is not what the file is named after: write %s, or rename the file", s, name)
+				if strings.Contains(rel, "/") {
+					err = fmt.Errorf("%q is not what its directory is named: write %s, or rename the directory", s, name)
+				}
+			}
+			return err
+		},
+		"description": textField(&e.description),
+		"agents":      e.agentsField,
+		"mcp_servers": func(n *yaml.Node) error { return e.readServers(n, base, rel, gemini) },
+	}
+	if !gemini {
+		return all
+	}
+	all["mcpServers"] = all["mcp_servers"]
+	for _, key := range geminiIgnored() {
+		all[key] = func(*yaml.Node) error { return nil }
+	}
+	return all
+}
+
+// agentsField reads a list of agents: those that are named are reached by the
+// servers, those with a path are brought.
+func (e *extension) agentsField(n *yaml.Node) error {
+	names := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line}
+	var wrong problems
+	wrong.add(n.Line, eachItem(n, func(item *yaml.Node) error {
+		if item.Kind != yaml.MappingNode {
+			names.Content = append(names.Content, item)
+			return nil
+		}
+		b := broughtAgent{line: item.Line}
+		visibility := visibilityPrivate
+		read := mappingField(map[string]field{
+			"name":       namedField(&b.id),
+			"path":       textField(&b.path),
+			"visibility": visibilityField(&visibility),
+		})
+		if err := read(item); err != nil {
+			return err
+		}
+		b.public = visibility == visibilityPublic
+		switch {
+		case b.id == "" || b.path == "":
+			return errors.New("agents: an agent has no name or no path: add it, as in {name: auditor, path: agents/auditor.md}")
+		case !filepath.IsLocal(b.path) || path.Clean(b.path) != b.path && "./"+path.Clean(b.path) != b.path || !strings.HasSuffix(b.path, ".md"):
+			return fmt.Errorf("agents: %q is no file of the extension: write a path to an .md file, relative to %s", b.path, path.Dir(e.file))
+		}
+		b.path = path.Clean(b.path)
+		e.brings = append(e.brings, b)
+		return nil
+	}))
+	wrong.add(n.Line, listField(&e.agents, "agents", memberRef, &e.refs)(names))
+	return wrong.err()
+}
+
+func visibilityField(out *string) field {
+	return oneOfField(out, visibilityPublic, visibilityPrivate)
+}
+
+func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) error {
+	return eachServer(n, func(name string, value *yaml.Node) error {
+		s := Server{From: e.file}
+		visibility := visibilityPrivate
+		var fields map[string]field
+		if gemini {
+			fields = s.geminiFields(base, rel)
+		} else {
+			fields = s.fields(nil)
+		}
+		fields["visibility"] = visibilityField(&visibility)
+		err := mappingField(fields)(value)
+		s.Private = visibility == visibilityPrivate
+		if other, twice := e.servers[name]; twice && err == nil {
+			err = fmt.Errorf("is here twice, first in line %d: remove one", other.line)
+		}
+		e.servers[name] = extensionServer{s, value.Line}
+		return err
+	})
+}
+
+// Whom a server of an extension reaches, and who sees an agent that it brings.
+const (
+	visibilityPublic  = "public"  // every agent
+	visibilityPrivate = "private" // those that the extension names or brings, the default
+)
+
+// reaches reports whether the extension names or brings the agent.
+func (e *extension) reaches(id scope.ID) bool {
+	return anyOf(e.agents, string(id)) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == id })
+}
+
+// audience is whom a private agent of an extension can be seen by.
+type audience struct {
+	patterns []string
+	brought  []scope.ID
+}
+
+func (e *extension) audience() audience {
+	a := audience{patterns: e.agents}
+	for _, b := range e.brings {
+		a.brought = append(a.brought, b.id)
+	}
+	return a
+}
+
+func (a audience) holds(id scope.ID) bool {
+	return id == "" || slices.Contains(a.brought, id) || anyOf(a.patterns, string(id))
+}
+
+// visible returns the servers that an agent can see: its own, those of the host,
+// and of extensions what is public or reaches it. Its own win over others of the
+// same name.
+func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (Servers, error) {
+	all := Servers{}
+	for name, s := range host {
+		s.Private, s.From = false, hostFile
+		all[name] = s
+	}
+	for _, file := range slices.Sorted(maps.Keys(extensions)) {
+		e := extensions[file]
+		for _, name := range slices.Sorted(maps.Keys(e.servers)) {
+			s := e.servers[name]
+			if _, hidden := own[name]; hidden || s.Private && !e.reaches(id) {
+				continue
+			}
+			if other, ok := all[name]; ok {
+				return nil, wrongAt(file, s.line, id, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s: rename one", id, name, other.From))
+			}
+			all[name] = s.Server
+		}
+	}
+	maps.Copy(all, own)
+	return all, nil
+}
+
+// unseen returns the private servers that do not reach an agent, and the files of
+// their extensions, the first by name. servers are those that it can see.
+func unseen(id scope.ID, servers Servers, extensions map[string]*extension) map[string]string {
+	all := map[string]string{}
+	for _, file := range slices.Backward(slices.Sorted(maps.Keys(extensions))) {
+		e := extensions[file]
+		for name, s := range e.servers {
+			if _, seen := servers[name]; !seen && s.Private && !e.reaches(id) {
+				all[name] = file
+			}
+		}
+	}
+	return all
+}
+
+// Unseen returns the file of the extension that has a private server of that name
+// which does not reach the agent, or "". It is for the operator: decisions do not tell
+// such a server from one that does not exist.
+func (g *Grants) Unseen(server string) (file string) {
+	if g == nil {
+		return ""
+	}
+	return g.unseen[server]
+}

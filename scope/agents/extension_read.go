@@ -1,0 +1,174 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// readExtensions reads the extensions of a base directory and the definitions
+// that they bring, in the order of their files. What does not load is taken from
+// last, where it is as it was.
+func (s *Snapshot) readExtensions(base string, last *Snapshot) (agents []*parsed, errs []error) {
+	fail := func(err error) ([]*parsed, []error) {
+		s.extensions, s.extendDirs = last.extensions, nil
+		return nil, []error{&DefinitionError{File: extensionsDir, Err: err}}
+	}
+	s.extensions, s.extendDirs = map[string]*extension{}, map[string]dated{extensionsDir: {}}
+	dir, err := openFolder(base, extensionsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return fail(err)
+	}
+	defer dir.Close()
+	at, err := stampOf(int(dir.Fd()), "")
+	if err != nil {
+		return fail(err)
+	}
+	s.extendDirs[extensionsDir] = at
+	names, err := dir.names("")
+	if err != nil {
+		return fail(err)
+	}
+	for _, name := range names {
+		if _, ok := manifestName(name); ok {
+			more, err := s.readExtension(base, dir, name, last)
+			agents, errs = append(agents, more...), append(errs, err...)
+			continue
+		}
+		more, err := s.readExtensionDir(base, dir, name, last)
+		agents, errs = append(agents, more...), append(errs, err...)
+	}
+	return agents, errs
+}
+
+// readExtensionDir reads the extensions in a directory of extensions.d.
+func (s *Snapshot) readExtensionDir(base string, parent folder, name string, last *Snapshot) (agents []*parsed, errs []error) {
+	dir, err := parent.sub(name)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		defer dir.Close()
+		s.extendDirs[dir.rel], err = stampOf(int(dir.Fd()), "")
+	}
+	var names []string
+	if err == nil {
+		names, err = dir.names("")
+	}
+	if err != nil {
+		return nil, []error{&DefinitionError{File: path.Join(extensionsDir, name), Err: fmt.Errorf("%w: make it a directory the daemon may read", err)}}
+	}
+	for _, file := range names {
+		if _, ok := manifestName(name + "/" + file); ok {
+			more, err := s.readExtension(base, dir, file, last)
+			agents, errs = append(agents, more...), append(errs, err...)
+		}
+	}
+	return agents, errs
+}
+
+// readExtension reads one, and what it brings.
+func (s *Snapshot) readExtension(base string, dir folder, name string, last *Snapshot) (agents []*parsed, errs []error) {
+	file := path.Join(dir.rel, name)
+	old := last.extensions[file]
+	e, err := parsedExtension(base, dir, name, old)
+	if err != nil {
+		errs = eachError(err)
+		e = old
+		at := s.extendDirs[dir.rel]
+		at.taken = time.Time{} // proves nothing of this file
+		s.extendDirs[dir.rel] = at
+	}
+	if e == nil {
+		return nil, errs
+	}
+	s.extensions[file] = e
+	for _, b := range e.brings {
+		agents = append(agents, readBrought(dir, b, last.files[b.id]))
+	}
+	return agents, errs
+}
+
+func parsedExtension(base string, dir folder, name string, old *extension) (*extension, error) {
+	var was *text
+	if old != nil {
+		was = old.text
+	}
+	file := path.Join(dir.rel, name)
+	now, err := dir.read(name, was)
+	if err != nil {
+		return nil, wrongAt(file, 0, "", err)
+	}
+	if now.is(was) {
+		e := *old
+		e.text = now
+		return &e, nil
+	}
+	e, err := parseExtension(base, strings.TrimPrefix(file, extensionsDir+"/"), now.data)
+	if err == nil {
+		e.text = now
+	}
+	return e, err
+}
+
+// readBrought reads the definition of an agent that an extension brings. No part
+// of its path may be a link.
+func readBrought(dir folder, b broughtAgent, last *loaded) *parsed {
+	file := path.Join(dir.rel, b.path)
+	parts := strings.Split(b.path, "/")
+	for _, part := range parts[:len(parts)-1] {
+		sub, err := dir.sub(part)
+		if err != nil {
+			return &parsed{id: b.id, file: file, err: wrongAt(file, 0, b.id, fmt.Errorf("open: %w: correct path in the extension", err))}
+		}
+		defer sub.Close()
+		dir = sub
+	}
+	return readAgent(dir, parts[len(parts)-1], b.id, last)
+}
+
+// currentExtensions reports whether readExtensions is certain to find no other
+// manifest.
+func (s *Snapshot) currentExtensions(base string) bool {
+	if s.extendDirs == nil {
+		return false
+	}
+	for rel, at := range s.extendDirs {
+		if !at.stillIn(base, rel) {
+			return false
+		}
+	}
+	for file, e := range s.extensions {
+		now, err := stampAt(unix.AT_FDCWD, filepath.Join(base, file), unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil || !e.text.still(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// Directories returns the directories below extensions.d that hold extensions
+// and what they bring, relative to the base directory, for who watches them.
+func (s *Snapshot) Directories() []string {
+	dirs := map[string]bool{}
+	for rel := range s.extendDirs {
+		dirs[rel] = true
+	}
+	for _, f := range s.files {
+		dirs[path.Dir(f.file)] = true
+	}
+	delete(dirs, extensionsDir)
+	delete(dirs, agentsDir)
+	return slices.Sorted(maps.Keys(dirs))
+}

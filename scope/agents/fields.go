@@ -1,0 +1,244 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// fields are the keys of a definition in the file of id. They note whether it is
+// named, and in refs what has to match something.
+func (d *Definition) fields(file string, id scope.ID, named *bool, refs *[]ref) map[string]field {
+	name := nameField(&d.Name, id)
+	keys := map[string]field{
+		"name": func(n *yaml.Node) error {
+			*named = true
+			return name(n)
+		},
+		"display_name": textField(&d.DisplayName),
+		"description":  textField(&d.Description),
+		"user":         userField(&d.User),
+		"identity":     oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
+		"network":      oneOfField(&d.Network, NetworkNone, NetworkHost),
+		"durable":      optionalField(&d.Durable),
+		"view": mappingField(map[string]field{
+			"access":    accessField(&d.View.Access),
+			"paths":     pathsField(&d.View.Paths),
+			"hardlinks": oneOfField(&d.View.Hardlinks, scope.HardlinksAllow, scope.HardlinksRead, scope.HardlinksDeny),
+			"data":      oneOfField(&d.View.Data, DataPassthrough, DataMediated),
+			"record":    namedField(&d.View.Record),
+			"cache":     oneOfField(&d.View.Cache, CacheCoherent, CacheNone),
+
+			"allow_other": switchField(&d.View.AllowOther),
+			"xattrs":      switchField(&d.View.XAttrs),
+		}),
+		"limits": mappingField(map[string]field{
+			"memory":  numberField(&d.Limits.Memory, parseMemory, "!!int", "!!str"),
+			"pids":    numberField(&d.Limits.PIDs, parseCount, "!!int"),
+			"cpu":     numberField(&d.Limits.CPU, parseCPU, "!!int", "!!float"),
+			"timeout": numberField(&d.Limits.Timeout, parseTimeout, "!!str", "!!int"),
+
+			"open_files":  numberField(&d.Limits.OpenFiles, parseOpenFiles, "!!int"),
+			"links":       numberField(&d.Limits.Links, parseCount, "!!int"),
+			"view_memory": numberField(&d.Limits.ViewMemory, parseViewMemory, "!!int", "!!str"),
+		}),
+	}
+	maps.Copy(keys, d.reachFields(file, refs))
+	return keys
+}
+
+func pathsField(out *[]scope.PathRule) field {
+	return func(n *yaml.Node) error {
+		return eachKey(n, func(pattern string, value *yaml.Node) error {
+			r := scope.PathRule{Pattern: pattern}
+			err := namedField(&r.Access)(value)
+			if err == nil {
+				err = r.Check()
+			}
+			if err != nil {
+				return fmt.Errorf("pattern %q: %w", pattern, err)
+			}
+			*out = append(*out, r)
+			return nil
+		})
+	}
+}
+
+func nameField(out *scope.ID, file scope.ID) field {
+	return func(n *yaml.Node) error {
+		if err := namedField(out)(n); err != nil {
+			return err
+		}
+		if *out != file {
+			return fmt.Errorf("%q is not what the file is named after: write %s, or rename the file", *out, file)
+		}
+		return nil
+	}
+}
+
+func accessField(out *scope.Access) field {
+	return func(n *yaml.Node) error {
+		if err := namedField(out)(n); err != nil {
+			return err
+		}
+		if *out == scope.Hide {
+			return errors.New("hide would leave no view: want write or read")
+		}
+		return nil
+	}
+}
+
+func switchField(out *bool) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "true or false", "!!bool")
+		if err == nil {
+			*out, err = strconv.ParseBool(strings.ToLower(s))
+		}
+		return err
+	}
+}
+
+// optionalField is switchField for a value whose absence says something else.
+func optionalField(out **bool) field {
+	return func(n *yaml.Node) error {
+		*out = new(bool)
+		return switchField(*out)(n)
+	}
+}
+
+func userField(out *string) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "a user name, a uid or uid:gid", "!!str", "!!int")
+		if err != nil {
+			return err
+		}
+		if !isUser(s) {
+			return fmt.Errorf("%q is no user: want a name, a uid or uid:gid, numbers from 0 to %d", s, math.MaxUint32-1)
+		}
+		*out = s
+		return nil
+	}
+}
+
+func isUser(s string) bool {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		return false
+	}
+	if c := s[0]; c < '0' || c > '9' {
+		return c != '-' && c != '+' && !strings.Contains(s, ":") // no name starts so, but a number out of range
+	}
+	uid, gid, both := strings.Cut(s, ":")
+	return isNumericID(uid) && (!both || isNumericID(gid))
+}
+
+// isNumericID reports whether s is a uid or gid. The greatest number is none:
+// setresuid(2) takes it for "leave as it is".
+func isNumericID(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return err == nil && n != math.MaxUint32
+}
+
+// numberField reads a value that parse must find to be above zero.
+func numberField[T int | int64 | float64 | time.Duration](out *T, parse func(string) (T, error), tags ...string) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "a number without quotes, or with a unit where there is one", tags...)
+		if err != nil {
+			return err
+		}
+		if *out, err = parse(s); err != nil {
+			return err
+		}
+		if *out <= 0 {
+			return fmt.Errorf("%q is not above zero: drop the key for the default", s)
+		}
+		return nil
+	}
+}
+
+// Below these, a shell and a few programs do not work in a view.
+const (
+	minOpenFiles  = 64
+	minViewMemory = 1 << 20
+)
+
+func parseOpenFiles(s string) (int, error) {
+	n, err := parseCount(s)
+	if err == nil && n > 0 && n < minOpenFiles {
+		err = fmt.Errorf("%q is too few for programs to run: want %d or more", s, minOpenFiles)
+	}
+	return n, err
+}
+
+func parseViewMemory(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n > 0 && n < minViewMemory {
+		err = fmt.Errorf("%q is too little for a view: want 1MiB or more", s)
+	}
+	return n, err
+}
+
+// minMemory is what a sandbox with the file tools' worker needs, and some more:
+// below, each start would fail. minCPU is the least the kernel takes: a
+// millisecond of each period of a hundred.
+const (
+	minMemory = 16 << 20
+	minCPU    = 0.01
+)
+
+func parseMemory(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n > 0 && n < minMemory {
+		err = fmt.Errorf("%q is too little for a sandbox to start: want 16MiB or more", s)
+	}
+	return n, err
+}
+
+func parseSize(s string) (int64, error) {
+	digits, shift := s, 0
+	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
+		if d, ok := strings.CutSuffix(s, unit); ok {
+			digits, shift = d, bits
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n > math.MaxInt64>>shift || n < 0 {
+		return 0, fmt.Errorf("%q is no size: write bytes, or a whole number with KiB, MiB or GiB", s)
+	}
+	return n << shift, nil
+}
+
+func parseCount(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no count: write a whole number", s)
+	}
+	return n, nil
+}
+
+func parseCPU(s string) (float64, error) {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
+		return 0, fmt.Errorf("%q is no number of processors: write one like 1.5", s)
+	}
+	if n > 0 && n < minCPU {
+		return 0, fmt.Errorf("%q is less than can be enforced: want 0.01 or more", s)
+	}
+	return n, nil
+}
+
+func parseTimeout(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no duration: write one like 90s or 10m", s)
+	}
+	return d, nil
+}

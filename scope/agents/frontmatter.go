@@ -1,0 +1,212 @@
+package agents
+
+import (
+	"bytes"
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// field reads the value of one key. Its error says "what: remedy".
+type field func(*yaml.Node) error
+
+// lineError is an error at a line of the file.
+type lineError struct {
+	line int
+	err  error
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+func (e *lineError) Unwrap() error { return e.err }
+
+// problems are all that is wrong with a file; each is a *lineError.
+type problems []error
+
+func (p problems) Error() string   { return errors.Join(p...).Error() }
+func (p problems) Unwrap() []error { return p }
+
+// add adds what err holds, at the line unless it has one. What was written
+// around an error that has a line is dropped.
+func (p *problems) add(line int, err error) {
+	if err == nil {
+		return
+	}
+	if all := (problems)(nil); errors.As(err, &all) {
+		*p = append(*p, all...)
+		return
+	}
+	one := &lineError{line, err}
+	_ = errors.As(err, &one)
+	*p = append(*p, one)
+}
+
+// err returns nil for no problem.
+func (p problems) err() error {
+	switch len(p) {
+	case 0:
+		return nil
+	case 1:
+		return p[0]
+	}
+	return p
+}
+
+// atLine gives err a line, unless it has one.
+func atLine(line int, err error) error {
+	if have := (*lineError)(nil); err == nil || errors.As(err, &have) {
+		return err
+	}
+	return &lineError{line, err}
+}
+
+// parseYAML reads front, which is one mapping with these fields. It walks the
+// nodes itself, for decoding into a struct lets a repeated key of a map, an
+// alias and a number in place of a text through.
+func parseYAML(front []byte, fields map[string]field) error {
+	dec := yaml.NewDecoder(bytes.NewReader(front))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil
+	} else if err != nil {
+		return syntaxError(err)
+	}
+	if err := dec.Decode(&more); err == nil {
+		return atLine(more.Line, errors.New("starts a second YAML document: keep one"))
+	} else if !errors.Is(err, io.EOF) {
+		return syntaxError(err)
+	}
+	if err := noAliases(&doc); err != nil {
+		return err
+	}
+	return atLine(doc.Line, mappingField(fields)(doc.Content[0]))
+}
+
+func syntaxError(err error) error {
+	line, what := 1, strings.TrimPrefix(err.Error(), "yaml: ")
+	if n, _ := fmt.Sscanf(what, "line %d:", &line); n == 1 {
+		_, what, _ = strings.Cut(what, ": ")
+	}
+	hint := ""
+	if strings.Contains(what, "unknown anchor") || strings.Contains(what, "expected alphabetic or numeric") {
+		hint = "; a pattern that starts with * needs quotes"
+	}
+	return atLine(line, fmt.Errorf("is no YAML, %s: correct it%s", what, hint))
+}
+
+// noAliases refuses what makes YAML grow when it is read.
+func noAliases(n *yaml.Node) error {
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		return atLine(n.Line, errors.New("anchors and aliases are not read: write the value out, and quote a pattern that starts with *"))
+	}
+	for _, c := range n.Content {
+		if err := noAliases(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachKey calls f with each key of n and its value, and returns all errors.
+func eachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode || n.ShortTag() != "!!map" {
+		return fmt.Errorf("is %s: want keys with values", nodeKind(n))
+	}
+	var wrong problems
+	lines := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		name, err := scalarOf(key, "a text, in quotes where need be", "!!str")
+		switch first := lines[name]; {
+		case err != nil:
+			wrong.add(key.Line, fmt.Errorf("the key %w", err))
+		case first > 0:
+			wrong.add(key.Line, fmt.Errorf("%q is here twice, first in line %d: remove one", name, first))
+		default:
+			lines[name] = key.Line
+			wrong.add(key.Line, f(name, value))
+		}
+	}
+	return wrong.err()
+}
+
+func mappingField(fields map[string]field) field {
+	return func(n *yaml.Node) error {
+		return eachKey(n, func(key string, value *yaml.Node) error {
+			read, ok := fields[key]
+			if !ok {
+				known := slices.Sorted(maps.Keys(fields))
+				return fmt.Errorf("unknown key %q: want one of %s", key, strings.Join(known, ", "))
+			}
+			if err := read(value); err != nil {
+				return atLine(value.Line, fmt.Errorf("%s: %w", key, err))
+			}
+			return nil
+		})
+	}
+}
+
+// nodeKind says what n is, for an error.
+func nodeKind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch tag := n.ShortTag(); tag {
+	case "!!str":
+		return "a text"
+	case "!!null":
+		return "empty"
+	case "!!int", "!!float":
+		return "a number"
+	default:
+		return tag
+	}
+}
+
+// scalarOf returns the value of n as it is written, if its tag is one of tags.
+func scalarOf(n *yaml.Node, want string, tags ...string) (string, error) {
+	if n.Kind != yaml.ScalarNode || !slices.Contains(tags, n.ShortTag()) {
+		return "", fmt.Errorf("is %s: want %s", nodeKind(n), want)
+	}
+	return n.Value, nil
+}
+
+func textField(out *string) field {
+	return func(n *yaml.Node) (err error) {
+		*out, err = scalarOf(n, "a text, in quotes where need be", "!!str")
+		return err
+	}
+}
+
+// namedField reads a value that parses itself.
+func namedField(out encoding.TextUnmarshaler) field {
+	return func(n *yaml.Node) error {
+		var s string
+		if err := textField(&s)(n); err != nil {
+			return err
+		}
+		return out.UnmarshalText([]byte(s))
+	}
+}
+
+func oneOfField[T ~string](out *T, allowed ...T) field {
+	return func(n *yaml.Node) error {
+		var s string
+		if err := textField(&s)(n); err != nil {
+			return err
+		}
+		if !slices.Contains(allowed, T(s)) {
+			return fmt.Errorf("unknown %q: want one of %v", s, allowed)
+		}
+		*out = T(s)
+		return nil
+	}
+}

@@ -1,0 +1,310 @@
+package agents
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Grants decides about all of an agent's reach that is not files: tools,
+// skills, MCP servers, agents to delegate to and contexts to hand over. It is
+// compiled once, never changes and may be used by any number of goroutines. The
+// nil and the zero Grants allow nothing.
+//
+// Lists: one that is absent restricts nothing, except that members are none
+// then; an empty one is nothing; "*" in one is everything. An agent with skills,
+// mcps or members but no tools gets a computed list: the host's base tools, and
+// what its lists need. The key policy holds beside the lists, and of it deny is
+// above ask, and ask above allow, whatever their order. A bare "*" among the
+// excluded beside a non-empty allowed list only says that nothing else is
+// allowed; a narrower exclusion beats an allowance.
+//
+// The host's primary agent is not restricted by tools, skills, mcps and
+// members. Its policy holds, as that of any other.
+type Grants struct {
+	reach   Reach
+	primary bool
+
+	readOnly bool // the view
+	prompt   string
+
+	tools, allowed    *toolList // nil: does not restrict
+	exclude, ask      []toolPattern
+	skills, mcps      *nameList // likewise
+	members, contexts *nameList
+	serversAllowed    *nameList
+
+	caller       *Grants // see Within; nil: none
+	id           scope.ID
+	known        known
+	servers      Servers           // that the agent can see
+	unseen       map[string]string // private servers that do not reach it, and their extensions' files
+	version, sum string            // see Version and Equal
+}
+
+// toolList is an allow-list of tools.
+type toolList struct {
+	patterns []toolPattern
+	written  []string
+	computed bool   // from the other lists
+	rule     string // as in the file
+}
+
+// nameList is an allow-list of names.
+type nameList struct {
+	patterns []string
+	rule     string
+}
+
+func (l *toolList) holds(n toolName) bool {
+	return slices.ContainsFunc(l.patterns, func(p toolPattern) bool { return p.match(n) })
+}
+
+func (l *nameList) holds(name string) bool {
+	return slices.ContainsFunc(l.patterns, func(p string) bool { return wild(p, name) })
+}
+
+// compileGrants compiles what def says; servers are all that its agent sees.
+func compileGrants(def *Definition, k known, servers Servers) *Grants {
+	r := def.Reach
+	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
+	if !g.primary {
+		g.tools = newToolList("tools", r.Tools)
+		if r.Tools == nil && (r.Skills != nil || r.MCPs != nil || r.Members != nil) {
+			g.tools = computedTools(r, k.host)
+		}
+		g.skills, g.mcps = newNameList("skills", r.Skills), newNameList("mcps", r.MCPs)
+		if g.members = newNameList("members", r.Members); r.Members == nil {
+			g.members = &nameList{rule: "no members"}
+		}
+	}
+	key := "scopes.enum"
+	if r.Contexts.Fixed {
+		key = "scopes.const"
+	}
+	g.contexts = newNameList(key, r.Contexts.Names)
+	g.allowed = newToolList("policy.tools.allowed", r.Rules.Allowed)
+	g.exclude, g.ask = toolPatterns(r.Rules.Exclude), toolPatterns(r.Rules.Ask)
+	if len(r.Rules.Allowed) > 0 { // "*" is the default then
+		g.exclude = slices.DeleteFunc(g.exclude, func(p toolPattern) bool { return p.all })
+	}
+	g.serversAllowed = newNameList("policy.mcp.allowed", r.Rules.AllowedServers)
+	if len(r.Rules.AllowedServers) > 0 {
+		g.reach.Rules.ExcludedServer = slices.DeleteFunc(slices.Clone(r.Rules.ExcludedServer), func(p string) bool { return p == everything })
+	}
+	g.version = "none yet" // and from now on it decides
+	g.version, g.sum = g.hash(def)
+	return g
+}
+
+// newToolList returns nil for what does not restrict: nil, and "*" in it.
+func newToolList(key string, patterns []string) *toolList {
+	if patterns == nil || slices.Contains(patterns, everything) {
+		return nil
+	}
+	return &toolList{patterns: toolPatterns(patterns), written: slices.Clone(patterns), rule: listRule(key, patterns)}
+}
+
+func newNameList(key string, patterns []string) *nameList {
+	if patterns == nil || slices.Contains(patterns, everything) {
+		return nil
+	}
+	return &nameList{slices.Clone(patterns), listRule(key, patterns)}
+}
+
+func listRule(key string, entries []string) string {
+	return key + ": [" + strings.Join(entries, ", ") + "]"
+}
+
+func toolPatterns(list []string) []toolPattern {
+	var all []toolPattern
+	for _, s := range list {
+		if p, err := parseToolPattern(s); err == nil { // they were read by it
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// computedTools is the list of an agent that names skills, servers or members,
+// but no tools.
+func computedTools(r Reach, host Host) *toolList {
+	list := host.BaseTools
+	if list == nil {
+		list = []string{"bash", "ask_user"}
+	}
+	list = slices.Clone(list)
+	if host.Memory {
+		list = append(list, "remember", "recall", "memory", "forget")
+	}
+	for _, more := range []struct {
+		named []string
+		tool  string
+	}{{r.Skills, "skill"}, {r.MCPs, mcpName}, {r.Members, "delegate"}} {
+		if len(more.named) > 0 {
+			list = append(list, more.tool)
+		}
+	}
+	seen := map[string]bool{}
+	list = slices.DeleteFunc(list, func(s string) bool {
+		twice := seen[s]
+		seen[s] = true
+		return twice
+	})
+	l := newToolList("computed tools", list)
+	if l != nil { // base tools may be all there are
+		l.computed = true
+	}
+	return l
+}
+
+// Tools returns the patterns of the list of tools, as written or as computed;
+// nil restricts nothing. What policy says comes on top: see Tool.
+func (g *Grants) Tools() []string {
+	switch {
+	case g == nil || g.version == "":
+		return []string{}
+	case g.tools == nil:
+		return nil
+	}
+	return append([]string{}, g.tools.written...)
+}
+
+// Computed reports whether the list of tools is computed from the others.
+func (g *Grants) Computed() bool { return g != nil && g.tools != nil && g.tools.computed }
+
+// Skills returns the names of the skills that exist and are allowed, sorted.
+func (g *Grants) Skills() []string {
+	if g == nil {
+		return nil
+	}
+	return allowedOf(g.known.skills, g.Skill)
+}
+
+// Servers returns the servers that the agent can see and may use.
+func (g *Grants) Servers() map[string]Server {
+	if g == nil {
+		return nil
+	}
+	all := g.servers.clone()
+	maps.DeleteFunc(all, func(name string, _ Server) bool { return !g.Server(name).Allow })
+	return all
+}
+
+// Members returns the agents that the agent may delegate to, sorted.
+func (g *Grants) Members() []scope.ID {
+	if g == nil {
+		return nil
+	}
+	names := g.known.ids
+	if l := g.members; l != nil && !slices.ContainsFunc(l.patterns, isWild) { // there may be many more
+		names = slices.Compact(slices.Sorted(slices.Values(l.patterns)))
+	}
+	var ids []scope.ID
+	for _, name := range allowedOf(names, g.Member) {
+		ids = append(ids, scope.ID(name))
+	}
+	return ids
+}
+
+func allowedOf(names []string, decide func(string) scope.Decision) []string {
+	var all []string
+	for _, name := range names {
+		if decide(name).Allow {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// Contexts returns the names and patterns of the contexts that may be handed
+// over, nil for any. With fixed it is all of them, always.
+func (g *Grants) Contexts() (names []string, fixed bool) {
+	if g == nil || g.version == "" {
+		return []string{}, false
+	}
+	return slices.Clone(g.reach.Contexts.Names), g.reach.Contexts.Fixed
+}
+
+// RequiredContexts returns the names of the contexts that must be handed over.
+func (g *Grants) RequiredContexts() []string {
+	names, fixed := g.Contexts()
+	if !fixed {
+		return nil
+	}
+	return names
+}
+
+// Rates returns the limits on how often tools are called.
+func (g *Grants) Rates() []Rate {
+	if g == nil {
+		return nil
+	}
+	return slices.Clone(g.reach.Rates)
+}
+
+// Within returns the grants of a member for a task of a caller's: what both
+// allow. The caller's tools, include_tools and exclude_tools of its servers, view
+// access and argument filters narrow those of g; skills, servers, members, contexts
+// and rates stay g's.
+func (g *Grants) Within(caller *Grants) *Grants {
+	if g == nil || caller == nil || g.version == "" || caller.version == "" {
+		return &Grants{}
+	}
+	narrow := *g
+	narrow.caller = caller
+	narrow.readOnly = g.readOnly || caller.readOnly
+	narrow.reach.Filters = append(slices.Clone(g.reach.Filters), caller.reach.Filters...)
+	narrow.version = digest([]string{g.version, "within", string(caller.id), caller.version})
+	narrow.sum = digest([]string{g.sum, "within", string(caller.id), caller.sum})
+	return &narrow
+}
+
+// ReadOnly reports whether nothing in the view may be changed.
+func (g *Grants) ReadOnly() bool { return g == nil || g.readOnly }
+
+// Widens reports whether the operator lets a member do, for this agent, what the
+// agent itself may not.
+func (g *Grants) Widens(member scope.ID) bool {
+	return g != nil && slices.Contains(g.reach.Widened, string(member))
+}
+
+// Filters returns what refuses calls by their arguments.
+func (g *Grants) Filters() []Filter {
+	if g == nil {
+		return nil
+	}
+	all := slices.Clone(g.reach.Filters)
+	for i := range all {
+		all[i].Regexps = slices.Clone(all[i].Regexps)
+	}
+	return all
+}
+
+// Primary reports whether the agent is the host's primary.
+func (g *Grants) Primary() bool { return g != nil && g.primary }
+
+// Version returns the hex SHA-256 of all that decides, files included: it stands
+// for the policy that an approval was given under. What servers find in their
+// environment is left out, for it is where secrets are. The nil and the zero
+// Grants have none.
+func (g *Grants) Version() string {
+	if g == nil {
+		return ""
+	}
+	return g.version
+}
+
+// Equal reports whether both decide alike, and start their servers alike.
+func (g *Grants) Equal(other *Grants) bool {
+	return g == other || g != nil && other != nil && g.sum == other.sum
+}
+
+// String and GoString keep secrets of servers out of what is printed by mistake.
+func (g *Grants) String() string { return fmt.Sprintf("grants %.12s", g.Version()) }
+
+// GoString is String.
+func (g *Grants) GoString() string { return g.String() }

@@ -1,0 +1,158 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// hostFile is what the operator has set for all agents.
+const hostFile = "scopefs.yaml"
+
+// HostFile is all that {base}/scopefs.yaml says.
+type HostFile struct {
+	Host
+	Runner  []string          // a command; none: nothing is delegated
+	Tasks   Tasks             // of runners
+	Durable *bool             // of agents whose definition does not say; nil is true
+	Expose  []string          // files and directories of the host that sandboxes show
+	Env     map[string]string // of sandboxes
+	Log     LogLimits
+}
+
+// Tasks bounds what is delegated.
+type Tasks struct {
+	Depth    int     // tasks within each other; 4
+	Parallel int     // at the same time, of each depth, of all agents; 8. An agent has half of it
+	Network  Network // of runners; none
+}
+
+// HostChecks say what is wrong with values that only their user can judge; nil
+// says nothing. Their errors are "what: remedy".
+type HostChecks struct {
+	Expose func(path string) error
+	Runner func(HostFile) error // of a file that has one
+}
+
+// ParseHost reads the text of scopefs.yaml, as strictly as a definition. Its
+// errors are of type *DefinitionError.
+func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
+	fail := func(line int, err error) (HostFile, error) { return HostFile{}, wrongAt(hostFile, line, "", err) }
+	if len(text) > maxFrontmatter {
+		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", maxFrontmatter))
+	}
+	if !utf8.Valid(text) {
+		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
+	}
+	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: NetworkNone}
+	var tools []ref
+	var runner int // its line
+	if err := parseYAML(text, h.fields(checks, &tools, &runner)); err != nil {
+		return fail(1, err)
+	}
+	for _, r := range tools {
+		if p, err := parseToolPattern(r.text); err != nil || !knownTool(p, nil, nil) {
+			return fail(r.line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.text, strings.Join(Builtins(), ", ")))
+		}
+	}
+	if len(h.Runner) > 0 && checks.Runner != nil {
+		if err := checks.Runner(h); err != nil {
+			return fail(runner, fmt.Errorf("runner: %w", err))
+		}
+	}
+	return h, nil
+}
+
+func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[string]field {
+	return map[string]field{
+		"primary":    namedField(&h.Primary),
+		"base_tools": listField(&h.BaseTools, "base_tools", toolRef, tools),
+		"memory":     switchField(&h.Memory),
+		"durable":    optionalField(&h.Durable),
+		"mcp_servers": func(n *yaml.Node) error {
+			h.Servers = Servers{}
+			return eachServer(n, func(name string, value *yaml.Node) error {
+				s := Server{From: hostFile}
+				err := mappingField(s.fields(nil))(value)
+				h.Servers[name] = s
+				return err
+			})
+		},
+		"runner": func(n *yaml.Node) error {
+			*runner = n.Line
+			return textsField(&h.Runner, "runner", func(word string) error {
+				if len(h.Runner) == 0 && word == "" {
+					return errors.New("names no program: write one, then its arguments")
+				}
+				return nil
+			})(n)
+		},
+		"delegation": mappingField(map[string]field{
+			"depth":    numberField(&h.Tasks.Depth, countTo(maxDepth), "!!int"),
+			"parallel": numberField(&h.Tasks.Parallel, countTo(maxParallel), "!!int"),
+			"network":  oneOfField(&h.Tasks.Network, NetworkNone, NetworkHost),
+		}),
+		"log": mappingField(h.Log.fields()),
+		"sandbox": mappingField(map[string]field{
+			"expose": textsField(&h.Expose, "expose", checks.Expose),
+			"env": func(n *yaml.Node) error {
+				h.Env = map[string]string{}
+				return eachKey(n, func(name string, value *yaml.Node) error {
+					if name == "" || strings.ContainsAny(name, "=\x00") {
+						return fmt.Errorf("env: %q is no name of a variable: correct it", name)
+					}
+					var text string
+					err := textField(&text)(value)
+					if err == nil && strings.ContainsRune(text, 0) {
+						err = errors.New("holds a NUL: remove it")
+					}
+					h.Env[name] = text
+					if err != nil { // no colon after the name: see Server.fields
+						return fmt.Errorf("env: %s %w", name, err)
+					}
+					return nil
+				})
+			},
+		}),
+	}
+}
+
+// The most that delegation can be set to: each task has a sandbox.
+const (
+	maxDepth    = 16
+	maxParallel = 256
+)
+
+// countTo returns a parser of whole numbers with an upper bound.
+func countTo(most int) func(string) (int, error) {
+	return func(s string) (int, error) {
+		n, err := parseCount(s)
+		if err == nil && n > most {
+			err = fmt.Errorf("%q is more than %d: lower it", s, most)
+		}
+		return n, err
+	}
+}
+
+// textsField reads a list of texts, each of which check may refuse.
+func textsField(out *[]string, key string, check func(string) error) field {
+	return func(n *yaml.Node) error {
+		*out = []string{}
+		return eachItem(n, func(item *yaml.Node) error {
+			var text string
+			if err := textField(&text)(item); err != nil {
+				return fmt.Errorf("%s: an entry %w", key, err)
+			}
+			if check != nil {
+				if err := check(text); err != nil {
+					return fmt.Errorf("%s: %w", key, err)
+				}
+			}
+			*out = append(*out, text)
+			return nil
+		})
+	}
+}

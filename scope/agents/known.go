@@ -1,0 +1,45 @@
+package agents
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// known is what there is that a pattern can match.
+type known struct {
+	host   Host
+	skills []string            // sorted
+	ids    []string            // of agents that have a file, sorted, whether they load or not
+	hidden map[string]audience // those of them that only some agents see
+}
+
+func (k known) equal(other known) bool {
+	a, b := k.host, other.host
+	if len(a.Servers) == 0 && len(b.Servers) == 0 {
+		a.Servers, b.Servers = nil, nil
+	}
+	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden)
+}
+
+// agent reports whether there is a file of that agent.
+func (k known) agent(name string) bool {
+	_, ok := slices.BinarySearch(k.ids, name)
+	return ok
+}
+
+// sees reports whether there is a file of that agent, and another one may know.
+// "" is the operator.
+func (k known) sees(self scope.ID, name string) bool {
+	if !k.agent(name) {
+		return false
+	}
+	who, hidden := k.hidden[name]
+	return !hidden || who.holds(self)
+}
+
+// others returns the agents beside one that it may know of, sorted.
+func (k known) others(self scope.ID) []string {
+	return slices.DeleteFunc(slices.Clone(k.ids), func(name string) bool { return name == string(self) || !k.sees(self, name) })
+}

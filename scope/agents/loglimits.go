@@ -1,0 +1,54 @@
+package agents
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// LogLimits bound the audit log: the key log of scopefs.yaml. 0 is the default.
+type LogLimits struct {
+	Keep     time.Duration // events are removed when they are older
+	Size     int64         // bytes of the log on disk
+	AgentDay int64         // bytes of events that an agent may cause in a day before it is slowed down
+}
+
+func (l *LogLimits) fields() map[string]field {
+	return map[string]field{
+		"keep":      numberField(&l.Keep, parseKeep, "!!str"),
+		"size":      numberField(&l.Size, parseLogSize, "!!int", "!!str"),
+		"agent_day": numberField(&l.AgentDay, parseLogSize, "!!int", "!!str"),
+	}
+}
+
+// The least that makes sense of the log: some segments, and some calls.
+const (
+	minKeep    = time.Hour
+	minLogSize = 1 << 20
+)
+
+// parseKeep reads a duration, or a number of days such as 30d.
+func parseKeep(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 15); err == nil {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no time: write one such as 30d or 12h", s)
+	}
+	if d > 0 && d < minKeep {
+		return 0, fmt.Errorf("%q is too short: want 1h or more", s)
+	}
+	return d, nil
+}
+
+func parseLogSize(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n > 0 && n < minLogSize {
+		err = fmt.Errorf("%q is too little for a log: want 1MiB or more", s)
+	}
+	return n, err
+}

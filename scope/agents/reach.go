@@ -1,0 +1,291 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Reach is what a definition says about all that is not a file. Of a list, nil
+// means that the key is absent, and empty that nothing is named.
+type Reach struct {
+	Tools, Skills, MCPs, Members []string // patterns
+	Widened                      []string // members that may do more than the agent
+	Contexts                     Contexts
+	Rules                        Rules
+	Servers                      Servers // private to the agent
+	Rates                        []Rate
+	Filters                      []Filter
+}
+
+// Contexts are what an agent may hand over when it delegates.
+type Contexts struct {
+	Names []string // patterns; nil: absent
+	Fixed bool     // it is always these, and there is no choice: const
+}
+
+// Rules are the key policy: they hold whatever the lists say.
+type Rules struct {
+	Allowed, Exclude, Ask          []string // tools
+	AllowedServers, ExcludedServer []string
+	Trusted                        []string // servers whose tools need no approval
+}
+
+// Rate bounds how often the tools that Pattern matches are called, together.
+type Rate struct {
+	Pattern string
+	N       int // above zero
+	Per     time.Duration
+}
+
+// String returns the rate as a definition says it.
+func (r Rate) String() string {
+	unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour"}[r.Per]
+	return fmt.Sprintf("%s: %d/%s", r.Pattern, r.N, unit)
+}
+
+// Filter refuses calls of the tools that Pattern matches when something in
+// their arguments matches one of Regexps.
+type Filter struct {
+	Pattern string
+	Regexps []*regexp.Regexp // none is no filter
+}
+
+// ref is a pattern that has to match something there is.
+type ref struct {
+	line int
+	key  string // where it stands, as in "policy.tools.exclude"
+	kind refKind
+	text string
+}
+
+type refKind uint8
+
+const (
+	toolRef refKind = iota
+	skillRef
+	serverRef
+	memberRef
+	contextRef // these are nobody's to know
+	trustRef   // a server, without wildcards
+)
+
+// reachFields are the keys of d.Reach. They note in refs what has to match.
+func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
+	r := &d.Reach
+	list := func(out *[]string, key string, kind refKind) field { return listField(out, key, kind, refs) }
+	return map[string]field{
+		"tools":   list(&r.Tools, "tools", toolRef),
+		"skills":  list(&r.Skills, "skills", skillRef),
+		"mcps":    list(&r.MCPs, "mcps", serverRef),
+		"members": membersField(r, refs),
+		"scopes":  contextsField(&r.Contexts),
+		"policy": policyField(map[string]field{
+			"tools": mappingField(map[string]field{
+				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", toolRef),
+				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", toolRef),
+				"ask":     list(&r.Rules.Ask, "policy.tools.ask", toolRef),
+			}),
+			"mcp": mappingField(map[string]field{
+				"allowed":     list(&r.Rules.AllowedServers, "policy.mcp.allowed", serverRef),
+				"excluded":    list(&r.Rules.ExcludedServer, "policy.mcp.excluded", serverRef),
+				"mcp_servers": trustField("policy.mcp.mcp_servers", &r.Rules.Trusted, refs),
+			}),
+			"mcp_servers": trustField("policy.mcp_servers", &r.Rules.Trusted, refs),
+		}),
+		"mcp_servers": func(n *yaml.Node) error {
+			r.Servers = Servers{}
+			return eachServer(n, func(name string, value *yaml.Node) error {
+				server := Server{Private: true, Own: true, From: file}
+				err := mappingField(server.fields(nil))(value)
+				r.Servers[name] = server
+				return err
+			})
+		},
+		"rate_limits":      ratesField(&r.Rates, refs),
+		"argument_filters": filtersField(&r.Filters, refs),
+	}
+}
+
+// listField reads a list of names or patterns.
+func listField(out *[]string, key string, kind refKind, refs *[]ref) field {
+	return func(n *yaml.Node) error {
+		*out = []string{}
+		lines := map[string]int{}
+		return eachItem(n, func(item *yaml.Node) error {
+			s, err := scalarOf(item, "a name, in quotes where need be", "!!str")
+			if err != nil {
+				return fmt.Errorf("%s: an entry %w", key, err)
+			}
+			same, err := checkEntry(s, kind)
+			if err != nil {
+				return fmt.Errorf("%s: %q %w", key, s, err)
+			}
+			if first := lines[same]; first > 0 {
+				return fmt.Errorf("%s: %q is here twice, first in line %d: remove one", key, s, first)
+			}
+			lines[same] = item.Line
+			*out = append(*out, s)
+			*refs = append(*refs, ref{item.Line, key, kind, s})
+			return nil
+		})
+	}
+}
+
+// membersField reads a list of members, or a mapping of members to what is said
+// of each: {may: widen}, or nothing.
+func membersField(r *Reach, refs *[]ref) field {
+	list := listField(&r.Members, "members", memberRef, refs)
+	return func(n *yaml.Node) error {
+		if n.Kind != yaml.MappingNode {
+			return list(n)
+		}
+		r.Members = []string{}
+		return eachKey(n, func(name string, value *yaml.Node) error {
+			if _, err := checkEntry(name, memberRef); err != nil {
+				return fmt.Errorf("members: %q %w", name, err)
+			}
+			r.Members = append(r.Members, name)
+			*refs = append(*refs, ref{value.Line, "members", memberRef, name})
+			var may string
+			if value.Tag == "!!null" {
+				return nil
+			}
+			if err := mappingField(map[string]field{"may": textField(&may)})(value); err != nil {
+				return atLine(value.Line, fmt.Errorf("members: %s: %w", name, err))
+			}
+			switch {
+			case may != "widen":
+				return atLine(value.Line, fmt.Errorf("members: %s: may: %q is unknown: want widen, or leave it out", name, may))
+			case strings.Contains(name, "*"):
+				return atLine(value.Line, fmt.Errorf("members: %q may not widen for its wildcard: name each member", name))
+			}
+			r.Widened = append(r.Widened, name)
+			return nil
+		})
+	}
+}
+
+// checkEntry checks the form of an entry, and returns what is equal for two
+// spellings of one.
+func checkEntry(s string, kind refKind) (same string, err error) {
+	if kind == toolRef {
+		p, err := parseToolPattern(s)
+		return p.key(), err
+	}
+	if err = checkName(s); err == nil && strings.Contains(s, ":") {
+		err = errors.New("holds a colon: write the name alone")
+	}
+	return s, err
+}
+
+func contextsField(out *Contexts) field {
+	var enum, fixed []string
+	var none []ref
+	read := mappingField(map[string]field{
+		"enum":  listField(&enum, "scopes.enum", contextRef, &none),
+		"const": listField(&fixed, "scopes.const", contextRef, &none),
+	})
+	return func(n *yaml.Node) error {
+		if err := read(n); err != nil {
+			return err
+		}
+		if (enum == nil) == (fixed == nil) {
+			return errors.New("wants one of enum and const: write {enum: [...]} for a choice, {const: [...]} for none")
+		}
+		for _, name := range fixed {
+			if strings.Contains(name, "*") {
+				return fmt.Errorf("const: %q holds a wildcard: write the names, or use enum", name)
+			}
+		}
+		*out = Contexts{Names: enum, Fixed: fixed != nil}
+		if out.Fixed {
+			out.Names = fixed
+		}
+		return nil
+	}
+}
+
+// eachTool calls f with each key of n, which is a pattern of tools.
+func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, value *yaml.Node) error) error {
+	lines := map[string]int{}
+	return eachKey(n, func(s string, value *yaml.Node) error {
+		same, err := checkEntry(s, toolRef)
+		if err != nil {
+			return fmt.Errorf("%s: %q %w", key, s, err)
+		}
+		if first := lines[same]; first > 0 {
+			return fmt.Errorf("%s: %q is here twice, first in line %d: remove one", key, s, first)
+		}
+		lines[same] = value.Line
+		*refs = append(*refs, ref{value.Line, key, toolRef, s})
+		if err := f(s, value); err != nil {
+			return atLine(value.Line, fmt.Errorf("%s: %q %w", key, s, err))
+		}
+		return nil
+	})
+}
+
+func ratesField(out *[]Rate, refs *[]ref) field {
+	return func(n *yaml.Node) error {
+		return eachTool(n, "rate_limits", refs, func(pattern string, value *yaml.Node) error {
+			s, err := scalarOf(value, "a rate such as 30/minute", "!!str")
+			if err != nil {
+				return err
+			}
+			count, unit, _ := strings.Cut(s, "/")
+			r := Rate{Pattern: pattern, Per: map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour}[unit]}
+			if r.N, err = strconv.Atoi(count); err != nil || r.N <= 0 || r.N > maxRate || r.Per == 0 {
+				return fmt.Errorf("is limited to %q, which is no rate: write a whole number from 1 to %d, then /second, /minute or /hour", s, maxRate)
+			}
+			*out = append(*out, r)
+			return nil
+		})
+	}
+}
+
+func filtersField(out *[]Filter, refs *[]ref) field {
+	return func(n *yaml.Node) error {
+		return eachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
+			f := Filter{Pattern: pattern}
+			lines := map[string]int{}
+			err := eachItem(value, func(item *yaml.Node) error {
+				s, err := scalarOf(item, "a regular expression, in quotes where need be", "!!str")
+				if err != nil {
+					return fmt.Errorf("argument_filters: %q: an entry %w", pattern, err)
+				}
+				if first := lines[s]; first > 0 {
+					return fmt.Errorf("argument_filters: %q: %q is here twice, first in line %d: remove one", pattern, s, first)
+				}
+				lines[s] = item.Line
+				re, err := regexp.Compile(s)
+				if err != nil || s == "" || len(s) > maxRegexp {
+					return fmt.Errorf("argument_filters: %q: %q is no regular expression of 1 to %d bytes (%v): correct it", pattern, s, maxRegexp, reason(err))
+				}
+				f.Regexps = append(f.Regexps, re)
+				return nil
+			})
+			*out = append(*out, f)
+			return err
+		})
+	}
+}
+
+// reason is what regexp has against an expression, if anything.
+func reason(err error) string {
+	if err == nil {
+		return "its length"
+	}
+	return strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+}
+
+// maxRegexp bounds the length of a filter's regular expression, in bytes.
+const maxRegexp = 1024
+
+// maxRate bounds a rate limit's number of calls.
+const maxRate = 1_000_000

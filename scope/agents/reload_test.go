@@ -1,0 +1,168 @@
+package agents
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// opens returns a function that counts how often files of a directory were
+// opened since it was last called; inotify(7).
+func opens(t *testing.T, dir string) func() int {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	_, err = unix.InotifyAddWatch(fd, dir, unix.IN_OPEN)
+	require.NoError(t, err)
+	return func() (count int) {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := unix.Read(fd, buf)
+			if err != nil {
+				require.ErrorIs(t, err, unix.EAGAIN)
+				return count
+			}
+			for rest := buf[:n]; len(rest) >= unix.SizeofInotifyEvent; {
+				name := int(rest[12]) | int(rest[13])<<8 // the length of the name, which is none for the directory
+				if name > 0 {
+					count++
+				}
+				rest = rest[unix.SizeofInotifyEvent+name:]
+			}
+		}
+	}
+}
+
+// later makes a snapshot that was taken when all files had been left alone for
+// long.
+func later(s *Snapshot) *Snapshot {
+	s.dir.taken = s.dir.taken.Add(time.Hour)
+	for rel, at := range s.extendDirs {
+		if at != (dated{}) {
+			at.taken = at.taken.Add(time.Hour)
+			s.extendDirs[rel] = at
+		}
+	}
+	for _, f := range s.files {
+		if f.text != nil {
+			f.text.taken = f.text.taken.Add(time.Hour)
+		}
+	}
+	for _, e := range s.extensions {
+		e.text.taken = e.text.taken.Add(time.Hour)
+	}
+	return s
+}
+
+// TestReloadReadsWhatChanged: of a thousand definitions a reload opens the one
+// that is another, and makes nothing anew of the rest.
+func TestReloadReadsWhatChanged(t *testing.T) {
+	const count = 1000
+	agents := map[string]string{}
+	for i := range count {
+		agents[fmt.Sprintf("a%d", i)] = fmt.Sprintf("members: [a%d]", (i+1)%count)
+	}
+	base := testBase{agents: agents, extensions: map[string]string{"e": "agents: [a1]\nmcp_servers: {s: {command: x}}"}}.make(t)
+	opened := opens(t, filepath.Join(base, agentsDir))
+	all, errs := Load(base, Host{})
+	require.Empty(t, errs)
+	assert.Equal(t, count, opened())
+
+	next, errs := later(all).Reload(base, Host{})
+	require.Empty(t, errs)
+	assert.Zero(t, opened())
+	assert.Same(t, all.Agents["a5"], next.Agents["a5"])
+	assert.True(t, later(next).Current(base, "a5"))
+	assert.Zero(t, opened())
+
+	writeFile(t, base, "agents.d/a5.md", "---\nname: a5\ndescription: another\n---\n")
+	assert.False(t, next.Current(base, "a5"))
+	assert.True(t, next.Current(base, "a6"))
+	opened()
+	last, errs := next.Reload(base, Host{})
+	require.Empty(t, errs)
+	assert.Equal(t, 1, opened())
+	assert.Equal(t, "another", last.Agents["a5"].Description)
+	assert.Equal(t, []scope.ID{"a7"}, last.Agents["a6"].Grants.Members())
+	assert.Same(t, all.Agents["a6"], last.Agents["a6"])
+
+	// One more: whoever names members may mean it, but no file is read for that.
+	writeFile(t, base, "agents.d/new.md", "---\nname: new\ndescription: d\nmembers: [\"*\"]\n---\n")
+	assert.False(t, last.Current(base, "a6"))
+	opened()
+	more, errs := later(last).Reload(base, Host{})
+	require.Empty(t, errs)
+	assert.Equal(t, 1, opened())
+	assert.Len(t, more.Agents["new"].Grants.Members(), count)
+	assert.True(t, more.Agents["a6"].Grants.Equal(last.Agents["a6"].Grants))
+}
+
+// TestCurrent: whatever a reload would find, Current does not deny.
+func TestCurrent(t *testing.T) {
+	change := func(name, text string) func(t *testing.T, base string) {
+		return func(t *testing.T, base string) { writeFile(t, base, name, text) }
+	}
+	cases := map[string]func(t *testing.T, base string){
+		"the agent":           change("agents.d/a.md", "---\nname: a\ndescription: e\n---\n"),
+		"the agent, in place": change("agents.d/a.md", "---\nname: a\ndescription: e\n---\n "),
+		"what did not load":   change("agents.d/bad.md", "---\nname: bad\ndescription: e\n---\n"),
+		"another agent comes": change("agents.d/z.md", ""),
+		"another agent goes":  func(t *testing.T, base string) { require.NoError(t, os.Remove(filepath.Join(base, "agents.d/b.md"))) },
+		"an extension":        change("extensions.d/e.yaml", "name: e\ndescription: other\n"),
+		"a bad extension":     change("extensions.d/f.yaml", "name: f\n"),
+		"an extension comes":  change("extensions.d/g.yaml", "name: g\n"),
+		"extensions go":       func(t *testing.T, base string) { require.NoError(t, os.RemoveAll(filepath.Join(base, "extensions.d"))) },
+		"a skill comes":       change("skills/new/SKILL.md", ""),
+		"a skill goes": func(t *testing.T, base string) {
+			require.NoError(t, os.Remove(filepath.Join(base, "skills/one/SKILL.md")))
+		},
+		"agents.d is replaced": func(t *testing.T, base string) {
+			require.NoError(t, os.Rename(filepath.Join(base, "agents.d"), filepath.Join(base, "x")))
+		},
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			base := testBase{agents: map[string]string{"a": "", "b": "", "bad": "x: y"}, skills: []string{"one"}, extensions: map[string]string{"e": "description: d"}}.make(t)
+			if name == "a bad extension" {
+				writeFile(t, base, "extensions.d/f.yaml", "name: g\n")
+			}
+			all, _ := Load(base, Host{})
+			if name != "a bad extension" {
+				require.True(t, later(all).Current(base, "a"))
+				require.True(t, all.Current(base, "bad"))
+				require.True(t, all.Current(base, "nobody"))
+			}
+			change(t, base)
+			id := scope.ID("a")
+			if name == "what did not load" {
+				id = "bad"
+			}
+			assert.False(t, all.Current(base, id))
+		})
+	}
+	assert.False(t, (&Snapshot{}).Current(t.TempDir(), "a"), "nothing was ever loaded")
+}
+
+// TestReloadAtOnce: what changes again within the clock's tick, and stays as
+// long as it was, is seen.
+func TestReloadAtOnce(t *testing.T) {
+	base := testBase{agents: map[string]string{"a": ""}}.make(t)
+	all, errs := Load(base, Host{})
+	for i := range 300 {
+		require.Empty(t, errs)
+		want := fmt.Sprintf("%03d", i)
+		writeFile(t, base, "agents.d/a.md", "---\nname: a\ndescription: \""+want+"\"\n---\n")
+		assert.False(t, all.Current(base, "a"))
+		all, errs = all.Reload(base, Host{})
+		require.Equal(t, want, all.Agents["a"].Description)
+	}
+}

@@ -1,0 +1,352 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Server says how an MCP server is started, or where it is. Its texts have their
+// ${VAR} replaced and may hold secrets: they are not for logs.
+type Server struct {
+	URL     string            // of one that is not started; "" is a Command
+	Headers map[string]string // of requests to URL
+	Command string
+	Args    []string
+	Env     map[string]string
+	Cwd     string        // relative to the workspace; "" is that itself
+	Timeout time.Duration // of one call; 0 is the default
+	Include []string      // wildcards of its tools; nil: all
+	Exclude []string      // wildcards of its tools; beats Include
+	Start   time.Duration // of a start; 0 is the default
+	Private bool          // of the agents that it is defined for
+	Own     bool          // of the agent whose definition defines it
+	Network Network       // of its sandbox; "" is none
+	Shows   Workspace     // of the agent's view; "" is the default, see Use
+	From    string        // the file that defines it, relative to the base directory
+}
+
+// Workspace is how a server's sandbox shows the agent's view.
+type Workspace string
+
+// The workspaces.
+const (
+	WorkspaceNone  Workspace = "none"
+	WorkspaceRead  Workspace = "read"
+	WorkspaceWrite Workspace = "write"
+)
+
+// Use is how the server's sandbox shows the view: as its definition says, else an
+// agent's own server may write to it, and one that the operator defines for
+// several agents does not see it.
+func (s Server) Use() Workspace {
+	switch {
+	case s.Shows != "":
+		return s.Shows
+	case s.Own:
+		return WorkspaceWrite
+	}
+	return WorkspaceNone
+}
+
+// String names the server's file, and nothing that may be secret.
+func (s Server) String() string { return "server of " + s.From }
+
+// GoString is String.
+func (s Server) GoString() string { return s.String() }
+
+// Servers are MCP servers by name.
+type Servers map[string]Server
+
+// clone returns a copy that shares nothing.
+func (s Servers) clone() Servers {
+	out := make(Servers, len(s))
+	for name, server := range s {
+		server.Args, server.Env, server.Headers = slices.Clone(server.Args), maps.Clone(server.Env), maps.Clone(server.Headers)
+		server.Include, server.Exclude = slices.Clone(server.Include), slices.Clone(server.Exclude)
+		out[name] = server
+	}
+	return out
+}
+
+// eachServer calls f with each server of n, and refuses one that has neither a
+// command nor a url, or what is of the other.
+func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
+	return eachKey(n, func(name string, value *yaml.Node) error {
+		var wrong, inside problems
+		if !isServerName(name) {
+			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
+		}
+		far := hasKey(value, "url")
+		if value.Kind == yaml.MappingNode && !far && !hasKey(value, "command") {
+			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q has no command: add one, or a url", name))
+		}
+		for _, key := range []string{"command", "args", "env", "cwd", "network", "workspace"} {
+			if n := valueOf(value, key); far && n != nil {
+				wrong.add(n.Line, fmt.Errorf("mcp_servers: %q has a url and %s, which is for a server that is started: remove one", name, key))
+			}
+		}
+		if n := valueOf(value, "headers"); !far && n != nil {
+			wrong.add(n.Line, fmt.Errorf("mcp_servers: %q has headers, which are for a server with a url: remove them", name))
+		}
+		inside.add(value.Line, f(name, value))
+		for _, err := range inside {
+			at := err.(*lineError)
+			wrong.add(at.line, fmt.Errorf("mcp_servers: %s: %w", name, at.err))
+		}
+		return wrong.err()
+	})
+}
+
+func hasKey(n *yaml.Node, key string) bool { return valueOf(n, key) != nil }
+
+// valueOf returns the value of a key of a mapping, or nil.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// isServerName reports whether s can stand in mcp:SERVER:TOOL, and in
+// mcp__SERVER__TOOL, as clients see it: there a tool b__t of a server a must not
+// be taken for the tool t of a server a__b.
+func isServerName(s string) bool {
+	return isPlainName(s, 64) && !strings.Contains(s, "__") && !strings.HasSuffix(s, "_")
+}
+
+// isPlainName reports whether s is letters, digits, '_', '-' and '.', the first
+// of them a letter or a digit.
+func isPlainName(s string, longest int) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '_' && c != '-' && c != '.') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= longest
+}
+
+// fields are the keys of a server. vars are variables beside the environment's.
+func (s *Server) fields(vars map[string]string) map[string]field {
+	expandedField := func(out *string) field { return expandedField(out, vars) }
+	return map[string]field{
+		"command": func(n *yaml.Node) error {
+			if err := expandedField(&s.Command)(n); err != nil {
+				return err
+			}
+			if s.Command == "" {
+				return errors.New("is empty: name a program")
+			}
+			return nil
+		},
+		"args": func(n *yaml.Node) error {
+			s.Args = []string{}
+			return eachItem(n, func(item *yaml.Node) error {
+				var arg string
+				err := expandedField(&arg)(item)
+				s.Args = append(s.Args, arg)
+				if err != nil {
+					return atLine(item.Line, fmt.Errorf("args: %w", err))
+				}
+				return nil
+			})
+		},
+		"env":     envField(&s.Env, vars),
+		"url":     urlField(&s.URL, vars),
+		"headers": headersField(&s.Headers, vars),
+		"cwd": func(n *yaml.Node) error {
+			if err := expandedField(&s.Cwd)(n); err != nil {
+				return err
+			}
+			if s.Cwd != "" && !filepath.IsLocal(s.Cwd) {
+				return fmt.Errorf("%q leads out of the workspace: write a directory relative to it", s.Cwd)
+			}
+			return nil
+		},
+		"include_tools": wildcardsField(&s.Include),
+		"exclude_tools": wildcardsField(&s.Exclude),
+		"timeout":       durationField(&s.Timeout),
+		"start_timeout": durationField(&s.Start),
+		"network":       oneOfField(&s.Network, NetworkNone, NetworkHost),
+		"workspace":     oneOfField(&s.Shows, WorkspaceNone, WorkspaceRead, WorkspaceWrite),
+	}
+}
+
+func durationField(out *time.Duration) field {
+	return func(n *yaml.Node) error {
+		text, err := scalarOf(n, "a duration like 90s or 10m", "!!str", "!!int")
+		if err == nil {
+			*out, err = parseTimeout(text)
+		}
+		if err == nil && *out <= 0 {
+			err = fmt.Errorf("%q is not above zero: drop the key for the default", text)
+		}
+		return err
+	}
+}
+
+func envField(out *map[string]string, vars map[string]string) field {
+	return func(n *yaml.Node) error {
+		*out = map[string]string{}
+		return eachKey(n, func(name string, value *yaml.Node) error {
+			if !isVariable(name) {
+				return fmt.Errorf("env: %q is no name of a variable: want letters, digits and '_'", name)
+			}
+			var text string
+			if err := expandedField(&text, vars)(value); err != nil {
+				// No colon after the name: the log hides what follows API_KEY and one.
+				return atLine(value.Line, fmt.Errorf("env: %s %w", name, err))
+			}
+			(*out)[name] = text
+			return nil
+		})
+	}
+}
+
+// urlField reads the address of a server. Errors do not quote it: it may hold a
+// secret.
+func urlField(out *string, vars map[string]string) field {
+	return func(n *yaml.Node) error {
+		if err := expandedField(out, vars)(n); err != nil {
+			return err
+		}
+		at, err := url.Parse(*out)
+		switch {
+		case err != nil || at.Hostname() == "" || at.Scheme != "https" && at.Scheme != "http":
+			return errors.New("is no address: write https://HOST/PATH")
+		case at.User != nil:
+			return errors.New("has a user: write headers: {Authorization: ...}")
+		case at.Scheme == "http" && !isLoopback(at.Hostname()):
+			return errors.New("is http, which only loopback may be: write https")
+		}
+		return nil
+	}
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// headersField reads headers. Errors quote no value.
+func headersField(out *map[string]string, vars map[string]string) field {
+	return func(n *yaml.Node) error {
+		*out = map[string]string{}
+		return eachKey(n, func(name string, value *yaml.Node) error {
+			if !isHeader(name) {
+				return fmt.Errorf("headers: %q cannot be set: want a name of letters, digits, '-' and '_', and none that HTTP or MCP sets", name)
+			}
+			var text string
+			err := expandedField(&text, vars)(value)
+			if err == nil && strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				err = errors.New("holds a control character: remove it, also from the end of what a variable holds")
+			}
+			if err != nil {
+				return atLine(value.Line, fmt.Errorf("headers: %s %w", name, err)) // no colon, see envField
+			}
+			(*out)[name] = text
+			return nil
+		})
+	}
+}
+
+// isHeader reports whether s is the name of a header that an operator may set.
+func isHeader(s string) bool {
+	low := strings.ToLower(s)
+	for _, ours := range []string{"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
+		"host", "last-event-id", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"} {
+		if low == ours {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64 && !strings.HasPrefix(low, "mcp-") && !strings.HasPrefix(low, "proxy-") && !strings.ContainsFunc(low, func(r rune) bool {
+		return r != '-' && r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+}
+
+// wildcardsField reads a list of names of a server's tools.
+func wildcardsField(out *[]string) field {
+	return textsField(out, "names", func(name string) error {
+		if err := checkTool(name); err != nil {
+			return fmt.Errorf("%q %w", name, err)
+		}
+		return nil
+	})
+}
+
+// eachItem calls f with each item of a list, and returns all errors.
+func eachItem(n *yaml.Node, f func(*yaml.Node) error) error {
+	if n.Kind != yaml.SequenceNode || n.ShortTag() != "!!seq" {
+		return fmt.Errorf("is %s: want a list, [] for none", nodeKind(n))
+	}
+	var wrong problems
+	for _, item := range n.Content {
+		wrong.add(item.Line, f(item))
+	}
+	return wrong.err()
+}
+
+func expandedField(out *string, vars map[string]string) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "a text, in quotes where need be", "!!str")
+		if err == nil {
+			*out, err = expandVars(s, vars)
+		}
+		if err == nil && strings.ContainsRune(*out, 0) {
+			err = errors.New("holds a NUL: remove it")
+		}
+		return err
+	}
+}
+
+// expandVars replaces each ${VAR} of s by what vars say, or else our environment,
+// and each $${ by ${. What is replaced is not read again.
+func expandVars(s string, vars map[string]string) (string, error) {
+	var b strings.Builder
+	for {
+		i := strings.Index(s, "${")
+		if i < 0 {
+			b.WriteString(s)
+			return b.String(), nil
+		}
+		if i > 0 && s[i-1] == '$' {
+			b.WriteString(s[:i-1] + "${")
+			s = s[i+2:]
+			continue
+		}
+		b.WriteString(s[:i])
+		name, rest, ended := strings.Cut(s[i+2:], "}")
+		value, ok := vars[name]
+		if !ended || !ok && !isVariable(name) {
+			return "", errors.New("has a ${ that names no variable: write ${VAR}, or $${ for the characters themselves")
+		}
+		if !ok {
+			value, ok = os.LookupEnv(name)
+		}
+		if !ok {
+			return "", fmt.Errorf("names ${%s}, which is not set: set it in the daemon's environment, or remove it", name)
+		}
+		b.WriteString(value)
+		s = rest
+	}
+}
+
+// isVariable reports whether s is a name that a shell would take for one.
+func isVariable(s string) bool {
+	return s != "" && (s[0] < '0' || s[0] > '9') && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	})
+}

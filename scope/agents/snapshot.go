@@ -1,0 +1,254 @@
+package agents
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Host is what the operator has set for all agents, in {base}/scopefs.yaml.
+type Host struct {
+	Primary   scope.ID // the agent that its lists do not restrict; "" is none
+	BaseTools []string // of a computed list of tools; nil: bash and ask_user
+	Memory    bool     // whether that list holds remember, recall, memory and forget
+	Servers   Servers  // that every agent sees
+	Tools     []string // names of tools that a program adds to those of Builtins; no colon or * in them
+}
+
+// Agent is one agent that is defined, and what it may do.
+type Agent struct {
+	*Definition
+	Grants *Grants
+}
+
+// Snapshot is all that definitions say at one time. It never changes.
+type Snapshot struct {
+	Agents map[scope.ID]*Agent
+
+	// Warnings are of type *DefinitionError: what loads, and is not as it says.
+	Warnings []error
+
+	base       string // absolute
+	known      known
+	extensions map[string]*extension // by file
+
+	// What it was made of, so that the next one takes over what has not changed.
+	files      map[scope.ID]*loaded
+	seen       map[string]string // the SHA-256 of what has loaded, by file
+	dir        dated             // agents.d before it was read
+	extendDirs map[string]dated  // extensions.d and those in it, likewise; nil: unknown
+}
+
+// loaded is a definition and what became of it.
+type loaded struct {
+	*parsed
+	agent    *Agent // nil: errs
+	errs     []error
+	warnings []error
+}
+
+// Load reads the definitions of a base directory: agents.d, extensions.d and
+// the names of skills. An agent that does not load gives an error, mostly a
+// *DefinitionError, and is not in the snapshot.
+func Load(base string, host Host) (*Snapshot, []error) {
+	return (&Snapshot{}).Reload(base, host)
+}
+
+// Resume returns an empty snapshot, whose Reload knows what has loaded before:
+// Seen of an earlier one.
+func Resume(seen map[string]string) *Snapshot { return &Snapshot{seen: maps.Clone(seen)} }
+
+// Seen returns the SHA-256 of each file that has loaded, by its name. What such a
+// file names was there once.
+func (s *Snapshot) Seen() map[string]string { return maps.Clone(s.seen) }
+
+// Reload is Load that takes what does not load any more from s, where it is as
+// it was. It parses only files that have changed since s, and *Agent of what has
+// not changed is that of s. s itself does not change.
+//
+// What a file names and nothing matches is an error, for it was mistyped. In a
+// file that has loaded as it stands it was removed since: that is a warning, and
+// grants nothing.
+func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
+	next := &Snapshot{base: base, Agents: map[scope.ID]*Agent{}, files: map[scope.ID]*loaded{}, seen: map[string]string{}}
+	if abs, err := filepath.Abs(base); err == nil {
+		next.base = abs
+	}
+	files, dir, err := readAgents(base, s.files)
+	if err != nil { // agents.d itself: of nothing in it is known that it has changed
+		next.Agents, next.known, next.extensions, next.files, next.seen = s.Agents, s.known, s.extensions, s.files, s.seen
+		if next.Agents == nil {
+			next.Agents = map[scope.ID]*Agent{}
+		}
+		return next, []error{err}
+	}
+	next.dir = dir
+	brought, errs := next.readExtensions(base, s)
+	files, more := next.identify(files, brought)
+	errs = append(errs, more...)
+	if next.known.skills, err = readSkills(base); err != nil {
+		errs = append(errs, err)
+		next.known.skills = s.known.skills
+	}
+	next.known.host = host
+	same := next.known.equal(s.known)
+	if same {
+		next.known = s.known
+	} else {
+		next.known.host.BaseTools, next.known.host.Servers = slices.Clone(host.BaseTools), host.Servers.clone()
+		next.known.host.Tools = slices.Clone(host.Tools)
+	}
+	errs = append(errs, next.checkExtensions(s)...)
+	same = same && maps.EqualFunc(next.extensions, s.extensions, func(a, b *extension) bool { return a.text.is(b.text) })
+	if id := host.Primary; id != "" && !next.known.agent(string(id)) {
+		errs = append(errs, &DefinitionError{File: hostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
+	}
+	for _, f := range files {
+		old := s.files[f.id]
+		made := &loaded{parsed: f}
+		if same && old != nil && old.file == f.file && f.text.is(old.text) {
+			made.agent, made.errs, made.warnings = old.agent, old.errs, old.warnings
+		} else {
+			made.agent, made.errs, made.warnings = next.agent(f, f.text != nil && s.seen[f.file] == f.text.sum)
+		}
+		next.files[f.id] = made
+		next.Warnings = append(next.Warnings, made.warnings...)
+		if f.text != nil && (made.agent != nil || s.seen[f.file] == f.text.sum) {
+			next.seen[f.file] = f.text.sum
+		}
+		agent := made.agent
+		if agent == nil {
+			errs = append(errs, made.errs...)
+			agent = s.Agents[f.id]
+		}
+		if agent != nil {
+			next.Agents[f.id] = agent
+		}
+	}
+	return next, errs
+}
+
+// identify notes which agents there are, of agents.d and of extensions. It
+// returns the files of both, without those whose id another one has.
+func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []error) {
+	by := map[scope.ID]string{}
+	for _, f := range files {
+		by[f.id] = f.file
+		if _, err := scope.ParseID(string(f.id)); err == nil {
+			s.known.ids = append(s.known.ids, string(f.id))
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
+		e := s.extensions[file]
+		for _, b := range e.brings {
+			own := path.Join(path.Dir(file), b.path)
+			if other, twice := by[b.id]; twice {
+				errs = append(errs, wrongAt(file, b.line, "", fmt.Errorf("agents: agent %q is in %s already: rename one", b.id, other)))
+				continue
+			}
+			by[b.id] = own
+			s.known.ids = append(s.known.ids, string(b.id))
+			if !b.public {
+				if s.known.hidden == nil {
+					s.known.hidden = map[string]audience{}
+				}
+				s.known.hidden[string(b.id)] = e.audience()
+			}
+		}
+	}
+	slices.Sort(s.known.ids) // the files were, and '-' is before '.'
+	for _, f := range brought {
+		if by[f.id] == f.file {
+			delete(by, f.id) // an extension may name it twice
+			files = append(files, f)
+		}
+	}
+	return files, errs
+}
+
+// checkExtensions checks what extensions name.
+func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
+	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
+		e := s.extensions[file]
+		wrong := problems{}
+		for _, r := range e.refs {
+			wrong.add(r.line, r.check(s.known, "", nil))
+		}
+		loaded := last.seen[file] == e.text.sum
+		if len(wrong) > 0 && loaded {
+			for _, err := range eachError(wrongAt(file, 1, "", removed(wrong))) {
+				s.Warnings = append(s.Warnings, err)
+			}
+		} else if len(wrong) > 0 {
+			errs = append(errs, eachError(wrongAt(file, 1, "", wrong))...)
+			if delete(s.extensions, file); last.extensions[file] != nil {
+				s.extensions[file] = last.extensions[file]
+			}
+			s.extendDirs = nil
+			continue
+		}
+		s.seen[file] = e.text.sum
+	}
+	return errs
+}
+
+// Current reports whether Reload is certain to find nothing new about one agent.
+// It costs the same however many agents there are.
+func (s *Snapshot) Current(base string, id scope.ID) bool {
+	if s.dir == (dated{}) || !s.dir.stillIn(base, agentsDir) || !s.currentExtensions(base) {
+		return false
+	}
+	skills, err := readSkills(base)
+	if err != nil || !slices.Equal(skills, s.known.skills) {
+		return false
+	}
+	f := s.files[id]
+	if f == nil {
+		return true // there is no such file
+	}
+	if f.text == nil {
+		return false
+	}
+	now, err := stampOf(unix.AT_FDCWD, filepath.Join(base, f.file))
+	return err == nil && f.text.still(now)
+}
+
+// agent completes one definition. One that has loaded before, as it stands, may
+// name what is no more.
+func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings []error) {
+	if f.def == nil {
+		return nil, eachError(f.err), nil
+	}
+	errs = eachError(f.err)
+	servers, err := visible(f.id, f.def.Servers, s.known.host.Servers, s.extensions)
+	if err != nil {
+		return nil, append(errs, eachError(err)...), nil
+	}
+	var wrong problems
+	for _, r := range f.refs {
+		wrong.add(r.line, r.check(s.known, f.id, servers))
+	}
+	switch {
+	case len(wrong) > 0 && before:
+		warnings = eachError(wrongAt(f.file, 1, f.id, removed(wrong)))
+	case len(wrong) > 0:
+		errs = append(errs, eachError(wrongAt(f.file, 1, f.id, wrong))...)
+		slices.SortStableFunc(errs, byLine)
+	}
+	if errs != nil {
+		return nil, errs, nil
+	}
+	g := compileGrants(f.def, s.known, servers)
+	g.unseen = unseen(f.id, servers, s.extensions)
+	for _, at := range g.idle() {
+		warnings = append(warnings, wrongAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
+	}
+	slices.SortStableFunc(warnings, byLine)
+	return &Agent{f.def, g}, nil, warnings
+}

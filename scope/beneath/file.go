@@ -1,0 +1,231 @@
+package beneath
+
+import (
+	"io"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is one open object of a scope: a file or directory open for use, or any
+// object held without being opened (O_PATH, from Root.Object). All its methods
+// act by descriptor. It must be closed once.
+type File struct {
+	fd   int
+	path bool // O_PATH: metadata only
+}
+
+// FD returns the descriptor; it stays the File's.
+func (f File) FD() int { return f.fd }
+
+// Dir returns the file as the directory that it is; they share the descriptor.
+func (f File) Dir() Dir { return Dir{fd: f.fd} }
+
+// Access reports whether this process may use the object in the ways of mode,
+// by its effective ids: access(2), since Linux 5.8.
+func (f File) Access(mode uint32) error {
+	return retry(func() error {
+		var empty byte
+		const flags = unix.AT_EMPTY_PATH | unix.AT_EACCESS
+		if _, _, errno := unix.Syscall6(unix.SYS_FACCESSAT2, uintptr(f.fd), uintptr(unsafe.Pointer(&empty)), uintptr(mode), flags, 0, 0); errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
+
+// Close closes the file. close(2) is never retried.
+func (f File) Close() error { return unix.Close(f.fd) }
+
+// Stat asks for the object itself.
+func (f File) Stat() (Stat, error) {
+	var s Stat
+	err := statx(f.fd, "", &s)
+	return s, err
+}
+
+// StatFS asks for the file system the object is on. statfs(2).
+func (f File) StatFS() (unix.Statfs_t, error) {
+	var s unix.Statfs_t
+	err := retry(func() error { return unix.Fstatfs(f.fd, &s) })
+	return s, err
+}
+
+// Readlink returns the text of a symbolic link, up to 4095 bytes. readlink(2).
+func (f File) Readlink() (string, error) {
+	buf := make([]byte, pathMax+1)
+	var n int
+	err := retry(func() (err error) {
+		n, err = unix.Readlinkat(f.fd, "", buf)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// Chmod sets the permission bits. On an object that is not open it needs
+// fchmodat2(2), Linux 6.6; before, EOPNOTSUPP, and Dir.Chmod serves.
+func (f File) Chmod(mode uint32) error {
+	return retry(func() error {
+		if !f.path {
+			return unix.Fchmod(f.fd, mode&07777)
+		}
+		return emptyPathChmod(f.fd, mode&07777)
+	})
+}
+
+// emptyPathChmod is fchmodat2(fd, "", mode, AT_EMPTY_PATH); the wrapper of
+// x/sys hides ENOSYS and refuses the flag on older kernels.
+func emptyPathChmod(fd int, mode uint32) error {
+	var empty byte
+	_, _, errno := unix.Syscall6(unix.SYS_FCHMODAT2, uintptr(fd), uintptr(unsafe.Pointer(&empty)), uintptr(mode), unix.AT_EMPTY_PATH, 0, 0)
+	switch errno {
+	case 0:
+		return nil
+	case unix.ENOSYS:
+		return unix.EOPNOTSUPP
+	}
+	return errno
+}
+
+// Chmod sets the permission bits of name for kernels without fchmodat2(2). It
+// would follow a link, so it is for a directory on a mount that follows none
+// (MOUNT_ATTR_NOSYMFOLLOW, as a view's is): there a link swapped in is ELOOP.
+func (d Dir) Chmod(name string, mode uint32) error {
+	return retry(func() error { return unix.Fchmodat(d.fd, name, mode&07777, 0) })
+}
+
+// Chown sets owner and group; -1 leaves one as it is.
+func (f File) Chown(uid, gid int) error {
+	return retry(func() error { return unix.Fchownat(f.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
+}
+
+// Utimes sets access and modification time; UTIME_NOW and UTIME_OMIT are those
+// of utimensat(2).
+func (f File) Utimes(atime, mtime unix.Timespec) error {
+	ts := []unix.Timespec{atime, mtime}
+	return retry(func() error { return unix.UtimesNanoAt(f.fd, "", ts, unix.AT_EMPTY_PATH) })
+}
+
+// Truncate sets the length in bytes of a file that is open for writing.
+func (f File) Truncate(size int64) error {
+	return retry(func() error { return unix.Ftruncate(f.fd, size) })
+}
+
+// ReadAt reads up to len(p) bytes at off; fewer only at the end of the file.
+func (f File) ReadAt(p []byte, off int64) (int, error) {
+	done := 0
+	for done < len(p) {
+		var n int
+		err := retry(func() (err error) {
+			n, err = unix.Pread(f.fd, p[done:], off+int64(done))
+			return err
+		})
+		if err != nil && done == 0 {
+			return 0, err
+		}
+		if err != nil || n == 0 {
+			break
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// WriteAt writes p at off or, to append, at whatever the end is at that moment
+// (RWF_APPEND, pwritev2(2)): whether a write appends is a matter of the
+// writer's descriptor, and fcntl(2) may change it at any time.
+func (f File) WriteAt(p []byte, off int64, appends bool) (int, error) {
+	flags := 0
+	if appends {
+		flags = unix.RWF_APPEND
+	}
+	done := 0
+	for done < len(p) {
+		var n int
+		err := retry(func() (err error) {
+			n, err = unix.Pwritev2(f.fd, [][]byte{p[done:]}, off+int64(done), flags)
+			return err
+		})
+		if err != nil && done == 0 {
+			return 0, err
+		}
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			break
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// CopyTo copies up to n bytes from off to toOff of to, within the kernel.
+// copy_file_range(2).
+func (f File) CopyTo(to File, off, toOff int64, n int) (int, error) {
+	var done int
+	err := retry(func() (err error) {
+		done, err = unix.CopyFileRange(f.fd, &off, to.fd, &toOff, n, 0)
+		return err
+	})
+	return done, err
+}
+
+// LinkTo gives a file that has no name one: name in to. The kernel allows it
+// to who opened the file (Linux 6.10) or holds CAP_DAC_READ_SEARCH, and says
+// ENOENT to others. linkat(2), AT_EMPTY_PATH.
+func (f File) LinkTo(to Dir, name string) error {
+	return retry(func() error { return unix.Linkat(f.fd, "", to.fd, name, unix.AT_EMPTY_PATH) })
+}
+
+// Lock takes the file's lock for this open file alone, and waits for it. flock(2).
+func (f File) Lock() error { return retry(func() error { return unix.Flock(f.fd, unix.LOCK_EX) }) }
+
+// Unlock gives the lock back.
+func (f File) Unlock() error { return unix.Flock(f.fd, unix.LOCK_UN) }
+
+// Allocate is fallocate(2), with all the modes that the file system has.
+func (f File) Allocate(mode uint32, off, n int64) error {
+	return retry(func() error { return unix.Fallocate(f.fd, mode, off, n) })
+}
+
+// Seek is lseek(2), for SEEK_DATA and SEEK_HOLE.
+func (f File) Seek(off int64, whence int) (int64, error) {
+	return unix.Seek(f.fd, off, whence)
+}
+
+// Sync writes the file to the disk; dataOnly leaves out metadata that is not
+// needed to read it back. fsync(2).
+func (f File) Sync(dataOnly bool) error {
+	return retry(func() error {
+		if dataOnly {
+			return unix.Fdatasync(f.fd)
+		}
+		return unix.Fsync(f.fd)
+	})
+}
+
+// ReadDirent fills p with entries in the kernel's form, from where the last
+// call ended; 0 is the end. getdents64(2).
+func (f File) ReadDirent(p []byte) (int, error) {
+	var n int
+	err := retry(func() (err error) {
+		n, err = unix.Getdents(f.fd, p)
+		return err
+	})
+	return n, err
+}
+
+// Dup returns a second descriptor of the same open file.
+func (f File) Dup() (File, error) {
+	fd, err := dup(f.fd)
+	if err != nil {
+		return File{fd: -1}, err
+	}
+	return File{fd: fd, path: f.path}, nil
+}
+
+func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

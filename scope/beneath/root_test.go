@@ -1,0 +1,230 @@
+package beneath
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// makeTree makes what each line says: "d/" a directory, "f" a file with its
+// name as content, "a => b" a link, "p |" a FIFO. Paths are below dir.
+func makeTree(t *testing.T, dir string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		name, text, link := strings.Cut(line, " => ")
+		fifo := strings.HasSuffix(name, " |")
+		path := filepath.Join(dir, strings.TrimSuffix(name, " |"))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		var err error
+		switch {
+		case link:
+			err = os.Symlink(text, path)
+		case fifo:
+			err = unix.Mkfifo(path, 0o644)
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(path, 0o755)
+		default:
+			err = os.WriteFile(path, []byte(name), 0o644)
+		}
+		require.NoError(t, err)
+	}
+}
+
+// testRoot is the scope of a1 in a base with a neighbour and something outside.
+func testRoot(t *testing.T, lines ...string) (*Root, string) {
+	t.Helper()
+	base := t.TempDir()
+	makeTree(t, base, "outside/secret", "agents/a10/secret", "agents/a1/")
+	dir := filepath.Join(base, "agents", "a1")
+	makeTree(t, dir, lines...)
+	root, err := OpenRoot(base, "agents/a1")
+	require.NoError(t, err)
+	t.Cleanup(func() { root.Close() })
+	return root, dir
+}
+
+func TestOpenRoot(t *testing.T) {
+	base := t.TempDir()
+	makeTree(t, base, "agents/real/", "agents/file", "agents/link => real", "elsewhere/x/")
+	for name, c := range map[string]struct {
+		rel  string
+		want error
+	}{
+		"directory":     {"agents/real", nil},
+		"absent":        {"agents/none", unix.ENOENT},
+		"not directory": {"agents/file", unix.ENOTDIR},
+		"link":          {"agents/link", unix.ENOTDIR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, err := OpenRoot(base, c.rel)
+			if c.want != nil {
+				assert.ErrorIs(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			root.Close()
+		})
+	}
+	require.NoError(t, os.Rename(filepath.Join(base, "agents"), filepath.Join(base, "moved")))
+	require.NoError(t, os.Symlink("moved", filepath.Join(base, "agents")))
+	_, err := OpenRoot(base, "agents/real")
+	assert.ErrorIs(t, err, unix.ELOOP, "agents must not be a link")
+}
+
+func TestDirFollowsNothing(t *testing.T) {
+	root, _ := testRoot(t, "d/e/", "f", "in => d", "out => ../../outside", "d/up => ..")
+	for rel, want := range map[string]error{
+		"":           nil,
+		"d":          nil,
+		"d/e":        nil,
+		"f":          ErrStale,
+		"none":       ErrStale,
+		"in":         ErrStale,
+		"in/e":       ErrStale,
+		"out":        ErrStale,
+		"d/up/d":     ErrStale,
+		"..":         ErrEscape,
+		"d/../..":    ErrEscape,
+		"../a1":      ErrEscape,
+		"d/../d":     nil, // the kernel's "..", still beneath
+		"/":          ErrEscape,
+		"/etc":       ErrEscape,
+		"d/e/../../": nil,
+	} {
+		d, err := root.Dir(rel)
+		if want == nil {
+			if assert.NoError(t, err, "%q", rel) {
+				d.Close()
+			}
+			continue
+		}
+		assert.ErrorIs(t, err, want, "%q", rel)
+	}
+}
+
+func TestOpenTakesOnlyTheObjectMeant(t *testing.T) {
+	root, dir := testRoot(t, "f", "g", "p |", "l => f")
+	f, err := root.Object("f")
+	require.NoError(t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	require.NoError(t, err)
+	meant := st.ID()
+
+	got, err := root.Open("f", unix.O_RDONLY, meant)
+	require.NoError(t, err)
+	got.Close()
+	for name, swap := range map[string]string{"another file": "g", "a FIFO": "p", "a link": "l", "nothing": "none"} {
+		_, err := root.Open(swap, unix.O_RDONLY, meant)
+		assert.ErrorIs(t, err, ErrStale, name)
+		_, err = root.Open(swap, unix.O_WRONLY, meant)
+		assert.ErrorIs(t, err, ErrStale, name)
+	}
+	// A file of the same name is not the same file.
+	require.NoError(t, os.Remove(filepath.Join(dir, "f")))
+	time.Sleep(10 * time.Millisecond) // a tick: the grain of birth times
+	makeTree(t, dir, "f")
+	_, err = root.Open("f", unix.O_RDONLY, meant)
+	assert.ErrorIs(t, err, ErrStale)
+}
+
+func TestPathsBeyondPathMax(t *testing.T) {
+	root, _ := testRoot(t)
+	rel := ""
+	for len(rel) < 3*pathMax {
+		dir, err := root.Dir(rel)
+		require.NoError(t, err)
+		name := strings.Repeat("n", 200)
+		require.NoError(t, dir.Mkdir(name, 0o755))
+		dir.Close()
+		rel = joinRel(rel, name)
+	}
+	dir, err := root.Dir(rel)
+	require.NoError(t, err)
+	defer dir.Close()
+	f, err := dir.Create("f", unix.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	f.Close()
+	o, err := root.Object(rel + "/f")
+	require.NoError(t, err)
+	o.Close()
+	_, err = root.Object(strings.Repeat("x", pathMax+10))
+	assert.ErrorIs(t, err, unix.ENAMETOOLONG)
+	// Each piece is beneath the last: ".." does not climb out of one.
+	_, err = root.Dir(rel + strings.Repeat("/..", len(rel)/201+2))
+	assert.Error(t, err)
+}
+
+func TestCheckName(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"a": true, "\xff\xfe": true, "a\nb": true, "\\": true, "...": true, " ": true, strings.Repeat("x", 255): true,
+		"": false, ".": false, "..": false, "a/b": false, "a\x00": false, strings.Repeat("x", 256): false,
+	} {
+		assert.Equal(t, ok, CheckName(name) == nil, "%q", name)
+	}
+	assert.ErrorIs(t, CheckName(".."), ErrEscape)
+	assert.ErrorIs(t, CheckName(strings.Repeat("x", 256)), unix.ENAMETOOLONG)
+}
+
+func TestMknodMakesNoDevice(t *testing.T) {
+	root, _ := testRoot(t)
+	dir, err := root.Dir("")
+	require.NoError(t, err)
+	defer dir.Close()
+	for _, kind := range []uint32{unix.S_IFCHR, unix.S_IFBLK} {
+		assert.ErrorIs(t, dir.Mknod("dev", kind|0o666), ErrEscape)
+	}
+	assert.NoError(t, dir.Mknod("fifo", unix.S_IFIFO|0o644))
+	assert.NoError(t, dir.Mknod("sock", unix.S_IFSOCK|0o644))
+	assert.NoError(t, dir.Mknod("file", unix.S_IFREG|0o644))
+}
+
+// TestDirRace exchanges a directory with a link to a foreign one while the way
+// through it is walked. Nothing foreign must ever be opened.
+func TestDirRace(t *testing.T) {
+	root, dir := testRoot(t, "d/inside", "link => ../../outside")
+	foreign, err := os.Stat(filepath.Join(dir, "../../outside/secret"))
+	require.NoError(t, err)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, dir+"/d", unix.AT_FDCWD, dir+"/link", unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	opened, refused := 0, 0
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		d, err := root.Dir("d")
+		if err != nil {
+			require.True(t, errors.Is(err, ErrStale) || errors.Is(err, ErrEscape), err)
+			refused++
+			continue
+		}
+		_, err = d.Stat("secret")
+		assert.ErrorIs(t, err, unix.ENOENT)
+		if f, err := root.Object("d/secret"); err == nil {
+			st, err := f.Stat()
+			require.NoError(t, err)
+			assert.NotEqual(t, foreign.Sys(), st.Ino)
+			f.Close()
+		}
+		d.Close()
+		opened++
+	}
+	close(stop)
+	<-stopped
+	assert.Positive(t, opened, "the race was not run")
+	assert.Positive(t, refused, "the race was not run")
+}

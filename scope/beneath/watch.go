@@ -1,0 +1,163 @@
+package beneath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Watch tells what happens in the directories that were added to it, whoever
+// does it. It is a fanotify(7) group that reports directories by handle and
+// names in them, which an unprivileged process may have since Linux 5.13.
+type Watch struct {
+	fd  int
+	pid int32
+	buf []byte
+}
+
+// NewWatch returns a watch on nothing. It fails with EMFILE when the user has
+// too many (fs.fanotify.max_user_groups) and with ENOSYS or EINVAL where the
+// kernel has none of this kind.
+func NewWatch() (*Watch, error) {
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK|unix.FAN_REPORT_DFID_NAME, unix.O_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("fanotify: %w", err)
+	}
+	return &Watch{fd: fd, pid: int32(os.Getpid()), buf: make([]byte, 64<<10)}, nil
+}
+
+// Close ends the watch.
+func (w *Watch) Close() error { return unix.Close(w.fd) }
+
+const (
+	inDirectory = unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO
+	ofFile      = unix.FAN_ATTRIB | unix.FAN_MODIFY
+	watched     = inDirectory | ofFile | unix.FAN_ONDIR | unix.FAN_EVENT_ON_CHILD
+
+	atHandleFID = 0x200 // AT_HANDLE_FID, linux/fcntl.h: a handle to compare, since Linux 6.5
+
+	addDir     = unix.FAN_MARK_ADD | unix.FAN_MARK_ONLYDIR
+	removeDir  = unix.FAN_MARK_REMOVE | unix.FAN_MARK_ONLYDIR
+	muteFile   = unix.FAN_MARK_ADD | unix.FAN_MARK_IGNORED_MASK | unix.FAN_MARK_IGNORED_SURV_MODIFY
+	unmuteFile = unix.FAN_MARK_REMOVE | unix.FAN_MARK_IGNORED_MASK
+	flushAll   = unix.FAN_MARK_FLUSH
+)
+
+// The flags with which a Watch calls fanotify_mark(2) and name_to_handle_at(2),
+// for who filters system calls.
+var (
+	WatchFlags  = []uint64{addDir, removeDir, muteFile, unmuteFile, flushAll}
+	HandleFlags = []uint64{unix.AT_EMPTY_PATH | atHandleFID, unix.AT_EMPTY_PATH}
+)
+
+// Add watches a directory. It returns the directory's handle, by which changes
+// in it are told. It fails with EACCES where the directory may not be read,
+// with ENOSPC when the user has too many marks (fs.fanotify.max_user_marks) and
+// with EOPNOTSUPP, ENODEV or EXDEV on file systems that have no handles.
+func (w *Watch) Add(d Dir) (string, error) {
+	h, _, err := unix.NameToHandleAt(d.fd, "", unix.AT_EMPTY_PATH|atHandleFID)
+	if err == unix.EINVAL {
+		h, _, err = unix.NameToHandleAt(d.fd, "", unix.AT_EMPTY_PATH)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := unix.FanotifyMark(w.fd, addDir, watched, d.fd, "."); err != nil {
+		return "", err
+	}
+	key := binary.NativeEndian.AppendUint32(nil, uint32(h.Type()))
+	return string(append(key, h.Bytes()...)), nil
+}
+
+// Remove ends the watch on a directory.
+func (w *Watch) Remove(d Dir) error {
+	return unix.FanotifyMark(w.fd, removeDir, watched, d.fd, ".")
+}
+
+// Flush ends the watch on every directory, and every Mute.
+func (w *Watch) Flush() error { return unix.FanotifyMark(w.fd, flushAll, 0, unix.AT_FDCWD, "") }
+
+// Mute leaves out changes of the content of a file, until Unmute.
+func (w *Watch) Mute(f File) error {
+	return unix.FanotifyMark(w.fd, muteFile, unix.FAN_MODIFY, f.fd, "")
+}
+
+// Unmute ends Mute.
+func (w *Watch) Unmute(f File) error {
+	return unix.FanotifyMark(w.fd, unmuteFile, unix.FAN_MODIFY, f.fd, "")
+}
+
+// Change is something that happened in a watched directory.
+type Change struct {
+	Dir   []byte // the directory's handle
+	Name  []byte // the name in it; empty for the directory itself
+	Names bool   // the name came or went, or means another object
+	IsDir bool   // what it names is a directory
+	Own   bool   // this process did it
+	Lost  bool   // changes were lost: nothing else is told
+}
+
+// Wait waits until there are changes. It fails when the watch is closed.
+func (w *Watch) Wait() error {
+	for {
+		_, err := unix.Ppoll([]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}, nil, nil)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Read hands the changes that have come to each, and returns when there are
+// none left. A change is valid until each returns.
+func (w *Watch) Read(each func(Change)) error {
+	for {
+		n, err := unix.Read(w.fd, w.buf)
+		switch {
+		case err == unix.EAGAIN:
+			return nil
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		}
+		for rest := w.buf[:n]; len(rest) >= int(unsafe.Sizeof(unix.FanotifyEventMetadata{})); {
+			meta := (*unix.FanotifyEventMetadata)(unsafe.Pointer(&rest[0]))
+			if meta.Event_len < uint32(meta.Metadata_len) || int(meta.Event_len) > len(rest) {
+				return fmt.Errorf("fanotify: event of %d bytes", meta.Event_len)
+			}
+			w.parse(meta, rest[meta.Metadata_len:meta.Event_len], each)
+			rest = rest[meta.Event_len:]
+		}
+	}
+}
+
+// parse reads an event's information record: its header of 4 bytes, the file
+// system's id of 8, the handle's size and type of 4 each, the handle, the name.
+func (w *Watch) parse(meta *unix.FanotifyEventMetadata, info []byte, each func(Change)) {
+	if meta.Mask&unix.FAN_Q_OVERFLOW != 0 {
+		each(Change{Lost: true})
+		return
+	}
+	if len(info) < 20 || info[0] != unix.FAN_EVENT_INFO_TYPE_DFID_NAME && info[0] != unix.FAN_EVENT_INFO_TYPE_DFID {
+		return
+	}
+	size := int(binary.NativeEndian.Uint32(info[12:]))
+	if size > len(info)-20 {
+		return
+	}
+	name, _, _ := bytes.Cut(info[20+size:], []byte{0})
+	if string(name) == "." {
+		name = nil
+	}
+	each(Change{
+		Dir:   info[16 : 20+size],
+		Name:  name,
+		Names: meta.Mask&inDirectory != 0,
+		IsDir: meta.Mask&unix.FAN_ONDIR != 0,
+		Own:   meta.Pid == w.pid,
+	})
+}

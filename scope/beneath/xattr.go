@@ -1,0 +1,130 @@
+package beneath
+
+import (
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultACL is the extended attribute that holds a directory's default ACL,
+// acl(5). Where a directory has one, the umask does not apply: umask(2).
+const DefaultACL = "system.posix_acl_default"
+
+// Getxattr reads attribute attr into p and returns its size in bytes; with an
+// empty p, the size alone. ERANGE when p is too small.
+func (f File) Getxattr(attr string, p []byte) (int, error) {
+	return again(func() (int, error) { return unix.Fgetxattr(f.fd, attr, p) })
+}
+
+// Listxattr reads the names, each ended by NUL, into p.
+func (f File) Listxattr(p []byte) (int, error) {
+	return again(func() (int, error) { return unix.Flistxattr(f.fd, p) })
+}
+
+// Setxattr sets an attribute; flags are XATTR_CREATE and XATTR_REPLACE.
+func (f File) Setxattr(attr string, p []byte, flags int) error {
+	return retry(func() error { return unix.Fsetxattr(f.fd, attr, p, flags) })
+}
+
+// Removexattr removes an attribute.
+func (f File) Removexattr(attr string) error {
+	return retry(func() error { return unix.Fremovexattr(f.fd, attr) })
+}
+
+// Name is a name in a directory, for the extended attributes of what cannot be
+// opened: a descriptor of O_PATH gives none. Its calls are getxattrat(2) and
+// its kind, follow no link, and fail with ENOSYS before Linux 6.13.
+type Name struct {
+	Dir  Dir
+	Base string // or "." for the directory itself
+}
+
+// xattrArgs is struct xattr_args of linux/xattr.h.
+type xattrArgs struct {
+	value uint64
+	size  uint32
+	flags uint32
+}
+
+// Getxattr is as that of File.
+func (n Name) Getxattr(attr string, p []byte) (int, error) {
+	return n.call(unix.SYS_GETXATTRAT, attr, p, 0)
+}
+
+// Setxattr is as that of File.
+func (n Name) Setxattr(attr string, p []byte, flags int) error {
+	_, err := n.call(unix.SYS_SETXATTRAT, attr, p, flags)
+	return err
+}
+
+// Listxattr is as that of File.
+func (n Name) Listxattr(p []byte) (int, error) {
+	base, err := unix.BytePtrFromString(n.Base)
+	if err != nil {
+		return 0, err
+	}
+	return again(func() (int, error) {
+		size, _, errno := unix.Syscall6(unix.SYS_LISTXATTRAT, uintptr(n.Dir.fd), uintptr(unsafe.Pointer(base)), unix.AT_SYMLINK_NOFOLLOW,
+			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), 0)
+		return result(size, errno)
+	})
+}
+
+// Removexattr is as that of File.
+func (n Name) Removexattr(attr string) error {
+	base, err := unix.BytePtrFromString(n.Base)
+	if err != nil {
+		return err
+	}
+	name, err := unix.BytePtrFromString(attr)
+	if err != nil {
+		return err
+	}
+	_, err = again(func() (int, error) {
+		r, _, errno := unix.Syscall6(unix.SYS_REMOVEXATTRAT, uintptr(n.Dir.fd), uintptr(unsafe.Pointer(base)), unix.AT_SYMLINK_NOFOLLOW,
+			uintptr(unsafe.Pointer(name)), 0, 0)
+		return result(r, errno)
+	})
+	return err
+}
+
+// call is getxattrat(2) or setxattrat(2).
+func (n Name) call(number uintptr, attr string, value []byte, flags int) (int, error) {
+	base, err := unix.BytePtrFromString(n.Base)
+	if err != nil {
+		return 0, err
+	}
+	name, err := unix.BytePtrFromString(attr)
+	if err != nil {
+		return 0, err
+	}
+	// The kernel gets the address as a number, so the memory must not move.
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	if len(value) > 0 {
+		pin.Pin(unsafe.SliceData(value))
+	}
+	args := xattrArgs{value: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(value)))), size: uint32(len(value)), flags: uint32(flags)}
+	return again(func() (int, error) {
+		size, _, errno := unix.Syscall6(number, uintptr(n.Dir.fd), uintptr(unsafe.Pointer(base)), unix.AT_SYMLINK_NOFOLLOW,
+			uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args))
+		return result(size, errno)
+	})
+}
+
+func result(n uintptr, errno unix.Errno) (int, error) {
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// again is retry for a call that returns a number.
+func again(f func() (int, error)) (n int, err error) {
+	err = retry(func() (err error) {
+		n, err = f()
+		return err
+	})
+	return n, err
+}
