@@ -84,7 +84,7 @@ func (f *Face) ask(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallTool
 	}
 	switch r := res.(type) {
 	case *plainResult:
-		return r.CallToolResult, nil
+		return r.Result.(*mcp.CallToolResult), nil
 	case *largeResult:
 		return r.CallToolResult, nil
 	}

@@ -8,12 +8,11 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// plainResult is a result of text, and perhaps a value, that encoding/json
-// encodes by itself. What has a MarshalJSON, as the SDK's types have, it checks
-// byte by byte once more: for 4 KiB of text that takes as long as the tool.
+// plainResult is a result of text, and perhaps a value, without a MarshalJSON:
+// encoding/json checks what a MarshalJSON returns byte by byte once more, which
+// for 4 KiB of text takes as long as the tool.
 type plainResult struct {
-	*mcp.CallToolResult `json:"-"` // what it is to the SDK
-	noMarshaler         `json:"-"`
+	mcp.Result `json:"-"` // an interface without MarshalJSON
 
 	Content    []plainText `json:"content"`
 	Structured any         `json:"structuredContent,omitempty"`
@@ -25,12 +24,6 @@ type plainText struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
 }
-
-// noMarshaler has the name that hides [mcp.CallToolResult.MarshalJSON]: of two
-// methods that are promoted from the same depth there is neither.
-type noMarshaler struct{}
-
-func (noMarshaler) MarshalJSON() ([]byte, error) { panic("hidden") }
 
 // largeResult is one that is encoded when there is room: the encoders make some
 // copies of it, and all calls may end at once.
@@ -58,7 +51,7 @@ func (m plainMeta) MarshalJSON() ([]byte, error) { return json.Marshal(m.of.Meta
 // nothing more is needed.
 func resultOf(r tools.Result, stateless bool) mcp.Result {
 	res := &mcp.CallToolResult{Content: contents(r.Content), StructuredContent: r.Value()}
-	plain := &plainResult{CallToolResult: res, Content: []plainText{}, Structured: res.StructuredContent, Meta: plainMeta{res}}
+	plain := &plainResult{Result: res, Content: []plainText{}, Structured: res.StructuredContent, Meta: plainMeta{res}}
 	size := 0
 	for _, c := range r.Content {
 		if size += len(c.Text); c.MIME != "" || size > large {
