@@ -131,31 +131,18 @@ func (c *copier) dir(from, to place, st *unix.Stat_t) error {
 	}
 	c.r.Copied++
 	c.tree.touch(to.full + "/.")
-	d, err := openDir(from)
+	err = eachName(c.ctx, from, func(name string) error {
+		inner, err := c.tree.lstat(from.child(name), reading)
+		if isCode(err, tools.NotFound) {
+			return nil // gone meanwhile
+		}
+		if err == nil {
+			err = c.copy(from.child(name), to.child(name), &inner)
+		}
+		return err
+	})
 	if err != nil {
 		return c.tree.fail(from, err, reading)
-	}
-	defer d.Close()
-	for {
-		names, err := d.Readdirnames(1000)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return c.tree.fail(from, err, reading)
-		}
-		for _, name := range names {
-			inner, err := c.tree.lstat(from.child(name), reading)
-			if isCode(err, tools.NotFound) {
-				continue // gone meanwhile
-			}
-			if err == nil {
-				err = c.copy(from.child(name), to.child(name), &inner)
-			}
-			if err != nil {
-				return err
-			}
-		}
 	}
 	if made {
 		if err := os.Chmod(to.full, os.FileMode(st.Mode)&0o777); err != nil {

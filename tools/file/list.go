@@ -156,34 +156,45 @@ func (l *lister) walk(p place, above []string, depth int, after []string) error 
 // smallest returns the n first names of a directory that are not before from. It
 // holds no more of them, however many there are.
 func smallest(ctx context.Context, p place, from string, n int) ([]string, error) {
+	var kept names
+	err := eachName(ctx, p, func(name string) error {
+		switch {
+		case name < from:
+		case len(kept) < n:
+			heap.Push(&kept, name)
+		case name < kept[0]:
+			kept[0] = name
+			heap.Fix(&kept, 0)
+		}
+		return nil
+	})
+	slices.Sort(kept)
+	return kept, err
+}
+
+// eachName calls f with the names in a directory as the kernel returns them. It
+// holds few of them at a time.
+func eachName(ctx context.Context, p place, f func(name string) error) error {
 	d, err := openDir(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer d.Close()
-	var kept names
 	for {
 		batch, err := d.Readdirnames(1000)
 		for _, name := range batch {
-			if name < from {
-				continue
-			}
-			if len(kept) < n {
-				heap.Push(&kept, name)
-			} else if name < kept[0] {
-				kept[0] = name
-				heap.Fix(&kept, 0)
+			if err := f(name); err != nil {
+				return err
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			slices.Sort(kept)
-			return kept, nil
+			return nil
 		}
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
