@@ -31,13 +31,15 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/imports": {[]string{"scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 }
 
-// owners says who alone may import a dependency, so that it can be replaced in
-// one place.
+// owners says which packages may import a dependency, so that it can be replaced
+// in one place. A key is an import path and stands for what is below it. Tests and
+// the tools of tests may import whatever is listed; without packages, only they
+// may. docs/dependencies.md has each module, with the reason that it is there.
 var owners = map[string]struct {
 	packages []string
 	why      string
 }{
-	"github.com/hanwen/go-fuse":                  {[]string{"fs"}, "one view, one protocol"},
+	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs"}, "one view, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra":                     {[]string{"cmd/scopefs/internal/cli"}, "only the command line parses one"},
 	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer"}, "the view confines itself"},
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
@@ -48,15 +50,16 @@ var owners = map[string]struct {
 	"github.com/stretchr/testify":                {nil, "for tests"},
 	"github.com/modelcontextprotocol":            {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
-	"golang.org/x/mod":                           {[]string{"audit"}, "the log's proofs"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
-	"golang.org/x/time":                          {[]string{"cmd/scopefs/internal/daemon"}, "what an agent writes to the log"},
+	"golang.org/x/time/rate":                     {[]string{"cmd/scopefs/internal/daemon"}, "what an agent writes to the log"},
 	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs/internal/daemon", "tools/sandbox"}, "which views and control groups are mounted"},
-	"modernc.org/sqlite":                         {[]string{"tools/sql", "tools/kv", "tools/memory"}, "the tools that have a database"},
 	"github.com/rogpeppe/go-internal/diff":       {[]string{"tools/file"}, "the diff of edit_file"},
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
-	"github.com/hanwen/go-fuse/v2/fs":            {nil, "its node tree resolves by joining paths"},
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
+	"golang.org/x/sys/unix":                      {[]string{"**"}, "constants and types; TestSystemCalls holds which packages make system calls"},
+	"golang.org/x/net/bpf":                       {[]string{"tools/sandbox"}, "assembles the filters of a sandbox's sockets"},
+	"golang.org/x/term":                          {[]string{"cmd/scopefs/internal/cli"}, "only the command line has a terminal"},
+	"github.com/creack/pty":                      {nil, "for tests"},
 }
 
 // callers may make system calls. The first four are for files (convention 8), of

@@ -34,13 +34,15 @@ type pkg struct {
 	Imports, GoFiles        []string
 	TestGoFiles             []string
 	XTestGoFiles            []string
+	TestImports             []string
+	XTestImports            []string
 }
 
 func (p *pkg) name() string { return strings.TrimPrefix(p.ImportPath, module) }
 
 func goList(t *testing.T, args ...string) []*pkg {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,Imports,GoFiles,TestGoFiles,XTestGoFiles"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,Imports,GoFiles,TestGoFiles,XTestGoFiles,TestImports,XTestImports"}, args...)...)
 	cmd.Dir = ".."
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -88,20 +90,106 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestDependenciesHaveOwners holds who may use what is not ours.
-func TestDependenciesHaveOwners(t *testing.T) {
+// TestRulesGuardWhatIsThere holds that what the rules name is there: a rule for an absent
+// package guards nothing.
+func TestRulesGuardWhatIsThere(t *testing.T) {
+	packages := map[string]bool{}
 	for _, p := range goList(t, "./...") {
-		if forTests(p.name()) {
-			continue
+		packages[p.name()] = true
+	}
+	present := func(rules, name string) {
+		if name == "**" || slices.Contains(classes, name) {
+			return
 		}
-		for _, imp := range p.Imports {
-			for dep, rule := range owners {
-				if imp == dep || strings.HasPrefix(imp, dep+"/") {
-					assert.Contains(t, rule.packages, p.name(), "%s imports %s: %s", p.name(), imp, rule.why)
-				}
-			}
+		assert.True(t, packages[name], "%s names %s, which is no package: remove the rule", rules, name)
+	}
+	for name, floor := range floors {
+		present("floors", name)
+		for _, imp := range floor.imports {
+			present("floors of "+name, imp)
 		}
 	}
+	for _, name := range callers {
+		present("callers", name)
+	}
+	for _, file := range slices.Concat(connection, slices.Collect(maps.Keys(exits))) {
+		assert.FileExists(t, filepath.Join("..", file), "a rule names it: remove the rule")
+	}
+}
+
+// ownerOf returns the longest key of owners that an import is at or below.
+func ownerOf(imp string) (key string) {
+	for dep := range owners {
+		if (imp == dep || strings.HasPrefix(imp, dep+"/")) && len(dep) > len(key) {
+			key = dep
+		}
+	}
+	return key
+}
+
+// TestImportsHaveOwners holds who may use what is not ours: every import is
+// listed, and every listed import and importer is there.
+func TestImportsHaveOwners(t *testing.T) {
+	used := map[string][]string{} // key → packages outside tests
+	tested := map[string]bool{}   // key → a test imports it
+	for _, p := range goList(t, "./...") {
+		check := func(imports []string, test bool) {
+			for _, imp := range imports {
+				first, _, _ := strings.Cut(imp, "/")
+				if !strings.Contains(first, ".") || strings.HasPrefix(imp+"/", module) { // the standard library's, or ours
+					continue
+				}
+				key := ownerOf(imp)
+				if !assert.NotEmpty(t, key, "%s imports %s, which owners does not list: say in layers_rules_test.go which packages may, and why", p.name(), imp) {
+					continue
+				}
+				rule := owners[key]
+				if test {
+					tested[key] = true
+					continue
+				}
+				used[key] = append(used[key], p.name())
+				fits := slices.ContainsFunc(rule.packages, func(f string) bool { return matches(f, p.name()) })
+				assert.True(t, fits, "%s imports %s: %s", p.name(), imp, rule.why)
+			}
+		}
+		check(p.Imports, forTests(p.name()))
+		check(slices.Concat(p.TestImports, p.XTestImports), true)
+	}
+	for key, rule := range owners {
+		assert.NotEmpty(t, rule.why, key)
+		if len(rule.packages) == 0 {
+			assert.True(t, tested[key], "owners lists %s, which no test imports: remove it", key)
+		}
+		for _, owner := range rule.packages {
+			there := slices.ContainsFunc(used[key], func(name string) bool { return matches(owner, name) })
+			assert.True(t, there, "owners lists %s for %s, which does not import it: remove it", owner, key)
+		}
+	}
+}
+
+// TestImportsAreDocumented holds that docs/dependencies.md has each module of
+// go.mod, also what only other modules import, with a reason, and no other.
+func TestImportsAreDocumented(t *testing.T) {
+	out, err := exec.Command("go", "mod", "edit", "-json").Output()
+	require.NoError(t, err)
+	var mod struct{ Require []struct{ Path string } }
+	require.NoError(t, json.Unmarshal(out, &mod))
+	var required, listed []string
+	for _, m := range mod.Require {
+		required = append(required, strings.TrimPrefix(m.Path, "github.com/"))
+	}
+	for line := range strings.Lines(readAll(t, "../docs/dependencies.md")) {
+		row := strings.Split(line, "|") // "", modules, version, why, ""
+		if len(row) != 5 || !strings.Contains(row[1], "/") {
+			continue
+		}
+		assert.NotEmpty(t, strings.TrimSpace(row[3]), "%s has no reason", row[1])
+		for name := range strings.SplitSeq(row[1], ",") {
+			listed = append(listed, strings.Fields(name)[0])
+		}
+	}
+	assert.ElementsMatch(t, required, listed, "go.mod and docs/dependencies.md differ")
 }
 
 // source is a parsed file; name is its path from the top.
