@@ -308,7 +308,8 @@ func (h *host) recorded(agent string, want audit.Event) bool {
 	for _, e := range h.events(agent) {
 		if (want.Event == "" || e.Event == want.Event) && (want.Op == "" || e.Op == want.Op) && (want.Path == "" || e.Path == want.Path) &&
 			(want.Target == "" || e.Target == want.Target) && (want.Verdict == "" || e.Verdict == want.Verdict) &&
-			(want.Outcome == "" || e.Outcome == want.Outcome) && (want.Rule == "" || e.Rule == want.Rule) {
+			(want.Outcome == "" || e.Outcome == want.Outcome) && (want.Rule == "" || e.Rule == want.Rule) &&
+			(want.Chain == "" || e.Chain == want.Chain) {
 			return true
 		}
 	}

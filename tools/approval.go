@@ -36,13 +36,14 @@ const (
 )
 
 // Approval is a call that waits for the operator's word. What he grants is this
-// call, once: of this agent, this tool, these arguments, under this policy and,
-// where it is about a file, of this object while that has this content.
+// call, once: of this agent, for these callers, this tool, these arguments, under this
+// policy and, where it is about a file, of this object while that has this content.
 type Approval struct {
 	ID             string          `json:"id"`
 	State          string          `json:"state"`
 	Agent          scope.ID        `json:"agent"`
-	Session        string          `json:"session"` // that asked first; any of the agent's may use it
+	Chain          string          `json:"chain,omitempty"` // of agents that the call is for, see Gate
+	Session        string          `json:"session"`         // that asked first; any of the agent's may use it
 	Tool           string          `json:"tool"`
 	Arguments      json.RawMessage `json:"arguments"` // canonical
 	Policy         string          `json:"policy"`    // version of the agent's rules
@@ -56,9 +57,12 @@ type Approval struct {
 	Expires        time.Time       `json:"expires"`
 }
 
+// Whose returns the agent, or the chain of agents that ends with it.
+func (a *Approval) Whose() string { return cmp.Or(a.Chain, string(a.Agent)) }
+
 // key is all that an approval is bound to.
 func (a *Approval) key() string {
-	text, _ := json.Marshal([]string{string(a.Agent), a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content, a.Replaced,
+	text, _ := json.Marshal([]string{string(a.Agent), a.Chain, a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content, a.Replaced,
 		a.Object.Path, a.Object.ID, a.ReplacedObject.Path, a.ReplacedObject.ID})
 	return hash(text)
 }
@@ -245,7 +249,7 @@ func (s *Set) approved(ctx context.Context, r *request, rule, policy string, cou
 	if s.gate.Approvals == nil {
 		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), rule: rule}
 	}
-	p := Approval{Agent: s.gate.Agent, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: rule, Path: r.path}
+	p := Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: rule, Path: r.path}
 	if err := s.objectsOf(ctx, r, &p); err != nil {
 		return asError(err)
 	}

@@ -18,6 +18,7 @@ import (
 type Gate struct {
 	Agent   scope.ID
 	Session string
+	Chain   string                // of agents, from the first that delegated to this one: a>b>c; "": nobody did
 	Rules   func() *agents.Grants // as they are now; nil allows nothing
 
 	// Find is called for a tool mcp:SERVER:TOOL that is not there, before the call

@@ -20,7 +20,9 @@ func (a *app) approvalsCmd() *cobra.Command {
 		Long: `Calls of tools under policy.tools.ask wait here for the operator's word. What is
 approved is this call, once, within 15 minutes: of this agent, this tool and these
 arguments, as long as the agent's rules, the file that the path leads to and its
-content are what they were. A path that leads through a link is shown with what it is.
+content are what they were. Of a task, AGENT is the chain of agents (editor>writer):
+what is approved for one chain is approved for no other. A path that leads through a
+link is shown with what it is.
 An agent cannot reach the socket on which this is said.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.listApprovals(c, asJSON) },
@@ -45,7 +47,7 @@ An agent cannot reach the socket on which this is said.`,
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(a.out, "%s %s of %s: %s until %s\n", decided.ID, decided.Tool, decided.Agent, decided.State, decided.Expires.Local().Format(time.TimeOnly))
+				fmt.Fprintf(a.out, "%s %s of %s: %s until %s\n", decided.ID, decided.Tool, decided.Whose(), decided.State, decided.Expires.Local().Format(time.TimeOnly))
 				return nil
 			},
 		})
@@ -75,7 +77,7 @@ func (a *app) listApprovals(c *cobra.Command, asJSON bool) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tSTATE\tAGENT\tTOOL\tABOUT\tEXPIRES")
 	for _, p := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\n", p.ID, p.State, p.Agent, p.Tool, about(p), p.Expires.Local().Format(time.TimeOnly))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\n", p.ID, p.State, p.Whose(), p.Tool, about(p), p.Expires.Local().Format(time.TimeOnly))
 	}
 	return w.Flush()
 }

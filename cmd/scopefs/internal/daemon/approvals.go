@@ -69,7 +69,7 @@ func (d *Daemon) decide(r *http.Request, id string, grant bool) (tools.Approval,
 	}
 	uid, _ := r.Context().Value(peerKey{}).(uint32)
 	return d.approvals.Decide(id, grant, func(p tools.Approval) error {
-		return d.record(r.Context(), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Op: p.Tool,
+		return d.record(r.Context(), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool,
 			Path: p.Path, Rule: p.Rule, Outcome: p.State, UID: &uid, Detail: p.ID})
 	})
 }

@@ -66,7 +66,7 @@ func (d *Daemon) newClient(id scope.ID, profile string, by *client) (*client, er
 	all, err := c.tools(worker, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
-			Agent: id, Session: c.name, Rules: c.rules, Find: c.servers.find, Record: c.record,
+			Agent: id, Session: c.name, Chain: c.chain(), Rules: c.rules, Find: c.servers.find, Record: c.record,
 			Queue: d.queue, Rates: d.ratesOf(id), Approvals: d.approvals, Object: worker.Object,
 		}, all...)
 	}
