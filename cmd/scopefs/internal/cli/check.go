@@ -178,6 +178,6 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	all, errs = agents.Resume(daemon.Seen(p)).Reload(p.Base, host.Scope())
+	all, errs = agents.Resume(daemon.Seen(p)).Reload(p.Base, host.Host)
 	return all, errs, nil
 }

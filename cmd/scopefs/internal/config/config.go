@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -65,27 +64,6 @@ func (p Paths) Door(id string) string { return filepath.Join(p.Run, "mcp", id+".
 // Views is the directory of the mount points.
 func (p Paths) Views() string { return filepath.Join(p.Run, "views") }
 
-// Host is {base}/scopefs.yaml: what the operator has set for all agents. All of
-// it is optional.
-type Host struct {
-	Sandbox Sandbox
-
-	// Primary is the agent that its lists do not restrict. BaseTools and Memory
-	// make the list of tools of an agent that has none but names skills, servers
-	// or members. Servers are for all agents.
-	Primary   scope.ID
-	BaseTools []string
-	Memory    bool
-	Servers   agents.Servers
-
-	Durable *bool // of agents whose definition does not say; nil is true
-
-	Runner []string // does what is delegated: prompt and task on stdin, answer on stdout
-	Tasks  agents.Tasks
-
-	Log agents.LogLimits // of the audit log; none is zero
-}
-
 // The defaults of the log: one agent that does its worst cannot fill it within the time that events are kept, so that it
 // cannot push out what was recorded of others.
 const (
@@ -98,27 +76,17 @@ func logOf(l agents.LogLimits) agents.LogLimits {
 	return agents.LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay)}
 }
 
-// Scope is the part that decides.
-func (h Host) Scope() agents.Host {
-	return agents.Host{Primary: h.Primary, BaseTools: h.BaseTools, Memory: h.Memory, Servers: h.Servers}
-}
-
-// Sandbox is what every sandbox gets.
-type Sandbox struct {
-	Expose []string          // files and directories of the host, shown read-only at the same path
-	Env    map[string]string // added to the environment
-}
-
-// Load reads {base}/scopefs.yaml; a missing file is the zero value, an unknown
-// key an error, and so is exposing what is not for agents. here says what is
-// wrong with what the file names on this host, for who starts sandboxes on it.
-func Load(p Paths, here agents.HostChecks) (Host, error) {
+// Load reads {base}/scopefs.yaml and fills in the limits of the log. A missing
+// file sets nothing. An unknown key is an error, and so is exposing what is not
+// for agents. here checks what the file names on this host, for a process that
+// starts sandboxes on it.
+func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
 	text, err := os.ReadFile(filepath.Join(p.Base, "scopefs.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Host{Log: logOf(agents.LogLimits{})}, nil
+		return agents.HostFile{Log: logOf(agents.LogLimits{})}, nil
 	}
 	if err != nil {
-		return Host{}, err
+		return agents.HostFile{}, err
 	}
 	h, err := agents.ParseHost(text, agents.HostChecks{Runner: here.Runner, Expose: func(path string) error {
 		err := p.private(path)
@@ -127,10 +95,8 @@ func Load(p Paths, here agents.HostChecks) (Host, error) {
 		}
 		return err
 	}})
-	if err != nil {
-		return Host{}, err
-	}
-	return Host{Sandbox{h.Expose, h.Env}, h.Primary, h.BaseTools, h.Memory, h.Servers, h.Durable, h.Runner, h.Tasks, logOf(h.Log)}, nil
+	h.Log = logOf(h.Log)
+	return h, err
 }
 
 // private fails for a path that leads to agents' files, definitions, the log or

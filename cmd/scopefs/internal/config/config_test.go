@@ -71,7 +71,7 @@ func TestLoad(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, c.want, h.Scope())
+			assert.Equal(t, c.want, h.Host)
 		})
 	}
 }

@@ -53,7 +53,7 @@ type Options struct {
 // Daemon is one running daemon.
 type Daemon struct {
 	paths  config.Paths
-	host   config.Host
+	host   agents.HostFile
 	only   scope.ID
 	trace  bool
 	logger *slog.Logger

@@ -40,7 +40,7 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 	if current(last) {
 		return
 	}
-	next, errs := last.Reload(d.paths.Base, d.host.Scope())
+	next, errs := last.Reload(d.paths.Base, d.host.Host)
 	d.mu.Lock()
 	d.rules, d.bad = next, errs
 	d.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/file"
@@ -16,7 +15,7 @@ import (
 // TestToolsAreThoseOfRules: what definitions may name and what there is are the
 // same, and both know which change files.
 func TestToolsAreThoseOfRules(t *testing.T) {
-	c := &client{d: &Daemon{host: config.Host{Memory: true}}}
+	c := &client{d: &Daemon{host: agents.HostFile{Host: agents.Host{Memory: true}}}}
 	all, err := c.tools(file.NewWorker(c), bash.NewShell(c), "")
 	require.NoError(t, err)
 	names := []string{"mcp"} // stands for those of servers

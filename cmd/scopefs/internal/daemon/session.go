@@ -114,7 +114,7 @@ func (d *Daemon) sandboxOn(ctx context.Context, host *sandbox.Host, v *view, own
 	spec := sandbox.Spec{
 		Agent: id, UID: owner.uid, GID: owner.gid, View: mount, ReadOnly: p.readOnly, Network: v.def.Network == agents.NetworkHost && !p.noNetwork,
 		Limits: limitsOf(v.def), Group: group,
-		Expose: d.host.Sandbox.Expose, Env: d.host.Sandbox.Env, Mounts: withoutViews(mounted, v.at),
+		Expose: d.host.Expose, Env: d.host.Env, Mounts: withoutViews(mounted, v.at),
 		OutOfMemory: func(s *sandbox.Session) {
 			d.mu.Lock()
 			name := d.sessions[id][s]

@@ -188,7 +188,7 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 		return delegate.Output{}, err
 	}
 	path := sandbox.DefaultPath
-	if own, ok := host.Sandbox.Env["PATH"]; ok {
+	if own, ok := host.Env["PATH"]; ok {
 		path = own
 	}
 	command := sandbox.Command{Argv: host.Runner, Env: map[string]string{TaskEnv: taskSocket, "PATH": taskPrograms + ":" + path}}
