@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // The SDK reads the id of a request as a float64 and keeps it as an int64: 1.5 and
@@ -135,6 +136,36 @@ func sent(id jsonrpc.ID) ([]byte, error) {
 	return json.Marshal(id.Raw())
 }
 
+// subscriptionID is the member of _meta that names the request by which a client
+// has subscribed: of each notification, and of the request's response.
+const subscriptionID = mcp.MetaKeySubscriptionID
+
+// replaceSubscription returns params or a result with another value of its
+// subscriptionID. change gets the text that the SDK has for the id, and returns
+// the JSON of the id; nil leaves it.
+func replaceSubscription(object []byte, change func(text string) []byte) []byte {
+	if !bytes.Contains(object, []byte(subscriptionID)) {
+		return object
+	}
+	return replaceMember(object, "_meta", func(meta []byte) []byte {
+		return replaceMember(meta, subscriptionID, func(old []byte) []byte {
+			var text string
+			if json.Unmarshal(old, &text) != nil {
+				return nil
+			}
+			return change(text)
+		})
+	})
+}
+
+// jsonID is the id that a text of receive holds, or nil.
+func jsonID(text string) []byte {
+	if !json.Valid([]byte(text)) {
+		return nil
+	}
+	return []byte(text)
+}
+
 // By HTTP, where the SDK alone decodes and encodes, the ids that it would change
 // are texts that begin with this.
 const idMark = "scopefs-id:"
@@ -237,14 +268,22 @@ func unmark(line []byte) []byte {
 		if json.Unmarshal(old, &text) != nil {
 			return nil
 		}
-		id, ok := strings.CutPrefix(text, idMark)
-		if !ok || !json.Valid([]byte(id)) {
-			return nil
-		}
-		return []byte(id)
+		return unmarkID(text)
 	})
+	for _, of := range []string{"params", "result"} {
+		data = replaceMember(data, of, func(old []byte) []byte { return replaceSubscription(old, unmarkID) })
+	}
 	if event {
 		return append([]byte("data: "), data...)
 	}
 	return data
+}
+
+// unmarkID returns the id of a marked text, or nil.
+func unmarkID(text string) []byte {
+	id, ok := strings.CutPrefix(text, idMark)
+	if !ok {
+		return nil
+	}
+	return jsonID(id)
 }

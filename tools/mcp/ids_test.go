@@ -55,6 +55,39 @@ func TestIDsOfLines(t *testing.T) {
 	}
 }
 
+// What a subscription sends names the request that made it by the client's id.
+func TestIDsOfSubscriptions(t *testing.T) {
+	b := newBench(t, "", nil)
+	for _, id := range []string{`"listen:0"`, `7`, `1.5`, `123456789012345678901234567890`, `"<\u0062>"`} {
+		ours, theirs := net.Pipe()
+		served := make(chan error, 1)
+		go func() { served <- b.face.Serve(t.Context(), ours) }()
+		r := bufio.NewReader(theirs)
+		_ = theirs.SetDeadline(time.Now().Add(10 * time.Second))
+		about := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
+		names := `"io.modelcontextprotocol/subscriptionId":` + id
+		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%s,"method":"subscriptions/listen","params":{%s,"notifications":{"toolsListChanged":true}}}`+"\n", id, about)
+		line, err := r.ReadString('\n')
+		require.NoError(t, err)
+		assert.Contains(t, line, "notifications/subscriptions/acknowledged")
+		assert.Contains(t, line, names)
+		go fmt.Fprintf(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s,%s}}`+"\n", id, about)
+		line, err = r.ReadString('\n')
+		require.NoError(t, err)
+		assert.Contains(t, line, `{"jsonrpc":"2.0","id":`+id+`,"result":`)
+		assert.Contains(t, line, names)
+		require.NoError(t, theirs.Close())
+		<-served
+	}
+	for in, want := range map[string]string{
+		`{"method":"m","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"scopefs-id:1.5"}}}`:          `{"method":"m","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1.5}}}`,
+		`{"id":"scopefs-id:1.5","result":{"_meta":{"io.modelcontextprotocol/subscriptionId":"scopefs-id:1.5"}}}`: `{"id":1.5,"result":{"_meta":{"io.modelcontextprotocol/subscriptionId":1.5}}}`,
+	} {
+		assert.Equal(t, want, string(unmark([]byte(in))))
+		assert.Equal(t, "data: "+want, string(unmark([]byte("data: "+in))), "an event")
+	}
+}
+
 // What has no id, or null, is a notification; what has another thing is no message.
 func TestNoIDs(t *testing.T) {
 	ours, theirs := net.Pipe()

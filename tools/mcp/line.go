@@ -208,8 +208,14 @@ func unread(id jsonrpc.ID) ([]byte, error) {
 }
 
 // encode is jsonrpc.EncodeMessage, but for a result, which is JSON already, and for
-// the id of a response, which is the client's.
+// ids of the client's requests, which are the client's: of a response, and of a
+// subscription.
 func encode(m jsonrpc.Message) ([]byte, error) {
+	if r, ok := m.(*jsonrpc.Request); ok {
+		copied := *r
+		copied.Params = replaceSubscription(r.Params, jsonID)
+		m = &copied
+	}
 	r, ok := m.(*jsonrpc.Response)
 	if !ok {
 		return jsonrpc.EncodeMessage(m)
@@ -222,8 +228,14 @@ func encode(m jsonrpc.Message) ([]byte, error) {
 		text, err := jsonrpc.EncodeMessage(m)
 		return replaceMember(text, "id", func([]byte) []byte { return id }), err
 	}
-	text := make([]byte, 0, len(r.Result)+len(id)+40)
+	result := replaceSubscription(r.Result, func(text string) []byte {
+		if text != string(id) { // not of this request
+			return nil
+		}
+		return id
+	})
+	text := make([]byte, 0, len(result)+len(id)+40)
 	text = append(text, `{"jsonrpc":"2.0","id":`...)
 	text = append(append(text, id...), `,"result":`...)
-	return append(append(text, r.Result...), '}'), nil
+	return append(append(text, result...), '}'), nil
 }
