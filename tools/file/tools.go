@@ -33,8 +33,8 @@ func (w *Worker) Tools() ([]tools.Tool, error) {
 		tools.Hints{Title: "Search content"})
 	add[makeDirArgs, makeDirResult](&l, "make_dir", "Make a directory, with those above it. One that is there is no error.",
 		tools.Hints{Title: "Make directory", Writes: true, Idempotent: true})
-	add[moveArgs, moveResult](&l, "move", "Move or rename a file, link or directory. What has the new path already is kept unless overwrite is set.",
-		tools.Hints{Title: "Move", Writes: true, Destructive: true})
+	l.take(tools.New("move", "Move or rename a file, link or directory. What has the new path already is kept unless overwrite is set.",
+		tools.Hints{Title: "Move", Writes: true, Destructive: true}, w.move))
 	add[copyArgs, copyResult](&l, "copy", "Copy a file or link, or a directory with all that is in it.",
 		tools.Hints{Title: "Copy", Writes: true, Destructive: true})
 	add[deleteFileArgs, deleteResult](&l, "delete_file", "Delete a file or a link (not what it leads to).",
@@ -60,6 +60,17 @@ func add[In, Out any](l *kit, name, about string, hints tools.Hints) {
 	l.take(tools.New(name, about, hints, func(ctx context.Context, env tools.Env, in In) (Out, error) {
 		return do[In, Out](ctx, l.worker, env.Call, op, in)
 	}))
+}
+
+// move has the worker move a name. The worker cannot tell which name the policy
+// refused; the view's record can.
+func (w *Worker) move(ctx context.Context, env tools.Env, in moveArgs) (moveResult, error) {
+	out, err := do[moveArgs, moveResult](ctx, w, env.Call, operation{name: "move"}, in)
+	refused := w.RefusedFrom != nil && w.RefusedFrom(env.Call)
+	if e, ok := errors.AsType[*tools.Error](err); ok && refused && e.Code == tools.Denied {
+		e.Path = logged(in.From)
+	}
+	return out, err
 }
 
 var hashForm = regexp.MustCompile(`^(sha256|tree):[0-9a-f]{64}$`)

@@ -27,6 +27,9 @@ type Worker struct {
 	// Quick reports whether the changes of a call need not be on the disk before
 	// it is answered; nil is no. It is set before the first call.
 	Quick func() bool
+	// RefusedFrom reports whether the view refused a call's rename for the old name;
+	// nil reports no.
+	RefusedFrom func(call string) bool
 	// Unfinished is for what killed calls leave; nil keeps nothing.
 	Unfinished Unfinished
 

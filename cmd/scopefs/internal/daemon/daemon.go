@@ -85,7 +85,8 @@ type Daemon struct {
 	reloading sync.Mutex     // one reload after the other
 	loading   sync.Mutex     // likewise, so that what is read last holds
 
-	tasks queues
+	tasks   queues
+	renames renames
 
 	sandboxMu sync.Mutex
 	sandboxes *sandbox.Host // nil until it could be opened

@@ -200,6 +200,9 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			if e.Verdict != audit.Allow {
 				e.Call, byTool = v.d.callOf(v.def.Name, e.PID)
 			}
+			if byTool {
+				v.d.renames.add(e) // before the client has its answer
+			}
 			if byTool && told.has(e) {
 				break
 			}

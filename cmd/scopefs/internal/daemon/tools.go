@@ -60,7 +60,7 @@ func (d *Daemon) newClient(id scope.ID, profile string, by *client) (*client, er
 	c := &client{d: d, id: id, by: by, paces: d.pacesOf(id), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	worker, shell := file.NewWorker(c), bash.NewShell(c)
-	worker.Quick, worker.Unfinished = c.quick, d.unfinished.Of(id)
+	worker.Quick, worker.Unfinished, worker.RefusedFrom = c.quick, d.unfinished.Of(id), d.renames.take
 	c.servers = newServers(c)
 	c.own = []func() error{worker.Close, shell.Close, c.servers.up.Close}
 	all, err := c.tools(worker, shell, profile)
