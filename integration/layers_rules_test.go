@@ -84,7 +84,7 @@ var exits = map[string]int{
 // topLevel is what may be at the top, beside files whose name starts with a dot.
 var topLevel = []string{
 	"go.mod", "go.sum", "cmd", "fs", "scope", "audit", "tools", "integration",
-	"Makefile", "README.md", "LICENSE", "docs", "packaging",
+	"Makefile", "README.md", "CONTRIBUTING.md", "LICENSE", "docs", "packaging",
 	"bin", "demo", // built, and never committed
 }
 
