@@ -80,7 +80,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 }
 
 // path is the path of the name, in the directory, that is acted on.
-func (p *place) path() string { return join(p.base, p.name) }
+func (p *place) path() string { return beneath.Join(p.base, p.name) }
 
 // on does an operation on a node itself: it resolves the node by one of its
 // names or, when it has none any more, by a file that is open; decides by all
@@ -246,11 +246,4 @@ func (v *View) as(a *ask, f func() error) error {
 		return err
 	}
 	return beneath.Caller{UID: a.head.Uid, GID: a.head.Gid, Groups: groups}.Do(f)
-}
-
-func join(dir, base string) string {
-	if dir == "" {
-		return base
-	}
-	return dir + "/" + base
 }

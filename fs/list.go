@@ -157,7 +157,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 			if e.Name == ".." && p.base == "" {
 				e.Ino = h.node.ident.Ino // what is above the root is not ours to tell
 			}
-			hidden := !dots && !uniform && policy.File(scope.OpLookup, join(p.base, e.Name)).Hidden
+			hidden := !dots && !uniform && policy.File(scope.OpLookup, beneath.Join(p.base, e.Name)).Hidden
 			if !hidden && !add(p, l, e) {
 				return nil
 			}

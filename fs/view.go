@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -90,7 +91,7 @@ type View struct {
 	turned bool       // turn is open
 	turns  sync.Mutex // among the threads of this one; guards turn
 
-	nameless beneath.Thread // makes files without a name, and gives them one
+	nameless thread.Thread // makes files without a name, and gives them one
 
 	noBacking atomic.Bool // the kernel refused passthrough once
 }
@@ -113,7 +114,7 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 		return nil, err
 	}
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
-	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: beneath.NewThread(), began: time.Now()}
+	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: thread.Start(), began: time.Now()}
 	v.conn = newConn(fd, v, v.mountOptions(), opt)
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
@@ -225,8 +226,11 @@ func (v *View) alone() (done func(), err error) {
 	}, nil
 }
 
-// unnamed does what must have the same credentials each time. A caller's are
-// made anew for each operation: his files without a name get none.
+// unnamed runs f with the same credentials each time. A file without a name can be
+// given one only with the very credentials that opened it, and the kernel compares
+// the pointers: threads of one process that each dropped a capability have
+// credentials of their own (linkat(2), AT_EMPTY_PATH). With identity caller each
+// operation has new credentials, and a file without a name gets none.
 func (v *View) unnamed(f func() error) error {
 	if v.opt.Groups != nil {
 		return f()

@@ -10,25 +10,27 @@ var floors = map[string]struct {
 }{
 	"scope":                       {nil, "what an agent may do must be decidable without anything else"},
 	"scope/beneath":               {nil, "a richer os.Root is useful alone"},
-	"scope/agents":                {[]string{"scope", "scope/beneath"}, "a definition is text: nothing runs for it to be read"},
+	"scope/agents":                {[]string{"scope", "scope/beneath", "internal/printable"}, "a definition is text: nothing runs for it to be read"},
 	"audit":                       {nil, "the log must be provable without what writes to it"},
-	"fs":                          {[]string{"scope", "audit", "scope/beneath"}, "the view resolves and decides by scope, and records by audit"},
+	"fs":                          {[]string{"scope", "audit", "scope/beneath", "internal/thread"}, "the view resolves and decides by scope, and records by audit"},
 	"tools":                       {[]string{"scope", "scope/beneath", "audit", "scope/agents"}, "the one door stands on the ground floor"},
-	"tools/sandbox":               {[]string{"scope"}, "a place where tools run knows whose it is, and not what runs"},
+	"tools/sandbox":               {[]string{"scope", "internal/thread"}, "a place where tools run knows whose it is, and not what runs"},
 	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox", "scope/beneath", "scope/agents"}, "a tool does not know the other tools, nor who calls it"},
 	"cmd/scopefs/internal/config": {[]string{"scope", "scope/agents"}, "settings are values"},
 	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs", "scope/beneath"}, "the view's process holds nothing that it has no use for"},
 	"cmd/scopefs/internal/bridge": {nil, "it passes messages on, and must not decide"},
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools"}, "what is kept is values of the doors"},
 	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer", "scope/beneath", "scope/agents"}, "it serves no view itself: a process that does must not touch one"},
-	"cmd/scopefs/internal/cli":    {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents"}, "a thin face: what it can, others can without it"},
 	"cmd/scopefs":                 {[]string{"tools/sandbox", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration":                 {[]string{"**"}, "tests of the whole"},
 	"integration/*":               {[]string{"**"}, "tools of these tests"},
 
+	"internal/printable":           {nil, "anybody writes a line"},
+	"internal/thread":              {nil, "anybody starts a thread"},
 	"cmd/scopefs/internal/guard":   {nil, "it outlives a daemon that is dead, and needs nothing of it"},
 	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
-	"cmd/scopefs/internal/imports": {[]string{"scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
+	"cmd/scopefs/internal/imports": {[]string{"internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 }
 
 // owners says which packages may import a dependency, so that it can be replaced
@@ -66,7 +68,7 @@ var owners = map[string]struct {
 // which tools/file is inside a sandbox when it does; the others for mounts,
 // namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "tools/sandbox", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
-	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger"} // flock(2), socketpair(2)
+	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread"} // flock(2), socketpair(2), gettid(2)
 
 // connection are the files that speak with the kernel over /dev/fuse, which is
 // no file of a scope.
@@ -83,7 +85,7 @@ var exits = map[string]int{
 
 // topLevel is what may be at the top, beside files whose name starts with a dot.
 var topLevel = []string{
-	"go.mod", "go.sum", "cmd", "fs", "scope", "audit", "tools", "integration",
+	"go.mod", "go.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
 	"Makefile", "README.md", "CONTRIBUTING.md", "LICENSE", "docs", "packaging",
 	"bin", "demo", // built, and never committed
 }

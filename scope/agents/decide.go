@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -223,7 +224,7 @@ func (g *Grants) Skill(name string) scope.Decision {
 	}
 	var d denial
 	if _, ok := slices.BinarySearch(g.known.skills, name); !ok {
-		d.add("no such skill", fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, printable(name)))
+		d.add("no such skill", fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, printable.Text(name)))
 	}
 	return g.named(name, g.skills, "skills", d)
 }
@@ -235,7 +236,7 @@ func (g *Grants) Member(name string) scope.Decision {
 	}
 	var d denial
 	if !g.known.sees(g.id, name) || name == string(g.id) {
-		d.add("no such agent", fmt.Sprintf("define another agent in %s/%s.md", agentsDir, printable(name)))
+		d.add("no such agent", fmt.Sprintf("define another agent in %s/%s.md", agentsDir, printable.Text(name)))
 	}
 	return g.named(name, g.members, "members", d)
 }
@@ -257,7 +258,7 @@ func (g *Grants) named(name string, l *nameList, key string, d denial) scope.Dec
 	rule := g.base()
 	if l != nil {
 		if rule = l.rule; !l.holds(name) {
-			d.add(rule, fmt.Sprintf("add %s to %s", printable(name), key))
+			d.add(rule, fmt.Sprintf("add %s to %s", printable.Text(name), key))
 		}
 	}
 	if d.fixes != nil {

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -25,23 +24,10 @@ func (e *DefinitionError) Error() string {
 	if e.Line > 0 {
 		where = fmt.Sprintf("%s:%d", where, e.Line)
 	}
-	return printable(where + ": " + e.Err.Error())
+	return printable.Text(where + ": " + e.Err.Error())
 }
 
 func (e *DefinitionError) Unwrap() error { return e.Err }
-
-// printable escapes what could end a line or steer a terminal.
-func printable(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			fmt.Fprintf(&b, "\\u%04x", r)
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
 
 // DefinitionErrors are all errors of a file, in the order of its lines.
 type DefinitionErrors []*DefinitionError

@@ -57,7 +57,7 @@ func (r *Root) Follow(dir, text string, hidden func(rel string) bool) (Target, e
 }
 
 func (r *Root) walker(dir, text string) *walker {
-	return &walker{root: r, rel: joinRel(dir, text), target: text, rule: RuleLink, at: components(dir), links: maxLinks, steps: maxSteps}
+	return &walker{root: r, rel: Join(dir, text), target: text, rule: RuleLink, at: components(dir), links: maxLinks, steps: maxSteps}
 }
 
 type walker struct {
@@ -136,7 +136,7 @@ func (w *walker) step(name string) (system string, err error) {
 		return "", nil
 	}
 	dir := strings.Join(w.at, "/")
-	if w.hidden != nil && w.hidden(joinRel(dir, name)) {
+	if w.hidden != nil && w.hidden(Join(dir, name)) {
 		w.missing = true
 	}
 	if !w.missing {
@@ -174,7 +174,7 @@ func (r *Root) linkText(dir, name string) (string, error) {
 	if len(name) > 255 {
 		return "", unix.ENAMETOOLONG
 	}
-	f, err := r.Object(joinRel(dir, name))
+	f, err := r.Object(Join(dir, name))
 	if err != nil {
 		return "", err
 	}
@@ -209,8 +209,9 @@ func components(path string) []string {
 	return parts
 }
 
-// joinRel joins a directory and what stands in it; the root is "".
-func joinRel(dir, name string) string {
+// Join joins the rel of a directory and a name in it. The rel of the root is "".
+// Unlike path.Join it cleans nothing.
+func Join(dir, name string) string {
 	if dir == "" {
 		return name
 	}

@@ -144,7 +144,7 @@ func TestPathsBeyondPathMax(t *testing.T) {
 		name := strings.Repeat("n", 200)
 		require.NoError(t, dir.Mkdir(name, 0o755))
 		dir.Close()
-		rel = joinRel(rel, name)
+		rel = Join(rel, name)
 	}
 	dir, err := root.Dir(rel)
 	require.NoError(t, err)

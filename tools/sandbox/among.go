@@ -14,7 +14,7 @@ import (
 // binds, so that thousands of mounts that the sandbox has no use for would cost
 // more than the sandbox. Where the namespace cannot be had, start runs in ours.
 func (h *Host) startAmong(mounts []string, start func() error) error {
-	return h.thread.do(func() error {
+	return h.thread.Do(func() error {
 		if len(mounts) == 0 {
 			return start()
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 // mountPoints are those of a thread's namespace, in the order of the kernel.
@@ -60,12 +62,12 @@ func TestStartAmong(t *testing.T) {
 
 	t.Run("namespace", func(t *testing.T) {
 		var inside, after []string
-		thread := startForkThread()
-		require.NoError(t, thread.do(func() error {
+		other := thread.Start()
+		require.NoError(t, other.Do(func() error {
 			defer func() { inside = mountPoints(t, "thread-self") }()
 			return enter(kept)
 		}))
-		thread.stop()
+		other.Stop()
 		slices.Sort(inside)
 		assert.Equal(t, kept, inside)
 		after = mountPoints(t, "self")

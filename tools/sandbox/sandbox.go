@@ -37,10 +37,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 const (
@@ -87,7 +86,10 @@ type Host struct {
 	program *os.File // a sealed copy of Config.Program
 	filters [][]byte
 	cgroups cgroups
-	thread  forkThread
+	// thread forks every bwrap. PR_SET_PDEATHSIG is sent when the thread that forked
+	// ends, not the process (prctl(2)), and Go ends threads as it likes: a bwrap forked
+	// from any of them could be killed in the middle of a session.
+	thread thread.Thread
 
 	mu       sync.Mutex
 	closed   bool
@@ -119,7 +121,7 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 	groups.sweep()
 	return &Host{
 		bwrap: bwrap, program: program, filters: filters, cgroups: groups,
-		thread:   startForkThread(),
+		thread:   thread.Start(),
 		sessions: make(map[*Session]struct{}),
 	}, nil
 }
@@ -141,7 +143,7 @@ func (h *Host) Close() error {
 	for _, s := range sessions {
 		errs = append(errs, s.Close())
 	}
-	h.thread.stop()
+	h.thread.Stop()
 	return errors.Join(append(errs, h.program.Close())...)
 }
 
@@ -160,59 +162,4 @@ func (h *Host) release(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.sessions, s)
-}
-
-// forkThread is the one OS thread that forks every bwrap. PR_SET_PDEATHSIG is
-// sent when the *thread* that forked ends, not the process (prctl(2)), and Go
-// ends threads as it likes: a bwrap forked from any of them could be killed in
-// the middle of a session. This thread lives as long as the Host.
-type forkThread struct {
-	work  chan func()
-	quit  chan struct{}
-	ended chan struct{}
-}
-
-func startForkThread() forkThread {
-	t := forkThread{work: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{})}
-	serve := func() {
-		defer close(t.ended)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		for {
-			select {
-			case f := <-t.work:
-				f()
-			case <-t.quit:
-				return
-			}
-		}
-	}
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			serve()
-			return
-		}
-		// /proc/self shows the main thread's namespace, which startAmong leaves: keep that
-		// thread from work, and start another.
-		go serve()
-		<-t.ended
-	}()
-	return t
-}
-
-// do runs f on the thread. It fails when the Host is closed.
-func (t forkThread) do(f func() error) error {
-	done := make(chan error, 1)
-	select {
-	case t.work <- func() { done <- f() }:
-		return <-done
-	case <-t.ended:
-		return os.ErrClosed
-	}
-}
-
-func (t forkThread) stop() {
-	close(t.quit)
-	<-t.ended
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -110,7 +111,7 @@ func (a *app) listAgents(asJSON bool) error {
 		return errors.Join(a.printJSON(rows), notAll(errs))
 	}
 	for _, err := range all.Warnings {
-		fmt.Fprintf(a.err, "scopefs: warning: %s\n", printable(err.Error()))
+		fmt.Fprintf(a.err, "scopefs: warning: %s\n", printable.Text(err.Error()))
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "AGENT\tSTATE\tDESCRIPTION")
@@ -119,7 +120,7 @@ func (a *app) listAgents(asJSON bool) error {
 		if !r.Loaded {
 			state, about = "not loaded", r.Error
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", or(printable(string(r.Agent)), "-"), state, printable(about))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", or(printable.Text(string(r.Agent)), "-"), state, printable.Text(about))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -174,10 +175,10 @@ func (a *app) checkFiles(files []string) error {
 		errs, warnings = append(errs, wrong...), append(warnings, odd...)
 	}
 	for _, err := range errs {
-		fmt.Fprintln(a.out, printable(err.Error()))
+		fmt.Fprintln(a.out, printable.Text(err.Error()))
 	}
 	for _, err := range warnings {
-		fmt.Fprintln(a.out, "warning: "+printable(err.Error()))
+		fmt.Fprintln(a.out, "warning: "+printable.Text(err.Error()))
 	}
 	return notAll(errs)
 }

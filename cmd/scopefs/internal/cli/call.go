@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -217,7 +218,7 @@ func (a *app) listTools(ctx context.Context, client *mcp.Client, asJSON bool) er
 	}
 	for _, t := range all {
 		first, _, _ := strings.Cut(t.About, "\n")
-		fmt.Fprintf(a.out, "%-20s %s\n", printable(t.Name), printable(first))
+		fmt.Fprintf(a.out, "%-20s %s\n", printable.Text(t.Name), printable.Text(first))
 	}
 	return nil
 }
@@ -237,7 +238,7 @@ func steady(text string) string {
 			if i > 0 {
 				b.WriteByte('\t')
 			}
-			b.WriteString(printable(part))
+			b.WriteString(printable.Text(part))
 		}
 		if end {
 			b.WriteByte('\n')

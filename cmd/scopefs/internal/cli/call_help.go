@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -79,7 +80,7 @@ func (s *schema) print(a *app, tool string) error {
 			usage += " " + name + s.property(name).separator() + strings.ToUpper(name)
 		}
 	}
-	_, err := fmt.Fprintf(a.out, "\nUsage: %s --agent AGENT\n", printable(usage))
+	_, err := fmt.Fprintf(a.out, "\nUsage: %s --agent AGENT\n", printable.Text(usage))
 	return err
 }
 
@@ -99,7 +100,7 @@ func (s *schema) rows(w io.Writer, indent string) {
 		if indent == "  " {
 			separator = p.separator()
 		}
-		fmt.Fprintf(w, "%s%s%s\t%s\t%s\n", indent, printable(name), separator, printable(strings.Join(about, ", ")), printable(p.Description))
+		fmt.Fprintf(w, "%s%s%s\t%s\t%s\n", indent, printable.Text(name), separator, printable.Text(strings.Join(about, ", ")), printable.Text(p.Description))
 		if len(indent) < maxIndent {
 			p.rows(w, indent+"  ")
 			p.items().rows(w, indent+"  ")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -84,7 +85,7 @@ func Main(ctx context.Context, args []string) int {
 	}
 	if exit == nil || exit.err != nil {
 		// One line, also of an errors.Join.
-		fmt.Fprintf(a.err, "scopefs: %s\n", printable(strings.Join(strings.Split(err.Error(), "\n"), "; ")))
+		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.Join(strings.Split(err.Error(), "\n"), "; ")))
 	}
 	return code
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -39,7 +40,7 @@ func (a *app) asker() func(context.Context, tools.Question) (tools.Answer, error
 func (a *app) askLine(lines *bufio.Reader, q tools.Question) tools.Answer {
 	fmt.Fprintln(a.err, steady(q.Text))
 	for i, option := range q.Options {
-		fmt.Fprintf(a.err, "  %d. %s\n", i+1, printable(option))
+		fmt.Fprintf(a.err, "  %d. %s\n", i+1, printable.Text(option))
 	}
 	for {
 		fmt.Fprint(a.err, "> ")

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -100,7 +100,7 @@ func verdictOf(d scope.Decision) string {
 func (s *shown) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(label, format string, v ...any) {
-		fmt.Fprintf(w, "%s\t%s\n", label, printable(fmt.Sprintf(format, v...)))
+		fmt.Fprintf(w, "%s\t%s\n", label, printable.Text(fmt.Sprintf(format, v...)))
 	}
 	line("agent", "%s", s.Agent)
 	if s.DisplayName != "" {
@@ -162,19 +162,6 @@ func names[T ~string](list []T) string {
 			b.WriteString(", ")
 		}
 		b.WriteString(string(name))
-	}
-	return b.String()
-}
-
-// printable escapes what could end a line or steer a terminal.
-func printable(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-		} else {
-			fmt.Fprintf(&b, "\\u%04x", r)
-		}
 	}
 	return b.String()
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -203,7 +204,7 @@ func (a *app) printReason(r *reason) error {
 		lines = append(lines, "to allow it: "+r.Remedy)
 	}
 	for _, line := range lines {
-		if _, err := fmt.Fprintln(a.out, printable(line)); err != nil {
+		if _, err := fmt.Fprintln(a.out, printable.Text(line)); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -66,7 +67,7 @@ type Loss struct {
 }
 
 // String returns one line, whatever the source holds.
-func (l Loss) String() string { return printable(l.What + ": " + l.Why + "; " + l.Instead) }
+func (l Loss) String() string { return printable.Text(l.What + ": " + l.Why + "; " + l.Instead) }
 
 // Convert returns the agents of a source, at least one. Its errors say what to
 // do, and do not name the file.

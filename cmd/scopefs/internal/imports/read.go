@@ -1,13 +1,11 @@
 package imports
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -175,17 +173,4 @@ func boolOf(n *yaml.Node) (yes bool, err error) {
 		return false, fmt.Errorf("line %d: want true or false", n.Line)
 	}
 	return yes, n.Decode(&yes)
-}
-
-// printable escapes what could end a line or steer a terminal.
-func printable(s string) string {
-	var b bytes.Buffer
-	for _, r := range s {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-		} else {
-			fmt.Fprintf(&b, "\\u%04x", r)
-		}
-	}
-	return b.String()
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/printable"
 )
 
 // warnings tell what the definition lets the author of its source do once it is
@@ -21,9 +23,9 @@ func (d *draft) warnings() (lines []string) {
 		for i := 0; i+1 < len(servers.Content); i += 2 {
 			at, server := "mcp_servers."+servers.Content[i].Value, servers.Content[i+1]
 			words := append(scalars(child(server, "command")), scalars(child(server, "args"))...)
-			lines = append(lines, printable(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
+			lines = append(lines, printable.Text(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
 			for _, name := range variablesIn(scalars(server)) {
-				lines = append(lines, printable(fmt.Sprintf("%s: reads %s of the daemon's environment: remove it unless you trust the file", at, name)))
+				lines = append(lines, printable.Text(fmt.Sprintf("%s: reads %s of the daemon's environment: remove it unless you trust the file", at, name)))
 			}
 		}
 	}
