@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepSmall packs and removes complete segments, until close.
-func (s *store) keepSmall() {
+// every calls f each time that the log is synced, until close.
+func (s *store) every(f func()) {
 	tick := time.NewTicker(s.opts.Sync)
 	defer tick.Stop()
 	for {
@@ -20,17 +20,86 @@ func (s *store) keepSmall() {
 		case <-s.stop:
 			return
 		case <-tick.C:
-		}
-		err := s.packAll()
-		if err == nil {
-			err = s.expire()
-		}
-		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errStopped) // the directory, or the log: told elsewhere
-		if why := fmt.Sprint(err); err != nil && !gone && why != s.packing {
-			s.packing = why
-			s.note(OutcomeKept, why)
+			f()
 		}
 	}
+}
+
+// keepHouse syncs the log, and looks at its files as an append does.
+func (s *store) keepHouse() {
+	err := s.sync()
+	if err == nil {
+		_, err = s.append(nil)
+	}
+	if err != nil {
+		s.tell(report{Err: err.Error()})
+	}
+}
+
+// keepSmall packs and removes complete segments. It may take long, and delays no sync.
+func (s *store) keepSmall() {
+	err := s.packAll()
+	if err == nil {
+		err = s.expire()
+	}
+	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errStopped) // the directory, or the log: told elsewhere
+	if why := fmt.Sprint(err); err != nil && !gone && why != s.packing {
+		s.packing = why
+		s.note(OutcomeKept, why)
+	}
+}
+
+// look does what is done with the lock, though there is nothing to append.
+func (s *store) look() error {
+	s.finishCalls()
+	s.measure()
+	s.setReserve()
+	return s.watch()
+}
+
+// sync makes what was written last beyond a power loss, and then the mark that says so. Others write meanwhile.
+func (s *store) sync() error {
+	s.mu.Lock()
+	file, dirty, seq := s.file, s.dirty, s.seq
+	s.dirty = false
+	s.mu.Unlock()
+	if !dirty {
+		return nil
+	}
+	if err := unlessClosed(file.Sync()); err != nil { // a segment is synced before it is closed
+		return fmt.Errorf("sync log: %w", err)
+	}
+	marks, err := s.markSynced(seq)
+	if err == nil {
+		err = unlessClosed(marks.Sync())
+	}
+	if err != nil {
+		return fmt.Errorf("sync log: %w", err)
+	}
+	return nil
+}
+
+// markSynced notes that the events up to seq are on disk.
+func (s *store) markSynced(seq uint64) (markFile, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	release, err := s.acquire()
+	if err != nil {
+		return markFile{}, err
+	}
+	defer release()
+	s.mark.synced, s.mark.calls = max(s.mark.synced, seq), s.oldestCall()
+	if s.mark.reserved < s.seq+reserveStep/2 { // soon enough that no append has to
+		return s.marks, s.reserve(s.seq)
+	}
+	return s.marks, s.marks.write(s.mark)
+}
+
+func unlessClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // note is remark for other goroutines than the one that appends.
@@ -40,25 +109,29 @@ func (s *store) note(outcome, detail string) {
 	s.remark(outcome, detail)
 }
 
-// directory opens the directory of the log as it is now.
-func (s *store) directory() (*os.Root, int, error) {
+// directory opens the directory of the log as it is now, lists its segments, and
+// returns the number of the one that is written.
+func (s *store) directory() (root *os.Root, all []segment, number int, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	root, err := os.OpenRoot(s.dir)
-	return root, s.number, err
+	root, err = os.OpenRoot(s.dir)
+	number = s.number
+	s.mu.Unlock()
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if all, err = segments(root); err != nil {
+		root.Close()
+	}
+	return root, all, number, err
 }
 
 // packAll packs the segments that are complete. What was left half done is done again.
 func (s *store) packAll() error {
-	root, number, err := s.directory()
+	root, all, number, err := s.directory()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	all, err := segments(root)
-	if err != nil {
-		return err
-	}
 	for _, seg := range all {
 		if seg.number >= number {
 			break
@@ -85,15 +158,11 @@ func remove(root *os.Root, name string) error {
 
 // expire removes the oldest segments while they are too old, or all together too large. The last one stays.
 func (s *store) expire() error {
-	root, number, err := s.directory()
+	root, all, number, err := s.directory()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	all, err := segments(root)
-	if err != nil {
-		return err
-	}
 	type file struct {
 		segment
 		os.FileInfo

@@ -72,8 +72,8 @@ func openStore(dir string, opts Options, tell func(report)) (*store, error) {
 	if _, err := s.append(nil); err != nil {
 		return nil, errors.Join(err, s.letGo())
 	}
-	s.stopped.Go(s.keepHouse)
-	s.stopped.Go(s.keepSmall)
+	s.stopped.Go(func() { s.every(s.keepHouse) })
+	s.stopped.Go(func() { s.every(s.keepSmall) })
 	return s, nil
 }
 
