@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // scripted is a runner that does what the task says, as a shell script.
@@ -100,6 +101,24 @@ scopefs call read_file path=secret`})
 	sockets, _ := filepath.Glob(h.base + "/run/mcp/task.*")
 	assert.Empty(t, sockets, "the task is over")
 	assert.NoFileExists(t, h.scope("b", "scratch"))
+}
+
+// TestDelegateEnv: `delegation: {env}` is the environment of runners, and of
+// nothing else that runs for the member.
+func TestDelegateEnv(t *testing.T) {
+	t.Setenv("SCOPEFS_TEST_KEY", "key-of-the-model")
+	h := delegating(t, "delegation: {env: {MODEL_KEY: \"${SCOPEFS_TEST_KEY}\", PATH: /opt/none:/usr/bin:/bin, SCOPEFS_MCP: /none}}",
+		map[string]string{"a": "tools: ['*']\nmembers: [b]", "b": ""})
+	told := h.connect("a").text("delegate", args{"member": "b", "task": `
+env | grep -E '^(MODEL_KEY|PATH|SCOPEFS_MCP)=' | sort
+scopefs call bash command='for at in /proc/[0-9]*; do tr "\\0" "\\n" <$at/environ; done 2>/dev/null | grep -E "^(MODEL_KEY|PATH)=" | sort -u'`})
+	assert.Equal(t, []string{"MODEL_KEY=key-of-the-model", "PATH=/run/scopefs/bin:/opt/none:/usr/bin:/bin", "SCOPEFS_MCP=/run/scopefs/mcp.sock",
+		"PATH=" + sandbox.DefaultPath}, strings.Split(strings.TrimSpace(told), "\n"))
+	h.stop()
+	assert.NotContains(t, h.log.String(), "key-of-the-model")
+	for _, e := range h.events("b") {
+		assert.NotContains(t, string(e.Raw), "key-of-the-model")
+	}
 }
 
 // TestDelegateChain: three agents in a chain, each in its own files, bounded in

@@ -25,9 +25,10 @@ type HostFile struct {
 
 // Tasks bounds what is delegated.
 type Tasks struct {
-	Depth    int     // tasks within each other; 4
-	Parallel int     // at the same time, of each depth, of all agents; 8. An agent has half of it
-	Network  Network // of runners; none
+	Depth    int               // tasks within each other; 4
+	Parallel int               // at the same time, of each depth, of all agents; 8. An agent has half of it
+	Network  Network           // of runners; none
+	Env      map[string]string // of runners alone; it may hold secrets, which are not for logs
 }
 
 // HostChecks say what is wrong with values that only their user can judge; nil
@@ -94,6 +95,7 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 			"depth":    numberField(&h.Tasks.Depth, countTo(maxDepth), "!!int"),
 			"parallel": numberField(&h.Tasks.Parallel, countTo(maxParallel), "!!int"),
 			"network":  oneOfField(&h.Tasks.Network, NetworkNone, NetworkHost),
+			"env":      envField(&h.Tasks.Env, nil),
 		}),
 		"log": mappingField(h.Log.fields()),
 		"sandbox": mappingField(map[string]field{

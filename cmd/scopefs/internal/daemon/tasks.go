@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -187,11 +188,7 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 	if err != nil {
 		return delegate.Output{}, err
 	}
-	path := sandbox.DefaultPath
-	if own, ok := host.Env["PATH"]; ok {
-		path = own
-	}
-	command := sandbox.Command{Argv: host.Runner, Env: map[string]string{TaskEnv: taskSocket, "PATH": taskPrograms + ":" + path}}
+	command := sandbox.Command{Argv: host.Runner, Env: runnerEnv(host.Env, host.Tasks.Env)}
 	out, err := delegate.Run(ctx, session, command, agent.Grants.Prompt()+"\n\n"+task)
 	if err != nil {
 		ended(err.Error())
@@ -199,6 +196,17 @@ func (c *client) delegate(ctx context.Context, member scope.ID, task string) (de
 		ended(fmt.Sprintf("exit %d", out.Exit.Code))
 	}
 	return out, err
+}
+
+// runnerEnv returns the environment of a runner: that of all sandboxes, what the
+// operator sets for runners, and where the task's tools are.
+func runnerEnv(all, runners map[string]string) map[string]string {
+	env := map[string]string{"PATH": sandbox.DefaultPath}
+	maps.Copy(env, all)
+	maps.Copy(env, runners)
+	env["PATH"] = taskPrograms + ":" + env["PATH"]
+	env[TaskEnv] = taskSocket
+	return env
 }
 
 // taskDoor offers a member's tools for one task of the client's, to the member's
