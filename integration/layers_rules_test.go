@@ -14,7 +14,8 @@ var floors = map[string]struct {
 	"audit":                       {nil, "the log must be provable without what writes to it"},
 	"fs":                          {[]string{"scope", "audit", "scope/beneath", "internal/thread"}, "the view resolves and decides by scope, and records by audit"},
 	"tools":                       {[]string{"scope", "scope/beneath", "audit", "scope/agents"}, "the one door stands on the ground floor"},
-	"tools/sandbox":               {[]string{"scope", "internal/thread"}, "a place where tools run knows whose it is, and not what runs"},
+	"tools/sandbox":               {[]string{"scope", "internal/thread", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
+	"tools/sandbox/pid1":          {nil, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
 	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox", "scope/beneath", "scope/agents"}, "a tool does not know the other tools, nor who calls it"},
 	"cmd/scopefs/internal/config": {[]string{"scope", "scope/agents"}, "settings are values"},
 	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs", "scope/beneath"}, "the view's process holds nothing that it has no use for"},
@@ -22,7 +23,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools"}, "what is kept is values of the doors"},
 	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer", "scope/beneath", "scope/agents"}, "it serves no view itself: a process that does must not touch one"},
 	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents"}, "a thin face: what it can, others can without it"},
-	"cmd/scopefs":                 {[]string{"tools/sandbox", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
+	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration":                 {[]string{"**"}, "tests of the whole"},
 	"integration/*":               {[]string{"**"}, "tools of these tests"},
 
@@ -67,7 +68,7 @@ var owners = map[string]struct {
 // callers may make system calls. The first four are for files (convention 8), of
 // which tools/file is inside a sandbox when it does; the others for mounts,
 // namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "scope/agents", "audit", "tools/sandbox", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
+var callers = []string{"scope/beneath", "scope/agents", "audit", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
 	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread"} // flock(2), socketpair(2), gettid(2)
 
 // connection are the files that speak with the kernel over /dev/fuse, which is

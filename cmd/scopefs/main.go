@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/tools/file"
-	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 func main() {
@@ -26,8 +26,8 @@ func main() {
 		os.Exit(guard.Main())
 	case os.Args[0] == logger.Name:
 		os.Exit(logger.Main())
-	case len(os.Args) > 1 && os.Args[1] == sandbox.InitArg:
-		os.Exit(sandbox.Init())
+	case len(os.Args) > 1 && os.Args[1] == pid1.Arg:
+		os.Exit(pid1.Main())
 	case len(os.Args) > 1 && os.Args[1] == file.WorkerArg:
 		os.Exit(file.Work())
 	}

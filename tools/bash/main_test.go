@@ -12,12 +12,13 @@ import (
 
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // TestMain also is the init of the tests' sandboxes.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == sandbox.InitArg {
-		os.Exit(sandbox.Init())
+	if len(os.Args) > 1 && os.Args[1] == pid1.Arg {
+		os.Exit(pid1.Main())
 	}
 	os.Exit(m.Run())
 }

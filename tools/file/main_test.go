@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/tools"
-	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // TestMain also is the program inside a sandbox.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case sandbox.InitArg:
-			os.Exit(sandbox.Init())
+		case pid1.Arg:
+			os.Exit(pid1.Main())
 		case WorkerArg:
 			os.Exit(Work())
 		}

@@ -6,25 +6,27 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// etcShown are the only files of the host's /etc that a sandbox has.
+// etcShown are the files of the host's /etc that a sandbox has.
 var etcShown = []string{
 	"alternatives", "ca-certificates", "ca-certificates.conf", "host.conf", "ld.so.cache", "ld.so.conf",
 	"ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf", "os-release", "protocols", "services",
 	"ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 }
 
-// rootsProc are files of /proc that tell root of the whole host. An agent whose
-// user is the host's root would be their owner. There is nothing to open.
+// rootsProc are files of /proc that show root the whole host. An agent whose user is
+// the host's root owns them, so /dev/null covers them.
 var rootsProc = []string{
 	"/proc/kcore", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/mtrr",
 	"/proc/pagetypeinfo", "/proc/sched_debug", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/vmallocinfo",
 }
 
 // tmpfsSizes returns the sizes of /tmp and /dev/shm in bytes. They count as the
-// session's memory, and no OOM kill gives it back: together they stay below it,
-// so that one who fills them gets ENOSPC and the session lives.
+// session's memory, and no OOM kill frees them. Together they stay below the limit: a
+// command that fills them gets ENOSPC, and the session lives.
 func tmpfsSizes(l Limits) (tmp, shm int64) {
 	tmp, shm = 1<<30, 256<<20
 	if l.Memory > 0 {
@@ -33,16 +35,15 @@ func tmpfsSizes(l Limits) (tmp, shm int64) {
 	return tmp, shm
 }
 
-// The descriptors of bwrap that have a fixed number, after 0, 1 and 2.
+// The descriptors of bwrap that have a fixed number, after 0, 1, 2 and the control socket.
 const (
-	fdControl = 3 + iota // init's end of the control socket
-	fdProgram            // what init is executed from
-	fdArgs               // the arguments
-	fdInfo               // where bwrap says the pid of init
+	fdProgram = pid1.ControlFD + 1 + iota // the program that init is executed from
+	fdArgs                                // the arguments
+	fdInfo                                // where bwrap writes the pid of init
 	fdFree
 )
 
-// plan is what bwrap is told: its arguments, and the descriptors that they name.
+// plan holds the arguments of bwrap and the descriptors that they name.
 type plan struct {
 	args  []string
 	files []*os.File // number fdFree and up
@@ -72,9 +73,9 @@ func (p *plan) close() {
 	}
 }
 
-// newPlan lays out the sandbox of spec. Mounts come in the order of the
-// arguments, a later one covers an earlier one: what is exposed comes before all
-// that it must not cover.
+// newPlan lays out the sandbox of spec. bwrap mounts in the order of the arguments, and
+// a later mount covers an earlier one. Exposed paths come before every mount that they
+// must not cover.
 func newPlan(spec *Spec, filters [][]byte) (*plan, error) {
 	p := &plan{}
 	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
@@ -117,10 +118,10 @@ func (p *plan) mounts(spec *Spec) error {
 	if err := p.work(spec); err != nil {
 		return err
 	}
-	// A read-only /proc and /dev, though they are private: an agent whose user
-	// is the host's root owns /proc/sys, and bwrap leaves it writable to the one
-	// who owns it without a capability. Commands cannot put another /dev/ptmx in
-	// the way of init either. Writing to a device or terminal still works.
+	// /proc and /dev are private, and read-only as well: an agent whose user is the
+	// host's root owns /proc/sys, and bwrap leaves it writable to its owner. Commands
+	// cannot replace the /dev/ptmx that init opens either. Writing to a device or
+	// terminal still works.
 	p.add("--proc", "/proc")
 	for _, name := range rootsProc {
 		if _, err := os.Stat(name); err == nil {
@@ -134,7 +135,7 @@ func (p *plan) mounts(spec *Spec) error {
 	return nil
 }
 
-// work shows the view, or an empty directory where there is none, and the binds.
+// work mounts the view, or an empty directory without one, and the binds.
 func (p *plan) work(spec *Spec) error {
 	if spec.View == nil {
 		size, _ := tmpfsSizes(spec.Limits)
@@ -163,7 +164,7 @@ func (p *plan) work(spec *Spec) error {
 	return nil
 }
 
-// system shows /usr and, as on the host, the top-level links into it.
+// system mounts /usr and, as on the host, the top-level links into it.
 func (p *plan) system() {
 	p.add("--ro-bind", "/usr", "/usr")
 	for _, name := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
@@ -175,9 +176,9 @@ func (p *plan) system() {
 	}
 }
 
-// etc makes an /etc of the host's files that are public and of our own.
+// etc makes an /etc of public files of the host and generated ones.
 func (p *plan) etc(spec *Spec) error {
-	p.add("--dir", "/etc", "--dir", "/etc/ssl") // a parent made on the way is for its owner only
+	p.add("--dir", "/etc", "--dir", "/etc/ssl") // bwrap makes missing parents for their owner only
 	for _, name := range etcShown {
 		p.add("--ro-bind-try", "/etc/"+name, "/etc/"+name)
 	}
@@ -200,8 +201,8 @@ func (p *plan) etc(spec *Spec) error {
 	return nil
 }
 
-// pipeWith returns the reading end of a pipe that has data and then ends. A
-// pipe takes 64 KiB without a reader (pipe(7)); more is an error, not a wait.
+// pipeWith returns the reading end of a pipe that holds data and then ends. A pipe
+// takes 64 KiB without a reader (pipe(7)); more is an error, not a wait.
 func pipeWith(data []byte) (*os.File, error) {
 	if len(data) > 64<<10 {
 		return nil, fmt.Errorf("%w: %d bytes for a pipe", ErrInvalid, len(data))
@@ -218,9 +219,9 @@ func pipeWith(data []byte) (*os.File, error) {
 	return r, nil
 }
 
-// credential returns how a child becomes the agent's user. Where ids cannot be
-// changed (an ordinary user, or root of a user namespace with one id) the
-// agent's user must be ours.
+// credential returns the credential of a child that runs as the agent's user. A daemon
+// that cannot change ids (an ordinary user, or root of a user namespace with one id)
+// runs only agents of its own user, with a nil credential.
 func credential(uid, gid uint32) (*syscall.Credential, error) {
 	setgroups, err := os.ReadFile("/proc/self/setgroups") // user_namespaces(7)
 	if err != nil {

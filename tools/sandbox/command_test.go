@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 func TestExit(t *testing.T) {
@@ -228,8 +230,8 @@ func TestEnd(t *testing.T) {
 		require.NoError(t, s.bwrap.Process.Kill())
 		<-s.Done()
 		assert.Error(t, s.Err())
-		stat, err := readStat(s.PID()) // the host's init may not have buried it yet
-		assert.True(t, err != nil || stat.state == 'Z', "%v", stat)
+		stat, err := pid1.ReadStat(s.PID()) // the host's init may not have buried it yet
+		assert.True(t, err != nil || stat.State == 'Z', "%v", stat)
 	})
 	t.Run("cancelled start", func(t *testing.T) {
 		h := newHost(t)

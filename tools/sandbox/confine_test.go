@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // users are those that an agent may be: an ordinary one and the host's root.
@@ -230,8 +232,8 @@ func inNamespace(t *testing.T, ns string) (pids []string) {
 	for _, link := range links {
 		pid := strings.Split(link, "/")[2]
 		number, _ := strconv.Atoi(pid)
-		stat, err := readStat(number)
-		if to, _ := os.Readlink(link); to == ns && err == nil && stat.state != 'Z' { // the host's init buries it
+		stat, err := pid1.ReadStat(number)
+		if to, _ := os.Readlink(link); to == ns && err == nil && stat.State != 'Z' { // the host's init buries it
 			pids = append(pids, pid)
 		}
 	}

@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // evil, in the view, makes the init of the tests one that has been taken over.
@@ -21,53 +25,73 @@ const evil = "evil-init"
 
 // evilInit is process 1 in the hands of an attacker.
 func evilInit(how string) int {
-	in, err := newInit()
+	conn, err := net.FileConn(os.NewFile(pid1.ControlFD, "control"))
 	if err != nil {
 		return 1
 	}
+	in := attacker{conn.(*net.UnixConn)}
 	if how == "says nothing" {
 		time.Sleep(time.Hour)
 	}
-	in.wire.send(reply{Op: opReady})
+	in.send(pid1.Reply{Op: pid1.OpReady})
 	if how == "defies" { // does not die with bwrap, nor with the socket
 		unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0)
 		time.Sleep(time.Hour)
 	}
-	var r request
-	in.wire.receive(&r)
+	var r pid1.Request
+	packet := make([]byte, 4<<10)
+	n, _ := in.conn.Read(packet)
+	json.Unmarshal(packet[:n], &r)
 	file, _ := os.Open("/etc/passwd")
 	fd := int(file.Fd())
-	e, _ := newEnds(nil)
-	started := reply{Op: opStarted, ID: r.ID}
+	var ends []int // of the three pipes of a command, those for the daemon
+	for i := range 3 {
+		var pipe [2]int // reading, writing
+		unix.Pipe(pipe[:])
+		end := pipe[0]
+		if i == 0 {
+			end = pipe[1]
+		}
+		ends = append(ends, end)
+	}
+	started := pid1.Reply{Op: pid1.OpStarted, ID: r.ID}
 	switch how {
 	case "files for pipes":
-		in.wire.send(started, fd, fd, fd)
+		in.send(started, fd, fd, fd)
 	case "wrong ends":
-		in.wire.send(started, e.outer[1], e.outer[0], e.outer[0])
+		in.send(started, ends[1], ends[0], ends[0])
 	case "too few":
-		in.wire.send(started, e.outer[0])
+		in.send(started, ends[0])
 	case "too many":
-		in.wire.send(started, append(e.outer, make([]int, 200)...)...)
+		in.send(started, append(ends, make([]int, 200)...)...)
 	case "descriptors with an error":
-		in.wire.send(reply{Op: opStarted, ID: r.ID, Errno: unix.ENOENT}, e.outer...)
+		in.send(pid1.Reply{Op: pid1.OpStarted, ID: r.ID, Errno: unix.ENOENT}, ends...)
 	case "unknown command":
-		in.wire.send(reply{Op: opStarted, ID: 77}, e.outer...)
+		in.send(pid1.Reply{Op: pid1.OpStarted, ID: 77}, ends...)
 	case "ends before it starts":
-		in.wire.send(reply{Op: opExited, ID: r.ID})
+		in.send(pid1.Reply{Op: pid1.OpExited, ID: r.ID})
 	case "starts twice":
-		in.wire.send(started, e.outer...)
-		in.wire.send(started, e.outer...)
+		in.send(started, ends...)
+		in.send(started, ends...)
 	case "ready twice":
-		in.wire.send(reply{Op: opReady})
+		in.send(pid1.Reply{Op: pid1.OpReady})
 	case "no JSON":
-		in.wire.conn.Write([]byte("{{{"))
+		in.conn.Write([]byte("{{{"))
 	case "too large":
-		in.wire.conn.Write([]byte(`{"op":"` + strings.Repeat("x", 100<<10) + `"}`))
+		in.conn.Write([]byte(`{"op":"` + strings.Repeat("x", 100<<10) + `"}`))
 	case "files for a terminal":
-		in.wire.send(started, fd)
+		in.send(started, fd)
 	}
 	time.Sleep(time.Hour)
 	return 0
+}
+
+// attacker writes to the daemon whatever it likes.
+type attacker struct{ conn *net.UnixConn }
+
+func (a attacker) send(r pid1.Reply, fds ...int) {
+	b, _ := json.Marshal(r)
+	a.conn.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
 }
 
 func TestHostileInit(t *testing.T) {
@@ -101,8 +125,8 @@ func misbehave(t *testing.T, spec *Spec, how string) {
 func TestInitThatDefies(t *testing.T) {
 	s := newTestSession(t, func(spec *Spec) { misbehave(t, spec, "defies") })
 	require.Eventually(t, func() bool { // it has cleared its PR_SET_PDEATHSIG and sleeps
-		stat, err := readStat(s.PID())
-		return err == nil && stat.state == 'S'
+		stat, err := pid1.ReadStat(s.PID())
+		return err == nil && stat.State == 'S'
 	}, 20*time.Second, 10*time.Millisecond)
 	require.NoError(t, s.bwrap.Process.Kill())
 	select {
@@ -110,8 +134,8 @@ func TestInitThatDefies(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		require.Fail(t, "still there")
 	}
-	stat, err := readStat(s.PID())
-	assert.True(t, err != nil || stat.state == 'Z')
+	stat, err := pid1.ReadStat(s.PID())
+	assert.True(t, err != nil || stat.State == 'Z')
 }
 
 func TestSilentInit(t *testing.T) {

@@ -14,17 +14,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // TestMain also is the program inside: the init of the sandbox, and with Self
 // the attackers.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
-		if os.Args[1] == InitArg {
+		if os.Args[1] == pid1.Arg {
 			if how, err := os.ReadFile(Workspace + "/" + evil); err == nil {
 				os.Exit(evilInit(string(how)))
 			}
-			os.Exit(Init())
+			os.Exit(pid1.Main())
 		}
 		if helper := helpers[os.Args[1]]; helper != nil {
 			os.Exit(helper(os.Args[2:]))
@@ -101,7 +103,7 @@ func children(of int) (pids []int) {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
 		pid, _ := strconv.Atoi(filepath.Base(name))
-		if s, err := readStat(pid); err == nil && s.parent == of {
+		if s, err := pid1.ReadStat(pid); err == nil && s.Parent == of {
 			pids = append(pids, pid)
 		}
 	}

@@ -8,35 +8,37 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// killTimeout is how long init and the kernel may take to end a command. One that
-// SIGKILL does not end by then takes the session with it.
+// killTimeout bounds the end of a command after SIGKILL. A command that takes longer
+// ends the session.
 const killTimeout = 10 * time.Second
 
-// Process is a command that runs, or ran, in a session. The files are the
-// caller's to close. They are not blocking ones: Close and deadlines end a Read.
+// Process is a command of a session. The caller closes the files. They are
+// non-blocking: Close and deadlines end a Read.
 type Process struct {
 	Stdin  *os.File // nil on a terminal
-	Stdout *os.File // nil on a terminal; ends when the last process that has it does
+	Stdout *os.File // nil on a terminal; EOF when the last process that has it open ends
 	Stderr *os.File // nil on a terminal
-	TTY    *os.File // the master of the terminal, or nil; at the end Read says EIO (pty(7))
+	TTY    *os.File // the master of the terminal, or nil; Read returns EIO at its end (pty(7))
 
 	session *Session
 	id      uint64
 	tty     bool
 	tag     string
 	running bool          // guarded by session.mu
-	tagged  *tagged       // since it runs; guarded by session.mu
-	started chan struct{} // closed when the files are there
+	tagged  *tagged       // nil until it runs; guarded by session.mu
+	started chan struct{} // closed when the files are set
 	exited  chan struct{} // closed when exit and err are final
 	exit    Exit
 	err     error
-	expired bool // watch ended it for the time; read after its SIGKILL came back
+	expired bool // the timeout ended it; guarded by session.mu
 }
 
-// Wait waits until the command's own process has ended. The error wraps ErrEnded
-// when the session ended before it.
+// Wait waits for the end of the command's own process. The error wraps ErrEnded when
+// the session ended first.
 func (p *Process) Wait() (Exit, error) {
 	<-p.exited
 	if p.err != nil {
@@ -45,8 +47,8 @@ func (p *Process) Wait() (Exit, error) {
 	return p.exit, nil
 }
 
-// Unread reports whether the command has written something that nobody has read
-// yet; FIONREAD, ioctl_pipe(2).
+// Unread reports whether the command's output pipes hold unread bytes (FIONREAD,
+// ioctl_pipe(2)).
 func (p *Process) Unread() bool {
 	unread := 0
 	for _, f := range []*os.File{p.Stdout, p.Stderr} {
@@ -55,7 +57,7 @@ func (p *Process) Unread() bool {
 		}
 		if raw, err := f.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) {
-				n, _ := unix.IoctlGetInt(int(fd), unix.TIOCINQ) // FIONREAD by its other name
+				n, _ := unix.IoctlGetInt(int(fd), unix.TIOCINQ) // FIONREAD
 				unread += n
 			})
 		}
@@ -63,7 +65,7 @@ func (p *Process) Unread() bool {
 	return unread > 0
 }
 
-// Close kills the command, if it still runs, and closes the files.
+// Close kills the command if it runs, and closes the files.
 func (p *Process) Close() error {
 	err := p.Signal(unix.SIGKILL)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -78,8 +80,8 @@ func (p *Process) Close() error {
 }
 
 // Signal sends a signal to the command's process group; on a terminal to the
-// group in its foreground. SIGKILL goes to every process of the command's
-// session (credentials(7)), in whatever group.
+// foreground group. SIGKILL goes to every process of the command's session
+// (credentials(7)) in any group. A command that has ended returns os.ErrProcessDone.
 func (p *Process) Signal(sig unix.Signal) error {
 	select {
 	case <-p.exited:
@@ -89,10 +91,10 @@ func (p *Process) Signal(sig unix.Signal) error {
 	if sig <= 0 || sig > 64 {
 		return fmt.Errorf("%w: signal %d", ErrInvalid, sig)
 	}
-	return p.session.wire.send(request{Op: opSignal, ID: p.id, Signal: sig})
+	return p.session.wire.Send(pid1.Request{Op: pid1.OpSignal, ID: p.id, Signal: sig})
 }
 
-// Resize tells the terminal its size; its foreground gets SIGWINCH.
+// Resize sets the size of the terminal. Its foreground group gets SIGWINCH.
 func (p *Process) Resize(size Size) error {
 	if p.TTY == nil {
 		return fmt.Errorf("%w: no terminal", ErrInvalid)
@@ -102,7 +104,7 @@ func (p *Process) Resize(size Size) error {
 	})
 }
 
-// watch kills the command when ctx ends or its time is over.
+// watch kills the command when ctx ends or its timeout expires.
 func (p *Process) watch(ctx context.Context, timeout time.Duration) {
 	var expire <-chan time.Time
 	if timeout > 0 {
@@ -132,9 +134,9 @@ func (p *Process) watch(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// take accepts the outer ends of the command's descriptors, if they are what
-// they should be: a pipe or a terminal's master, never a file whose reading or
-// writing somebody else decides about. The caller holds session.mu.
+// take checks and stores the outer ends of the command's descriptors: pipes of the
+// right direction, or the master of a terminal. Any other descriptor could block or
+// lie to the daemon. The caller holds session.mu.
 func (p *Process) take(files []*os.File) error {
 	if p.tty {
 		if len(files) != 1 {
@@ -175,8 +177,8 @@ func isPipe(fd, mode int) error {
 	return err
 }
 
-// finish makes the end known. The caller holds session.mu and has taken p out
-// of the session's commands: it happens once.
+// finish sets the result and closes exited. The caller holds session.mu and has
+// removed p from the session's commands, so that finish runs once.
 func (p *Process) finish(exit Exit, err error) {
 	exit.TimedOut = p.expired && exit.Signal == unix.SIGKILL && err == nil
 	if exit.Signal != 0 {
@@ -186,7 +188,7 @@ func (p *Process) finish(exit Exit, err error) {
 	close(p.exited)
 }
 
-// control runs f on the descriptor of a file. File.Fd would make it blocking.
+// control calls f with the descriptor of a file. File.Fd would make it blocking.
 func control(file *os.File, f func(fd int) error) error {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -1,35 +1,38 @@
-// Package sandbox is the place where tools run: one bubblewrap sandbox a
-// session, with our own init as its process 1, which runs any number of
-// commands.
+// Package sandbox starts and supervises bubblewrap sandboxes. It is the daemon's
+// side; package pid1 is process 1 inside. One sandbox is one [Session], which runs any
+// number of commands.
 //
-// # What a command sees
+// # Use
 //
-// The agent's view at /workspace (where it starts), a read-only system (/usr
-// and what belongs to it, a short list of files of /etc), a private /tmp (with
-// HOME=/tmp/home, so that the caches of tools do not litter the view), /dev and
-// /proc of its own, and whatever the operator exposes, read-only and only as
-// far as the agent's user may reach it on the host. Nothing else of the host:
-// no file, no process, no environment, no descriptor and, unless the network is
-// granted, no socket. With the network comes all of it, the abstract unix
-// sockets of the host included (network_namespaces(7)).
+// [Open] checks the host once and returns a [Host]. [Host.Start] starts a session from
+// a [Spec]; [Session.Exec] starts a [Command] in it. [Session.Close] kills every
+// process of the session and waits for their end. [Host.Close] closes all sessions.
 //
-// # What holds it
+// # Contents
 //
-// Namespaces of every kind; no capability in any set, also for an agent whose
-// user is root; no new privileges; no further user namespace; two seccomp
-// filters (seccomp.go); a control group when limits are asked (cgroup.go). If
-// one of these cannot be had, nothing runs: Open and Start return a
-// *MissingError that says how to get it.
+// A command starts in /workspace, the agent's view. It has a read-only system (/usr,
+// its top-level links, and a short list of files of /etc), a private /tmp, a private
+// /dev and /proc, and the paths that the operator exposes, read-only and only as far
+// as the agent's user may reach them on the host. HOME is /tmp/home, so that caches of
+// tools stay out of the view. Nothing else of the host is visible: no file, process,
+// environment, descriptor or socket. A session with the network has all of the host's
+// network, including the host's abstract unix sockets (network_namespaces(7)).
 //
-// # Who holds what
+// # Confinement
 //
-// The daemon starts bwrap as the agent's user. Init makes every descriptor that
-// a command gets inside the sandbox and passes the outer ends to the daemon
-// (unix(7), SCM_RIGHTS): none of the host's ever enters. What init says is not
-// trusted; a message that it should not send ends the session. A session ends
-// by the death of init, and the kernel then kills whatever it had started
-// (pid_namespaces(7)). Init dies when the session is closed, when its control
-// socket ends, and when bwrap or the daemon dies.
+// Namespaces of every kind; no capability, even for an agent whose user is root;
+// no_new_privs; no nested user namespace; two seccomp filters (seccomp.go); a control
+// group when the Spec has limits (cgroup.go). When the host lacks one of these, Open
+// or Start returns a [*MissingError] with the remedy, and nothing runs.
+//
+// # Trust
+//
+// The daemon starts bwrap as the agent's user. Init makes the descriptors of a command
+// inside the sandbox and sends the outer ends; none of the host's descriptors enters.
+// Messages of init are checked: one out of turn ends the session. A session ends when
+// init dies, and the kernel then kills all processes of the sandbox
+// (pid_namespaces(7)). Init dies when the session is closed, when its control socket
+// ends, and when bwrap or the daemon dies.
 package sandbox
 
 import (
@@ -40,47 +43,46 @@ import (
 	"sync"
 
 	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 const (
-	// Workspace is where the view is in the sandbox.
+	// Workspace is the mount point of the view in the sandbox.
 	Workspace = "/workspace"
-	// Scratch is where commands start in a session without a view: empty, private,
-	// gone with it.
+	// Scratch is the working directory of a session without a view: private, empty at
+	// the start, removed at the end.
 	Scratch = "/scratch"
-	// Run is where a session's Binds are.
+	// Run is the directory of a session's Binds.
 	Run = "/run/scopefs"
-	// Home is the home directory in the sandbox: private, gone with it.
+	// Home is the home directory in the sandbox: private, removed at the end.
 	Home = "/tmp/home"
 	// User is the name of the agent's user in the sandbox.
 	User = "agent"
 	// Self as the first word of a command runs the daemon's own program, which
 	// has no path in the sandbox.
-	Self = "scopefs:self"
-	// InitArg is the first argument of the program when it is to call Init.
-	InitArg = "sandbox-init"
+	Self = pid1.Self
 )
 
 var (
-	// ErrEnded is the error of whatever is asked of a session that has ended.
+	// ErrEnded is the error of an operation on a session that has ended.
 	ErrEnded = errors.New("sandbox session has ended")
-	// ErrOutOfMemory is in the error of a session, or of a command of it, that the kernel
-	// ended because there was no memory left.
+	// ErrOutOfMemory is in the error of a session or command that the kernel's OOM
+	// killer ended.
 	ErrOutOfMemory = errors.New("out of memory")
 	// ErrTooLarge is the error of a command line and environment over about 140 kB.
 	ErrTooLarge = errors.New("command line too long")
-	// ErrInvalid is the error of a Spec or Command that makes no sense.
+	// ErrInvalid is the error of a Spec or Command with invalid fields.
 	ErrInvalid = errors.New("invalid sandbox specification")
 )
 
-// Config says which programs make a sandbox. The zero value is right but in tests.
+// Config names the programs of a sandbox. Only tests need another than the zero value.
 type Config struct {
 	Bwrap   string // bubblewrap; default: bwrap of PATH
-	Program string // the program whose main calls Init; default: this one
+	Program string // the program whose main calls pid1.Main; default: this one
 }
 
-// Host is what this host gives to sandboxes, looked up and checked once. Its
-// methods may be called from any goroutine, as those of what it returns.
+// Host holds the facilities of this host for sandboxes, checked once. Its methods and
+// those of its sessions and processes are safe for concurrent use.
 type Host struct {
 	bwrap   string
 	program *os.File // a sealed copy of Config.Program
@@ -97,7 +99,7 @@ type Host struct {
 }
 
 // Open checks that this host can confine. The error wraps a *MissingError for
-// each thing that is missing.
+// each missing facility.
 func Open(ctx context.Context, c Config) (*Host, error) {
 	bwrap, err := check(ctx, c.Bwrap)
 	if err != nil {
@@ -126,7 +128,7 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 	}, nil
 }
 
-// Close ends every session and waits until they are gone.
+// Close ends every session and waits for their end.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -147,7 +149,7 @@ func (h *Host) Close() error {
 	return errors.Join(append(errs, h.program.Close())...)
 }
 
-// hold counts a session in, so that Close finds it.
+// hold registers a session for Close.
 func (h *Host) hold(s *Session) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

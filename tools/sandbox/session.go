@@ -5,18 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// answerTime is how long init may take to start a command. It does in
-// milliseconds, unless another command stops the child before it executes
-// (SIGSTOP, which nobody can block): then init waits as long as the child does.
+// answerTime bounds the start of a command by init. It takes milliseconds, unless
+// another command stops the child before it executes (SIGSTOP cannot be blocked): then
+// init blocks as long as the child.
 const answerTime = 20 * time.Second
 
 // Session is one running sandbox.
@@ -26,14 +27,14 @@ type Session struct {
 	group  *group
 	killed int  // of group.kills, seen already; guarded by mu
 	untold bool // see tellMemory; guarded by mu
-	output tail // what bwrap and init write: why a start failed
-	wire   *wire
+	output tail // stderr of bwrap and init: why a start failed
+	wire   *pid1.Wire
 	bwrap  *exec.Cmd
 
 	ownGroup bool // the group ends with the session
 
-	ready chan struct{} // closed when init is there
-	done  chan struct{} // closed when nothing of it is left
+	ready chan struct{} // closed when init is ready
+	done  chan struct{} // closed when all processes are gone
 
 	answerTime time.Duration // for init to start a command
 
@@ -45,7 +46,7 @@ type Session struct {
 	last    uint64
 	ended   bool
 	closing bool
-	err     error // why it ended, if not by Close
+	err     error // why it ended; nil after Close
 }
 
 func newSession(h *Host, spec Spec, group *group) *Session {
@@ -56,28 +57,28 @@ func newSession(h *Host, spec Spec, group *group) *Session {
 	}
 }
 
-// PID is the host's number of the session's init.
+// PID returns the pid of the session's init on the host.
 func (s *Session) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pid
 }
 
-// Limiter names what enforces the limits: "cgroup v2", "cgroup v1", or "none"
-// when none were asked.
+// Limiter returns the mechanism that enforces the limits: "cgroup v2", "cgroup v1",
+// or "none" without limits.
 func (s *Session) Limiter() string { return s.group.kind() }
 
-// Done is closed when the session has ended and every process of it is gone.
+// Done returns a channel that is closed when every process of the session is gone.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Err says why the session ended; nil while it lives and after Close.
+// Err returns why the session ended; nil while it runs and after Close.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Close kills everything in the session and waits until it is gone.
+// Close kills every process of the session and waits for their end.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.closing = true
@@ -95,8 +96,8 @@ func (s *Session) removeGroup() error {
 	return s.group.remove()
 }
 
-// outOfMemory reports whether the kernel has killed processes of the session's group since
-// it was last asked. The caller holds mu, and calls tellMemory without it.
+// outOfMemory reports whether the OOM killer has killed processes of the session's
+// group since the last call. The caller holds mu, and calls tellMemory without it.
 func (s *Session) outOfMemory() bool {
 	n := s.group.kills()
 	more := n > s.killed
@@ -105,7 +106,7 @@ func (s *Session) outOfMemory() bool {
 	return more
 }
 
-// tellMemory has the owner of the session know of what outOfMemory found.
+// tellMemory calls Spec.OutOfMemory when outOfMemory has found kills.
 func (s *Session) tellMemory() {
 	s.mu.Lock()
 	tell := s.untold && s.spec.OutOfMemory != nil
@@ -120,14 +121,14 @@ func (s *Session) tellMemory() {
 func (s *Session) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pidfd >= 0 { // bwrap waits for it, and follows
-		unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // ESRCH: gone already
+	if s.pidfd >= 0 { // bwrap ends with it
+		unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // ESRCH: it has ended
 	} else {
 		s.bwrap.Process.Kill()
 	}
 }
 
-// own keeps the descriptor of init, unless the session has ended meanwhile.
+// own stores the pid and pidfd of init. It reports false when the session has ended.
 func (s *Session) own(pid, pidfd int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,15 +148,15 @@ func (s *Session) fail(err error) {
 	s.kill()
 }
 
-// wait sees the session to its end.
+// wait waits for the end of bwrap and init, then releases the session.
 func (s *Session) wait() {
 	reader := make(chan struct{})
 	go func() {
 		defer close(reader)
 		s.read()
 	}()
-	s.bwrap.Wait() // how it ended tells nothing: init is its child
-	s.kill()       // init dies with bwrap by PR_SET_PDEATHSIG, which it could have cleared
+	s.bwrap.Wait() // its status says nothing of init
+	s.kill()       // init may have cleared PR_SET_PDEATHSIG
 	s.mu.Lock()
 	pidfd := s.pidfd
 	s.pidfd, s.ended = -1, true
@@ -164,7 +165,7 @@ func (s *Session) wait() {
 		awaitExit(pidfd)
 		unix.Close(pidfd)
 	}
-	s.wire.conn.Close()
+	s.wire.Close()
 	<-reader
 	s.mu.Lock()
 	if memory := s.outOfMemory(); s.err == nil && !s.closing {
@@ -179,13 +180,13 @@ func (s *Session) wait() {
 	clear(s.procs)
 	s.mu.Unlock()
 	s.tellMemory()
-	s.removeGroup() // Close tells of an error
+	s.removeGroup() // Close returns its error
 	s.host.release(s)
 	close(s.done)
 }
 
-// awaitExit waits until a process is dead. Process 1 of a pid namespace is dead
-// when all others are (pid_namespaces(7)).
+// awaitExit waits at most 10 s for a process to end. Process 1 of a pid namespace ends
+// after all others of it (pid_namespaces(7)).
 func awaitExit(pidfd int) {
 	for range 100 {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 100)
@@ -195,11 +196,11 @@ func awaitExit(pidfd int) {
 	}
 }
 
-// read takes what init says until the socket ends or init says what it must not.
+// read handles the messages of init until the socket ends or a message is out of turn.
 func (s *Session) read() {
 	for {
-		var r reply
-		files, err := s.wire.receive(&r)
+		var r pid1.Reply
+		files, err := s.wire.Receive(&r)
 		if err == nil {
 			err = s.handle(r, files)
 			s.tellMemory()
@@ -208,7 +209,7 @@ func (s *Session) read() {
 			continue
 		}
 		s.mu.Lock()
-		// ECONNRESET is the EOF of an init that was killed before it had read all.
+		// ECONNRESET is the EOF of an init that was killed with unread messages.
 		if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !s.ended {
 			s.err = err
 		}
@@ -218,53 +219,54 @@ func (s *Session) read() {
 	}
 }
 
-// handle judges one message of init. An error is the end of the session.
-func (s *Session) handle(r reply, files []*os.File) error {
+// handle checks one message of init against the state of its command. An error ends
+// the session.
+func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.procs[r.ID]
 	switch {
-	case r.Op == opReady && s.last == 0 && len(files) == 0:
+	case r.Op == pid1.OpReady && s.last == 0 && len(files) == 0:
 		select {
 		case <-s.ready:
 		default:
 			close(s.ready)
 			return nil
 		}
-	case r.Op == opStarted && p != nil && !p.running && r.Errno != 0 && len(files) == 0:
+	case r.Op == pid1.OpStarted && p != nil && !p.running && r.Errno != 0 && len(files) == 0:
 		delete(s.procs, r.ID)
 		p.finish(Exit{Code: -1}, r.Errno)
 		return nil
-	case r.Op == opStarted && p != nil && !p.running && r.Errno == 0:
+	case r.Op == pid1.OpStarted && p != nil && !p.running && r.Errno == 0:
 		if err := p.take(files); err != nil {
-			closeAll(files)
+			files.Close()
 			return err
 		}
 		p.tagged = s.tags.started(r.PID, p.tag)
 		return nil
-	case r.Op == opExited && p != nil && p.running && len(files) == 0:
+	case r.Op == pid1.OpExited && p != nil && p.running && len(files) == 0:
 		delete(s.procs, r.ID)
 		s.tags.exited(p.tagged)
 		memory := s.outOfMemory()
 		p.finish(Exit{Code: r.Code, Signal: r.Signal, OutOfMemory: memory && (r.Code != 0 || r.Signal != 0)}, nil)
 		return nil
 	}
-	closeAll(files)
+	files.Close()
 	return fmt.Errorf("init said %q of command %d out of turn", r.Op, r.ID)
 }
 
-// Exec starts a command. ctx bounds the command's life, as in
-// exec.CommandContext. A command that does not start returns the errno of why
-// (unix.ENOENT: no such program, or no such directory). What a command leaves
-// running in the background lives until the session ends.
+// Exec starts a command. ctx bounds the command's life, as in exec.CommandContext.
+// When the command does not start, the error wraps the errno (unix.ENOENT: no such
+// program, or no such directory). Processes that a command leaves in the background
+// live until the session ends.
 func (s *Session) Exec(ctx context.Context, c Command) (*Process, error) {
 	p, err := s.exec(ctx, c)
 	if err != nil {
-		name := "" // the rest may hold secrets
+		name := "" // other arguments may hold secrets
 		if len(c.Argv) > 0 {
 			name = c.Argv[0]
 		}
-		where := "" // what is not found may be the directory
+		where := "" // ENOENT may be of the directory
 		if c.Dir != "" {
 			where = fmt.Sprintf(" in %q", c.Dir)
 		}
@@ -295,13 +297,13 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	s.procs[p.id] = p
 	s.mu.Unlock()
 
-	err := s.wire.send(request{Op: opExec, ID: p.id, Argv: bytesOf(c.Argv),
+	err := s.wire.Send(pid1.Request{Op: pid1.OpExec, ID: p.id, Argv: bytesOf(c.Argv),
 		Env: bytesOf(environ(s.spec.Env, c.Env)), Dir: []byte(dir), TTY: c.TTY})
-	if errors.Is(err, ErrTooLarge) {
+	if errors.Is(err, pid1.ErrTooLarge) {
 		s.forget(p)
-		return nil, err
+		return nil, ErrTooLarge
 	}
-	if err != nil { // init does not listen
+	if err != nil { // init does not read
 		s.kill()
 		return nil, errors.Join(ErrEnded, err)
 	}
@@ -321,7 +323,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 		return nil, ctx.Err()
 	}
 	select {
-	case <-p.started: // and ended
+	case <-p.started: // and it has ended
 		return p, nil
 	default:
 		return nil, p.err
@@ -332,4 +334,13 @@ func (s *Session) forget(p *Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.procs, p.id)
+}
+
+// bytesOf returns words as init takes them: a word need not be UTF-8.
+func bytesOf(words []string) [][]byte {
+	b := make([][]byte, len(words))
+	for i, w := range words {
+		b[i] = []byte(w)
+	}
+	return b
 }

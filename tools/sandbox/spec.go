@@ -10,68 +10,68 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// Spec says what one session is.
+// Spec describes one session.
 type Spec struct {
-	Agent    scope.ID          // becomes the host name
-	UID, GID uint32            // the agent's user on the host; it gets no other group
-	View     *os.File          // root of the mounted view (O_PATH), shown at Workspace; the user must reach its path. nil: none, see Scratch
-	ReadOnly bool              // the view cannot be changed
+	Agent    scope.ID          // the host name
+	UID, GID uint32            // the agent's user on the host; no supplementary groups
+	View     *os.File          // root of the mounted view (O_PATH), mounted at Workspace; the user must reach its path. nil: none, see Scratch
+	ReadOnly bool              // the view is read-only
 	Network  bool              // the host's network; otherwise none
 	Limits   Limits            // zero: unlimited
-	Group    *Group            // the agent's, by which Limits.Memory and Limits.CPU hold; nil: a group for the session
+	Group    *Group            // the agent's group, which enforces Limits.Memory and Limits.CPU; nil: a group for the session
 	Expose   []string          // host paths shown read-only at the same place
 	Env      map[string]string // added to the environment of every command
-	Binds    []Bind            // shown beside all that
+	Binds    []Bind            // mounted below Run
 
-	// Mounts are the mount points of the host among which the sandbox starts: "/"
-	// first, parents before children, what leads to View, Expose and Binds among them.
-	// Nil is all. It is worth while where there are hundreds of others; see startAmong.
+	// Mounts are the mount points of the host that bwrap sees: "/" first, parents before
+	// children, including the mounts of View, Expose and Binds. Nil is all. A short list
+	// makes the start faster on a host with hundreds of mounts; see startAmong.
 	Mounts []string
 
-	// OutOfMemory, if any, is called after the kernel killed processes of the session
-	// because there was no memory. The session waits for it.
+	// OutOfMemory, if not nil, is called after the OOM killer has killed processes of the
+	// session. It must return soon: the session's messages wait for it.
 	OutOfMemory func(*Session)
 }
 
-// Bind is a file or socket of the host's that a session shows, read-only for what
-// is no socket.
+// Bind is a file or socket of the host that a session sees, read-only.
 type Bind struct {
 	File *os.File // O_PATH
 	At   string   // below Run
 }
 
-// Limits bound a session, or with Spec.Group the agent, Timeout each command. Zero is no limit.
+// Limits bound a session, or with Spec.Group the agent. Zero is no limit.
 type Limits struct {
 	Memory  int64         // bytes, swap included
-	PIDs    int           // processes and threads; those of bwrap and init do not count
+	PIDs    int           // processes and threads, without those of bwrap and init
 	CPU     float64       // CPUs: 1.5 is one and a half
 	Timeout time.Duration // of one command
 }
 
-// Command is a program to run in a session.
+// Command is a program for a session.
 type Command struct {
 	Argv []string          // Argv[0] is looked up in the PATH of the command; see Self
 	Env  map[string]string // over the Spec's
 	Dir  string            // relative to Workspace, or absolute in the sandbox
 	TTY  *Size             // run on a terminal of this size
-	Tag  string            // what it runs for; see Session.TagOf
+	Tag  string            // the caller's name for it; see Session.TagOf
 
-	Lasting bool // Limits.Timeout is not for it: it serves many calls
+	Lasting bool // without Limits.Timeout: it serves many calls
 }
 
-// Size is that of a terminal, in characters.
-type Size struct{ Rows, Cols uint16 }
+// Size is the size of a terminal in characters.
+type Size = pid1.Size
 
-// Exit is how a command ended.
+// Exit is the result of a command.
 type Exit struct {
 	Code     int         // exit status, -1 when a signal ended it
 	Signal   unix.Signal // the signal that ended it, or 0
 	TimedOut bool        // Limits.Timeout ended it
 
-	// OutOfMemory: the kernel killed it, or a process of the session about when it ended,
-	// because there was no memory left of Limits.Memory.
+	// OutOfMemory reports that the command failed and the OOM killer killed it, or another
+	// process of the session at about the same time.
 	OutOfMemory bool
 }
 
@@ -111,7 +111,7 @@ func validEnv(env map[string]string) error {
 	return nil
 }
 
-// dir is where a session's commands start.
+// dir returns the working directory of a session's commands.
 func (s *Spec) dir() string {
 	if s.View == nil {
 		return Scratch
@@ -119,8 +119,8 @@ func (s *Spec) dir() string {
 	return Workspace
 }
 
-// innerID is the id that the sandbox shows for a host id: the same, but never
-// 0. Programs that believe to be root (tar, npm, apt) do what only root may.
+// innerID maps a host id to the id in the sandbox: the same, but never 0. Programs
+// that run as uid 0 (tar, npm, apt) try operations that only root may do.
 func innerID(id uint32) uint32 {
 	if id == 0 {
 		return 1000
@@ -128,10 +128,10 @@ func innerID(id uint32) uint32 {
 	return id
 }
 
-// DefaultPath is the PATH of a command, where neither Spec nor Command has one.
+// DefaultPath is the PATH of a command when neither Spec nor Command has one.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environ is the whole environment of a command. Nothing of the daemon's is in it.
+// environ returns the environment of a command. It holds nothing of the daemon's.
 func environ(spec, command map[string]string) []string {
 	env := map[string]string{
 		"PATH": DefaultPath,

@@ -16,17 +16,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // startTimeout bounds the start of a session when ctx does not.
 const startTimeout = 30 * time.Second
 
-// spawnTimeout is what bwrap has, when ctx has ended, to say who init is. It
-// takes a millisecond or two, and nothing of the agent runs then.
+// spawnTimeout is the time that bwrap has after the end of ctx to report the pid of
+// init. It takes a millisecond or two, and no code of the agent runs yet.
 const spawnTimeout = 5 * time.Second
 
-// Start starts a session. ctx bounds the start alone; the session lives until
-// it is closed, killed, or its Host is.
+// Start starts a session. ctx bounds the start alone; the session lives until it is
+// closed or killed, or its Host is closed.
 func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -68,7 +70,8 @@ func (h *Host) start(ctx context.Context, spec Spec) (*Session, error) {
 	return s, nil
 }
 
-// group returns the control group of a new session, and whether that is its own.
+// group returns the control group of a new session, and whether only this session
+// uses it.
 func (h *Host) group(spec *Spec) (g *group, own bool, err error) {
 	if spec.Group == nil {
 		g, err = h.cgroups.newGroup(spec.Agent, spec.Limits, nil)
@@ -78,61 +81,48 @@ func (h *Host) group(spec *Spec) (g *group, own bool, err error) {
 	return g, g != spec.Group.shared, err
 }
 
-// spawn starts bwrap, which waits for its arguments before it does anything,
-// and returns where to write them and where bwrap tells of init.
+// spawn starts bwrap, which blocks until it has its arguments. It returns the pipe for
+// the arguments and the pipe on which bwrap reports the pid of init.
 func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	credential, err := credential(s.spec.UID, s.spec.GID)
 	if err != nil {
 		return nil, nil, err
 	}
-	control, s0, err := socketPair()
+	control, wire, err := pid1.NewPair()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer control.Close()
 	argsOut, args, err := os.Pipe()
 	if err != nil {
-		return nil, nil, errors.Join(err, s0.conn.Close())
+		return nil, nil, errors.Join(err, wire.Close())
 	}
 	defer argsOut.Close()
 	info, infoIn, err := os.Pipe()
 	if err != nil {
-		return nil, nil, errors.Join(err, s0.conn.Close(), args.Close())
+		return nil, nil, errors.Join(err, wire.Close(), args.Close())
 	}
 	defer infoIn.Close()
 
-	// Init is executed by descriptor: it needs no path that the agent's user can
-	// reach, and has none in the sandbox (see sealed).
-	cmd := exec.Command(h.bwrap, "--args", strconv.Itoa(fdArgs), "--", fmt.Sprintf("/proc/self/fd/%d", fdProgram), InitArg)
+	// Init is executed by descriptor: the program needs no path that the agent's user
+	// can reach, and has none in the sandbox (see sealed).
+	cmd := exec.Command(h.bwrap, "--args", strconv.Itoa(fdArgs), "--", fmt.Sprintf("/proc/self/fd/%d", fdProgram), pid1.Arg)
 	cmd.Dir, cmd.Env = "/", []string{}
 	cmd.Stdout, cmd.Stderr = &s.output, &s.output
-	cmd.WaitDelay = time.Second // for the output, should init outlive bwrap
+	cmd.WaitDelay = time.Second // for the output, if init outlives bwrap
 	cmd.ExtraFiles = append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...)
-	// A session of its own: what the daemon's terminal sends is not for bwrap.
+	// A session of its own: signals of the daemon's terminal must not reach bwrap.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential}
 	if err := h.startAmong(s.spec.Mounts, cmd.Start); err != nil {
-		return nil, nil, errors.Join(err, s0.conn.Close(), args.Close(), info.Close())
+		return nil, nil, errors.Join(err, wire.Close(), args.Close(), info.Close())
 	}
-	s.wire, s.bwrap = s0, cmd
+	s.wire, s.bwrap = wire, cmd
 	return args, info, nil
 }
 
-// socketPair returns init's end of a control socket, and ours.
-func socketPair() (theirs *os.File, ours *wire, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("control socket: %w", err)
-	}
-	theirs = os.NewFile(uintptr(fds[1]), "control")
-	if ours, err = newWire(os.NewFile(uintptr(fds[0]), "control"), maxReply); err != nil {
-		theirs.Close()
-		return nil, nil, err
-	}
-	return theirs, ours, nil
-}
-
-// handshake limits bwrap, gives it its arguments, and waits until init is
-// there. Nothing has run unlimited, and the arguments show in no process list.
+// handshake puts bwrap into the control group, writes its arguments, and waits until
+// init is ready. So nothing runs without limits, and no process list shows the
+// arguments.
 func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File) error {
 	err := errors.Join(s.group.add(s.bwrap.Process.Pid), Expendable(s.bwrap.Process.Pid))
 	if err == nil {
@@ -141,8 +131,9 @@ func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File
 	if err = errors.Join(err, args.Close()); err != nil {
 		return err
 	}
-	// Also of a start that is given up, init must be known: a bwrap that is killed before it lets its child go on leaves
-	// that waiting for ever (bubblewrap's child_wait_fd has no end of file).
+	// Find init also when the start is cancelled: the child of a bwrap that is killed
+	// before it releases the child would wait forever (bubblewrap's child_wait_fd has no
+	// end of file).
 	stop := context.AfterFunc(ctx, func() { info.SetReadDeadline(time.Now().Add(spawnTimeout)) })
 	defer stop()
 	if err := s.findInit(info); err != nil {
@@ -151,7 +142,7 @@ func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File
 	info.Close()
 	select {
 	case <-s.ready:
-		return ctx.Err() // it may have ended as well
+		return ctx.Err() // ctx may have ended as well
 	case <-s.done:
 		return ErrEnded
 	case <-ctx.Done():
@@ -159,9 +150,8 @@ func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File
 	}
 }
 
-// findInit takes hold of init. bwrap tells its number, and a number can pass to
-// another process: that it is still a child of bwrap, looked at after the
-// descriptor was opened, shows that it did not.
+// findInit opens a pidfd of init. bwrap reports init's pid, which the kernel could have
+// reused. A process that is a child of bwrap after the pidfd was opened is init.
 func (s *Session) findInit(r io.Reader) error {
 	var info struct {
 		PID int `json:"child-pid"`
@@ -177,15 +167,15 @@ func (s *Session) findInit(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("pidfd_open of init: %w", err)
 	}
-	stat, err := readStat(info.PID)
-	if err != nil || stat.parent != s.bwrap.Process.Pid || !s.own(info.PID, fd) {
+	stat, err := pid1.ReadStat(info.PID)
+	if err != nil || stat.Parent != s.bwrap.Process.Pid || !s.own(info.PID, fd) {
 		unix.Close(fd)
 		return errors.New("init is gone")
 	}
 	return nil
 }
 
-// said is what bwrap and init wrote, as an error. It is not trusted: quoted.
+// said returns the stderr of bwrap and init as an error. It is not trusted: quoted.
 func (s *Session) said() error {
 	if text := s.output.text(); text != "" {
 		return fmt.Errorf("bwrap: %q", text)
@@ -193,7 +183,7 @@ func (s *Session) said() error {
 	return nil
 }
 
-// tail keeps the first 4 KiB of what is written to it.
+// tail keeps the first 4 KiB written to it.
 type tail struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

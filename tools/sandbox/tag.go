@@ -11,31 +11,33 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 const (
-	// maxEnded is how many commands that have ended keep their tags.
+	// maxEnded is the number of ended commands whose tags are kept.
 	maxEnded = 4096
-	// maxDepth bounds the ancestors that are looked at. A process with more of
-	// them is nobody's.
+	// maxDepth bounds the ancestors of a process. A process with more belongs to no
+	// command.
 	maxDepth = 256
-	// settleTimeout is how long TagOf waits for init to tell the pid of a command,
-	// toldTimeout when there are several that it could be.
+	// settleTimeout is how long TagOf waits for init to report the pid of a command,
+	// toldTimeout when several commands are starting.
 	settleTimeout = 10 * time.Millisecond
 	toldTimeout   = 10 * settleTimeout
 )
 
-// TagOf says whether a process or thread of this host is one of the session,
-// and the tag of the command that it belongs to: "" when that is not known. own
-// is whether it is of the very process that was started. It may wait for 100 ms
-// while a command is being started.
+// TagOf reports whether a process or thread of this host belongs to the session, and
+// the tag of its command: "" when the command is not known. own reports whether it is
+// a thread of the command's own process. TagOf may wait for 100 ms while a command is
+// starting.
 //
-// A process belongs to the command whose session (credentials(7)) it is in. One
-// that has made a session of its own belongs to its nearest ancestor's command;
-// when it has no ancestor but init left, to none. What a command leaves running
-// when it ends keeps its tag, of the last 4096 such commands, and so do children
-// of that while it lives. All of this is as true as the session's init: a lie of
-// it mixes up the tags of its own commands.
+// A process belongs to the command whose session (credentials(7)) it is in. A process
+// in a session of its own belongs to the command of its nearest ancestor, and to none
+// when init is its only ancestor. Processes that a command leaves behind keep its tag,
+// for the last 4096 such commands, and so do their children while the parent lives.
+// TagOf trusts the session's init: a false report exchanges the tags of its own
+// commands.
 func (s *Session) TagOf(pid int) (tag string, own, ours bool) {
 	l, ok := s.lineage(pid)
 	if !ok {
@@ -50,8 +52,8 @@ func (s *Session) TagOf(pid int) (tag string, own, ours bool) {
 		case <-starting[0].started:
 		case <-starting[0].exited:
 		case <-time.After(settleTimeout):
-			// It has not executed its program yet: init waits for that, and that for
-			// whoever asks us.
+			// The child has not executed its program yet. It blocks in exec on our caller,
+			// and init blocks on the child.
 			if len(starting) == 1 {
 				return starting[0].tag, false, true
 			}
@@ -65,8 +67,8 @@ func (s *Session) TagOf(pid int) (tag string, own, ours bool) {
 	}
 }
 
-// tagOf looks a process up. When its command is not known, it returns those that
-// init has not told of yet.
+// tagOf looks up the command of a process. When it is not known, tagOf returns the
+// commands that init has not reported as started.
 func (s *Session) tagOf(l lineage) (tag string, own bool, starting []*Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,10 +89,9 @@ func (s *Session) tagOf(l lineage) (tag string, own bool, starting []*Process) {
 	return "", false, starting
 }
 
-// forked says whether init, or what init has started, is the root of a lineage,
-// and no orphan, whatever session that has made: the kernel gives those to the
-// main thread of init, which starts nothing. Children are a thread's
-// (proc_tid_children(5)), and nobody needs a capability to read them.
+// forked reports whether the root of a lineage was started by init and is no orphan.
+// The kernel reparents orphans to the main thread of init, which starts no command.
+// proc_tid_children(5) lists children by thread and needs no capability.
 func (s *Session) forked(l lineage) bool {
 	if len(l.processes) == 0 {
 		return true
@@ -109,9 +110,9 @@ func (s *Session) forked(l lineage) bool {
 	return false
 }
 
-// tags are those of commands by their pid in the sandbox, which is the id of
-// their session: no other process gets that number while somebody is in the
-// session (the kernel's struct pid). When nobody is, it may become that of others.
+// tags holds the tags of commands by their pid in the sandbox, which is the id of
+// their session. The kernel does not reuse the number while a process is in the
+// session (struct pid).
 type tags struct {
 	commands map[int]*tagged
 	ended    []*tagged // oldest first
@@ -120,7 +121,7 @@ type tags struct {
 type tagged struct {
 	pid   int
 	tag   string
-	ended int // when, in ticks; 0 while it runs
+	ended int // time in ticks; 0 while it runs
 }
 
 func (t *tags) started(pid int, tag string) *tagged {
@@ -142,29 +143,27 @@ func (t *tags) exited(c *tagged) {
 	}
 }
 
-// ticks is the time in the unit of /proc/PID/stat, of which there are 100 a
-// second, since the host's start.
+// ticks returns the time since boot in the unit of /proc/PID/stat: 100 a second.
 func ticks() int {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail
 	return int(now.Nano() / (10 * time.Millisecond).Nanoseconds())
 }
 
-// lineage is a process below init: the sessions, by their ids in the sandbox,
-// that it and its ancestors are in, its own first.
+// lineage is a process and its ancestors below init, itself first.
 type lineage struct {
-	sessions  []int
-	processes []int // their numbers on this host
+	sessions  []int // ids in the sandbox
+	processes []int // pids on this host
 	own       bool  // whether the process itself leads its session
-	leader    bool  // whether the last ancestor does, as a command does
+	leader    bool  // whether the last ancestor leads its session, as a command does
 }
 
-// since says whether the i-th session has been the same since a time at which a
-// command led it: if one of it that the process comes from was there already.
-// A later one has got its number only.
+// since reports whether the i-th session existed at a time, when a command led it: a
+// process of the lineage in that session had started by then. Otherwise a later
+// session has reused the number.
 func (l lineage) since(i, time int) bool {
 	for j := i; j < len(l.sessions) && l.sessions[j] == l.sessions[i]; j++ {
-		if st, err := readStat(l.processes[j]); err == nil && st.start <= time {
+		if st, err := pid1.ReadStat(l.processes[j]); err == nil && st.Start <= time {
 			return true
 		}
 	}
@@ -180,7 +179,7 @@ func (s *Session) lineage(pid int) (l lineage, ours bool) {
 	if ended || pid <= 0 {
 		return l, false
 	}
-	for range 3 { // an ancestor may end meanwhile: its children pass to init
+	for range 3 { // an ancestor may end meanwhile: init inherits its children
 		l, err := climb(pid, init)
 		if err == nil {
 			return l, true
@@ -201,7 +200,7 @@ func climb(pid, init int) (l lineage, err error) {
 		if st.process == init {
 			return l, nil
 		}
-		if st.session == 0 { // it is being reaped, and has its numbers no more
+		if st.session == 0 { // it is being reaped
 			return l, unix.ESRCH
 		}
 		l.leader = st.session == st.inner
@@ -218,10 +217,10 @@ func climb(pid, init int) (l lineage, err error) {
 	return l, errForeign
 }
 
-// procStatus is what we read of /proc/TID/status (proc_pid_status(5)).
+// procStatus holds fields of /proc/TID/status (proc_pid_status(5)).
 type procStatus struct {
-	process, parent int // numbers of this host
-	inner, session  int // numbers of the innermost pid namespace
+	process, parent int // on this host
+	inner, session  int // in the innermost pid namespace
 }
 
 func readStatus(tid int) (procStatus, error) {

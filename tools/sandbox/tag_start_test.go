@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // start starts a command and does not wait until it has.
@@ -109,10 +111,10 @@ func TestTagOfReusedNumber(t *testing.T) {
 	for _, pid := range []int{inLive, orphan} {
 		st, err := readStatus(pid)
 		require.NoError(t, err)
-		stat, err := readStat(pid)
+		stat, err := pid1.ReadStat(pid)
 		require.NoError(t, err)
 		s.mu.Lock() // what there would be of a command that had the number
-		s.tags.started(st.session, "innocent").ended = stat.start - 100
+		s.tags.started(st.session, "innocent").ended = stat.Start - 100
 		s.mu.Unlock()
 	}
 	for pid, want := range map[int]string{inLive: "live", orphan: ""} {

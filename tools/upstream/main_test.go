@@ -19,14 +19,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // role says which server the test binary is.
 const role = "UPSTREAM_TEST_ROLE"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == sandbox.InitArg {
-		os.Exit(sandbox.Init())
+	if len(os.Args) > 1 && os.Args[1] == pid1.Arg {
+		os.Exit(pid1.Main())
 	}
 	if name := os.Getenv(role); name != "" {
 		os.Exit(serve(name))

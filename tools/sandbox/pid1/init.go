@@ -1,4 +1,4 @@
-package sandbox
+package pid1
 
 import (
 	"errors"
@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parkMainThread keeps the main thread from starting commands: in process 1 it is
-// the one that the kernel gives orphans to, so that they are told apart by whose
-// children they are (Session.forked). Threads that are not it are held until a
-// goroutine has got it.
+// parkMainThread keeps the main thread of process 1 from starting commands. The
+// kernel reparents orphans to the main thread, so the daemon distinguishes orphans
+// from commands by the parent thread (sandbox.Session.TagOf). Other threads are held
+// until a goroutine runs on the main thread.
 func parkMainThread() {
 	got, over := make(chan bool), make(chan struct{})
 	defer close(over)
@@ -35,67 +35,74 @@ func parkMainThread() {
 	}
 }
 
-// Init is the main function of process 1 of a sandbox: it starts commands,
-// buries the dead, and dies with its control socket. It returns the exit status.
-// A program calls it when its first argument is InitArg, before it does anything else.
-func Init() int {
+const (
+	// Arg is the first argument of the program when its main must call Main.
+	Arg = "sandbox-init"
+
+	// Self as the first word of a command is the program that init is executed from.
+	Self = "scopefs:self"
+)
+
+// Main is the main function of process 1 of a sandbox. It starts commands, reaps
+// processes, and returns the exit status when its control socket ends.
+func Main() int {
 	parkMainThread()
 	in, err := newInit()
 	if err == nil {
 		err = in.serve()
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		fmt.Fprintln(os.Stderr, "scopefs init:", err) // into the error of Start
+		fmt.Fprintln(os.Stderr, "scopefs init:", err) // Host.Start returns it in its error
 		return 1
 	}
-	return 0 // and the kernel kills the rest
+	return 0 // the kernel kills the other processes
 }
 
 // initProcess is process 1.
 type initProcess struct {
-	wire *wire
+	wire *Wire
 
 	mu       sync.Mutex
 	commands map[uint64]*running // by id
 	pids     map[int]*running    // by pid
 }
 
-// running is a command whose own process has not been waited for.
+// running is a command whose own process has not been reaped.
 type running struct {
 	id  uint64
-	pid int // of its process, its group and its session
+	pid int // id of the process, its group and its session
 	tty bool
 }
 
-// newInit makes this process one that no other in the sandbox can look into,
-// and that holds nothing but its control socket.
+// newInit closes this process to the other processes of the sandbox, and closes
+// every inherited descriptor but the control socket.
 func newInit() (*initProcess, error) {
 	if os.Getpid() != 1 {
 		return nil, errors.New("not process 1 of a sandbox")
 	}
-	// Not dumpable: /proc/1/{exe,root,cwd,fd,mem} are closed to all without
-	// CAP_SYS_PTRACE, which nobody in here has (proc(5), ptrace(2)).
+	// The /proc/1/{exe,root,cwd,fd,mem} of an undumpable process need CAP_SYS_PTRACE,
+	// which no process of the sandbox has (proc(5), ptrace(2)).
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("PR_SET_DUMPABLE: %w", err)
 	}
-	unix.CloseOnExec(fdControl)
+	unix.CloseOnExec(ControlFD)
 	if err := closeInherited(); err != nil {
 		return nil, fmt.Errorf("descriptors: %w", err)
 	}
-	if err := unix.SetNonblock(fdControl, true); err != nil {
+	if err := unix.SetNonblock(ControlFD, true); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	syscall.Umask(0o022) // the daemon's is its own affair
-	w, err := newWire(os.NewFile(fdControl, "control"), maxRequest)
+	syscall.Umask(0o022) // not the daemon's
+	w, err := newWire(os.NewFile(ControlFD, "control"), maxRequest)
 	if err != nil {
 		return nil, err
 	}
 	return &initProcess{wire: w, commands: make(map[uint64]*running), pids: make(map[int]*running)}, nil
 }
 
-// closeInherited closes what bwrap was given and left open: our program, the
-// view from outside. What survived execve(2) has no FD_CLOEXEC; what the Go
-// runtime has opened since has, and stays.
+// closeInherited closes the descriptors that bwrap left open: the program, and the
+// view as the host sees it. A descriptor that survived execve(2) has no FD_CLOEXEC.
+// The Go runtime's own descriptors have it and stay open.
 func closeInherited() error {
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -115,9 +122,8 @@ func closeInherited() error {
 }
 
 func (in *initProcess) serve() error {
-	// Every signal, so that none has its default effect: a command may send them
-	// to process 1, and the death of that is the end of all. Ignoring them would
-	// be passed on to the commands (signal(7)).
+	// Handle every signal: a command may signal process 1, and the default effect would
+	// end the sandbox. Commands would inherit ignored signals (signal(7)).
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals)
 	go func() {
@@ -125,20 +131,20 @@ func (in *initProcess) serve() error {
 			in.reap()
 		}
 	}()
-	if err := in.wire.send(reply{Op: opReady}); err != nil {
+	if err := in.wire.Send(Reply{Op: OpReady}); err != nil {
 		return err
 	}
 	for {
-		var r request
-		files, err := in.wire.receive(&r)
-		closeAll(files)
+		var r Request
+		files, err := in.wire.Receive(&r)
+		files.Close()
 		if err != nil {
 			return err
 		}
 		switch r.Op {
-		case opExec:
+		case OpExec:
 			err = in.exec(&r)
-		case opSignal:
+		case OpSignal:
 			in.signal(r.ID, r.Signal)
 		default:
 			err = fmt.Errorf("asked for %q", r.Op)
@@ -149,26 +155,26 @@ func (in *initProcess) serve() error {
 	}
 }
 
-// exec starts a command and tells the daemon. The lock is held until then, so
-// that its end is not told first.
-func (in *initProcess) exec(r *request) error {
+// exec starts a command and sends OpStarted. It holds the lock meanwhile, so that
+// reap cannot send OpExited first.
+func (in *initProcess) exec(r *Request) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	ends, err := newEnds(r.TTY)
 	if err != nil {
-		return in.wire.send(reply{Op: opStarted, ID: r.ID, Errno: errnoOf(err)})
+		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
 	}
 	defer ends.close()
 	pid, err := ends.start(r)
 	if err != nil {
-		return in.wire.send(reply{Op: opStarted, ID: r.ID, Errno: errnoOf(err)})
+		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
 	}
 	c := &running{id: r.ID, pid: pid, tty: r.TTY != nil}
 	in.commands[c.id], in.pids[c.pid] = c, c
-	return in.wire.send(reply{Op: opStarted, ID: r.ID, PID: pid}, ends.outer...)
+	return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, PID: pid}, ends.outer...)
 }
 
-// reap waits for every process that has ended, our commands and the orphans.
+// reap waits for every process that has ended: commands and orphans.
 func (in *initProcess) reap() {
 	for {
 		var status unix.WaitStatus
@@ -189,16 +195,17 @@ func (in *initProcess) reap() {
 		if c == nil {
 			continue
 		}
-		exit := reply{Op: opExited, ID: c.id, Code: status.ExitStatus()}
+		exit := Reply{Op: OpExited, ID: c.id, Code: status.ExitStatus()}
 		if status.Signaled() {
 			exit.Signal = status.Signal()
 		}
-		in.wire.send(exit) // without a daemon serve ends us
+		in.wire.Send(exit) // without a daemon, serve returns
 	}
 }
 
-// signal passes a signal on. A command that has ended gets none: its number
-// may be another's by now.
+// signal sends a signal to a command's process group; on a terminal to its
+// foreground group. A command that has ended gets none: the kernel may have reused
+// its pid.
 func (in *initProcess) signal(id uint64, sig unix.Signal) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -212,7 +219,7 @@ func (in *initProcess) signal(id uint64, sig unix.Signal) {
 	}
 	group := c.pid
 	if c.tty {
-		if stat, err := readStat(c.pid); err == nil && stat.foreground > 0 {
+		if stat, err := ReadStat(c.pid); err == nil && stat.foreground > 0 {
 			group = stat.foreground
 		}
 	}

@@ -1,0 +1,121 @@
+package pid1
+
+import (
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ends are the descriptors of a command. Init makes both ends inside the sandbox.
+type ends struct {
+	inner []int // 0, 1 and 2 of the command
+	outer []int // the daemon's: of three pipes, or a terminal's master
+}
+
+// newEnds makes three pipes; with a size, a terminal.
+func newEnds(tty *Size) (e *ends, err error) {
+	e = &ends{}
+	if tty != nil {
+		err = e.terminal(tty)
+	} else {
+		err = e.pipes()
+	}
+	if err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *ends) pipes() error {
+	for i := range 3 {
+		var p [2]int // reading, writing
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return err
+		}
+		if i > 0 {
+			p[0], p[1] = p[1], p[0]
+		}
+		e.inner, e.outer = append(e.inner, p[0]), append(e.outer, p[1])
+	}
+	return nil
+}
+
+// terminal opens a new terminal of the sandbox's own devpts, and its slave without
+// a path (ioctl_tty(2), TIOCGPTPEER).
+func (e *ends) terminal(size *Size) error {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	e.outer = []int{master}
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return err
+	}
+	slave, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER,
+		unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		return errno
+	}
+	e.inner = []int{int(slave), int(slave), int(slave)}
+	return unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+}
+
+// start executes the command with these ends as the leader of a new session.
+func (e *ends) start(r *Request) (pid int, err error) {
+	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
+	program := "/proc/self/exe"
+	if argv[0] == Self {
+		argv[0] = "scopefs"
+	} else if program, err = lookPath(argv[0], env); err != nil {
+		return 0, err
+	}
+	return syscall.ForkExec(program, argv, &syscall.ProcAttr{
+		Dir: string(r.Dir), Env: env,
+		Files: []uintptr{uintptr(e.inner[0]), uintptr(e.inner[1]), uintptr(e.inner[2])},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: r.TTY != nil, Ctty: 0},
+	})
+}
+
+func (e *ends) close() {
+	for i, fd := range e.inner {
+		if i == 0 || fd != e.inner[0] {
+			unix.Close(fd)
+		}
+	}
+	for _, fd := range e.outer {
+		unix.Close(fd)
+	}
+}
+
+// lookPath finds a program as execvp(3) does, in the PATH of env. The file may
+// change before it is executed; no decision depends on it.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	var found error = unix.ENOENT
+	for _, kv := range env {
+		dirs, ok := strings.CutPrefix(kv, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range strings.Split(dirs, ":") {
+			if dir == "" {
+				dir = "."
+			}
+			file := dir + "/" + name
+			info, err := os.Stat(file)
+			if err != nil || info.IsDir() {
+				continue
+			}
+			if unix.Access(file, unix.X_OK) == nil {
+				return file, nil
+			}
+			found = unix.EACCES
+		}
+	}
+	return "", found
+}

@@ -1,0 +1,25 @@
+// Package pid1 is process 1 of a sandbox. It runs inside; package sandbox is the
+// daemon's side, which starts it and does not trust it.
+//
+// # Life
+//
+// The program's main calls [Main] when its first argument is [Arg], before it does
+// anything else. Main sets the process undumpable, closes every descriptor but the
+// control socket, sends [OpReady], and serves requests. It returns when the control
+// socket ends; the kernel then kills every other process of the sandbox
+// (pid_namespaces(7)).
+//
+// # Commands
+//
+// [OpExec] starts a command as the leader of a new session (credentials(7)). Init makes
+// the command's pipes or its terminal inside the sandbox and sends the daemon's ends
+// with [OpStarted] (unix(7), SCM_RIGHTS): no descriptor of the host enters. [OpExited]
+// reports the exit status. [OpSignal] signals the command's process group; SIGKILL ends
+// every process of the command's session and their descendants. Init reaps all orphans.
+//
+// # Messages
+//
+// One JSON value a SOCK_SEQPACKET packet. A [Request] is at most 192 KiB, a [Reply]
+// 4 KiB with at most 3 descriptors. The daemon checks each reply against the state of
+// its command.
+package pid1
