@@ -124,7 +124,7 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 	}
 	err := v.bare(&a, func() error { return do(h) })
 	if op.Mutates() && h.node.setID.Swap(false) {
-		v.conn.dropAttr(h.node.id, false) // the kernel still has the bits that the change has cleared
+		v.conn.InvalidateInode(h.node.id, false) // the kernel still has the bits that the change has cleared
 	}
 	return v.outcome(&a, "", err)
 }

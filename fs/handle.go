@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -60,19 +61,12 @@ func (t *table) release() { t.count.Add(-1) }
 // wanted, for [Limits]: each has a descriptor, and requests need some for a moment, whatever
 // clients hold open. A process that confines itself calls it before.
 func HandlesWithin(want int) int {
-	limit := descriptorLimit()
-	if limit == 0 {
+	most := fusedev.Descriptors()
+	if most == 0 || want != 0 && want < most {
 		return want
 	}
-	most := limit - min(limit/2, descriptorReserve)
-	if want == 0 {
-		return most
-	}
-	return min(want, most)
+	return most
 }
-
-// descriptorReserve is what the most requests at a time take, of three each, and some.
-const descriptorReserve = 3*maxReaders + 256
 
 func (t *table) get(fh uint64) *handle {
 	t.mu.RLock()
@@ -185,7 +179,7 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 	if v.noBacking.Load() {
 		return
 	}
-	give := v.conn.back
+	give := v.conn.RegisterBacking
 	if v.opt.Groups != nil {
 		st, err := h.file.Stat()
 		if err != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && !h.blind {
@@ -214,10 +208,10 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 	out.OpenFlags |= fuse.FOPEN_PASSTHROUGH
 }
 
-// backBare is conn.back without CAP_FSETID.
+// backBare is Conn.RegisterBacking without CAP_FSETID.
 func (v *View) backBare(fd int) (id int32, errno syscall.Errno) {
 	err := beneath.Unprivileged(func() error {
-		id, errno = v.conn.back(fd)
+		id, errno = v.conn.RegisterBacking(fd)
 		return nil
 	})
 	if err != nil {
@@ -235,9 +229,9 @@ func (v *View) close(fh uint64) {
 	if h.listing != nil {
 		v.listings.end(h.listing)
 	}
-	v.conn.later(func() {
+	v.conn.Defer(func() {
 		if backing != 0 {
-			v.conn.unback(backing)
+			v.conn.ReleaseBacking(backing)
 		}
 		v.unmute(h)
 		h.file.Close()

@@ -64,13 +64,13 @@ func (v *View) roomy() error {
 // forgetSome is one step of prune. A kernel that cannot prune is told that names of
 // files that are not open have changed.
 func (v *View) forgetSome(ids []uint64) {
-	if v.conn.pruneNodes(ids) {
+	if v.conn.Prune(ids) {
 		return
 	}
 	for _, id := range ids {
 		if n := v.nodes.get(id); n != nil && !n.dir && !v.files.holds(n) {
 			if at, ok := v.nodes.onlyName(n); ok {
-				v.conn.dropName(at.parent.id, at.name, false)
+				v.conn.InvalidateEntry(at.parent.id, at.name, false)
 			}
 		}
 	}

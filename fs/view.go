@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -68,7 +69,7 @@ type View struct {
 	root   *beneath.Root
 	opt    Options
 	policy atomic.Pointer[scope.Policy]
-	conn   *conn
+	conn   *fusedev.Conn
 	nodes  tree
 	files  table
 
@@ -115,7 +116,7 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	}
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
 	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: thread.Start(), began: time.Now()}
-	v.conn = newConn(fd, v, v.mountOptions(), opt)
+	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v, v.mountOptions()), fusedev.Options{Spin: opt.Spin, Logger: opt.Logger})
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
 	v.nodes.limit, v.nodes.crowd = opt.Limits.Memory, v.prune
@@ -133,7 +134,7 @@ func (v *View) mountOptions() *fuse.MountOptions {
 		DisableSplice: true,
 		Debug:         v.opt.Trace,
 		MaxBackground: 64,
-		MaxWrite:      maxWrite,
+		MaxWrite:      fusedev.MaxWrite,
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | // one request for open(O_TRUNC)
 			fuse.CAP_DONT_MASK | // the umask does not apply under a default ACL
 			fuse.CAP_HANDLE_KILLPRIV_V2 | // else a getxattr before every write
@@ -150,7 +151,7 @@ func (v *View) mountOptions() *fuse.MountOptions {
 
 // Serve answers the kernel's requests until the mount is gone.
 func (v *View) Serve() error {
-	settings, err := v.conn.init()
+	settings, err := v.conn.Init()
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (v *View) Serve() error {
 	if v.follower.watch != nil {
 		go v.listen()
 	}
-	v.conn.serve()
+	v.conn.Serve()
 	v.OnUnmount()
 	return nil
 }
@@ -186,7 +187,7 @@ func (v *View) String() string { return "scopefs" }
 // SetDebug does nothing: what is worth telling is in the audit log.
 func (v *View) SetDebug(bool) {}
 
-// Init is never called: the kernel's first request is answered by conn.init.
+// Init is never called: the kernel's first request is answered by Conn.Init.
 func (v *View) Init(*fuse.Server) {}
 
 // OnUnmount closes what clients left open.
@@ -226,11 +227,8 @@ func (v *View) alone() (done func(), err error) {
 	}, nil
 }
 
-// unnamed runs f with the same credentials each time. A file without a name can be
-// given one only with the very credentials that opened it, and the kernel compares
-// the pointers: threads of one process that each dropped a capability have
-// credentials of their own (linkat(2), AT_EMPTY_PATH). With identity caller each
-// operation has new credentials, and a file without a name gets none.
+// unnamed does what must have the same credentials each time. A caller's are
+// made anew for each operation: his files without a name get none.
 func (v *View) unnamed(f func() error) error {
 	if v.opt.Groups != nil {
 		return f()

@@ -115,7 +115,7 @@ func (v *View) keepName(dir *node) time.Duration {
 // keepAbsent is how long the kernel may remember that nothing stands at a name.
 // Of these there is no list: they must be dropped all at once.
 func (v *View) keepAbsent(dir *node) time.Duration {
-	if v.conn.epochs.Load() {
+	if v.conn.Epochs() {
 		return v.keepName(dir)
 	}
 	return v.opt.Timeout
@@ -173,19 +173,19 @@ func (v *View) changed(c beneath.Change) {
 		return
 	}
 	if len(c.Name) == 0 {
-		v.conn.dropAttr(dir.id, false)
+		v.conn.InvalidateInode(dir.id, false)
 	} else {
 		if c.IsDir && c.Names {
 			v.settle(dir, string(c.Name))
 		}
 		// The name in any case: that waits for a lookup which is on its way
 		// with what was so before, and which the kernel would keep.
-		v.conn.dropName(dir.id, string(c.Name), !c.Names)
+		v.conn.InvalidateEntry(dir.id, string(c.Name), !c.Names)
 		if c.Names {
-			v.conn.dropAttr(dir.id, false) // not done by that for a name it does not know
+			v.conn.InvalidateInode(dir.id, false) // not done by that for a name it does not know
 		}
 		if n := v.child(dir, string(c.Name)); n != nil {
-			v.conn.dropAttr(n.id, true)
+			v.conn.InvalidateInode(n.id, true)
 		}
 	}
 	if c.IsDir && !c.Names {
@@ -210,18 +210,18 @@ func (v *View) child(dir *node, name string) *node {
 // dropNames makes the kernel ask again for every name. It may wait for clients
 // that wait for answers: it is not for who gives these (searchable).
 func (v *View) dropNames() {
-	if v.conn.dropNames() {
+	if v.conn.InvalidateEntries() {
 		return
 	}
 	for _, at := range v.nodes.everyName() {
-		v.conn.dropName(at.parent.id, at.name, true)
+		v.conn.InvalidateEntry(at.parent.id, at.name, true)
 	}
 }
 
 // searchable makes the kernel ask again for every name because it has changed
 // who may search a directory, which of a private view it does not ask itself.
 func (v *View) searchable() {
-	if v.opt.Shared || v.conn.dropNames() {
+	if v.opt.Shared || v.conn.InvalidateEntries() {
 		return
 	}
 	if v.sweeping.CompareAndSwap(false, true) {
@@ -236,7 +236,7 @@ func (v *View) searchable() {
 func (v *View) dropAll() {
 	v.dropNames()
 	for _, id := range v.nodes.everyID() {
-		v.conn.dropAttr(id, true)
+		v.conn.InvalidateInode(id, true)
 	}
 }
 
@@ -254,7 +254,7 @@ func (v *View) mute(h *handle, made bool) {
 	if h.node.muted.Add(1) == 1 {
 		_ = f.watch.Mute(h.file)
 		if !made { // of what was just made nothing is kept yet
-			v.conn.dropAttr(h.node.id, false)
+			v.conn.InvalidateInode(h.node.id, false)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (v *View) unmute(h *handle) {
 	defer f.mu.Unlock()
 	if h.node.muted.Load() == 1 {
 		_ = f.watch.Unmute(h.file)
-		defer v.conn.dropAttr(h.node.id, false) // what was asked before it could be told
+		defer v.conn.InvalidateInode(h.node.id, false) // what was asked before it could be told
 	}
 	h.node.muted.Add(-1)
 }

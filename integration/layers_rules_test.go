@@ -12,7 +12,8 @@ var floors = map[string]struct {
 	"scope/beneath":               {nil, "a richer os.Root is useful alone"},
 	"scope/agents":                {[]string{"scope", "scope/beneath", "internal/printable"}, "a definition is text: nothing runs for it to be read"},
 	"audit":                       {nil, "the log must be provable without what writes to it"},
-	"fs":                          {[]string{"scope", "audit", "scope/beneath", "internal/thread"}, "the view resolves and decides by scope, and records by audit"},
+	"fs/fusedev":                  {nil, "a connection to the kernel carries any file system"},
+	"fs":                          {[]string{"scope", "audit", "scope/beneath", "internal/thread", "fs/fusedev"}, "the view resolves and decides by scope, and records by audit"},
 	"tools":                       {[]string{"scope", "scope/beneath", "audit", "scope/agents"}, "the one door stands on the ground floor"},
 	"tools/sandbox":               {[]string{"scope", "internal/thread", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
 	"tools/sandbox/pid1":          {nil, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
@@ -21,7 +22,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs", "scope/beneath"}, "the view's process holds nothing that it has no use for"},
 	"cmd/scopefs/internal/bridge": {nil, "it passes messages on, and must not decide"},
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools"}, "what is kept is values of the doors"},
-	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer", "scope/beneath", "scope/agents"}, "it serves no view itself: a process that does must not touch one"},
+	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer", "scope/beneath", "scope/agents", "fs/fusedev"}, "it serves no view itself: a process that does must not touch one"},
 	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents"}, "a thin face: what it can, others can without it"},
 	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration":                 {[]string{"**"}, "tests of the whole"},
@@ -29,7 +30,7 @@ var floors = map[string]struct {
 
 	"internal/printable":           {nil, "anybody writes a line"},
 	"internal/thread":              {nil, "anybody starts a thread"},
-	"cmd/scopefs/internal/guard":   {nil, "it outlives a daemon that is dead, and needs nothing of it"},
+	"cmd/scopefs/internal/guard":   {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
 	"cmd/scopefs/internal/imports": {[]string{"internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 }
@@ -42,7 +43,7 @@ var owners = map[string]struct {
 	packages []string
 	why      string
 }{
-	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs"}, "one view, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
+	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/fusedev"}, "one view, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra":                     {[]string{"cmd/scopefs/internal/cli"}, "only the command line parses one"},
 	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer"}, "the view confines itself"},
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
@@ -65,15 +66,10 @@ var owners = map[string]struct {
 	"github.com/creack/pty":                      {nil, "for tests"},
 }
 
-// callers may make system calls. The first four are for files (convention 8), of
-// which tools/file is inside a sandbox when it does; the others for mounts,
-// namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "scope/agents", "audit", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
+// callers may make system calls: for files (convention 8; tools/file runs inside a
+// sandbox), and for mounts, namespaces, sockets and confinement.
+var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
 	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread"} // flock(2), socketpair(2), gettid(2)
-
-// connection are the files that speak with the kernel over /dev/fuse, which is
-// no file of a scope.
-var connection = []string{"fs/conn.go", "fs/notify.go", "fs/backing.go"}
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}

@@ -26,6 +26,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -70,7 +71,7 @@ type Daemon struct {
 	groups     groups
 	queue      *tools.Queue // of calls, agent by agent
 
-	control guard.Control
+	control fusedev.Control
 	guard   *guard.Guard      // from Run on
 	left    []*mountinfo.Info // what an earlier daemon had mounted
 
@@ -136,7 +137,7 @@ func New(opt Options) (*Daemon, error) {
 		d.notify = func(string) {}
 	}
 	d.extend()
-	d.control = guard.OpenControl()
+	d.control = fusedev.OpenControl()
 	if err := d.takeRun(); err != nil {
 		return nil, err
 	}

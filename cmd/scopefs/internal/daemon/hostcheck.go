@@ -100,10 +100,9 @@ func checkCalls() error {
 
 // checkFUSE makes a FUSE mount and drops it.
 func checkFUSE() error {
-	mount, conn, err := newMount("check", user{}, false)
+	dev, err := openDevice("check", user{}, false)
 	if err == nil {
-		mount.Close()
-		conn.Close()
+		dev.Close()
 		return nil
 	}
 	what, remedy := err.Error(), NeedsPrivilege

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -19,90 +19,29 @@ const fsType = "fuse.scopefs"
 
 func source(id scope.ID) string { return "scopefs:" + string(id) }
 
-// newMount makes a FUSE mount that is attached nowhere yet, so that a view is
-// seen only once it is served. It returns the mount and the connection.
-func newMount(id scope.ID, owner user, shared bool) (mount, conn *os.File, err error) {
-	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open /dev/fuse: %w", err)
-	}
-	conn = os.NewFile(uintptr(fuse), "/dev/fuse")
-	fd, err := configure(id, owner, shared, fuse)
-	if err != nil {
-		conn.Close()
-		return nil, nil, fmt.Errorf("mount fuse: %w", err)
-	}
-	return os.NewFile(uintptr(fd), "mount"), conn, nil
+// openDevice creates the mount of a view, which is attached nowhere yet: a view is
+// seen only once it is served.
+func openDevice(id scope.ID, owner user, shared bool) (*fusedev.Device, error) {
+	return fusedev.Open(fusedev.MountOptions{Source: source(id), UID: owner.uid, GID: owner.gid, AllowOther: shared})
 }
 
-// configure makes the mount with fsopen(2). The options are those of fuse(4):
-// the owner alone may come in, not even root, unless it is shared; then others
-// may as far as permissions allow, which the kernel checks.
-func configure(id scope.ID, owner user, shared bool, fuse int) (int, error) {
-	fs, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(fs)
-	set := func(key, value string) {
-		if err == nil {
-			if err = unix.FsconfigSetString(fs, key, value); err != nil {
-				err = fmt.Errorf("option %s=%s: %w", key, value, err)
-			}
-		}
-	}
-	set("source", source(id))
-	set("subtype", "scopefs")
-	set("fd", strconv.Itoa(fuse))
-	set("rootmode", "40000")
-	set("user_id", strconv.FormatUint(uint64(owner.uid), 10))
-	set("group_id", strconv.FormatUint(uint64(owner.gid), 10))
-	if err != nil {
-		return -1, err
-	}
-	if shared {
-		for _, flag := range []string{"default_permissions", "allow_other"} {
-			if err := unix.FsconfigSetFlag(fs, flag); err != nil {
-				return -1, err
-			}
-		}
-	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, err
-	}
-	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID)
-}
-
-// attach shows the mount at a directory. Where a dead view still is, the new one
-// goes beneath it first, so that at no time what is under both can be seen:
-// move_mount(2), since Linux 6.5. Before, there is a moment of an empty directory.
-func attach(mount *os.File, id scope.ID, at string) error {
+// attach mounts a view at a directory. Where a dead view of the agent still is, the
+// new one replaces it, so that nobody sees what both hide. Before Linux 6.5 the
+// directory is empty for a moment.
+func attach(dev *fusedev.Device, id scope.ID, at string) error {
 	stale, err := unmountStale(id, at, 1)
 	if err != nil {
 		return err
 	}
 	if stale {
-		err = unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH|moveMountBeneath)
-		if err == nil {
-			return detach(at)
+		if err := dev.Replace(at); err == nil {
+			return nil
 		}
 		if _, err := unmountStale(id, at, 0); err != nil {
 			return err
 		}
 	}
-	if err := unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount on %q: %w", at, err)
-	}
-	return nil
-}
-
-const moveMountBeneath = 0x200 // MOVE_MOUNT_BENEATH, linux/mount.h
-
-func detach(at string) error {
-	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-		return fmt.Errorf("unmount %q: %w", at, err)
-	}
-	return nil
+	return dev.Attach(at)
 }
 
 // mountPoint makes sure that at is a directory on which nothing is mounted but,
@@ -192,7 +131,7 @@ func unmountStale(id scope.ID, at string, leave int) (left bool, err error) {
 		if n <= leave {
 			return n > 0, nil
 		}
-		if err := detach(at); err != nil {
+		if err := fusedev.Detach(at); err != nil {
 			return false, err
 		}
 	}
@@ -220,13 +159,4 @@ func mountsAt(at string) ([]*mountinfo.Info, error) {
 		return nil, nil
 	}
 	return mountinfo.GetMounts(mountinfo.SingleEntryFilter(at))
-}
-
-// unmount takes a view down if nobody uses it.
-func unmount(at string) error {
-	err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		return nil // nothing is mounted there
-	}
-	return err
 }

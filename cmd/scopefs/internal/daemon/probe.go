@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -28,7 +28,7 @@ var errEnded = errors.New("view process ended")
 
 // probe returns an error when the view's process is dead or does not answer. A
 // view without requests is asked seldom, so that idle views cost next to nothing.
-func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn guard.Connection) error {
+func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn fusedev.Connection) error {
 	for asked := time.Now(); ; {
 		select {
 		case <-ctx.Done():

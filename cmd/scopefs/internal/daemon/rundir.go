@@ -59,7 +59,7 @@ func (d *Daemon) abortLeft() error {
 			continue
 		}
 		if filepath.Dir(m.Mountpoint) == d.paths.Views() || places[scope.ID(id)] == m.Mountpoint {
-			conn := d.control.ByDevice(uint32(m.Minor), m.Mountpoint)
+			conn := d.control.Connection(uint32(m.Minor), m.Mountpoint)
 			if err := conn.Abort(); err != nil {
 				d.logger.Warn("abort what an earlier daemon left", "at", m.Mountpoint, "err", err)
 			}

@@ -8,11 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -215,19 +213,15 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	if err := v.may(owner); err != nil {
 		return false, err
 	}
-	mount, fuse, err := newMount(v.def.Name, owner, v.shared())
+	dev, err := openDevice(v.def.Name, owner, v.shared())
 	if err != nil {
 		return false, err
 	}
-	defer mount.Close()
-	conn, err := v.d.control.Connection(int(mount.Fd()), v.at)
-	if err != nil {
-		fuse.Close()
-		return false, err
-	}
+	defer dev.Close()
+	conn := v.d.control.Connection(dev.Minor(), v.at)
 	defer conn.Close()
 	defer v.d.guard.Add(conn)()
-	p, err := v.spawn(root, fuse, owner)
+	p, err := v.spawn(root, dev.File(), owner)
 	if err != nil {
 		return false, err
 	}
@@ -246,9 +240,8 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	means, err := v.handshake(p.cmd.Process, p.wire, w)
 	if err == nil {
 		outOfMemory = v.limit(p.cmd.Process.Pid)
-		err = attach(mount, v.def.Name, v.at)
+		err = attach(dev, v.def.Name, v.at)
 	}
-	mount.Close() // the mount point holds it now
 	if err != nil {
 		return false, err
 	}
@@ -303,16 +296,16 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 
 // unmount takes the view down: when nobody uses it at once, else after a grace
 // time for good, in which case those who still use it get ENOTCONN.
-func (v *view) unmount(conn guard.Connection, p *served) {
+func (v *view) unmount(conn fusedev.Connection, p *served) {
 	for end := time.Now().Add(unmountGrace); ; time.Sleep(20 * time.Millisecond) {
-		err := unmount(v.at)
+		err := fusedev.Unmount(v.at)
 		if err == nil {
 			break
 		}
 		if time.Now().After(end) {
 			v.d.logger.Warn("view is in use: unmounting it all the same", "agent", v.def.Name, "err", err)
 			_ = conn.Abort()
-			_ = unix.Unmount(v.at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			_ = fusedev.Detach(v.at)
 			break
 		}
 	}

@@ -19,6 +19,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/fusedev"
 )
 
 // Name is the argv[0] that makes scopefs a guard.
@@ -37,7 +39,7 @@ func Main() int {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return 1
 	}
-	held := map[uint64]Connection{}
+	held := map[uint64]fusedev.Connection{}
 	buf, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, nrights, _, _, err := unix.Recvmsg(socketFD, buf, rights, unix.MSG_CMSG_CLOEXEC)
@@ -56,7 +58,7 @@ func Main() int {
 			delete(held, id)
 		}
 		if n > 8 {
-			held[id] = Connection{at: string(buf[8:n]), file: received(rights[:nrights])}
+			held[id] = fusedev.Connection{Dir: string(buf[8:n]), File: received(rights[:nrights])}
 		}
 	}
 }
@@ -81,7 +83,7 @@ type Guard struct {
 	mu     sync.Mutex
 	socket int // -1: there is no process
 	proc   *os.Process
-	held   map[uint64]Connection
+	held   map[uint64]fusedev.Connection
 	last   uint64
 	closed bool
 	done   sync.WaitGroup
@@ -90,7 +92,7 @@ type Guard struct {
 // Start starts the guard process. failed is called, from another goroutine, if
 // that process has died and cannot be replaced.
 func Start(failed func(error)) (*Guard, error) {
-	g := &Guard{failed: failed, socket: -1, held: map[uint64]Connection{}}
+	g := &Guard{failed: failed, socket: -1, held: map[uint64]fusedev.Connection{}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g, g.start()
@@ -134,7 +136,7 @@ func (g *Guard) start() error {
 
 // Add has the guard abort c when the daemon is gone. remove takes it back. c
 // must stay open until then.
-func (g *Guard) Add(c Connection) (remove func()) {
+func (g *Guard) Add(c fusedev.Connection) (remove func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last++
@@ -145,21 +147,21 @@ func (g *Guard) Add(c Connection) (remove func()) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		delete(g.held, id)
-		g.tell(id, Connection{})
+		g.tell(id, fusedev.Connection{})
 	})
 }
 
 // tell sends one message. A guard that does not take it has died or is stopped:
 // the next one is told of all. The caller holds the lock.
-func (g *Guard) tell(id uint64, c Connection) {
+func (g *Guard) tell(id uint64, c fusedev.Connection) {
 	if g.socket < 0 {
 		return
 	}
 	var rights []byte
-	if c.file != nil {
-		rights = unix.UnixRights(int(c.file.Fd()))
+	if c.File != nil {
+		rights = unix.UnixRights(int(c.File.Fd()))
 	}
-	msg := append(binary.LittleEndian.AppendUint64(nil, id), c.at...)
+	msg := append(binary.LittleEndian.AppendUint64(nil, id), c.Dir...)
 	if err := unix.Sendmsg(g.socket, msg, rights, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
 		_ = g.proc.Kill()
 	}
