@@ -60,7 +60,8 @@ type Event struct {
 	Path       string    `json:"path,omitempty"`
 	Target     string    `json:"target,omitempty"`
 	Verdict    Verdict   `json:"verdict,omitempty"`
-	Rule       string    `json:"rule,omitempty"`
+	Rule       string    `json:"rule,omitempty"`      // for people
+	RuleKind   string    `json:"rule_kind,omitempty"` // the sort of rule: a scope.Kind
 	Outcome    string    `json:"outcome,omitempty"`
 	Errno      string    `json:"errno,omitempty"` // by name, such as EACCES
 	PID        int       `json:"pid,omitempty"`
@@ -90,7 +91,7 @@ func clean(e Event) Event {
 	e.Detail = bound(redact(e.Detail), maxText)
 	e.Verdict = Verdict(bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
-		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Op, &e.Rule, &e.Outcome, &e.Errno,
+		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno,
 	} {
 		*s = bound(*s, maxText)
 	}
@@ -103,7 +104,7 @@ func appendBody(b []byte, e Event) []byte {
 	for _, f := range [...]struct{ key, value string }{
 		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent}, {`,"chain":`, e.Chain},
 		{`,"op":`, e.Op}, {`,"path":`, e.Path}, {`,"target":`, e.Target}, {`,"verdict":`, string(e.Verdict)},
-		{`,"rule":`, e.Rule}, {`,"outcome":`, e.Outcome}, {`,"errno":`, e.Errno},
+		{`,"rule":`, e.Rule}, {`,"rule_kind":`, e.RuleKind}, {`,"outcome":`, e.Outcome}, {`,"errno":`, e.Errno},
 	} {
 		if f.value != "" {
 			b = appendString(append(b, f.key...), f.value)

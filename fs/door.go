@@ -174,9 +174,9 @@ func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) 
 		if d.Hidden && !a.op.Mutates() {
 			errno = syscall.ENOENT
 		}
-		return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule}, errno)
+		return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, errno)
 	}
-	if v.recorded(a.op) && v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule}) != nil {
+	if v.recorded(a.op) && v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule, RuleKind: string(d.Kind)}) != nil {
 		return answer(syscall.EIO)
 	}
 	return v.writable(a)
@@ -210,7 +210,7 @@ func (v *View) outcome(a *ask, rel string, err error) error {
 	if !ok {
 		return err
 	}
-	return v.refuse(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: violation.Rule}, syscall.EACCES)
+	return v.refuse(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: string(violation.Rule), RuleKind: string(scope.KindResolution)}, syscall.EACCES)
 }
 
 // refuse records a denial and returns errno. The client gets EIO while the denial cannot be recorded: a daemon that was

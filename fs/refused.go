@@ -50,5 +50,5 @@ func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.Ioct
 // forbid records what no policy can allow; the answer is EPERM.
 func (v *View) forbid(head *fuse.InHeader, op scope.Op, rel, target string) error {
 	a := ask{head: head, op: op}
-	return v.refuse(&a, audit.Event{Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents"}, syscall.EPERM)
+	return v.refuse(&a, audit.Event{Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents", RuleKind: string(scope.KindView)}, syscall.EPERM)
 }

@@ -300,6 +300,100 @@ func TestOnlySandboxKnowsBubblewrap(t *testing.T) {
 	}
 }
 
+// TestLayersDecideByKinds holds convention 7: no code looks into the text of a
+// rule, a message or an error. It sees calls of package strings and comparisons
+// that have such a text, or a variable that holds an error's, as an operand.
+func TestLayersDecideByKinds(t *testing.T) {
+	for _, s := range sources(t) {
+		if _, ok := textReaders[s.name]; ok || s.test {
+			continue
+		}
+		for _, at := range readsText(s.ast) {
+			t.Errorf("%s:%d looks into the text of a rule, a message or an error: compare a kind, a code or errors.Is", s.name, s.fset.Position(at).Line)
+		}
+	}
+}
+
+// formatting are functions of strings that return a text for people.
+var formatting = []string{"ReplaceAll", "Join", "ToLower", "ToValidUTF8", "Map", "Repeat"}
+
+// TestLayersDecideByKindsSees: the test above can fail.
+func TestLayersDecideByKindsSees(t *testing.T) {
+	for code, want := range map[string]int{
+		`strings.HasPrefix(e.Rule, "view: ")`:                          1,
+		`strings.Contains(strings.ToLower(err.Error()), "no such")`:    1,
+		`text := err.Error(); _, _, _ = strings.Cut(text, ": ")`:       1,
+		`if e.Message == directory && e.Code == 1 { return }`:          1,
+		`if e.Message != "" { fmt.Println(e.Message, err.Error()) }`:   0,
+		`fmt.Println(strings.HasPrefix(e.Path, "a"), d.Kind == other)`: 0,
+	} {
+		tree, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc f() { "+code+" }", 0)
+		require.NoError(t, err)
+		assert.Len(t, readsText(tree), want, code)
+	}
+}
+
+// readsText returns where a file looks into texts that are for people.
+func readsText(file *ast.File) (all []token.Pos) {
+	holds := map[string]bool{} // variables
+	isText := func(n ast.Node) (found bool) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				found = found || slices.Contains([]string{"Rule", "Message", "Remedy", "Hint"}, n.Sel.Name)
+			case *ast.CallExpr:
+				sel, ok := n.Fun.(*ast.SelectorExpr)
+				found = found || ok && sel.Sel.Name == "Error" && len(n.Args) == 0
+			case *ast.Ident:
+				found = found || holds[n.Name]
+			}
+			return !found
+		})
+		return found
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			clear(holds)
+		case *ast.AssignStmt:
+			for i, value := range n.Rhs {
+				call, ok := value.(*ast.CallExpr)
+				if name, is := n.Lhs[i].(*ast.Ident); ok && is && isText(call) && len(call.Args) == 0 {
+					holds[name.Name] = true
+				}
+			}
+		case *ast.BinaryExpr:
+			_, left := n.X.(*ast.SelectorExpr)
+			_, right := n.Y.(*ast.SelectorExpr)
+			empty := func(e ast.Expr) bool { lit, ok := e.(*ast.BasicLit); return ok && lit.Value == `""` }
+			if n.Op == token.EQL || n.Op == token.NEQ {
+				if (left && isText(n.X) || right && isText(n.Y)) && !empty(n.X) && !empty(n.Y) {
+					all = append(all, n.Pos())
+				}
+			}
+		case *ast.CallExpr:
+			sel, ok := n.Fun.(*ast.SelectorExpr)
+			if x, is := selectorOf(sel, ok); is && x == "strings" && !slices.Contains(formatting, sel.Sel.Name) && slices.ContainsFunc(n.Args, func(arg ast.Expr) bool { return isText(arg) }) {
+				all = append(all, n.Pos())
+			}
+		}
+		return true
+	})
+	return all
+}
+
+// selectorOf returns the name before the dot.
+func selectorOf(sel *ast.SelectorExpr, ok bool) (string, bool) {
+	if !ok {
+		return "", false
+	}
+	x, is := sel.X.(*ast.Ident)
+	if !is {
+		return "", false
+	}
+	return x.Name, true
+}
+
 // TestTopLevel keeps the top of the tree short.
 func TestTopLevel(t *testing.T) {
 	entries, err := os.ReadDir("..")

@@ -41,7 +41,7 @@ func TestViolationIsNotAsked(t *testing.T) {
 		assert.Equal(t, c.code, u.fails(c.tool, c.args).Code, "%s %v", c.tool, c.args)
 		e := h.last("a", c.tool)
 		assert.Equal(t, audit.Violation, e.Verdict, "%s %v", c.tool, c.args)
-		assert.Equal(t, beneath.RulePath, e.Rule, "%s %v", c.tool, c.args)
+		assert.Equal(t, string(beneath.RulePath), e.Rule, "%s %v", c.tool, c.args)
 	}
 	assert.False(t, h.recorded("a", audit.Event{Event: audit.KindApproval, Outcome: "asked"}))
 	assert.Equal(t, "[]\n", h.must("approvals", "list", "--json"))

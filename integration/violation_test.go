@@ -41,7 +41,7 @@ func TestCallViolations(t *testing.T) {
 		assert.Equal(t, c.code, u.fails(c.tool, c.args).Code, "%s %v", c.tool, c.args)
 		e := h.last("a", c.tool)
 		assert.Equal(t, audit.Violation, e.Verdict, "%s %v", c.tool, c.args)
-		assert.Equal(t, beneath.RulePath, e.Rule, "%s %v", c.tool, c.args)
+		assert.Equal(t, string(beneath.RulePath), e.Rule, "%s %v", c.tool, c.args)
 		assert.Equal(t, string(c.code), e.Outcome, "%s %v", c.tool, c.args)
 		assert.Contains(t, h.must("audit", "--denied", "--json"), e.Call)
 		assert.Contains(t, h.must("why", itoa(int(e.Seq))), "nothing allows it")

@@ -19,6 +19,7 @@ const (
 
 // rule is a PathRule, or one alternative of its braces.
 type rule struct {
+	kind   Kind // KindPath, or KindAccess of the default
 	access Access
 	text   string // the PathRule as the log shows it
 	parts  []part // never ends in "**", which would add nothing; empty for "**" alone
@@ -90,7 +91,7 @@ func parseRule(r PathRule) ([]rule, error) {
 		if len(parts) == 0 && r.Access == Hide {
 			return nil, errors.New("hides the root of the view: write * to hide all that is in it")
 		}
-		rules = append(rules, rule{r.Access, r.Pattern + ": " + r.Access.String(), parts})
+		rules = append(rules, rule{KindPath, r.Access, r.Pattern + ": " + r.Access.String(), parts})
 	}
 	return rules, nil
 }

@@ -82,7 +82,8 @@ type Decision struct {
 	Ask    bool   // it would be allowed once it is approved; Allow is false
 	Hidden bool   // answer ENOENT, as if there were nothing
 	Access Access // what the rule grants
-	Rule   string // "**/.env: hide", or "access: read" where no rule matched, or "tools: [bash]"
+	Kind   Kind   // the sort of rule that decided
+	Rule   string // its text, for people: "**/.env: hide", "access: read", "tools: [bash]"
 	Remedy string // of Grants: the smallest change that would allow it; for files see Policy.Remedy
 }
 
@@ -129,7 +130,7 @@ func Compile(spec PolicySpec) (*Policy, error) {
 	spec.Paths = slices.Clone(spec.Paths)
 	p := &Policy{
 		spec:     spec,
-		fallback: &rule{access: spec.Access, text: "access: " + spec.Access.String()},
+		fallback: &rule{kind: KindAccess, access: spec.Access, text: "access: " + spec.Access.String()},
 		paths:    map[string]*rule{},
 		names:    map[string]*rule{},
 		suffixes: map[string]*rule{},
@@ -243,12 +244,13 @@ func (p *Policy) candidates(rel string) [2][]rule {
 
 func decide(op Op, r *rule) Decision {
 	if r == nil {
-		return Decision{Access: Hide, Hidden: true, Rule: "no policy"}
+		return Decision{Access: Hide, Hidden: true, Kind: KindNothing, Rule: "no policy"}
 	}
 	return Decision{
 		Allow:  r.access == Write || r.access == Read && !op.Mutates(),
 		Hidden: r.access == Hide,
 		Access: r.access,
+		Kind:   r.kind,
 		Rule:   r.text,
 	}
 }
@@ -267,20 +269,20 @@ func (p *Policy) Move(rel string) Decision {
 		return decide(OpRename, nil)
 	}
 	if rel == "" {
-		return Decision{Access: Read, Rule: "root of the view"}
+		return Decision{Access: Read, Kind: KindRoot, Rule: "root of the view"}
 	}
 	if r := p.below[rel]; r != nil {
-		return Decision{Access: Read, Rule: r.text}
+		return Decision{Access: Read, Kind: KindBelow, Rule: r.text}
 	}
 	for _, globs := range p.candidates(rel) {
 		for i := range globs {
 			r := &globs[i]
 			if !r.portable() && !p.inert(r) && reachesBelow(r.parts, rel) && !covers(r.parts, rel) {
-				return Decision{Access: Read, Rule: r.text}
+				return Decision{Access: Read, Kind: KindBelow, Rule: r.text}
 			}
 		}
 	}
-	return Decision{Allow: true, Access: Write, Rule: p.fallback.text}
+	return Decision{Allow: true, Access: Write, Kind: KindAccess, Rule: p.fallback.text}
 }
 
 // Linked is File for a regular file with nlink names: where File allows, the
@@ -293,7 +295,7 @@ func (p *Policy) Linked(op Op, rel string, nlink uint64) Decision {
 	refused := p.spec.Hardlinks == HardlinksRead && op.Mutates() ||
 		p.spec.Hardlinks == HardlinksDeny && (op == OpOpen || op.Mutates())
 	if refused {
-		return Decision{Access: Read, Rule: "hardlinks: " + string(p.spec.Hardlinks)}
+		return Decision{Access: Read, Kind: KindHardlinks, Rule: "hardlinks: " + string(p.spec.Hardlinks)}
 	}
 	return d
 }

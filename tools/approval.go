@@ -137,7 +137,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 	if known := a.byKey[key]; known != nil {
 		if known.State == ApprovalGranted {
 			if err := a.remove(key); err != nil { // it could be used again after a crash
-				return p, false, &Error{Code: Internal, Message: "the use of the approval cannot be stored, so the call did not run", rule: p.Rule, cause: err}
+				return p, false, &Error{Code: Internal, Message: "the use of the approval cannot be stored, so the call did not run", cause: err}
 			}
 		}
 		return *known, false, nil
@@ -150,7 +150,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 		}
 	}
 	if waiting >= maxWaiting || size > maxWaitingBytes {
-		return p, false, &Error{Code: RateLimited, Message: fmt.Sprintf("%d calls wait for the operator already", waiting), rule: p.Rule}
+		return p, false, &Error{Code: RateLimited, Message: fmt.Sprintf("%d calls wait for the operator already", waiting)}
 	}
 	if err := count(); err != nil {
 		return p, false, err
@@ -158,7 +158,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 	p.ID, p.State, p.Asked = newID(), ApprovalWaits, a.now()
 	p.Expires = p.Asked.Add(approvalTime)
 	if err := a.put(p); err != nil {
-		return p, false, &Error{Code: Internal, Message: "what the operator is to approve cannot be stored", rule: p.Rule, cause: err}
+		return p, false, &Error{Code: Internal, Message: "what the operator is to approve cannot be stored", cause: err}
 	}
 	a.byKey[key] = &p
 	return p, true, nil
@@ -245,28 +245,29 @@ func (a *Approvals) Decide(id string, grant bool, record func(Approval) error) (
 }
 
 // approved lets a call pass that the operator has granted.
-func (s *Set) approved(ctx context.Context, r *request, rule, policy string, count func() *Error) *Error {
+func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy string, count func() *Error) *Error {
 	if s.gate.Approvals == nil {
-		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), rule: rule}
+		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), by: d}
 	}
-	p := Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: rule, Path: r.path}
+	p := Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: d.Rule, Path: r.path}
 	if err := s.objectsOf(ctx, r, &p); err != nil {
 		return asError(err)
 	}
 	if s.gate.Rules().Version() != policy { // a large file takes its time, which is the agent's to choose
-		return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", rule: rule}
+		return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", by: d}
 	}
 	ctx = context.WithoutCancel(ctx) // what is asked or used is recorded, whoever has gone
 	said, first, refused := s.gate.Approvals.ask(p, count)
 	if refused != nil {
+		refused.by = cmp.Or(refused.by, d)
 		return refused
 	}
-	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool, Path: p.Path, Target: r.target, Rule: rule, Detail: said.ID}
+	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool, Path: p.Path, Target: r.target, Rule: d.Rule, Detail: said.ID}
 	switch said.State {
 	case ApprovalGranted:
 		event.Outcome = "used"
 	case ApprovalDenied:
-		return &Error{Code: Denied, Message: fmt.Sprintf("the operator has denied this call of %s", r.name), ApprovalID: said.ID, rule: rule}
+		return &Error{Code: Denied, Message: fmt.Sprintf("the operator has denied this call of %s", r.name), ApprovalID: said.ID, by: d}
 	default:
 		if first {
 			event.Outcome = "asked"
@@ -275,7 +276,7 @@ func (s *Set) approved(ctx context.Context, r *request, rule, policy string, cou
 			}
 		}
 		return &Error{Code: ApprovalRequired, Message: fmt.Sprintf("this call of %s must be approved by the operator", r.name),
-			Hint: "call again with the same arguments when it is", ApprovalID: said.ID, rule: rule}
+			Hint: "call again with the same arguments when it is", ApprovalID: said.ID, by: d}
 	}
 	if err := s.gate.Record(ctx, event); err != nil {
 		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}

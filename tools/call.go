@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -102,10 +103,10 @@ type request struct {
 	name    string
 	tool    *Tool
 	args    *arguments
-	inner   bool   // it is what an alias stands for
-	subject        // what it is about
-	rule    string // that allows it
-	version string // of the rules that do
+	inner   bool           // it is what an alias stands for
+	subject                // what it is about
+	allowed scope.Decision // that it may run
+	version string         // of the rules by which it was allowed
 	id      string
 	objects map[string]Object // for which it was approved
 }
@@ -130,7 +131,7 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	}
 	began := time.Now()
 	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.rule, Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
+		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
 	if err := s.gate.Record(ctx, e); err != nil {
 		return Result{}, &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
 	}
@@ -156,7 +157,7 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 			e.Detail = failed.cause.Error()
 		}
 		if failed.verdict != "" {
-			e.Verdict, e.Rule = failed.verdict, failed.rule
+			e.Verdict, e.Rule, e.RuleKind = failed.verdict, failed.by.Rule, string(failed.by.Kind)
 		}
 		err = failed
 	} else {
@@ -179,7 +180,7 @@ const (
 func (s *Set) decide(ctx context.Context, r *request) *Error {
 	rules := s.gate.Rules()
 	d := s.judge(rules, r.name)
-	r.rule, r.version = d.Rule, rules.Version()
+	r.allowed, r.version = d, rules.Version()
 	// What filters hold back is not for the log either, whyever a call is refused.
 	held := func() (string, *Error) {
 		rule, err := filtered(ctx, rules.Filters(), r.name, r.args)
@@ -191,7 +192,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	if !d.Allow && !d.Ask {
 		held()
 		err := s.noSuchTool(r.name)
-		if err.rule = d.Rule; r.inner { // the alias is there
+		if err.by = d; r.inner { // the alias is there
 			err.Message, err.Hint = fmt.Sprintf("%s is not allowed here", r.name), ""
 		}
 		return err
@@ -203,15 +204,15 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	if rule, err := held(); err != nil {
 		return err
 	} else if rule != "" {
-		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", rule: rule}
+		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", by: scope.Decision{Kind: scope.KindFilter, Rule: rule}}
 	}
 	if r.outside != nil {
-		return r.outside.Violates(beneath.RulePath)
+		return r.outside.Violates(string(beneath.RulePath))
 	}
 	// Rates come last: a call that is refused uses nothing up.
 	count := func() *Error { return s.count(rules.Rates(), r.name) }
 	if d.Ask {
-		return s.approved(ctx, r, d.Rule, rules.Version(), count)
+		return s.approved(ctx, r, d, rules.Version(), count)
 	}
 	return count()
 }
@@ -224,7 +225,7 @@ func (s *Set) count(limits []agents.Rate, tool string) *Error {
 	}
 	if rule != "" {
 		return &Error{Code: RateLimited, Message: fmt.Sprintf("too many calls of %s", tool),
-			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond), rule: rule}
+			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond), by: scope.Decision{Kind: scope.KindRate, Rule: rule}}
 	}
 	return nil
 }
@@ -232,7 +233,7 @@ func (s *Set) count(limits []agents.Rate, tool string) *Error {
 // refuse records that a call is refused, and returns the error.
 func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: cmp.Or(e.verdict, audit.Deny), Rule: e.rule, Outcome: string(e.Code)}
+		Path: r.path, Target: r.target, Verdict: cmp.Or(e.verdict, audit.Deny), Rule: e.by.Rule, RuleKind: string(e.by.Kind), Outcome: string(e.Code)}
 	switch {
 	case e.ApprovalID != "":
 		event.Detail = "approval " + e.ApprovalID
@@ -261,7 +262,7 @@ func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
 // noSuchTool is also what an agent is told of a tool that it may not call.
 // The hint is of those that it may call.
 func (s *Set) noSuchTool(name string) *Error {
-	e := &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), rule: "no such tool"}
+	e := &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), by: scope.Decision{Kind: scope.KindTool, Rule: "no such tool"}}
 	var names []string
 	for _, t := range s.List() {
 		names = append(names, t.Name)

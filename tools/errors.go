@@ -35,9 +35,9 @@ type Error struct {
 	Hint       string `json:"hint,omitempty"`
 	ApprovalID string `json:"approval_id,omitempty"`
 
-	rule    string        // for the log
-	verdict audit.Verdict // of the tool itself, by the rule; "" is none
-	cause   error         // for the log: what an agent must not see
+	by      scope.Decision // for the log: what refused the call
+	verdict audit.Verdict  // of the tool itself, by that decision; "" is none
+	cause   error          // for the log: what an agent must not see
 }
 
 func (e *Error) Error() string {
@@ -74,14 +74,14 @@ func (e *Error) Because(cause error) *Error {
 // recorded as a denial, with the decision's rule.
 func Refused(d scope.Decision, code Code, format string, args ...any) *Error {
 	e := Errorf(code, format, args...)
-	e.rule, e.verdict = d.Rule, audit.Deny
+	e.by, e.verdict = d, audit.Deny
 	return e
 }
 
 // Violates records the call as an attempt to leave the scope, by a rule, and
 // returns e. To the agent it changes nothing.
 func (e *Error) Violates(rule string) *Error {
-	e.rule, e.verdict = rule, audit.Violation
+	e.by, e.verdict = scope.Decision{Kind: scope.KindResolution, Rule: rule}, audit.Violation
 	return e
 }
 

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -103,7 +104,7 @@ func (x *examination) form(s string) bool {
 			x.err = cancelled(x.ctx)
 		case x.left < 0:
 			x.err = Errorf(TooLarge, "what the arguments may be decoded to is more than %d MiB to examine", maxExamined>>20)
-			x.err.rule = ruleFilters
+			x.err.by = scope.Decision{Kind: scope.KindFilter, Rule: ruleFilters}
 		case f.re.MatchString(s):
 			x.rule = f.rule
 		default:

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // ruleSchema is the rule by which arguments are refused that a tool does not take.
@@ -38,7 +40,7 @@ func validate(t *Tool, args *arguments) *Error {
 
 func mismatch(text string) *Error {
 	e := Errorf(Invalid, "arguments: %s", text)
-	e.rule = ruleSchema
+	e.by = scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}
 	return e
 }
 

@@ -11,13 +11,14 @@ import (
 
 // denial gathers what stands in the way of an allowance.
 type denial struct {
-	rule  string   // the first
-	fixes []string // what would have to change, all of it
+	kind  scope.Kind // of the first rule
+	rule  string     // the first
+	fixes []string   // what would have to change, all of it
 }
 
-func (d *denial) add(rule, fix string) {
+func (d *denial) add(kind scope.Kind, rule, fix string) {
 	if d.fixes == nil {
-		d.rule = rule
+		d.kind, d.rule = kind, rule
 	}
 	if !slices.Contains(d.fixes, fix) {
 		d.fixes = append(d.fixes, fix)
@@ -25,7 +26,7 @@ func (d *denial) add(rule, fix string) {
 }
 
 func (d *denial) decision() scope.Decision {
-	return scope.Decision{Rule: d.rule, Remedy: strings.Join(d.fixes, ", and ")}
+	return scope.Decision{Kind: d.kind, Rule: d.rule, Remedy: strings.Join(d.fixes, ", and ")}
 }
 
 const (
@@ -70,20 +71,20 @@ func (g *Grants) decide(name string, writes, foreign bool) scope.Decision {
 // its definition hold, too.
 func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	if g == nil || g.version == "" {
-		return scope.Decision{Rule: ruleNothing}
+		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
 	n, ok := parseToolName(name)
 	if !ok {
-		return scope.Decision{Rule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}
+		return scope.Decision{Kind: scope.KindTool, Rule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}
 	}
 	var d denial
 	for _, p := range g.exclude {
 		if p.reaches(n) {
-			d.add("policy.tools.exclude: "+p.text, fmt.Sprintf("remove %s from policy.tools.exclude", p.text))
+			d.add(scope.KindTool, "policy.tools.exclude: "+p.text, fmt.Sprintf("remove %s from policy.tools.exclude", p.text))
 		}
 	}
 	if g.readOnly && writes {
-		d.add("access: read", "set access: write in view")
+		d.add(scope.KindAccess, "access: read", "set access: write in view")
 	}
 	rule := g.base()
 	if n.server != "" {
@@ -92,12 +93,12 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	}
 	if l := g.tools; l != nil {
 		if rule = l.rule; !l.holds(n) {
-			d.add(l.rule, g.addTool(n, name))
+			d.add(scope.KindTool, l.rule, g.addTool(n, name))
 		}
 	}
 	if l := g.allowed; l != nil {
 		if rule = l.rule; !l.holds(n) {
-			d.add(l.rule, fmt.Sprintf("add %s to policy.tools.allowed", name))
+			d.add(scope.KindTool, l.rule, fmt.Sprintf("add %s to policy.tools.allowed", name))
 		}
 	}
 	if d.fixes != nil {
@@ -105,10 +106,10 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	}
 	if n.server == "" || !slices.Contains(g.reach.Rules.Trusted, n.server) {
 		if ask := g.asks(n); ask.fixes != nil {
-			return scope.Decision{Ask: true, Rule: ask.rule, Remedy: strings.Join(ask.fixes, ", and ") + ", or approve the call"}
+			return scope.Decision{Ask: true, Kind: ask.kind, Rule: ask.rule, Remedy: strings.Join(ask.fixes, ", and ") + ", or approve the call"}
 		}
 	}
-	return scope.Decision{Allow: true, Rule: rule}
+	return scope.Decision{Allow: true, Kind: scope.KindTool, Rule: rule}
 }
 
 // reaches is match for what restricts: a pattern that matches the name "mcp",
@@ -130,7 +131,7 @@ func (p toolPattern) reaches(n toolName) bool {
 func (g *Grants) asks(n toolName) (d denial) {
 	for _, p := range g.ask {
 		if p.reaches(n) {
-			d.add("policy.tools.ask: "+p.text, fmt.Sprintf("remove %s from policy.tools.ask", p.text))
+			d.add(scope.KindTool, "policy.tools.ask: "+p.text, fmt.Sprintf("remove %s from policy.tools.ask", p.text))
 		}
 	}
 	return d
@@ -166,11 +167,11 @@ func (g *Grants) addTool(n toolName, name string) string {
 // that lets it there.
 func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 	if _, ok := g.servers[name]; !ok && !foreign {
-		d.add("no such server", fmt.Sprintf("define %q in mcp_servers", name))
+		d.add(scope.KindServer, "no such server", fmt.Sprintf("define %q in mcp_servers", name))
 	}
 	for _, p := range g.reach.Rules.ExcludedServer {
 		if wild(p, name) {
-			d.add("policy.mcp.excluded: "+p, fmt.Sprintf("remove %s from policy.mcp.excluded", p))
+			d.add(scope.KindServer, "policy.mcp.excluded: "+p, fmt.Sprintf("remove %s from policy.mcp.excluded", p))
 		}
 	}
 	rule = g.base()
@@ -182,7 +183,7 @@ func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 			continue
 		}
 		if rule = l.rule; !l.holds(name) {
-			d.add(rule, fmt.Sprintf("add %s to %s", name, l.key))
+			d.add(scope.KindServer, rule, fmt.Sprintf("add %s to %s", name, l.key))
 		}
 	}
 	return rule
@@ -192,11 +193,11 @@ func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 func (s Server) tool(n toolName, d *denial) {
 	for _, p := range s.Exclude {
 		if wild(p, n.name) {
-			d.add("exclude_tools: "+p, fmt.Sprintf("remove %s from exclude_tools of %s in %s", p, n.server, s.From))
+			d.add(scope.KindTool, "exclude_tools: "+p, fmt.Sprintf("remove %s from exclude_tools of %s in %s", p, n.server, s.From))
 		}
 	}
 	if s.Include != nil && !anyOf(s.Include, n.name) {
-		d.add(listRule("include_tools", s.Include), fmt.Sprintf("add %s to include_tools of %s in %s", n.name, n.server, s.From))
+		d.add(scope.KindTool, listRule("include_tools", s.Include), fmt.Sprintf("add %s to include_tools of %s in %s", n.name, n.server, s.From))
 	}
 }
 
@@ -208,11 +209,11 @@ func anyOf(patterns []string, name string) bool {
 // see is decided like one that does not exist.
 func (g *Grants) Server(name string) scope.Decision {
 	if g == nil || g.version == "" {
-		return scope.Decision{Rule: ruleNothing}
+		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
 	var d denial
 	if rule := g.server(name, &d, false); d.fixes == nil {
-		return scope.Decision{Allow: true, Rule: rule}
+		return scope.Decision{Allow: true, Kind: scope.KindServer, Rule: rule}
 	}
 	return d.decision()
 }
@@ -220,49 +221,49 @@ func (g *Grants) Server(name string) scope.Decision {
 // Skill decides about the use of a skill.
 func (g *Grants) Skill(name string) scope.Decision {
 	if g == nil || g.version == "" {
-		return scope.Decision{Rule: ruleNothing}
+		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
 	var d denial
 	if _, ok := slices.BinarySearch(g.known.skills, name); !ok {
-		d.add("no such skill", fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, printable.Text(name)))
+		d.add(scope.KindSkill, "no such skill", fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, printable.Text(name)))
 	}
-	return g.named(name, g.skills, "skills", d)
+	return g.named(scope.KindSkill, name, g.skills, "skills", d)
 }
 
 // Member decides about delegating to an agent. An agent is not its own member.
 func (g *Grants) Member(name string) scope.Decision {
 	if g == nil || g.version == "" {
-		return scope.Decision{Rule: ruleNothing}
+		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
 	var d denial
 	if !g.known.sees(g.id, name) || name == string(g.id) {
-		d.add("no such agent", fmt.Sprintf("define another agent in %s/%s.md", agentsDir, printable.Text(name)))
+		d.add(scope.KindMember, "no such agent", fmt.Sprintf("define another agent in %s/%s.md", agentsDir, printable.Text(name)))
 	}
-	return g.named(name, g.members, "members", d)
+	return g.named(scope.KindMember, name, g.members, "members", d)
 }
 
 // Context decides about handing a context over on delegation.
 func (g *Grants) Context(name string) scope.Decision {
 	if g == nil || g.version == "" {
-		return scope.Decision{Rule: ruleNothing}
+		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
 	key := "scopes.enum"
 	if g.reach.Contexts.Fixed {
 		key = "scopes.const"
 	}
-	return g.named(name, g.contexts, key, denial{})
+	return g.named(scope.KindContext, name, g.contexts, key, denial{})
 }
 
 // named decides about a name by its list, and what else is in its way.
-func (g *Grants) named(name string, l *nameList, key string, d denial) scope.Decision {
+func (g *Grants) named(kind scope.Kind, name string, l *nameList, key string, d denial) scope.Decision {
 	rule := g.base()
 	if l != nil {
 		if rule = l.rule; !l.holds(name) {
-			d.add(rule, fmt.Sprintf("add %s to %s", printable.Text(name), key))
+			d.add(kind, rule, fmt.Sprintf("add %s to %s", printable.Text(name), key))
 		}
 	}
 	if d.fixes != nil {
 		return d.decision()
 	}
-	return scope.Decision{Allow: true, Rule: rule}
+	return scope.Decision{Allow: true, Kind: kind, Rule: rule}
 }

@@ -282,7 +282,7 @@ func TestGrantsLists(t *testing.T) {
 func TestNobodysGrants(t *testing.T) {
 	for name, g := range map[string]*Grants{"nil": nil, "zero": {}} {
 		for _, d := range []scope.Decision{g.Tool("bash"), g.Skill("x"), g.Server("x"), g.Member("x"), g.Context("x")} {
-			assert.Equal(t, scope.Decision{Rule: "no policy"}, d, name)
+			assert.Equal(t, scope.Decision{Kind: scope.KindNothing, Rule: "no policy"}, d, name)
 		}
 		assert.NotNil(t, g.Tools(), "%s: nil would be unrestricted", name)
 		names, _ := g.Contexts()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strconv"
 	"strings"
 	"time"
@@ -281,7 +282,10 @@ func reason(err error) string {
 	if err == nil {
 		return "its length"
 	}
-	return strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+	if e, ok := errors.AsType[*syntax.Error](err); ok {
+		return fmt.Sprintf("%s: `%s`", e.Code, e.Expr)
+	}
+	return err.Error()
 }
 
 // maxRegexp bounds the length of a filter's regular expression, in bytes.

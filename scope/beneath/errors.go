@@ -22,7 +22,7 @@ var (
 type Violation struct {
 	Rel    string // the path asked for, relative to the scope
 	Target string // where it would have led, as far as that is known
-	Rule   string // the rule of resolution that stopped it
+	Rule   Rule   // that stopped it
 }
 
 func (v *Violation) Error() string {
@@ -34,11 +34,14 @@ func (v *Violation) Is(target error) bool {
 	return target == ErrEscape || target == unix.EACCES
 }
 
-// The rules of resolution, as the log names them.
+// Rule is a rule of resolution. Its value is the text that the log has.
+type Rule string
+
+// The rules of resolution.
 const (
-	RuleLink   = "resolution: link leads outside"
-	RulePath   = "resolution: path leads outside"
-	RuleMount  = "resolution: mount below the scope"
-	RuleDevice = "resolution: device node"
-	RuleName   = "resolution: not a name"
+	RuleLink   Rule = "resolution: link leads outside"
+	RulePath   Rule = "resolution: path leads outside"
+	RuleMount  Rule = "resolution: mount below the scope"
+	RuleDevice Rule = "resolution: device node"
+	RuleName   Rule = "resolution: not a name"
 )

@@ -64,7 +64,7 @@ type walker struct {
 	root    *Root
 	rel     string                // what was asked, for the violation
 	target  string                // where it leads, as far as known
-	rule    string                // that stops it when it leads outside
+	rule    Rule                  // that stops it when it leads outside
 	at      []string              // where the walk stands
 	todo    []string              // what is left to walk
 	links   int                   // how many links may still be followed

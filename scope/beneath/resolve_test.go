@@ -81,7 +81,7 @@ func TestResolve(t *testing.T) {
 
 	// Where no link is on the way, none is to blame.
 	makeTree(t, dir, "esc => ../..")
-	for rel, rule := range map[string]string{"../x": RulePath, "/etc/passwd": RulePath, "esc/x": RuleLink} {
+	for rel, rule := range map[string]Rule{"../x": RulePath, "/etc/passwd": RulePath, "esc/x": RuleLink} {
 		var v *Violation
 		_, err := root.Resolve(rel)
 		require.ErrorAs(t, err, &v, rel)

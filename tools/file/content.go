@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -148,7 +150,7 @@ func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
 // counts, has none.
 func (t *tree) hashOf(ctx context.Context, p place, tree bool) (hashResult, error) {
 	f, _, err := t.open(p, os.O_RDONLY, reading)
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Message == directoryMessage && tree {
+	if errors.Is(err, unix.EISDIR) && tree {
 		return t.hashTree(ctx, p)
 	}
 	if isCode(err, tools.NotFound) || isCode(err, tools.Invalid) {

@@ -80,10 +80,7 @@ func handlerOf[In, Out any](f func(*tree, context.Context, In) (Out, error)) han
 	}
 }
 
-func stale(err error) bool {
-	e, ok := errors.AsType[*tools.Error](err)
-	return ok && e.Message == staleMessage || errors.Is(err, unix.ESTALE)
-}
+func stale(err error) bool { return errors.Is(err, unix.ESTALE) }
 
 func handle(ctx context.Context, root string, r *asked) (any, []byte, error) {
 	h := handlers(r.Op)

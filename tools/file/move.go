@@ -234,7 +234,7 @@ func (t *tree) empty(ctx context.Context, p place, n *int) error {
 
 // soFar adds to an error how far an operation came.
 func soFar(err error, what string, n int) error {
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Message != staleMessage && (n > 0 || e.Hint == "") {
+	if e, ok := errors.AsType[*tools.Error](err); ok && !stale(err) && (n > 0 || e.Hint == "") {
 		e.Hint = fmt.Sprintf("%d %s before that", n, what)
 	}
 	return err

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -95,7 +97,7 @@ func (t *tree) read(ctx context.Context, in readArgs) (readResult, error) {
 		return readResult{}, problem(tools.Invalid, p.rel, "tail excludes offset and limit", "")
 	}
 	f, st, err := t.open(p, os.O_RDONLY, reading)
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Message == directoryMessage && in.List {
+	if errors.Is(err, unix.EISDIR) && in.List {
 		l, err := t.list(ctx, listArgs{Path: in.Path, Depth: 2})
 		return readResult{Path: p.rel, Text: l.Content()[0].Text, Truncated: l.NextCursor != ""}, err
 	}

@@ -123,7 +123,7 @@ func (t *tree) fail(p place, err error, why intent) error {
 	}
 	for _, m := range meanings {
 		if m.errno == errno {
-			return problem(m.code, p.rel, m.message, m.hint)
+			return problem(m.code, p.rel, m.message, m.hint).Because(errno)
 		}
 	}
 	if errno == 0 {
@@ -146,12 +146,7 @@ func (t *tree) leads(p place) bool {
 	return false
 }
 
-const (
-	staleMessage     = "was replaced meanwhile"
-	directoryMessage = "is a directory"
-)
-
-// meanings is what errors of the kernel tell an agent.
+// meanings are the errors of the kernel as an agent gets them.
 var meanings = []struct {
 	errno         unix.Errno
 	code          tools.Code
@@ -165,7 +160,7 @@ var meanings = []struct {
 	{unix.ENOTEMPTY, tools.Conflict, "directory not empty", ""},
 	{unix.ETXTBSY, tools.Conflict, "in use as a program", ""},
 	{unix.EBUSY, tools.Conflict, "in use", ""},
-	{unix.EISDIR, tools.Invalid, directoryMessage, "use list_dir"},
+	{unix.EISDIR, tools.Invalid, "is a directory", "use list_dir"},
 	{unix.ENOTDIR, tools.Invalid, "not a directory", "a name on the way is that of a file"},
 	{unix.ENXIO, tools.Invalid, "not a regular file", ""},
 	{unix.ENAMETOOLONG, tools.Invalid, "name too long", "a name has at most 255 bytes"},
@@ -175,7 +170,7 @@ var meanings = []struct {
 	{unix.EFBIG, tools.TooLarge, "file too large", ""},
 	{unix.ENOSPC, tools.Internal, "no space left on the device", "remove what is not needed"},
 	{unix.EDQUOT, tools.Internal, "disk quota exceeded", "remove what is not needed"},
-	{unix.ESTALE, tools.Conflict, staleMessage, "try again"},
+	{unix.ESTALE, tools.Conflict, "was replaced meanwhile", "try again"},
 	{unix.ENOTSUP, tools.Invalid, "not supported here", ""},
 }
 

@@ -99,7 +99,8 @@ func gone(err error) error {
 			return fs.ErrNotExist
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(err.Error(), "path escapes from parent") { // os has no name for it
+	// An os.Root refuses a path that leads out of it by an error that is no errno.
+	if _, errno := errors.AsType[syscall.Errno](err); errors.Is(err, fs.ErrNotExist) || !errno {
 		return fs.ErrNotExist
 	}
 	return fmt.Errorf("open skill: %w", err)

@@ -28,6 +28,19 @@ type server struct {
 	closed   bool
 }
 
+// PauseError is the error of a server that failed and is not started again yet.
+type PauseError struct {
+	Err  error         // why the server failed
+	Wait time.Duration // until the next start
+}
+
+func (e *PauseError) Error() string {
+	return fmt.Sprintf("%v; it may be started again in %v", e.Err, e.Wait.Round(time.Second/10))
+}
+
+// Unwrap returns why the server failed.
+func (e *PauseError) Unwrap() error { return e.Err }
+
 // connect returns the connection, and starts the server if there is none. The
 // start outlives ctx. patient: who asks is told by changed when it is there
 // though ctx has ended.
@@ -44,7 +57,7 @@ func (s *server) connect(ctx context.Context, patient bool) (*link, error) {
 	}
 	if s.starting == nil {
 		if wait := time.Until(s.next); wait > 0 {
-			err := fmt.Errorf("%w; it may be started again in %v", s.err, wait.Round(time.Second/10))
+			err := &PauseError{Err: s.err, Wait: wait}
 			s.mu.Unlock()
 			return nil, err
 		}

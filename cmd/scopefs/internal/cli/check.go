@@ -136,7 +136,7 @@ func (v *verdict) resolve(base string, id scope.ID, name string) (string, error)
 	var violation *beneath.Violation
 	switch {
 	case errors.As(err, &violation):
-		v.Verdict, v.Rule, v.Target = "violation", violation.Rule, violation.Target
+		v.Verdict, v.Rule, v.Target = "violation", string(violation.Rule), violation.Target
 	case err != nil:
 		return "", err
 	case target.System:

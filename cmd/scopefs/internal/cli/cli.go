@@ -85,7 +85,7 @@ func Main(ctx context.Context, args []string) int {
 	}
 	if exit == nil || exit.err != nil {
 		// One line, also of an errors.Join.
-		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.Join(strings.Split(err.Error(), "\n"), "; ")))
+		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	return code
 }

@@ -22,11 +22,12 @@ import (
 type reason struct {
 	Seq     uint64 `json:"seq"`
 	Agent   string `json:"agent"`
-	Op      string `json:"op"`             // of a file, or the tool
-	Path    string `json:"path,omitempty"` // as in the log
-	Verdict string `json:"verdict"`        // then
-	Rule    string `json:"rule"`           // then
-	Now     string `json:"now,omitempty"`  // allow, ask or deny; "" when it cannot be said
+	Op      string `json:"op"`                  // of a file, or the tool
+	Path    string `json:"path,omitempty"`      // as in the log
+	Verdict string `json:"verdict"`             // then
+	Rule    string `json:"rule"`                // then
+	Kind    string `json:"rule_kind,omitempty"` // then
+	Now     string `json:"now,omitempty"`       // allow, ask or deny; "" when it cannot be said
 	NowRule string `json:"now_rule,omitempty"`
 	Remedy  string `json:"remedy,omitempty"` // what would have to change
 	Note    string `json:"note,omitempty"`   // why it cannot be said
@@ -89,7 +90,7 @@ func why(p config.Paths, e audit.Event) (*reason, error) {
 	if e.Verdict == "" {
 		return nil, fmt.Errorf("event %d is no decision, but %s: choose one of scopefs audit --denied", e.Seq, strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Op+" "+e.Outcome), " "))
 	}
-	r := &reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Verdict: string(e.Verdict), Rule: e.Rule}
+	r := &reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Verdict: string(e.Verdict), Rule: e.Rule, Kind: e.RuleKind}
 	if e.Verdict == audit.Violation {
 		r.Note = "nothing allows it: no rule reaches what is outside the scope"
 		return r, nil
@@ -131,12 +132,13 @@ func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(e.Rule, "view: ") || e.Rule == "root of the view" {
+	kind := scope.Kind(e.RuleKind)
+	if kind == scope.KindView || kind == scope.KindRoot {
 		r.Now, r.NowRule, r.Note = "deny", e.Rule, "nothing allows it: the view has no such rule to change"
 		return nil
 	}
 	links := uint64(1)
-	if strings.HasPrefix(e.Rule, "hardlinks:") { // it had another name
+	if kind == scope.KindHardlinks { // it had another name
 		links = 2
 	}
 	d := policy.Linked(op, rel, links)
@@ -145,9 +147,8 @@ func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 		r.Remedy = "set hardlinks to allow in view"
 	case !d.Allow:
 		r.Remedy = policy.Remedy(op, rel)
-	case d.Allow && e.Verdict == audit.Deny && (op == scope.OpRename || op == scope.OpRenameFrom):
-		// That it was a directory, the log does not say.
-		if moved := policy.Move(rel); !moved.Allow && audit.Escape(moved.Rule) == e.Rule {
+	case kind == scope.KindBelow: // it was a directory
+		if moved := policy.Move(rel); !moved.Allow {
 			d, r.Remedy = moved, policy.RemedyMove(rel)
 		}
 	}
@@ -161,14 +162,15 @@ func (r *reason) call(agent *agents.Agent, e audit.Event) error {
 	if err != nil {
 		return err
 	}
+	kind := scope.Kind(e.RuleKind)
 	d := agent.Grants.Tool(name)
 	if target, err := audit.Unescape(e.Target); err == nil && d.Allow && e.Verdict == audit.Deny {
 		switch {
-		case strings.HasPrefix(e.Rule, "scopes"):
+		case kind == scope.KindContext:
 			r.Note = "the tool is allowed; scopes decide about each context that goes with a task"
-		case name == "delegate":
+		case kind == scope.KindMember:
 			d = agent.Grants.Member(target)
-		case name == "skill":
+		case kind == scope.KindSkill:
 			skill, _, _ := strings.Cut(target, "/")
 			d = agent.Grants.Skill(skill)
 		}
@@ -179,11 +181,10 @@ func (r *reason) call(agent *agents.Agent, e audit.Event) error {
 			r.Note = fmt.Sprintf("%s is private to the agents of %s: to share it, add %s to agents there, or set its visibility to public", parts[1], file, agent.Name)
 		}
 	}
-	for _, key := range []string{"rate_limits", "argument_filters"} {
-		if strings.HasPrefix(e.Rule, key) && d.Allow {
-			r.Remedy = fmt.Sprintf("loosen %s", e.Rule)
-			r.Note = "the lists and the policy allow it; " + key + " decide about each call"
-		}
+	keys := map[scope.Kind]string{scope.KindRate: "rate_limits", scope.KindFilter: "argument_filters"}
+	if key, ok := keys[kind]; ok && d.Allow {
+		r.Remedy = "loosen " + e.Rule
+		r.Note = "the lists and the policy allow it; " + key + " decide about each call"
 	}
 	return nil
 }

@@ -197,7 +197,10 @@ func (d *Daemon) tellServers(id scope.ID, errs []error) {
 			d.logger.Warn("MCP server", "agent", id, "err", err)
 			continue
 		}
-		text, _, _ := strings.Cut(err.Error(), "; it may be started again in ")
+		if pause, ok := errors.AsType[*upstream.PauseError](err); ok {
+			err = pause.Err
+		}
+		text := err.Error()
 		if now = append(now, text); !slices.Contains(told, text) {
 			d.logger.Error("MCP server", "agent", id, "err", text)
 		}
