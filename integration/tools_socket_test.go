@@ -331,3 +331,24 @@ func TestSocketDeaf(t *testing.T) {
 	h.stop()
 	assert.Less(t, time.Since(began), 15*time.Second)
 }
+
+// TestSocketPulse: a connection that says nothing, by which scopefs mcp sees that
+// the daemon lives while it waits, starts no sandbox and leaves no record.
+func TestSocketPulse(t *testing.T) {
+	h := layOut(t, map[string]string{"a": ""})
+	h.start()
+	for range 20 {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: h.door("a"), Net: "unix"})
+		require.NoError(t, err)
+		require.NoError(t, conn.CloseWrite())
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+		text, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		assert.Empty(t, text)
+		require.NoError(t, conn.Close())
+	}
+	h.stop()
+	for _, e := range h.events("a") {
+		assert.NotEqual(t, "sandbox", e.Event, "%s", e.Raw)
+	}
+}

@@ -182,6 +182,9 @@ func (d *Daemon) attendMCP(ctx context.Context, conn net.Conn, id scope.ID, by *
 	defer stop()
 	r := bufio.NewReaderSize(conn, 64<<10)
 	profile, err := readProfile(r)
+	if errors.Is(err, io.EOF) { // a pulse, which is no client: see knock
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -221,9 +224,6 @@ func toldOf(err error) error {
 func readProfile(r *bufio.Reader) (string, error) {
 	first, err := r.Peek(1)
 	if err != nil || first[0] != 'p' {
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
 		return "", err
 	}
 	line, err := r.ReadSlice('\n') // bounded by the buffer
