@@ -22,14 +22,15 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs", "scope/beneath"}, "the view's process holds nothing that it has no use for"},
 	"cmd/scopefs/internal/bridge": {nil, "it passes messages on, and must not decide"},
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools"}, "what is kept is values of the doors"},
-	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer", "scope/beneath", "scope/agents", "fs/fusedev"}, "it serves no view itself: a process that does must not touch one"},
-	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/viewer", "scope/beneath", "scope/agents", "fs/fusedev"}, "it serves no view itself: a process that does must not touch one"},
+	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents"}, "a thin face: what it can, others can without it"},
 	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration":                 {[]string{"**"}, "tests of the whole"},
 	"integration/*":               {[]string{"**"}, "tools of these tests"},
 
 	"internal/printable":           {nil, "anybody writes a line"},
 	"internal/thread":              {nil, "anybody starts a thread"},
+	"cmd/scopefs/internal/control": {[]string{"scope", "tools", "tools/sandbox", "cmd/scopefs/internal/config"}, "a client of the daemon needs nothing that runs in it"},
 	"cmd/scopefs/internal/guard":   {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
 	"cmd/scopefs/internal/imports": {[]string{"internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
@@ -68,7 +69,7 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
+var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
 	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread"} // flock(2), socketpair(2), gettid(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.

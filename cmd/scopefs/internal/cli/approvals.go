@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -43,7 +43,7 @@ An agent cannot reach the socket on which this is said.`,
 				if err != nil {
 					return err
 				}
-				decided, err := daemon.NewClient(p).Decide(c.Context(), words[0], grant)
+				decided, err := control.NewClient(p).Decide(c.Context(), words[0], grant)
 				if err != nil {
 					return err
 				}
@@ -60,7 +60,7 @@ func (a *app) approvals(c *cobra.Command) ([]tools.Approval, error) {
 	if err != nil {
 		return nil, err
 	}
-	return daemon.NewClient(p).Approvals(c.Context())
+	return control.NewClient(p).Approvals(c.Context())
 }
 
 func (a *app) listApprovals(c *cobra.Command, asJSON bool) error {
@@ -109,7 +109,7 @@ func (a *app) showApproval(c *cobra.Command, id string) error {
 	if err != nil {
 		return err
 	}
-	p, err := daemon.NewClient(paths).Approval(c.Context(), id)
+	p, err := control.NewClient(paths).Approval(c.Context(), id)
 	if err != nil {
 		return err
 	}

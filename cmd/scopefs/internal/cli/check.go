@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -178,6 +178,6 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	all, errs = agents.Resume(daemon.Seen(p)).Reload(p.Base, host.Host)
+	all, errs = agents.Resume(state.Seen(p.State)).Reload(p.Base, host.Host)
 	return all, errs, nil
 }

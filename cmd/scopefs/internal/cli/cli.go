@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
@@ -73,14 +74,14 @@ func Main(ctx context.Context, args []string) int {
 	}
 	code := exitFailed
 	var exit *exitError
-	var refused *daemon.Error
+	var refused *control.Error
 	var host *daemon.HostError
 	switch {
 	case errors.As(err, &exit):
 		code = exit.code
 	case errors.As(err, &host):
 		code = exitHost
-	case errors.As(err, &refused) && refused.Invalid(), errors.Is(err, scope.ErrInvalidID):
+	case errors.As(err, &refused) && refused.Kind == control.Invalid, errors.Is(err, scope.ErrInvalidID):
 		code = exitUsage
 	}
 	if exit == nil || exit.err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/bridge"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -78,7 +78,7 @@ func (a *app) toolbox(name, profile string) (*toolbox, error) {
 	default:
 		return nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", profile)}
 	}
-	if task := os.Getenv(daemon.TaskEnv); name == "" && task != "" {
+	if task := os.Getenv(control.TaskEnv); name == "" && task != "" {
 		return &toolbox{a: a, task: task, profile: profile}, nil
 	}
 	p, err := a.paths()
@@ -98,10 +98,10 @@ func (a *app) toolbox(name, profile string) (*toolbox, error) {
 // open connects with the tools, and starts a daemon for that where none runs.
 func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 	if t.task != "" {
-		return daemon.TaskTools(ctx, t.task, t.profile)
+		return control.TaskTools(ctx, t.task, t.profile)
 	}
-	conn, err := daemon.Tools(ctx, t.given, t.id, t.profile)
-	if !errors.Is(err, daemon.ErrNoDaemon) {
+	conn, err := control.Tools(ctx, t.given, t.id, t.profile)
+	if !errors.Is(err, control.ErrNoDaemon) {
 		return conn, err
 	}
 	p, end, err := t.a.embedded(ctx, t.given, t.id, t.a.err)
@@ -109,7 +109,7 @@ func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 		return nil, err
 	}
 	t.paths, t.end = p, end
-	if conn, err = daemon.Tools(ctx, p, t.id, t.profile); err != nil {
+	if conn, err = control.Tools(ctx, p, t.id, t.profile); err != nil {
 		t.close()
 	}
 	return conn, err
@@ -119,18 +119,18 @@ func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 // would know nothing of its approvals.
 func (t *toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
 	if t.end == nil && t.task == "" {
-		return daemon.Tools(ctx, t.paths, t.id, t.profile)
+		return control.Tools(ctx, t.paths, t.id, t.profile)
 	}
 	t.close()
 	return t.open(ctx)
 }
 
 // pulse returns the pulse of the daemon that is there.
-func (t *toolbox) pulse() *daemon.Pulse {
+func (t *toolbox) pulse() *control.Pulse {
 	if t.task != "" {
-		return daemon.NewPulse(t.task)
+		return control.NewPulse(t.task)
 	}
-	return daemon.NewPulse(t.paths.Door(string(t.id)))
+	return control.NewPulse(t.paths.Door(string(t.id)))
 }
 
 // close ends a daemon that was started for this client.
@@ -146,7 +146,7 @@ func (t *toolbox) close() {
 func (a *app) relay(ctx context.Context, t *toolbox) error {
 	defer t.close()
 	opened := false
-	var pulse atomic.Pointer[daemon.Pulse] // of the daemon that is there
+	var pulse atomic.Pointer[control.Pulse] // of the daemon that is there
 	b := &bridge.Bridge{
 		In: a.in, Out: a.out, Log: a.err,
 		// By our own context, which is the life of a daemon that is started here.

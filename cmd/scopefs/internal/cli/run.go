@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -96,7 +97,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if err != nil {
 		return exitRunFailed, err
 	}
-	req := daemon.RunRequest{Argv: argv, Dir: o.dir, Env: map[string]string{}}
+	req := control.RunRequest{Argv: argv, Dir: o.dir, Env: map[string]string{}}
 	for _, kv := range o.env {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
@@ -110,21 +111,21 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if a.wantTTY(o) {
 		req.TTY = terminalSize()
 	}
-	client := daemon.NewClient(p)
+	client := control.NewClient(p)
 	run, err := client.Run(ctx, id, req)
-	if errors.Is(err, daemon.ErrNoDaemon) {
+	if errors.Is(err, control.ErrNoDaemon) {
 		var end func()
 		if p, end, err = a.embedded(ctx, p, id, io.Discard); err != nil {
 			return exitRunFailed, err
 		}
 		defer end()
-		run, err = daemon.NewClient(p).Run(ctx, id, req)
+		run, err = control.NewClient(p).Run(ctx, id, req)
 	}
-	var refused *daemon.Error
+	var refused *control.Error
 	switch {
-	case errors.As(err, &refused) && refused.NotFound():
+	case errors.As(err, &refused) && refused.Kind == control.NotFound:
 		return exitNotFound, err
-	case errors.As(err, &refused) && refused.NotExecutable():
+	case errors.As(err, &refused) && refused.Kind == control.NotExecutable:
 		return exitNotExecutable, err
 	case err != nil:
 		return exitRunFailed, err
@@ -148,7 +149,7 @@ func terminalSize() *sandbox.Size {
 }
 
 // attend connects the command with our streams and signals until it ends.
-func (a *app) attend(run *daemon.Run) (int, error) {
+func (a *app) attend(run *control.Run) (int, error) {
 	own := &terminal{fd: int(os.Stdin.Fd())}
 	if run.TTY != nil {
 		own.raw()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 )
 
 // terminal is ours, which while a command has one of its own passes on what is
@@ -32,7 +32,7 @@ func (t *terminal) restore() {
 }
 
 // forward passes signals on until stop is called, which waits.
-func forward(run *daemon.Run, own *terminal) (stop func()) {
+func forward(run *control.Run, own *terminal) (stop func()) {
 	// Against SIGPIPE: a closed standard output is told to the command.
 	signal.Ignore(unix.SIGPIPE)
 	signals := make(chan os.Signal, 16)
@@ -62,7 +62,7 @@ func forward(run *daemon.Run, own *terminal) (stop func()) {
 // stopBoth stops the command and then ourselves; SIGCONT is passed on. SIGTSTP
 // would not stop it: its process group is an orphaned one, in which that has no
 // effect (setpgid(2), credentials(7)).
-func stopBoth(run *daemon.Run, own *terminal) {
+func stopBoth(run *control.Run, own *terminal) {
 	raw := own.old != nil
 	own.restore()
 	_ = run.Signal(unix.SIGSTOP)

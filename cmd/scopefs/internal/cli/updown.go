@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -79,7 +79,7 @@ says so.`,
 			if err != nil {
 				return err
 			}
-			all, err := daemon.NewClient(p).Reload(c.Context())
+			all, err := control.NewClient(p).Reload(c.Context())
 			if err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func (a *app) psCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := daemon.NewClient(p).Agents(c.Context())
+			list, err := control.NewClient(p).Agents(c.Context())
 			if err != nil {
 				return err
 			}
@@ -131,7 +131,7 @@ func (a *app) psCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) printAgents(list []daemon.Agent) error {
+func (a *app) printAgents(list []control.Agent) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "AGENT\tSTATE\tVIEW\tSANDBOXES\tMOUNT")
 	for _, g := range list {
@@ -158,7 +158,7 @@ func (a *app) printAgents(list []daemon.Agent) error {
 }
 
 // client returns the daemon's client and the agent that was named.
-func (a *app) client(name string) (*daemon.Client, scope.ID, error) {
+func (a *app) client(name string) (*control.Client, scope.ID, error) {
 	p, err := a.paths()
 	if err != nil {
 		return nil, "", err
@@ -167,5 +167,5 @@ func (a *app) client(name string) (*daemon.Client, scope.ID, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return daemon.NewClient(p), id, nil
+	return control.NewClient(p), id, nil
 }

@@ -10,23 +10,10 @@ import (
 	"sync"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
-
-// ErrUnknown is the error of an agent that has no definition.
-var ErrUnknown = errors.New("unknown agent")
-
-// Agent is what ps tells.
-type Agent struct {
-	ID        scope.ID `json:"agent,omitempty"` // empty: what is wrong with no agent of its own
-	State     string   `json:"state"`           // starting, mounted, failed or down
-	Mount     string   `json:"mount,omitempty"`
-	ViewPID   int      `json:"view_pid,omitempty"`
-	Sandboxes []int    `json:"sandbox_pids,omitempty"`
-	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
-	Error     string   `json:"error,omitempty"`
-}
 
 // Up mounts an agent's view at a directory; "" is where it is, was last, or else
 // its own below the run directory.
@@ -185,12 +172,12 @@ func (d *Daemon) defined(id scope.ID) (*agents.Agent, error) {
 	if own != nil {
 		return nil, errors.Join(own...)
 	}
-	return nil, fmt.Errorf("%w %q: define it in %s", ErrUnknown, id, filepath.Join(d.paths.Base, "agents.d", string(id)+".md"))
+	return nil, fmt.Errorf("%w %q: define it in %s", control.ErrUnknown, id, filepath.Join(d.paths.Base, "agents.d", string(id)+".md"))
 }
 
 // stateOf is how an agent is. The caller holds the lock.
-func (d *Daemon) stateOf(id scope.ID) Agent {
-	a := Agent{ID: id, State: stateDown}
+func (d *Daemon) stateOf(id scope.ID) control.Agent {
+	a := control.Agent{ID: id, State: control.Down}
 	if v := d.views[id]; v != nil {
 		v.mu.Lock()
 		a.State, a.Mount, a.ViewPID, a.Hidden = v.state, v.at, v.pid, v.hidden
@@ -199,9 +186,9 @@ func (d *Daemon) stateOf(id scope.ID) Agent {
 		}
 		v.mu.Unlock()
 	} else if d.starting[id] {
-		a.State = stateStarting
+		a.State = control.Starting
 	} else if err := d.failed[id]; err != nil {
-		a.State, a.Error = stateFailed, err.Error()
+		a.State, a.Error = control.Failed, err.Error()
 	}
 	for s := range d.sessions[id] {
 		a.Sandboxes = append(a.Sandboxes, s.PID())
@@ -212,10 +199,10 @@ func (d *Daemon) stateOf(id scope.ID) Agent {
 
 // Agents lists what is defined, or mounted still, by name; what does not load is
 // there as failed.
-func (d *Daemon) Agents() []Agent {
+func (d *Daemon) Agents() []control.Agent {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	list := []Agent{}
+	list := []control.Agent{}
 	for id := range d.rules.Agents {
 		list = append(list, d.stateOf(id))
 	}
@@ -227,11 +214,11 @@ func (d *Daemon) Agents() []Agent {
 		}
 	}
 	for _, err := range d.bad {
-		a := Agent{State: stateFailed, Error: err.Error()}
+		a := control.Agent{State: control.Failed, Error: err.Error()}
 		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			a.ID = bad.Agent
 		}
-		list = slices.DeleteFunc(list, func(b Agent) bool {
+		list = slices.DeleteFunc(list, func(b control.Agent) bool {
 			same := b.ID == a.ID && a.ID != ""
 			if same {
 				a.State, a.Mount, a.ViewPID, a.Hidden, a.Sandboxes = b.State, b.Mount, b.ViewPID, b.Hidden, b.Sandboxes
@@ -240,6 +227,6 @@ func (d *Daemon) Agents() []Agent {
 		})
 		list = append(list, a)
 	}
-	slices.SortFunc(list, func(a, b Agent) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	slices.SortFunc(list, func(a, b control.Agent) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return list
 }

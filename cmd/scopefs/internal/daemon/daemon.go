@@ -15,14 +15,13 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
@@ -235,7 +234,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	d.removeTaskDoors()
-	l, err := listenPrivate(d.paths.Socket())
+	l, err := control.Listen(d.paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
@@ -292,15 +291,4 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	case err = <-served:
 	}
 	return err
-}
-
-// listenPrivate listens on a unix socket that is ours alone. The file has the mode
-// of the socket, whatever the umask is, which is the whole process's: unix(7).
-func listenPrivate(path string) (net.Listener, error) {
-	os.Remove(path) // of an earlier daemon; the lock is ours
-	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err)
-	}}
-	return private.Listen(context.Background(), "unix", shortPath(path))
 }

@@ -13,15 +13,10 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
-
-// Seen returns the definitions that have loaded before, as far as a daemon has
-// kept them and they may be read.
-func Seen(p config.Paths) map[string]string { return state.Seen(p.State) }
 
 // load reads the definitions. One that does not load any more stays as it was.
 func (d *Daemon) load() { d.loadUnless(func(*agents.Snapshot) bool { return false }) }

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/file"
 )
@@ -68,7 +69,7 @@ func (d *Daemon) newDoor(name string, owner user) (*door, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o711); err != nil {
 		return nil, err
 	}
-	l, err := listenPrivate(name)
+	l, err := control.Listen(name)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func (d *Daemon) receive(ctx context.Context, at *door, id scope.ID, owner user,
 			}
 			continue
 		}
-		if uid, ok := peerUID(conn); !ok || uid != 0 && uid != uint32(os.Geteuid()) && uid != owner.uid {
+		if uid, ok := control.PeerUID(conn); !ok || uid != 0 && uid != uint32(os.Geteuid()) && uid != owner.uid {
 			conn.Close()
 			continue
 		}
@@ -212,8 +213,8 @@ var errNotLoaded = errors.New("the definition does not load; the operator's log 
 // the host, other agents and the operator's variables.
 func toldOf(err error) error {
 	switch {
-	case errors.Is(err, ErrUnknown):
-		return ErrUnknown
+	case errors.Is(err, control.ErrUnknown):
+		return control.ErrUnknown
 	case errors.Is(err, file.ErrProfile), errors.Is(err, errClosing):
 		return err
 	}

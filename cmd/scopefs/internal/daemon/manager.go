@@ -3,9 +3,10 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 )
 
 // What the daemon tells a service manager are the states of sd_notify(3).
@@ -46,12 +47,11 @@ func (p *progress) step() {
 // is healthy, three times in each period. Without word for a period the service
 // manager restarts the daemon: WatchdogSec in systemd.service(5).
 func (d *Daemon) watchdog(ctx context.Context, period time.Duration) {
-	// One client: the name of a socket may cost a descriptor, see shortPath.
-	self := &Client{socket: shortPath(d.paths.Socket())}
+	self := control.NewClient(d.paths)
 	tick := time.NewTicker(period / 3)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		if err := self.health(ctx, period/3); err == nil {
+		if err := self.Health(ctx, period/3); err == nil {
 			d.notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
 			d.logger.Error("the daemon is not healthy: the service manager may restart it", "err", err)
@@ -61,14 +61,6 @@ func (d *Daemon) watchdog(ctx context.Context, period time.Duration) {
 		case <-tick.C:
 		}
 	}
-}
-
-// health fails unless the daemon answers in time. The answer takes every lock that
-// a request may need.
-func (c *Client) health(ctx context.Context, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	return c.call(ctx, http.MethodGet, "/v1/health", struct{}{}, &struct{}{})
 }
 
 // checkHealth returns when the locks of the daemon, of its views and of the log

@@ -12,21 +12,13 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Reloaded tells what a reload did with one agent, or why it did nothing.
-type Reloaded struct {
-	Agent   scope.ID `json:"agent,omitempty"`
-	File    string   `json:"file,omitempty"` // of what is no agent's
-	Outcome string   `json:"outcome"`        // of the constants below
-	Error   string   `json:"error,omitempty"`
-	Warning string   `json:"warning,omitempty"`
-}
-
-// The outcomes of a reload; agents of which nothing has changed are not told.
+// The outcomes of a reload.
 const (
 	reloadRules   = "new rules hold"
 	reloadMounted = "mounted"
@@ -46,7 +38,7 @@ const (
 // Reload reads the definitions again. When it returns, every mounted view
 // decides by its new rules, the kernel has forgotten what it knew by the old
 // ones, and what is new is mounted. What does not load changes nothing.
-func (d *Daemon) Reload(ctx context.Context) []Reloaded {
+func (d *Daemon) Reload(ctx context.Context) []control.Reloaded {
 	all, added := d.reloadRules()
 	var mu sync.Mutex
 	d.mountExpected(ctx, d.expect(added), func(id scope.ID, err error) {
@@ -59,12 +51,12 @@ func (d *Daemon) Reload(ctx context.Context) []Reloaded {
 		defer mu.Unlock()
 		all = append(all, r)
 	})
-	slices.SortFunc(all, func(a, b Reloaded) int { return strings.Compare(string(a.Agent), string(b.Agent)) })
+	slices.SortFunc(all, func(a, b control.Reloaded) int { return strings.Compare(string(a.Agent), string(b.Agent)) })
 	return all
 }
 
 // reloadRules is Reload for what is mounted, and returns what is not and never was.
-func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
+func (d *Daemon) reloadRules() (all []control.Reloaded, added []scope.ID) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	d.load()
@@ -73,14 +65,14 @@ func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
 	d.mu.Unlock()
 	all = append(all, d.hostChanged()...)
 	for _, err := range warnings {
-		r := Reloaded{Outcome: reloadWarning, Warning: err.Error()}
+		r := control.Reloaded{Outcome: reloadWarning, Warning: err.Error()}
 		if def, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			r.Agent = def.Agent
 		}
 		all = append(all, r)
 	}
 	for _, err := range bad {
-		r := Reloaded{Outcome: reloadKept, Error: err.Error()}
+		r := control.Reloaded{Outcome: reloadKept, Error: err.Error()}
 		if def, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			r.Agent = def.Agent
 			if loaded[r.Agent] == nil {
@@ -90,7 +82,7 @@ func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
 		all = append(all, r)
 	}
 	changed, added := d.changed(loaded)
-	told := make([][]Reloaded, len(changed))
+	told := make([][]control.Reloaded, len(changed))
 	var wg sync.WaitGroup
 	for i, c := range changed { // side by side: a view that is stuck keeps nobody else waiting
 		wg.Go(func() { told[i] = d.reload(c) })
@@ -98,20 +90,20 @@ func (d *Daemon) reloadRules() (all []Reloaded, added []scope.ID) {
 	wg.Wait()
 	for _, v := range d.allViews() {
 		if loaded[v.def.Name] == nil {
-			all = append(all, Reloaded{Agent: v.def.Name, Outcome: reloadGone})
+			all = append(all, control.Reloaded{Agent: v.def.Name, Outcome: reloadGone})
 		}
 	}
 	return slices.Concat(append(told, all)...), added
 }
 
 // hostChanged tells when scopefs.yaml is not what the daemon was started with.
-func (d *Daemon) hostChanged() []Reloaded {
+func (d *Daemon) hostChanged() []control.Reloaded {
 	now, err := config.Load(d.paths, hostChecks())
 	switch {
 	case err != nil:
-		return []Reloaded{{Outcome: reloadKept, Error: err.Error()}}
+		return []control.Reloaded{{Outcome: reloadKept, Error: err.Error()}}
 	case !reflect.DeepEqual(now, d.host):
-		return []Reloaded{{File: "scopefs.yaml", Outcome: reloadHost}}
+		return []control.Reloaded{{File: "scopefs.yaml", Outcome: reloadHost}}
 	}
 	return nil
 }
@@ -144,8 +136,8 @@ func (d *Daemon) changed(loaded map[scope.ID]*agents.Agent) (changed []change, a
 	return changed, added
 }
 
-func (d *Daemon) tellReload(id scope.ID, outcome string, err error) Reloaded {
-	r := Reloaded{Agent: id, Outcome: outcome}
+func (d *Daemon) tellReload(id scope.ID, outcome string, err error) control.Reloaded {
+	r := control.Reloaded{Agent: id, Outcome: outcome}
 	e := audit.Event{Event: audit.KindAgent, Agent: string(id), Outcome: outcome}
 	if err != nil {
 		r.Error, e.Detail = err.Error(), err.Error()
@@ -155,19 +147,19 @@ func (d *Daemon) tellReload(id scope.ID, outcome string, err error) Reloaded {
 }
 
 // reload has one agent's definition hold. Its grants hold since it was loaded.
-func (d *Daemon) reload(c change) []Reloaded {
+func (d *Daemon) reload(c change) []control.Reloaded {
 	id, changed := c.agent.Name, false
 	if v := c.view; v != nil {
 		var err error
 		if changed, err = v.setRules(c.agent.View.PolicySpec()); err != nil {
-			return []Reloaded{d.tellReload(id, "view restarted", err)}
+			return []control.Reloaded{d.tellReload(id, "view restarted", err)}
 		}
 		if !sameButRules(v.def, c.agent.Definition) {
-			return []Reloaded{d.tellReload(id, reloadRemount, nil)}
+			return []control.Reloaded{d.tellReload(id, reloadRemount, nil)}
 		}
 	}
 	if changed || c.granted {
-		return []Reloaded{d.tellReload(id, reloadRules, nil)}
+		return []control.Reloaded{d.tellReload(id, reloadRules, nil)}
 	}
 	return nil
 }

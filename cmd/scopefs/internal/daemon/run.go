@@ -16,51 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// A run is one command in a sandbox of its own. The client asks by HTTP; the
-// daemon starts the command and answers 101. Then both speak JSON lines on the
-// connection: the client says "go", the daemon answers with the outer ends of
-// the command's standard streams (SCM_RIGHTS), made inside the sandbox; the
-// client sends signals and sizes, the daemon the end. A client that goes takes
-// the command with it.
-
-// RunRequest is the body of run.
-type RunRequest struct {
-	Argv []string          `json:"argv"`
-	Env  map[string]string `json:"env,omitempty"`
-	Dir  string            `json:"dir,omitempty"` // below /workspace
-	TTY  *sandbox.Size     `json:"tty,omitempty"` // run on a terminal of this size
-}
-
-// toRun is a line from the client, fromRun one from the daemon.
-type toRun struct {
-	Go     bool          `json:"go,omitempty"`
-	Signal int           `json:"signal,omitempty"`
-	Size   *sandbox.Size `json:"size,omitempty"`
-}
-
-type fromRun struct {
-	Files int       `json:"files,omitempty"` // this many descriptors come with the line
-	Exit  *RunExit  `json:"exit,omitempty"`
-	Error *apiError `json:"error,omitempty"` // the session ended before the command
-}
-
-// RunExit is how a command ended.
-type RunExit struct {
-	Code     int  `json:"code"`
-	Signal   int  `json:"signal,omitempty"`
-	TimedOut bool `json:"timed_out,omitempty"`
-
-	OutOfMemory bool `json:"out_of_memory,omitempty"`
-}
-
 // serveRun runs one command and returns when it has ended, and its sandbox. The
 // connection is closed last: a client that waits for it leaves nothing behind.
 func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, id scope.ID) error {
-	var req RunRequest
+	var req control.RunRequest
 	if err := body(r, &req); err != nil {
 		return err
 	}
@@ -149,7 +113,7 @@ func (d *Daemon) record(ctx context.Context, e audit.Event) error {
 }
 
 // runError tells a program that cannot be started from a sandbox that cannot.
-func runError(req RunRequest, err error) error {
+func runError(req control.RunRequest, err error) error {
 	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC, unix.ENOTDIR} {
 		if errors.Is(err, errno) {
 			return &execError{program: req.Argv[0], dir: req.Dir, errno: errno}
@@ -183,10 +147,10 @@ func attend(conn *net.UnixConn, p *sandbox.Process, gone func(), ended func(outc
 		gone()
 	}
 	exit, err := p.Wait()
-	last := fromRun{Exit: &RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory}}
+	last := control.FromRun{Exit: &control.RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory}}
 	switch {
 	case err != nil:
-		last = fromRun{Error: &apiError{err.Error() + ": scopefs audit says why", kindOther}}
+		last = control.FromRun{Error: &control.Error{Text: err.Error() + ": scopefs audit says why", Kind: control.Other}}
 		ended("sandbox ended") // the event of its end says why
 	case exit.TimedOut:
 		ended("timed out")
@@ -203,7 +167,7 @@ func attend(conn *net.UnixConn, p *sandbox.Process, gone func(), ended func(outc
 // obey does what the client says until it is gone.
 func obey(lines *bufio.Scanner, p *sandbox.Process) {
 	for lines.Scan() {
-		var msg toRun
+		var msg control.ToRun
 		if json.Unmarshal(lines.Bytes(), &msg) != nil {
 			return
 		}
@@ -232,7 +196,7 @@ func passStreams(conn *net.UnixConn, p *sandbox.Process) error {
 			return err
 		}
 	}
-	first, _ := json.Marshal(fromRun{Files: len(files)})
+	first, _ := json.Marshal(control.FromRun{Files: len(files)})
 	_, _, err := conn.WriteMsgUnix(append(first, '\n'), unix.UnixRights(fds...), nil)
 	if p.TTY == nil {
 		for _, f := range files {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -31,8 +32,6 @@ import (
 const (
 	taskSocket   = sandbox.Run + "/mcp.sock"
 	taskPrograms = sandbox.Run + "/bin" // scopefs is there: scopefs mcp and scopefs call use the socket
-	// TaskEnv is the environment variable that names the socket.
-	TaskEnv = "SCOPEFS_MCP"
 
 	taskDoor = "task." // begins the name of a task's socket, and of no agent
 )
@@ -205,7 +204,7 @@ func runnerEnv(all, runners map[string]string) map[string]string {
 	maps.Copy(env, all)
 	maps.Copy(env, runners)
 	env["PATH"] = taskPrograms + ":" + env["PATH"]
-	env[TaskEnv] = taskSocket
+	env[control.TaskEnv] = taskSocket
 	return env
 }
 

@@ -9,19 +9,12 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
-)
-
-// The states of a view.
-const (
-	stateStarting = "starting"
-	stateMounted  = "mounted"
-	stateFailed   = "failed"
-	stateDown     = "down"
 )
 
 const (
@@ -51,7 +44,7 @@ type view struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when state changes
-	state   string
+	state   control.State
 	err     error
 	ending  bool // it is to go down
 	owner   user
@@ -79,7 +72,7 @@ func (d *Daemon) up(ctx context.Context, def *agents.Definition, at string) (*vi
 	}
 	// The view outlives the request that asks for it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	v := &view{d: d, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}), state: stateStarting, rules: def.View.PolicySpec()}
+	v := &view{d: d, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}), state: control.Starting, rules: def.View.PolicySpec()}
 	d.mu.Lock()
 	closing := d.closing
 	if !closing {
@@ -112,11 +105,11 @@ func (v *view) wait(ctx context.Context) error {
 		state, err, changed := v.state, v.err, v.changed
 		v.mu.Unlock()
 		switch state {
-		case stateMounted:
+		case control.Mounted:
 			return nil
-		case stateFailed:
+		case control.Failed:
 			return fmt.Errorf("mount %q: %w", v.def.Name, err)
-		case stateDown:
+		case control.Down:
 			return fmt.Errorf("view of %q is down", v.def.Name)
 		}
 		select {
@@ -132,7 +125,7 @@ func (v *view) wait(ctx context.Context) error {
 func (v *view) served() (pid int, owner user) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.state != stateMounted || v.ending {
+	if v.state != control.Mounted || v.ending {
 		return 0, user{}
 	}
 	return v.pid, v.owner
@@ -145,7 +138,7 @@ func (v *view) user() user {
 	return v.owner
 }
 
-func (v *view) set(state string, pid int, err error) {
+func (v *view) set(state control.State, pid int, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.state, v.pid, v.err = state, pid, err
@@ -162,15 +155,15 @@ func (v *view) keep(life context.Context) {
 	for {
 		began := time.Now()
 		mounted, err := v.serve(life)
-		state, outcome := stateFailed, "not mounted"
+		state, outcome := control.Failed, "not mounted"
 		if mounted {
-			state, outcome, told = stateStarting, "died", "" // each death is told
+			state, outcome, told = control.Starting, "died", "" // each death is told
 		}
 		if errors.Is(err, sandbox.ErrOutOfMemory) {
 			outcome = outcomeMemory
 		}
 		if life.Err() != nil {
-			state, err = stateDown, nil
+			state, err = control.Down, nil
 		}
 		v.mu.Lock()
 		v.wire, v.process = nil, nil
@@ -181,7 +174,7 @@ func (v *view) keep(life context.Context) {
 		v.mu.Unlock()
 		v.set(state, 0, err)
 		ended := v.d.endSessions(v.def.Name) // their mount is dead
-		if state == stateDown {
+		if state == control.Down {
 			ended()
 			return
 		}
@@ -194,7 +187,7 @@ func (v *view) keep(life context.Context) {
 		told = err.Error()
 		select {
 		case <-life.Done():
-			v.set(stateDown, 0, nil)
+			v.set(control.Down, 0, nil)
 			return
 		case <-time.After(pause):
 		}
@@ -250,7 +243,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	v.owner = owner
 	v.mu.Unlock()
 	v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: pid, Detail: fmt.Sprint(means)})
-	v.set(stateMounted, pid, nil)
+	v.set(control.Mounted, pid, nil)
 	if err := closedTo(owner, v.at); err != nil && !v.shared() {
 		v.d.logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
 	}

@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"bytes"
@@ -6,34 +6,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A client that waits for a daemon looks from time to time whether it is alive.
-// It connects a second time and says nothing: a daemon that works ends such a
-// connection. So the check needs no request, and bounds no command.
+// A client that waits for a daemon checks from time to time whether the daemon is
+// alive. It opens a second connection and closes its writing side: a daemon that
+// works closes such a connection. So the check needs no request, and bounds no
+// command.
 const (
 	aliveEvery   = 400 * time.Millisecond
 	aliveWait    = 800 * time.Millisecond // for one answer
 	alivePatient = 15 * time.Second       // with a daemon that is not stopped, only slow
 )
 
-// Pulse checks the daemon of one socket. It is not for several goroutines.
+// Pulse checks the daemon of one socket. It is not safe for concurrent use.
 type Pulse struct {
 	socket string
-	silent time.Time // since when it does not answer; zero: it does
+	silent time.Time // since when it has not answered; zero: it answers
 }
 
 // NewPulse returns the pulse of a control socket or of an agent's.
 func NewPulse(socket string) *Pulse { return &Pulse{socket: socket} }
 
-// Check returns why nobody should wait for the daemon any longer: it is stopped
-// (SIGSTOP), which takes a second to find out, or has not answered for 15 seconds.
-// That a daemon has ended, the client's own connection says.
+// Check returns an error when a client should stop waiting for the daemon: the daemon
+// is stopped (SIGSTOP), which Check notices within a second, or has not answered for
+// 15 seconds. It returns nil for a daemon that has ended: the client's own connection
+// reports that.
 func (p *Pulse) Check(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, aliveWait)
 	defer cancel()
@@ -54,7 +55,7 @@ func (p *Pulse) Check(ctx context.Context) error {
 	return nil
 }
 
-// knock connects and reports whether the other end noticed, or is gone; pid is
+// knock connects and reports whether the other end noticed, or has ended; pid is
 // its process, if known.
 func knock(ctx context.Context, socket string) (pid int, answered bool) {
 	conn, err := connect(ctx, socket)
@@ -77,20 +78,8 @@ func knock(ctx context.Context, socket string) (pid int, answered bool) {
 	return pid, err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)
 }
 
-// connect connects with a socket.
-func connect(ctx context.Context, socket string) (*net.UnixConn, error) {
-	name, release := shortName(socket)
-	defer release()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", name)
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.UnixConn), nil
-}
-
-// stopped reports whether a process is, by a signal or a debugger;
-// proc_pid_stat(5). Of a process that cannot be seen it is not known.
+// stopped reports whether a signal or a debugger has stopped a process;
+// proc_pid_stat(5). It is false for a process that cannot be seen.
 func stopped(pid int) bool {
 	if pid <= 0 {
 		return false
@@ -101,7 +90,7 @@ func stopped(pid int) bool {
 }
 
 // Watch calls dead once, with the reason, when the daemon does not answer. It
-// ends with ctx.
+// returns when ctx ends.
 func (p *Pulse) Watch(ctx context.Context, dead func(error)) {
 	ticks := time.NewTicker(aliveEvery)
 	defer ticks.Stop()

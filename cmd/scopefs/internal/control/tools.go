@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"context"
@@ -16,8 +16,11 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Tools connects with an agent's tools; see door for what is spoken there. It
-// needs no more rights than the agent's user has.
+// TaskEnv is the environment variable that names the socket of a task.
+const TaskEnv = "SCOPEFS_MCP"
+
+// Tools connects to an agent's own socket, where a client speaks MCP, one JSON-RPC
+// message a line. It needs no more rights than the agent's user has.
 func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*net.UnixConn, error) {
 	conn, err := connect(ctx, p.Door(string(id)))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
@@ -29,7 +32,7 @@ func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*n
 	return hello(conn, profile)
 }
 
-// TaskTools connects with the tools of a task: see TaskEnv.
+// TaskTools connects to the socket of a task: see TaskEnv.
 func TaskTools(ctx context.Context, socket, profile string) (*net.UnixConn, error) {
 	conn, err := connect(ctx, socket)
 	if err != nil {
@@ -38,7 +41,7 @@ func TaskTools(ctx context.Context, socket, profile string) (*net.UnixConn, erro
 	return hello(conn, profile)
 }
 
-// hello says under which names the client wants the tools.
+// hello selects the profile, which names the tools; "" keeps their own names.
 func hello(conn *net.UnixConn, profile string) (*net.UnixConn, error) {
 	if profile != "" {
 		if _, err := fmt.Fprintf(conn, "profile %s\n", profile); err != nil {
@@ -66,14 +69,14 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 	}
 }
 
-// Approvals lists the calls that wait for the operator, or have his word.
+// Approvals lists the calls that wait for the operator, or that the operator has decided.
 func (c *Client) Approvals(ctx context.Context) ([]tools.Approval, error) {
 	var list []tools.Approval
 	err := c.call(ctx, http.MethodGet, "/v1/approvals", struct{}{}, &list)
 	return list, err
 }
 
-// Approval returns one of them, with all its arguments.
+// Approval returns one approval with all arguments of the call.
 func (c *Client) Approval(ctx context.Context, id string) (tools.Approval, error) {
 	var p tools.Approval
 	err := c.call(ctx, http.MethodGet, "/v1/approvals/"+url.PathEscape(id), struct{}{}, &p)

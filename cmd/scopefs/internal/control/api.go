@@ -1,0 +1,69 @@
+// Package control is the daemon's control API as its clients see it: requests,
+// answers and errors, the connection, and the check whether the daemon is alive.
+// It holds no state of the daemon.
+//
+// The API is HTTP with JSON bodies on a unix socket:
+//
+//	GET  /v1/agents            the agents defined and mounted: []Agent
+//	GET  /v1/health            answers {} when nothing is stuck
+//	POST /v1/reload            read the definitions again: []Reloaded
+//	POST /v1/agents/{id}/up    mount; body UpRequest
+//	POST /v1/agents/{id}/down  end sandboxes and unmount
+//	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
+//	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
+//	GET  /v1/approvals         calls that wait for the operator: []tools.Approval, each Brief
+//	GET  /v1/approvals/{id}    one of them
+//	POST /v1/approvals/{id}/approve, .../deny
+//
+// An error is an Error with a status of 400 or above.
+package control
+
+import "github.com/scopefs/scopefs/scope"
+
+// The bounds of bodies, in bytes.
+const (
+	MaxRequest = 4 << 20
+	maxReply   = 64 << 20 // may hold what agents wrote
+)
+
+// UpRequest is the body of up, and its answer.
+type UpRequest struct {
+	At string `json:"at,omitempty"` // the mount point; absolute
+}
+
+// TokenReply is the answer of token.
+type TokenReply struct {
+	Token string `json:"token"`
+}
+
+// Agent is the state of one agent.
+type Agent struct {
+	ID        scope.ID `json:"agent,omitempty"` // empty: an error of no agent of its own
+	State     State    `json:"state"`
+	Mount     string   `json:"mount,omitempty"`
+	ViewPID   int      `json:"view_pid,omitempty"`
+	Sandboxes []int    `json:"sandbox_pids,omitempty"`
+	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
+	Error     string   `json:"error,omitempty"`
+}
+
+// State is the state of an agent's view.
+type State string
+
+// The states of a view.
+const (
+	Starting State = "starting"
+	Mounted  State = "mounted"
+	Failed   State = "failed"
+	Down     State = "down"
+)
+
+// Reloaded is what a reload did with one agent, or why it did nothing. A reload
+// lists no agent of which nothing has changed.
+type Reloaded struct {
+	Agent   scope.ID `json:"agent,omitempty"`
+	File    string   `json:"file,omitempty"` // the file, where it belongs to no agent
+	Outcome string   `json:"outcome"`
+	Error   string   `json:"error,omitempty"`
+	Warning string   `json:"warning,omitempty"`
+}

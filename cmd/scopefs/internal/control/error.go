@@ -1,0 +1,31 @@
+package control
+
+import "errors"
+
+var (
+	// ErrUnknown is the error of an agent that has no definition.
+	ErrUnknown = errors.New("unknown agent")
+	// ErrNoDaemon is the error of a run directory in which no daemon answers.
+	ErrNoDaemon = errors.New("no daemon is running")
+)
+
+// Error is an error that the daemon answers.
+type Error struct {
+	Text string    `json:"error"`
+	Kind ErrorKind `json:"kind"`
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// ErrorKind is what a client distinguishes errors by.
+type ErrorKind string
+
+// The kinds of error.
+const (
+	UnknownAgent  ErrorKind = "unknown_agent"
+	Missing       ErrorKind = "missing"        // a program or kernel feature that sandboxes need
+	Invalid       ErrorKind = "invalid"        // a bad request, as bad usage is
+	NotFound      ErrorKind = "not_found"      // the program of a run does not exist
+	NotExecutable ErrorKind = "not_executable" // the program of a run exists and cannot be run
+	Other         ErrorKind = "other"
+)
