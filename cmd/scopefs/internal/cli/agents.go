@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,7 +121,7 @@ func (a *app) listAgents(asJSON bool) error {
 		if !r.Loaded {
 			state, about = "not loaded", r.Error
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", or(printable.Text(string(r.Agent)), "-"), state, printable.Text(about))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", cmp.Or(printable.Text(string(r.Agent)), "-"), state, printable.Text(about))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -142,13 +143,6 @@ func (a *app) printJSON(v any) error {
 		_, err = fmt.Fprintf(a.out, "%s\n", tools.PlainJSON(text))
 	}
 	return err
-}
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // checkFiles prints what is wrong with each file, or with all that there are.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -94,7 +95,7 @@ says so.`,
 					fmt.Fprintf(a.err, "scopefs: warning: %s\n", r.Warning)
 					continue
 				}
-				fmt.Fprintf(a.out, "%s: %s\n", or(string(r.Agent), r.File), r.Outcome)
+				fmt.Fprintf(a.out, "%s: %s\n", cmp.Or(string(r.Agent), r.File), r.Outcome)
 			}
 			if failed > 0 {
 				return &exitError{code: exitFailed}

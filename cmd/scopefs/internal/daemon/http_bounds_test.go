@@ -57,3 +57,100 @@ func TestBodyDeadline(t *testing.T) {
 	}
 	assert.Zero(t, h.under["a"])
 }
+
+// nowhere is a listener of connections that lead nowhere.
+type nowhere struct{ net.Listener }
+
+func (nowhere) Accept() (net.Conn, error) { return &nobody{}, nil }
+
+type nobody struct {
+	net.Conn
+	closed bool
+}
+
+func (n *nobody) Close() error { n.closed = true; return nil }
+
+func accept(t *testing.T, table *connTable, n int) (conns []*httpConn) {
+	for range n {
+		c, err := table.Accept()
+		require.NoError(t, err)
+		conns = append(conns, c.(*httpConn))
+	}
+	return conns
+}
+
+// open returns how many of them are open.
+func open(conns []*httpConn) (n int) {
+	for _, c := range conns {
+		if !c.Conn.(*nobody).closed {
+			n++
+		}
+	}
+	return n
+}
+
+func TestConnTable(t *testing.T) {
+	t.Run("a stranger closes the oldest stranger", func(t *testing.T) {
+		table := newConnTable(nowhere{})
+		ours := accept(t, table, 1)
+		ours[0].begin("a")
+		ours[0].end()
+		first := accept(t, table, maxStrangers)
+		assert.Equal(t, maxStrangers, open(first))
+		accept(t, table, 3)
+		assert.Zero(t, open(first[:3]))
+		assert.Equal(t, maxStrangers-3, open(first))
+		accept(t, table, 10*maxStrangers)
+		assert.Zero(t, open(first))
+		assert.Equal(t, 1, open(ours))
+	})
+	t.Run("a token closes its own, without a request first", func(t *testing.T) {
+		table := newConnTable(nowhere{})
+		other := accept(t, table, 1)
+		other[0].begin("b")
+		other[0].end()
+		var hers []*httpConn
+		for i := range maxOfToken {
+			c := accept(t, table, 1)[0]
+			hers = append(hers, c)
+			c.begin("a")
+			if i%2 == 1 {
+				c.end()
+			}
+		}
+		assert.Equal(t, maxOfToken, open(hers))
+		accept(t, table, 1)[0].begin("a")
+		assert.Equal(t, 1, open(hers[:1]), "a request is under way")
+		assert.Zero(t, open(hers[1:2]))
+		assert.Equal(t, maxOfToken-1, open(hers))
+		assert.Equal(t, 1, open(other))
+	})
+	t.Run("a full table closes one of the token with the most", func(t *testing.T) {
+		table := newConnTable(nowhere{})
+		var all []*httpConn
+		for _, id := range []scope.ID{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			for range maxOfToken - 1 {
+				c := accept(t, table, 1)[0]
+				c.begin(id)
+				c.end()
+				all = append(all, c)
+			}
+		}
+		most := accept(t, table, 1)[0]
+		most.begin("a")
+		more := accept(t, table, 8)
+		for _, c := range more {
+			c.begin("z")
+		}
+		assert.Equal(t, 8, open(more))
+		assert.Equal(t, maxConns, table.total)
+		assert.Zero(t, open(all[:1]), "the first of a")
+		assert.Equal(t, len(all)-1, open(all))
+		for _, c := range append(append(all, more...), most) {
+			c.Close()
+			c.Close()
+		}
+		assert.Zero(t, table.total)
+		assert.Empty(t, table.of)
+	})
+}
