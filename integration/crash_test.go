@@ -29,11 +29,7 @@ func init() {
 		at, to := filepath.Join(args[0], args[1]), filepath.Join(args[0], args[1]+"-renamed")
 		var longest time.Duration
 		for told := time.Now(); ; {
-			for _, op := range []func() error{
-				func() error { return os.WriteFile(at, []byte("x"), 0o644) },
-				func() error { return os.Rename(at, to) },
-				func() error { return os.Remove(to) },
-			} {
+			for _, op := range churn(at, to) {
 				began := time.Now()
 				err := op()
 				longest = max(longest, time.Since(began))

@@ -28,7 +28,17 @@ import (
 // flooder is this test binary, in the agent's sandbox.
 
 func init() {
-	roles["flood-metadata"] = func([]string) error { return forever(64, churn) }
+	roles["flood-metadata"] = func([]string) error {
+		return forever(64, func(thread, round int) error {
+			at := fmt.Sprintf("/workspace/m%d-%d", thread, round%7)
+			for _, op := range churn(at, at+"-renamed") {
+				if err := op(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 	roles["flood-denials"] = func([]string) error {
 		return forever(16, func(int, int) error {
 			if err := unix.Access("/workspace/.env", 0); err != unix.ENOENT {
@@ -76,21 +86,6 @@ func forever(threads int, f func(thread, round int) error) error {
 	}
 	fmt.Println("ready")
 	return <-failed
-}
-
-func churn(thread, round int) error {
-	a, b := fmt.Sprintf("/workspace/m%d-%d", thread, round%7), fmt.Sprintf("/workspace/n%d-%d", thread, round%7)
-	err := os.WriteFile(a, nil, 0o644)
-	if err == nil {
-		err = os.Rename(a, b)
-	}
-	if err == nil {
-		_, err = os.Stat(b)
-	}
-	if err == nil {
-		err = os.Remove(b)
-	}
-	return err
 }
 
 // holdDirectories opens one directory again and again, reads a bit of each, and keeps
@@ -145,13 +140,8 @@ type flooder struct {
 // flood starts a flooder and waits until it is at work.
 func (h *host) flood(agent, role string, argv ...string) *flooder {
 	h.t.Helper()
-	text, err := os.ReadFile("/proc/self/exe")
-	require.NoError(h.t, err)
-	name := h.scope(agent, "flooder")
-	require.NoError(h.t, os.WriteFile(name, text, 0o755))
-	argv = append([]string{"--base", h.base, "run", "-T", "-e", roleEnv + "=" + role, agent, "--", "/workspace/flooder"}, argv...)
-	f := &flooder{cmd: exec.Command(program, argv...)}
-	f.cmd.Stderr = os.Stderr
+	f := &flooder{cmd: h.inSandbox(agent, role, argv...)}
+	var err error
 	f.in, err = f.cmd.StdinPipe()
 	require.NoError(h.t, err)
 	out, err := f.cmd.StdoutPipe()
@@ -270,14 +260,7 @@ func spentBy(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-func (h *host) viewPID(agent string) int {
-	for _, a := range h.ps() {
-		if a.ID == agent {
-			return a.ViewPID
-		}
-	}
-	return 0
-}
+func (h *host) viewPID(agent string) int { return h.agent(agent).ViewPID }
 
 // floodHost has a flooder's agent, with limits, and its neighbour.
 func floodHost(t *testing.T, limits string) *host {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -29,11 +28,10 @@ func (h *host) idle(id string) {
 		}
 	}
 	require.NotEmpty(h.t, connection, "%s is not mounted", id)
-	all := h.ps()
-	i := slices.IndexFunc(all, func(a agent) bool { return a.ID == id })
-	require.GreaterOrEqual(h.t, i, 0)
+	pid := h.viewPID(id)
+	require.NotZero(h.t, pid)
 	h.eventually("no request is in flight", func() bool {
-		return readAll(h.t, filepath.Join(control, connection, "waiting")) == "0\n" && asleep(h.t, all[i].ViewPID)
+		return readAll(h.t, filepath.Join(control, connection, "waiting")) == "0\n" && asleep(h.t, pid)
 	})
 }
 
