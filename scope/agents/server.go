@@ -223,17 +223,23 @@ func urlField(out *string, vars map[string]string) field {
 		if err := expandedField(out, vars)(n); err != nil {
 			return err
 		}
-		at, err := url.Parse(*out)
-		switch {
-		case err != nil || at.Hostname() == "" || at.Scheme != "https" && at.Scheme != "http":
-			return errors.New("is no address: write https://HOST/PATH")
-		case at.User != nil:
-			return errors.New("has a user: write headers: {Authorization: ...}")
-		case at.Scheme == "http" && !isLoopback(at.Hostname()):
-			return errors.New("is http, which only loopback may be: write https")
-		}
-		return nil
+		return CheckURL(*out)
 	}
+}
+
+// CheckURL reports what is wrong with the address of a server. Its errors do not
+// quote the address.
+func CheckURL(text string) error {
+	at, err := url.Parse(text)
+	switch {
+	case err != nil || at.Hostname() == "" || at.Scheme != "https" && at.Scheme != "http":
+		return errors.New("is no address: write https://HOST/PATH")
+	case at.User != nil:
+		return errors.New("has a user: write headers: {Authorization: ...}")
+	case at.Scheme == "http" && !isLoopback(at.Hostname()):
+		return errors.New("is http, which only loopback may be: write https")
+	}
+	return nil
 }
 
 func isLoopback(host string) bool {
@@ -246,12 +252,12 @@ func headersField(out *map[string]string, vars map[string]string) field {
 	return func(n *yaml.Node) error {
 		*out = map[string]string{}
 		return eachKey(n, func(name string, value *yaml.Node) error {
-			if !isHeader(name) {
+			if !IsHeader(name) {
 				return fmt.Errorf("headers: %q cannot be set: want a name of letters, digits, '-' and '_', and none that HTTP or MCP sets", name)
 			}
 			var text string
 			err := expandedField(&text, vars)(value)
-			if err == nil && strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			if err == nil && !IsHeaderText(text) {
 				err = errors.New("holds a control character: remove it, also from the end of what a variable holds")
 			}
 			if err != nil {
@@ -263,8 +269,14 @@ func headersField(out *map[string]string, vars map[string]string) field {
 	}
 }
 
-// isHeader reports whether s is the name of a header that an operator may set.
-func isHeader(s string) bool {
+// IsHeaderText reports whether s can be the value of a header: it has no control
+// character.
+func IsHeaderText(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+// IsHeader reports whether s is the name of a header that an operator may set.
+func IsHeader(s string) bool {
 	low := strings.ToLower(s)
 	for _, ours := range []string{"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
 		"host", "last-event-id", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"} {

@@ -128,12 +128,21 @@ func (d *draft) policy() *yaml.Node {
 func (d *draft) serversNode() *yaml.Node {
 	var all []any
 	for _, s := range d.servers {
-		var env []any
-		for _, v := range s.env {
-			env = append(env, v.name, text(v.value))
+		command := text(s.command)
+		if s.url != "" {
+			command = nil
 		}
-		all = append(all, s.name, mapping("command", text(s.command), "args", list(s.args),
-			"env", mapping(env...), "cwd", textUnlessEmpty(s.cwd)))
+		all = append(all, s.name, mapping("command", command, "args", list(s.args),
+			"env", variablesNode(s.env), "cwd", textUnlessEmpty(s.cwd),
+			"url", textUnlessEmpty(s.url), "headers", variablesNode(s.headers), "timeout", textUnlessEmpty(s.timeout)))
+	}
+	return mapping(all...)
+}
+
+func variablesNode(list []variable) *yaml.Node {
+	var all []any
+	for _, v := range list {
+		all = append(all, v.name, text(v.value))
 	}
 	return mapping(all...)
 }

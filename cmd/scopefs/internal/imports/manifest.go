@@ -118,10 +118,9 @@ func (m *manifest) filesystem(at, name, mode string, config *yaml.Node) error {
 
 func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 	s := &server{name: name}
-	var url string
 	var allow, deny []string
 	f := fields{
-		"url":            textField(&url),
+		"url":            textField(&s.url),
 		"command":        textField(&s.command),
 		"cwd":            textField(&s.cwd),
 		"args":           listField(&s.args),
@@ -137,12 +136,16 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 	case !isServer(name):
 		m.lose(at, "its name would be a pattern", "left out, with its tools")
 		return nil
-	case url != "" || s.command == "":
-		m.lose(at, "a server here is a command, not an address", "left out, with its tools")
+	case (s.url != "") == (s.command != ""):
+		m.lose(at, "it has neither a command nor a url, or both", "left out, with its tools")
 		return nil
 	}
 	m.variables(at+".config", s, true)
-	m.servers, m.mcps, m.stdio = append(m.servers, s), append(m.mcps, name), true
+	if why := m.confineAddress(at+".config", s); why != "" {
+		m.lose(at, why, "left out, with its tools")
+		return nil
+	}
+	m.servers, m.mcps, m.stdio = append(m.servers, s), append(m.mcps, name), m.stdio || s.url == ""
 	if len(allow) == 0 { // every tool, by the manifest's rules
 		m.open = append(m.open, name)
 		m.tools = addTo(m.tools, mcpTool(name, "*"))

@@ -34,11 +34,41 @@ var capabilities = map[Format][]capability{
 	},
 }
 
-// narrowCase is a source, and the tools of ours that it denies.
+// narrowCase is a source, the tools of ours that it denies, and where its server own is:
+// nowhere if scopefs cannot speak to it.
 type narrowCase struct {
 	format Format
 	text   string
 	denied []string
+	server agents.Server
+}
+
+// place picks where the server own of a source is, as keys.
+func (c *narrowCase) place(p picker) string {
+	far := agents.Server{URL: "https://h.example/mcp", Headers: map[string]string{"Authorization": "Bearer x"}}
+	const headers = ", headers: {Authorization: Bearer x}"
+	type place struct {
+		keys   string
+		server agents.Server
+	}
+	places := map[Format][]place{
+		Gemini: {
+			{"httpUrl: 'https://h.example/mcp', timeout: 5000" + headers, far}, {"url: 'https://h.example/mcp'" + headers, far},
+			{"url: 'https://h.example/mcp', type: http" + headers, far}, {"url: 'https://h.example/mcp', type: sse", agents.Server{}},
+			{"httpUrl: 'http://h.example/mcp'", agents.Server{}}, {"tcp: 'h.example:1'", agents.Server{}}, {"command: x, httpUrl: 'https://h.example/mcp'", agents.Server{}},
+		},
+		Claude: {
+			{"type: http, url: 'https://h.example/mcp'" + headers, far}, {"type: sse, url: 'https://h.example/mcp'", agents.Server{}},
+			{"url: 'https://h.example/mcp'", agents.Server{}}, {"type: http, url: 'ftp://h.example'", agents.Server{}}, {"type: http", agents.Server{}},
+		},
+		ScopedMCP: {{"url: 'https://h.example/mcp'", agents.Server{URL: far.URL}}, {"url: 'http://h.example/mcp'", agents.Server{}}, {"url: 'https://h.example/mcp', command: x", agents.Server{}}},
+	}[c.format]
+	at := place{"command: x", agents.Server{Command: "x"}}
+	if p.yes(50) {
+		at = places[p.IntN(len(places))]
+	}
+	c.server = at.server
+	return at.keys
 }
 
 type picker struct{ *rand.Rand }
@@ -91,7 +121,10 @@ func agentCase(p picker, format Format) narrowCase {
 	case 2:
 		server, ownDenied = []string{"includeTools: [get]"}, "rm a.b"
 	}
-	spec := "{" + strings.Join(append([]string{"command: x"}, server...), ", ") + "}"
+	spec := "{" + strings.Join(append([]string{c.place(p)}, server...), ", ") + "}"
+	if c.server.Command == "" && c.server.URL == "" {
+		ownDenied = "all"
+	}
 	var mcpAllowed, mcpExcluded []string
 	if format == Gemini {
 		keys = append(keys, "kind: local", "mcpServers: {own: "+spec+"}")
@@ -173,9 +206,9 @@ func manifestCase(p picker) narrowCase {
 		c.denied = append(c.denied, "write_file", "delete_file")
 	}
 	allow, deny := p.some([]string{"rm", "get", "a.b"}, 2), p.some([]string{"rm", "a/b", "a.b"}, 2)
-	lines = append(lines, fmt.Sprintf("  own: {type: mcp_proxy, config: {command: x, tool_allowlist: %s, tool_denylist: %s}}", quoted(allow), quoted(deny)))
+	lines = append(lines, fmt.Sprintf("  own: {type: mcp_proxy, config: {%s, tool_allowlist: %s, tool_denylist: %s}}", c.place(p), quoted(allow), quoted(deny)))
 	for _, tool := range []string{"rm", "a.b"} {
-		if slices.Contains(deny, tool) || slices.Contains(deny, "a/b") || len(allow) > 0 && !slices.Contains(allow, tool) {
+		if c.server.Command == "" && c.server.URL == "" || slices.Contains(deny, tool) || slices.Contains(deny, "a/b") || len(allow) > 0 && !slices.Contains(allow, tool) {
 			c.denied = append(c.denied, "mcp:own:"+tool)
 		}
 	}
@@ -203,7 +236,7 @@ func manifestCase(p picker) narrowCase {
 // scopesCase makes an agent in whose lists empty means unrestricted, and whose
 // empty tools are computed from the others.
 func scopesCase(p picker) narrowCase {
-	c := narrowCase{format: Scopes}
+	c := narrowCase{format: Scopes, server: agents.Server{Command: "x"}}
 	tools, skills, mcps, members := p.some([]string{"bash", "read_file", "skill", "delegate", "mcp", "mcp:own:*"}, 3), p.some([]string{"s1", "s2"}, 1), p.some([]string{"own", "host"}, 1), p.some([]string{"b", "c"}, 1)
 	exclude := p.some([]string{"builtin:shell", "bash", "read_file", "mcp:own:rm"}, 2)
 	c.text = fmt.Sprintf("name: a\ntools: %s\nskills: %s\nmcps: %s\nmembers: %s\nmcp_servers: {own: {command: x}}\npolicy: {tools: {exclude: %s}}\n", quoted(tools), quoted(skills), quoted(mcps), quoted(members), quoted(exclude))

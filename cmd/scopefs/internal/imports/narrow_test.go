@@ -24,7 +24,7 @@ func TestImportNarrows(t *testing.T) {
 	}
 	host := agents.Host{Memory: true, Servers: agents.Servers{"own": {Command: "theirs"}, "host": {Command: "h"}}}
 	const batch = 400
-	loaded, denials := 0, 0
+	loaded, denials, far := 0, 0, 0
 	for start := 0; start < cases; start += batch {
 		base := t.TempDir()
 		write := func(name, text string) {
@@ -57,6 +57,10 @@ func TestImportNarrows(t *testing.T) {
 				continue // it grants nothing
 			}
 			loaded++
+			if s := agent.Grants.Servers()["own"]; s.Own {
+				far += min(1, len(s.URL))
+				require.Equal(t, c.server, agents.Server{Command: s.Command, URL: s.URL, Headers: s.Headers}, "%s is another server than in\n%s", id, c.text)
+			}
 			for _, denied := range c.denied {
 				denials++
 				g := agent.Grants
@@ -70,6 +74,7 @@ func TestImportNarrows(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d sources, %d definitions that load, %d denials", cases, loaded, denials)
+	t.Logf("%d sources, %d definitions that load, %d denials, %d servers with an address", cases, loaded, denials, far)
+	require.Greater(t, far, cases/50)
 	require.Greater(t, loaded, cases*8/10, "what does not load proves nothing")
 }

@@ -1,13 +1,18 @@
 package imports
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // server is an MCP server that an agent has for itself.
@@ -15,24 +20,33 @@ type server struct {
 	name, command, cwd string
 	args               []string
 	env                []variable
+	url                string // of one that is not started
+	headers            []variable
+	timeout            string   // of a call
 	include, exclude   []string // of its tools; include nil is every one
 }
 
 type variable struct{ name, value string }
 
-// addServer reads a server of gemini-cli or Claude Code. One that is not
-// started by a command is lost.
+// addServer reads a server of gemini-cli or Claude Code: one that is started by a
+// command, or one with an address. A server that speaks anything but streamable HTTP
+// at its address is lost.
 func (d *draft) addServer(at, name string, n *yaml.Node) error {
 	s := &server{name: name}
 	d.named = append(d.named, name)
 	at += "." + name
-	var far, off bool
+	var transport, address, stream string
+	var tcp, off bool
 	f := fields{
 		"command": textField(&s.command),
 		"cwd":     textField(&s.cwd),
 		"args":    listField(&s.args),
 		"env":     func(v *yaml.Node) error { return d.readEnv(at+".env", s, v) },
-		"type":    func(v *yaml.Node) error { far = far || v.Value != "stdio"; return nil },
+		"type":    textField(&transport),
+		"url":     textField(&address),
+		"headers": func(v *yaml.Node) error { return d.readHeaders(at+".headers", s, v) },
+		"tcp":     func(*yaml.Node) error { tcp = true; return nil },
+		"timeout": func(v *yaml.Node) error { d.readTimeout(at+".timeout", s, v); return nil },
 		"disabled": func(v *yaml.Node) (err error) {
 			off, err = boolOf(v)
 			return err
@@ -50,10 +64,9 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 		},
 		"description": func(*yaml.Node) error { return nil },
 	}
-	for _, key := range []string{"url", "httpUrl", "http_url", "tcp"} {
-		f[key] = func(*yaml.Node) error { far = true; return nil }
+	for _, key := range []string{"httpUrl", "http_url"} {
+		f[key] = textField(&stream)
 	}
-	d.loseKeys(f, at+".", "a server here has its own time", "timeout")
 	for _, key := range []string{"includeTools", "include_tools"} {
 		f[key] = listField(&s.include)
 	}
@@ -73,8 +86,14 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 		why = "it is disabled"
 	case !isServer(name):
 		why = "its name would be a pattern"
-	case far || s.command == "":
-		why = "a server here is a command, not an address"
+	case tcp:
+		why = "scopefs speaks MCP by streamable HTTP or to a command, not by TCP"
+	default:
+		why = d.place(at, s, transport, address, stream)
+	}
+	if why == "" {
+		d.variables(at, s, false)
+		why = d.confineAddress(at, s)
 	}
 	if why != "" {
 		d.gone = append(d.gone, name)
@@ -82,9 +101,83 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 		return nil
 	}
 	d.excludeTools(s)
-	d.variables(at, s, false)
 	d.servers = append(d.servers, s)
 	return nil
+}
+
+// place settles whether a server is a command or an address. It returns why the
+// server is neither.
+func (d *draft) place(at string, s *server, transport, address, stream string) (why string) {
+	far := address != "" || stream != ""
+	switch {
+	case far && s.command != "":
+		return "it has a command and an address"
+	case transport == "sse" || transport == "ws":
+		return fmt.Sprintf("scopefs speaks streamable HTTP, not %s", transport)
+	case far && stream == "" && transport == "" && !d.gemini:
+		return "it has a url without type: http"
+	case transport != "" && far != slices.Contains([]string{"http", "streamable-http"}, transport), !far && s.command == "":
+		return "it has neither a command nor the address of a streamable HTTP server"
+	case stream != "" && address != "":
+		d.lose(at+".url", "the server has an httpUrl", "left out")
+	case far && transport == "" && stream == "":
+		d.lose(at+".url", "gemini-cli may speak SSE to it", "scopefs speaks streamable HTTP")
+	}
+	s.url = d.long(cmp.Or(stream, address))
+	return ""
+}
+
+// confineAddress leaves out what a server with an address cannot have, or that has an
+// address what a command cannot. It returns why scopefs could not load the server.
+func (d *draft) confineAddress(at string, s *server) (why string) {
+	if s.url == "" {
+		if len(s.headers) > 0 {
+			d.lose(at+".headers", "they are for a server with an address", "left out")
+			s.headers = nil
+		}
+		return ""
+	}
+	if len(s.args) > 0 || len(s.env) > 0 || s.cwd != "" {
+		d.lose(at, "args, env and cwd are for a server that is started", "left out")
+	}
+	s.args, s.env, s.cwd = nil, nil, ""
+	if len(variablesIn([]string{s.url})) > 0 { // judged when the definition is loaded
+		return ""
+	}
+	if err := agents.CheckURL(strings.ReplaceAll(s.url, "$${", "${")); err != nil {
+		return "its url " + err.Error()
+	}
+	return ""
+}
+
+// readTimeout reads the time of a call, in milliseconds.
+func (d *draft) readTimeout(at string, s *server, n *yaml.Node) {
+	ms, err := strconv.Atoi(n.Value)
+	if err != nil || ms <= 0 || ms > int(maxTimeout/time.Millisecond) {
+		d.lose(at, "is no number of milliseconds of at most a day", "left out; a server has the default")
+		return
+	}
+	s.timeout = (time.Duration(ms) * time.Millisecond).String()
+}
+
+const maxTimeout = 24 * time.Hour
+
+// readHeaders reads the headers of requests to a server.
+func (d *draft) readHeaders(at string, s *server, n *yaml.Node) error {
+	return eachKey(n, func(name string, v *yaml.Node) error {
+		value, err := textOf(v)
+		switch {
+		case err != nil:
+			return err
+		case !agents.IsHeader(name):
+			d.lose(at+"."+name, "is no header that can be set", "left out")
+		case !agents.IsHeaderText(value):
+			d.lose(at+"."+name, "holds a control character", "left out")
+		default:
+			s.headers = append(s.headers, variable{name, d.long(value)})
+		}
+		return nil
+	})
 }
 
 func (d *draft) excludeTools(s *server) {
@@ -101,7 +194,6 @@ func (d *draft) excludeTools(s *server) {
 
 // readEnv reads a server's environment, in which gemini-cli expands $NAME too.
 func (d *draft) readEnv(at string, s *server, n *yaml.Node) error {
-	short := regexp.MustCompile(`\$([A-Za-z_]\w*)`)
 	return eachKey(n, func(name string, v *yaml.Node) error {
 		value, err := textOf(v)
 		if err != nil {
@@ -111,12 +203,17 @@ func (d *draft) readEnv(at string, s *server, n *yaml.Node) error {
 			d.lose(at+"."+name, "is no name of a variable", "left out")
 			return nil
 		}
-		if d.gemini {
-			value = short.ReplaceAllString(value, "$${$1}")
-		}
-		s.env = append(s.env, variable{name, value})
+		s.env = append(s.env, variable{name, d.long(value)})
 		return nil
 	})
+}
+
+// long writes $NAME as ${NAME} where the source expands both.
+func (d *draft) long(value string) string {
+	if !d.gemini {
+		return value
+	}
+	return regexp.MustCompile(`\$([A-Za-z_]\w*)`).ReplaceAllString(value, "$${$1}")
 }
 
 // variables writes what s has of variables as we read them: ${NAME} without a
@@ -138,6 +235,7 @@ func (d *draft) variables(at string, s *server, none bool) {
 	}
 	write(at+".command", &s.command)
 	write(at+".cwd", &s.cwd)
+	write(at+".url", &s.url)
 	if s.cwd != "" && !filepath.IsLocal(s.cwd) {
 		d.lose(at+".cwd", fmt.Sprintf("%q leads out of the workspace, where a server runs here", s.cwd), "left out")
 		s.cwd = ""
@@ -147,6 +245,9 @@ func (d *draft) variables(at string, s *server, none bool) {
 	}
 	for i := range s.env {
 		write(at+".env."+s.env[i].name, &s.env[i].value)
+	}
+	for i := range s.headers {
+		write(at+".headers."+s.headers[i].name, &s.headers[i].value)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // warnings tell what the definition lets the author of its source do once it is
-// loaded, a line each: which commands start, and what they get of the daemon's
-// environment.
+// loaded, a line each: which commands start, which hosts are connected to, and what
+// they get of the daemon's environment.
 func (d *draft) warnings() (lines []string) {
 	for _, servers := range []*yaml.Node{d.serversNode(), d.kept["mcp_servers"]} {
 		if servers == nil || servers.Kind != yaml.MappingNode {
@@ -22,14 +22,30 @@ func (d *draft) warnings() (lines []string) {
 		}
 		for i := 0; i+1 < len(servers.Content); i += 2 {
 			at, server := "mcp_servers."+servers.Content[i].Value, servers.Content[i+1]
-			words := append(scalars(child(server, "command")), scalars(child(server, "args"))...)
-			lines = append(lines, printable.Text(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
+			if address := child(server, "url"); address != nil {
+				lines = append(lines, printable.Text(fmt.Sprintf("%s: sends calls and headers to %s: remove it unless you trust the file", at, hostIn(address.Value))))
+			} else {
+				words := append(scalars(child(server, "command")), scalars(child(server, "args"))...)
+				lines = append(lines, printable.Text(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
+			}
 			for _, name := range variablesIn(scalars(server)) {
 				lines = append(lines, printable.Text(fmt.Sprintf("%s: reads %s of the daemon's environment: remove it unless you trust the file", at, name)))
 			}
 		}
 	}
 	return lines
+}
+
+// hostIn is the host of an address, which may be a variable. The rest may hold a secret.
+func hostIn(address string) string {
+	_, rest, _ := strings.Cut(address, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	if rest = rest[strings.LastIndex(rest, "@")+1:]; rest == "" {
+		return "an address of the environment"
+	}
+	return rest
 }
 
 // variablesIn returns the names of the variables that are replaced when a
