@@ -116,6 +116,12 @@ func (l *Log) hear(r report) {
 	}
 }
 
+// Record is Append for callers that need no sequence number.
+func (l *Log) Record(ctx context.Context, e Event) error {
+	_, err := l.Append(ctx, e)
+	return err
+}
+
 // Append records e and returns its sequence number once the line has been handed to the kernel; it does not wait for
 // the disk. On an error the event is not in the log, except that it may be when ctx ended while another caller was writing
 // it, or when the disk refused the write and the cut that takes it back. Ctx is heeded while others write, not while this

@@ -11,15 +11,9 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
-
-type nowhere struct{}
-
-func (nowhere) Record(audit.Event) error { return nil }
-func (nowhere) Err() error               { return nil }
 
 func benchView(b *testing.B) *View {
 	base, err := os.MkdirTemp("/dev/shm", "scopefs-bench-")
@@ -32,7 +26,7 @@ func benchView(b *testing.B) *View {
 	require.NoError(b, err)
 	p, err := scope.Compile(scope.PolicySpec{})
 	require.NoError(b, err)
-	v, err := New(root, -1, Options{Policy: p, Recorder: nowhere{}, Logger: slog.Default()})
+	v, err := New(root, -1, Options{Policy: p, Recorder: nothing{}, Logger: slog.Default()})
 	require.NoError(b, err)
 	return v
 }

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"context"
 	"errors"
 	"syscall"
 
@@ -226,11 +227,11 @@ func (v *View) refuse(a *ask, e audit.Event, errno syscall.Errno) error {
 // record hands an event to the log, with what every event of a file has.
 func (v *View) record(a *ask, e audit.Event) error {
 	uid := a.head.Uid
-	e.Event, e.Op, e.PID, e.UID = audit.KindFile, a.op.String(), int(a.head.Pid), &uid
+	e.Event, e.Agent, e.Op, e.PID, e.UID = audit.KindFile, string(v.opt.Agent), a.op.String(), int(a.head.Pid), &uid
 	if e.Path == "" {
 		e.Path = "."
 	}
-	return v.opt.Recorder.Record(e)
+	return v.opt.Recorder.Record(context.Background(), e)
 }
 
 // as runs f with the caller's rights, if that is the view's way.

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -15,12 +16,12 @@ import (
 
 type nothing struct{}
 
-func (nothing) Record(audit.Event) error { return nil }
-func (nothing) Err() error               { return nil }
+func (nothing) Record(context.Context, audit.Event) error { return nil }
+func (nothing) Err() error                                { return nil }
 
 type broken struct{ nothing }
 
-func (broken) Record(audit.Event) error { return errors.New("the daemon is gone") }
+func (broken) Record(context.Context, audit.Event) error { return errors.New("the daemon is gone") }
 
 // TestUnrecordedDenialIsNotAnswered: a client learns of no decision that the log does not hold.
 func TestUnrecordedDenialIsNotAnswered(t *testing.T) {

@@ -27,7 +27,7 @@ func (v *View) prune() {
 	if !v.pruning.running.CompareAndSwap(false, true) {
 		return
 	}
-	go func() {
+	v.background.Go(func() {
 		defer v.pruning.running.Store(false)
 		for {
 			ids, over := v.nodes.crowded()
@@ -40,15 +40,28 @@ func (v *View) prune() {
 				v.forgetSome(ids[:n])
 				ids = ids[n:]
 			}
-			time.Sleep(pruneStep) // a directory goes after what is in it
+			// The kernel forgets a directory only after the files in it.
+			if !v.pause(pruneStep) {
+				return
+			}
 			if v.nodes.count() > before*9/10 {
 				v.pruning.stuck.Store(true)
-				time.Sleep(pruneRest)
+				v.pause(pruneRest)
 				v.pruning.stuck.Store(false)
 				return
 			}
 		}
-	}()
+	})
+}
+
+// pause waits, and reports false when the view has ended.
+func (v *View) pause(d time.Duration) bool {
+	select {
+	case <-v.ended:
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 // roomy waits for a moment while the table is full and prune gets on.

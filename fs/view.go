@@ -8,6 +8,7 @@
 package fs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -26,18 +27,20 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Recorder takes the view's decisions to the log.
+// Recorder records the view's decisions. [*audit.Log] implements it.
 type Recorder interface {
-	// Record returns once the event is in the log, or says why it is not.
-	Record(e audit.Event) error
-	// Err says why the log cannot be written, nil while it can. Mutations
-	// are refused meanwhile.
+	// Record returns once the event is in the log. With an error the client gets
+	// EIO, and the operation does not happen.
+	Record(ctx context.Context, e audit.Event) error
+	// Err returns why the log cannot be written; nil while it can. The view refuses
+	// mutations meanwhile.
 	Err() error
 }
 
 // Options says how a view behaves.
 type Options struct {
 	Policy      *scope.Policy
+	Agent       scope.ID     // in events
 	Record      scope.Record // which allowed operations are recorded; the others always are
 	Recorder    Recorder
 	Passthrough bool           // file data by the kernel alone, where it can: fuse passthrough
@@ -76,10 +79,13 @@ type View struct {
 	listings listings
 	pruning  pruning
 
-	follower  follower
-	sweeping  atomic.Bool
-	began     time.Time
-	unwatched sync.Once // it has been told that a directory cannot be watched
+	follower follower
+	sweeping atomic.Bool
+	began    time.Time
+
+	background sync.WaitGroup // goroutines other than readers
+	ended      chan struct{}  // closed when they must end
+	unwatched  sync.Once      // it has been told that a directory cannot be watched
 
 	// moves is held for writing while a rename changes where nodes are, and
 	// for reading while a node's path is built and walked.
@@ -114,8 +120,11 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
-	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: thread.Start(), began: time.Now()}
+	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: thread.Start(), began: time.Now(), ended: make(chan struct{})}
 	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v, v.mountOptions()), fusedev.Options{Spin: opt.Spin, Logger: opt.Logger})
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
@@ -151,6 +160,7 @@ func (v *View) mountOptions() *fuse.MountOptions {
 
 // Serve answers the kernel's requests until the mount is gone.
 func (v *View) Serve() error {
+	defer v.OnUnmount()
 	settings, err := v.conn.Init()
 	if err != nil {
 		return err
@@ -159,10 +169,14 @@ func (v *View) Serve() error {
 		v.noBacking.Store(true)
 	}
 	if v.follower.watch != nil {
-		go v.listen()
+		v.background.Go(v.listen)
 	}
 	v.conn.Serve()
-	v.OnUnmount()
+	close(v.ended)
+	if v.follower.watch != nil {
+		v.follower.watch.Stop()
+	}
+	v.background.Wait()
 	return nil
 }
 

@@ -66,7 +66,7 @@ func (v *View) flush() {
 	}
 	clear(f.dirs)
 	f.stray = 0
-	go v.dropAll() // it may wait for who waits for us
+	v.background.Go(v.dropAll) // the caller is a reader: it could deadlock
 }
 
 // unfollow ends the watch on a directory that the kernel has forgotten.
@@ -225,10 +225,10 @@ func (v *View) searchable() {
 		return
 	}
 	if v.sweeping.CompareAndSwap(false, true) {
-		go func() {
+		v.background.Go(func() {
 			v.sweeping.Store(false)
 			v.dropNames()
-		}()
+		})
 	}
 }
 

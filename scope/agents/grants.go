@@ -100,6 +100,11 @@ func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	return g
 }
 
+// Grants compiles what the definition allows, for a program that keeps its
+// definitions elsewhere than in a directory of [Load]. It does not check that the
+// names in the definition exist: one that does not grants nothing.
+func (d *Definition) Grants(host Host) *Grants { return compileGrants(d, known{host: host}, nil) }
+
 // newToolList returns nil for what does not restrict: nil, and "*" in it.
 func newToolList(key string, patterns []string) *toolList {
 	if patterns == nil || slices.Contains(patterns, everything) {

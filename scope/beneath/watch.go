@@ -3,6 +3,7 @@ package beneath
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"unsafe"
@@ -14,9 +15,10 @@ import (
 // does it. It is a fanotify(7) group that reports directories by handle and
 // names in them, which an unprivileged process may have since Linux 5.13.
 type Watch struct {
-	fd  int
-	pid int32
-	buf []byte
+	fd   int
+	stop int // an eventfd(2)
+	pid  int32
+	buf  []byte
 }
 
 // NewWatch returns a watch on nothing. It fails with EMFILE when the user has
@@ -27,11 +29,19 @@ func NewWatch() (*Watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fanotify: %w", err)
 	}
-	return &Watch{fd: fd, pid: int32(os.Getpid()), buf: make([]byte, 64<<10)}, nil
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	return &Watch{fd: fd, stop: stop, pid: int32(os.Getpid()), buf: make([]byte, 64<<10)}, nil
 }
 
-// Close ends the watch.
-func (w *Watch) Close() error { return unix.Close(w.fd) }
+// Stop makes Wait fail, now and from then on.
+func (w *Watch) Stop() { _, _ = unix.Write(w.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// Close closes the watch. No other method may run.
+func (w *Watch) Close() error { return errors.Join(unix.Close(w.fd), unix.Close(w.stop)) }
 
 const (
 	inDirectory = unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO
@@ -101,10 +111,14 @@ type Change struct {
 	Lost  bool   // changes were lost: nothing else is told
 }
 
-// Wait waits until there are changes. It fails when the watch is closed.
+// Wait waits until there are changes. It fails with os.ErrClosed after Stop.
 func (w *Watch) Wait() error {
 	for {
-		_, err := unix.Ppoll([]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}, nil, nil)
+		poll := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}, {Fd: int32(w.stop), Events: unix.POLLIN}}
+		_, err := unix.Ppoll(poll, nil, nil)
+		if err == nil && poll[1].Revents != 0 {
+			err = os.ErrClosed
+		}
 		if err != unix.EINTR {
 			return err
 		}

@@ -109,7 +109,7 @@ type link struct {
 var _ fs.Recorder = (*link)(nil)
 
 // Record returns when the daemon has written the event.
-func (l *link) Record(e audit.Event) error {
+func (l *link) Record(_ context.Context, e audit.Event) error {
 	msg := FromView{Event: &e, Path: cut(e.Path), Target: cut(e.Target)}
 	e.Path, e.Target = "", ""
 	_, err := l.ask(msg)
