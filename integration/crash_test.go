@@ -273,6 +273,7 @@ func TestCrashInit(t *testing.T) {
 // TestCrashRecorder: what must be recorded is answered with an error while the
 // daemon is stopped, and as ever when it goes on.
 func TestCrashRecorder(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": "view: {paths: {\"sealed/**\": read}}"})
 	require.NoError(t, os.MkdirAll(h.scope("a", "sealed"), 0o755))
 	denied := func() error { return os.WriteFile(h.view("a", "sealed", "f"), nil, 0o644) }
@@ -292,6 +293,7 @@ func TestCrashRecorder(t *testing.T) {
 
 // TestCrashIdle: a view that nobody uses and that does not answer is replaced.
 func TestCrashIdle(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": "", "b": ""})
 	before := h.agent("a").ViewPID
 	require.NoError(t, syscall.Kill(before, syscall.SIGSTOP))

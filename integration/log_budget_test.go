@@ -17,6 +17,7 @@ import (
 // TestLogBudget: an agent that writes more than its part of the log is slowed down, which is recorded and shown; all that
 // it was denied is recorded, and others notice nothing.
 func TestLogBudget(t *testing.T) {
+	t.Parallel()
 	rules := "view: {paths: {\"ro/**\": read}}"
 	h := layOut(t, map[string]string{"a": rules, "b": rules})
 	h.put("scopefs.yaml", "log: {agent_day: 1MiB}\n")
@@ -55,6 +56,7 @@ func TestLogBudget(t *testing.T) {
 
 // TestLogRetention: complete segments are compressed, and old ones removed, as scopefs.yaml says.
 func TestLogRetention(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": ""})
 	h.stop()
 	dir := filepath.Join(h.base, "state", "audit")

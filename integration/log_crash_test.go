@@ -87,6 +87,7 @@ func TestLogCallWithoutEnd(t *testing.T) {
 
 // TestLogTakenAway: what is done to the log below the daemon is recorded and shown at once, and calls go on.
 func TestLogTakenAway(t *testing.T) {
+	t.Parallel()
 	for name, attack := range map[string]func(dir string) error{
 		"truncated": func(dir string) error { return os.Truncate(filepath.Join(dir, "00000001.jsonl"), 0) },
 		"renamed": func(dir string) error {

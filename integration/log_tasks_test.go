@@ -17,6 +17,7 @@ import (
 // more than who has one: the clients of a task that has ended do not wait, so the
 // next task does.
 func TestLogTasks(t *testing.T) {
+	t.Parallel()
 	h := delegating(t, "log: {agent_day: 1MiB}", map[string]string{"a": "tools: [delegate]\nmembers: [b]", "b": "tools: []"})
 	var flood strings.Builder
 	flood.WriteString(hello)

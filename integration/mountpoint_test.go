@@ -60,6 +60,7 @@ func TestMountPointFull(t *testing.T) {
 // TestScopeGone: a view ends with its directory and is back with it. A missing
 // agents/ is not made: its file system may be missing.
 func TestScopeGone(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": ""})
 	require.NoError(t, os.WriteFile(h.scope("a", "old"), nil, 0o644))
 	state := func(want string) func() bool { return func() bool { return h.agent("a").State == want } }

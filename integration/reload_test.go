@@ -66,6 +66,7 @@ func TestReload(t *testing.T) {
 // TestReloadFlood: new rules hold at once however much is denied meanwhile: the
 // view that is flooded takes them, and is not replaced.
 func TestReloadFlood(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": ""})
 	// Each in a directory of its own: in one, the kernel would have them wait for each other.
 	const flood = `import os, threading

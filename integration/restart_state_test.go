@@ -27,6 +27,7 @@ func rounds(few int) int {
 // TestRestartApprovals: what waits, what is granted and what is denied is so for
 // the next daemon, however the last one ended.
 func TestRestartApprovals(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(*host){"stopped": (*host).stop, "killed": (*host).kill} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, map[string]string{"a": askWrite})

@@ -62,6 +62,7 @@ func (h *host) ends(s *started) (code int, errs string) {
 
 // TestRestartThinStopped: nobody waits for a daemon that is stopped.
 func TestRestartThinStopped(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": ""})
 	running := h.begin("run", "a", "--", "sh", "-c", "echo here; sleep 100")
 	calling := h.begin("call", "--agent", "a", "bash", "command=echo x >called; sleep 100")

@@ -110,6 +110,7 @@ func TestToolsTimeout(t *testing.T) {
 // TestToolsClientGone: when a client is gone, so are its sandbox and all that ran
 // in it, however it went.
 func TestToolsClientGone(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": ""})
 	for name, end := range map[string]func(u *user){
 		"killed":     func(u *user) { _ = u.process.Process.Kill() },

@@ -227,6 +227,7 @@ func TestHTTPRefused(t *testing.T) {
 
 // TestHTTPStrangers: those who have no token hold neither connections nor descriptors.
 func TestHTTPStrangers(t *testing.T) {
+	t.Parallel()
 	h := layOut(t, map[string]string{"a": ""})
 	address := strings.TrimSuffix(strings.TrimPrefix(h.serve(), "http://"), "/mcp")
 	stranger := func(says string) net.Conn {
@@ -257,6 +258,7 @@ func TestHTTPStrangers(t *testing.T) {
 // TestHTTPSlowLoris: 1,000 connections that send nothing, or a byte now and
 // then, close no connection that has a token and delay no new one.
 func TestHTTPSlowLoris(t *testing.T) {
+	t.Parallel()
 	h := layOut(t, map[string]string{"a": "", "b": ""})
 	url := h.serve()
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp")

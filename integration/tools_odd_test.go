@@ -14,6 +14,7 @@ import (
 // TestSocketOdd: every method with every shape of parameters, before and after
 // the greeting, of every protocol version: the daemon lives.
 func TestSocketOdd(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": ""})
 	u := h.connect("a")
 	modern := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`

@@ -112,6 +112,7 @@ func TestServerIdle(t *testing.T) {
 // TestServerSlow: a call waits for a server that starts; one that does not start
 // in its time is unavailable, and no denial.
 func TestServerSlow(t *testing.T) {
+	t.Parallel()
 	slow := func(seconds string) string {
 		return `{command: sh, args: ["-c", "sleep ` + seconds + `; exec /workspace/test-program"], env: {NAME: SLOW, ` + roleEnv + `: mcp-server}, start_timeout: 20s}`
 	}

@@ -27,6 +27,7 @@ func TestServerNotStarted(t *testing.T) {
 // TestServerTimeout: a server that does not answer a call holds it for as long as
 // its definition says, and hears that the call was cancelled.
 func TestServerTimeout(t *testing.T) {
+	t.Parallel()
 	h := layOut(t, map[string]string{"a": "mcp_servers: {mine: " + serverOf("MINE", "timeout: 1s") + "}"})
 	h.plantServer("a")
 	h.start()

@@ -297,6 +297,7 @@ func TestSocketFlood(t *testing.T) {
 // TestSocketDeaf: a client that asks without end and hears no answer is soon not
 // listened to any more. It takes little memory and holds up nobody else.
 func TestSocketDeaf(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, map[string]string{"a": ""})
 	plant(t, h.scope("a"), "big="+strings.Repeat(strings.Repeat("x", 99)+"\n", 2000), "image=\x89PNG\r\n\x1a\n"+strings.Repeat("\x00\xff", 2<<20))
 	for name, line := range map[string]string{
