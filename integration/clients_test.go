@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -164,9 +163,6 @@ func (i inspected) text() (all string) {
 	return all
 }
 
-// flaked is a run whose one unexpected failure is this.
-var flaked = regexp.MustCompile(`Unexpected failures \(not in baseline\):\S*\s+✗ server-sse-multiple-streams\s+\S*Unexpected failures detected`)
-
 // TestConformance runs the official conformance suite: every scenario that it
 // has for servers. It cannot give a token, which is added on the way; else,
 // also of the Host header, nothing is changed.
@@ -185,6 +181,13 @@ func TestConformance(t *testing.T) {
 			r.Out.Header.Set("Origin", strings.Replace(origin, ours, to.Host, 1))
 		}
 		r.Out.Header.Set("Authorization", "Bearer "+token)
+		// Go's server closes the body of a request when the response begins. A transport
+		// that has sent the body, and not yet read its EOF, then closes its connection
+		// within the response (net/http/transfer.go, writeBody). So it gets a copy.
+		if r.In.ContentLength > 0 {
+			text, _ := io.ReadAll(r.In.Body) // one cut short contradicts Content-Length, and fails
+			r.Out.Body = io.NopCloser(bytes.NewReader(text))
+		}
 	}})
 	defer proxy.Close()
 	ours = proxy.Listener.Addr().String()
@@ -193,16 +196,6 @@ func TestConformance(t *testing.T) {
 	require.NoError(t, err)
 	results := t.TempDir()
 	out, errs, code := runTheirs(t, conformance, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", baseline, "-o", results)
-	// The suite's reading of three streams through our proxy fails now and then, why
-	// is not known. It alone is asked again, and what it said is told.
-	for tries := 0; code != 0 && tries < 3 && flaked.MatchString(out+errs); tries++ {
-		told, _ := filepath.Glob(results + "/server-server-sse-multiple-streams-*/checks.json")
-		for _, name := range told {
-			text, _ := os.ReadFile(name)
-			t.Logf("asked again: %s", text)
-		}
-		out, errs, code = runTheirs(t, conformance, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", baseline, "-o", results)
-	}
 	_, summary, _ := strings.Cut(out, "=== SUMMARY ===")
 	require.NotEmpty(t, summary, "%s%s", out, errs)
 	t.Log(summary)
