@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-work bench-mcp bench-scale bench-floods fuzz clean
+.PHONY: help build demo check lint test bench bench-work bench-mcp bench-scale bench-floods fuzz clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,25 @@ demo: ## show it: two agents, real work, every way out tried (installs bubblewra
 	@.ci/need bwrap:bubblewrap git:git flock:util-linux
 	@$(MAKE) --no-print-directory build
 	@integration/demo/demo.sh
+
+# The tests of packages need neither root nor /dev/fuse; an ordinary user who may open it has his views in a user namespace.
+check: ## format, vet and the fast tests (no root, no network)
+	@set -e; echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee -a /dev/stderr)"; \
+	echo "go vet ./..."; go vet ./...; \
+	echo "go test -short ./..."; go test -short $$(go list ./... | grep -v /integration); \
+	echo "go test ./integration, rules of the house and a user's own views"; go test -short -run '$(CHECKTESTS)' ./integration
+
+# The rules of the packages, and what an ordinary user does without a daemon.
+CHECKTESTS := ^Test(Imports|Dependencies|SystemCalls|OnlyMainExits|NoInit|TopLevel|ViewImplementsAll|Readme|Script)
+
+LINTVERSION := v2.15.0
+LINT := bin/golangci-lint-$(LINTVERSION)
+
+$(LINT):
+	GOBIN=$(CURDIR)/bin/lint.$$$$ go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINTVERSION) && mv bin/lint.$$$$/golangci-lint $@ && rmdir bin/lint.$$$$
+
+lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
+	$(LINT) run ./...
 
 # What it matters to whether the kernel keeps what a view says.
 VIEWTESTS := ^Test(Attack|Busy|Coherent|Execute|Exercise|FileTools|Found|HeldUp|Posix|Private|Reload|Search|Shared|Trap|Trips)
