@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -38,7 +39,7 @@ func newFileSet(t *testing.T, h *host) *tools.Set {
 	require.NoError(t, unix.Fstat(fd, &st))
 	s, err := sandboxes.Start(context.Background(), sandbox.Spec{Agent: "a", UID: st.Uid, GID: st.Gid, View: view})
 	require.NoError(t, err)
-	w := file.NewWorker(s)
+	w := file.New(worker.New(worker.In(s)))
 	t.Cleanup(func() { assert.NoError(t, w.Close()) })
 	all, err := w.Tools()
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -28,7 +29,7 @@ func main() {
 		os.Exit(logger.Main())
 	case len(os.Args) > 1 && os.Args[1] == pid1.Arg:
 		os.Exit(pid1.Main())
-	case len(os.Args) > 1 && os.Args[1] == file.WorkerArg:
+	case len(os.Args) > 1 && os.Args[1] == worker.Arg:
 		os.Exit(file.Work())
 	}
 	os.Exit(cli.Main(context.Background(), os.Args[1:]))

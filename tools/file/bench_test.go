@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -34,7 +35,7 @@ func spread(b *testing.B, f func()) {
 func BenchmarkHandler(b *testing.B) {
 	t := newTree(b, map[string]string{"f": strings.Repeat("0123456789abcde\n", 256)})
 	spread(b, func() {
-		_, err := t.read(context.Background(), readArgs{Path: "f"})
+		_, err := t.read(context.Background(), ReadArgs{Path: "f"})
 		require.NoError(b, err)
 	})
 }
@@ -43,15 +44,15 @@ func BenchmarkHandler(b *testing.B) {
 // directory without FUSE.
 func BenchmarkSandbox(b *testing.B) {
 	t := newTree(b, map[string]string{"f": strings.Repeat("0123456789abcde\n", 256)})
-	w := newSandboxWorker(b, t.root)
+	w, _ := newSandboxWorker(b, t.root)
 	spread(b, func() {
-		_, err := do[readArgs, readResult](context.Background(), w, "call-1", operation{"read_file", true}, readArgs{Path: "f"})
+		_, err := do[ReadArgs, ReadResult](context.Background(), w, "call-1", operation{"read_file", true}, ReadArgs{Path: "f"})
 		require.NoError(b, err)
 	})
 }
 
 // newSandboxWorker starts a sandbox whose view is a directory, and a worker in it.
-func newSandboxWorker(t testing.TB, dir string) *Worker {
+func newSandboxWorker(t testing.TB, dir string) (*Files, *sandbox.Session) {
 	t.Helper()
 	h, err := sandbox.Open(context.Background(), sandbox.Config{})
 	if err != nil && os.Getenv("REQUIRE_FUSE") == "" {
@@ -70,8 +71,8 @@ func newSandboxWorker(t testing.TB, dir string) *Worker {
 	require.NoError(t, unix.Stat(dir, &st))
 	s, err := h.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: st.Uid, GID: st.Gid, View: view})
 	require.NoError(t, err)
-	w := NewWorker(s)
+	w := New(worker.New(worker.In(s)))
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	require.NoError(t, w.Start(context.Background()))
-	return w
+	return w, s
 }

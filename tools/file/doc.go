@@ -1,24 +1,25 @@
-// Package file is the tools that work on files. They run in a process of their
-// own inside the sandbox, through the view, as whatever else the agent runs: the
-// daemon opens no path of a view. A [Worker] is the daemon's end of that process,
-// [Work] its main function.
+// Package file is the tools that work on files. They run in a process inside the
+// sandbox, through the view, as all else that the agent runs: the daemon opens no path
+// of a view.
 //
-// # The two ends
+// # Use
 //
-// They speak over the process's standard streams, in frames (wire.go). What the
-// worker says is the agent's word, for both have one user: sizes are bounded, an
-// answer that nobody asked for ends the worker, and a result must be of its type.
+// [New] returns a [Files] over a [worker.Worker], the daemon's end of that process.
+// [Files.Tools] returns the tools for a set. [Files.Call] does the same operations for
+// other tools, and [Files.Object] returns what an approval is bound to. [Work] is the
+// main function of the process.
 //
-// # Whose operation it is
+// # Two sides
 //
-// A request is handled on one thread, whose name meanwhile is the id of the call
-// (PR_SET_NAME; /proc/TID/comm, proc(5)). The view is told the thread by
-// the kernel (fuse(4)), so that a denial can be traced to the call it happened in.
+// Each operation has an argument type and a result type, as JSON, and a method of tree
+// in the process. The daemon's side sends the arguments and checks that the result is
+// of its type. Package worker is the transport; package profile offers the tools under
+// other programs' names.
 //
 // # Paths
 //
-// A path is relative to the view, or absolute below [sandbox.Workspace]; it is
-// cleaned lexically. What is outside reads like what does not exist, and what
-// would be written there is refused with one text, whatever is there. Names that
-// are not UTF-8 cannot be said in JSON, and so cannot be reached.
+// A path is relative to the view, or absolute below [sandbox.Workspace]. It is cleaned
+// lexically. A path that leads outside reads like one that does not exist; writing to
+// it is refused with one text, whatever exists there. JSON holds no names that are not
+// UTF-8, so tools cannot reach them.
 package file

@@ -10,26 +10,28 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-type editArgs struct {
+// EditArgs are the arguments of edit_file.
+type EditArgs struct {
 	Path    string `json:"path" jsonschema:"the file, relative to the workspace"`
-	Edits   []edit `json:"edits" limit:"items=200" jsonschema:"done one after the other, all or none"`
+	Edits   []Edit `json:"edits" limit:"items=200" jsonschema:"done one after the other, all or none"`
 	DryRun  bool   `json:"dry_run,omitempty" jsonschema:"change nothing, only show the diff"`
 	IfMatch string `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is changed when the file has another one now"`
 }
 
-func (a editArgs) Subject() (path, target string) { return logged(a.Path), "" }
+func (a EditArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
-func (a editArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+func (a EditArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
 
 // edit replaces a text, or inserts one.
-type edit struct {
+type Edit struct {
 	OldText    string `json:"old_text,omitempty" limit:"len=1048576" jsonschema:"exactly what is there now, with its indentation; it must be there once, so take enough of the lines around it"`
 	NewText    string `json:"new_text" limit:"len=1048576" jsonschema:"what replaces it"`
 	ReplaceAll bool   `json:"replace_all,omitempty" jsonschema:"replace every occurrence"`
 	InsertLine *int   `json:"insert_line,omitempty" limit:"min=0,max=10000000" jsonschema:"in place of old_text: insert new_text as lines of its own after this one; 0 is the beginning"`
 }
 
-type editResult struct {
+// EditResult is the result of edit_file.
+type EditResult struct {
 	Path    string `json:"path" limit:"len=8192"`
 	Edits   int    `json:"edits" jsonschema:"replacements and insertions made"`
 	Diff    string `json:"diff" limit:"len=100000" jsonschema:"unified, of the whole change"`
@@ -38,29 +40,29 @@ type editResult struct {
 	InPlace bool   `json:"in_place,omitempty" jsonschema:"the file was written over, not replaced at once"`
 }
 
-func (r editResult) Content() []tools.Content { return []tools.Content{{Text: r.Diff}} }
+func (r EditResult) Content() []tools.Content { return []tools.Content{{Text: r.Diff}} }
 
-func (t *tree) edit(ctx context.Context, in editArgs) (editResult, error) {
+func (t *tree) edit(ctx context.Context, in EditArgs) (EditResult, error) {
 	p, err := t.at(in.Path, writing)
 	if err != nil {
-		return editResult{}, err
+		return EditResult{}, err
 	}
 	target, there, err := t.target(p)
 	if err != nil {
-		return editResult{}, err
+		return EditResult{}, err
 	}
 	if !there {
-		return editResult{}, problem(tools.NotFound, in.Path, "no such file or directory", "write_file makes one")
+		return EditResult{}, problem(tools.NotFound, in.Path, "no such file or directory", "write_file makes one")
 	}
 	before, err := t.whole(target, writing)
 	if err != nil {
-		return editResult{}, err
+		return EditResult{}, err
 	}
 	if err := sameHash(p, before, in.IfMatch); err != nil {
-		return editResult{}, err
+		return EditResult{}, err
 	}
 	if !isText(before) || !utf8.Valid(before) {
-		return editResult{}, notText(p, int64(len(before)), before[:min(len(before), 512)])
+		return EditResult{}, notText(p, int64(len(before)), before[:min(len(before), 512)])
 	}
 	text := newText(before)
 	old := text.s
@@ -69,23 +71,23 @@ func (t *tree) edit(ctx context.Context, in editArgs) (editResult, error) {
 		n, err := text.apply(e)
 		if err != nil {
 			err.Path, err.Message = p.rel, fmt.Sprintf("edit %d: %s", i+1, err.Message)
-			return editResult{}, err
+			return EditResult{}, err
 		}
 		count += n
 	}
 	after := text.bytes()
-	r := editResult{Path: p.rel, Edits: count, Diff: diff(p.rel, old, text.s), Hash: hashOf(after), DryRun: in.DryRun}
+	r := EditResult{Path: p.rel, Edits: count, Diff: diff(p.rel, old, text.s), Hash: hashOf(after), DryRun: in.DryRun}
 	if err := ctx.Err(); err != nil {
-		return editResult{}, t.fail(p, err, writing)
+		return EditResult{}, t.fail(p, err, writing)
 	}
 	if in.DryRun || bytes.Equal(before, after) {
 		return r, nil
 	}
 	if len(after) > maxWhole {
-		return editResult{}, problem(tools.TooLarge, p.rel, fmt.Sprintf("the new content is larger than %d bytes", maxWhole), "")
+		return EditResult{}, problem(tools.TooLarge, p.rel, fmt.Sprintf("the new content is larger than %d bytes", maxWhole), "")
 	}
 	if r.InPlace, err = t.replace(target, after); err != nil {
-		return editResult{}, t.fail(target, err, writing)
+		return EditResult{}, t.fail(target, err, writing)
 	}
 	return r, nil
 }
@@ -125,7 +127,7 @@ func (t *text) bytes() []byte {
 }
 
 // apply makes one edit and counts what it changed.
-func (t *text) apply(e edit) (int, *tools.Error) {
+func (t *text) apply(e Edit) (int, *tools.Error) {
 	old, new := t.plain(e.OldText), t.plain(e.NewText)
 	if e.InsertLine != nil {
 		if old != "" || e.ReplaceAll {

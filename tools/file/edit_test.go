@@ -19,37 +19,37 @@ func at(n int) *int { return &n }
 func TestEdit(t *testing.T) {
 	for name, test := range map[string]struct {
 		before string
-		edits  []edit
+		edits  []Edit
 		after  string
 		code   tools.Code
 		text   string // in the error
 	}{
-		"one":              {before: "a\nb\nc\n", edits: []edit{{OldText: "b", NewText: "B"}}, after: "a\nB\nc\n"},
-		"in order":         {before: "a\n", edits: []edit{{OldText: "a", NewText: "b"}, {OldText: "b", NewText: "c"}}, after: "c\n"},
-		"all":              {before: "a a a\n", edits: []edit{{OldText: "a", NewText: "b", ReplaceAll: true}}, after: "b b b\n"},
-		"twice":            {before: "a a\n", edits: []edit{{OldText: "a", NewText: "b"}}, code: tools.Conflict, text: "edit 1: old_text was found 2 times"},
-		"all or none":      {before: "a\n", edits: []edit{{OldText: "a", NewText: "b"}, {OldText: "z", NewText: "c"}}, code: tools.Conflict, text: "edit 2: old_text was not found"},
-		"nearest":          {before: "x\n\tfoo()\n", edits: []edit{{OldText: "    foo()", NewText: ""}}, code: tools.Conflict, text: "line 2 is like its first line"},
-		"delete":           {before: "a\nb\n", edits: []edit{{OldText: "a\n", NewText: ""}}, after: "b\n"},
-		"carriage returns": {before: "a\r\nb\r\n", edits: []edit{{OldText: "a\nb", NewText: "x\ny\nz"}}, after: "x\r\ny\r\nz\r\n"},
-		"said with them":   {before: "a\r\nb\r\n", edits: []edit{{OldText: "a\r\nb", NewText: "x"}}, after: "x\r\n"},
-		"mixed ends":       {before: "a\r\nb\n", edits: []edit{{OldText: "b\n", NewText: "c\n"}}, after: "a\r\nc\n"},
-		"byte order mark":  {before: "\ufeffa\n", edits: []edit{{OldText: "a", NewText: "b"}}, after: "\ufeffb\n"},
-		"insert first":     {before: "a\n", edits: []edit{{InsertLine: at(0), NewText: "x"}}, after: "x\na\n"},
-		"insert last":      {before: "a\nb", edits: []edit{{InsertLine: at(2), NewText: "x\n"}}, after: "a\nb\nx\n"},
-		"insert past":      {before: "a\n", edits: []edit{{InsertLine: at(2), NewText: "x"}}, code: tools.Invalid, text: "past the end"},
-		"insert and old":   {before: "a\n", edits: []edit{{InsertLine: at(0), OldText: "a"}}, code: tools.Invalid, text: "excludes"},
-		"empty old":        {before: "a\n", edits: []edit{{NewText: "x"}}, code: tools.Invalid, text: "old_text is empty"},
-		"empty file":       {before: "", edits: []edit{{NewText: "x"}}, after: "x"},
-		"binary":           {before: "a\x00", edits: []edit{{OldText: "a", NewText: "b"}}, code: tools.Invalid, text: "binary"},
-		"late binary":      {before: strings.Repeat("a", sniffed) + "\xff", edits: []edit{{OldText: "b", NewText: "b"}}, code: tools.Invalid, text: "binary"},
-		"a dollar":         {before: "a\n", edits: []edit{{OldText: "a", NewText: "$1 $& \\1"}}, after: "$1 $& \\1\n"},
+		"one":              {before: "a\nb\nc\n", edits: []Edit{{OldText: "b", NewText: "B"}}, after: "a\nB\nc\n"},
+		"in order":         {before: "a\n", edits: []Edit{{OldText: "a", NewText: "b"}, {OldText: "b", NewText: "c"}}, after: "c\n"},
+		"all":              {before: "a a a\n", edits: []Edit{{OldText: "a", NewText: "b", ReplaceAll: true}}, after: "b b b\n"},
+		"twice":            {before: "a a\n", edits: []Edit{{OldText: "a", NewText: "b"}}, code: tools.Conflict, text: "edit 1: old_text was found 2 times"},
+		"all or none":      {before: "a\n", edits: []Edit{{OldText: "a", NewText: "b"}, {OldText: "z", NewText: "c"}}, code: tools.Conflict, text: "edit 2: old_text was not found"},
+		"nearest":          {before: "x\n\tfoo()\n", edits: []Edit{{OldText: "    foo()", NewText: ""}}, code: tools.Conflict, text: "line 2 is like its first line"},
+		"delete":           {before: "a\nb\n", edits: []Edit{{OldText: "a\n", NewText: ""}}, after: "b\n"},
+		"carriage returns": {before: "a\r\nb\r\n", edits: []Edit{{OldText: "a\nb", NewText: "x\ny\nz"}}, after: "x\r\ny\r\nz\r\n"},
+		"said with them":   {before: "a\r\nb\r\n", edits: []Edit{{OldText: "a\r\nb", NewText: "x"}}, after: "x\r\n"},
+		"mixed ends":       {before: "a\r\nb\n", edits: []Edit{{OldText: "b\n", NewText: "c\n"}}, after: "a\r\nc\n"},
+		"byte order mark":  {before: "\ufeffa\n", edits: []Edit{{OldText: "a", NewText: "b"}}, after: "\ufeffb\n"},
+		"insert first":     {before: "a\n", edits: []Edit{{InsertLine: at(0), NewText: "x"}}, after: "x\na\n"},
+		"insert last":      {before: "a\nb", edits: []Edit{{InsertLine: at(2), NewText: "x\n"}}, after: "a\nb\nx\n"},
+		"insert past":      {before: "a\n", edits: []Edit{{InsertLine: at(2), NewText: "x"}}, code: tools.Invalid, text: "past the end"},
+		"insert and old":   {before: "a\n", edits: []Edit{{InsertLine: at(0), OldText: "a"}}, code: tools.Invalid, text: "excludes"},
+		"empty old":        {before: "a\n", edits: []Edit{{NewText: "x"}}, code: tools.Invalid, text: "old_text is empty"},
+		"empty file":       {before: "", edits: []Edit{{NewText: "x"}}, after: "x"},
+		"binary":           {before: "a\x00", edits: []Edit{{OldText: "a", NewText: "b"}}, code: tools.Invalid, text: "binary"},
+		"late binary":      {before: strings.Repeat("a", sniffed) + "\xff", edits: []Edit{{OldText: "b", NewText: "b"}}, code: tools.Invalid, text: "binary"},
+		"a dollar":         {before: "a\n", edits: []Edit{{OldText: "a", NewText: "$1 $& \\1"}}, after: "$1 $& \\1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := newTree(t, map[string]string{"f": test.before})
-			dry, derr := tr.edit(ctx(), editArgs{Path: "f", Edits: test.edits, DryRun: true})
+			dry, derr := tr.edit(ctx(), EditArgs{Path: "f", Edits: test.edits, DryRun: true})
 			assert.Equal(t, test.before, tr.content(t, "f"))
-			r, err := tr.edit(ctx(), editArgs{Path: "f", Edits: test.edits, IfMatch: hashOf([]byte(test.before))})
+			r, err := tr.edit(ctx(), EditArgs{Path: "f", Edits: test.edits, IfMatch: hashOf([]byte(test.before))})
 			if test.code != "" {
 				e := asTold(t, err)
 				assert.Equal(t, test.code, e.Code)
@@ -70,10 +70,10 @@ func TestEdit(t *testing.T) {
 func TestEditRefuses(t *testing.T) {
 	tr := newTree(t, map[string]string{"f": "a", "big": strings.Repeat("a", maxWhole+1), "out => /etc/passwd": ""})
 	for path, code := range map[string]tools.Code{"no": tools.NotFound, "big": tools.TooLarge, "out": tools.OutsideScope, "../x": tools.OutsideScope, ".": tools.Invalid} {
-		_, err := tr.edit(ctx(), editArgs{Path: path, Edits: []edit{{OldText: "a", NewText: "b"}}})
+		_, err := tr.edit(ctx(), EditArgs{Path: path, Edits: []Edit{{OldText: "a", NewText: "b"}}})
 		assert.Equal(t, code, asTold(t, err).Code, path)
 	}
-	_, err := tr.edit(ctx(), editArgs{Path: "f", Edits: []edit{{OldText: "a", NewText: "b"}}, IfMatch: hashOf(nil)})
+	_, err := tr.edit(ctx(), EditArgs{Path: "f", Edits: []Edit{{OldText: "a", NewText: "b"}}, IfMatch: hashOf(nil)})
 	assert.Equal(t, tools.Conflict, asTold(t, err).Code)
 	assert.Equal(t, "a", tr.content(t, "f"))
 }

@@ -20,16 +20,17 @@ const (
 	defaultMatches = 200
 )
 
-type globArgs struct {
+// GlobArgs are the arguments of glob.
+type GlobArgs struct {
 	Pattern string `json:"pattern" limit:"len=1024" jsonschema:"such as **/*.go or src/{a,b}/*: * is within a name, ** any number of directories"`
 	Path    string `json:"path,omitempty" jsonschema:"the directory to search, relative to the workspace (default: its root)"`
 	Limit   int    `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most results"`
 }
 
-func (a globArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
+func (a GlobArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
 
 // Outside judges the pattern, too: one that is not absolute begins at Path.
-func (a globArgs) Outside() *tools.Error {
+func (a GlobArgs) Outside() *tools.Error {
 	if e := strayed(reading, a.Path); e != nil {
 		return e
 	}
@@ -43,12 +44,13 @@ func (a globArgs) Outside() *tools.Error {
 	return nil
 }
 
-type globResult struct {
-	Matches   []entry `json:"matches" limit:"items=5000" jsonschema:"the last changed first"`
+// GlobResult is the result of glob.
+type GlobResult struct {
+	Matches   []Entry `json:"matches" limit:"items=5000" jsonschema:"the last changed first"`
 	Truncated bool    `json:"truncated,omitempty" jsonschema:"there are more"`
 }
 
-func (r globResult) Content() []tools.Content {
+func (r GlobResult) Content() []tools.Content {
 	var b strings.Builder
 	for _, e := range r.Matches {
 		b.WriteString(tools.Quote(e.Path))
@@ -67,14 +69,14 @@ func (r globResult) Content() []tools.Content {
 }
 
 // glob finds names by a pattern, and does not follow links.
-func (t *tree) glob(ctx context.Context, in globArgs) (globResult, error) {
+func (t *tree) glob(ctx context.Context, in GlobArgs) (GlobResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {
-		return globResult{}, err
+		return GlobResult{}, err
 	}
 	pattern, err := t.pattern(p, in.Pattern)
 	if err != nil {
-		return globResult{}, err
+		return GlobResult{}, err
 	}
 	// What precedes the first wildcard need not be searched for.
 	base, rest := doublestar.SplitPattern(pattern)
@@ -87,7 +89,7 @@ func (t *tree) glob(ctx context.Context, in globArgs) (globResult, error) {
 		depth = strings.Count(rest, "/") + 1
 	}
 	type match struct {
-		entry
+		Entry
 		at int64
 	}
 	var all []match
@@ -103,19 +105,19 @@ func (t *tree) glob(ctx context.Context, in globArgs) (globResult, error) {
 		}
 		return nil
 	}}
-	r := globResult{Matches: []entry{}}
+	r := GlobResult{Matches: []Entry{}}
 	err = w.walk(start, "", 1)
 	if r.Truncated = errors.Is(err, errEnough); r.Truncated {
 		err = nil
 	}
 	if err != nil && (base == "." || !isCode(t.fail(start, err, reading), tools.NotFound) && !errors.Is(err, unix.ENOTDIR)) {
-		return globResult{}, t.fail(p, err, reading)
+		return GlobResult{}, t.fail(p, err, reading)
 	}
 	slices.SortFunc(all, func(a, b match) int { return cmp.Or(cmp.Compare(b.at, a.at), strings.Compare(a.Path, b.Path)) })
 	limit := cmp.Or(in.Limit, defaultMatches)
 	r.Truncated = r.Truncated || len(all) > limit
 	for _, m := range all[:min(limit, len(all))] {
-		r.Matches = append(r.Matches, m.entry)
+		r.Matches = append(r.Matches, m.Entry)
 	}
 	return r, nil
 }
@@ -123,11 +125,11 @@ func (t *tree) glob(ctx context.Context, in globArgs) (globResult, error) {
 // pattern makes a pattern relative to where the search is. One that leads
 // outside matches nothing, as if nothing were there.
 func (t *tree) pattern(p place, pattern string) (string, error) {
-	if err := checkPattern(pattern); err != nil {
+	if err := CheckPattern(pattern); err != nil {
 		return "", err
 	}
 	if path.IsAbs(pattern) {
-		rel, ok := within(p.full, pattern)
+		rel, ok := Within(p.full, pattern)
 		if !ok {
 			return "", outside(pattern, reading)
 		}

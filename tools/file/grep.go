@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
 const (
@@ -32,12 +33,13 @@ const (
 type grepOutput string
 
 const (
-	outputContent grepOutput = "content"
-	outputFiles   grepOutput = "files"
-	outputCount   grepOutput = "count"
+	OutputContent grepOutput = "content"
+	OutputFiles   grepOutput = "files"
+	OutputCount   grepOutput = "count"
 )
 
-type grepArgs struct {
+// GrepArgs are the arguments of grep.
+type GrepArgs struct {
 	Pattern    string     `json:"pattern" limit:"len=1024" jsonschema:"a regular expression (RE2 syntax: no back references, no look-around)"`
 	Path       string     `json:"path,omitempty" jsonschema:"the file or directory to search, relative to the workspace (default: its root)"`
 	Glob       string     `json:"glob,omitempty" limit:"len=1024" jsonschema:"only files that match, such as *.go or src/**/*.ts; without a slash it is matched against the name"`
@@ -51,40 +53,40 @@ type grepArgs struct {
 	Limit      int        `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most matching lines (content) or files"`
 }
 
-func (a grepArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
+func (a GrepArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
 
-func (a grepArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+func (a GrepArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
 
 // grep searches the content of files with a regular expression, in linear time.
-func (t *tree) grep(ctx context.Context, in grepArgs) (grepResult, error) {
+func (t *tree) grep(ctx context.Context, in GrepArgs) (GrepResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {
-		return grepResult{}, err
+		return GrepResult{}, err
 	}
 	s, err := newSearch(t, in)
 	if err != nil {
-		return grepResult{}, err
+		return GrepResult{}, err
 	}
 	st, err := t.lstat(p, reading)
 	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK { // asked for by name
 		_, err = ignoringEINTR(func() (int, error) { return 0, unix.Stat(p.full, &st) })
 	}
 	if err != nil {
-		return grepResult{}, t.fail(p, err, reading)
+		return GrepResult{}, t.fail(p, err, reading)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		if err := regular(p, st.Mode); err != nil {
-			return grepResult{}, err
+			return GrepResult{}, err
 		}
 		if st.Size > maxSearched {
-			return grepResult{}, problem(tools.TooLarge, p.rel, "file larger than 32 MiB", "")
+			return GrepResult{}, problem(tools.TooLarge, p.rel, "file larger than 32 MiB", "")
 		}
 		s.take(0, s.file(p))
 		return s.result(nil), nil
 	}
 	err = s.directory(ctx, p, in.Glob)
 	if err != nil && !errors.Is(err, errEnough) {
-		return grepResult{}, t.fail(p, err, reading)
+		return GrepResult{}, t.fail(p, err, reading)
 	}
 	return s.result(err), nil
 }
@@ -92,7 +94,7 @@ func (t *tree) grep(ctx context.Context, in grepArgs) (grepResult, error) {
 // search is one grep under way.
 type search struct {
 	tree   *tree
-	in     grepArgs
+	in     GrepArgs
 	re     *regexp.Regexp
 	before int
 	after  int
@@ -107,7 +109,7 @@ type search struct {
 	full  bool
 }
 
-func newSearch(t *tree, in grepArgs) (*search, error) {
+func newSearch(t *tree, in GrepArgs) (*search, error) {
 	expr := in.Pattern
 	if in.Fixed {
 		expr = regexp.QuoteMeta(expr)
@@ -126,11 +128,11 @@ func newSearch(t *tree, in grepArgs) (*search, error) {
 		return nil, e
 	}
 	if in.Glob != "" {
-		if err := checkPattern(in.Glob); err != nil {
+		if err := CheckPattern(in.Glob); err != nil {
 			return nil, err
 		}
 	}
-	in.Output = cmp.Or(in.Output, outputContent)
+	in.Output = cmp.Or(in.Output, OutputContent)
 	return &search{tree: t, in: in, re: re, before: cmp.Or(in.Before, in.Context), after: cmp.Or(in.After, in.Context),
 		limit: cmp.Or(in.Limit, defaultLines), early: map[int]*matched{}}, nil
 }
@@ -143,7 +145,7 @@ func (s *search) directory(ctx context.Context, p place, glob string) error {
 		p place
 	}
 	jobs := make(chan job, 64)
-	all := helpers(ctx, min(maxSearchers, runtime.GOMAXPROCS(0)), func() {
+	all := worker.Helpers(ctx, min(maxSearchers, runtime.GOMAXPROCS(0)), func() {
 		for j := range jobs {
 			var m *matched
 			if ctx.Err() == nil && !s.enough() {
@@ -252,24 +254,25 @@ type grepLine struct {
 	Context bool   `json:"context,omitempty" jsonschema:"it does not match, but is near one that does"`
 }
 
-type grepResult struct {
+// GrepResult is the result of grep.
+type GrepResult struct {
 	Files     []matched `json:"files" limit:"items=5000"`
 	Truncated bool      `json:"truncated,omitempty" jsonschema:"there are more"`
 
 	Output grepOutput `json:"output" limit:"enum=content|files|count"`
 }
 
-// Content is what ripgrep would print.
-func (r grepResult) Content() []tools.Content {
+// Content returns the matches as ripgrep prints them.
+func (r GrepResult) Content() []tools.Content {
 	var b strings.Builder
 	for _, f := range r.Files {
 		switch r.Output {
-		case outputFiles:
+		case OutputFiles:
 			fmt.Fprintln(&b, tools.Quote(f.Path))
-		case outputCount:
+		case OutputCount:
 			fmt.Fprintf(&b, "%s:%d\n", tools.Quote(f.Path), f.Count)
 		default:
-			f.print(&b, true)
+			f.Print(&b, true)
 		}
 	}
 	switch {
@@ -281,7 +284,8 @@ func (r grepResult) Content() []tools.Content {
 	return []tools.Content{{Text: b.String()}}
 }
 
-func (m *matched) print(b *strings.Builder, numbers bool) {
+// Print writes the lines as ripgrep prints them, with or without line numbers.
+func (m *matched) Print(b *strings.Builder, numbers bool) {
 	name := tools.Quote(m.Path)
 	for i, l := range m.Lines {
 		if i > 0 && l.Line > m.Lines[i-1].Line+1 && (l.Context || m.Lines[i-1].Context) {
@@ -307,7 +311,7 @@ func (s *search) scan(rel string, b []byte) *matched {
 	var hits [][2]int // ranges of line numbers, from 0
 	line, counted := 0, 0
 	b = bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n"))
-	for at := 0; at < len(b) && (m.Count <= s.limit || s.in.Output == outputCount); {
+	for at := 0; at < len(b) && (m.Count <= s.limit || s.in.Output == OutputCount); {
 		loc := s.re.FindIndex(b[at:])
 		if loc == nil {
 			break
@@ -334,17 +338,17 @@ func (s *search) scan(rel string, b []byte) *matched {
 		span := bytes.Count(b[start:end], []byte("\n"))
 		m.Count++
 		hits = append(hits, [2]int{line, line + span})
-		if s.in.Output == outputFiles {
+		if s.in.Output == OutputFiles {
 			break
 		}
-		if s.in.Output == outputCount {
+		if s.in.Output == OutputCount {
 			hits = nil
 		}
 	}
 	if m.Count == 0 {
 		return nil
 	}
-	if s.in.Output == outputContent {
+	if s.in.Output == OutputContent {
 		m.Lines = s.lines(b, hits)
 	}
 	return &m
@@ -392,7 +396,7 @@ func shown(line []byte) string {
 
 // keep adds a file to the result, up to its bounds.
 func (s *search) keep(m *matched) {
-	if s.in.Output != outputContent {
+	if s.in.Output != OutputContent {
 		if s.count == s.limit {
 			s.full = true
 			return
@@ -418,8 +422,8 @@ func (s *search) keep(m *matched) {
 	}
 }
 
-func (s *search) result(err error) grepResult {
-	r := grepResult{Files: s.found, Truncated: s.full || err != nil, Output: s.in.Output}
+func (s *search) result(err error) GrepResult {
+	r := GrepResult{Files: s.found, Truncated: s.full || err != nil, Output: s.in.Output}
 	if r.Files == nil {
 		r.Files = []matched{}
 	}

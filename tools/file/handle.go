@@ -4,17 +4,22 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
-// handler does one operation in the worker.
-type handler func(context.Context, *tree, *asked) (result any, blob []byte, err error)
+var errBlob = errors.New("bytes beside a value that has none")
 
-// handlers are the operations, by the names of their tools.
+// handler does one operation in the worker.
+type handler func(context.Context, *tree, *worker.Request) (worker.Reply, error)
+
+// handlers returns the handler of an operation, which has the name of its tool; nil of
+// an unknown one.
 func handlers(op string) handler {
 	switch op {
 	case "read_file":
@@ -49,17 +54,16 @@ func handlers(op string) handler {
 	return nil
 }
 
-// handlerOf makes a handler of a method. ESTALE says that the name has become
-// another's between two steps of the kernel's: the second try meets that one.
+// handlerOf returns the handler for a method. After ESTALE it calls the method once
+// more: the name was replaced between lookup and open, and now names the new object.
 func handlerOf[In, Out any](f func(*tree, context.Context, In) (Out, error)) handler {
-	return func(ctx context.Context, t *tree, r *asked) (any, []byte, error) {
+	return func(ctx context.Context, t *tree, r *worker.Request) (reply worker.Reply, err error) {
 		var in In
-		err := strict(r.Args, &in)
-		if c, ok := any(&in).(carrier); ok && err == nil {
-			err = c.attach(r.blob)
+		if err = worker.Strict(r.Args, &in); err == nil {
+			err = attach(&in, r.Blob)
 		}
 		if err != nil {
-			return nil, nil, tools.Errorf(tools.Invalid, "arguments: %v", err)
+			return reply, tools.Errorf(tools.Invalid, "arguments: %v", err)
 		}
 		defer t.abandon()
 		out, err := f(t, ctx, in)
@@ -67,27 +71,30 @@ func handlerOf[In, Out any](f func(*tree, context.Context, In) (Out, error)) han
 			out, err = f(t, ctx, in)
 		}
 		if err != nil {
-			return nil, nil, err
+			return reply, err
 		}
 		if err := t.settle(0); err != nil {
-			return nil, nil, unsettled(err)
+			return reply, unsettled(err)
 		}
-		var blob []byte
 		if c, ok := any(&out).(carrier); ok {
-			blob = c.detach()
+			reply.Blob = c.detach()
 		}
-		return out, blob, nil
+		reply.Result, err = json.Marshal(out)
+		return reply, err
 	}
 }
 
 func stale(err error) bool { return errors.Is(err, unix.ESTALE) }
 
-func handle(ctx context.Context, root string, r *asked) (any, []byte, error) {
-	h := handlers(r.Op)
-	if h == nil {
-		return nil, nil, tools.Errorf(tools.Invalid, "unknown operation %q", r.Op)
+// Handler returns the worker's handler for the files below root.
+func Handler(root string) worker.Handler {
+	return func(ctx context.Context, r *worker.Request) (worker.Reply, error) {
+		h := handlers(r.Op)
+		if h == nil {
+			return worker.Reply{}, tools.Errorf(tools.Invalid, "unknown operation %q", r.Op)
+		}
+		t := &tree{root: root, quick: r.Quick, temp: cmp.Or(r.Temp, rand.Text()), approved: r.Approved}
+		defer t.letGo()
+		return h(ctx, t, r)
 	}
-	t := &tree{root: root, quick: r.Quick, temp: cmp.Or(r.Temp, rand.Text()), approved: r.Approved}
-	defer t.letGo()
-	return h(ctx, t, r)
 }

@@ -20,32 +20,35 @@ import (
 
 const maxEntries = 1000 // of one page
 
-type listArgs struct {
+// ListArgs are the arguments of list_dir.
+type ListArgs struct {
 	Path   string `json:"path,omitempty" jsonschema:"the directory, relative to the workspace (default: its root)"`
 	Depth  int    `json:"depth,omitempty" limit:"min=1,max=5,default=1" jsonschema:"how many levels to list"`
 	Cursor string `json:"cursor,omitempty" limit:"len=16384" jsonschema:"next_cursor of the page before"`
 	Limit  int    `json:"limit,omitempty" limit:"min=1,max=1000,default=1000" jsonschema:"entries of a page"`
 }
 
-func (a listArgs) Subject() (path, target string) { return logged(a.Path), "" }
+func (a ListArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
-func (a listArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+func (a ListArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
 
-type entry struct {
+// Entry is a name in the result of list_dir or glob.
+type Entry struct {
 	Path     string `json:"path" limit:"len=8192" jsonschema:"relative to the workspace"`
 	Type     string `json:"type" limit:"enum=file|directory|link|fifo|socket|device"`
 	Size     int64  `json:"size" jsonschema:"in bytes"`
 	Modified string `json:"modified"`
 }
 
-type listResult struct {
+// ListResult is the result of list_dir.
+type ListResult struct {
 	Path       string  `json:"path" limit:"len=8192"`
-	Entries    []entry `json:"entries" limit:"items=1000" jsonschema:"sorted by name, a directory before what is in it"`
+	Entries    []Entry `json:"entries" limit:"items=1000" jsonschema:"sorted by name, a directory before what is in it"`
 	NextCursor string  `json:"next_cursor,omitempty" limit:"len=16384" jsonschema:"there is more: pass it as cursor"`
 }
 
-// Content is a line an entry: a directory with a slash, a file with its size.
-func (r listResult) Content() []tools.Content {
+// Content returns a line an entry: a directory with a slash, a file with its size.
+func (r ListResult) Content() []tools.Content {
 	var b strings.Builder
 	for _, e := range r.Entries {
 		switch e.Type {
@@ -66,15 +69,15 @@ func (r listResult) Content() []tools.Content {
 	return []tools.Content{{Text: b.String()}}
 }
 
-func newEntry(rel string, st *unix.Stat_t) entry {
-	return entry{Path: strings.ToValidUTF8(rel, "\ufffd"), Type: typeName(st.Mode), Size: st.Size,
+func newEntry(rel string, st *unix.Stat_t) Entry {
+	return Entry{Path: strings.ToValidUTF8(rel, "\ufffd"), Type: typeName(st.Mode), Size: st.Size,
 		Modified: time.Unix(st.Mtim.Unix()).UTC().Format(time.RFC3339)}
 }
 
-func (t *tree) list(ctx context.Context, in listArgs) (listResult, error) {
+func (t *tree) list(ctx context.Context, in ListArgs) (ListResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {
-		return listResult{}, err
+		return ListResult{}, err
 	}
 	l := lister{tree: t, ctx: ctx, max: maxEntries}
 	if in.Limit > 0 {
@@ -84,15 +87,15 @@ func (t *tree) list(ctx context.Context, in listArgs) (listResult, error) {
 	if in.Cursor != "" {
 		b, err := base64.RawURLEncoding.DecodeString(in.Cursor)
 		if err != nil || len(b) == 0 {
-			return listResult{}, problem(tools.Invalid, p.rel, "not a cursor", "leave it out to begin at the beginning")
+			return ListResult{}, problem(tools.Invalid, p.rel, "not a cursor", "leave it out to begin at the beginning")
 		}
 		after = strings.Split(string(b), "/")
 	}
-	l.found = []entry{}
+	l.found = []Entry{}
 	if err := l.walk(p, nil, max(1, in.Depth), after); err != nil {
-		return listResult{}, t.fail(p, err, reading)
+		return ListResult{}, t.fail(p, err, reading)
 	}
-	r := listResult{Path: p.rel, Entries: l.found}
+	r := ListResult{Path: p.rel, Entries: l.found}
 	if l.more {
 		r.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(l.last))
 	}
@@ -104,7 +107,7 @@ type lister struct {
 	tree  *tree
 	ctx   context.Context // of the one call it is for
 	max   int
-	found []entry
+	found []Entry
 	last  string // the last entry's path below the directory that is listed
 	more  bool
 }

@@ -11,7 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -21,7 +24,7 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case pid1.Arg:
 			os.Exit(pid1.Main())
-		case WorkerArg:
+		case worker.Arg:
 			os.Exit(Work())
 		}
 	}
@@ -76,8 +79,8 @@ func asTold(t testing.TB, err error) *tools.Error {
 	return e
 }
 
-// link is a Worker and a server that it talks to over pipes, without a sandbox.
-func newLink(t testing.TB, tr *tree) *Worker {
+// newLink returns a Files whose worker is a goroutine of the test, without a sandbox.
+func newLink(t testing.TB, tr *tree) *Files {
 	t.Helper()
 	inR, inW, err := os.Pipe()
 	require.NoError(t, err)
@@ -87,14 +90,16 @@ func newLink(t testing.TB, tr *tree) *Worker {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		err := serve(int(inR.Fd()), int(outW.Fd()), tr.root) // Fd makes them blocking
+		err := worker.Serve(int(inR.Fd()), int(outW.Fd()), Handler(tr.root)) // Fd makes them blocking
 		inR.Close()
 		outW.Close()
 		errW.Close()
 		done <- err
 	}()
-	w := NewWorker(nil)
-	require.NoError(t, w.adopt(newConn(pipes{in: inW, out: outR, err: errR, kill: func() {}})))
+	w := New(worker.New(func(context.Context) (worker.Pipes, error) {
+		return worker.Pipes{In: inW, Out: outR, Err: errR, Kill: func() {}}, nil
+	}))
+	require.NoError(t, w.Start(ctx()))
 	t.Cleanup(func() {
 		assert.NoError(t, w.Close())
 		select {
@@ -108,3 +113,22 @@ func newLink(t testing.TB, tr *tree) *Worker {
 }
 
 func ctx() context.Context { return context.Background() }
+
+// newSet returns the set of an agent without restrictions.
+func newSet(t *testing.T, w *Files) *tools.Set {
+	t.Helper()
+	base := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte("---\nname: a\ndescription: test\n---\n"), 0o644))
+	snapshot, errs := agents.Load(base, agents.Host{})
+	require.Empty(t, errs)
+	all, err := w.Tools()
+	require.NoError(t, err)
+	set, err := tools.NewSet(tools.Gate{
+		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
+		Rules:  func() *agents.Grants { return snapshot.Agents["a"].Grants },
+		Record: func(context.Context, audit.Event) error { return nil },
+	}, all...)
+	require.NoError(t, err)
+	return set
+}

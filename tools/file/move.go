@@ -11,20 +11,21 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-type makeDirArgs struct {
+// MakeDirArgs are the arguments of make_dir.
+type MakeDirArgs struct {
 	Path string `json:"path" jsonschema:"the directory, relative to the workspace; missing ones above it are made, too"`
 }
 
-func (a makeDirArgs) Subject() (path, target string) { return logged(a.Path), "" }
+func (a MakeDirArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
-func (a makeDirArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+func (a MakeDirArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
 
 type makeDirResult struct {
 	Path    string `json:"path" limit:"len=8192"`
 	Created bool   `json:"created" jsonschema:"false: it was there"`
 }
 
-func (t *tree) makeDir(_ context.Context, in makeDirArgs) (makeDirResult, error) {
+func (t *tree) makeDir(_ context.Context, in MakeDirArgs) (makeDirResult, error) {
 	p, err := t.at(in.Path, writing)
 	if err != nil {
 		return makeDirResult{}, err
@@ -50,15 +51,16 @@ func (t *tree) makeDir(_ context.Context, in makeDirArgs) (makeDirResult, error)
 	return r, nil
 }
 
-type moveArgs struct {
+// MoveArgs are the arguments of move.
+type MoveArgs struct {
 	From      string `json:"from" jsonschema:"what to move or rename, relative to the workspace"`
 	To        string `json:"to" jsonschema:"its new path, not the directory to put it in"`
 	Overwrite bool   `json:"overwrite,omitempty" jsonschema:"replace the file that has the new path"`
 }
 
-func (a moveArgs) Subject() (path, target string) { return logged(a.From), logged(a.To) }
+func (a MoveArgs) Subject() (path, target string) { return logged(a.From), logged(a.To) }
 
-func (a moveArgs) Outside() *tools.Error { return strayed(writing, a.From, a.To) }
+func (a MoveArgs) Outside() *tools.Error { return strayed(writing, a.From, a.To) }
 
 type moveResult struct {
 	From string `json:"from" limit:"len=8192"`
@@ -66,7 +68,7 @@ type moveResult struct {
 }
 
 // move renames, and never copies: what cannot be renamed stays where it is.
-func (t *tree) move(_ context.Context, in moveArgs) (moveResult, error) {
+func (t *tree) move(_ context.Context, in MoveArgs) (moveResult, error) {
 	from, to, err := t.pair(in.From, in.To, writing)
 	if err != nil {
 		return moveResult{}, err

@@ -43,21 +43,21 @@ func TestOperations(t *testing.T) {
 		path string   // in the error
 		then []string // nil: nothing changed
 	}{
-		"make":                {in: makeDirArgs{"a"}, code: tools.Conflict, path: "a"},
-		"make there":          {in: makeDirArgs{"d"}},
-		"make root":           {in: makeDirArgs{"."}},
-		"make outside":        {in: makeDirArgs{"../x"}, code: tools.OutsideScope, path: "../x"},
-		"make below a file":   {in: makeDirArgs{"a/x"}, code: tools.Invalid, path: "a/x"},
-		"move":                {in: moveArgs{From: "a", To: "empty/n"}, then: with("b: B", "d/", "d/e/", "d/e/g: G", "d/f: F", "d/up => ../a", "dl => d", "empty/", "empty/n: A", "l => a")},
-		"move onto":           {in: moveArgs{From: "a", To: "b"}, code: tools.Conflict, path: "b"},
-		"move over":           {in: moveArgs{From: "a", To: "b", Overwrite: true}, then: with("b: A", "d/", "d/e/", "d/e/g: G", "d/f: F", "d/up => ../a", "dl => d", "empty/", "l => a")},
-		"move nothing":        {in: moveArgs{From: "no", To: "b"}, code: tools.NotFound, path: "no"},
-		"move to nowhere":     {in: moveArgs{From: "a", To: "no/b"}, code: tools.NotFound, path: "no/b"},
-		"move into itself":    {in: moveArgs{From: "d", To: "d/e/d"}, code: tools.Invalid, path: "d/e/d"},
-		"move root":           {in: moveArgs{From: ".", To: "d/e/d"}, code: tools.Invalid, path: "."},
-		"move out":            {in: moveArgs{From: "a", To: "../a"}, code: tools.OutsideScope, path: "../a"},
-		"move in":             {in: moveArgs{From: "/etc/hostname", To: "h"}, code: tools.OutsideScope, path: "/etc/hostname"},
-		"move over directory": {in: moveArgs{From: "a", To: "d", Overwrite: true}, code: tools.Invalid, path: "d"},
+		"make":                {in: MakeDirArgs{"a"}, code: tools.Conflict, path: "a"},
+		"make there":          {in: MakeDirArgs{"d"}},
+		"make root":           {in: MakeDirArgs{"."}},
+		"make outside":        {in: MakeDirArgs{"../x"}, code: tools.OutsideScope, path: "../x"},
+		"make below a file":   {in: MakeDirArgs{"a/x"}, code: tools.Invalid, path: "a/x"},
+		"move":                {in: MoveArgs{From: "a", To: "empty/n"}, then: with("b: B", "d/", "d/e/", "d/e/g: G", "d/f: F", "d/up => ../a", "dl => d", "empty/", "empty/n: A", "l => a")},
+		"move onto":           {in: MoveArgs{From: "a", To: "b"}, code: tools.Conflict, path: "b"},
+		"move over":           {in: MoveArgs{From: "a", To: "b", Overwrite: true}, then: with("b: A", "d/", "d/e/", "d/e/g: G", "d/f: F", "d/up => ../a", "dl => d", "empty/", "l => a")},
+		"move nothing":        {in: MoveArgs{From: "no", To: "b"}, code: tools.NotFound, path: "no"},
+		"move to nowhere":     {in: MoveArgs{From: "a", To: "no/b"}, code: tools.NotFound, path: "no/b"},
+		"move into itself":    {in: MoveArgs{From: "d", To: "d/e/d"}, code: tools.Invalid, path: "d/e/d"},
+		"move root":           {in: MoveArgs{From: ".", To: "d/e/d"}, code: tools.Invalid, path: "."},
+		"move out":            {in: MoveArgs{From: "a", To: "../a"}, code: tools.OutsideScope, path: "../a"},
+		"move in":             {in: MoveArgs{From: "/etc/hostname", To: "h"}, code: tools.OutsideScope, path: "/etc/hostname"},
+		"move over directory": {in: MoveArgs{From: "a", To: "d", Overwrite: true}, code: tools.Invalid, path: "d"},
 		"copy":                {in: copyArgs{From: "a", To: "a2"}, then: append([]string{"a: A", "a2: A"}, whole[1:]...)},
 		"copy onto":           {in: copyArgs{From: "a", To: "b"}, code: tools.Conflict, path: "b"},
 		"copy over":           {in: copyArgs{From: "a", To: "b", Overwrite: true}, then: append([]string{"a: A", "b: A"}, whole[2:]...)},
@@ -106,9 +106,9 @@ func TestOperations(t *testing.T) {
 
 func operate(tr *tree, c context.Context, in any) (err error) {
 	switch in := in.(type) {
-	case makeDirArgs:
+	case MakeDirArgs:
 		_, err = tr.makeDir(c, in)
-	case moveArgs:
+	case MoveArgs:
 		_, err = tr.move(c, in)
 	case copyArgs:
 		_, err = tr.copy(c, in)

@@ -58,7 +58,7 @@ func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
 	if err != nil {
 		return tools.Object{}, t.fail(p, err, reading)
 	}
-	rel, ok := within(t.root, at)
+	rel, ok := Within(t.root, at)
 	if !ok {
 		return tools.Object{}, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
 // TestApprovedObject: a call that was approved acts on what the operator was
@@ -45,16 +46,16 @@ func TestApprovedObject(t *testing.T) {
 		args     any
 	}
 	calls := []call{
-		{"write_file", "l", writeArgs{Path: "l", Content: "WRITTEN"}},
-		{"write_file", "dl/a", writeArgs{Path: "dl/a", Content: "WRITTEN"}},
-		{"write_file", "d/a", writeArgs{Path: "d/a", Content: "WRITTEN", Mode: modeAppend}},
-		{"write_file", "dl/new", writeArgs{Path: "dl/new", Content: "WRITTEN"}},
-		{"write_file", "new/sub/f", writeArgs{Path: "new/sub/f", Content: "WRITTEN"}},
-		{"edit_file", "l", editArgs{Path: "l", Edits: []edit{{OldText: "same", NewText: "WRITTEN"}}}},
+		{"write_file", "l", WriteArgs{Path: "l", Content: "WRITTEN"}},
+		{"write_file", "dl/a", WriteArgs{Path: "dl/a", Content: "WRITTEN"}},
+		{"write_file", "d/a", WriteArgs{Path: "d/a", Content: "WRITTEN", Mode: modeAppend}},
+		{"write_file", "dl/new", WriteArgs{Path: "dl/new", Content: "WRITTEN"}},
+		{"write_file", "new/sub/f", WriteArgs{Path: "new/sub/f", Content: "WRITTEN"}},
+		{"edit_file", "l", EditArgs{Path: "l", Edits: []Edit{{OldText: "same", NewText: "WRITTEN"}}}},
 		{"delete_file", "dl/a", deleteFileArgs{Path: "dl/a"}},
 		{"delete_file", "l", deleteFileArgs{Path: "l"}},
-		{"make_dir", "dl/new", makeDirArgs{Path: "dl/new"}},
-		{"read_file", "l", readArgs{Path: "l"}},
+		{"make_dir", "dl/new", MakeDirArgs{Path: "dl/new"}},
+		{"read_file", "l", ReadArgs{Path: "l"}},
 	}
 	for what, step := range steps {
 		for _, c := range calls {
@@ -81,11 +82,11 @@ func TestApprovedObject(t *testing.T) {
 				files := countFiles(tr.root)
 				args, err := json.Marshal(c.args)
 				require.NoError(t, err)
-				r := &asked{Op: c.op, Args: args, Approved: map[string]tools.Object{c.path: {Path: look.Path, ID: look.ID}}}
-				if w, ok := c.args.(writeArgs); ok {
-					r.Args, r.blob = json.RawMessage(`{"path":"`+w.Path+`","mode":"`+string(w.Mode)+`","content":""}`), []byte(w.Content)
+				r := &worker.Request{Op: c.op, Args: args, Approved: map[string]tools.Object{c.path: {Path: look.Path, ID: look.ID}}}
+				if w, ok := c.args.(WriteArgs); ok {
+					r.Args, r.Blob = json.RawMessage(`{"path":"`+w.Path+`","mode":"`+string(w.Mode)+`","content":""}`), []byte(w.Content)
 				}
-				_, _, err = handle(ctx(), tr.root, r)
+				_, err = Handler(tr.root)(ctx(), r)
 				if err != nil {
 					assert.Equal(t, tools.Conflict, asTold(t, err).Code, "%v", err)
 					assert.Equal(t, files, countFiles(tr.root))

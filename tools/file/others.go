@@ -9,26 +9,26 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Call does for another tool what one of ours does: read_file, write_file,
-// delete_file, list_dir or grep, with arguments and results as JSON has them. The
-// door decides about the other tool, by its own name, not about ours.
-func (w *Worker) Call(ctx context.Context, env tools.Env, op string, args, out any) error {
+// Call does the operation of a file tool for another tool: read_file, write_file,
+// delete_file, list_dir or grep. args and out are values with the JSON of its arguments
+// and result. The door decides about the other tool by its own name.
+func (f *Files) Call(ctx context.Context, env tools.Env, op string, args, out any) error {
 	switch op {
 	case "read_file":
-		return convey[readArgs, readResult](ctx, w, env, operation{op, true}, args, out)
+		return convey[ReadArgs, ReadResult](ctx, f, env, operation{op, true}, args, out)
 	case "write_file":
-		return convey[writeArgs, writeResult](ctx, w, env, operation{op, false}, args, out)
+		return convey[WriteArgs, WriteResult](ctx, f, env, operation{op, false}, args, out)
 	case "delete_file":
-		return convey[deleteFileArgs, deleteResult](ctx, w, env, operation{op, false}, args, out)
+		return convey[deleteFileArgs, deleteResult](ctx, f, env, operation{op, false}, args, out)
 	case "list_dir":
-		return convey[listArgs, listResult](ctx, w, env, operation{op, true}, args, out)
+		return convey[ListArgs, ListResult](ctx, f, env, operation{op, true}, args, out)
 	case "grep":
-		return convey[grepArgs, grepResult](ctx, w, env, operation{op, true}, args, out)
+		return convey[GrepArgs, GrepResult](ctx, f, env, operation{op, true}, args, out)
 	}
 	return fmt.Errorf("file worker: %q is not for other tools", op)
 }
 
-func convey[In, Out any](ctx context.Context, w *Worker, env tools.Env, op operation, args, out any) error {
+func convey[In, Out any](ctx context.Context, f *Files, env tools.Env, op operation, args, out any) error {
 	text, err := json.Marshal(args)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func convey[In, Out any](ctx context.Context, w *Worker, env tools.Env, op opera
 	if err := dec.Decode(&in); err != nil {
 		return fmt.Errorf("%s: %w", op.name, err)
 	}
-	result, err := do[In, Out](ctx, w, env.Call, op, in)
+	result, err := do[In, Out](ctx, f, env.Call, op, in)
 	if err != nil || out == nil {
 		return err
 	}

@@ -21,7 +21,8 @@ const (
 	maxImage = 5 << 20   // bytes
 )
 
-type readArgs struct {
+// ReadArgs are the arguments of read_file.
+type ReadArgs struct {
 	Path   string `json:"path" jsonschema:"the file, relative to the workspace"`
 	Offset int    `json:"offset,omitempty" limit:"min=1,max=1000000000" jsonschema:"first line to return, counted from 1"`
 	Limit  int    `json:"limit,omitempty" limit:"min=1,max=100000" jsonschema:"how many lines to return (default 2000; never more than 256 KiB of text)"`
@@ -30,9 +31,9 @@ type readArgs struct {
 	List   bool   `json:"list,omitempty" jsonschema:"when the path is a directory, list it two levels deep"`
 }
 
-func (a readArgs) Subject() (path, target string) { return logged(a.Path), "" }
+func (a ReadArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
-func (a readArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+func (a ReadArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
 
 // lineRange says which lines a text is. Total is absent when the file was not read to its end.
 type lineRange struct {
@@ -41,7 +42,8 @@ type lineRange struct {
 	Total *int `json:"total,omitempty"`
 }
 
-type readResult struct {
+// ReadResult is the result of read_file.
+type ReadResult struct {
 	Path       string     `json:"path" limit:"len=8192"`
 	Text       string     `json:"text,omitempty" limit:"len=300000"`
 	MIME       string     `json:"mime,omitempty" jsonschema:"of an image, or of media"`
@@ -54,7 +56,7 @@ type readResult struct {
 	data []byte // of the image
 }
 
-func (r *readResult) detach() []byte {
+func (r *ReadResult) detach() []byte {
 	b := r.data
 	if r.MIME == "" {
 		b, r.Text = []byte(r.Text), ""
@@ -62,7 +64,7 @@ func (r *readResult) detach() []byte {
 	return b
 }
 
-func (r *readResult) attach(b []byte) error {
+func (r *ReadResult) attach(b []byte) error {
 	switch {
 	case r.Text != "":
 		return errors.New("text in two places")
@@ -76,8 +78,8 @@ func (r *readResult) attach(b []byte) error {
 	return nil
 }
 
-// Content is the text as it is, and where to go on.
-func (r readResult) Content() []tools.Content {
+// Content returns the text unchanged, and the offset at which to continue.
+func (r ReadResult) Content() []tools.Content {
 	if r.MIME != "" {
 		return []tools.Content{{Data: r.data, MIME: r.MIME}}
 	}
@@ -88,52 +90,52 @@ func (r readResult) Content() []tools.Content {
 	return all
 }
 
-func (t *tree) read(ctx context.Context, in readArgs) (readResult, error) {
+func (t *tree) read(ctx context.Context, in ReadArgs) (ReadResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {
-		return readResult{}, err
+		return ReadResult{}, err
 	}
 	if in.Tail > 0 && (in.Offset > 0 || in.Limit > 0) {
-		return readResult{}, problem(tools.Invalid, p.rel, "tail excludes offset and limit", "")
+		return ReadResult{}, problem(tools.Invalid, p.rel, "tail excludes offset and limit", "")
 	}
 	f, st, err := t.open(p, os.O_RDONLY, reading)
 	if errors.Is(err, unix.EISDIR) && in.List {
-		l, err := t.list(ctx, listArgs{Path: in.Path, Depth: 2})
-		return readResult{Path: p.rel, Text: l.Content()[0].Text, Truncated: l.NextCursor != ""}, err
+		l, err := t.list(ctx, ListArgs{Path: in.Path, Depth: 2})
+		return ReadResult{Path: p.rel, Text: l.Content()[0].Text, Truncated: l.NextCursor != ""}, err
 	}
 	if err != nil {
-		return readResult{}, err
+		return ReadResult{}, err
 	}
 	defer f.Close()
 	b, ok, err := slurp(f, st.Size)
 	switch {
 	case err != nil:
-		return readResult{}, t.fail(p, err, reading)
+		return ReadResult{}, t.fail(p, err, reading)
 	case ok:
 		return readWhole(p, b, in)
 	}
 	r, err := readPart(ctx, p, f, in)
 	if err != nil {
-		return readResult{}, t.fail(p, err, reading)
+		return ReadResult{}, t.fail(p, err, reading)
 	}
 	r.Size = st.Size
 	return r, nil
 }
 
 // readWhole answers from the whole content.
-func readWhole(p place, b []byte, in readArgs) (readResult, error) {
-	r := readResult{Path: p.rel, Size: int64(len(b)), Hash: hashOf(b)}
+func readWhole(p place, b []byte, in ReadArgs) (ReadResult, error) {
+	r := ReadResult{Path: p.rel, Size: int64(len(b)), Hash: hashOf(b)}
 	if !isText(b) {
 		if r.MIME = imageType(b); in.Media {
 			r.MIME = mediaType(b)
 		}
 		if r.MIME == "" {
-			return readResult{}, notText(p, r.Size, b[:min(len(b), 512)])
+			return ReadResult{}, notText(p, r.Size, b[:min(len(b), 512)])
 		}
 		if len(b) > maxImage {
 			e := tools.Errorf(tools.TooLarge, "larger than %d bytes, which is the most for images and media", maxImage)
 			e.Path = p.rel
-			return readResult{}, e
+			return ReadResult{}, e
 		}
 		r.data = b
 		return r, nil
@@ -173,7 +175,7 @@ func readWhole(p place, b []byte, in readArgs) (readResult, error) {
 }
 
 // window is the first line that is asked for, and how many.
-func (a readArgs) window(total int) (first, most int) {
+func (a ReadArgs) window(total int) (first, most int) {
 	if a.Tail > 0 {
 		return max(1, total-a.Tail+1), a.Tail
 	}
@@ -184,7 +186,7 @@ func (a readArgs) window(total int) (first, most int) {
 	return max(1, a.Offset), most
 }
 
-func (r *readResult) take(text *page, first int) {
+func (r *ReadResult) take(text *page, first int) {
 	r.Text, r.Truncated = string(bytes.ToValidUTF8(text.b, []byte("\ufffd"))), text.cut
 	r.Lines = &lineRange{Start: first, End: first + text.lines - 1}
 }
@@ -213,8 +215,8 @@ func (t *page) add(line []byte, more int) bool {
 }
 
 // readPart answers from a file that is too large to be read as a whole.
-func readPart(ctx context.Context, p place, f *os.File, in readArgs) (readResult, error) {
-	r := readResult{Path: p.rel}
+func readPart(ctx context.Context, p place, f *os.File, in ReadArgs) (ReadResult, error) {
+	r := ReadResult{Path: p.rel}
 	head := make([]byte, sniffed)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
@@ -278,7 +280,7 @@ func nextLine(r *bufio.Reader) (line []byte, more int, err error) {
 
 // readTail answers with the last lines of a large file, read from its end. Their
 // numbers are not known: they count from 1.
-func readTail(r readResult, f *os.File, lines int) (readResult, error) {
+func readTail(r ReadResult, f *os.File, lines int) (ReadResult, error) {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return r, err

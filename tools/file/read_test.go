@@ -33,27 +33,27 @@ func TestRead(t *testing.T) {
 		"long": long + "\nnext\n", "link => three": "", "cut": strings.Repeat("é", sniffed),
 	})
 	for name, test := range map[string]struct {
-		in                readArgs
+		in                ReadArgs
 		text              string
 		start, end, total int
 		next              int
 		truncated         bool
 	}{
-		"empty":            {in: readArgs{Path: "empty"}, start: 1},
-		"no end":           {in: readArgs{Path: "one"}, text: "one", start: 1, end: 1, total: 1},
-		"all":              {in: readArgs{Path: "three"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
-		"absolute":         {in: readArgs{Path: tr.root + "/three"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
-		"link":             {in: readArgs{Path: "link"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
-		"offset":           {in: readArgs{Path: "three", Offset: 2}, text: "b\nc\n", start: 2, end: 3, total: 3},
-		"offset and limit": {in: readArgs{Path: "three", Offset: 2, Limit: 1}, text: "b\n", start: 2, end: 2, total: 3, next: 3, truncated: true},
-		"past the end":     {in: readArgs{Path: "three", Offset: 9}, start: 9, end: 8, total: 3},
-		"tail":             {in: readArgs{Path: "three", Tail: 2}, text: "b\nc\n", start: 2, end: 3, total: 3},
-		"tail of less":     {in: readArgs{Path: "three", Tail: 9}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
-		"byte order mark":  {in: readArgs{Path: "bom"}, text: "a\n", start: 1, end: 1, total: 1},
-		"carriage returns": {in: readArgs{Path: "crlf"}, text: "a\r\nb\r\n", start: 1, end: 2, total: 2},
-		"default limit":    {in: readArgs{Path: "many"}, text: numbered(1, 2000), start: 1, end: 2000, total: 5000, next: 2001, truncated: true},
-		"more":             {in: readArgs{Path: "many", Limit: 4000}, text: numbered(1, 4000), start: 1, end: 4000, total: 5000, next: 4001, truncated: true},
-		"long line":        {in: readArgs{Path: "long"}, text: long[:maxLine] + "… [6 bytes cut]\nnext\n", start: 1, end: 2, total: 2, truncated: true},
+		"empty":            {in: ReadArgs{Path: "empty"}, start: 1},
+		"no end":           {in: ReadArgs{Path: "one"}, text: "one", start: 1, end: 1, total: 1},
+		"all":              {in: ReadArgs{Path: "three"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
+		"absolute":         {in: ReadArgs{Path: tr.root + "/three"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
+		"link":             {in: ReadArgs{Path: "link"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
+		"offset":           {in: ReadArgs{Path: "three", Offset: 2}, text: "b\nc\n", start: 2, end: 3, total: 3},
+		"offset and limit": {in: ReadArgs{Path: "three", Offset: 2, Limit: 1}, text: "b\n", start: 2, end: 2, total: 3, next: 3, truncated: true},
+		"past the end":     {in: ReadArgs{Path: "three", Offset: 9}, start: 9, end: 8, total: 3},
+		"tail":             {in: ReadArgs{Path: "three", Tail: 2}, text: "b\nc\n", start: 2, end: 3, total: 3},
+		"tail of less":     {in: ReadArgs{Path: "three", Tail: 9}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
+		"byte order mark":  {in: ReadArgs{Path: "bom"}, text: "a\n", start: 1, end: 1, total: 1},
+		"carriage returns": {in: ReadArgs{Path: "crlf"}, text: "a\r\nb\r\n", start: 1, end: 2, total: 2},
+		"default limit":    {in: ReadArgs{Path: "many"}, text: numbered(1, 2000), start: 1, end: 2000, total: 5000, next: 2001, truncated: true},
+		"more":             {in: ReadArgs{Path: "many", Limit: 4000}, text: numbered(1, 4000), start: 1, end: 4000, total: 5000, next: 4001, truncated: true},
+		"long line":        {in: ReadArgs{Path: "long"}, text: long[:maxLine] + "… [6 bytes cut]\nnext\n", start: 1, end: 2, total: 2, truncated: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := tr.read(ctx(), test.in)
@@ -65,7 +65,7 @@ func TestRead(t *testing.T) {
 			assert.Regexp(t, hashForm, r.Hash)
 		})
 	}
-	_, err := tr.read(ctx(), readArgs{Path: "cut"})
+	_, err := tr.read(ctx(), ReadArgs{Path: "cut"})
 	assert.NoError(t, err, "a rune is cut where sniffing ends")
 }
 
@@ -101,7 +101,7 @@ func TestReadErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			_, err := tr.read(ctx(), readArgs{Path: test.path})
+			_, err := tr.read(ctx(), ReadArgs{Path: test.path})
 			e := asTold(t, err)
 			assert.Equal(t, test.code, e.Code)
 			assert.Equal(t, test.text, e.Message)
@@ -109,7 +109,7 @@ func TestReadErrors(t *testing.T) {
 			assert.Less(t, time.Since(began), 10*time.Second)
 		})
 	}
-	_, err = tr.read(ctx(), readArgs{Path: "f", Tail: 1, Limit: 1})
+	_, err = tr.read(ctx(), ReadArgs{Path: "f", Tail: 1, Limit: 1})
 	assert.Equal(t, tools.Invalid, asTold(t, err).Code)
 }
 
@@ -118,7 +118,7 @@ func TestReadImage(t *testing.T) {
 	require.NoError(t, png.Encode(&b, image.NewRGBA(image.Rect(0, 0, 3, 3))))
 	tr := newTree(t, map[string]string{"a.txt": b.String()})
 	w := newLink(t, tr)
-	r, err := do[readArgs, readResult](ctx(), w, "c", operation{"read_file", true}, readArgs{Path: "a.txt"})
+	r, err := do[ReadArgs, ReadResult](ctx(), w, "c", operation{"read_file", true}, ReadArgs{Path: "a.txt"})
 	require.NoError(t, err)
 	assert.Equal(t, []tools.Content{{Data: b.Bytes(), MIME: "image/png"}}, r.Content())
 }
@@ -137,7 +137,7 @@ func TestReadHuge(t *testing.T) {
 	require.NoError(t, err)
 
 	began := time.Now()
-	r, err := tr.read(ctx(), readArgs{Path: "huge", Offset: 5000, Limit: 2})
+	r, err := tr.read(ctx(), ReadArgs{Path: "huge", Offset: 5000, Limit: 2})
 	require.NoError(t, err)
 	assert.Equal(t, numbered(5000, 5001), r.Text)
 	assert.Equal(t, &lineRange{Start: 5000, End: 5001}, r.Lines)
@@ -145,7 +145,7 @@ func TestReadHuge(t *testing.T) {
 	assert.Empty(t, r.Hash)
 	assert.EqualValues(t, size, r.Size)
 
-	r, err = tr.read(ctx(), readArgs{Path: "huge", Tail: 3})
+	r, err = tr.read(ctx(), ReadArgs{Path: "huge", Tail: 3})
 	require.NoError(t, err)
 	assert.Equal(t, numbered(98, 100), r.Text)
 	assert.Less(t, time.Since(began), 10*time.Second)
@@ -155,7 +155,7 @@ func TestReadHuge(t *testing.T) {
 func TestReadPartIsRead(t *testing.T) {
 	text := numbered(1, 50) + strings.Repeat("y", 400<<10) + "\n" + numbered(52, 60) + "end"
 	tr := newTree(t, map[string]string{"f": text})
-	for _, in := range []readArgs{{}, {Offset: 3, Limit: 4}, {Offset: 50, Limit: 3}, {Offset: 58}, {Offset: 90}, {Offset: 61}} {
+	for _, in := range []ReadArgs{{}, {Offset: 3, Limit: 4}, {Offset: 50, Limit: 3}, {Offset: 58}, {Offset: 90}, {Offset: 61}} {
 		in.Path = "f"
 		want, err := tr.read(ctx(), in)
 		require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -29,7 +30,7 @@ func workers(t *testing.T) (pids []int) {
 		text, _ := os.ReadFile(name)
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		require.NoError(t, err)
-		if string(text) == "scopefs\x00"+WorkerArg+"\x00" && below(pid, os.Getpid()) {
+		if string(text) == "scopefs\x00"+worker.Arg+"\x00" && below(pid, os.Getpid()) {
 			pids = append(pids, pid)
 		}
 	}
@@ -53,9 +54,9 @@ func below(pid, ancestor int) bool {
 // only reads is asked again.
 func TestSandboxRestart(t *testing.T) {
 	tr := newTree(t, map[string]string{"f": "text\n"})
-	w := newSandboxWorker(t, tr.root)
+	w, _ := newSandboxWorker(t, tr.root)
 	for range 3 {
-		r, err := do[readArgs, readResult](ctx(), w, "c", readOp, readArgs{Path: "/workspace/f"})
+		r, err := do[ReadArgs, ReadResult](ctx(), w, "c", readOp, ReadArgs{Path: "/workspace/f"})
 		require.NoError(t, err)
 		assert.Equal(t, "text\n", r.Text)
 		pids := workers(t)
@@ -72,16 +73,19 @@ func TestSandboxRestart(t *testing.T) {
 // answer, another an error that says what to do, and the next call works.
 func TestSandboxStopped(t *testing.T) {
 	tr := newTree(t, map[string]string{"f": "text\n"})
-	w := newSandboxWorker(t, tr.root)
-	w.beatPause = beatPause / 2
+	w, s := newSandboxWorker(t, tr.root)
+	w.Beat = time.Second / 2
 	first := workers(t)[0]
 	require.NoError(t, unix.Kill(first, unix.SIGKILL)) // the next has it
-	<-w.conn.dead
-	require.NoError(t, w.Start(ctx()))
+	require.Eventually(t, func() bool {                // its death is known
+		require.NoError(t, w.Start(ctx()))
+		now := workers(t)
+		return len(now) == 1 && now[0] != first
+	}, 20*time.Second, 10*time.Millisecond)
 	stop := func() int {
 		var pids []int
 		require.Eventually(t, func() bool { pids = workers(t); return len(pids) == 1 }, 20*time.Second, 10*time.Millisecond)
-		p, err := w.place.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
+		p, err := s.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
 			if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs file-worker'; then kill -STOP ${p#/proc/}; fi; done`}})
 		require.NoError(t, err)
 		defer p.Close()
@@ -93,19 +97,19 @@ func TestSandboxStopped(t *testing.T) {
 	first = stop()
 	c, cancel := context.WithTimeout(ctx(), time.Minute)
 	defer cancel()
-	r, err := do[readArgs, readResult](c, w, "c", readOp, readArgs{Path: "f"})
+	r, err := do[ReadArgs, ReadResult](c, w, "c", readOp, ReadArgs{Path: "f"})
 	require.NoError(t, err)
 	assert.Equal(t, "text\n", r.Text)
 	second := stop()
 	assert.NotEqual(t, first, second)
 	begun := time.Now()
-	_, err = do[writeArgs, writeResult](c, w, "c", operation{name: "write_file"}, writeArgs{Path: "f", Content: "new\n"})
+	_, err = do[WriteArgs, WriteResult](c, w, "c", operation{name: "write_file"}, WriteArgs{Path: "f", Content: "new\n"})
 	e := asTold(t, err)
 	assert.Equal(t, tools.Unavailable, e.Code)
 	assert.NotEmpty(t, e.Hint)
-	assert.ErrorIs(t, err, errSilent, "for the log")
-	assert.Less(t, time.Since(begun), 3*(maxSilent+1)*beatPause)
-	_, err = do[writeArgs, writeResult](c, w, "c", operation{name: "write_file"}, writeArgs{Path: "f", Content: "new\n"})
+	assert.ErrorIs(t, err, worker.ErrSilent, "for the log")
+	assert.Less(t, time.Since(begun), 20*time.Second)
+	_, err = do[WriteArgs, WriteResult](c, w, "c", operation{name: "write_file"}, WriteArgs{Path: "f", Content: "new\n"})
 	require.NoError(t, err)
 	assert.Equal(t, "new\n", tr.content(t, "f"))
 	assert.Eventually(t, func() bool { return len(workers(t)) == 1 }, 20*time.Second, 10*time.Millisecond, "the others are gone")
@@ -114,9 +118,9 @@ func TestSandboxStopped(t *testing.T) {
 // The other processes of a sandbox, of the same user, cannot look into a worker.
 func TestSandboxCannotTouchWorker(t *testing.T) {
 	tr := newTree(t, nil)
-	w := newSandboxWorker(t, tr.root)
+	_, s := newSandboxWorker(t, tr.root)
 	require.Eventually(t, func() bool { return len(workers(t)) == 1 }, 20*time.Second, 10*time.Millisecond)
-	p, err := w.place.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
+	p, err := s.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
 		if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs file-worker'; then
 			for x in mem environ maps fd/0 exe cwd; do if cat $p/$x >/dev/null 2>&1 || ls $p/$x/ >/dev/null 2>&1; then echo "read $x"; fi; done
 			for fd in 0 1; do if (: >$p/fd/$fd) 2>/dev/null; then echo "wrote $fd"; fi; done
@@ -140,7 +144,7 @@ func TestSandboxThreadNames(t *testing.T) {
 	for n := range 300 {
 		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d", tr.root, n), bytes.Repeat([]byte("aaaaaaaab"), 100_000), 0o644))
 	}
-	w := newSandboxWorker(t, tr.root)
+	w, _ := newSandboxWorker(t, tr.root)
 	pids := workers(t)
 	require.Len(t, pids, 1)
 	named := func() (n int) {
@@ -156,7 +160,7 @@ func TestSandboxThreadNames(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		_, err := do[grepArgs, grepResult](c, w, "call-12345-abcd", operation{"grep", true}, grepArgs{Pattern: "(a|aa)+$", Output: outputCount})
+		_, err := do[GrepArgs, GrepResult](c, w, "call-12345-abcd", operation{"grep", true}, GrepArgs{Pattern: "(a|aa)+$", Output: OutputCount})
 		done <- err
 	}()
 	assert.Eventually(t, func() bool { return named() >= 2 }, 20*time.Second, time.Millisecond)

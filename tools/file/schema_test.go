@@ -5,11 +5,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
 // TestTools makes every tool, and sees that each argument is described and bounded.
 func TestTools(t *testing.T) {
-	all, err := NewWorker(nil).Tools()
+	all, err := New(worker.New(nil)).Tools()
 	require.NoError(t, err)
 	require.Len(t, all, 12)
 	for _, tool := range all {

@@ -10,17 +10,19 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-type statArgs struct {
+// StatArgs are the arguments of stat.
+type StatArgs struct {
 	Path   string `json:"path" jsonschema:"relative to the workspace"`
 	Hash   bool   `json:"hash,omitempty" jsonschema:"also hash the content of a file of at most 8 MiB"`
 	Follow bool   `json:"follow,omitempty" jsonschema:"of a link, tell of what it leads to"`
 }
 
-func (a statArgs) Subject() (path, target string) { return logged(a.Path), "" }
+func (a StatArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
-func (a statArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+func (a StatArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
 
-type statResult struct {
+// StatResult is the result of stat.
+type StatResult struct {
 	Path     string `json:"path" limit:"len=8192"`
 	Type     string `json:"type" limit:"enum=file|directory|link|fifo|socket|device"`
 	Size     int64  `json:"size" jsonschema:"in bytes"`
@@ -31,10 +33,10 @@ type statResult struct {
 }
 
 // stat tells of a name itself, unless a link is to be followed.
-func (t *tree) stat(_ context.Context, in statArgs) (statResult, error) {
+func (t *tree) stat(_ context.Context, in StatArgs) (StatResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {
-		return statResult{}, err
+		return StatResult{}, err
 	}
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if in.Follow {
@@ -42,10 +44,10 @@ func (t *tree) stat(_ context.Context, in statArgs) (statResult, error) {
 	}
 	st, err := statAt(unix.AT_FDCWD, p.full, flags)
 	if err != nil {
-		return statResult{}, t.fail(p, err, reading)
+		return StatResult{}, t.fail(p, err, reading)
 	}
 	e := newEntry(p.rel, &st)
-	r := statResult{Path: e.Path, Type: e.Type, Size: e.Size, Modified: e.Modified, Mode: fmt.Sprintf("%04o", st.Mode&0o7777)}
+	r := StatResult{Path: e.Path, Type: e.Type, Size: e.Size, Modified: e.Modified, Mode: fmt.Sprintf("%04o", st.Mode&0o7777)}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
 		r.Target, _ = os.Readlink(p.full) // EACCES: outside
@@ -53,7 +55,7 @@ func (t *tree) stat(_ context.Context, in statArgs) (statResult, error) {
 		if in.Hash && st.Size <= maxWhole {
 			b, err := t.whole(p, reading)
 			if err != nil {
-				return statResult{}, err
+				return StatResult{}, err
 			}
 			r.Hash = hashOf(b)
 		}

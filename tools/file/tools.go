@@ -9,32 +9,32 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Tools returns the native tools, which the worker runs.
-func (w *Worker) Tools() ([]tools.Tool, error) {
-	l := kit{worker: w}
-	add[readArgs, readResult](&l, "read_file", "Read a text file, or look at an image (PNG, JPEG, GIF, WebP). "+
+// Tools returns the native tools.
+func (f *Files) Tools() ([]tools.Tool, error) {
+	l := kit{files: f}
+	add[ReadArgs, ReadResult](&l, "read_file", "Read a text file, or look at an image (PNG, JPEG, GIF, WebP). "+
 		"Text comes as it is, at most 2000 lines and 256 KiB at a time; go on with offset.",
 		tools.Hints{Title: "Read file"})
-	add[writeArgs, writeResult](&l, "write_file", "Create a file, replace its content at once, or append to it. "+
+	add[WriteArgs, WriteResult](&l, "write_file", "Create a file, replace its content at once, or append to it. "+
 		"Missing directories are made. To change part of a file use edit_file.",
 		tools.Hints{Title: "Write file", Writes: true, Destructive: true})
-	add[editArgs, editResult](&l, "edit_file", "Change parts of a text file of at most 8 MiB: each edit replaces a text that is "+
+	add[EditArgs, EditResult](&l, "edit_file", "Change parts of a text file of at most 8 MiB: each edit replaces a text that is "+
 		"there exactly once, or inserts lines. All edits are made, or none.",
 		tools.Hints{Title: "Edit file", Writes: true, Destructive: true})
-	add[listArgs, listResult](&l, "list_dir", "List a directory, sorted by name, one or more levels deep, a page at a time.",
+	add[ListArgs, ListResult](&l, "list_dir", "List a directory, sorted by name, one or more levels deep, a page at a time.",
 		tools.Hints{Title: "List directory"})
-	add[statArgs, statResult](&l, "stat", "Tell the type, size, permissions and time of a file, directory or link, and on demand its hash.",
+	add[StatArgs, StatResult](&l, "stat", "Tell the type, size, permissions and time of a file, directory or link, and on demand its hash.",
 		tools.Hints{Title: "File information"})
-	add[globArgs, globResult](&l, "glob", "Find files and directories by a pattern of their path, the last changed first. "+
+	add[GlobArgs, GlobResult](&l, "glob", "Find files and directories by a pattern of their path, the last changed first. "+
 		"Links are not followed; .git is left out unless it is named.",
 		tools.Hints{Title: "Find by name"})
-	add[grepArgs, grepResult](&l, "grep", "Search the content of files with a regular expression. "+
+	add[GrepArgs, GrepResult](&l, "grep", "Search the content of files with a regular expression. "+
 		"Binary files, files over 32 MiB and .git are left out.",
 		tools.Hints{Title: "Search content"})
-	add[makeDirArgs, makeDirResult](&l, "make_dir", "Make a directory, with those above it. One that is there is no error.",
+	add[MakeDirArgs, makeDirResult](&l, "make_dir", "Make a directory, with those above it. One that is there is no error.",
 		tools.Hints{Title: "Make directory", Writes: true, Idempotent: true})
 	l.take(tools.New("move", "Move or rename a file, link or directory. What has the new path already is kept unless overwrite is set.",
-		tools.Hints{Title: "Move", Writes: true, Destructive: true}, w.move))
+		tools.Hints{Title: "Move", Writes: true, Destructive: true}, f.move))
 	add[copyArgs, copyResult](&l, "copy", "Copy a file or link, or a directory with all that is in it.",
 		tools.Hints{Title: "Copy", Writes: true, Destructive: true})
 	add[deleteFileArgs, deleteResult](&l, "delete_file", "Delete a file or a link (not what it leads to).",
@@ -44,11 +44,11 @@ func (w *Worker) Tools() ([]tools.Tool, error) {
 	return l.tools, l.err
 }
 
-// kit collects tools, and the error of those that could not be made.
+// kit collects tools, and the errors of those that could not be made.
 type kit struct {
-	worker *Worker
-	tools  []tools.Tool
-	err    error
+	files *Files
+	tools []tools.Tool
+	err   error
 }
 
 func (l *kit) take(t tools.Tool, err error) {
@@ -58,15 +58,15 @@ func (l *kit) take(t tools.Tool, err error) {
 func add[In, Out any](l *kit, name, about string, hints tools.Hints) {
 	op := operation{name, !hints.Writes}
 	l.take(tools.New(name, about, hints, func(ctx context.Context, env tools.Env, in In) (Out, error) {
-		return do[In, Out](ctx, l.worker, env.Call, op, in)
+		return do[In, Out](ctx, l.files, env.Call, op, in)
 	}))
 }
 
 // move has the worker move a name. The worker cannot tell which name the policy
 // refused; the view's record can.
-func (w *Worker) move(ctx context.Context, env tools.Env, in moveArgs) (moveResult, error) {
-	out, err := do[moveArgs, moveResult](ctx, w, env.Call, operation{name: "move"}, in)
-	refused := w.RefusedFrom != nil && w.RefusedFrom(env.Call)
+func (f *Files) move(ctx context.Context, env tools.Env, in MoveArgs) (moveResult, error) {
+	out, err := do[MoveArgs, moveResult](ctx, f, env.Call, operation{name: "move"}, in)
+	refused := f.RefusedFrom != nil && f.RefusedFrom(env.Call)
 	if e, ok := errors.AsType[*tools.Error](err); ok && refused && e.Code == tools.Denied {
 		e.Path = logged(in.From)
 	}
@@ -75,11 +75,11 @@ func (w *Worker) move(ctx context.Context, env tools.Env, in moveArgs) (moveResu
 
 var hashForm = regexp.MustCompile(`^(sha256|tree):[0-9a-f]{64}$`)
 
-// Object returns what stands at a path of a call of a tool: after every link, but
-// for tools that act on a name itself. Its content is "sha256:" and 64 digits, of a
-// directory, if asked, "tree:" and 64 digits, which change with what it holds.
-func (w *Worker) Object(ctx context.Context, tool, path string, tree bool) (tools.Object, error) {
-	r, err := do[hashArgs, hashResult](ctx, w, "", operation{opHash, true}, hashArgs{path, tree, byName[tool]})
+// Object returns the object at a path of a tool's call. Links are followed, except for
+// tools that act on a link itself. Content is "sha256:" and 64 digits for a file; with
+// tree, "tree:" and 64 digits for a directory, which change with its contents.
+func (f *Files) Object(ctx context.Context, tool, path string, tree bool) (tools.Object, error) {
+	r, err := do[hashArgs, hashResult](ctx, f, "", operation{opHash, true}, hashArgs{path, tree, byName[tool]})
 	if err == nil && (r.Hash != "" && !hashForm.MatchString(r.Hash) || len(r.Path) > maxObject || len(r.ID) > maxObject) {
 		err = fmt.Errorf("file worker: no object: %q %q %q", r.Hash, r.Path, r.ID)
 	}
@@ -89,8 +89,8 @@ func (w *Worker) Object(ctx context.Context, tool, path string, tree bool) (tool
 	return tools.Object{Path: r.Path, ID: r.ID, Content: r.Hash}, nil
 }
 
-// maxObject bounds what a worker tells of an object, in bytes.
+// maxObject bounds the path and the id of an object from the worker, in bytes.
 const maxObject = 8 << 10
 
-// byName are the tools that act on a link itself, not on what it leads to.
+// byName are the tools that act on a link itself, not on its target.
 var byName = map[string]bool{"move": true, "copy": true, "delete": true, "delete_file": true, "make_dir": true}

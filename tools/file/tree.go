@@ -41,8 +41,9 @@ const (
 	writing intent = true
 )
 
-// within cleans a path lexically. It is not ok when it is outside of root.
-func within(root, asked string) (rel string, ok bool) {
+// Within cleans a path lexically and returns it relative to root. It is not ok for a
+// path outside of root.
+func Within(root, asked string) (rel string, ok bool) {
 	rel = path.Clean(asked)
 	if path.IsAbs(rel) {
 		if rel == root {
@@ -56,7 +57,7 @@ func within(root, asked string) (rel string, ok bool) {
 
 // logged is the path of a call for the log.
 func logged(asked string) string {
-	if rel, ok := within(sandbox.Workspace, asked); ok {
+	if rel, ok := Within(sandbox.Workspace, asked); ok {
 		return rel
 	}
 	return path.Clean(asked)
@@ -66,7 +67,7 @@ func logged(asked string) string {
 // link is resolved; nil if none does. The view itself records a link that leads outside.
 func strayed(why intent, paths ...string) *tools.Error {
 	for _, asked := range paths {
-		if _, inside := within(sandbox.Workspace, asked); !inside {
+		if _, inside := Within(sandbox.Workspace, asked); !inside {
 			return outside(tools.Clip(asked, maxPath), why)
 		}
 	}
@@ -81,7 +82,7 @@ func (t *tree) at(asked string, why intent) (place, error) {
 	if strings.ContainsRune(asked, 0) {
 		return place{}, problem(tools.Invalid, asked, "a path has no NUL in it", "")
 	}
-	rel, ok := within(t.root, asked)
+	rel, ok := Within(t.root, asked)
 	if !ok {
 		return place{}, outside(asked, why)
 	}

@@ -3,17 +3,19 @@ package file
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
-// Unfinished keeps which calls may leave a temporary file when their worker is
-// killed. The file's name holds the call's token, which nobody can guess.
+// Unfinished records the calls that may leave a temporary file when their worker is
+// killed. The file's name holds the call's token, which is random.
 type Unfinished interface {
 	Begin(token, path string)
 	End(token string, clean bool)
@@ -22,19 +24,18 @@ type Unfinished interface {
 	Left(clean func(token, path string) bool)
 }
 
-// A leaver is the arguments of a call that makes temporary files: beside the path
-// or, when that is a directory, anywhere below it.
+// A leaver is the arguments of an operation that makes temporary files: beside the
+// path or, when that is a directory, anywhere below it.
 type leaver interface {
 	leaves() (path string, makes bool)
 }
 
-func (a writeArgs) leaves() (string, bool) { return a.Path, a.Mode != modeAppend }
-func (a editArgs) leaves() (string, bool)  { return a.Path, !a.DryRun }
+func (a WriteArgs) leaves() (string, bool) { return a.Path, a.Mode != modeAppend }
+func (a EditArgs) leaves() (string, bool)  { return a.Path, !a.DryRun }
 func (a copyArgs) leaves() (string, bool)  { return a.To, true }
 
-// note begins a call in Unfinished. Call end when the worker has answered, or will
-// not any more.
-func (w *Worker) note(in any) (token string, end func(answered bool)) {
+// note begins a call in Unfinished. Call end when the worker has replied or died.
+func (f *Files) note(in any) (token string, end func(answered bool)) {
 	l, ok := in.(leaver)
 	if !ok {
 		return "", func(bool) {}
@@ -44,14 +45,14 @@ func (w *Worker) note(in any) (token string, end func(answered bool)) {
 		return "", func(bool) {}
 	}
 	token = rand.Text()
-	if w.Unfinished == nil {
+	if f.Unfinished == nil {
 		return token, func(bool) {}
 	}
-	w.Unfinished.Begin(token, path)
-	return token, func(answered bool) { w.Unfinished.End(token, answered) }
+	f.Unfinished.Begin(token, path)
+	return token, func(answered bool) { f.Unfinished.End(token, answered) }
 }
 
-// opSweep removes the temporary file of a call that was killed.
+// opSweep removes the temporary file of a killed call.
 const opSweep = "sweep"
 
 type sweepArgs struct {
@@ -59,27 +60,18 @@ type sweepArgs struct {
 	Token string `json:"token"`
 }
 
-// sweepTimeout is how long the first call of a worker waits for the removal of
-// what earlier ones left. It goes on beside it.
-const sweepTimeout = time.Second
-
-// sweep has a worker that was just started remove what calls have left.
-func (w *Worker) sweep(c *conn) {
-	if w.Unfinished == nil {
+// sweep has a new worker remove the temporary files that killed calls have left.
+func (f *Files) sweep(send func(worker.Request) error) {
+	if f.Unfinished == nil {
 		return
 	}
-	done := make(chan struct{})
-	c.done.Go(func() {
-		defer close(done)
-		w.Unfinished.Left(func(token, path string) bool {
-			_, err := c.exchange(context.Background(), request{Op: opSweep, Args: sweepArgs{path, token}}, nil)
-			return err == nil // answered: what it could not remove it never will
-		})
+	f.Unfinished.Left(func(token, path string) bool {
+		args, err := json.Marshal(sweepArgs{path, token})
+		if err == nil {
+			err = send(worker.Request{Op: opSweep, Args: args})
+		}
+		return err == nil // it replied: a file that it could not remove stays
 	})
-	select {
-	case <-done:
-	case <-time.After(sweepTimeout):
-	}
 }
 
 func (t *tree) sweep(ctx context.Context, in sweepArgs) (struct{}, error) {
@@ -107,7 +99,7 @@ func (t *tree) sweep(ctx context.Context, in sweepArgs) (struct{}, error) {
 	return struct{}{}, nil
 }
 
-// remove removes the call's temporary beside a place.
+// remove removes the call's temporary file beside a place.
 func (t *tree) remove(p place) {
 	t.touch(p.full)
 	_ = os.Remove(t.tempBeside(p))
@@ -115,5 +107,5 @@ func (t *tree) remove(p place) {
 
 func (t *tree) tempName() string { return ".scopefs-" + t.temp }
 
-// tempBeside is a name that nobody has, in the directory of p.
+// tempBeside returns the path of the call's temporary file in the directory of p.
 func (t *tree) tempBeside(p place) string { return filepath.Dir(p.full) + "/" + t.tempName() }

@@ -19,8 +19,9 @@ const (
 	maxBraces  = 8       // of a pattern: matching them takes exponential time
 )
 
-// checkPattern refuses what is no pattern, and what would take too long.
-func checkPattern(pattern string) error {
+// CheckPattern returns an error for an invalid glob pattern, and for one that would take
+// too long to match.
+func CheckPattern(pattern string) error {
 	switch {
 	case len(pattern) > maxPattern:
 		return tools.Errorf(tools.Invalid, "pattern longer than %d bytes", maxPattern)

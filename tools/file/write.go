@@ -16,34 +16,36 @@ import (
 type writeMode string
 
 const (
-	modeCreate    writeMode = "create"
+	ModeCreate    writeMode = "create"
 	modeOverwrite writeMode = "overwrite"
 	modeAppend    writeMode = "append"
 )
 
-type writeArgs struct {
+// WriteArgs are the arguments of write_file.
+type WriteArgs struct {
 	Path    string    `json:"path" jsonschema:"the file, relative to the workspace"`
 	Content string    `json:"content" limit:"len=4194304" jsonschema:"the whole new content, or what to append"`
 	Mode    writeMode `json:"mode,omitempty" limit:"enum=create|overwrite|append,default=\"overwrite\"" jsonschema:"create fails when the file exists; append adds to its end; create and overwrite make missing directories"`
 	IfMatch string    `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is written when the file has another one now"`
 }
 
-func (a writeArgs) Subject() (path, target string) { return logged(a.Path), "" }
+func (a WriteArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
-func (a writeArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+func (a WriteArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
 
-func (a *writeArgs) detach() []byte {
+func (a *WriteArgs) detach() []byte {
 	b := []byte(a.Content)
 	a.Content = ""
 	return b
 }
 
-func (a *writeArgs) attach(b []byte) error {
+func (a *WriteArgs) attach(b []byte) error {
 	a.Content = string(b)
 	return nil
 }
 
-type writeResult struct {
+// WriteResult is the result of write_file.
+type WriteResult struct {
 	Path    string `json:"path" limit:"len=8192"`
 	Bytes   int    `json:"bytes" jsonschema:"written"`
 	Created bool   `json:"created"`
@@ -51,7 +53,7 @@ type writeResult struct {
 	InPlace bool   `json:"in_place,omitempty" jsonschema:"the file was written over, not replaced at once: it has other names, another owner, or its directory takes no new files"`
 }
 
-func (r writeResult) Content() []tools.Content {
+func (r WriteResult) Content() []tools.Content {
 	what := "wrote"
 	if r.Created {
 		what = "created"
@@ -63,36 +65,36 @@ func (r writeResult) Content() []tools.Content {
 	return []tools.Content{{Text: text}}
 }
 
-func (t *tree) write(ctx context.Context, in writeArgs) (writeResult, error) {
+func (t *tree) write(ctx context.Context, in WriteArgs) (WriteResult, error) {
 	p, err := t.at(in.Path, writing)
 	if err != nil {
-		return writeResult{}, err
+		return WriteResult{}, err
 	}
 	if in.Mode == modeAppend {
 		return t.append(p, in)
 	}
 	target, there, err := t.target(p)
 	if err != nil {
-		return writeResult{}, err
+		return WriteResult{}, err
 	}
-	if there && in.Mode == modeCreate {
-		return writeResult{}, problem(tools.Conflict, p.rel, "exists already", "use mode overwrite, or edit_file")
+	if there && in.Mode == ModeCreate {
+		return WriteResult{}, problem(tools.Conflict, p.rel, "exists already", "use mode overwrite, or edit_file")
 	}
 	if err := t.matches(target, there, in.IfMatch); err != nil {
-		return writeResult{}, err
+		return WriteResult{}, err
 	}
 	if err := ctx.Err(); err != nil {
-		return writeResult{}, t.fail(p, err, writing)
+		return WriteResult{}, t.fail(p, err, writing)
 	}
 	content := []byte(in.Content)
-	r := writeResult{Path: p.rel, Bytes: len(content), Created: !there, Hash: hashOf(content)}
+	r := WriteResult{Path: p.rel, Bytes: len(content), Created: !there, Hash: hashOf(content)}
 	if there {
 		r.InPlace, err = t.replace(target, content)
 	} else {
-		r.InPlace, err = t.create(target, content, in.Mode != modeCreate)
+		r.InPlace, err = t.create(target, content, in.Mode != ModeCreate)
 	}
 	if err != nil {
-		return writeResult{}, t.fail(target, err, writing)
+		return WriteResult{}, t.fail(target, err, writing)
 	}
 	return r, nil
 }
@@ -165,15 +167,15 @@ func sameHash(p place, content []byte, want string) error {
 }
 
 // append adds to the end, in one piece as far as the kernel does (write(2)).
-func (t *tree) append(p place, in writeArgs) (writeResult, error) {
-	r := writeResult{Path: p.rel, Bytes: len(in.Content), InPlace: true}
+func (t *tree) append(p place, in WriteArgs) (WriteResult, error) {
+	r := WriteResult{Path: p.rel, Bytes: len(in.Content), InPlace: true}
 	if in.IfMatch != "" {
 		b, err := t.whole(p, writing)
 		if err == nil {
 			err = sameHash(p, b, in.IfMatch)
 		}
 		if err != nil {
-			return writeResult{}, err
+			return WriteResult{}, err
 		}
 	}
 	f, _, err := t.open(p, os.O_RDWR|os.O_APPEND, writing)
@@ -186,7 +188,7 @@ func (t *tree) append(p place, in writeArgs) (writeResult, error) {
 		f, err = os.OpenFile(p.full, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o666)
 	}
 	if err != nil {
-		return writeResult{}, t.fail(p, err, writing)
+		return WriteResult{}, t.fail(p, err, writing)
 	}
 	_, err = f.WriteString(in.Content)
 	if err == nil {
@@ -200,7 +202,7 @@ func (t *tree) append(p place, in writeArgs) (writeResult, error) {
 		}
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return writeResult{}, t.fail(p, err, writing)
+		return WriteResult{}, t.fail(p, err, writing)
 	}
 	return r, nil
 }

@@ -15,35 +15,35 @@ import (
 
 func TestWrite(t *testing.T) {
 	for name, test := range map[string]struct {
-		in   writeArgs
+		in   WriteArgs
 		code tools.Code // "" is success
-		want writeResult
+		want WriteResult
 		then string // content of the path
 	}{
-		"new":               {in: writeArgs{Path: "n", Content: "x"}, want: writeResult{Path: "n", Bytes: 1, Created: true}, then: "x"},
-		"with parents":      {in: writeArgs{Path: "a/b/n", Content: "x"}, want: writeResult{Path: "a/b/n", Bytes: 1, Created: true}, then: "x"},
-		"over":              {in: writeArgs{Path: "f", Content: "x"}, want: writeResult{Path: "f", Bytes: 1}, then: "x"},
-		"over, by hash":     {in: writeArgs{Path: "f", Content: "x", IfMatch: hashOf([]byte("old\n"))}, want: writeResult{Path: "f", Bytes: 1}, then: "x"},
-		"another hash":      {in: writeArgs{Path: "f", Content: "x", IfMatch: hashOf([]byte("new\n"))}, code: tools.Conflict, then: "old\n"},
-		"hash of nothing":   {in: writeArgs{Path: "n", Content: "x", IfMatch: hashOf(nil)}, code: tools.Conflict},
-		"create":            {in: writeArgs{Path: "n", Content: "x", Mode: modeCreate}, want: writeResult{Path: "n", Bytes: 1, Created: true}, then: "x"},
-		"create what is":    {in: writeArgs{Path: "f", Content: "x", Mode: modeCreate}, code: tools.Conflict, then: "old\n"},
-		"append":            {in: writeArgs{Path: "f", Content: "x", Mode: modeAppend}, want: writeResult{Path: "f", Bytes: 1, InPlace: true}, then: "old\nx"},
-		"append to nothing": {in: writeArgs{Path: "n", Content: "x", Mode: modeAppend}, want: writeResult{Path: "n", Bytes: 1, Created: true, InPlace: true}, then: "x"},
-		"append by hash":    {in: writeArgs{Path: "f", Content: "x", Mode: modeAppend, IfMatch: hashOf(nil)}, code: tools.Conflict, then: "old\n"},
-		"several names":     {in: writeArgs{Path: "hard", Content: "x"}, want: writeResult{Path: "hard", Bytes: 1, InPlace: true}, then: "x"},
-		"through a link":    {in: writeArgs{Path: "link", Content: "x"}, want: writeResult{Path: "link", Bytes: 1}, then: "x"},
-		"dangling":          {in: writeArgs{Path: "dangling", Content: "x"}, want: writeResult{Path: "dangling", Bytes: 1, Created: true}, then: "x"},
-		"directory":         {in: writeArgs{Path: "d", Content: "x"}, code: tools.Invalid},
-		"fifo":              {in: writeArgs{Path: "fifo", Content: "x"}, code: tools.Invalid},
-		"append to a fifo":  {in: writeArgs{Path: "fifo", Content: "x", Mode: modeAppend}, code: tools.Invalid},
-		"loop":              {in: writeArgs{Path: "loop", Content: "x"}, code: tools.Invalid},
-		"above":             {in: writeArgs{Path: "../x", Content: "x"}, code: tools.OutsideScope},
-		"elsewhere":         {in: writeArgs{Path: "/etc/passwd", Content: "x"}, code: tools.OutsideScope},
-		"out by a link":     {in: writeArgs{Path: "out", Content: "x"}, code: tools.OutsideScope},
-		"out by two links":  {in: writeArgs{Path: "out2", Content: "x"}, code: tools.OutsideScope},
-		"root":              {in: writeArgs{Path: ".", Content: "x"}, code: tools.Invalid},
-		"below a file":      {in: writeArgs{Path: "f/x", Content: "x"}, code: tools.Invalid},
+		"new":               {in: WriteArgs{Path: "n", Content: "x"}, want: WriteResult{Path: "n", Bytes: 1, Created: true}, then: "x"},
+		"with parents":      {in: WriteArgs{Path: "a/b/n", Content: "x"}, want: WriteResult{Path: "a/b/n", Bytes: 1, Created: true}, then: "x"},
+		"over":              {in: WriteArgs{Path: "f", Content: "x"}, want: WriteResult{Path: "f", Bytes: 1}, then: "x"},
+		"over, by hash":     {in: WriteArgs{Path: "f", Content: "x", IfMatch: hashOf([]byte("old\n"))}, want: WriteResult{Path: "f", Bytes: 1}, then: "x"},
+		"another hash":      {in: WriteArgs{Path: "f", Content: "x", IfMatch: hashOf([]byte("new\n"))}, code: tools.Conflict, then: "old\n"},
+		"hash of nothing":   {in: WriteArgs{Path: "n", Content: "x", IfMatch: hashOf(nil)}, code: tools.Conflict},
+		"create":            {in: WriteArgs{Path: "n", Content: "x", Mode: ModeCreate}, want: WriteResult{Path: "n", Bytes: 1, Created: true}, then: "x"},
+		"create what is":    {in: WriteArgs{Path: "f", Content: "x", Mode: ModeCreate}, code: tools.Conflict, then: "old\n"},
+		"append":            {in: WriteArgs{Path: "f", Content: "x", Mode: modeAppend}, want: WriteResult{Path: "f", Bytes: 1, InPlace: true}, then: "old\nx"},
+		"append to nothing": {in: WriteArgs{Path: "n", Content: "x", Mode: modeAppend}, want: WriteResult{Path: "n", Bytes: 1, Created: true, InPlace: true}, then: "x"},
+		"append by hash":    {in: WriteArgs{Path: "f", Content: "x", Mode: modeAppend, IfMatch: hashOf(nil)}, code: tools.Conflict, then: "old\n"},
+		"several names":     {in: WriteArgs{Path: "hard", Content: "x"}, want: WriteResult{Path: "hard", Bytes: 1, InPlace: true}, then: "x"},
+		"through a link":    {in: WriteArgs{Path: "link", Content: "x"}, want: WriteResult{Path: "link", Bytes: 1}, then: "x"},
+		"dangling":          {in: WriteArgs{Path: "dangling", Content: "x"}, want: WriteResult{Path: "dangling", Bytes: 1, Created: true}, then: "x"},
+		"directory":         {in: WriteArgs{Path: "d", Content: "x"}, code: tools.Invalid},
+		"fifo":              {in: WriteArgs{Path: "fifo", Content: "x"}, code: tools.Invalid},
+		"append to a fifo":  {in: WriteArgs{Path: "fifo", Content: "x", Mode: modeAppend}, code: tools.Invalid},
+		"loop":              {in: WriteArgs{Path: "loop", Content: "x"}, code: tools.Invalid},
+		"above":             {in: WriteArgs{Path: "../x", Content: "x"}, code: tools.OutsideScope},
+		"elsewhere":         {in: WriteArgs{Path: "/etc/passwd", Content: "x"}, code: tools.OutsideScope},
+		"out by a link":     {in: WriteArgs{Path: "out", Content: "x"}, code: tools.OutsideScope},
+		"out by two links":  {in: WriteArgs{Path: "out2", Content: "x"}, code: tools.OutsideScope},
+		"root":              {in: WriteArgs{Path: ".", Content: "x"}, code: tools.Invalid},
+		"below a file":      {in: WriteArgs{Path: "f/x", Content: "x"}, code: tools.Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := newTree(t, map[string]string{"f": "old\n", "d/": "", "link => sub/to": "", "sub/to": "t", "dangling => sub/new": "", "loop => loop": "",
@@ -72,8 +72,8 @@ func TestWrite(t *testing.T) {
 func TestWriteOutsideLooksAlike(t *testing.T) {
 	tr := newTree(t, map[string]string{"there => /etc/passwd": "", "not => /etc/nothing-here": ""})
 	for _, f := range []func(path string) error{
-		func(path string) error { _, err := tr.write(ctx(), writeArgs{Path: path}); return err },
-		func(path string) error { _, err := tr.edit(ctx(), editArgs{Path: path}); return err },
+		func(path string) error { _, err := tr.write(ctx(), WriteArgs{Path: path}); return err },
+		func(path string) error { _, err := tr.edit(ctx(), EditArgs{Path: path}); return err },
 	} {
 		a, b := asTold(t, f("there")), asTold(t, f("not"))
 		b.Path = a.Path
@@ -86,7 +86,7 @@ func TestWriteKeeps(t *testing.T) {
 	require.NoError(t, os.Chmod(tr.root+"/script", 0o750))
 	before, err := os.Stat(tr.root + "/script")
 	require.NoError(t, err)
-	_, err = tr.write(ctx(), writeArgs{Path: "sub/link", Content: "new"})
+	_, err = tr.write(ctx(), WriteArgs{Path: "sub/link", Content: "new"})
 	require.NoError(t, err)
 	after, err := os.Stat(tr.root + "/script")
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestWriteIsAtomic(t *testing.T) {
 	}()
 	for range 50 {
 		for _, content := range []string{b, a} {
-			_, err := tr.write(ctx(), writeArgs{Path: "f", Content: content})
+			_, err := tr.write(ctx(), WriteArgs{Path: "f", Content: content})
 			require.NoError(t, err)
 		}
 	}
@@ -136,11 +136,11 @@ func TestWriteNoSpace(t *testing.T) {
 	dir := tr.root + "/d"
 	require.NoError(t, unix.Mount("none", dir, "tmpfs", 0, "size=64k"))
 	defer unix.Unmount(dir, unix.MNT_DETACH)
-	_, err := tr.write(ctx(), writeArgs{Path: "d/f", Content: "old"})
+	_, err := tr.write(ctx(), WriteArgs{Path: "d/f", Content: "old"})
 	require.NoError(t, err)
 	big := strings.Repeat("x", 1<<20)
 	for _, path := range []string{"d/f", "d/new"} {
-		_, err = tr.write(ctx(), writeArgs{Path: path, Content: big})
+		_, err = tr.write(ctx(), WriteArgs{Path: path, Content: big})
 		e := asTold(t, err)
 		assert.Equal(t, tools.Internal, e.Code)
 		assert.Equal(t, "no space left on the device", e.Message)
@@ -156,19 +156,19 @@ func TestWriteInPlace(t *testing.T) {
 	tr := newTree(t, map[string]string{"d/f": "a longer content"})
 	asNobody(t, func() {
 		require.NoError(t, os.Chmod(tr.root+"/d", 0o555))
-		r, err := tr.write(ctx(), writeArgs{Path: "d/f", Content: "new"})
+		r, err := tr.write(ctx(), WriteArgs{Path: "d/f", Content: "new"})
 		require.NoError(t, err)
 		assert.True(t, r.InPlace)
 		assert.Equal(t, "new", tr.content(t, "d/f"))
 
 		require.NoError(t, os.Chmod(tr.root+"/d/f", 0o444))
-		_, err = tr.write(ctx(), writeArgs{Path: "d/f", Content: "newer"})
+		_, err = tr.write(ctx(), WriteArgs{Path: "d/f", Content: "newer"})
 		assert.Equal(t, tools.Denied, asTold(t, err).Code)
-		_, err = tr.write(ctx(), writeArgs{Path: "d/g", Content: "newer"})
+		_, err = tr.write(ctx(), WriteArgs{Path: "d/g", Content: "newer"})
 		assert.Equal(t, tools.Denied, asTold(t, err).Code)
 		require.NoError(t, os.Chmod(tr.root+"/d", 0o755))
 
-		_, err = tr.write(ctx(), writeArgs{Path: "d/f", Content: "newer"})
+		_, err = tr.write(ctx(), WriteArgs{Path: "d/f", Content: "newer"})
 		assert.Equal(t, tools.Denied, asTold(t, err).Code, "what may not be written is not replaced")
 	}, tr.root)
 }

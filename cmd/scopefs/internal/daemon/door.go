@@ -17,7 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/profile"
 )
 
 // A door is an agent's own socket, RUN/mcp/<id>.sock: who connects there speaks
@@ -215,7 +215,7 @@ func toldOf(err error) error {
 	switch {
 	case errors.Is(err, control.ErrUnknown):
 		return control.ErrUnknown
-	case errors.Is(err, file.ErrProfile), errors.Is(err, errClosing):
+	case errors.Is(err, profile.ErrUnknown), errors.Is(err, errClosing):
 		return err
 	}
 	return errNotLoaded

@@ -10,13 +10,14 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
 // TestToolsAreThoseOfRules: what definitions may name and what there is are the
 // same, and both know which change files.
 func TestToolsAreThoseOfRules(t *testing.T) {
 	c := &client{d: &Daemon{host: agents.HostFile{Host: agents.Host{Memory: true}}}}
-	all, err := c.tools(file.NewWorker(c), bash.NewShell(c), "")
+	all, err := c.tools(file.New(worker.New(worker.In(c))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	names := []string{"mcp"} // stands for those of servers
 	for _, tool := range all {

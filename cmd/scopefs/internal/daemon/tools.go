@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/mcp"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -59,15 +60,15 @@ func (d *Daemon) newClient(id scope.ID, profile string, by *client) (*client, er
 	}
 	c := &client{d: d, id: id, by: by, paces: d.pacesOf(id), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), d.clientCount.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
-	worker, shell := file.NewWorker(c), bash.NewShell(c)
-	worker.Quick, worker.Unfinished, worker.RefusedFrom = c.quick, d.unfinished.Of(id), d.renames.take
+	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
+	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, d.unfinished.Of(id), d.renames.take
 	c.servers = newServers(c)
-	c.own = []func() error{worker.Close, shell.Close, c.servers.up.Close}
-	all, err := c.tools(worker, shell, profile)
+	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close}
+	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
 			Agent: id, Session: c.name, Chain: c.chain(), Rules: c.rules, Find: c.servers.find, Record: c.record,
-			Queue: d.queue, Rates: d.ratesOf(id), Approvals: d.approvals, Object: worker.Object,
+			Queue: d.queue, Rates: d.ratesOf(id), Approvals: d.approvals, Object: files.Object,
 		}, all...)
 	}
 	if err != nil {
@@ -78,7 +79,7 @@ func (d *Daemon) newClient(id scope.ID, profile string, by *client) (*client, er
 		return nil, err
 	}
 	// While the client and we are still saying hello.
-	c.beside(func() { _ = worker.Start(c.life) }) // the first call tells
+	c.beside(func() { _ = files.Start(c.life) }) // the first call tells
 	return c, nil
 }
 
@@ -243,7 +244,7 @@ func (d *Daemon) callOf(id scope.ID, pid int) (call string, byTool bool) {
 		switch {
 		case !ours:
 			continue
-		case tag != file.WorkerArg:
+		case tag != worker.Arg:
 			return tag, false
 		case own: // it is ours: others of the sandbox call themselves what they like
 			if name := threadName(pid); callID.MatchString(name) {

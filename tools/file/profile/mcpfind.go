@@ -1,4 +1,4 @@
-package file
+package profile
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -30,12 +31,12 @@ type mcpSearch struct {
 	Exclude []string `json:"excludePatterns,omitempty" jsonschema:"patterns of what to leave out"`
 }
 
-func mcpSearches(l *kit) {
+func mcpSearches(l *aliases) {
 	reads := tools.Hints{Title: "List directory"}
 	alias(l, "list_directory", "List a directory; [FILE] and [DIR] tell which is which.", reads, "list_dir",
-		func(in mcpPath) (listArgs, error) { return listArgs{Path: in.Path}, nil },
+		func(in mcpPath) (file.ListArgs, error) { return file.ListArgs{Path: in.Path}, nil },
 		func(_ mcpPath, r tools.Result) tools.Result {
-			o := out[listResult](r)
+			o := out[file.ListResult](r)
 			var lines []string
 			for _, e := range o.Entries {
 				lines = append(lines, mcpKind(e)+" "+tools.Quote(path.Base(e.Path)))
@@ -43,22 +44,22 @@ func mcpSearches(l *kit) {
 			return say("%s", strings.Join(cutShort(lines, o.NextCursor != ""), "\n"))
 		})
 	alias(l, "list_directory_with_sizes", "List a directory with the sizes of files.", reads, "list_dir",
-		func(in mcpSizes) (listArgs, error) { return listArgs{Path: in.Path}, nil }, renderSizes)
+		func(in mcpSizes) (file.ListArgs, error) { return file.ListArgs{Path: in.Path}, nil }, renderSizes)
 	reads.Title = "Directory tree"
 	alias(l, "directory_tree", "Show a directory and all below it as JSON: name, type, and of directories children.", reads, "glob",
-		func(in mcpTree) (globArgs, error) {
-			return globArgs{Path: in.Path, Pattern: "**", Limit: 5000}, checkAll(in.Exclude)
+		func(in mcpTree) (file.GlobArgs, error) {
+			return file.GlobArgs{Path: in.Path, Pattern: "**", Limit: 5000}, checkAll(in.Exclude)
 		}, renderTree)
 	reads.Title = "Find by name"
 	alias(l, "search_files", "Find files and directories by a pattern of their path.", reads, "glob",
-		func(in mcpSearch) (globArgs, error) {
-			return globArgs{Path: in.Path, Pattern: in.Pattern, Limit: 5000}, checkAll(in.Exclude)
+		func(in mcpSearch) (file.GlobArgs, error) {
+			return file.GlobArgs{Path: in.Path, Pattern: in.Pattern, Limit: 5000}, checkAll(in.Exclude)
 		}, renderSearch)
 	reads.Title = "File information"
 	alias(l, "get_file_info", "Tell the size, time, type and permissions of a file or directory.", reads, "stat",
-		func(in mcpPath) (statArgs, error) { return statArgs{Path: in.Path, Follow: true}, nil },
+		func(in mcpPath) (file.StatArgs, error) { return file.StatArgs{Path: in.Path, Follow: true}, nil },
 		func(_ mcpPath, r tools.Result) tools.Result {
-			o := out[statResult](r)
+			o := out[file.StatResult](r)
 			return say("size: %d\nmodified: %s\nisDirectory: %t\nisFile: %t\npermissions: %s", o.Size, o.Modified,
 				o.Type == "directory", o.Type == "file", o.Mode[max(0, len(o.Mode)-3):])
 		})
@@ -66,14 +67,14 @@ func mcpSearches(l *kit) {
 
 func checkAll(patterns []string) error {
 	for _, p := range patterns {
-		if err := checkPattern(p); err != nil {
+		if err := file.CheckPattern(p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func mcpKind(e entry) string {
+func mcpKind(e file.Entry) string {
 	if e.Type == "directory" {
 		return "[DIR]"
 	}
@@ -88,9 +89,9 @@ func cutShort(lines []string, more bool) []string {
 }
 
 func renderSizes(in mcpSizes, r tools.Result) tools.Result {
-	o := out[listResult](r)
+	o := out[file.ListResult](r)
 	if in.SortBy == "size" {
-		slices.SortStableFunc(o.Entries, func(a, b entry) int { return cmp.Compare(b.Size, a.Size) })
+		slices.SortStableFunc(o.Entries, func(a, b file.Entry) int { return cmp.Compare(b.Size, a.Size) })
 	}
 	var lines []string
 	var files, dirs int
@@ -108,8 +109,8 @@ func renderSizes(in mcpSizes, r tools.Result) tools.Result {
 	return say("%s", strings.Join(lines, "\n"))
 }
 
-// excluded reports whether a path is left out: by a pattern with a wildcard as
-// it is, by another also as a name at any depth.
+// excluded reports whether a pattern matches a path. A pattern without a wildcard also
+// matches a name at any depth.
 func excluded(rel string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		return doublestar.MatchUnvalidated(p, rel) || !strings.Contains(p, "*") && slices.Contains(strings.Split(rel, "/"), p)
@@ -124,9 +125,9 @@ type branch struct {
 }
 
 func renderTree(in mcpTree, r tools.Result) tools.Result {
-	o := out[globResult](r)
-	slices.SortFunc(o.Matches, func(a, b entry) int { return strings.Compare(a.Path, b.Path) })
-	base, _ := within(sandbox.Workspace, cmp.Or(in.Path, "."))
+	o := out[file.GlobResult](r)
+	slices.SortFunc(o.Matches, func(a, b file.Entry) int { return strings.Compare(a.Path, b.Path) })
+	base, _ := file.Within(sandbox.Workspace, cmp.Or(in.Path, "."))
 	dirs := map[string]*[]*branch{".": {}}
 	for _, e := range o.Matches {
 		rel := strings.TrimPrefix(e.Path, base+"/")
@@ -152,8 +153,8 @@ func renderTree(in mcpTree, r tools.Result) tools.Result {
 }
 
 func renderSearch(in mcpSearch, r tools.Result) tools.Result {
-	o := out[globResult](r)
-	base, _ := within(sandbox.Workspace, cmp.Or(in.Path, "."))
+	o := out[file.GlobResult](r)
+	base, _ := file.Within(sandbox.Workspace, cmp.Or(in.Path, "."))
 	var lines []string
 	for _, e := range o.Matches {
 		if !excluded(strings.TrimPrefix(e.Path, base+"/"), in.Exclude) {

@@ -1,4 +1,4 @@
-package file
+package worker
 
 import (
 	"bytes"
@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// strict decodes one JSON value that must have no other fields than v has.
-func strict(b []byte, v any) error {
+// Strict decodes one JSON value into v. An unknown field is an error.
+func Strict(b []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {

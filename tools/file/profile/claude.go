@@ -1,4 +1,4 @@
-package file
+package profile
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file"
 )
 
 type claudeRead struct {
@@ -44,21 +45,23 @@ type claudeLS struct {
 	Path string `json:"path" jsonschema:"the directory to list"`
 }
 
-func claude(l *kit) {
+func claude(l *aliases) {
 	reads, writes := tools.Hints{Title: "Read"}, tools.Hints{Title: "Write", Writes: true, Destructive: true}
 	alias(l, "Read", "Read a file, with line numbers as of cat -n; or look at an image.", reads, "read_file",
-		func(in claudeRead) (readArgs, error) {
-			return readArgs{Path: in.FilePath, Offset: in.Offset, Limit: in.Limit}, nil
+		func(in claudeRead) (file.ReadArgs, error) {
+			return file.ReadArgs{Path: in.FilePath, Offset: in.Offset, Limit: in.Limit}, nil
 		},
 		func(_ claudeRead, r tools.Result) tools.Result {
-			o := out[readResult](r)
+			o := out[file.ReadResult](r)
 			if o.MIME != "" {
 				return tools.Result{Content: r.Content}
 			}
 			return say("%s", numberedText(o))
 		})
 	alias(l, "Write", "Write a file, over the one that is there.", writes, "write_file",
-		func(in claudeWrite) (writeArgs, error) { return writeArgs{Path: in.FilePath, Content: in.Content}, nil },
+		func(in claudeWrite) (file.WriteArgs, error) {
+			return file.WriteArgs{Path: in.FilePath, Content: in.Content}, nil
+		},
 		func(in claudeWrite, r tools.Result) tools.Result { return saidWritten(in.FilePath, r) })
 	writes.Title = "Edit"
 	aliasOf(l, "Edit", "Replace a text in a file. It must be there once, unless replace_all is set. An empty old_string makes a new file.", writes,
@@ -70,51 +73,51 @@ func claude(l *kit) {
 		})
 	writes.Title = "Edit, several times"
 	alias(l, "MultiEdit", "Replace several texts in a file, all or none.", writes, "edit_file",
-		func(in claudeMultiEdit) (editArgs, error) {
-			a := editArgs{Path: in.FilePath, Edits: []edit{}}
+		func(in claudeMultiEdit) (file.EditArgs, error) {
+			a := file.EditArgs{Path: in.FilePath, Edits: []file.Edit{}}
 			for _, e := range in.Edits {
-				a.Edits = append(a.Edits, edit{OldText: e.OldString, NewText: e.NewString, ReplaceAll: e.ReplaceAll})
+				a.Edits = append(a.Edits, file.Edit{OldText: e.OldString, NewText: e.NewString, ReplaceAll: e.ReplaceAll})
 			}
 			return a, nil
 		},
 		func(in claudeMultiEdit, r tools.Result) tools.Result { return saidEdited(in.FilePath, r) })
 	reads.Title = "Find by name"
 	alias(l, "Glob", "Find files by a pattern, the last changed first.", reads, "glob",
-		func(in claudeGlob) (globArgs, error) {
+		func(in claudeGlob) (file.GlobArgs, error) {
 			if !strings.Contains(in.Pattern, "/") { // at any depth, as ripgrep has it
 				in.Pattern = "**/" + in.Pattern
 			}
-			return globArgs{Pattern: in.Pattern, Path: in.Path, Limit: 1000}, nil
+			return file.GlobArgs{Pattern: in.Pattern, Path: in.Path, Limit: 1000}, nil
 		}, renderGlob)
 	reads.Title = "Search content"
 	alias(l, "Grep", "Search the content of files with a regular expression (RE2).", reads, "grep", claudeGrepArgs, renderGrep)
 	reads.Title = "List directory"
 	alias(l, "LS", "List a directory.", reads, "list_dir",
-		func(in claudeLS) (listArgs, error) { return listArgs{Path: in.Path}, nil },
+		func(in claudeLS) (file.ListArgs, error) { return file.ListArgs{Path: in.Path}, nil },
 		func(_ claudeLS, r tools.Result) tools.Result { return tools.Result{Content: r.Content} })
 }
 
 func claudeEditCalls(in claudeEdit) ([]tools.Inner, error) {
 	if in.OldString == "" {
-		return []tools.Inner{{Tool: "write_file", Args: writeArgs{Path: in.FilePath, Content: in.NewString, Mode: modeCreate}}}, nil
+		return []tools.Inner{{Tool: "write_file", Args: file.WriteArgs{Path: in.FilePath, Content: in.NewString, Mode: file.ModeCreate}}}, nil
 	}
-	return []tools.Inner{{Tool: "edit_file", Args: editArgs{Path: in.FilePath,
-		Edits: []edit{{OldText: in.OldString, NewText: in.NewString, ReplaceAll: in.ReplaceAll}}}}}, nil
+	return []tools.Inner{{Tool: "edit_file", Args: file.EditArgs{Path: in.FilePath,
+		Edits: []file.Edit{{OldText: in.OldString, NewText: in.NewString, ReplaceAll: in.ReplaceAll}}}}}, nil
 }
 
 func saidWritten(path string, r tools.Result) tools.Result {
-	if out[writeResult](r).Created {
+	if out[file.WriteResult](r).Created {
 		return say("File created successfully at: %s", tools.Quote(path))
 	}
 	return say("The file %s has been updated.", tools.Quote(path))
 }
 
 func saidEdited(path string, r tools.Result) tools.Result {
-	return say("The file %s has been updated.\n%s", tools.Quote(path), out[editResult](r).Diff)
+	return say("The file %s has been updated.\n%s", tools.Quote(path), out[file.EditResult](r).Diff)
 }
 
 func renderGlob(_ claudeGlob, r tools.Result) tools.Result {
-	o := out[globResult](r)
+	o := out[file.GlobResult](r)
 	var b strings.Builder
 	for _, e := range o.Matches {
 		if e.Type != "directory" {
@@ -145,15 +148,15 @@ type claudeGrep struct {
 	Multiline  bool   `json:"multiline,omitempty" jsonschema:"a match may span lines"`
 }
 
-// globsOf are the file types whose files do not just end in the type's name.
+// globsOf maps a file type to its glob when that is not "*." and the type.
 var globsOf = map[string]string{
 	"c": "*.{c,h}", "cpp": "*.{cpp,cc,cxx,hpp,hh,h}", "html": "*.{html,htm}", "js": "*.{js,jsx,mjs,cjs}", "md": "*.{md,markdown}",
 	"py": "*.{py,pyi}", "ruby": "*.rb", "rust": "*.rs", "sh": "*.{sh,bash,zsh}", "ts": "*.{ts,tsx,mts,cts}", "yaml": "*.{yaml,yml}",
 }
 
-func claudeGrepArgs(in claudeGrep) (grepArgs, error) {
-	a := grepArgs{Pattern: in.Pattern, Path: in.Path, Glob: in.Glob, IgnoreCase: in.IgnoreCase, Multiline: in.Multiline,
-		Context: in.Context, Before: in.Before, After: in.After, Limit: in.HeadLimit, Output: outputFiles}
+func claudeGrepArgs(in claudeGrep) (file.GrepArgs, error) {
+	a := file.GrepArgs{Pattern: in.Pattern, Path: in.Path, Glob: in.Glob, IgnoreCase: in.IgnoreCase, Multiline: in.Multiline,
+		Context: in.Context, Before: in.Before, After: in.After, Limit: in.HeadLimit, Output: file.OutputFiles}
 	if in.Type != "" {
 		if in.Glob != "" {
 			return a, tools.Errorf(tools.Invalid, "type and glob exclude each other")
@@ -162,15 +165,15 @@ func claudeGrepArgs(in claudeGrep) (grepArgs, error) {
 	}
 	switch in.OutputMode {
 	case "content":
-		a.Output = outputContent
+		a.Output = file.OutputContent
 	case "count":
-		a.Output = outputCount
+		a.Output = file.OutputCount
 	}
 	return a, nil
 }
 
 func renderGrep(in claudeGrep, r tools.Result) tools.Result {
-	o := out[grepResult](r)
+	o := out[file.GrepResult](r)
 	switch {
 	case len(o.Files) == 0 && in.OutputMode == "content":
 		return say("No matches found")
@@ -181,7 +184,7 @@ func renderGrep(in claudeGrep, r tools.Result) tools.Result {
 	case in.OutputMode == "content" && in.Numbers != nil && !*in.Numbers:
 		var b strings.Builder
 		for _, f := range o.Files {
-			f.print(&b, false)
+			f.Print(&b, false)
 		}
 		return say("%s", b.String())
 	}

@@ -1,4 +1,4 @@
-package file
+package worker
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setThreadName names the calling thread, which the goroutine must be locked to,
-// after a call. At most 15 bytes count (PR_SET_NAME(2const)). No call: a name
-// that is no call's.
+// setThreadName gives the calling thread, to which the goroutine must be locked, the
+// id of a call as its name. At most 15 bytes count (PR_SET_NAME(2const)). Without a
+// call the name is one that no call has.
 func setThreadName(call string) {
 	if call == "" {
 		call = "-"
@@ -25,13 +25,13 @@ func setThreadName(call string) {
 
 type nameKey struct{}
 
-// withName remembers the name for threads that help.
+// withName returns a context with the name for Helpers.
 func withName(ctx context.Context, call string) context.Context {
 	return context.WithValue(ctx, nameKey{}, call)
 }
 
-// helpers runs f on n further threads that have the name of the call.
-func helpers(ctx context.Context, n int, f func()) *sync.WaitGroup {
+// Helpers calls f on n further threads that have the name of the request's thread.
+func Helpers(ctx context.Context, n int, f func()) *sync.WaitGroup {
 	call, _ := ctx.Value(nameKey{}).(string)
 	var all sync.WaitGroup
 	for range n {
@@ -47,7 +47,7 @@ func helpers(ctx context.Context, n int, f func()) *sync.WaitGroup {
 }
 
 // descriptor reads from a blocking descriptor in the calling thread, without the
-// runtime's poller between.
+// runtime's poller.
 type descriptor int
 
 func (d descriptor) Read(b []byte) (int, error) {
@@ -76,9 +76,9 @@ func writeAll(fd int, b []byte) error {
 	return nil
 }
 
-// baton is held by one thread at a time. It is a semaphore of the kernel's
-// (eventfd(2)) because a goroutine that is locked to its thread is woken by way of
-// another thread, where the kernel wakes it at once.
+// baton is held by one thread at a time. It is a semaphore of the kernel (eventfd(2)):
+// the kernel wakes the thread directly, while the Go runtime wakes a goroutine that is
+// locked to its thread through another thread.
 type baton int
 
 func newBaton() (baton, error) {

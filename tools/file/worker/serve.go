@@ -1,4 +1,4 @@
-package file
+package worker
 
 import (
 	"bufio"
@@ -14,19 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/tools"
-	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// Work is the main function of the worker process. It returns the exit status: 0
-// when its input has ended. A program calls it when its first argument is
-// WorkerArg, before it does anything else.
-func Work() int {
-	// Not dumpable: /proc/PID/{fd,mem,...} are closed to the agent's other
-	// processes, which have the same user (proc(5), ptrace(2)).
+// A Handler does one operation. ctx ends when the request is cancelled. The error is a
+// *tools.Error; any other is an internal one.
+type Handler func(ctx context.Context, r *Request) (Reply, error)
+
+// Main is the main function of the worker process. It serves the standard streams and
+// returns the exit status: 0 at the end of its input. A program calls it when its first
+// argument is [Arg], before it does anything else.
+func Main(h Handler) int {
+	// The agent's other processes have the same user. The kernel closes the
+	// /proc/PID/{fd,mem,...} of an undumpable process to them (proc(5), ptrace(2)).
 	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil {
-		unix.FcntlInt(1, unix.F_SETPIPE_SZ, 512<<10) // fewer turns for a long answer; it may be refused
-		err = serve(0, 1, sandbox.Workspace)
+		unix.FcntlInt(1, unix.F_SETPIPE_SZ, 512<<10) // fewer wake-ups for a long reply; it may fail
+		err = Serve(0, 1, h)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scopefs file worker:", err)
@@ -35,16 +38,16 @@ func Work() int {
 	return 0
 }
 
-// server is the worker's end. Its threads take turns: one reads, hands the baton
-// to the next, handles what it has read itself, and answers. So a call costs one
-// wake-up here, and the one of the daemon.
+// server is the worker's end of the pipes. Its threads take turns: one reads a request,
+// passes the baton to the next, handles the request and replies. So a request costs one
+// wake-up here and one in the daemon.
 type server struct {
-	in    *bufio.Reader // whose holder has the baton
-	out   int
-	root  string
-	baton baton
-	ended chan error     // why, once
-	all   sync.WaitGroup // threads
+	in     *bufio.Reader // for the thread that holds the baton
+	out    int
+	handle Handler
+	baton  baton
+	ended  chan error     // the first error
+	all    sync.WaitGroup // threads
 
 	writing sync.Mutex
 
@@ -54,13 +57,13 @@ type server struct {
 	cancels map[uint64]context.CancelFunc
 }
 
-// serve answers requests from a blocking descriptor until its end.
-func serve(in, out int, root string) error {
+// Serve reads requests from a blocking descriptor and handles them until its end.
+func Serve(in, out int, h Handler) error {
 	b, err := newBaton()
 	if err != nil {
 		return err
 	}
-	s := &server{in: bufio.NewReaderSize(descriptor(in), 64<<10), out: out, root: root, baton: b,
+	s := &server{in: bufio.NewReaderSize(descriptor(in), 64<<10), out: out, handle: h, baton: b,
 		ended: make(chan error, 1), cancels: map[uint64]context.CancelFunc{}}
 	s.more()
 	s.more()
@@ -73,8 +76,8 @@ func serve(in, out int, root string) error {
 	return err
 }
 
-// stop cancels what is under way and gives it a moment to take back what it has
-// half done.
+// stop cancels the requests in flight and waits a moment for them to undo unfinished
+// changes.
 func (s *server) stop() {
 	s.mu.Lock()
 	for _, cancel := range s.cancels {
@@ -93,8 +96,8 @@ func (s *server) stop() {
 	}
 }
 
-// more starts a thread, unless there are as many as there can be requests, and
-// one that reads.
+// more starts a thread if none is idle: at most one a request in flight, and one that
+// reads.
 func (s *server) more() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +113,7 @@ func (s *server) thread() {
 	for {
 		err := s.baton.take()
 		s.count(-1)
-		var r *asked
+		var r *request
 		var ctx context.Context
 		if err == nil {
 			r, ctx, err = s.next()
@@ -143,16 +146,16 @@ func (s *server) end(err error) {
 	}
 }
 
-// next reads until there is something to do.
-func (s *server) next() (*asked, context.Context, error) {
+// next reads the next request for a handler. It answers pings and cancels itself.
+func (s *server) next() (*request, context.Context, error) {
 	for {
-		r := new(asked)
+		r := new(request)
 		var err error
-		if r.blob, err = readFrame(s.in, r); err != nil {
+		if r.Args, r.Blob, err = readFrame(s.in, r); err != nil {
 			return nil, nil, err
 		}
 		if r.Op == opPing {
-			if err := s.write(reply{ID: r.ID, Result: struct{}{}}, nil); err != nil {
+			if err := s.write(reply{ID: r.ID}); err != nil {
 				return nil, nil, err
 			}
 			continue
@@ -172,33 +175,33 @@ func (s *server) next() (*asked, context.Context, error) {
 	}
 }
 
-// answer handles a request on this thread.
-func (s *server) answer(ctx context.Context, r *asked) error {
+// answer handles a request on this thread and replies.
+func (s *server) answer(ctx context.Context, r *request) error {
 	setThreadName(r.Call)
-	result, blob, err := handle(withName(ctx, r.Call), s.root, r)
+	result, err := s.handle(withName(ctx, r.Call), &r.Request)
 	setThreadName("")
 	s.mu.Lock()
 	s.cancels[r.ID]()
 	delete(s.cancels, r.ID)
 	s.mu.Unlock()
 
-	out := reply{ID: r.ID, Result: result}
+	out := reply{r.ID, result}
 	if err != nil {
-		out.Result, blob = nil, nil
 		var e *tools.Error
 		if !errors.As(err, &e) {
 			e = tools.Errorf(tools.Internal, "%v", err)
 		}
-		out.Error = e
+		out.Reply = Reply{Error: e}
 	}
-	return s.write(out, blob)
+	return s.write(out)
 }
 
-// write sends a reply, in one piece.
-func (s *server) write(out reply, blob []byte) error {
-	b, err := frame(out, blob)
+// write sends a reply in one piece.
+func (s *server) write(out reply) error {
+	b, err := out.frame()
 	if errors.Is(err, errFrame) {
-		b, err = frame(reply{ID: out.ID, Error: tools.Errorf(tools.TooLarge, "the result is larger than %d bytes", maxFrame)}, nil)
+		out.Reply = Reply{Error: tools.Errorf(tools.TooLarge, "the result is larger than %d bytes", maxFrame)}
+		b, err = out.frame()
 	}
 	if err != nil {
 		return err

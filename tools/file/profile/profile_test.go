@@ -1,4 +1,4 @@
-package file
+package profile
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,33 +17,66 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
-// newSet is the set of an agent without restrictions, under the names of a profile.
-func newSet(t *testing.T, w *Worker, profile string) *tools.Set {
+// newSet returns a set over files that do not come from a sandbox, under the names of a
+// profile. "d/" is a directory, all else a file with its content.
+func newSet(t *testing.T, profile string, content map[string]string) *tools.Set {
 	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for name, text := range content {
+		full := filepath.Join(root, name)
+		if strings.HasSuffix(name, "/") {
+			require.NoError(t, os.MkdirAll(full, 0o755))
+			continue
+		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
+		require.NoError(t, os.WriteFile(full, []byte(text), 0o644))
+	}
+	inR, inW, err := os.Pipe()
+	require.NoError(t, err)
+	outR, outW, err := os.Pipe()
+	require.NoError(t, err)
+	errR, errW, err := os.Pipe()
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		err := worker.Serve(int(inR.Fd()), int(outW.Fd()), file.Handler(root)) // Fd makes them blocking
+		inR.Close()
+		outW.Close()
+		errW.Close()
+		done <- err
+	}()
+	files := file.New(worker.New(func(context.Context) (worker.Pipes, error) {
+		return worker.Pipes{In: inW, Out: outR, Err: errR, Kill: func() {}}, nil
+	}))
+	require.NoError(t, files.Start(t.Context()))
+	t.Cleanup(func() {
+		assert.NoError(t, files.Close())
+		assert.NoError(t, <-done)
+	})
 	base := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte("---\nname: a\ndescription: test\n---\n"), 0o644))
 	snapshot, errs := agents.Load(base, agents.Host{})
 	require.Empty(t, errs)
-	all, err := w.Tools()
+	all, err := files.Tools()
 	require.NoError(t, err)
-	if profile != "" {
-		more, err := Profile(profile)
-		require.NoError(t, err)
-		all = append(all, more...)
-	}
+	more, err := New(profile)
+	require.NoError(t, err)
 	set, err := tools.NewSet(tools.Gate{
-		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
+		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: files.Object,
 		Rules:  func() *agents.Grants { return snapshot.Agents["a"].Grants },
 		Record: func(context.Context, audit.Event) error { return nil },
-	}, all...)
+	}, append(all, more...)...)
 	require.NoError(t, err)
 	return set
 }
 
-// step is a call of a tool, and what it says, or its error's code.
+// step is a call of a tool with its text, or its error's code.
 type step struct {
 	tool string
 	args string
@@ -53,9 +87,11 @@ type step struct {
 func take(t *testing.T, set *tools.Set, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		r, err := set.Call(ctx(), tools.Call{Tool: s.tool, Args: json.RawMessage(s.args)})
+		r, err := set.Call(t.Context(), tools.Call{Tool: s.tool, Args: json.RawMessage(s.args)})
 		if s.code != "" {
-			assert.Equal(t, s.code, asTold(t, err).Code, "%s %s: %v", s.tool, s.args, err)
+			var e *tools.Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, s.code, e.Code, "%s %s: %v", s.tool, s.args, err)
 			continue
 		}
 		if assert.NoError(t, err, "%s %s", s.tool, s.args) {
@@ -66,8 +102,7 @@ func take(t *testing.T, set *tools.Set, steps []step) {
 }
 
 func TestProfileClaude(t *testing.T) {
-	tr := newTree(t, map[string]string{"src/a.go": "one\ntwo\n", "src/b.txt": "two\n", "d/": ""})
-	set := newSet(t, newLink(t, tr), ProfileClaude)
+	set := newSet(t, Claude, map[string]string{"src/a.go": "one\ntwo\n", "src/b.txt": "two\n", "d/": ""})
 	take(t, set, []step{
 		{tool: "Read", args: `{"file_path":"src/a.go"}`, says: "     1\tone\n     2\ttwo\n"},
 		{tool: "Read", args: `{"file_path":"src/a.go","offset":2,"limit":1}`, says: "     2\ttwo\n"},
@@ -97,8 +132,7 @@ func TestProfileClaude(t *testing.T) {
 
 func TestProfileAnthropicEditor(t *testing.T) {
 	const tool = "str_replace_based_edit_tool"
-	tr := newTree(t, map[string]string{"d/a": "one\ntwo\nthree\n", "d/e/f/g": ""})
-	set := newSet(t, newLink(t, tr), ProfileAnthropicEditor)
+	set := newSet(t, AnthropicEditor, map[string]string{"d/a": "one\ntwo\nthree\n", "d/e/f/g": ""})
 	take(t, set, []step{
 		{tool: tool, args: `{"command":"view","path":"d/a"}`, says: "Here's the result of running `cat -n` on d/a:\n     1\tone\n     2\ttwo\n     3\tthree\n"},
 		{tool: tool, args: `{"command":"view","path":"d/a","view_range":[1,2]}`, says: "Here's the result of running `cat -n` on d/a:\n     1\tone\n     2\ttwo\n"},
@@ -121,9 +155,8 @@ func TestProfileAnthropicEditor(t *testing.T) {
 func TestProfileMCPFS(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, png.Encode(&b, image.NewRGBA(image.Rect(0, 0, 3, 3))))
-	tr := newTree(t, map[string]string{"a.txt": "one\ntwo\nthree\n", "d/b.txt": "b", "d/e/c.md": "c", "d/empty/": "", "i.png": b.String(),
+	set := newSet(t, MCPFS, map[string]string{"a.txt": "one\ntwo\nthree\n", "d/b.txt": "b", "d/e/c.md": "c", "d/empty/": "", "i.png": b.String(),
 		"m/s.WAV": "RIFF\x00\x00\x00\x00WAVE", "m/bin": "\x00\x01"})
-	set := newSet(t, newLink(t, tr), ProfileMCPFS)
 	take(t, set, []step{
 		{tool: "read_text_file", args: `{"path":"a.txt"}`, says: "one\ntwo\nthree\n"},
 		{tool: "read_file", args: `{"path":"a.txt","head":2}`, says: "one\ntwo"},
@@ -187,16 +220,16 @@ func TestProfileMCPFS(t *testing.T) {
 		{tool: "list_allowed_directories", args: `{}`, says: "Allowed directories:\n/workspace"},
 		{tool: "get_file_info", args: `{"path":"/etc"}`, code: tools.NotFound},
 	})
-	r, err := set.Call(ctx(), tools.Call{Tool: "read_media_file", Args: json.RawMessage(`{"path":"i.png"}`)})
+	r, err := set.Call(t.Context(), tools.Call{Tool: "read_media_file", Args: json.RawMessage(`{"path":"i.png"}`)})
 	require.NoError(t, err)
 	assert.Equal(t, []tools.Content{{Data: b.Bytes(), MIME: "image/png"}}, r.Content)
-	r, err = set.Call(ctx(), tools.Call{Tool: "read_media_file", Args: json.RawMessage(`{"path":"m/s.WAV"}`)})
+	r, err = set.Call(t.Context(), tools.Call{Tool: "read_media_file", Args: json.RawMessage(`{"path":"m/s.WAV"}`)})
 	require.NoError(t, err)
 	assert.Equal(t, []tools.Content{{Data: []byte("RIFF\x00\x00\x00\x00WAVE"), MIME: "audio/wav"}}, r.Content)
-	r, err = set.Call(ctx(), tools.Call{Tool: "read_media_file", Args: json.RawMessage(`{"path":"m/bin"}`)})
+	r, err = set.Call(t.Context(), tools.Call{Tool: "read_media_file", Args: json.RawMessage(`{"path":"m/bin"}`)})
 	require.NoError(t, err)
 	assert.Equal(t, []tools.Content{{Data: []byte("\x00\x01"), MIME: "application/octet-stream"}}, r.Content)
-	r, err = set.Call(ctx(), tools.Call{Tool: "get_file_info", Args: json.RawMessage(`{"path":"d/b.txt"}`)})
+	r, err = set.Call(t.Context(), tools.Call{Tool: "get_file_info", Args: json.RawMessage(`{"path":"d/b.txt"}`)})
 	require.NoError(t, err)
 	assert.Regexp(t, `^size: 1\nmodified: 20.*Z\nisDirectory: false\nisFile: true\npermissions: 644$`, r.Content[0].Text)
 	var names []string
@@ -208,8 +241,8 @@ func TestProfileMCPFS(t *testing.T) {
 }
 
 func TestNoSuchProfile(t *testing.T) {
-	_, err := Profile("cursor")
-	assert.ErrorIs(t, err, ErrProfile)
+	_, err := New("cursor")
+	assert.ErrorIs(t, err, ErrUnknown)
 	for n, text := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.00 KB", 1536: "1.50 KB", 3 << 20: "3.00 MB", 5 << 40: "5.00 TB", 5000 << 40: "5000.00 TB"} {
 		assert.Equal(t, text, sizeText(n))
 	}

@@ -1,4 +1,4 @@
-package file
+package profile
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -28,20 +29,20 @@ type mcpPaths struct {
 
 type mcpNone struct{}
 
-func mcpReads(l *kit) {
+func mcpReads(l *aliases) {
 	for name, about := range map[string]string{"read_file": "Read a text file. (Deprecated: use read_text_file.)", "read_text_file": "Read a text file: all of it, or with head or tail its first or last lines."} {
 		alias(l, name, about, tools.Hints{Title: "Read file"}, "read_file",
-			func(in mcpRead) (readArgs, error) {
+			func(in mcpRead) (file.ReadArgs, error) {
 				if in.Head > 0 && in.Tail > 0 {
-					return readArgs{}, tools.Errorf(tools.Invalid, "Cannot specify both head and tail parameters simultaneously")
+					return file.ReadArgs{}, tools.Errorf(tools.Invalid, "Cannot specify both head and tail parameters simultaneously")
 				}
 				if in.Head == 0 && in.Tail == 0 {
 					in.Head = 100000
 				}
-				return readArgs{Path: in.Path, Limit: in.Head, Tail: in.Tail}, nil
+				return file.ReadArgs{Path: in.Path, Limit: in.Head, Tail: in.Tail}, nil
 			},
 			func(in mcpRead, r tools.Result) tools.Result {
-				o := out[readResult](r)
+				o := out[file.ReadResult](r)
 				switch {
 				case o.MIME != "":
 					return tools.Result{Content: r.Content}
@@ -53,14 +54,14 @@ func mcpReads(l *kit) {
 	}
 	alias(l, "read_media_file", "Look at an image (PNG, JPEG, GIF, WebP), listen to audio, or take another binary file as it is.",
 		tools.Hints{Title: "Read media"}, "read_file",
-		func(in mcpPath) (readArgs, error) { return readArgs{Path: in.Path, Media: true}, nil }, renderMedia)
+		func(in mcpPath) (file.ReadArgs, error) { return file.ReadArgs{Path: in.Path, Media: true}, nil }, renderMedia)
 	aliasOf(l, "read_multiple_files", "Read several text files. One that cannot be read is told among them.", tools.Hints{Title: "Read files"}, []string{"read_file"},
 		func(in mcpPaths) (calls []tools.Inner, err error) {
 			if len(in.Paths) == 0 {
 				return nil, tools.Errorf(tools.Invalid, "paths: at least one is wanted")
 			}
 			for _, path := range in.Paths {
-				calls = append(calls, tools.Inner{Tool: "read_file", Args: readArgs{Path: path, Limit: 100000}, Optional: true})
+				calls = append(calls, tools.Inner{Tool: "read_file", Args: file.ReadArgs{Path: path, Limit: 100000}, Optional: true})
 			}
 			return calls, nil
 		},
@@ -71,13 +72,13 @@ func mcpReads(l *kit) {
 					texts = append(texts, tools.Quote(in.Paths[i])+": Error - "+r.Content[0].Text)
 					continue
 				}
-				texts = append(texts, tools.Quote(in.Paths[i])+":\n"+out[readResult](r).Text+"\n")
+				texts = append(texts, tools.Quote(in.Paths[i])+":\n"+out[file.ReadResult](r).Text+"\n")
 			}
 			return say("%s", strings.Join(texts, "\n---\n"))
 		})
 	aliasOf(l, "list_allowed_directories", "Tell which directories can be reached.", tools.Hints{Title: "Allowed directories"}, []string{"stat"},
 		func(mcpNone) ([]tools.Inner, error) {
-			return []tools.Inner{{Tool: "stat", Args: statArgs{Path: "."}}}, nil
+			return []tools.Inner{{Tool: "stat", Args: file.StatArgs{Path: "."}}}, nil
 		},
 		func(mcpNone, []tools.Result) tools.Result { return say("Allowed directories:\n%s", sandbox.Workspace) })
 }
@@ -116,38 +117,42 @@ type mcpMove struct {
 	Destination string `json:"destination" jsonschema:"its new path"`
 }
 
-func mcpWrites(l *kit) {
+func mcpWrites(l *aliases) {
 	writes := tools.Hints{Title: "Write file", Writes: true, Destructive: true}
 	alias(l, "write_file", "Create a file, or replace its content.", writes, "write_file",
-		func(in mcpWrite) (writeArgs, error) { return writeArgs{Path: in.Path, Content: in.Content}, nil },
+		func(in mcpWrite) (file.WriteArgs, error) {
+			return file.WriteArgs{Path: in.Path, Content: in.Content}, nil
+		},
 		func(in mcpWrite, _ tools.Result) tools.Result {
 			return say("Successfully wrote to %s", tools.Quote(in.Path))
 		})
 	writes.Title = "Edit file"
 	alias(l, "edit_file", "Replace texts in a file, each of which must be there once. The result is a diff.", writes, "edit_file",
-		func(in mcpEdit) (editArgs, error) {
-			a := editArgs{Path: in.Path, DryRun: in.DryRun, Edits: []edit{}}
+		func(in mcpEdit) (file.EditArgs, error) {
+			a := file.EditArgs{Path: in.Path, DryRun: in.DryRun, Edits: []file.Edit{}}
 			for _, e := range in.Edits {
-				a.Edits = append(a.Edits, edit{OldText: e.OldText, NewText: e.NewText})
+				a.Edits = append(a.Edits, file.Edit{OldText: e.OldText, NewText: e.NewText})
 			}
 			return a, nil
 		}, renderDiff)
 	writes.Title = "Move"
 	alias(l, "move_file", "Move or rename a file or directory. What is at the destination already stays.", writes, "move",
-		func(in mcpMove) (moveArgs, error) { return moveArgs{From: in.Source, To: in.Destination}, nil },
+		func(in mcpMove) (file.MoveArgs, error) {
+			return file.MoveArgs{From: in.Source, To: in.Destination}, nil
+		},
 		func(in mcpMove, _ tools.Result) tools.Result {
 			return say("Successfully moved %s to %s", tools.Quote(in.Source), tools.Quote(in.Destination))
 		})
 	alias(l, "create_directory", "Make a directory, with those above it.", tools.Hints{Title: "Make directory", Writes: true, Idempotent: true}, "make_dir",
-		func(in mcpPath) (makeDirArgs, error) { return makeDirArgs{Path: in.Path}, nil },
+		func(in mcpPath) (file.MakeDirArgs, error) { return file.MakeDirArgs{Path: in.Path}, nil },
 		func(in mcpPath, _ tools.Result) tools.Result {
 			return say("Successfully created directory %s", tools.Quote(in.Path))
 		})
 }
 
-// renderDiff fences a diff with more backticks than are in it.
+// renderDiff fences a diff with more backticks than it contains.
 func renderDiff(_ mcpEdit, r tools.Result) tools.Result {
-	o := out[editResult](r)
+	o := out[file.EditResult](r)
 	fence := "```"
 	for strings.Contains(o.Diff, fence) {
 		fence += "`"
@@ -155,7 +160,7 @@ func renderDiff(_ mcpEdit, r tools.Result) tools.Result {
 	return say("%sdiff\n%s%s\n\n", fence, o.Diff, fence)
 }
 
-// sizeText is a number of bytes as that server writes it.
+// sizeText formats a number of bytes as that server does.
 func sizeText(n int64) string {
 	if n < 1024 {
 		return fmt.Sprintf("%d B", max(n, 0))

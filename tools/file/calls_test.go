@@ -1,0 +1,96 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+var readOp = operation{"read_file", true}
+
+func TestWorkerCalls(t *testing.T) {
+	tr := newTree(t, map[string]string{"f": "text\n"})
+	w := newLink(t, tr)
+	r, err := do[ReadArgs, ReadResult](ctx(), w, "c", readOp, ReadArgs{Path: "f"})
+	require.NoError(t, err)
+	assert.Equal(t, "text\n", r.Text)
+	_, err = do[ReadArgs, ReadResult](ctx(), w, "c", readOp, ReadArgs{Path: "no"})
+	assert.Equal(t, &tools.Error{Code: tools.NotFound, Message: "no such file or directory", Path: "no"}, asTold(t, err))
+
+	big := strings.Repeat("é\"\\\n", 1<<20)
+	wr, err := do[WriteArgs, WriteResult](ctx(), w, "c", operation{name: "write_file"}, WriteArgs{Path: "big", Content: big})
+	require.NoError(t, err)
+	assert.Equal(t, hashOf([]byte(big)), wr.Hash)
+	assert.Equal(t, big, tr.content(t, "big"))
+	_, err = do[WriteArgs, WriteResult](ctx(), w, "c", operation{name: "write_file"}, WriteArgs{Path: "big", Content: big + big})
+	assert.Equal(t, tools.TooLarge, asTold(t, err).Code)
+
+	hash, err := w.Object(ctx(), "read_file", "big", false)
+	require.NoError(t, err)
+	assert.Equal(t, wr.Hash, hash.Content)
+	assert.Equal(t, "big", hash.Path)
+	for _, path := range []string{"no", "../x", "/etc/passwd", ".", "big/x"} {
+		hash, err = w.Object(ctx(), "read_file", path, false)
+		assert.NoError(t, err)
+		assert.Empty(t, hash.Content)
+	}
+	before, err := w.Object(ctx(), "read_file", ".", true)
+	require.NoError(t, err)
+	assert.Regexp(t, "^tree:", before.Content)
+	hash, err = w.Object(ctx(), "read_file", ".", true)
+	require.NoError(t, err)
+	assert.Equal(t, before, hash)
+	require.NoError(t, os.Chtimes(filepath.Join(tr.root, "big"), time.Now(), time.Now()))
+	hash, err = w.Object(ctx(), "read_file", ".", true)
+	require.NoError(t, err)
+	assert.NotEqual(t, before.Content, hash.Content)
+	_, err = do[ReadArgs, ReadResult](ctx(), w, "c", operation{name: "nothing"}, ReadArgs{})
+	assert.Equal(t, tools.Invalid, asTold(t, err).Code)
+}
+
+func TestWorkerConcurrent(t *testing.T) {
+	files := map[string]string{}
+	for n := range 100 {
+		files[fmt.Sprint(n)] = strings.Repeat(fmt.Sprint(n), 1000+n)
+	}
+	w := newLink(t, newTree(t, files))
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for name, content := range files {
+				r, err := do[ReadArgs, ReadResult](ctx(), w, "c", readOp, ReadArgs{Path: name})
+				if assert.NoError(t, err) {
+					assert.Equal(t, content, r.Text)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A call that is cancelled has ended when it returns, and others go on.
+func TestWorkerCancel(t *testing.T) {
+	tr := newTree(t, map[string]string{"f": "x"})
+	for n := range 300 {
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d.txt", tr.root, n), []byte(strings.Repeat("aaaaaaaab", 50_000)), 0o644))
+	}
+	w := newLink(t, tr)
+	c, cancel := context.WithTimeout(ctx(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := do[GrepArgs, GrepResult](c, w, "c", operation{"grep", true}, GrepArgs{Pattern: "(a|aa)+$", Output: OutputCount})
+	assert.Equal(t, "cancelled", asTold(t, err).Message)
+	assert.Less(t, time.Since(began), 15*time.Second)
+	_, err = do[ReadArgs, ReadResult](ctx(), w, "c", readOp, ReadArgs{Path: "f"})
+	assert.NoError(t, err)
+}

@@ -1,0 +1,83 @@
+package file
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/worker"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// Files does an agent's file work in a worker. Set the fields before the first call.
+type Files struct {
+	*worker.Worker
+
+	// Quick reports whether the changes of a call need not be on the disk before it is
+	// answered; nil is no.
+	Quick func() bool
+	// Unfinished records the temporary files that killed calls may leave; nil records
+	// nothing.
+	Unfinished Unfinished
+	// RefusedFrom reports whether the policy refused the old name of a rename of a call;
+	// nil is no.
+	RefusedFrom func(call string) bool
+}
+
+// New returns a Files that uses a worker. It sets the worker's Started.
+func New(w *worker.Worker) *Files {
+	f := &Files{Worker: w}
+	w.Started = f.sweep
+	return f
+}
+
+// Work is the main function of the worker process; see [worker.Main].
+func Work() int { return worker.Main(Handler(sandbox.Workspace)) }
+
+// An operation is one that the worker can do.
+type operation struct {
+	name   string
+	repeat bool // it may be done again when the worker died meanwhile
+}
+
+// A carrier has bytes that cross beside its JSON.
+type carrier interface {
+	detach() []byte
+	attach([]byte) error
+}
+
+// do has the worker do an operation for the call of that id.
+func do[In, Out any](ctx context.Context, f *Files, call string, op operation, in In) (out Out, err error) {
+	r := worker.Request{Call: call, Op: op.name, Approved: tools.Approved(ctx), Quick: f.Quick != nil && f.Quick()}
+	temp, end := f.note(in)
+	answered := false
+	defer func() { end(answered) }()
+	r.Temp = temp
+	if c, ok := any(&in).(carrier); ok {
+		r.Blob = c.detach()
+	}
+	if r.Args, err = json.Marshal(in); err != nil {
+		return out, err
+	}
+	answered, err = f.Do(ctx, r, op.repeat, func(a worker.Reply) error {
+		if err := worker.Strict(a.Result, &out); err != nil {
+			return err
+		}
+		return attach(&out, a.Blob)
+	})
+	if err != nil {
+		return *new(Out), err
+	}
+	return out, nil
+}
+
+// attach adds the bytes beside a JSON value to it. Only a carrier may have some.
+func attach(v any, blob []byte) error {
+	if c, ok := v.(carrier); ok {
+		return c.attach(blob)
+	}
+	if len(blob) > 0 {
+		return errBlob
+	}
+	return nil
+}
