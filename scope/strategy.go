@@ -1,0 +1,227 @@
+package scope
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// A Strategy divides a shared resource among agents. An agent uses keys; the
+// resource knows names. A Strategy maps each key of an agent to a name in the
+// agent's part of the resource, and no name is in the parts of two agents.
+//
+// Package tools applies a tool's strategy to the inputs of each call before the
+// tool sees them. A tool does not call Apply or Enforce.
+type Strategy interface {
+	// Apply returns the name that stands for key in the part of agent id. The
+	// error wraps ErrOutside when the key leads out of that part, and ErrKey
+	// when the key is malformed.
+	Apply(id ID, key string) (name string, err error)
+
+	// Enforce returns the key of a name in the part of agent id: it is the
+	// inverse of Apply. The error wraps ErrOutside for any other name.
+	Enforce(id ID, name string) (key string, err error)
+}
+
+var (
+	// ErrOutside is the error of a key or name outside an agent's part.
+	ErrOutside = errors.New("outside the scope")
+
+	// ErrKey is the error of a key that no agent can have.
+	ErrKey = errors.New("malformed key")
+)
+
+// maxKey bounds a key, in bytes.
+const maxKey = 1024
+
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: it is empty", ErrKey)
+	case len(key) > maxKey:
+		return fmt.Errorf("%w: it has %d bytes, of at most %d", ErrKey, len(key), maxKey)
+	case strings.ContainsRune(key, 0):
+		return fmt.Errorf("%w: it holds a NUL", ErrKey)
+	}
+	return nil
+}
+
+// Prefix is the strategy of a resource with paths: a key is a relative path, and
+// its name is {Base}/agents/{id}/{key}. Base may be empty. A key with "..",
+// with an empty component or with a leading slash is outside.
+type Prefix struct{ Base string }
+
+// Apply returns the path below the agent's directory.
+func (p Prefix) Apply(id ID, key string) (string, error) {
+	if err := checkKey(key); err != nil {
+		return "", err
+	}
+	if !localPath(key) {
+		return "", fmt.Errorf("%w: %.100q leads out of it", ErrOutside, key)
+	}
+	return p.root(id) + key, nil
+}
+
+// Enforce returns the path relative to the agent's directory.
+func (p Prefix) Enforce(id ID, name string) (string, error) {
+	key, ok := strings.CutPrefix(name, p.root(id))
+	if !ok || !localPath(key) {
+		return "", ErrOutside
+	}
+	return key, nil
+}
+
+func (p Prefix) root(id ID) string {
+	root := id.Dir() + "/"
+	if p.Base != "" {
+		root = strings.TrimSuffix(p.Base, "/") + "/" + root
+	}
+	return root
+}
+
+// localPath reports whether a path is clean and leads nowhere but down.
+func localPath(key string) bool {
+	return key != "" && key != "." && key != ".." && path.Clean(key) == key && key[0] != '/' && !strings.HasPrefix(key, "../")
+}
+
+// File is the strategy of a resource that has one file for each agent:
+// {Dir}/agent_{id}.db. Its only key is "".
+type File struct{ Dir string }
+
+// Apply returns the agent's file.
+func (f File) Apply(id ID, key string) (string, error) {
+	if key != "" {
+		return "", fmt.Errorf("%w: there is one file for each agent", ErrOutside)
+	}
+	return path.Join(f.Dir, "agent_"+string(id)+".db"), nil
+}
+
+// Enforce returns "" for the agent's file.
+func (f File) Enforce(id ID, name string) (string, error) {
+	if own, _ := f.Apply(id, ""); name != own {
+		return "", ErrOutside
+	}
+	return "", nil
+}
+
+// Namespace is the strategy of a resource with flat names: the name of a key is
+// {id}{Separator}{key}. An id never holds a Separator, so no agent's part is the
+// beginning of another's.
+//
+// Bytes of the key that are not letters, digits or in Plain are written as
+// Escape and two hexadecimal digits. Separator and Escape are never plain.
+type Namespace struct {
+	Separator, Escape byte
+	Plain             string // further bytes that stand for themselves
+}
+
+// The namespaces of the resources that scopefs knows.
+var (
+	// Keys is for key-value stores: {id}:{key}. A name holds no character that
+	// Redis's patterns (KEYS, SCAN) or hash tags give a meaning.
+	Keys = Namespace{Separator: ':', Escape: '%', Plain: "-._~/@+=,"}
+
+	// Buckets is for stores whose names hold letters, digits, '-' and '_' only,
+	// such as those of JetStream: {id}_{key}.
+	Buckets = Namespace{Separator: '_', Escape: '-'}
+)
+
+const hexDigits = "0123456789ABCDEF"
+
+// Apply returns the agent's name for key.
+func (n Namespace) Apply(id ID, key string) (string, error) {
+	if err := checkKey(key); err != nil {
+		return "", err
+	}
+	b := append(make([]byte, 0, len(id)+1+len(key)), id...)
+	b = append(b, n.Separator)
+	for i := range len(key) {
+		if c := key[i]; n.plain(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, n.Escape, hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return string(b), nil
+}
+
+// Enforce returns the key of one of the agent's names.
+func (n Namespace) Enforce(id ID, name string) (string, error) {
+	rest, ok := strings.CutPrefix(name, string(id)+string(n.Separator))
+	if !ok || rest == "" {
+		return "", ErrOutside
+	}
+	key := make([]byte, 0, len(rest))
+	for i := 0; i < len(rest); i++ {
+		c := rest[i]
+		switch {
+		case n.plain(c):
+			key = append(key, c)
+		case c == n.Escape && i+2 < len(rest):
+			high, low := strings.IndexByte(hexDigits, rest[i+1]), strings.IndexByte(hexDigits, rest[i+2])
+			if high < 0 || low < 0 || n.plain(byte(high<<4|low)) { // one name for each key
+				return "", ErrOutside
+			}
+			key = append(key, byte(high<<4|low))
+			i += 2
+		default:
+			return "", ErrOutside
+		}
+	}
+	return string(key), nil
+}
+
+func (n Namespace) plain(c byte) bool {
+	switch {
+	case c == n.Separator || c == n.Escape:
+		return false
+	case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9':
+		return true
+	}
+	return strings.IndexByte(n.Plain, c) >= 0
+}
+
+// Subjects is the strategy of a message bus whose subjects are tokens between
+// dots, such as NATS: the name of a.b is {id}.a.b. A key with an empty token, a
+// wildcard ("*" or ">") or white space is malformed; nothing needs an escape.
+type Subjects struct{}
+
+// Apply returns the agent's subject.
+func (Subjects) Apply(id ID, key string) (string, error) {
+	if err := checkKey(key); err != nil {
+		return "", err
+	}
+	if !isSubject(key) {
+		return "", fmt.Errorf("%w: %.100q is no subject: write tokens with dots between them, without * and >", ErrKey, key)
+	}
+	return string(id) + "." + key, nil
+}
+
+// Enforce returns the subject without the agent's id.
+func (Subjects) Enforce(id ID, name string) (string, error) {
+	key, ok := strings.CutPrefix(name, string(id)+".")
+	if !ok || !isSubject(key) {
+		return "", ErrOutside
+	}
+	return key, nil
+}
+
+func isSubject(s string) bool {
+	for token := range strings.SplitSeq(s, ".") {
+		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '*' || r == '>' }) {
+			return false
+		}
+	}
+	return true
+}
+
+// None is the strategy of a resource that agents only write to, and whose
+// credential is its scope, such as a webhook: the name is the key.
+type None struct{}
+
+// Apply returns the key.
+func (None) Apply(_ ID, key string) (string, error) { return key, checkKey(key) }
+
+// Enforce returns the name.
+func (None) Enforce(_ ID, name string) (string, error) { return name, nil }
