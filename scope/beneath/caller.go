@@ -8,21 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Caller is whose rights an operation runs with: identity "caller".
+// Caller holds the credentials of the process that made a request. Identity
+// "caller" runs file operations with them.
 type Caller struct {
 	UID, GID uint32
 	Groups   []uint32
 }
 
-// Do runs f on a thread that for as long has the caller's file system user and
-// group id and supplementary groups. With a user id other than 0 the thread
-// has none of the file system capabilities meanwhile: setfsuid(2),
-// capabilities(7). Credentials are a thread's own in Linux; the calls here are
-// the raw ones, which change this thread alone.
+// Do runs f on a thread that has the caller's file system user id, file system
+// group id and supplementary groups. If the user id is not 0, the thread has no
+// file system capabilities while f runs: setfsuid(2), capabilities(7). Linux
+// credentials belong to a thread. Do uses raw system calls, which change only
+// the calling thread. It returns EPERM if the thread cannot take the ids.
 func (c Caller) Do(f func() error) error {
 	runtime.LockOSThread()
-	// Deferred, so that a panic that somebody recovers from does not leave a
-	// thread with the caller's rights behind.
+	// Deferred: a recovered panic in f must not leave a thread with the
+	// caller's credentials.
 	defer c.drop()
 	if err := setGroups(c.Groups); err != nil {
 		return fmt.Errorf("take the caller's groups: %w", err)
@@ -35,9 +36,10 @@ func (c Caller) Do(f func() error) error {
 	return f()
 }
 
-// Unprivileged runs f on a thread that for as long has no file system capability,
-// whoever the operation is for. What f hands to the kernel with its credentials,
-// such as a backing file of FUSE passthrough, never has CAP_FSETID.
+// Unprivileged runs f on a thread that has no file system capabilities,
+// whatever the identity of the request. The kernel keeps the credentials of
+// some calls, such as the registration of a FUSE passthrough backing file.
+// Those credentials must not include CAP_FSETID.
 func Unprivileged(f func() error) error {
 	const nobody = 65534
 	runtime.LockOSThread()
@@ -55,8 +57,8 @@ func Unprivileged(f func() error) error {
 	return f()
 }
 
-// drop gives the thread its own rights back. One that cannot have them back is
-// not fit for anyone else: it stays locked and ends with its goroutine.
+// drop restores the thread's own credentials. If that fails, the thread stays
+// locked to its goroutine and exits with it.
 func (c Caller) drop() {
 	setfs(unix.SYS_SETFSUID, 0)
 	setfs(unix.SYS_SETFSGID, 0)
@@ -65,15 +67,15 @@ func (c Caller) drop() {
 	}
 }
 
-// setfs is setfsuid(2) or setfsgid(2), which report no error. It returns the
-// previous id.
+// setfs calls setfsuid(2) or setfsgid(2), which report no error, and returns
+// the previous id.
 func setfs(call uintptr, id uint32) uint32 {
 	old, _, _ := unix.RawSyscall(call, uintptr(id), 0, 0)
 	return uint32(old)
 }
 
-// isfs reports whether the thread has the id: setting -1 changes nothing and
-// returns the current one.
+// isfs reports whether the thread has the id. Setting -1 changes nothing and
+// returns the current id.
 func isfs(call uintptr, id uint32) bool {
 	now, _, _ := unix.RawSyscall(call, ^uintptr(0), 0, 0)
 	return uint32(now) == id

@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shortPath is a path for a system call on the stack: the two calls of every
-// operation are made without memory from the heap.
+// shortPath is a buffer for a path on the stack. With it, openat2 and statx do
+// not allocate on the heap.
 type shortPath [512]byte
 
-// set puts s there, with its NUL, unless it is too long.
+// set copies s and its NUL into p. It returns false if s is too long or
+// contains a NUL.
 func (p *shortPath) set(s string) (ok bool) {
 	if len(s) >= len(p) || strings.IndexByte(s, 0) >= 0 {
 		return false
@@ -20,7 +21,7 @@ func (p *shortPath) set(s string) (ok bool) {
 	return true
 }
 
-// callOpenat2 is openat2(2).
+// callOpenat2 calls openat2(2).
 func callOpenat2(at int, path string, how *unix.OpenHow) (int, error) {
 	var p shortPath
 	if !p.set(path) {
@@ -33,7 +34,7 @@ func callOpenat2(at int, path string, how *unix.OpenHow) (int, error) {
 	return int(fd), nil
 }
 
-// callStatx is statx(2).
+// callStatx calls statx(2).
 func callStatx(at int, path string, flags, mask int, st *unix.Statx_t) error {
 	var p shortPath
 	if !p.set(path) {

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is an open directory of a scope. Its methods act on one name in it:
-// never on a path, never through a link. It must be closed.
+// Dir is an open directory of a scope. Its methods act on one name in the
+// directory. They take no path and follow no symbolic link. The caller must
+// close it.
 type Dir struct {
 	fd int
 }
@@ -15,12 +16,13 @@ type Dir struct {
 // Close closes the directory.
 func (d Dir) Close() { unix.Close(d.fd) }
 
-// Self returns the directory itself as an object; it shares the descriptor.
+// Self returns the directory as a File. The File shares the descriptor.
 func (d Dir) Self() File { return File{fd: d.fd, path: true} }
 
-// CheckName refuses what is not a name: the empty string, ".", "..", and
-// anything with a slash or NUL. A name over 255 bytes is ENAMETOOLONG. Any
-// other byte string is a name.
+// CheckName reports whether name can be one path component. It returns a
+// *Violation for the empty string, ".", "..", and any string with a slash or a
+// NUL, and ENAMETOOLONG for more than 255 bytes. Any other byte string is
+// valid.
 func CheckName(name string) error {
 	if len(name) > 255 {
 		return unix.ENAMETOOLONG
@@ -31,15 +33,16 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Stat asks for the object at name without opening it.
+// Stat returns the attributes of the object at name without opening it:
+// statx(2). It returns a *Violation if the object is the root of a mount.
 func (d Dir) Stat(name string) (Stat, error) {
 	var s Stat
 	err := statx(d.fd, name, &s)
 	return s, err
 }
 
-// Create makes the regular file name and opens it with flags of open(2). The
-// file is new: when the name is taken it fails with EEXIST.
+// Create creates the regular file name and opens it with the open(2) flags. It
+// returns EEXIST if the name exists.
 func (d Dir) Create(name string, flags int, mode uint32) (File, error) {
 	fd, err := openat2(d.fd, name, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode&07777, resolve)
 	if err != nil {
@@ -48,8 +51,8 @@ func (d Dir) Create(name string, flags int, mode uint32) (File, error) {
 	return File{fd: fd}, nil
 }
 
-// CreateTemp makes a regular file that has no name (O_TMPFILE). It fails with
-// EOPNOTSUPP where the file system has none.
+// CreateTemp creates a regular file without a name: O_TMPFILE, open(2). It
+// returns EOPNOTSUPP if the file system does not support O_TMPFILE.
 func (d Dir) CreateTemp(flags int, mode uint32) (File, error) {
 	fd, err := openat2(d.fd, ".", flags&^unix.O_CREAT|unix.O_TMPFILE, mode&07777, resolve)
 	if err == unix.EISDIR { // a file system without O_TMPFILE, open(2)
@@ -61,12 +64,13 @@ func (d Dir) CreateTemp(flags int, mode uint32) (File, error) {
 	return File{fd: fd}, nil
 }
 
-// Mkdir makes the directory name.
+// Mkdir creates the directory name: mkdirat(2).
 func (d Dir) Mkdir(name string, mode uint32) error {
 	return retry(func() error { return unix.Mkdirat(d.fd, name, mode&07777) })
 }
 
-// Mknod makes a regular file, FIFO or socket; a device node is refused.
+// Mknod creates a regular file, FIFO or socket: mknodat(2). For a device node
+// it returns a *Violation with RuleDevice.
 func (d Dir) Mknod(name string, mode uint32) error {
 	switch mode & unix.S_IFMT {
 	case 0, unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK:
@@ -75,41 +79,44 @@ func (d Dir) Mknod(name string, mode uint32) error {
 	return &Violation{Rel: name, Rule: RuleDevice}
 }
 
-// Symlink makes name a link with the given text. Whether the text leads
-// outside is for the caller to have asked (Root.Follow).
+// Symlink creates the symbolic link name with the given text. The caller must
+// have checked with Root.Follow where the text leads.
 func (d Dir) Symlink(text, name string) error {
 	return retry(func() error { return unix.Symlinkat(text, d.fd, name) })
 }
 
-// Link makes newName in to a second name of name; a link is not followed.
+// Link creates newName in the directory to as a hard link to name: linkat(2).
+// It does not follow a symbolic link at name.
 func (d Dir) Link(name string, to Dir, newName string) error {
 	return violation(name, retry(func() error { return unix.Linkat(d.fd, name, to.fd, newName, 0) }))
 }
 
-// Unlink removes the name of something that is not a directory.
+// Unlink removes the name of an object that is not a directory: unlinkat(2).
 func (d Dir) Unlink(name string) error {
 	return retry(func() error { return unix.Unlinkat(d.fd, name, 0) })
 }
 
-// Rmdir removes an empty directory.
+// Rmdir removes an empty directory: unlinkat(2), AT_REMOVEDIR.
 func (d Dir) Rmdir(name string) error {
 	return retry(func() error { return unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) })
 }
 
-// RenameFlags are the flags of renameat2(2) that a scope has.
+// RenameFlags are the renameat2(2) flags that callers of Dir.Rename may use.
 const RenameFlags = unix.RENAME_NOREPLACE | RenameExchange
 
-// RenameExchange swaps the two names.
+// RenameExchange exchanges the two names: renameat2(2).
 const RenameExchange = unix.RENAME_EXCHANGE
 
-// Rename moves name to newName in to. Flags are those of renameat2(2).
+// Rename moves name to newName in the directory to. flags are those of
+// renameat2(2).
 func (d Dir) Rename(name string, to Dir, newName string, flags uint) error {
 	return violation(name, retry(func() error { return unix.Renameat2(d.fd, name, to.fd, newName, flags) }))
 }
 
-// HasDefaultACL reports whether what is made in the directory takes its
-// permissions from an ACL instead of the umask. A directory that may be
-// searched but not read cannot be asked before Linux 6.13; it counts as no.
+// HasDefaultACL reports whether the directory has a default ACL. New objects in
+// it then take their permissions from the ACL instead of the umask: umask(2).
+// It returns false if the attribute cannot be read. Before Linux 6.13 that
+// includes every directory that the process can search but not read.
 func (d Dir) HasDefaultACL() bool {
 	n, err := Name{d, "."}.Getxattr(DefaultACL, nil)
 	if err == unix.ENOSYS {

@@ -8,21 +8,21 @@ import (
 )
 
 var (
-	// ErrEscape is the error of a path that leads outside its scope: by a
-	// link, by "..", or across a mount. It is always wrapped in a *Violation.
+	// ErrEscape reports a path that leads outside its scope: by a link, by
+	// "..", or across a mount. A *Violation always wraps it.
 	ErrEscape = errors.New("path leads outside the scope")
 
-	// ErrStale says that what stands at a path is no longer the object that
-	// was meant. The kernel looks the name up again when it gets ESTALE.
+	// ErrStale reports that the object at a path is no longer the expected one.
+	// For ESTALE the kernel repeats the lookup.
 	ErrStale = errors.New("no longer the same file")
 )
 
-// Violation tells of an attempt to reach outside a scope. It is an ErrEscape
-// and an EACCES: never EXDEV, which makes mv(1) copy.
+// Violation reports an attempt to reach outside a scope. It matches ErrEscape
+// and EACCES. It is never EXDEV, because mv(1) answers EXDEV with a copy.
 type Violation struct {
-	Rel    string // the path asked for, relative to the scope
-	Target string // where it would have led, as far as that is known
-	Rule   Rule   // that stopped it
+	Rel    string // the requested path, relative to the scope
+	Target string // the text of the link, or the path, that leads outside, if known
+	Rule   Rule   // the rule that denied it
 }
 
 func (v *Violation) Error() string {
@@ -34,10 +34,10 @@ func (v *Violation) Is(target error) bool {
 	return target == ErrEscape || target == unix.EACCES
 }
 
-// Rule is a rule of resolution. Its value is the text that the log has.
+// Rule is a rule of path resolution. The audit log records its text.
 type Rule string
 
-// The rules of resolution.
+// The rules of path resolution.
 const (
 	RuleLink   Rule = "resolution: link leads outside"
 	RulePath   Rule = "resolution: path leads outside"

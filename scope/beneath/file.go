@@ -8,21 +8,22 @@ import (
 )
 
 // File is one open object of a scope: a file or directory open for use, or any
-// object held without being opened (O_PATH, from Root.Object). All its methods
-// act by descriptor. It must be closed once.
+// object held by an O_PATH descriptor (Root.Object). All its methods act on the
+// descriptor. The caller must close it once.
 type File struct {
 	fd   int
 	path bool // O_PATH: metadata only
 }
 
-// FD returns the descriptor; it stays the File's.
+// FD returns the descriptor. The File keeps ownership.
 func (f File) FD() int { return f.fd }
 
-// Dir returns the file as the directory that it is; they share the descriptor.
+// Dir returns the File as a Dir. Both share the descriptor. The object must be
+// a directory.
 func (f File) Dir() Dir { return Dir{fd: f.fd} }
 
-// Access reports whether this process may use the object in the ways of mode,
-// by its effective ids: access(2), since Linux 5.8.
+// Access reports whether this process may access the object in the given mode,
+// by its effective ids: faccessat2(2), since Linux 5.8.
 func (f File) Access(mode uint32) error {
 	return retry(func() error {
 		var empty byte
@@ -37,14 +38,14 @@ func (f File) Access(mode uint32) error {
 // Close closes the file. close(2) is never retried.
 func (f File) Close() error { return unix.Close(f.fd) }
 
-// Stat asks for the object itself.
+// Stat returns the attributes of the object: statx(2).
 func (f File) Stat() (Stat, error) {
 	var s Stat
 	err := statx(f.fd, "", &s)
 	return s, err
 }
 
-// StatFS asks for the file system the object is on. statfs(2).
+// StatFS returns the attributes of the object's file system: statfs(2).
 func (f File) StatFS() (unix.Statfs_t, error) {
 	var s unix.Statfs_t
 	err := retry(func() error { return unix.Fstatfs(f.fd, &s) })
@@ -65,8 +66,9 @@ func (f File) Readlink() (string, error) {
 	return string(buf[:n]), nil
 }
 
-// Chmod sets the permission bits. On an object that is not open it needs
-// fchmodat2(2), Linux 6.6; before, EOPNOTSUPP, and Dir.Chmod serves.
+// Chmod sets the permission bits. For an O_PATH descriptor it calls
+// fchmodat2(2), Linux 6.6. On older kernels it returns EOPNOTSUPP, and the
+// caller uses Dir.Chmod.
 func (f File) Chmod(mode uint32) error {
 	return retry(func() error {
 		if !f.path {
@@ -76,8 +78,8 @@ func (f File) Chmod(mode uint32) error {
 	})
 }
 
-// emptyPathChmod is fchmodat2(fd, "", mode, AT_EMPTY_PATH); the wrapper of
-// x/sys hides ENOSYS and refuses the flag on older kernels.
+// emptyPathChmod calls fchmodat2(fd, "", mode, AT_EMPTY_PATH). The wrapper in
+// x/sys hides ENOSYS and rejects the flag on older kernels.
 func emptyPathChmod(fd int, mode uint32) error {
 	var empty byte
 	_, _, errno := unix.Syscall6(unix.SYS_FCHMODAT2, uintptr(fd), uintptr(unsafe.Pointer(&empty)), uintptr(mode), unix.AT_EMPTY_PATH, 0, 0)
@@ -90,20 +92,21 @@ func emptyPathChmod(fd int, mode uint32) error {
 	return errno
 }
 
-// Chmod sets the permission bits of name for kernels without fchmodat2(2). It
-// would follow a link, so it is for a directory on a mount that follows none
-// (MOUNT_ATTR_NOSYMFOLLOW, as a view's is): there a link swapped in is ELOOP.
+// Chmod sets the permission bits of name on kernels without fchmodat2(2). The
+// system call follows a symbolic link at name. Use it only for a directory on a
+// mount with MOUNT_ATTR_NOSYMFOLLOW, as a view's is: there it returns ELOOP for
+// a link.
 func (d Dir) Chmod(name string, mode uint32) error {
 	return retry(func() error { return unix.Fchmodat(d.fd, name, mode&07777, 0) })
 }
 
-// Chown sets owner and group; -1 leaves one as it is.
+// Chown sets the owner and group. An id of -1 is left unchanged: fchownat(2).
 func (f File) Chown(uid, gid int) error {
 	return retry(func() error { return unix.Fchownat(f.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
 }
 
-// Utimes sets access and modification time; UTIME_NOW and UTIME_OMIT are those
-// of utimensat(2).
+// Utimes sets the access and modification times. UTIME_NOW and UTIME_OMIT work
+// as in utimensat(2).
 func (f File) Utimes(atime, mtime unix.Timespec) error {
 	ts := []unix.Timespec{atime, mtime}
 	return retry(func() error { return unix.UtimesNanoAt(f.fd, "", ts, unix.AT_EMPTY_PATH) })
@@ -114,7 +117,8 @@ func (f File) Truncate(size int64) error {
 	return retry(func() error { return unix.Ftruncate(f.fd, size) })
 }
 
-// ReadAt reads up to len(p) bytes at off; fewer only at the end of the file.
+// ReadAt reads len(p) bytes at off. It reads fewer at the end of the file or if
+// a later read fails.
 func (f File) ReadAt(p []byte, off int64) (int, error) {
 	done := 0
 	for done < len(p) {
@@ -134,9 +138,10 @@ func (f File) ReadAt(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// WriteAt writes p at off or, to append, at whatever the end is at that moment
-// (RWF_APPEND, pwritev2(2)): whether a write appends is a matter of the
-// writer's descriptor, and fcntl(2) may change it at any time.
+// WriteAt writes p at off. With appends it writes at the current end of the
+// file instead: RWF_APPEND, pwritev2(2). Each call has the flag because
+// fcntl(2) can change O_APPEND of the writer's descriptor at any time. It
+// returns the bytes written without an error if a later write fails.
 func (f File) WriteAt(p []byte, off int64, appends bool) (int, error) {
 	flags := 0
 	if appends {
@@ -163,7 +168,7 @@ func (f File) WriteAt(p []byte, off int64, appends bool) (int, error) {
 	return done, nil
 }
 
-// CopyTo copies up to n bytes from off to toOff of to, within the kernel.
+// CopyTo copies up to n bytes from off to toOff of to, within the kernel:
 // copy_file_range(2).
 func (f File) CopyTo(to File, off, toOff int64, n int) (int, error) {
 	var done int
@@ -174,31 +179,32 @@ func (f File) CopyTo(to File, off, toOff int64, n int) (int, error) {
 	return done, err
 }
 
-// LinkTo gives a file that has no name one: name in to. The kernel allows it
-// to who opened the file (Linux 6.10) or holds CAP_DAC_READ_SEARCH, and says
-// ENOENT to others. linkat(2), AT_EMPTY_PATH.
+// LinkTo links a file that has no name as name in to: linkat(2), AT_EMPTY_PATH.
+// The kernel allows it to the process that opened the file (Linux 6.10) or that
+// has CAP_DAC_READ_SEARCH. For others it returns ENOENT.
 func (f File) LinkTo(to Dir, name string) error {
 	return retry(func() error { return unix.Linkat(f.fd, "", to.fd, name, unix.AT_EMPTY_PATH) })
 }
 
-// Lock takes the file's lock for this open file alone, and waits for it. flock(2).
+// Lock takes an exclusive lock on this open file and blocks until it has it:
+// flock(2).
 func (f File) Lock() error { return retry(func() error { return unix.Flock(f.fd, unix.LOCK_EX) }) }
 
-// Unlock gives the lock back.
+// Unlock releases the lock.
 func (f File) Unlock() error { return unix.Flock(f.fd, unix.LOCK_UN) }
 
-// Allocate is fallocate(2), with all the modes that the file system has.
+// Allocate calls fallocate(2). The file system decides which modes it supports.
 func (f File) Allocate(mode uint32, off, n int64) error {
 	return retry(func() error { return unix.Fallocate(f.fd, mode, off, n) })
 }
 
-// Seek is lseek(2), for SEEK_DATA and SEEK_HOLE.
+// Seek calls lseek(2), for SEEK_DATA and SEEK_HOLE.
 func (f File) Seek(off int64, whence int) (int64, error) {
 	return unix.Seek(f.fd, off, whence)
 }
 
-// Sync writes the file to the disk; dataOnly leaves out metadata that is not
-// needed to read it back. fsync(2).
+// Sync writes the file to the disk: fsync(2). With dataOnly it omits metadata
+// that is not needed to read the data: fdatasync(2).
 func (f File) Sync(dataOnly bool) error {
 	return retry(func() error {
 		if dataOnly {
@@ -208,8 +214,8 @@ func (f File) Sync(dataOnly bool) error {
 	})
 }
 
-// ReadDirent fills p with entries in the kernel's form, from where the last
-// call ended; 0 is the end. getdents64(2).
+// ReadDirent fills p with directory entries in the kernel's format, from the
+// end of the previous call. It returns 0 at the end: getdents64(2).
 func (f File) ReadDirent(p []byte) (int, error) {
 	var n int
 	err := retry(func() (err error) {

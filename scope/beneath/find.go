@@ -8,22 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FindFlags are the flags with which Find calls unshare(2), for who filters system
-// calls.
+// FindFlags are the flags of Find's unshare(2) call. A seccomp filter must
+// allow them.
 const FindFlags = unix.CLONE_FS
 
-// Find returns the path of an open directory relative to the root, wherever it was
-// moved since it was opened. The path is a hint: what stands there must be asked
-// for its identity. ErrStale when the directory is removed or outside of the root.
+// Find returns the current path of an open directory, relative to the root. The
+// path is a hint: the caller must compare the identity of the object there.
+// Find returns ErrStale if the directory is removed or outside the root.
 //
-// The kernel tells a thread the path of its working directory (getcwd(2)), from its
-// own cache and without a walk. The thread has that directory for itself
-// (unshare(2)) and ends; the process stays where it is.
+// The kernel returns the path of a thread's working directory from the dentry
+// cache: getcwd(2). Find uses a thread with its own working directory
+// (unshare(2)), which then exits. The working directory of the process does not
+// change.
 func (r *Root) Find(dir File) (rel string, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
 		var top, at string
 		if err = unix.Unshare(FindFlags); err == nil {
 			top, err = pathOf(r.fd)
@@ -44,7 +45,7 @@ func (r *Root) Find(dir File) (rel string, err error) {
 	return rel, err
 }
 
-// pathOf makes a directory the thread's working directory and returns its path.
+// pathOf changes the thread's working directory to fd and returns its path.
 func pathOf(fd int) (string, error) {
 	if err := retry(func() error { return unix.Fchdir(fd) }); err != nil {
 		return "", err

@@ -7,47 +7,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is the kernel's limit of links in one walk (MAXSYMLINKS). A chain
-// that is longer leads nowhere for anyone: path_resolution(7).
+// maxLinks is the kernel's limit of symbolic links in one resolution
+// (MAXSYMLINKS). A longer chain is ELOOP: path_resolution(7).
 const maxLinks = 40
 
-// maxSteps bounds the components of one walk, so that reading a link costs little
-// whatever an agent has made it of. The kernel would walk further.
+// maxSteps limits the components of one resolution. It bounds the cost of a
+// readlink, whatever chain of links an agent builds. The kernel has no such
+// limit.
 const maxSteps = 1000
 
-// systemDirs are the read-only directories that the sandbox shows beside the
-// view. Links into them are made by ordinary programs (python3 -m venv) and
-// reach nothing that the agent could not name itself.
+// systemDirs are the read-only system directories of the sandbox. Ordinary
+// programs create links into them (python3 -m venv). Such a link gives an agent
+// nothing that it cannot name itself.
 var systemDirs = []string{
 	"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc/alternatives",
 }
 
-// Target is where a path leads when every link on it is followed.
+// Target is the object that a path leads to when every link on it is followed.
 type Target struct {
-	Rel     string // relative to the scope; for System the absolute path
-	System  bool   // leads into a read-only system directory of the sandbox
-	Missing bool   // nothing stands there; judged by its nearest existing ancestor
+	Rel     string // relative to the scope; for System, the absolute path
+	System  bool   // in a read-only system directory of the sandbox
+	Missing bool   // does not exist; its nearest existing ancestor is in the scope
 }
 
-// Resolve says where following rel to its end leads. It fails with a
-// *Violation when that is outside the scope, with ELOOP when the way has more
-// than 40 links, and with ENAMETOOLONG when it has more than 1000 components.
+// Resolve follows every link of rel and returns the target. It returns a
+// *Violation if the target is outside the scope, ELOOP for more than 40 links,
+// and ENAMETOOLONG for more than 1000 components.
 //
-// The answer is a judgement of this moment, for the log and for refusing links
-// that lead out. Nothing is ever opened by it.
+// The result describes this moment. It serves the log and the denial of links
+// that lead outside. Never open a file by it.
 func (r *Root) Resolve(rel string) (Target, error) {
 	w := r.walker("", rel)
 	w.rule = RulePath
 	return w.walk(rel)
 }
 
-// Follow says where a link with the given text leads that stands in directory
-// dir. It walks in user space because it must also judge what openat2(2) would
-// refuse to walk: absolute links to the alias, dangling links, links that will
-// only be made. Every step starts at the root descriptor.
+// Follow returns the target of a link with the given text in directory dir. It
+// resolves in user space because openat2(2) cannot resolve every such text:
+// absolute links below Alias, dangling links, and links that do not exist yet.
+// Each step starts at the root descriptor.
 //
-// What hidden reports (nil: nothing), and what the caller may not search, counts
-// as missing: the answer must not depend on what stands there.
+// If hidden is not nil and reports true for a path, that path counts as
+// missing. So does a path in a directory that the thread may not search
+// (EACCES). The result must not reveal whether a hidden object exists. Errors
+// are those of Resolve.
 func (r *Root) Follow(dir, text string, hidden func(rel string) bool) (Target, error) {
 	w := r.walker(dir, text)
 	if w.hidden = hidden; hidden == nil {
@@ -62,15 +65,15 @@ func (r *Root) walker(dir, text string) *walker {
 
 type walker struct {
 	root    *Root
-	rel     string                // what was asked, for the violation
-	target  string                // where it leads, as far as known
-	rule    Rule                  // that stops it when it leads outside
-	at      []string              // where the walk stands
-	todo    []string              // what is left to walk
-	links   int                   // how many links may still be followed
-	steps   int                   // how many components may still be walked
+	rel     string                // the requested path, for the violation
+	target  string                // the last text followed, for the violation
+	rule    Rule                  // the rule of the violation
+	at      []string              // the components resolved so far
+	todo    []string              // the components left to resolve
+	links   int                   // how many more links the walk may follow
+	steps   int                   // how many more components the walk may resolve
 	missing bool                  // at does not exist
-	hidden  func(rel string) bool // of Follow: what counts as missing
+	hidden  func(rel string) bool // Follow's parameter; nil for Resolve
 }
 
 func (w *walker) walk(text string) (Target, error) {
@@ -92,8 +95,8 @@ func (w *walker) walk(text string) (Target, error) {
 	return Target{Rel: strings.Join(w.at, "/"), Missing: w.missing}, nil
 }
 
-// push puts the components of a link's text before what is left to walk. A
-// text that leads into a system directory ends the walk; it is returned.
+// push prepends the components of a link's text to todo. If the text leads into
+// a system directory, push returns that path and the resolution ends.
 func (w *walker) push(text string) (system string, err error) {
 	parts := components(text)
 	if strings.HasPrefix(text, "/") {
@@ -107,8 +110,8 @@ func (w *walker) push(text string) (system string, err error) {
 	return "", nil
 }
 
-// system accepts an absolute path below one of systemDirs. One with ".." is an
-// escape: where it goes depends on links that are not ours.
+// system accepts an absolute path below one of systemDirs. A path with ".." is
+// an escape, because its target depends on links outside the scope.
 func (w *walker) system(parts []string) (string, error) {
 	path := strings.Join(parts, "/")
 	for _, dir := range systemDirs {
@@ -124,14 +127,14 @@ func (w *walker) system(parts []string) (string, error) {
 	return "", w.escape()
 }
 
-// step walks one component.
+// step resolves one component.
 func (w *walker) step(name string) (system string, err error) {
 	if name == ".." {
 		if len(w.at) == 0 {
 			return "", w.escape()
 		}
 		w.at = w.at[:len(w.at)-1]
-		// What stands above something missing may exist again; the next name tells.
+		// The parent of a missing name may exist. The next component decides.
 		w.missing = false
 		return "", nil
 	}
@@ -169,7 +172,7 @@ func (w *walker) escape() error {
 
 var errNoLink = errors.New("not a symbolic link")
 
-// linkText returns the text of the link name in dir, or errNoLink.
+// linkText returns the text of the symbolic link name in dir, or errNoLink.
 func (r *Root) linkText(dir, name string) (string, error) {
 	if len(name) > 255 {
 		return "", unix.ENAMETOOLONG
@@ -189,8 +192,8 @@ func (r *Root) linkText(dir, name string) (string, error) {
 	return f.Readlink()
 }
 
-// cutAlias reports whether the components of an absolute path lead below
-// Alias, and returns the rest.
+// cutAlias reports whether an absolute path leads below Alias, and returns the
+// components after it.
 func cutAlias(parts []string) (rest []string, ok bool) {
 	if len(parts) > 0 && "/"+parts[0] == Alias {
 		return parts[1:], true
@@ -198,7 +201,7 @@ func cutAlias(parts []string) (rest []string, ok bool) {
 	return nil, false
 }
 
-// components returns the components of a path without empty ones and ".".
+// components returns the components of a path without "" and ".".
 func components(path string) []string {
 	var parts []string
 	for part := range strings.SplitSeq(path, "/") {
@@ -209,8 +212,8 @@ func components(path string) []string {
 	return parts
 }
 
-// Join joins the rel of a directory and a name in it. The rel of the root is "".
-// Unlike path.Join it cleans nothing.
+// Join joins the relative path of a directory and a name. The path of the root
+// is "". Unlike path.Join it does not clean the result.
 func Join(dir, name string) string {
 	if dir == "" {
 		return name

@@ -53,7 +53,7 @@ func TestResolve(t *testing.T) {
 		"dangling":                         Target{Rel: "d/none/deep", Missing: true},
 		"danglingout":                      ErrEscape,
 		"danglingback":                     Target{Rel: "f"},
-		"viadir":                           Target{Rel: "d/f", Missing: true}, // ".." of where the link led
+		"viadir":                           Target{Rel: "d/f", Missing: true}, // ".." is relative to the link's target
 		"viasys":                           ErrEscape,
 		"root":                             Target{Rel: ""},
 		"rootup":                           ErrEscape,
@@ -75,11 +75,11 @@ func TestResolve(t *testing.T) {
 		}
 	}
 
-	// A way that takes too long to judge is none.
+	// A path with more than maxSteps components is ENAMETOOLONG.
 	_, err := root.Resolve(strings.Repeat("d/../", maxSteps) + "f")
 	assert.ErrorIs(t, err, unix.ENAMETOOLONG)
 
-	// Where no link is on the way, none is to blame.
+	// A path without a link has no link's text as its Target.
 	makeTree(t, dir, "esc => ../..")
 	for rel, rule := range map[string]Rule{"../x": RulePath, "/etc/passwd": RulePath, "esc/x": RuleLink} {
 		var v *Violation
@@ -88,7 +88,7 @@ func TestResolve(t *testing.T) {
 		assert.Equal(t, rule, v.Rule, rel)
 	}
 
-	// A chain of forty links ends somewhere, one of forty-one nowhere; path_resolution(7).
+	// A chain of 40 links resolves, a chain of 41 is ELOOP: path_resolution(7).
 	makeTree(t, dir, "c0 => f")
 	for i := 1; i <= 40; i++ {
 		makeTree(t, dir, fmt.Sprintf("c%d => c%d", i, i-1))
@@ -100,8 +100,7 @@ func TestResolve(t *testing.T) {
 	assert.ErrorIs(t, err, unix.ELOOP)
 }
 
-// FuzzFollow looks for a text that is judged to lead inside, and whose every
-// "inside" is wrong: whatever the answer is, it never climbs.
+// FuzzFollow checks that no text resolves to a path that climbs above the root.
 func FuzzFollow(f *testing.F) {
 	for _, text := range []string{"a", "../f", "/workspace/x", "/usr/lib", "d/../../x", "none/..", "l/..", "//", strings.Repeat("../", 50)} {
 		f.Add("d", text)

@@ -9,36 +9,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Alias is where the sandbox shows the view. An absolute link below it leads
-// to the view's own root.
+// Alias is the mount point of the view in the sandbox. An absolute link below
+// it leads into the view's root.
 const Alias = "/workspace"
 
-// resolve is how every path is walked: by the kernel, atomically, beneath the
-// descriptor it starts from, through no link of either kind and across no
-// mount. openat2(2).
+// resolve holds the openat2(2) flags of every path resolution. The kernel
+// resolves atomically, beneath the start descriptor, through no symbolic or
+// magic link and across no mount.
 const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS |
 	unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
-// attempts bounds the retries of a system call that was interrupted (EINTR) or
-// that lost a race with a rename (EAGAIN). The kernel does not promise that an
-// unlucky walk ever ends; 128 in a row has not been seen without an attacker,
-// and with one EAGAIN is as good an answer as any.
+// attempts limits the retries of a system call that was interrupted (EINTR) or
+// that lost a race with a rename (EAGAIN). The kernel does not guarantee that
+// an unlucky resolution ever succeeds. Only an attacker causes 128 failures in
+// a row, and EAGAIN is then a correct result.
 const attempts = 128
 
-// pathMax is PATH_MAX less its NUL: the longest path one openat2(2) walks.
+// pathMax is PATH_MAX without the NUL: the longest path that openat2(2)
+// accepts, in bytes.
 const pathMax = 4095
 
-// Root is the directory of one scope, held by descriptor. It is the only
-// source of the descriptors that *at calls start from. The directory may be
-// renamed or replaced on the host: the descriptor stays with the object.
+// Root is the directory of one scope, held by descriptor. Every *at call starts
+// at this descriptor or at one opened beneath it. If the directory is renamed
+// or replaced on the host, the descriptor still refers to the original
+// directory.
 type Root struct {
 	fd int
 }
 
-// OpenRoot opens the directory rel beneath base. Links in base are followed; no
-// component of rel may be one. Components of rel may be mount points. The error
-// wraps ENOENT when there is no such directory, and a *Violation or ELOOP when
-// rel leads through a link or out of base.
+// OpenRoot opens the directory rel beneath base. It follows symbolic links in
+// base. No component of rel may be a symbolic link, but components of rel may
+// be mount points. The error wraps ENOENT if the directory does not exist, and
+// a *Violation or ELOOP if rel leads through a link or out of base.
 func OpenRoot(base, rel string) (*Root, error) {
 	b, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -52,18 +54,18 @@ func OpenRoot(base, rel string) (*Root, error) {
 	return &Root{fd: fd}, nil
 }
 
-// NewRoot takes over fd, a descriptor of a scope's directory.
+// NewRoot returns a Root that owns fd, a descriptor of a scope's directory.
 func NewRoot(fd int) *Root { return &Root{fd: fd} }
 
-// FD returns the descriptor; it stays the Root's.
+// FD returns the descriptor. The Root keeps ownership.
 func (r *Root) FD() int { return r.fd }
 
 // Close closes the descriptor.
 func (r *Root) Close() error { return unix.Close(r.fd) }
 
-// Dir opens the directory rel, with one walk from the root. It fails with
-// ErrStale when no directory stands there (the caller has seen one before) and
-// with a *Violation when the walk would cross a mount.
+// Dir opens the directory rel, resolved once from the root. It returns ErrStale
+// if rel is not a directory, because the caller has seen a directory there
+// before, and a *Violation if the path crosses a mount.
 func (r *Root) Dir(rel string) (Dir, error) {
 	fd, err := r.open(rel, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -72,8 +74,9 @@ func (r *Root) Dir(rel string) (Dir, error) {
 	return Dir{fd: fd}, nil
 }
 
-// Object opens whatever stands at rel without opening it for use: a link is
-// not followed, a FIFO not joined, a device not touched (O_PATH).
+// Object opens the object at rel with O_PATH. It follows no link, does not
+// block on a FIFO and does not open a device. It returns ErrStale if rel does
+// not exist.
 func (r *Root) Object(rel string) (File, error) {
 	fd, err := r.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
@@ -82,9 +85,10 @@ func (r *Root) Object(rel string) (File, error) {
 	return File{fd: fd, path: true}, nil
 }
 
-// Open opens the regular file or directory rel with flags of open(2) and
-// checks by descriptor that it is the object meant. O_CREAT and O_TRUNC are
-// not for here: what stands at rel is known only once it is open.
+// Open opens the regular file or directory rel with the open(2) flags. It
+// returns ErrStale unless the open object has the identity meant. The caller
+// must not pass O_CREAT or O_TRUNC, because Open checks the identity only after
+// the open.
 func (r *Root) Open(rel string, flags int, meant FileID) (File, error) {
 	fd, err := r.open(rel, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
@@ -102,8 +106,8 @@ func (r *Root) Open(rel string, flags int, meant FileID) (File, error) {
 	return f, nil
 }
 
-// open walks to rel and opens it. A path longer than PATH_MAX is walked in
-// pieces, each beneath the last.
+// open resolves rel and opens the object. It resolves a path longer than
+// PATH_MAX in pieces, each beneath the previous one.
 func (r *Root) open(rel string, flags int) (int, error) {
 	at := r.fd
 	for len(rel) > pathMax {
@@ -121,7 +125,7 @@ func (r *Root) open(rel string, flags int) (int, error) {
 		at, rel = next, rel[cut+1:]
 	}
 	if rel == "" {
-		if flags&unix.O_PATH != 0 { // a walk to "." asks for permission to search the root
+		if flags&unix.O_PATH != 0 { // a lookup of "." would need search permission on the root
 			return dup(r.fd)
 		}
 		rel = "."
@@ -133,7 +137,7 @@ func (r *Root) open(rel string, flags int) (int, error) {
 	return fd, violation(rel, err)
 }
 
-// stale turns "nothing like that stands there" into ErrStale.
+// stale wraps the errors of a missing or replaced object in ErrStale.
 func stale(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		return fmt.Errorf("%w: %w", ErrStale, err)
@@ -141,8 +145,8 @@ func stale(err error) error {
 	return err
 }
 
-// violation turns the kernel's answer to a walk that would leave the scope
-// into a *Violation. With links refused, EXDEV means a mount or "..".
+// violation converts EXDEV to a *Violation. With RESOLVE_NO_SYMLINKS, EXDEV
+// means a mount or "..".
 func violation(rel string, err error) error {
 	if err == unix.EXDEV {
 		return &Violation{Rel: rel, Rule: RuleMount}
@@ -150,7 +154,7 @@ func violation(rel string, err error) error {
 	return err
 }
 
-// openat2 is openat2(2) with O_CLOEXEC, retried with a bound.
+// openat2 calls openat2(2) with O_CLOEXEC and retries up to attempts times.
 func openat2(at int, path string, flags int, mode uint32, how uint64) (int, error) {
 	h := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: how}
 	var fd int
@@ -164,8 +168,8 @@ func openat2(at int, path string, flags int, mode uint32, how uint64) (int, erro
 	return fd, nil
 }
 
-// retry calls f until it neither was interrupted nor lost a race, at most
-// attempts times.
+// retry calls f until it returns neither EINTR nor EAGAIN, at most attempts
+// times.
 func retry(f func() error) error {
 	var err error
 	for range attempts {
@@ -176,15 +180,16 @@ func retry(f func() error) error {
 	return err
 }
 
-// Detach returns a descriptor of a private bind mount of the scope's directory
-// that is attached nowhere: it shows no device, no setuid program, follows no
-// link, and no mount made later on the host reaches it. It takes
-// CAP_SYS_ADMIN over the mount namespace. open_tree(2), mount_setattr(2).
+// Detach returns a descriptor of a detached private bind mount of the scope's
+// directory. The mount has MOUNT_ATTR_NODEV, NOSUID and NOSYMFOLLOW. Mounts
+// made later on the host do not propagate to it. Detach needs CAP_SYS_ADMIN in
+// the mount namespace: open_tree(2), mount_setattr(2).
 func (r *Root) Detach() (int, error) {
 	fd, err := unix.OpenTree(r.fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err == unix.EINVAL {
-		// In an ordinary user's namespace what is mounted below is locked in
-		// place and can only be taken along. The walk does not cross it.
+		// In an unprivileged user's namespace the mounts below the directory
+		// are locked, and only a recursive clone is allowed. Path resolution
+		// does not cross them.
 		fd, err = unix.OpenTree(r.fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	}
 	if err != nil {

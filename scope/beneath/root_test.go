@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeTree makes what each line says: "d/" a directory, "f" a file with its
-// name as content, "a => b" a link, "p |" a FIFO. Paths are below dir.
+// makeTree creates the objects that the lines describe, below dir: "d/" a
+// directory, "f" a file with its name as content, "a => b" a symbolic link, "p
+// |" a FIFO.
 func makeTree(t *testing.T, dir string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -37,7 +38,8 @@ func makeTree(t *testing.T, dir string, lines ...string) {
 	}
 }
 
-// testRoot is the scope of a1 in a base with a neighbour and something outside.
+// testRoot returns the scope of a1 in a base directory that has a neighbour
+// scope and a file outside.
 func testRoot(t *testing.T, lines ...string) (*Root, string) {
 	t.Helper()
 	base := t.TempDir()
@@ -93,7 +95,7 @@ func TestDirFollowsNothing(t *testing.T) {
 		"..":         ErrEscape,
 		"d/../..":    ErrEscape,
 		"../a1":      ErrEscape,
-		"d/../d":     nil, // the kernel's "..", still beneath
+		"d/../d":     nil, // the kernel resolves "..", still beneath the root
 		"/":          ErrEscape,
 		"/etc":       ErrEscape,
 		"d/e/../../": nil,
@@ -127,9 +129,9 @@ func TestOpenTakesOnlyTheObjectMeant(t *testing.T) {
 		_, err = root.Open(swap, unix.O_WRONLY, meant)
 		assert.ErrorIs(t, err, ErrStale, name)
 	}
-	// A file of the same name is not the same file.
+	// A new file with the same name has another identity.
 	require.NoError(t, os.Remove(filepath.Join(dir, "f")))
-	time.Sleep(10 * time.Millisecond) // a tick: the grain of birth times
+	time.Sleep(10 * time.Millisecond) // one tick, the granularity of birth times
 	makeTree(t, dir, "f")
 	_, err = root.Open("f", unix.O_RDONLY, meant)
 	assert.ErrorIs(t, err, ErrStale)
@@ -157,7 +159,8 @@ func TestPathsBeyondPathMax(t *testing.T) {
 	o.Close()
 	_, err = root.Object(strings.Repeat("x", pathMax+10))
 	assert.ErrorIs(t, err, unix.ENAMETOOLONG)
-	// Each piece is beneath the last: ".." does not climb out of one.
+	// Each piece resolves beneath the previous one: ".." cannot climb out of
+	// it.
 	_, err = root.Dir(rel + strings.Repeat("/..", len(rel)/201+2))
 	assert.Error(t, err)
 }
@@ -186,8 +189,8 @@ func TestMknodMakesNoDevice(t *testing.T) {
 	assert.NoError(t, dir.Mknod("file", unix.S_IFREG|0o644))
 }
 
-// TestDirRace exchanges a directory with a link to a foreign one while the way
-// through it is walked. Nothing foreign must ever be opened.
+// TestDirRace exchanges a directory with a link to a foreign directory while
+// the path through it is resolved. The walk must never open a foreign object.
 func TestDirRace(t *testing.T) {
 	root, dir := testRoot(t, "d/inside", "link => ../../outside")
 	foreign, err := os.Stat(filepath.Join(dir, "../../outside/secret"))

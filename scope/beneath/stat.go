@@ -4,21 +4,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileID says which object a name led to: device, inode number and birth
-// time. The birth time tells a new file from an old one whose inode number it
-// took over; a file system that has none leaves it 0. statx(2).
+// FileID identifies an object by device, inode number and birth time: statx(2).
+// The birth time distinguishes a new file from an older one with the same inode
+// number. It is 0 if the file system does not record it.
 type FileID struct {
 	Dev   uint64
 	Ino   uint64
 	Birth int64 // nanoseconds since the epoch
 }
 
-// Stat is what statx(2) said of an object.
+// Stat holds the attributes of an object: statx(2).
 type Stat struct {
 	unix.Statx_t
 }
 
-// ID returns which object this is.
+// ID returns the identity of the object.
 func (s *Stat) ID() FileID {
 	id := FileID{Dev: unix.Mkdev(s.Dev_major, s.Dev_minor), Ino: s.Ino}
 	if s.Mask&unix.STATX_BTIME != 0 {
@@ -39,8 +39,9 @@ func (s *Stat) IsDir() bool { return s.Type() == unix.S_IFDIR }
 // IsLink reports whether the object is a symbolic link.
 func (s *Stat) IsLink() bool { return s.Type() == unix.S_IFLNK }
 
-// statx asks for one object and follows nothing: no link, no automount. An
-// object that is the root of a mount is not of this scope, whatever it is.
+// statx reads the attributes of one object. It follows no symbolic link and
+// triggers no automount. It returns a *Violation if a name is the root of a
+// mount, because mounts are outside the scope.
 func statx(fd int, name string, s *Stat) error {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if name == "" {

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch tells what happens in the directories that were added to it, whoever
-// does it. It is a fanotify(7) group that reports directories by handle and
-// names in them, which an unprivileged process may have since Linux 5.13.
+// Watch reports changes in a set of directories, made by any process. It is a
+// fanotify(7) group that reports directory handles and names
+// (FAN_REPORT_DFID_NAME). An unprivileged process may create one since Linux
+// 5.13.
 type Watch struct {
 	fd   int
 	stop int // an eventfd(2)
@@ -21,9 +22,9 @@ type Watch struct {
 	buf  []byte
 }
 
-// NewWatch returns a watch on nothing. It fails with EMFILE when the user has
-// too many (fs.fanotify.max_user_groups) and with ENOSYS or EINVAL where the
-// kernel has none of this kind.
+// NewWatch returns a Watch without directories. It returns EMFILE if the user
+// has too many groups (fs.fanotify.max_user_groups), and ENOSYS or EINVAL if
+// the kernel does not support this kind of group.
 func NewWatch() (*Watch, error) {
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK|unix.FAN_REPORT_DFID_NAME, unix.O_RDONLY)
 	if err != nil {
@@ -37,10 +38,11 @@ func NewWatch() (*Watch, error) {
 	return &Watch{fd: fd, stop: stop, pid: int32(os.Getpid()), buf: make([]byte, 64<<10)}, nil
 }
 
-// Stop makes Wait fail, now and from then on.
+// Stop makes the current and every later call of Wait return os.ErrClosed.
 func (w *Watch) Stop() { _, _ = unix.Write(w.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
-// Close closes the watch. No other method may run.
+// Close closes the Watch. The caller must ensure that no other method is
+// running.
 func (w *Watch) Close() error { return errors.Join(unix.Close(w.fd), unix.Close(w.stop)) }
 
 const (
@@ -48,7 +50,7 @@ const (
 	ofFile      = unix.FAN_ATTRIB | unix.FAN_MODIFY
 	watched     = inDirectory | ofFile | unix.FAN_ONDIR | unix.FAN_EVENT_ON_CHILD
 
-	atHandleFID = 0x200 // AT_HANDLE_FID, linux/fcntl.h: a handle to compare, since Linux 6.5
+	atHandleFID = 0x200 // AT_HANDLE_FID, linux/fcntl.h: a handle only to compare, since Linux 6.5
 
 	addDir     = unix.FAN_MARK_ADD | unix.FAN_MARK_ONLYDIR
 	removeDir  = unix.FAN_MARK_REMOVE | unix.FAN_MARK_ONLYDIR
@@ -57,17 +59,17 @@ const (
 	flushAll   = unix.FAN_MARK_FLUSH
 )
 
-// The flags with which a Watch calls fanotify_mark(2) and name_to_handle_at(2),
-// for who filters system calls.
+// WatchFlags and HandleFlags are the flags of a Watch's fanotify_mark(2) and
+// name_to_handle_at(2) calls. A seccomp filter must allow them.
 var (
 	WatchFlags  = []uint64{addDir, removeDir, muteFile, unmuteFile, flushAll}
 	HandleFlags = []uint64{unix.AT_EMPTY_PATH | atHandleFID, unix.AT_EMPTY_PATH}
 )
 
-// Add watches a directory. It returns the directory's handle, by which changes
-// in it are told. It fails with EACCES where the directory may not be read,
-// with ENOSPC when the user has too many marks (fs.fanotify.max_user_marks) and
-// with EOPNOTSUPP, ENODEV or EXDEV on file systems that have no handles.
+// Add watches a directory and returns its handle, which identifies the
+// directory in a Change. It returns EACCES if the directory cannot be read,
+// ENOSPC if the user has too many marks (fs.fanotify.max_user_marks), and
+// EOPNOTSUPP, ENODEV or EXDEV on file systems without handles.
 func (w *Watch) Add(d Dir) (string, error) {
 	h, _, err := unix.NameToHandleAt(d.fd, "", unix.AT_EMPTY_PATH|atHandleFID)
 	if err == unix.EINVAL {
@@ -83,35 +85,35 @@ func (w *Watch) Add(d Dir) (string, error) {
 	return string(append(key, h.Bytes()...)), nil
 }
 
-// Remove ends the watch on a directory.
+// Remove stops watching a directory.
 func (w *Watch) Remove(d Dir) error {
 	return unix.FanotifyMark(w.fd, removeDir, watched, d.fd, ".")
 }
 
-// Flush ends the watch on every directory, and every Mute.
+// Flush stops watching all directories and cancels every Mute.
 func (w *Watch) Flush() error { return unix.FanotifyMark(w.fd, flushAll, 0, unix.AT_FDCWD, "") }
 
-// Mute leaves out changes of the content of a file, until Unmute.
+// Mute suppresses content changes (FAN_MODIFY) of a file until Unmute.
 func (w *Watch) Mute(f File) error {
 	return unix.FanotifyMark(w.fd, muteFile, unix.FAN_MODIFY, f.fd, "")
 }
 
-// Unmute ends Mute.
+// Unmute cancels Mute.
 func (w *Watch) Unmute(f File) error {
 	return unix.FanotifyMark(w.fd, unmuteFile, unix.FAN_MODIFY, f.fd, "")
 }
 
-// Change is something that happened in a watched directory.
+// Change is an event in a watched directory.
 type Change struct {
 	Dir   []byte // the directory's handle
-	Name  []byte // the name in it; empty for the directory itself
-	Names bool   // the name came or went, or means another object
-	IsDir bool   // what it names is a directory
-	Own   bool   // this process did it
-	Lost  bool   // changes were lost: nothing else is told
+	Name  []byte // the name in the directory; empty for the directory itself
+	Names bool   // the name was created, removed or moved
+	IsDir bool   // the name refers to a directory
+	Own   bool   // this process made the change
+	Lost  bool   // the kernel dropped events; no other field is set
 }
 
-// Wait waits until there are changes. It fails with os.ErrClosed after Stop.
+// Wait blocks until the Watch has events. It returns os.ErrClosed after Stop.
 func (w *Watch) Wait() error {
 	for {
 		poll := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}, {Fd: int32(w.stop), Events: unix.POLLIN}}
@@ -125,8 +127,8 @@ func (w *Watch) Wait() error {
 	}
 }
 
-// Read hands the changes that have come to each, and returns when there are
-// none left. A change is valid until each returns.
+// Read calls each for every event in the queue and returns when the queue is
+// empty. A Change is valid until each returns.
 func (w *Watch) Read(each func(Change)) error {
 	for {
 		n, err := unix.Read(w.fd, w.buf)
@@ -149,8 +151,8 @@ func (w *Watch) Read(each func(Change)) error {
 	}
 }
 
-// parse reads an event's information record: its header of 4 bytes, the file
-// system's id of 8, the handle's size and type of 4 each, the handle, the name.
+// parse decodes an event's information record: 4 bytes of header, 8 bytes of
+// file system id, 4 bytes each of handle size and type, the handle, the name.
 func (w *Watch) parse(meta *unix.FanotifyEventMetadata, info []byte, each func(Change)) {
 	if meta.Mask&unix.FAN_Q_OVERFLOW != 0 {
 		each(Change{Lost: true})

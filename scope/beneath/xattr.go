@@ -11,33 +11,35 @@ import (
 // acl(5). Where a directory has one, the umask does not apply: umask(2).
 const DefaultACL = "system.posix_acl_default"
 
-// Getxattr reads attribute attr into p and returns its size in bytes; with an
-// empty p, the size alone. ERANGE when p is too small.
+// Getxattr reads attribute attr into p and returns its size in bytes. With an
+// empty p it returns only the size. It returns ERANGE if p is too small.
 func (f File) Getxattr(attr string, p []byte) (int, error) {
 	return again(func() (int, error) { return unix.Fgetxattr(f.fd, attr, p) })
 }
 
-// Listxattr reads the names, each ended by NUL, into p.
+// Listxattr reads the attribute names into p, each terminated by a NUL, and
+// returns their size in bytes. Sizes and errors are those of Getxattr.
 func (f File) Listxattr(p []byte) (int, error) {
 	return again(func() (int, error) { return unix.Flistxattr(f.fd, p) })
 }
 
-// Setxattr sets an attribute; flags are XATTR_CREATE and XATTR_REPLACE.
+// Setxattr sets attribute attr to p. flags are XATTR_CREATE and XATTR_REPLACE.
 func (f File) Setxattr(attr string, p []byte, flags int) error {
 	return retry(func() error { return unix.Fsetxattr(f.fd, attr, p, flags) })
 }
 
-// Removexattr removes an attribute.
+// Removexattr removes attribute attr.
 func (f File) Removexattr(attr string) error {
 	return retry(func() error { return unix.Fremovexattr(f.fd, attr) })
 }
 
-// Name is a name in a directory, for the extended attributes of what cannot be
-// opened: a descriptor of O_PATH gives none. Its calls are getxattrat(2) and
-// its kind, follow no link, and fail with ENOSYS before Linux 6.13.
+// Name is a name in a directory. Its methods access the extended attributes of
+// objects that cannot be opened, because an O_PATH descriptor does not give
+// access to attributes. They call getxattrat(2) and its relatives, follow no
+// symbolic link, and return ENOSYS before Linux 6.13.
 type Name struct {
 	Dir  Dir
-	Base string // or "." for the directory itself
+	Base string // "." for the directory itself
 }
 
 // xattrArgs is struct xattr_args of linux/xattr.h.
@@ -47,18 +49,18 @@ type xattrArgs struct {
 	flags uint32
 }
 
-// Getxattr is as that of File.
+// Getxattr is like File.Getxattr.
 func (n Name) Getxattr(attr string, p []byte) (int, error) {
 	return n.call(unix.SYS_GETXATTRAT, attr, p, 0)
 }
 
-// Setxattr is as that of File.
+// Setxattr is like File.Setxattr.
 func (n Name) Setxattr(attr string, p []byte, flags int) error {
 	_, err := n.call(unix.SYS_SETXATTRAT, attr, p, flags)
 	return err
 }
 
-// Listxattr is as that of File.
+// Listxattr is like File.Listxattr.
 func (n Name) Listxattr(p []byte) (int, error) {
 	base, err := unix.BytePtrFromString(n.Base)
 	if err != nil {
@@ -71,7 +73,7 @@ func (n Name) Listxattr(p []byte) (int, error) {
 	})
 }
 
-// Removexattr is as that of File.
+// Removexattr is like File.Removexattr.
 func (n Name) Removexattr(attr string) error {
 	base, err := unix.BytePtrFromString(n.Base)
 	if err != nil {
@@ -89,7 +91,7 @@ func (n Name) Removexattr(attr string) error {
 	return err
 }
 
-// call is getxattrat(2) or setxattrat(2).
+// call calls getxattrat(2) or setxattrat(2).
 func (n Name) call(number uintptr, attr string, value []byte, flags int) (int, error) {
 	base, err := unix.BytePtrFromString(n.Base)
 	if err != nil {
@@ -99,7 +101,8 @@ func (n Name) call(number uintptr, attr string, value []byte, flags int) (int, e
 	if err != nil {
 		return 0, err
 	}
-	// The kernel gets the address as a number, so the memory must not move.
+	// args holds the address as a number, which the garbage collector does not
+	// track.
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	if len(value) > 0 {
@@ -120,7 +123,7 @@ func result(n uintptr, errno unix.Errno) (int, error) {
 	return int(n), nil
 }
 
-// again is retry for a call that returns a number.
+// again is retry for a function that also returns a number.
 func again(f func() (int, error)) (n int, err error) {
 	err = retry(func() (err error) {
 		n, err = f()
