@@ -1,10 +1,3 @@
-// Package fs is the FUSE view of one scope.
-//
-// It stands on go-fuse's protocol server and keeps the node table itself: a
-// node must know every name it has, because the policy speaks of names, and
-// must hold nothing else: no descriptor and no path that is trusted. Every
-// operation comes through one door (door.go) that resolves it anew beneath the
-// root, decides, records, and only then does it.
 package fs
 
 import (

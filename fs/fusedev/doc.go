@@ -1,3 +1,47 @@
 // Package fusedev serves a FUSE file system over /dev/fuse: it mounts, reads
-// requests, sends notifications and registers backing files.
+// requests, sends notifications, registers backing files and aborts connections. It
+// knows the protocol's framing; a [Handler], usually *fuse.ProtocolServer of go-fuse,
+// implements the operations. Package fs is such a file system.
+//
+// # Use
+//
+// [Mount] opens /dev/fuse and mounts. [NewConn] builds a connection over the
+// descriptor, [Conn.Init] replies to the kernel's first request, and [Conn.Serve]
+// replies to all others until somebody unmounts the file system. A program that wants
+// no client to wait for its server calls [Open] first, and [Device.Attach] once the
+// server is ready. The server may be another process: [Device.File] hands over the
+// descriptor.
+//
+// # Parallelism
+//
+// One reader goroutine, the leader, reads a request, performs it and reads the next,
+// which costs no switch between threads. Followers help in two cases: four requests
+// in a row were queued already, or a request takes longer than 1 ms, in which case a
+// follower becomes the leader. So a Handler that blocks delays other requests by about
+// 1 ms once, and does not stop them until [MaxRequests] are blocked. At most four
+// followers stay idle.
+//
+// With [Options.Spin] the leader polls for up to 30 µs after a reply before it sleeps.
+// A client that sends requests one after the other then finds it awake. This has no
+// effect with one processor.
+//
+// # Deadlocks
+//
+//   - A Handler must not use the mount that it serves, and must not wait for a process
+//     that does.
+//   - [Conn.InvalidateEntry] takes the lock of a directory, which a client holds while
+//     its request is in flight. A Handler must not call it, nor wait for a goroutine
+//     that does.
+//   - [Conn.InvalidateInode] with data waits for pages in flight. A Handler must not call
+//     it for an inode whose READ or WRITE it performs.
+//   - [Conn.InvalidateEntries] and [Conn.Prune] take no lock.
+//   - A process that is killed while a thread of it waits in the kernel keeps /dev/fuse
+//     open, and its clients wait. [Connection.Abort], from another process, ends their
+//     requests.
+//
+// # Ending
+//
+// Serve returns when the file system is unmounted or the connection is aborted: read(2)
+// answers ENODEV. It waits for Handlers that run and for notifications that are being
+// sent. Later notifications do nothing. Then the caller closes the Device.
 package fusedev
