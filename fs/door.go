@@ -12,16 +12,16 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// ask is what a client asks for: an operation and, for one on a name, the name
-// in the directory head.NodeId.
+// ask is a client's request: an operation on the node head.NodeId or on a name in
+// that directory.
 type ask struct {
 	head   *fuse.InHeader
 	op     scope.Op
 	name   string
-	node   uint64 // in the place of head.NodeId, for operations on two nodes
-	whole  bool   // a directory moves, with all that is below it
-	nested bool   // within another ask, which has the caller's rights already
-	near   *place // that ask's, where it may be in the same directory
+	node   uint64 // instead of head.NodeId, for operations on two nodes
+	whole  bool   // a directory moves with its subtree
+	nested bool   // within another ask, which runs with the caller's ids already
+	near   *place // the place of that ask; its directory is reused if it is the same
 }
 
 func (a *ask) nodeID() uint64 {
@@ -31,22 +31,22 @@ func (a *ask) nodeID() uint64 {
 	return a.head.NodeId
 }
 
-// place is where an operation may act, once the door has let it through.
+// place is what the door resolved: an operation acts on it and on nothing else.
 type place struct {
-	began int64        // View.now, before anything was looked at
+	began int64        // View.now before resolution
 	node  *node        // on: the node; in: the directory
-	rel   string       // on: the path that it was found at
+	rel   string       // on: the path at which it was found
 	dir   beneath.Dir  // in: the directory
 	base  string       // in: the directory's path
 	name  string       // in: the name
 	obj   beneath.File // on: the object
-	stat  beneath.Stat // on: what it is
-	whole bool         // in, for a rename: the name is a directory's
-	held  bool         // on: found by a file that is open, by no name
+	stat  beneath.Stat // on: its attributes
+	whole bool         // in, for a rename: the name is a directory
+	held  bool         // on: found by an open file, not by a name
 }
 
-// in does an operation on a name in a directory: it resolves the directory,
-// decides, records, and lets do act on the name.
+// in performs an operation on a name in a directory: it resolves the directory,
+// decides, records, and calls do.
 func (v *View) in(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{began: v.now(), node: v.nodes.get(a.nodeID()), name: a.name}
@@ -80,12 +80,11 @@ func (v *View) in(a ask, do func(*place) error) error {
 	})
 }
 
-// path is the path of the name, in the directory, that is acted on.
+// path returns the path of the name.
 func (p *place) path() string { return beneath.Join(p.base, p.name) }
 
-// on does an operation on a node itself: it resolves the node by one of its
-// names or, when it has none any more, by a file that is open; decides by all
-// its names; records; and lets do act on the object.
+// on performs an operation on a node. It resolves the node by one of its names or, if
+// it has none, by an open file; decides by all its names; records; and calls do.
 func (v *View) on(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{began: v.now(), node: v.nodes.get(a.nodeID())}
@@ -107,8 +106,8 @@ func (v *View) on(a ask, do func(*place) error) error {
 	})
 }
 
-// by does an operation on an open file. It was decided when the file was
-// opened, and is decided again when the policy has changed since.
+// by performs an operation on an open file. Open has decided it; by decides again
+// after the policy has changed.
 func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) error) error {
 	h := v.files.get(fh)
 	if h == nil {
@@ -125,14 +124,14 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 	}
 	err := v.bare(&a, func() error { return do(h) })
 	if op.Mutates() && h.node.setID.Swap(false) {
-		v.conn.InvalidateInode(h.node.id, false) // the kernel still has the bits that the change has cleared
+		v.conn.InvalidateInode(h.node.id, false) // the kernel caches set-id bits that the change has cleared
 	}
 	return v.outcome(&a, "", err)
 }
 
-// bare changes the content of an open file without CAP_FSETID, unless the caller
-// is root: the kernel below then clears set-id bits as it does for the caller.
-// Only identity "caller" has that capability.
+// bare runs f, which changes the content of an open file, without CAP_FSETID unless
+// the caller is root. The file system below then clears set-id bits as it would for
+// the caller. Only a view with Options.Groups has that capability.
 func (v *View) bare(a *ask, f func() error) error {
 	if v.opt.Groups == nil || !a.op.Mutates() || a.head.Uid == 0 {
 		return f()
@@ -140,8 +139,8 @@ func (v *View) bare(a *ask, f func() error) error {
 	return beneath.Caller{UID: a.head.Uid, GID: a.head.Gid}.Do(f)
 }
 
-// decideName is decide for a name in a directory. Its path is not built where it
-// matters to nobody.
+// decideName is decide for a name in a directory. It does not build the path when
+// neither the policy nor the record needs one.
 func (v *View) decideName(a *ask, p *place) error {
 	policy := v.policy.Load()
 	if policy.Uniform() && !v.recorded(a.op) && policy.File(a.op, "").Allow {
@@ -150,8 +149,8 @@ func (v *View) decideName(a *ask, p *place) error {
 	return v.decide(a, p.path())
 }
 
-// decideNode is decide for an object, by all its names: by the one on which the policy
-// grants least. To have no name to decide by is no permission.
+// decideNode is decide for a node, by the name on which the policy grants least. A node
+// without a name is denied.
 func (v *View) decideNode(a *ask, n *node, links uint64) error {
 	policy := v.policy.Load()
 	rel, ok := v.nodes.strictest(n, policy)
@@ -161,8 +160,8 @@ func (v *View) decideNode(a *ask, n *node, links uint64) error {
 	return v.decideBy(policy, a, rel, links)
 }
 
-// decide asks the policy about a path, records what must be recorded, and returns the
-// answer to a refused client.
+// decide decides an operation on a path, records the decision if it must be recorded,
+// and returns the error of a denied operation.
 func (v *View) decide(a *ask, rel string) error { return v.decideBy(v.policy.Load(), a, rel, 1) }
 
 func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) error {
@@ -183,7 +182,7 @@ func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) 
 	return v.writable(a)
 }
 
-// writable refuses what changes something while nothing can be recorded.
+// writable refuses mutations while nothing can be recorded.
 func (v *View) writable(a *ask) error {
 	if a.op.Mutates() && v.opt.Recorder.Err() != nil {
 		return answer(syscall.EIO)
@@ -191,7 +190,7 @@ func (v *View) writable(a *ask) error {
 	return nil
 }
 
-// recorded reports whether an allowed operation is to be recorded.
+// recorded reports whether allowed operations of this kind are recorded.
 func (v *View) recorded(op scope.Op) bool {
 	switch {
 	case op.Mutates():
@@ -202,7 +201,8 @@ func (v *View) recorded(op scope.Op) bool {
 	return v.opt.Record >= scope.RecordAll
 }
 
-// outcome records a violation; the other errors are the client's alone.
+// outcome records a violation and returns EACCES for it. It returns other errors
+// unchanged, and does not record them.
 func (v *View) outcome(a *ask, rel string, err error) error {
 	if err == nil {
 		return nil
@@ -214,8 +214,8 @@ func (v *View) outcome(a *ask, rel string, err error) error {
 	return v.refuse(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: string(violation.Rule), RuleKind: string(scope.KindResolution)}, syscall.EACCES)
 }
 
-// refuse records a denial and returns errno. The client gets EIO while the denial cannot be recorded: a daemon that was
-// killed a moment ago records nothing.
+// refuse records a denial and returns errno, or EIO if it cannot be recorded: a daemon
+// that was just killed records nothing.
 func (v *View) refuse(a *ask, e audit.Event, errno syscall.Errno) error {
 	e.Errno = errnoName(errno)
 	if v.record(a, e) != nil {
@@ -224,7 +224,7 @@ func (v *View) refuse(a *ask, e audit.Event, errno syscall.Errno) error {
 	return answer(errno)
 }
 
-// record hands an event to the log, with what every event of a file has.
+// record completes an event of a file and records it.
 func (v *View) record(a *ask, e audit.Event) error {
 	uid := a.head.Uid
 	e.Event, e.Agent, e.Op, e.PID, e.UID = audit.KindFile, string(v.opt.Agent), a.op.String(), int(a.head.Pid), &uid
@@ -234,12 +234,12 @@ func (v *View) record(a *ask, e audit.Event) error {
 	return v.opt.Recorder.Record(context.Background(), e)
 }
 
-// as runs f with the caller's rights, if that is the view's way.
+// as runs f, with the ids of the caller if Options.Groups is set.
 func (v *View) as(a *ask, f func() error) error {
 	if v.opt.Groups == nil || a.nested {
 		return f()
 	}
-	if a.head.Pid == 0 { // of a pid namespace that the mount does not know
+	if a.head.Pid == 0 { // the process is in no pid namespace below the mount's
 		return syscall.EACCES
 	}
 	groups, err := v.opt.Groups(a.head.Pid)

@@ -11,14 +11,13 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// answer is an error that the door has decided on and recorded.
+// answer is the errno of a decision that is recorded.
 type answer syscall.Errno
 
 func (a answer) Error() string { return syscall.Errno(a).Error() }
 
-// status turns an error into what the kernel is told. It is the only place
-// that does, and never says ENOSYS for an error that it does not know: the
-// kernel would not ask again.
+// status maps an error to the errno of a reply. It is the only place that does. It
+// never returns ENOSYS: the kernel would stop sending that operation.
 func status(err error) fuse.Status {
 	if err == nil {
 		return fuse.OK

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// pruneBatch is how many nodes one notification names.
+// pruneBatch is the number of inodes in one notification.
 const pruneBatch = 1024
 
 // pruning is the state of prune.
 type pruning struct {
 	running atomic.Bool
-	stuck   atomic.Bool // what is left is in use
+	stuck   atomic.Bool // all remaining nodes are in use
 }
 
 const (
-	pruneStep = 20 * time.Millisecond // for the kernel to forget, by requests to us
-	pruneRest = time.Second           // after what is left was in use
-	pruneWait = 250 * time.Millisecond
+	pruneStep = 20 * time.Millisecond  // for the kernel to send FORGET requests
+	pruneRest = time.Second            // before the next attempt when all nodes are in use
+	pruneWait = 250 * time.Millisecond // the longest that an operation waits for room
 )
 
-// prune asks the kernel to forget nodes that no client uses, until the table is half
-// full. It returns at once: the caller may hold the table's lock.
+// prune starts a goroutine that makes the kernel forget unused nodes, until the table is
+// half full. The caller may hold the table's lock.
 func (v *View) prune() {
 	if !v.pruning.running.CompareAndSwap(false, true) {
 		return
@@ -64,7 +64,8 @@ func (v *View) pause(d time.Duration) bool {
 	}
 }
 
-// roomy waits for a moment while the table is full and prune gets on.
+// roomy waits up to pruneWait while the node table is full and prune makes progress. It
+// fails with ENOMEM.
 func (v *View) roomy() error {
 	for end := time.Now().Add(pruneWait); v.nodes.full(); time.Sleep(pruneStep / 4) {
 		if v.prune(); v.pruning.stuck.Load() || time.Now().After(end) {
@@ -74,8 +75,8 @@ func (v *View) roomy() error {
 	return nil
 }
 
-// forgetSome is one step of prune. A kernel that cannot prune is told that names of
-// files that are not open have changed.
+// forgetSome is one step of prune. Before Linux 6.18 it invalidates the dentries of
+// files that are not open.
 func (v *View) forgetSome(ids []uint64) {
 	if v.conn.Prune(ids) {
 		return
@@ -89,7 +90,7 @@ func (v *View) forgetSome(ids []uint64) {
 	}
 }
 
-// crowded returns the ids of nodes when the table is more than half full.
+// crowded returns the ids of all nodes if the table is more than half full.
 func (t *tree) crowded() (ids []uint64, over bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -111,7 +112,7 @@ func (t *tree) count() int {
 	return len(t.byID)
 }
 
-// onlyName returns the name of a node that has one.
+// onlyName returns the name of a node that has exactly one.
 func (t *tree) onlyName(n *node) (at nameIn, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -30,37 +30,37 @@ type Recorder interface {
 	Err() error
 }
 
-// Options says how a view behaves.
+// Options configures a View. Policy and Recorder are required.
 type Options struct {
 	Policy      *scope.Policy
-	Agent       scope.ID     // in events
-	Record      scope.Record // which allowed operations are recorded; the others always are
+	Agent       scope.ID     // of events; "" leaves it out
+	Record      scope.Record // which allowed operations are recorded; denials always are
 	Recorder    Recorder
-	Passthrough bool           // file data by the kernel alone, where it can: fuse passthrough
-	Mediated    bool           // every read and write through the view, uncached
-	Timeout     time.Duration  // how long the kernel may keep metadata where Watch tells nothing
-	Watch       *beneath.Watch // tells of changes by others; nil: nothing does
-	Shared      bool           // others than the view's user come in: the kernel checks modes and ACLs
-	XAttrs      bool           // extended attributes; without them the kernel need not ask for one before a write
-	Trace       bool           // tell the logger of each request
-	Spin        bool           // wait for the next request for a moment before sleeping
-	Logger      *slog.Logger
+	Passthrough bool           // the kernel reads and writes files itself, if it can; needs CAP_SYS_ADMIN
+	Mediated    bool           // every read and write reaches the view; the kernel caches no data
+	Timeout     time.Duration  // validity of cached metadata in directories without a watch
+	Watch       *beneath.Watch // reports changes by other processes; nil: none. The caller closes it after Serve
+	Shared      bool           // the mount admits other users: the kernel checks modes and ACLs
+	XAttrs      bool           // extended attributes; without them the kernel sends no GETXATTR before a write
+	Trace       bool           // log each request
+	Spin        bool           // see fusedev.Options
+	Logger      *slog.Logger   // nil discards
 	Limits      Limits
 
-	// Groups tells the supplementary groups of a process. When it is set each
-	// operation runs with the caller's ids (identity "caller"), else with the
-	// ids of the process.
+	// Groups returns the supplementary groups of a process. If it is set, each
+	// operation runs with the ids of the client's process. Otherwise operations run
+	// with the ids of the view's process.
 	Groups func(pid uint32) ([]uint32, error)
 }
 
-// Limits bounds what the clients of a view can make it hold. Zero is no limit.
+// Limits bounds the resources that clients can make a view use. Zero is no limit.
 type Limits struct {
-	Handles int   // open files and directories; beyond: EMFILE
-	Links   int   // names of a file when a client adds one; beyond: EMLINK
-	Memory  int64 // bytes that known files take; beyond: ENOMEM, after the kernel was asked to forget some
+	Handles int   // open files and directories; beyond it: EMFILE
+	Links   int   // links of a file when a client adds one; beyond it: EMLINK
+	Memory  int64 // bytes of the node table; beyond it: ENOMEM, after an attempt to prune the kernel's caches
 }
 
-// View serves one scope. Its methods are those of fuse.RawFileSystem.
+// View serves one scope. It implements fuse.RawFileSystem.
 type View struct {
 	root   *beneath.Root
 	opt    Options
@@ -78,28 +78,27 @@ type View struct {
 
 	background sync.WaitGroup // goroutines other than readers
 	ended      chan struct{}  // closed when they must end
-	unwatched  sync.Once      // it has been told that a directory cannot be watched
+	unwatched  sync.Once      // logs that a directory cannot be watched
 
-	// moves is held for writing while a rename changes where nodes are, and
-	// for reading while a node's path is built and walked.
+	// moves is held for writing during a rename, and for reading while a path is
+	// built from the node table and walked.
 	moves sync.RWMutex
-	// turn is the scope's directory, on which all views of the scope lock
-	// while what stands at a name becomes a directory or stops to be one. It is
-	// opened when it is first needed if the view could not do so at its start: it
-	// starts whatever the directory's mode.
+	// turn is the root directory. Views of one scope lock it with flock(2) while a
+	// name becomes a directory or ceases to be one. If New cannot open it, because of
+	// the directory's mode, the first operation that needs it does.
 	turn   beneath.File
 	turned bool       // turn is open
-	turns  sync.Mutex // among the threads of this one; guards turn
+	turns  sync.Mutex // guards turn and turned; held with the flock
 
-	nameless thread.Thread // makes files without a name, and gives them one
+	nameless thread.Thread // creates files without a name and links them
 
 	noBacking atomic.Bool // the kernel refused passthrough once
 }
 
 var _ fuse.RawFileSystem = (*View)(nil)
 
-// New returns a view of root for the mount behind fd, a descriptor of /dev/fuse.
-// Both stay the caller's.
+// New returns a view of root for the mount of fd, a descriptor of /dev/fuse. Both
+// stay the caller's, who closes them after Serve has returned.
 func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	if opt.Policy == nil || opt.Recorder == nil {
 		return nil, errors.New("a view needs a policy and a recorder")
@@ -128,7 +127,7 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	return v, nil
 }
 
-// mountOptions are what the view wants of the kernel.
+// mountOptions returns what the view negotiates with the kernel.
 func (v *View) mountOptions() *fuse.MountOptions {
 	return &fuse.MountOptions{
 		Logger:        log.New(&lineLogger{v.opt.Logger}, "", 0),
@@ -142,7 +141,7 @@ func (v *View) mountOptions() *fuse.MountOptions {
 			fuse.CAP_HANDLE_KILLPRIV_V2 | // else a getxattr before every write
 			fuse.CAP_ASYNC_DIO |
 			fuse.CAP_DIRECT_IO_ALLOW_MMAP |
-			fuse.CAP_HAS_EXPIRE_ONLY | // a name that is asked again keeps its place
+			fuse.CAP_HAS_EXPIRE_ONLY | // expired dentries stay in place
 			fuse.CAP_NO_EXPORT_SUPPORT, // no open_by_handle_at(2)
 		PanicHandler: func(p any) fuse.Status {
 			v.opt.Logger.Error("panic", "what", fmt.Sprint(p))
@@ -151,7 +150,9 @@ func (v *View) mountOptions() *fuse.MountOptions {
 	}
 }
 
-// Serve answers the kernel's requests until the mount is gone.
+// Serve performs requests until the file system is unmounted or the connection is
+// aborted. When it returns, no goroutine of the view runs and every file is closed.
+// Serve must be called once.
 func (v *View) Serve() error {
 	defer v.OnUnmount()
 	settings, err := v.conn.Init()
@@ -173,16 +174,15 @@ func (v *View) Serve() error {
 	return nil
 }
 
-// Responsive returns when the node table can be used: a view that does not
-// return serves nobody any more.
+// Responsive returns once it has held the lock of the node table. A view in which it
+// blocks is deadlocked.
 func (v *View) Responsive() {
 	v.nodes.mu.RLock()
 	defer v.nodes.mu.RUnlock()
 }
 
-// SetPolicy makes p hold for the next operation. What it returns makes the
-// kernel ask again for the names that it remembers; that may wait for clients
-// that wait for answers, and so for what the Recorder says.
+// SetPolicy makes p decide from the next operation on. Call forget to invalidate the
+// kernel's dentries. It may block on requests in flight, and so on the Recorder.
 func (v *View) SetPolicy(p *scope.Policy) (forget func()) {
 	v.policy.Store(p)
 	return v.dropNames
@@ -191,13 +191,13 @@ func (v *View) SetPolicy(p *scope.Policy) (forget func()) {
 // String names the file system.
 func (v *View) String() string { return "scopefs" }
 
-// SetDebug does nothing: what is worth telling is in the audit log.
+// SetDebug does nothing: Options.Trace logs requests.
 func (v *View) SetDebug(bool) {}
 
-// Init is never called: the kernel's first request is answered by Conn.Init.
+// Init does nothing: fusedev.Conn replies to the kernel's first request.
 func (v *View) Init(*fuse.Server) {}
 
-// OnUnmount closes what clients left open.
+// OnUnmount closes the files that clients left open.
 func (v *View) OnUnmount() {
 	v.files.closeAll()
 	v.nameless.Stop()
@@ -209,9 +209,9 @@ func (v *View) OnUnmount() {
 	}
 }
 
-// alone waits until no other view of the scope makes or moves directories. A
-// scope has more than one where a command runs without the daemon. Where the
-// policy is the same everywhere, nothing can be moved past it.
+// alone waits until no other view of the scope creates or moves directories. A scope
+// has several views while a command runs without the daemon. With a policy that is
+// uniform, alone returns at once: no move can evade it.
 func (v *View) alone() (done func(), err error) {
 	if v.policy.Load().Uniform() {
 		return func() {}, nil
@@ -234,8 +234,9 @@ func (v *View) alone() (done func(), err error) {
 	}, nil
 }
 
-// unnamed does what must have the same credentials each time. A caller's are
-// made anew for each operation: his files without a name get none.
+// unnamed runs f on the thread that creates and links files without a name. linkat(2)
+// of such a file needs the credentials that opened it. With Options.Groups each
+// operation has credentials of its own, so such a file cannot be linked.
 func (v *View) unnamed(f func() error) error {
 	if v.opt.Groups != nil {
 		return f()
@@ -243,7 +244,7 @@ func (v *View) unnamed(f func() error) error {
 	return v.nameless.Do(f)
 }
 
-// lineLogger turns go-fuse's messages into log records.
+// lineLogger writes the messages of go-fuse as log records.
 type lineLogger struct{ *slog.Logger }
 
 func (l *lineLogger) Write(p []byte) (int, error) {
