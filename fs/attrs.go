@@ -11,7 +11,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// GetAttr tells what a node is; by a file that is open, where there is one.
+// GetAttr returns the attributes of a node, by an open file if the request has one.
 func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
 		return status(v.by(&in.InHeader, scope.OpStat, in.Fh(), func(h *handle) error {
@@ -50,9 +50,9 @@ func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fu
 	}))
 }
 
-// Access answers access(2) and chdir(2), where the kernel does not check
-// permissions itself: of a view that is its user's alone. To ask whether one
-// may write is no attempt to, and is not recorded.
+// Access performs access(2) and chdir(2) in a view that is not shared, where the kernel
+// does not check permissions itself. A denial is not recorded: the client has not tried
+// to write.
 func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
 		if in.Mask&unix.W_OK != 0 {
@@ -86,7 +86,7 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			}
 		}
 		if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
-			uid, _ := in.GetUID() // an id that is not given is -1
+			uid, _ := in.GetUID() // -1 without FATTR_UID: unchanged
 			gid, _ := in.GetGID()
 			if err := p.obj.Chown(int(int32(uid)), int(int32(gid))); err != nil {
 				return err
@@ -101,13 +101,14 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 	}))
 }
 
-// The owner of the view's root keeps these bits: an agent that took them away
-// would lock itself out.
+// The owner of the root keeps these mode bits: an agent that cleared them would lock
+// itself out.
 const (
 	ownerEnters = unix.S_IRUSR | unix.S_IXUSR
 	rootMode    = "mode of the root" // in the log
 )
 
+// truncate sets the size of a file, by an open file if the request has one.
 func (v *View) truncate(p *place, in *fuse.SetAttrIn, size int64) error {
 	if fh, ok := in.GetFh(); ok {
 		if h := v.files.get(fh); h != nil && h.writes {
@@ -122,10 +123,10 @@ func (v *View) truncate(p *place, in *fuse.SetAttrIn, size int64) error {
 	return f.Truncate(size)
 }
 
-// plain takes the set-id bits off the mode of what is not a directory, and
-// records it: nosuid holds on the view, and not on the directory below, where a
-// program of the agent's would run with its rights for any user of the host.
-// With identity "caller" a file is its caller's own.
+// plain clears the set-id bits of a mode, except for a directory, and records that.
+// nosuid holds for the view. It does not hold for the directory below, where any user of
+// the host would run such a program with the agent's rights. With Options.Groups the file
+// belongs to the caller, and the bits stay.
 func (v *View) plain(head *fuse.InHeader, rel string, kind, mode uint32) uint32 {
 	const setID = unix.S_ISUID | unix.S_ISGID
 	if mode&setID == 0 || kind == unix.S_IFDIR || v.opt.Groups != nil {
@@ -135,7 +136,7 @@ func (v *View) plain(head *fuse.InHeader, rel string, kind, mode uint32) uint32 
 	return mode &^ setID
 }
 
-// chmod works on the object or, where the kernel cannot, on its name.
+// chmod changes the mode by descriptor or, where the kernel cannot, by name.
 func (v *View) chmod(p *place, mode uint32) error {
 	err := p.obj.Chmod(mode)
 	if err != syscall.EOPNOTSUPP || p.stat.IsLink() {
@@ -149,7 +150,7 @@ func (v *View) chmod(p *place, mode uint32) error {
 	return dir.Chmod(baseOf(p.rel), mode)
 }
 
-// times returns what utimensat(2) is to set.
+// times returns the arguments of utimensat(2).
 func times(in *fuse.SetAttrIn) (atime, mtime unix.Timespec) {
 	one := func(set, now uint32, sec uint64, nsec uint32) unix.Timespec {
 		switch {
@@ -164,6 +165,7 @@ func times(in *fuse.SetAttrIn) (atime, mtime unix.Timespec) {
 		one(fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)
 }
 
+// attr fills out with the attributes of f.
 func (v *View) attr(n *node, f beneath.File, began int64, out *fuse.AttrOut) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -174,7 +176,7 @@ func (v *View) attr(n *node, f beneath.File, began int64, out *fuse.AttrOut) err
 	return nil
 }
 
-// setAttr puts what statx(2) said into the kernel's form.
+// setAttr converts the result of statx(2).
 func setAttr(a *fuse.Attr, s *beneath.Stat) {
 	a.Ino, a.Size, a.Blocks, a.Blksize = s.Ino, s.Size, s.Blocks, s.Blksize
 	a.Atime, a.Atimensec = uint64(s.Atime.Sec), s.Atime.Nsec
@@ -185,7 +187,7 @@ func setAttr(a *fuse.Attr, s *beneath.Stat) {
 	a.Rdev = uint32(unix.Mkdev(s.Rdev_major, s.Rdev_minor))
 }
 
-// StatFs tells about the file system below.
+// StatFs returns the statistics of the file system below.
 func (v *View) StatFs(_ <-chan struct{}, head *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	return status(v.on(ask{head: head, op: scope.OpStatFS}, func(p *place) error {
 		s, err := p.obj.StatFS()

@@ -12,16 +12,15 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// openFlags are the flags of open(2) that reach the file below. O_APPEND does
-// not: whether a write appends is told with each one. O_DIRECT does not: where
-// data comes through the view, its buffers are not the caller's.
+// openFlags are the flags of open(2) that apply to the file below. O_APPEND does not:
+// each WRITE has it. O_DIRECT does not: the view's buffers are not the client's, and may
+// not be aligned.
 const openFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
-// fmodeExec in the flags of an open says that it is to be executed: __FMODE_EXEC,
-// linux/fs.h.
+// fmodeExec marks an OPEN for execve(2): __FMODE_EXEC, linux/fs.h.
 const fmodeExec = 0x20
 
-// Open opens a file. Truncating is done when it is known to be the one meant.
+// Open opens a file. It truncates only after the identity of the file is checked.
 func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	flags := int(in.Flags)
 	op := scope.OpOpen
@@ -33,7 +32,7 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 			return beneath.ErrStale
 		}
 		if flags&fmodeExec != 0 && !v.opt.Shared {
-			// The kernel is content with any of the three bits: fuse_permission.
+			// The kernel accepts any of the three x bits: fuse_permission.
 			if err := p.obj.Access(unix.X_OK); err != nil {
 				return err
 			}
@@ -57,8 +56,8 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	}))
 }
 
-// reopen opens a file once more, as open(2) says. A blind descriptor is not open
-// in that way: only the kernel may use it, by passthrough.
+// reopen opens p with the flags of open(2). A blind descriptor is not open with these
+// flags: only the kernel may use it, by passthrough.
 func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err error) {
 	f, err = v.openFile(p, flags&openFlags)
 	switch {
@@ -68,8 +67,8 @@ func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err erro
 		}
 		return f, false, err
 	case errors.Is(err, syscall.EACCES) && flags&fmodeExec != 0:
-		// execve(2) takes the right to execute alone. It was asked for above or, in
-		// a shared view, by the kernel.
+		// execve(2) needs only execute permission. Open has checked that or, in a
+		// shared view, the kernel.
 	case err == errNotOpenSo && flags&unix.O_TRUNC == 0:
 	default:
 		return f, false, err
@@ -78,7 +77,7 @@ func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err erro
 	return f, true, err
 }
 
-// emptied truncates f, or the file that it is if f is open for reading.
+// emptied truncates f, by another descriptor if f is open for reading.
 func (v *View) emptied(p *place, f beneath.File, flags int) error {
 	if flags&unix.O_ACCMODE != unix.O_RDONLY {
 		return f.Truncate(0)
@@ -91,13 +90,13 @@ func (v *View) emptied(p *place, f beneath.File, flags int) error {
 	return t.Truncate(0)
 }
 
-// errNotOpenSo says that a file without a name is not open in the way that is
-// wanted. There is no other way to it.
+// errNotOpenSo says that no handle of a file without a name has the access wanted. Such
+// a file cannot be opened otherwise.
 var errNotOpenSo = fmt.Errorf("file without a name: %w", syscall.EACCES)
 
-// openFile opens the file of p by its name. A file without one is open already:
-// it is checked again and shares that descriptor. Reads and writes have offsets of
-// their own.
+// openFile opens the file of p by its name. For a file without a name it checks
+// permissions and duplicates the descriptor of a handle. The shared file offset does not
+// matter: the view reads and writes at explicit offsets.
 func (v *View) openFile(p *place, flags int) (beneath.File, error) {
 	if !p.held {
 		return v.root.Open(p.rel, flags, p.node.ident)
@@ -119,14 +118,14 @@ func (v *View) openFile(p *place, flags int) (beneath.File, error) {
 	return beneath.File{}, errNotOpenSo
 }
 
-// accessOf is what open(2) with these flags is for.
+// accessOf returns the access mode of open(2) flags.
 func accessOf(flags int) (reads, writes bool) {
 	mode := flags & unix.O_ACCMODE
 	return mode != unix.O_WRONLY, mode != unix.O_RDONLY
 }
 
-// Create makes and opens a file. When the host has made one of that name
-// meanwhile, the kernel is asked to look again: ESTALE.
+// Create creates and opens a file. If the host has created one of that name since the
+// kernel's lookup, it answers ESTALE, and the kernel looks the name up again.
 func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: name}, func(p *place) error {
 		if err := v.room(); err != nil {
@@ -144,10 +143,10 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 	}))
 }
 
-// Tmpfile makes and opens a file that has no name.
+// Tmpfile creates and opens a file without a name.
 func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	// Decided on as a name in the directory: what may not be created there
-	// by any name must not be created without one.
+	// The policy decides a name in the directory: where a client may create no file, it
+	// may create none without a name.
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: "#tmpfile"}, func(p *place) error {
 		mode := v.plain(&in.InHeader, p.base, unix.S_IFREG, masked(p.dir, in.Mode, in.Umask))
 		if err := v.room(); err != nil {
@@ -166,7 +165,7 @@ func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut
 	}))
 }
 
-// room reserves a handle of a file that is about to be made, or says why it must not be.
+// room reserves a node and a handle before a file is created.
 func (v *View) room() error {
 	if err := v.roomy(); err != nil {
 		return err
@@ -174,6 +173,7 @@ func (v *View) room() error {
 	return v.files.reserve()
 }
 
+// created fills out for a file that was created. It closes the file on an error.
 func (v *View) created(p *place, name string, f beneath.File, flags int, out *fuse.CreateOut) error {
 	st, err := f.Stat()
 	if err == nil {
@@ -185,12 +185,12 @@ func (v *View) created(p *place, name string, f beneath.File, flags int, out *fu
 		return err
 	}
 	n := v.nodes.get(out.NodeId)
-	_ = v.opened(newHandle(f, n, flags), true, &out.OpenOut) // it is not blind
-	out.SetAttrTimeout(v.keepAttr(n, &st, p.began))          // now that it is known who writes it
+	_ = v.opened(newHandle(f, n, flags), true, &out.OpenOut) // it fails for blind files alone
+	out.SetAttrTimeout(v.keepAttr(n, &st, p.began))          // opened may have muted the watch
 	return nil
 }
 
-// Read is for files whose data comes through the view.
+// Read reads a file that is open without passthrough.
 func (v *View) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	var n int
 	err := v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) (err error) {
@@ -200,15 +200,15 @@ func (v *View) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadRe
 	return fuse.ReadResultData(buf[:n]), status(err)
 }
 
-// Write is for files whose data comes through the view.
+// Write writes a file that is open without passthrough.
 func (v *View) Write(c <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	return v.Writev(c, in, [][]byte{data})
 }
 
-// Writev is Write of several pieces.
+// Writev is Write of several buffers.
 func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (written uint32, code fuse.Status) {
 	code = status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
-		// A page that the kernel writes back has a place of its own.
+		// A page that the kernel writes back has an offset of its own.
 		appends := in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0
 		for _, p := range data {
 			n, err := h.file.WriteAt(p, int64(in.Offset)+int64(written), appends)
@@ -224,7 +224,7 @@ func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (writt
 
 // CopyFileRange copies within the view, in the kernel.
 func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copied uint32, code fuse.Status) {
-	const most = 1 << 30 // the answer has 32 bits
+	const most = 1 << 30 // the count in the reply has 32 bits
 	code = status(v.by(&in.InHeader, scope.OpRead, in.FhIn, func(from *handle) error {
 		return v.by(&in.InHeader, scope.OpWrite, in.FhOut, func(to *handle) error {
 			n, err := from.file.CopyTo(to.file, int64(in.OffIn), int64(in.OffOut), int(min(in.Len, most)))
@@ -235,14 +235,14 @@ func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copie
 	return copied, code
 }
 
-// Fallocate allocates, punches and zeroes as the file system below can.
+// Fallocate allocates, punches holes or zeroes, as far as the file system below can.
 func (v *View) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
 		return h.file.Allocate(in.Mode, int64(in.Offset), int64(in.Length))
 	}))
 }
 
-// Lseek finds data and holes.
+// Lseek performs SEEK_DATA and SEEK_HOLE.
 func (v *View) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
 	return status(v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) error {
 		if in.Whence != unix.SEEK_DATA && in.Whence != unix.SEEK_HOLE {
@@ -254,14 +254,14 @@ func (v *View) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fu
 	}))
 }
 
-// Fsync writes a file to the disk.
+// Fsync flushes a file to the disk.
 func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	return status(v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) error {
 		return h.file.Sync(in.FsyncFlags&1 != 0)
 	}))
 }
 
-// FsyncDir writes a directory to the disk.
+// FsyncDir flushes a directory to the disk.
 func (v *View) FsyncDir(c <-chan struct{}, in *fuse.FsyncIn) fuse.Status { return v.Fsync(c, in) }
 
 // Release closes a file.

@@ -23,7 +23,8 @@ type broken struct{ nothing }
 
 func (broken) Record(context.Context, audit.Event) error { return errors.New("the daemon is gone") }
 
-// TestUnrecordedDenialIsNotAnswered: a client learns of no decision that the log does not hold.
+// TestUnrecordedDenialIsNotAnswered: a decision that cannot be recorded is answered with
+// EIO.
 func TestUnrecordedDenialIsNotAnswered(t *testing.T) {
 	policy, err := scope.Compile(scope.PolicySpec{Paths: []scope.PathRule{{Pattern: "f", Access: scope.Hide}}})
 	require.NoError(t, err)
@@ -43,8 +44,7 @@ func TestUnrecordedDenialIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A node whose names lead nowhere, as deep as a path may be moved, must not be
-// decided on by none.
+// TestNoNameIsNoPermission: a node without a name that leads to the root is denied.
 func TestNoNameIsNoPermission(t *testing.T) {
 	policy, err := scope.Compile(scope.PolicySpec{})
 	require.NoError(t, err)

@@ -19,22 +19,22 @@ type handle struct {
 	node    *node
 	reads   bool                         // open for reading
 	writes  bool                         // open for writing
-	blind   bool                         // file is not open in that way: the kernel alone may use it
+	blind   bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
 	backed  bool                         // uses node.backing
 	muted   bool                         // counted in node.muted
-	policy  atomic.Pointer[scope.Policy] // what allowed it
+	policy  atomic.Pointer[scope.Policy] // the policy of the last decision
 	listing *listing                     // of a directory
 	at      int                          // index into node.open; guarded by table.mu
 }
 
-// newHandle returns a handle of a file that is open with the flags of open(2).
+// newHandle returns a handle of f, which is open with the flags of open(2).
 func newHandle(f beneath.File, n *node, flags int) *handle {
 	h := &handle{file: f, node: n}
 	h.reads, h.writes = accessOf(flags)
 	return h
 }
 
-// table holds the open files. A handle's number is its index plus one.
+// table is the table of open files. The number of a handle is its index plus one.
 type table struct {
 	mu    sync.RWMutex
 	slots []*handle
@@ -44,8 +44,7 @@ type table struct {
 	count atomic.Int64
 }
 
-// reserve counts a handle that is about to be opened, before anything is opened or
-// made: EMFILE when there are too many.
+// reserve counts a handle, before anything is opened or created. It fails with EMFILE.
 func (t *table) reserve() error {
 	if t.count.Add(1) > t.limit && t.limit > 0 {
 		t.count.Add(-1)
@@ -54,12 +53,12 @@ func (t *table) reserve() error {
 	return nil
 }
 
-// release is for a handle that was reserved and is not in the table, or not any more.
+// release undoes reserve, after the handle is closed or was not opened.
 func (t *table) release() { t.count.Add(-1) }
 
-// HandlesWithin returns how many handles this process can serve, of so many that are
-// wanted, for [Limits]: each has a descriptor, and requests need some for a moment, whatever
-// clients hold open. A process that confines itself calls it before.
+// HandlesWithin returns the largest number of handles up to want, where 0 is unlimited,
+// for which this process has descriptors: a value for [Limits]. A process that confines
+// itself calls it first.
 func HandlesWithin(want int) int {
 	most := fusedev.Descriptors()
 	if most == 0 || want != 0 && want < most {
@@ -92,8 +91,8 @@ func (t *table) add(h *handle) uint64 {
 	return uint64(len(t.slots))
 }
 
-// remove takes a handle out. It returns the backing id to give up, if h was
-// the last to use one.
+// remove removes a handle. It returns a backing id if h was the last handle to use it;
+// the caller releases it.
 func (t *table) remove(fh uint64) (h *handle, backing int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,8 +115,7 @@ func (t *table) remove(fh uint64) (h *handle, backing int32) {
 	return h, backing
 }
 
-// reach returns a descriptor of its own of a file that is open on the node, for
-// reading and writing if that is wanted.
+// reach duplicates the descriptor of a handle of the node that has the access wanted.
 func (t *table) reach(n *node, reads, writes bool) (beneath.File, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -132,7 +130,7 @@ func (t *table) reach(n *node, reads, writes bool) (beneath.File, bool) {
 	return beneath.File{}, false
 }
 
-// holds reports whether a node is open.
+// holds reports whether a node has handles.
 func (t *table) holds(n *node) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -150,10 +148,9 @@ func (t *table) closeAll() {
 	}
 }
 
-// opened puts a file that was opened into the table and says how its data is
-// to travel. All files open on one node at a time travel the same way: the
-// kernel does not mix them (fs/fuse/iomode.c). EACCES for a blind file that the
-// kernel does not take.
+// opened adds a file to the table and chooses its data path. All handles of a node use
+// the same one at a time: the kernel does not mix them (linux fs/fuse/iomode.c). It fails
+// with EACCES for a blind file that passthrough does not accept.
 func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	h.policy.Store(v.policy.Load())
 	v.back(h, out)
@@ -168,13 +165,14 @@ func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	return nil
 }
 
-// back hands the file to the kernel, so that reads and writes do not come here.
+// back registers the file for passthrough, so that its reads and writes do not reach the
+// view.
 //
-// A backing file has the credentials of whoever hands it over, for all who have
-// the file open. With identity "caller" these could be root's, and writes of
-// others would keep set-id bits. So a file with such bits is not handed over, and
-// any other without CAP_FSETID: bits that come while it is open are cleared by
-// whoever writes, root included.
+// The kernel uses a backing file with the credentials of the thread that registered it,
+// for every process that has the file open. With Options.Groups these could be root's,
+// and writes of other users would keep set-id bits. So back does not register a file with
+// such bits, and registers others without CAP_FSETID: set-id bits that appear while the
+// file is open are cleared by any write, also root's.
 func (v *View) back(h *handle, out *fuse.OpenOut) {
 	if v.noBacking.Load() {
 		return
@@ -208,7 +206,7 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 	out.OpenFlags |= fuse.FOPEN_PASSTHROUGH
 }
 
-// backBare is Conn.RegisterBacking without CAP_FSETID.
+// backBare is fusedev.Conn.RegisterBacking without CAP_FSETID.
 func (v *View) backBare(fd int) (id int32, errno syscall.Errno) {
 	err := beneath.Unprivileged(func() error {
 		id, errno = v.conn.RegisterBacking(fd)
@@ -220,7 +218,7 @@ func (v *View) backBare(fd int) (id int32, errno syscall.Errno) {
 	return id, errno
 }
 
-// close ends a handle.
+// close removes a handle and closes its file, after the reply.
 func (v *View) close(fh uint64) {
 	h, backing := v.files.remove(fh)
 	if h == nil {

@@ -6,30 +6,30 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// fewNames is how many names of an object are searched one by one.
+// fewNames is the largest list that is searched linearly.
 const fewNames = 8
 
-// names are the known names of one object. No operation but judge looks at each of
-// them: a file may have thousands. The zero value has none.
+// names are the known names of one object. Only judge visits all of them, since a file
+// may have thousands. The zero value has none.
 type names struct {
 	list    []nameIn
 	newest  int            // index into list
-	size    int64          // bytes, about
-	index   map[nameIn]int // of list; nil while it has few
-	verdict *verdict       // of several names
+	size    int64          // approximate bytes
+	index   map[nameIn]int // into list; nil up to fewNames
+	verdict *verdict       // the last result of judge
 }
 
-// verdict counts names by what a policy grants on them.
+// verdict counts names by the access that a policy grants on them.
 type verdict struct {
 	policy *scope.Policy
 	moves  uint64         // tree.moves when the names were judged
-	access []scope.Access // of each name of the list; unjudged
-	fresh  []nameIn       // added since
+	access []scope.Access // of each name of the list, or unjudged, or lost
+	fresh  []nameIn       // added after that
 	count  [unjudged]int
 }
 
-// Beside what a policy grants: a name that was not judged yet, and one whose parents
-// do not lead to the root.
+// The values of verdict.access beside a policy's: unjudged is a name that was not judged
+// yet, lost one that is not connected to the root.
 const (
 	unjudged = scope.Hide + 1
 	lost     = scope.Hide + 2
@@ -45,7 +45,7 @@ func (s *names) find(at nameIn) int {
 	return -1
 }
 
-// only makes at the one name.
+// only replaces all names by at.
 func (s *names) only(at nameIn) {
 	if cap(s.list) > fewNames {
 		s.list = nil
@@ -76,8 +76,8 @@ func (s *names) add(at nameIn) {
 	}
 }
 
-// remove takes a name out, and reports whether it was there. Its place is taken by
-// the last of the list.
+// remove removes a name and reports whether it was there. The last of the list takes its
+// place.
 func (s *names) remove(at nameIn) bool {
 	i := s.find(at)
 	if i < 0 {
@@ -112,8 +112,8 @@ func (v *verdict) count1(a scope.Access, n int) {
 	}
 }
 
-// judge returns the most restricted name by a policy; among equals the newest, or else
-// any. It judges each name once, until the policy changes or a directory moves. path
+// judge returns the name on which a policy grants least: the newest of them, or any. It
+// evaluates the policy once a name, until the policy changes or a directory moves. path
 // returns the path of a name.
 func (s *names) judge(policy *scope.Policy, moves uint64, path func(nameIn) (string, bool)) (at nameIn, ok bool) {
 	v := s.verdict

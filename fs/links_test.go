@@ -18,8 +18,8 @@ func compile(t testing.TB, paths ...scope.PathRule) *scope.Policy {
 	return p
 }
 
-// TestStrictestName: whatever names come and go, a decision is by the one on which
-// the policy grants least.
+// TestStrictestName: with any sequence of link, unlink and rename, a decision is by the
+// name on which the policy grants least.
 func TestStrictestName(t *testing.T) {
 	policies := []*scope.Policy{
 		compile(t, scope.PathRule{Pattern: "r", Access: scope.Read}, scope.PathRule{Pattern: "h", Access: scope.Hide}),
@@ -71,7 +71,7 @@ func TestStrictestName(t *testing.T) {
 	}
 }
 
-// TestManyNames: an operation on a file does not cost more when it has many names.
+// TestManyNames: the cost of an operation does not depend on the number of links.
 func TestManyNames(t *testing.T) {
 	policy := compile(t, scope.PathRule{Pattern: "secret", Access: scope.Hide})
 	const few, many = 10, 40_000
@@ -95,7 +95,7 @@ func TestManyNames(t *testing.T) {
 	assert.Less(t, large, 10*small+100*time.Millisecond)
 }
 
-// TestTreeFull: the table has a bound, and a node that is known stays.
+// TestTreeFull: a full table refuses new nodes and still finds the others.
 func TestTreeFull(t *testing.T) {
 	tr := newTree()
 	crowded := 0

@@ -12,24 +12,24 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// listing is where a reader of a directory stands. Offsets are those of the
-// directory below, so that seekdir(3) works and nothing is kept in between.
+// listing is the read position of an open directory. Offsets are those of the directory
+// below, so that seekdir(3) works without state in the view.
 type listing struct {
 	mu   sync.Mutex
-	buf  []byte // entries read, in the kernel's form; nil between two requests, but of a few listings
-	rest []byte // those of buf that were not handed out
-	off  uint64 // the offset that rest starts at
-	away bool   // the file stands elsewhere than at off
+	buf  []byte // dirents as getdents64(2) returns them; most listings have none between two requests
+	rest []byte // the part of buf that was not returned yet
+	off  uint64 // the offset of rest
+	away bool   // the file is at another offset than off
 
-	plus   int    // entries told with what they are, since anybody looked one up
-	looked uint32 // node.looked at that time
+	plus   int    // entries returned with attributes since the last lookup in the directory
+	looked uint32 // node.looked when plus was reset
 }
 
-// listings shares the buffers of listings: a client that opens thousands of directories
-// takes none for each.
+// listings is a pool of buffers: a client that opens thousands of directories does not
+// make the view allocate one for each.
 type listings struct {
 	pool sync.Pool
-	kept atomic.Int32 // by listings, for their next request
+	kept atomic.Int32 // buffers that listings keep between requests
 }
 
 const (
@@ -48,7 +48,7 @@ func (s *listings) take(l *listing) {
 	}
 }
 
-// give keeps the buffer of a listing that stands amid entries, if few do.
+// give returns the buffer to the pool. Up to maxKept listings with a rest keep theirs.
 func (s *listings) give(l *listing) {
 	if len(l.rest) > 0 && s.kept.Add(1) <= maxKept {
 		return
@@ -61,7 +61,7 @@ func (s *listings) give(l *listing) {
 	l.buf = nil
 }
 
-// end is for a listing whose directory is closed.
+// end returns the buffer of a listing whose directory is closed.
 func (s *listings) end(l *listing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,12 +72,11 @@ func (s *listings) end(l *listing) {
 	}
 }
 
-// maxPlus is how many entries are told with what they are to one who has looked
-// none of them up. Of those he then wants the kernel asks for one by one, until
-// it is clear that he does: who only lists a large directory does not pay for it.
+// maxPlus limits READDIRPLUS entries returned with attributes until the reader looks one
+// up. A client that only lists a large directory does not pay for attributes.
 const maxPlus = 2048
 
-// wantsPlus tells whether the next entry is to be told with what it is.
+// wantsPlus reports whether the next entry is returned with attributes.
 func (l *listing) wantsPlus(dir *node) bool {
 	if looked := dir.looked.Load(); looked != l.looked {
 		l.plus, l.looked = 0, looked
@@ -109,7 +108,7 @@ func (v *View) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryLis
 	return status(v.list(in, func(_ *place, _ *listing, e fuse.DirEntry) bool { return out.AddDirEntry(e) }))
 }
 
-// ReadDirPlus lists names and what they are.
+// ReadDirPlus lists names with attributes.
 func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return status(v.list(in, func(p *place, l *listing, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
@@ -123,14 +122,14 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 	}))
 }
 
-// list hands the entries from in.Offset on to add, until it has no room. What
-// the policy hides is not listed.
+// list calls add with the entries from in.Offset on, until add reports false. It omits
+// what the policy hides.
 func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) bool) error {
 	return v.by(&in.InHeader, scope.OpReadDir, in.Fh, func(h *handle) error {
 		if h.listing == nil {
 			return syscall.EBADF
 		}
-		// Resolved anew, since the host may have moved it out of the scope.
+		// The host may have moved the directory out of the scope since it was opened.
 		p := &place{began: v.now(), node: h.node}
 		if err := v.openDir(p); err != nil {
 			return err
@@ -155,7 +154,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 			}
 			dots := e.Name == "." || e.Name == ".."
 			if e.Name == ".." && p.base == "" {
-				e.Ino = h.node.ident.Ino // what is above the root is not ours to tell
+				e.Ino = h.node.ident.Ino // the inode above the root is the host's
 			}
 			hidden := !dots && !uniform && policy.File(scope.OpLookup, beneath.Join(p.base, e.Name)).Hidden
 			if !hidden && !add(p, l, e) {
@@ -166,7 +165,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 	})
 }
 
-// seek goes to an offset that an entry had.
+// seek moves to the offset of an entry.
 func (l *listing) seek(f beneath.File, off uint64) error {
 	if off == l.off && !l.away {
 		return nil
@@ -176,7 +175,7 @@ func (l *listing) seek(f beneath.File, off uint64) error {
 	return err
 }
 
-// peek returns the next entry and its size, 0 at the end.
+// peek reads the next entry and returns its size; 0 at the end.
 func (l *listing) peek(f beneath.File, e *fuse.DirEntry) (int, error) {
 	if len(l.rest) == 0 {
 		n, err := f.ReadDirent(l.buf)

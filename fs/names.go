@@ -11,14 +11,13 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Lookup finds a name. A symbolic link is shown as one, wherever it leads: it
-// is judged when it is to be followed (Readlink).
+// Lookup finds a name. It finds a symbolic link wherever that leads: Readlink judges it.
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
 		p.node.looked.Add(1)
 		err := v.entry(p, name, false, out)
 		if err == syscall.ENOENT {
-			// Node 0 is "there is nothing", which the kernel may remember.
+			// Node 0 is a negative dentry.
 			out.SetEntryTimeout(v.keepAbsent(p.node))
 			return nil
 		}
@@ -26,7 +25,7 @@ func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *
 	}))
 }
 
-// entry tells the kernel what stands at a name; made says that it was just made.
+// entry fills out for the object at a name; made says that the operation created it.
 func (v *View) entry(p *place, name string, made bool, out *fuse.EntryOut) error {
 	st, err := p.dir.Stat(name)
 	if err != nil {
@@ -35,6 +34,7 @@ func (v *View) entry(p *place, name string, made bool, out *fuse.EntryOut) error
 	return v.known(p, name, &st, made, out)
 }
 
+// known is entry of an object whose attributes are st.
 func (v *View) known(p *place, name string, st *beneath.Stat, made bool, out *fuse.EntryOut) error {
 	n, err := v.nodes.found(p.node, name, st, made)
 	if err == syscall.ENOMEM && v.roomy() == nil {
@@ -50,7 +50,7 @@ func (v *View) known(p *place, name string, st *beneath.Stat, made bool, out *fu
 	return nil
 }
 
-// Mkdir makes a directory.
+// Mkdir creates a directory.
 func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMkdir, name: name}, func(p *place) error {
 		if err := v.roomy(); err != nil {
@@ -69,7 +69,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 	}))
 }
 
-// Mknod makes a regular file, a FIFO or a socket.
+// Mknod creates a regular file, a FIFO or a socket. It refuses device nodes.
 func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
 		if err := v.roomy(); err != nil {
@@ -82,7 +82,7 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 	}))
 }
 
-// Symlink makes a link, unless it would lead outside.
+// Symlink creates a link, unless it would lead out of the scope.
 func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpSymlink, name: name}, func(p *place) error {
 		if err := v.roomy(); err != nil {
@@ -98,9 +98,9 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 	}))
 }
 
-// judge fails when a link at rel would lead outside. A link that leads nowhere
-// because the way is too long leads nobody anywhere. What the policy hides counts
-// as missing: else the answer tells whether it exists.
+// judge fails with a *beneath.Violation if a link at rel would lead out of the scope. It
+// accepts a link with too many links on its way (ELOOP): no process can follow it. What
+// the policy hides counts as missing, so that the result does not reveal it.
 func (v *View) judge(rel, text string) error {
 	policy := v.policy.Load()
 	_, err := v.root.Follow(parentOf(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
@@ -143,8 +143,8 @@ func (v *View) Rmdir(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.S
 	}))
 }
 
-// Rename moves a name, or with RENAME_EXCHANGE two. Both names are decided on
-// before anything moves; a directory also with what may be below it.
+// Rename moves a name, or exchanges two. Both names are decided before anything moves,
+// those of a directory with the rules for its subtree.
 func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
 	if in.Flags&^uint32(beneath.RenameFlags) != 0 {
 		return fuse.EINVAL
@@ -153,7 +153,7 @@ func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName str
 	return status(v.in(from, func(old *place) error {
 		to := ask{head: &in.InHeader, op: scope.OpRename, name: newName, node: in.Newdir, whole: old.whole, nested: true, near: old}
 		return v.in(to, func(new *place) error {
-			// What is replaced or exchanged may be a directory as well.
+			// The other name of an exchange may be a directory as well.
 			if new.whole && !old.whole {
 				again := ask{head: &in.InHeader, op: scope.OpRenameFrom, whole: true}
 				if err := v.decide(&again, old.path()); err != nil {
@@ -182,7 +182,7 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	if uniform := v.policy.Load().Uniform(); !uniform || flags&beneath.RenameExchange != 0 {
 		other, otherErr = new.dir.Stat(newName)
 		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
-			return beneath.ErrStale // another view of the scope has put a directory there since it was decided
+			return beneath.ErrStale // after the decision another view of the scope has moved a directory there
 		}
 	}
 	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
@@ -196,8 +196,8 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	return nil
 }
 
-// Link gives a file a second name. It takes the right to write under both: a
-// protected file cannot be made reachable from a place that is not.
+// Link creates a hard link. The policy must grant write access at both names: no link
+// makes a protected file reachable from a place that is not.
 func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fuse.EntryOut) fuse.Status {
 	from := ask{head: &in.InHeader, op: scope.OpLinkFrom, node: in.Oldnodeid}
 	return status(v.on(from, func(old *place) error {
@@ -215,7 +215,7 @@ func (v *View) link(old, new *place, newName string) error {
 	if most := v.opt.Limits.Links; most > 0 && !old.stat.IsDir() && int64(old.stat.Nlink) >= int64(most) {
 		return syscall.EMLINK
 	}
-	if old.stat.IsLink() { // in another place the same text leads elsewhere
+	if old.stat.IsLink() { // the same relative text leads elsewhere from another directory
 		text, err := old.obj.Readlink()
 		if err == nil {
 			err = v.judge(new.path(), text)
@@ -237,8 +237,8 @@ func (v *View) link(old, new *place, newName string) error {
 	return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
 }
 
-// Readlink returns a link's text, if following it from every place where it is
-// known ends inside.
+// Readlink returns the text of a link, if it leads to a place inside from every known
+// name of the link.
 func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, code fuse.Status) {
 	code = status(v.on(ask{head: head, op: scope.OpReadlink}, func(p *place) error {
 		s, err := p.obj.Readlink()
@@ -256,7 +256,7 @@ func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, co
 	return text, code
 }
 
-// masked applies the umask, unless the directory has a default ACL: umask(2).
+// masked applies umask to mode, unless the directory has a default ACL: umask(2).
 func masked(dir beneath.Dir, mode, umask uint32) uint32 {
 	if umask == 0 || dir.HasDefaultACL() {
 		return mode

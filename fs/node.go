@@ -15,58 +15,58 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// node is one object that the kernel knows: its identity and the names under
-// which it was found. A name may be out of date: it says where to look, and
-// the identity whether it was found.
+// node is an inode of the kernel's cache: the identity of an object and the names
+// under which it was found. A name may be out of date. It is a hint where to look, and
+// the identity decides whether that object is the one meant.
 type node struct {
 	id    uint64
 	ident beneath.FileID
 	kind  uint32 // the type bits of its mode
 	dir   bool
 
-	watched atomic.Int64  // since when changes by others in this directory are told: View.now
-	looked  atomic.Uint32 // lookups of names in this directory, about
-	muted   atomic.Int32  // handles by which the kernel writes for clients
-	setID   atomic.Bool   // the kernel may remember set-id bits of it
-	handle  string        // what the watch calls it; guarded by follower.mu
+	watched atomic.Int64  // View.now when the watch on this directory began; 0: none
+	looked  atomic.Uint32 // counts lookups of names in this directory
+	muted   atomic.Int32  // handles whose passthrough writes the watch ignores
+	setID   atomic.Bool   // the kernel may cache set-id bits of it
+	handle  string        // the file handle by which the watch reports it; guarded by follower.mu
 
-	path atomic.Pointer[pathOf] // what tree.newest returned last
+	path atomic.Pointer[pathOf] // the last result of tree.newest
 
 	// Guarded by tree.mu.
 	names   names
 	lookups uint64
 
 	// Guarded by table.mu.
-	open      []*handle // open files, so that a file without a name can be reached
-	backing   int32     // the kernel's id of the backing file while passthrough is on
+	open      []*handle // to reach a file without a name
+	backing   int32     // the id of the backing file while backingOn > 0
 	backingOn int       // handles that use it
 }
 
-// nameIn is a name in a directory.
+// nameIn is a directory entry.
 type nameIn struct {
 	parent *node
 	name   string
 }
 
-// tree is the table of nodes. Nodes keep their parents in memory; the kernel
-// keeps parents of what it knows as well, so nothing is kept for longer.
+// tree is the table of nodes. A node refers to its parents. The kernel, too, caches the
+// parents of each inode it caches, so this keeps nothing longer.
 type tree struct {
 	mu      sync.RWMutex
 	byID    map[uint64]*node
 	byIdent map[beneath.FileID]*node
 	root    *node
-	last    uint64 // ids are never used twice, so that no generation is needed
-	moves   uint64 // counts the directories that changed their place
-	most    int    // nodes at a time, since shrink
+	last    uint64 // the newest id; ids are never reused, so generations are not needed
+	moves   uint64 // counts moves of directories
+	most    int    // the largest number of nodes since shrink
 
-	size   int64        // bytes that nodes and names take, about
+	size   int64        // approximate bytes of nodes and names
 	limit  int64        // of size; 0 is none
 	crowd  func()       // called when size nears the limit
 	cached atomic.Int64 // bytes of paths in node.path
 }
 
-// What a node, and each of its names, takes beside the bytes of the names. A directory
-// that is watched holds an inode of the kernel's in memory.
+// The approximate bytes of a node and of each name, without the text of the name. A
+// watched directory keeps a kernel inode in memory.
 const (
 	nodeSize      = 384
 	directorySize = 1536
@@ -103,21 +103,22 @@ func (t *tree) get(id uint64) *node {
 	return t.byID[id]
 }
 
-// found notes that st was found under a name in parent and that the kernel is
-// told so: each call is one lookup that it will forget. It fails with ErrStale when
-// the name would make a directory its own ancestor, which only a host that moves
-// directories meanwhile can bring about, and with ENOMEM when the table is full.
+// found returns the node of st, found under a name in parent, and counts one lookup,
+// which a FORGET of the kernel will undo. It fails with ErrStale if the name would make
+// a directory its own ancestor, which happens when the host moves directories during the
+// lookup, and with ENOMEM if the table is full.
 //
-// An object that was just made is never one that was known: birth times have
-// the grain of the kernel's tick, within which an inode number can be taken
-// over (ktime_get_coarse_real_ts64). Nor is one of another type.
+// An object that was just created always gets a new node. Its identity can equal that
+// of a removed object: birth times have the resolution of the kernel's tick
+// (ktime_get_coarse_real_ts64), and an inode number may be reused within one. The same
+// holds for an object of another type.
 func (t *tree) found(parent *node, base string, st *beneath.Stat, made bool) (*node, error) {
 	ident := st.ID()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byIdent[ident]
 	if n == nil || made || n.kind != st.Type() {
-		if t.limit > 0 && !made { // what was made is there: in has looked before
+		if t.limit > 0 && !made { // a created object exists already; roomy ran before
 			if t.size > t.limit*3/4 && t.crowd != nil {
 				t.crowd()
 			}
@@ -137,7 +138,8 @@ func (t *tree) found(parent *node, base string, st *beneath.Stat, made bool) (*n
 	return n, nil
 }
 
-// addName makes a name the newest. An object with a single link has no other name.
+// addName makes a name the newest. Without keep it replaces the others: an object with
+// one link has one name.
 func (t *tree) addName(n *node, at nameIn, keep bool) {
 	have := n.names.list
 	if len(have) > 0 && have[n.names.newest] == at && (keep || len(have) == 1) {
@@ -155,7 +157,7 @@ func (t *tree) addName(n *node, at nameIn, keep bool) {
 	t.size += n.size()
 }
 
-// moved notes a rename that was done.
+// moved records a rename.
 func (t *tree) moved(ident beneath.FileID, from, to nameIn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,8 +172,8 @@ func (t *tree) moved(ident beneath.FileID, from, to nameIn) {
 	t.size += n.size()
 }
 
-// unlinked notes that a name of an object was removed. The last name stays: it
-// is what the policy goes by for a file that is still open.
+// unlinked records that a name of an object was removed. The last name stays, because
+// the policy decides by it while the file is open.
 func (t *tree) unlinked(ident beneath.FileID, at nameIn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,15 +188,15 @@ func (t *tree) unlinked(ident beneath.FileID, at nameIn) {
 	t.size += n.size()
 }
 
-// byIdentity returns the node of an object, nil when the kernel knows none.
+// byIdentity returns the node of an object, or nil.
 func (t *tree) byIdentity(ident beneath.FileID) *node {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.byIdent[ident]
 }
 
-// everyParent reports whether something is so of every directory that a node has
-// a name in.
+// everyParent reports whether is holds for every directory in which a node has a name.
+// It is false for a node without a name.
 func (t *tree) everyParent(n *node, is func(*node) bool) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -206,7 +208,7 @@ func (t *tree) everyParent(n *node, is func(*node) bool) bool {
 	return len(n.names.list) > 0
 }
 
-// everyName returns the names under which nodes were found.
+// everyName returns the names of all nodes.
 func (t *tree) everyName() []nameIn {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -224,7 +226,7 @@ func (t *tree) everyID() []uint64 {
 	return slices.Collect(maps.Keys(t.byID))
 }
 
-// forget takes back lookups; a node without any is dropped, and returned.
+// forget subtracts lookups. It removes a node without lookups, and returns it.
 func (t *tree) forget(id, lookups uint64) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,8 +247,8 @@ func (t *tree) forget(id, lookups uint64) *node {
 	return n
 }
 
-// shrink gives back the memory of a table that has become much smaller, which
-// Go's maps and heap by themselves do not.
+// shrink frees the memory of a table that has become much smaller. Go's maps do not
+// shrink, and its heap returns memory late.
 func (t *tree) shrink() {
 	const least = 1 << 14
 	t.most = max(t.most, len(t.byID)+1)
@@ -261,28 +263,28 @@ func (t *tree) shrink() {
 	go debug.FreeOSMemory()
 }
 
-// Forget is called when the kernel drops lookups of a node.
+// Forget performs FORGET: the kernel drops lookups of a node.
 func (v *View) Forget(id, lookups uint64) {
 	if n := v.nodes.forget(id, lookups); n != nil && n.watched.Load() != 0 {
 		v.unfollow(n)
 	}
 }
 
-// maxDepth bounds a path of the tree; paths may be longer than PATH_MAX.
+// maxDepth bounds the components of a path. Paths may be longer than PATH_MAX.
 const maxDepth = 1 << 16
 
-// pathOf is the path of a node's newest name after so many moves of directories.
+// pathOf is the cached path of a node's newest name. It is valid while tree.moves is moves.
 type pathOf struct {
 	moves uint64
 	rel   string
 }
 
-// maxCached bounds the paths that nodes keep, in bytes; others are built each time.
-// Without a bound a deep tree takes memory by the square of its depth.
+// maxCached bounds all cached paths, in bytes. Without a bound a deep tree would take
+// memory by the square of its depth.
 const maxCached = 16 << 20
 
-// newest returns the path of a node's newest name. It is not ok for a node whose
-// parents do not lead to the root.
+// newest returns the path of a node's newest name. It is not ok for a node that is not
+// connected to the root.
 func (t *tree) newest(n *node) (rel string, ok bool) {
 	if n == t.root {
 		return "", true
@@ -301,7 +303,7 @@ func (t *tree) newest(n *node) (rel string, ok bool) {
 	return rel, ok
 }
 
-// cache replaces the path that a node keeps; nil is none.
+// cache replaces the cached path of a node; nil is none.
 func (t *tree) cache(n *node, p *pathOf) {
 	if p != nil {
 		t.cached.Add(int64(len(p.rel)))
@@ -311,8 +313,8 @@ func (t *tree) cache(n *node, p *pathOf) {
 	}
 }
 
-// others returns some more paths of a node with several names: where else to look
-// for an object that is not at its newest name.
+// others returns up to 64 other paths of a node with several names, where an object may
+// be that is not at its newest name.
 func (t *tree) others(n *node) (all []string) {
 	const most = 64
 	t.mu.RLock()
@@ -328,7 +330,7 @@ func (t *tree) others(n *node) (all []string) {
 	return all
 }
 
-// strictest returns the path of the name of a node on which a policy grants least.
+// strictest returns the path of the name on which a policy grants least.
 func (t *tree) strictest(n *node, policy *scope.Policy) (rel string, ok bool) {
 	t.mu.RLock()
 	several := len(n.names.list) > 1
@@ -345,7 +347,7 @@ func (t *tree) strictest(n *node, policy *scope.Policy) (rel string, ok bool) {
 	return t.path(at)
 }
 
-// parents returns a path in each directory in which a node has a name.
+// parents returns one path in each directory in which a node has a name.
 func (t *tree) parents(n *node) (all []string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -362,7 +364,7 @@ func (t *tree) parents(n *node) (all []string) {
 	return all
 }
 
-// path builds the path of one name. Directories have one name each.
+// path builds the path of a name. Directories have one name each.
 func (t *tree) path(at nameIn) (string, bool) {
 	size, depth := len(at.name), 0
 	for p := at.parent; p != t.root; p = p.names.list[0].parent {
@@ -387,8 +389,8 @@ func (t *tree) write(b *strings.Builder, dir *node) {
 	b.WriteByte('/')
 }
 
-// renamed notes that the names of a node have changed, and with a directory's
-// the paths of what is below it.
+// renamed invalidates the cached path of a node and, for a directory, those of its
+// subtree.
 func (t *tree) renamed(n *node) {
 	t.cache(n, nil)
 	if n.dir {
@@ -396,7 +398,7 @@ func (t *tree) renamed(n *node) {
 	}
 }
 
-// under reports whether n is dir or below it.
+// under reports whether n is dir or in its subtree.
 func (t *tree) under(n, dir *node) bool {
 	for depth := 0; n != t.root; depth++ {
 		if n == dir {

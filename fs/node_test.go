@@ -10,7 +10,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// object makes what statx(2) would say of an object.
+// object returns a result of statx(2).
 func object(ino uint64, mode uint16, links uint32) *beneath.Stat {
 	s := &beneath.Stat{}
 	s.Ino, s.Mode, s.Nlink = ino, mode, links
@@ -26,14 +26,14 @@ func newTree() *tree {
 	return t
 }
 
-// found is tree.found; nil when it fails.
+// found is tree.found; nil on an error.
 func found(t *testing.T, tr *tree, parent *node, base string, st *beneath.Stat, made bool) *node {
 	n, err := tr.found(parent, base, st, made)
 	assert.Equal(t, err == nil, n != nil)
 	return n
 }
 
-// paths are those of a node, the newest first.
+// paths returns the paths of a node, the newest first.
 func paths(tr *tree, n *node) []string {
 	rel, ok := tr.newest(n)
 	if !ok {
@@ -92,8 +92,8 @@ func TestTreeForget(t *testing.T) {
 	tr.forget(12345, 1)
 }
 
-// A host that moves directories while they are looked up can make it seem that
-// one is below itself. Paths must still end.
+// TestTreeHasNoCycle: lookups that race with moves by the host can suggest that a
+// directory is its own ancestor. Building a path must still end.
 func TestTreeHasNoCycle(t *testing.T) {
 	tr := newTree()
 	a := found(t, tr, tr.root, "a", dir(2), false)

@@ -8,7 +8,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// openDir resolves p.node, a directory, and checks that it is the one meant.
+// openDir opens the directory p.node and checks its identity.
 func (v *View) openDir(p *place) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
@@ -19,8 +19,7 @@ func (v *View) openDir(p *place) error {
 	return err
 }
 
-// openDirAt opens the directory at the path that the tree has for p.node. The
-// caller holds View.moves.
+// openDirAt opens p.node at its path in the node table. The caller holds View.moves.
 func (v *View) openDirAt(p *place) error {
 	var ok bool
 	if p.base, ok = v.nodes.newest(p.node); !ok {
@@ -42,8 +41,7 @@ func (v *View) openDirAt(p *place) error {
 	return nil
 }
 
-// openNode resolves p.node: by its newest name, by another one, or by a file that is
-// open.
+// openNode opens p.node: by its newest name, by another name, or by an open file.
 func (v *View) openNode(p *place) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
@@ -61,8 +59,8 @@ func (v *View) openNode(p *place) error {
 		}
 	}
 	if f, ok := v.files.reach(p.node, false, false); ok {
-		// A directory that still exists was moved, by the host and perhaps out
-		// of the scope: an open descriptor does not keep it the agent's.
+		// The host has moved a directory that still exists, perhaps out of the
+		// scope. An open descriptor grants no access to it.
 		stale := err
 		if p.stat, err = f.Stat(); err == nil && (!p.node.dir || p.stat.Nlink == 0) {
 			p.obj, p.held = f, true
@@ -81,7 +79,7 @@ func (v *View) openNode(p *place) error {
 	return err
 }
 
-// openAt opens the object at rel, if it is p.node.
+// openAt opens the object at rel. It fails with ErrStale if that is not p.node.
 func (v *View) openAt(p *place, rel string) (err error) {
 	p.rel = rel
 	if p.obj, err = v.root.Object(rel); err != nil {
@@ -94,9 +92,9 @@ func (v *View) openAt(p *place, rel string) (err error) {
 	return beneath.ErrStale
 }
 
-// relocate finds where the host has moved a directory that a client has open: n, or
-// the nearest one above it. It reports whether the tree has the directory's path now:
-// n is then resolved from the root like any other. The caller holds View.moves.
+// relocate finds where the host has moved n, or the nearest directory above it that a
+// client has open. It reports whether the node table now has the new path, by which n
+// can be resolved. The caller holds View.moves.
 func (v *View) relocate(n *node) bool {
 	for ; n != nil && n != v.nodes.root; n = v.nodes.parent(n) {
 		if !n.dir {
@@ -109,10 +107,10 @@ func (v *View) relocate(n *node) bool {
 		rel, err := v.root.Find(f)
 		f.Close()
 		if err != nil || rel == "" {
-			return false // it is outside
+			return false // it is out of the scope
 		}
 		if known, ok := v.nodes.newest(n); ok && rel == known {
-			return true // settle was faster
+			return true // settle has recorded it
 		}
 		names := strings.Split(rel, "/")
 		idents := make([]beneath.FileID, len(names))
@@ -136,7 +134,7 @@ func (v *View) identOf(rel string) (beneath.FileID, error) {
 	return st.ID(), err
 }
 
-// parent returns the directory of a node's newest name; nil for a node without any.
+// parent returns the directory of a node's newest name, or nil.
 func (t *tree) parent(n *node) *node {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -146,9 +144,9 @@ func (t *tree) parent(n *node) *node {
 	return n.names.list[n.names.newest].parent
 }
 
-// relocate notes that a directory is at a path; idents are those of the directories
-// on the way. One that the kernel does not know gets a node outside of the table,
-// which lasts as long as something below refers to it.
+// relocate records that a directory is at a path; idents are the identities of the
+// path's components. A component without a node gets one that is not in the table: it
+// lives as long as a node in its subtree refers to it.
 func (t *tree) relocate(n *node, names []string, idents []beneath.FileID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,9 +168,9 @@ func (t *tree) relocate(n *node, names []string, idents []beneath.FileID) bool {
 	return parent == n
 }
 
-// settle notes that a change by others has brought a directory to a name.
+// settle records that another process has moved a directory to a name.
 func (v *View) settle(dir *node, name string) {
-	v.moves.RLock() // no rename of ours meanwhile
+	v.moves.RLock() // excludes renames by the view
 	defer v.moves.RUnlock()
 	p := place{node: dir}
 	if v.openDirAt(&p) != nil {

@@ -9,30 +9,29 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// How long the kernel may keep what it was told. While a change by others would
-// be seen (watch), the longest is what nobody tells of: stores to a mapping, a
-// name that the host gave a file outside and writes to it by.
+// These bound staleness for changes that fanotify cannot report: stores through mmap,
+// writes through hard links outside the scope.
 const (
 	keepWatched = time.Minute
-	keepBriefly = 20 * time.Millisecond // of what could change unseen, though the rest is watched
+	keepBriefly = 20 * time.Millisecond // of attributes that may change unseen though the directory is watched
 
-	batchTime = 5 * time.Millisecond // between two readings of the watch
+	batchTime = 5 * time.Millisecond // between two reads of the watch
 
-	maxStray = 4096 // watches that could not be ended: each holds an inode in memory
+	maxStray = 4096 // marks that could not be removed: each keeps an inode in memory
 )
 
-// follower keeps what the kernel remembers in step with the directory below:
-// each directory of which it remembers names is watched, and what others change
-// there it is told to ask for again. Changes of our own it has made itself.
+// follower keeps the kernel's caches coherent with the directory below. It watches each
+// directory of which the kernel caches entries, and invalidates what other processes
+// change there. Changes by the view need no invalidation: the kernel requested them.
 type follower struct {
-	watch *beneath.Watch // nil: nothing is watched
+	watch *beneath.Watch // nil: none
 
 	mu    sync.Mutex
-	dirs  map[string]*node // by the handle that the watch tells
-	stray int              // watches that could not be ended, and are not in dirs
+	dirs  map[string]*node // by the handle in the watch's events
+	stray int              // marks that could not be removed, and are not in dirs
 }
 
-// follow watches a directory before the first answer about a name in it.
+// follow watches a directory, before the first reply about a name in it.
 func (v *View) follow(n *node, dir beneath.Dir) {
 	f := &v.follower
 	if f.watch == nil || n.watched.Load() != 0 {
@@ -47,7 +46,7 @@ func (v *View) follow(n *node, dir beneath.Dir) {
 	}
 	if err != nil {
 		v.unwatched.Do(func() {
-			v.opt.Logger.Warn("a directory cannot be watched: changes by others are seen there after a time", "err", err, "time", v.opt.Timeout)
+			v.opt.Logger.Warn("a directory cannot be watched: changes by other processes appear there after a time", "err", err, "time", v.opt.Timeout)
 		})
 		return
 	}
@@ -56,8 +55,8 @@ func (v *View) follow(n *node, dir beneath.Dir) {
 	n.watched.Store(v.now())
 }
 
-// flush ends all watches; the caller holds follower.mu. Directories are watched
-// again when they are used.
+// flush removes all marks. A directory is watched again when it is used. The caller
+// holds follower.mu.
 func (v *View) flush() {
 	f := &v.follower
 	_ = f.watch.Flush()
@@ -69,17 +68,17 @@ func (v *View) flush() {
 	v.background.Go(v.dropAll) // the caller is a reader: it could deadlock
 }
 
-// unfollow ends the watch on a directory that the kernel has forgotten.
+// unfollow removes the mark of a directory that the kernel has forgotten.
 func (v *View) unfollow(n *node) {
 	f := &v.follower
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dirs[n.handle] != n { // another node has taken it over, and the watch
+	if f.dirs[n.handle] != n { // the mark belongs to another node by now
 		return
 	}
 	delete(f.dirs, n.handle)
 	p := place{node: n}
-	if v.openDir(&p) != nil { // it is gone, or not ours any more, or closed to us
+	if v.openDir(&p) != nil { // removed, moved out of the scope, or not accessible
 		if f.stray++; f.stray > maxStray {
 			v.flush()
 		}
@@ -89,7 +88,7 @@ func (v *View) unfollow(n *node) {
 	p.dir.Close()
 }
 
-// gone notes that a directory was removed, which ends its watch.
+// gone records that a directory was removed, and its mark with it.
 func (v *View) gone(ident beneath.FileID) {
 	n := v.nodes.byIdentity(ident)
 	if n == nil || n.watched.Load() == 0 {
@@ -104,7 +103,7 @@ func (v *View) gone(ident beneath.FileID) {
 	}
 }
 
-// keepName is how long the kernel may remember what stands at a name.
+// keepName returns the validity of a dentry.
 func (v *View) keepName(dir *node) time.Duration {
 	if dir.watched.Load() != 0 {
 		return keepWatched
@@ -112,8 +111,8 @@ func (v *View) keepName(dir *node) time.Duration {
 	return v.opt.Timeout
 }
 
-// keepAbsent is how long the kernel may remember that nothing stands at a name.
-// Of these there is no list: they must be dropped all at once.
+// keepAbsent returns the validity of a negative dentry. The view has no list of these:
+// only InvalidateEntries can invalidate them.
 func (v *View) keepAbsent(dir *node) time.Duration {
 	if v.conn.Epochs() {
 		return v.keepName(dir)
@@ -121,9 +120,9 @@ func (v *View) keepAbsent(dir *node) time.Duration {
 	return v.opt.Timeout
 }
 
-// keepAttr is how long the kernel may remember what a node is, of which it was
-// asked after began. In a shared view that is what it goes by when it lets
-// others open a file, so what a name elsewhere could change is kept briefly.
+// keepAttr returns the validity of attributes that were read after began. In a shared
+// view the kernel decides by them whether another user may open a file. There,
+// attributes that may change through a name elsewhere are valid for keepBriefly.
 func (v *View) keepAttr(n *node, st *beneath.Stat, began int64) time.Duration {
 	if st.IsRegular() && st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
 		n.setID.Store(true)
@@ -143,17 +142,17 @@ func (v *View) keepAttr(n *node, st *beneath.Stat, began int64) time.Duration {
 	return min(keepBriefly, v.opt.Timeout)
 }
 
-// now is a time to compare with others of the view.
+// now returns a time, in nanoseconds since New.
 func (v *View) now() int64 { return int64(time.Since(v.began)) + 1 }
 
-// listen tells the kernel what others have changed, until the mount is gone.
+// listen invalidates what other processes change, until Serve ends.
 func (v *View) listen() {
 	for v.follower.watch.Wait() == nil {
 		if err := v.follower.watch.Read(v.changed); err != nil {
 			v.opt.Logger.Error("the watch failed", "err", err)
 			v.dropAll()
 		}
-		time.Sleep(batchTime) // the kernel puts together what comes meanwhile
+		time.Sleep(batchTime) // the kernel merges events meanwhile
 	}
 }
 
@@ -162,7 +161,7 @@ func (v *View) changed(c beneath.Change) {
 		return
 	}
 	if c.Lost {
-		v.opt.Logger.Warn("more changes than could be told: the kernel's caches are dropped")
+		v.opt.Logger.Warn("more changes than the watch could report: the kernel's caches are invalidated")
 		v.dropAll()
 		return
 	}
@@ -178,11 +177,11 @@ func (v *View) changed(c beneath.Change) {
 		if c.IsDir && c.Names {
 			v.settle(dir, string(c.Name))
 		}
-		// The name in any case: that waits for a lookup which is on its way
-		// with what was so before, and which the kernel would keep.
+		// The dentry in any case: this waits for a LOOKUP in flight, which may have the
+		// old result and which the kernel would cache.
 		v.conn.InvalidateEntry(dir.id, string(c.Name), !c.Names)
 		if c.Names {
-			v.conn.InvalidateInode(dir.id, false) // not done by that for a name it does not know
+			v.conn.InvalidateInode(dir.id, false) // the kernel has not done so for a name that it does not cache
 		}
 		if n := v.child(dir, string(c.Name)); n != nil {
 			v.conn.InvalidateInode(n.id, true)
@@ -193,7 +192,7 @@ func (v *View) changed(c beneath.Change) {
 	}
 }
 
-// child is the node at a name, if it is known.
+// child returns the node at a name, or nil.
 func (v *View) child(dir *node, name string) *node {
 	p := place{node: dir}
 	if v.openDir(&p) != nil {
@@ -207,8 +206,8 @@ func (v *View) child(dir *node, name string) *node {
 	return v.nodes.byIdentity(st.ID())
 }
 
-// dropNames makes the kernel ask again for every name. It may wait for clients
-// that wait for answers: it is not for who gives these (searchable).
+// dropNames invalidates all dentries. It may block on requests in flight, so it must
+// not run on a reader goroutine: it could deadlock.
 func (v *View) dropNames() {
 	if v.conn.InvalidateEntries() {
 		return
@@ -218,8 +217,8 @@ func (v *View) dropNames() {
 	}
 }
 
-// searchable makes the kernel ask again for every name because it has changed
-// who may search a directory, which of a private view it does not ask itself.
+// searchable invalidates all dentries after a change of who may search a directory. For
+// a private view the kernel does not check that itself. It may run on a reader.
 func (v *View) searchable() {
 	if v.opt.Shared || v.conn.InvalidateEntries() {
 		return
@@ -232,7 +231,7 @@ func (v *View) searchable() {
 	}
 }
 
-// dropAll makes the kernel ask again for everything.
+// dropAll invalidates all dentries, attributes and cached pages. See dropNames.
 func (v *View) dropAll() {
 	v.dropNames()
 	for _, id := range v.nodes.everyID() {
@@ -240,9 +239,9 @@ func (v *View) dropAll() {
 	}
 }
 
-// mute keeps the watch from telling of each write that the kernel does for the
-// clients of the view; they know. What others write meanwhile is seen because
-// the kernel asks what the file is again and again.
+// mute makes the watch ignore writes to a file while clients write it by passthrough:
+// fanotify would report each of them. Meanwhile attributes of the file are valid for
+// keepBriefly, which bounds how late a write by the host appears.
 func (v *View) mute(h *handle, made bool) {
 	f := &v.follower
 	if f.watch == nil || !h.writes || !h.backed {
@@ -253,7 +252,7 @@ func (v *View) mute(h *handle, made bool) {
 	h.muted = true
 	if h.node.muted.Add(1) == 1 {
 		_ = f.watch.Mute(h.file)
-		if !made { // of what was just made nothing is kept yet
+		if !made { // the kernel caches no attributes of a new file yet
 			v.conn.InvalidateInode(h.node.id, false)
 		}
 	}
@@ -268,7 +267,7 @@ func (v *View) unmute(h *handle) {
 	defer f.mu.Unlock()
 	if h.node.muted.Load() == 1 {
 		_ = f.watch.Unmute(h.file)
-		defer v.conn.InvalidateInode(h.node.id, false) // what was asked before it could be told
+		defer v.conn.InvalidateInode(h.node.id, false) // read while the watch ignored the file
 	}
 	h.node.muted.Add(-1)
 }

@@ -14,27 +14,25 @@ import (
 
 const aclPrefix = "system.posix_acl_"
 
-// ours reports whether a view has this kind of extended attribute: those of
-// users, and the ACLs that the kernel enforces. trusted.* and security.* are
-// for those who administer the host.
+// ours reports whether a view has this extended attribute: user.* and the ACLs, which
+// the kernel enforces. trusted.* and security.* belong to the host's administrator.
 func ours(attr string) bool {
 	return strings.HasPrefix(attr, "user.") || attr == aclPrefix+"access" || attr == aclPrefix+"default"
 }
 
-// GetXAttr reads an attribute. It returns the size, and with ERANGE the size
-// that is needed.
+// GetXAttr reads an attribute. It returns its size; with ERANGE the size needed.
 func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, dest []byte) (size uint32, code fuse.Status) {
 	if !v.opt.XAttrs {
-		return 0, fuse.ENOSYS // the kernel does not ask again
+		return 0, fuse.ENOSYS // the kernel sends no further GETXATTR
 	}
 	if !ours(attr) {
-		return 0, fuse.ENODATA // at no cost: the kernel asks for security.capability before writes
+		return 0, fuse.ENODATA // without resolution: the kernel reads security.capability before writes
 	}
 	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
 		return v.xattr(p, func(f attributes) error {
 			n, err := f.Getxattr(attr, dest)
 			if err == syscall.EOPNOTSUPP && strings.HasPrefix(attr, aclPrefix) {
-				err = syscall.ENODATA // no ACLs here, not: no permission to tell
+				err = syscall.ENODATA // the file has no ACL
 			}
 			if err == syscall.ERANGE {
 				n, _ = f.Getxattr(attr, nil)
@@ -46,7 +44,7 @@ func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, des
 	return size, code
 }
 
-// ListXAttr lists the attributes that the view has.
+// ListXAttr lists the attributes for which ours holds.
 func (v *View) ListXAttr(_ <-chan struct{}, head *fuse.InHeader, dest []byte) (size uint32, code fuse.Status) {
 	if !v.opt.XAttrs {
 		return 0, fuse.ENOSYS
@@ -91,8 +89,8 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 	}))
 }
 
-// ownerMayEnter reports whether an ACL leaves the owner what ownerEnters says: a
-// header of 4 bytes, then entries of tag, permissions and id; linux/posix_acl_xattr.h.
+// ownerMayEnter reports whether an ACL grants the owner ownerEnters. An ACL is a header
+// of 4 bytes and entries of tag, permissions and id: linux/posix_acl_xattr.h.
 func ownerMayEnter(acl []byte) bool {
 	const userObj, readSearch = 0x01, 0o5
 	for at := 4; at+8 <= len(acl); at += 8 {
@@ -116,7 +114,7 @@ func (v *View) RemoveXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string) 
 	}))
 }
 
-// attributes are the extended attributes of a scope.File or scope.Name.
+// attributes are the extended attributes of a beneath.File or beneath.Name.
 type attributes interface {
 	Getxattr(attr string, p []byte) (int, error)
 	Setxattr(attr string, p []byte, flags int) error
@@ -124,10 +122,10 @@ type attributes interface {
 	Removexattr(attr string) error
 }
 
-// xattr lets do work on the object, opened and known to be the one meant; where
-// that may not be opened, or must not (a FIFO), on its name.
+// xattr calls do with the object, opened by name and checked by identity. If the object
+// cannot be opened, or must not be, as a FIFO, it calls do with the name.
 func (v *View) xattr(p *place, do func(attributes) error) error {
-	if err := do(p.obj); err != syscall.EBADF { // of a file without a name
+	if err := do(p.obj); err != syscall.EBADF { // EBADF: an O_PATH descriptor; other results are of a file without a name
 		return err
 	}
 	if p.stat.IsRegular() || p.stat.IsDir() {
