@@ -80,19 +80,23 @@ func TestManyNames(t *testing.T) {
 		for i := range count {
 			found(t, tr, tr.root, fmt.Sprint(i), file(9, uint32(count)), false)
 		}
-		began := time.Now()
-		for i := range 2000 {
-			n := found(t, tr, tr.root, fmt.Sprint(i%few), file(9, uint32(count)), false)
-			tr.moved(n.ident, nameIn{tr.root, fmt.Sprint(i % few)}, nameIn{tr.root, "x"})
-			tr.moved(n.ident, nameIn{tr.root, "x"}, nameIn{tr.root, fmt.Sprint(i % few)})
-			_, ok := tr.strictest(n, policy)
-			require.True(t, ok)
+		least := time.Hour // of several batches: other processes may use the processor meanwhile
+		for range 20 {
+			began := time.Now()
+			for i := range 100 {
+				n := found(t, tr, tr.root, fmt.Sprint(i%few), file(9, uint32(count)), false)
+				tr.moved(n.ident, nameIn{tr.root, fmt.Sprint(i % few)}, nameIn{tr.root, "x"})
+				tr.moved(n.ident, nameIn{tr.root, "x"}, nameIn{tr.root, fmt.Sprint(i % few)})
+				_, ok := tr.strictest(n, policy)
+				require.True(t, ok)
+			}
+			least = min(least, time.Since(began))
 		}
-		return time.Since(began)
+		return least
 	}
 	small, large := cost(few), cost(many)
 	t.Logf("%d names: %v, %d names: %v", few, small, many, large)
-	assert.Less(t, large, 10*small+100*time.Millisecond)
+	assert.Less(t, large, 10*small+5*time.Millisecond)
 }
 
 // TestTreeFull: a full table refuses new nodes and still finds the others.
