@@ -1,5 +1,5 @@
-// Package bash is the tools that run commands in an agent's sandbox, and read
-// from and stop those that go on in the background.
+// Package bash provides the tools that run commands in an agent's sandbox, read
+// their output and stop them.
 package bash
 
 import (
@@ -13,57 +13,59 @@ import (
 )
 
 const (
-	maxRunning = 64 // commands of a Shell at a time
-	maxEnded   = 64 // commands that have ended and can be read
+	maxRunning = 64 // running commands per Shell
+	maxEnded   = 64 // exited commands whose output process_read can still return
 )
 
-// Place is where commands run.
-type Place interface {
+// Sandbox starts commands; a *sandbox.Session implements it.
+type Sandbox interface {
 	Exec(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
 }
 
-// Shell is what the commands of one agent session have in common: the names of
-// those that can be read and stopped, and the memory for what they write.
+// Shell runs the commands of one client session. It holds their process ids and
+// the memory budget of their output. Its methods are safe for concurrent use.
 type Shell struct {
-	place  Place
-	budget budget
-	work   sync.WaitGroup
+	sandbox Sandbox
+	budget  budget
+	work    sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
-	running int    // jobs, with those that start
+	running int    // jobs running or starting
 	jobs    []*job // oldest first
-	named   int    // how many names were given
+	lastID  int    // number of the last process id
 }
 
-// NewShell returns a Shell without commands. Close it.
-func NewShell(place Place) *Shell {
-	s := &Shell{place: place}
+// NewShell returns a Shell that runs its commands in sandbox. The caller must
+// close it.
+func NewShell(sandbox Sandbox) *Shell {
+	s := &Shell{sandbox: sandbox}
 	s.budget.free.Store(maxKept)
 	return s
 }
 
-// Tools returns bash, process_read and process_stop.
+// Tools returns the tools bash, process_read and process_stop.
 func (s *Shell) Tools() ([]tools.Tool, error) {
 	run, err := tools.New("bash", "Run a command with bash -c, in the sandbox whose /workspace is the view. "+
-		"Each call is a shell of its own: cd and variables do not last. A command that fails is a result with its exit_code. "+
-		"Of long output the middle is left out, for process_read to read.",
+		"Each call starts a new shell: cd and variables do not persist. A command that fails is a result with its exit_code. "+
+		"The middle of long output is left out; process_read returns it.",
 		tools.Hints{Title: "Run a command", Waits: true, Acts: true, Destructive: true}, s.run)
 	if err != nil {
 		return nil, err
 	}
-	read, err := tools.New("process_read", "Read what a command has written, by the process_id that bash gave; and whether it still runs.",
+	read, err := tools.New("process_read", "Read a command's output and status, by the process_id that bash returned.",
 		tools.Hints{Title: "Read a command's output", Waits: true}, s.read)
 	if err != nil {
 		return nil, err
 	}
-	stop, err := tools.New("process_stop", "Stop a command that runs in the background: by a signal, and after two seconds by KILL.",
+	stop, err := tools.New("process_stop", "Stop a background command: send a signal, and KILL two seconds later if it still runs.",
 		tools.Hints{Title: "Stop a command", Waits: true, Acts: true, Destructive: true, Idempotent: true}, s.stop)
 	return []tools.Tool{run, read, stop}, err
 }
 
-// Close kills the commands that run and waits until they have ended. What
-// commands that have ended left in the background ends with the sandbox.
+// Close kills the running commands and waits until they have exited. Background
+// processes of commands that exited earlier live until the sandbox ends. Later
+// calls of the tools fail. It always returns nil.
 func (s *Shell) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -74,13 +76,13 @@ func (s *Shell) Close() error {
 	}
 	for _, j := range jobs {
 		<-j.ended
-		s.forget(j)
+		s.drop(j)
 	}
 	s.work.Wait()
 	return nil
 }
 
-// reserve makes room for one more command to run.
+// reserve counts one more running command, or fails at maxRunning.
 func (s *Shell) reserve() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +90,7 @@ func (s *Shell) reserve() error {
 		return errEnded()
 	}
 	if s.running == maxRunning {
-		return &tools.Error{Code: tools.RateLimited, Message: fmt.Sprintf("%d commands run already", maxRunning),
+		return &tools.Error{Code: tools.RateLimited, Message: fmt.Sprintf("%d commands are running already", maxRunning),
 			Hint: "stop one with process_stop"}
 	}
 	s.running++
@@ -96,7 +98,7 @@ func (s *Shell) reserve() error {
 	return nil
 }
 
-// release ends what reserve began.
+// release undoes reserve.
 func (s *Shell) release() {
 	s.mu.Lock()
 	s.running--
@@ -104,7 +106,8 @@ func (s *Shell) release() {
 	s.work.Done()
 }
 
-// add makes a job one that Close finds. One that comes too late is killed.
+// add registers a job for find and Close. After Close it kills the job instead of
+// leaving it running.
 func (s *Shell) add(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +117,8 @@ func (s *Shell) add(j *job) {
 	}
 }
 
-// late forgets a job that has ended after Close looked for it.
-func (s *Shell) late(j *job) {
+// dropLate drops a job that Close did not see.
+func (s *Shell) dropLate(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -123,13 +126,13 @@ func (s *Shell) late(j *job) {
 	}
 }
 
-// name returns the name by which a job can be found from now on.
-func (s *Shell) name(j *job) string {
+// publish gives a job its process id, if it has none, and returns the id.
+func (s *Shell) publish(j *job) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j.id == "" {
-		s.named++
-		j.id = fmt.Sprintf("p%d", s.named)
+		s.lastID++
+		j.id = fmt.Sprintf("p%d", s.lastID)
 	}
 	return j.id
 }
@@ -143,11 +146,11 @@ func (s *Shell) find(id string) (*job, error) {
 		}
 	}
 	return nil, &tools.Error{Code: tools.NotFound, Message: "no such process",
-		Hint: "process_id comes from bash; of commands that have ended only the last are kept"}
+		Hint: "use the process_id that bash returned; only the latest exited commands are kept"}
 }
 
-// forget gives up a job that has ended, with what it wrote.
-func (s *Shell) forget(j *job) {
+// drop removes an exited job and frees its output.
+func (s *Shell) drop(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remove(j)
@@ -160,9 +163,9 @@ func (s *Shell) remove(j *job) {
 	}
 }
 
-// evict forgets the oldest jobs that have ended while they are too many, or have
-// all the memory. Those whose output is still held open by what they left in the
-// background come last: it would get SIGPIPE.
+// evict drops the oldest exited jobs while more than maxEnded are kept or the
+// budget is nearly spent. Jobs with open streams go last: dropping one closes the
+// pipes, and its background processes would get SIGPIPE.
 func (s *Shell) evict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,33 +18,34 @@ import (
 )
 
 const (
-	// quiet is how long a command that has ended must have written nothing, when
-	// processes that it left hold its output open.
+	// quiet is the silence after which an exited command's output counts as
+	// complete, although background processes still hold its streams open.
 	quiet = 100 * time.Millisecond
-	// maxSettle bounds the wait for that, and maxUnread for what was written and
-	// not read yet.
+	// maxSettle bounds the wait for that silence.
 	maxSettle = time.Second
+	// maxUnread bounds the wait for output that is in the pipes and that no
+	// goroutine has read yet.
 	maxUnread = 10 * time.Second
 )
 
-// job is a command that runs or ran.
+// job is a command, running or exited.
 type job struct {
-	id    string // guarded by Shell.mu; "": nobody can ask for it
+	id    string // process id, guarded by Shell.mu; "" until published
 	log   log
 	proc  *sandbox.Process
-	kill  context.CancelFunc // by SIGKILL, with all of its session
+	kill  context.CancelFunc // sends SIGKILL to the command's whole session
 	began time.Time
 
-	expired atomic.Bool   // its time was over
-	ended   chan struct{} // closed when it has ended, and what it wrote is in the log
-	exit    sandbox.Exit  // final then, as what follows
+	expired atomic.Bool   // the timeout killed it
+	ended   chan struct{} // closed when it has exited and its output is in the log
+	exit    sandbox.Exit  // valid once ended is closed, as are err and took
 	err     error
 	took    time.Duration
 
-	read [3]atomic.Int64 // by stream: how far process_read is
+	read [3]atomic.Int64 // by stream: where the next process_read starts
 }
 
-// start starts a command. It is killed when ctx ends before detach is called.
+// start starts a command and kills it when ctx ends, unless detach is called first.
 func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, detach func() bool, err error) {
 	if err := s.reserve(); err != nil {
 		return nil, nil, err
@@ -73,20 +74,20 @@ func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, d
 	go func() {
 		defer s.work.Done()
 		defer j.proc.Stdin.Close()
-		io.WriteString(j.proc.Stdin, in.Stdin) // it need not read it
+		io.WriteString(j.proc.Stdin, in.Stdin) // the command may exit without reading it
 	}()
 	go func() {
 		defer s.release()
 		j.wait(in.timeout())
-		s.late(j)
+		s.dropLate(j)
 	}()
 	return j, detach, nil
 }
 
-// exec runs bash, or sh where there is none.
+// exec runs bash, or sh where bash is not installed.
 func (s *Shell) exec(ctx context.Context, env tools.Env, in runArgs) (p *sandbox.Process, err error) {
 	for _, shell := range []string{"bash", "sh"} {
-		p, err = s.place.Exec(ctx, sandbox.Command{Argv: []string{shell, "-c", in.Command}, Dir: in.Cwd, Tag: env.Call})
+		p, err = s.sandbox.Exec(ctx, sandbox.Command{Argv: []string{shell, "-c", in.Command}, Dir: in.Cwd, Tag: env.Call})
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -94,8 +95,8 @@ func (s *Shell) exec(ctx context.Context, env tools.Env, in runArgs) (p *sandbox
 	return p, execError(err, in.Cwd)
 }
 
-// execError is what an agent is told of a command that did not start. There is a
-// shell: what is not found is the directory.
+// execError converts an error of Exec to one for the agent. Every sandbox has a
+// shell, so ENOENT with a directory given means that the directory is missing.
 func execError(err error, cwd string) error {
 	code, message := tools.Code(""), ""
 	switch {
@@ -106,9 +107,9 @@ func execError(err error, cwd string) error {
 	case errors.Is(err, sandbox.ErrTooLarge), errors.Is(err, unix.E2BIG):
 		return &tools.Error{Code: tools.TooLarge, Message: "the command is too long", Hint: "write a script, or use stdin"}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
-		return &tools.Error{Code: tools.RateLimited, Message: "the sandbox can start no more processes", Hint: "stop some first"}
+		return &tools.Error{Code: tools.RateLimited, Message: "the sandbox cannot start more processes", Hint: "stop some with process_stop"}
 	case errors.Is(err, sandbox.ErrInvalid):
-		return tools.Errorf(tools.Invalid, "a NUL byte in the command or directory")
+		return tools.Errorf(tools.Invalid, "command or cwd contains a NUL byte")
 	case cwd == "":
 		return err
 	case errors.Is(err, fs.ErrNotExist):
@@ -116,14 +117,15 @@ func execError(err error, cwd string) error {
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
 		code, message = tools.Invalid, "not a directory"
 	case errors.Is(err, fs.ErrPermission):
-		code, message = tools.Denied, "the directory may not be entered"
+		code, message = tools.Denied, "no permission to enter the directory"
 	default:
 		return err
 	}
 	return &tools.Error{Code: code, Message: message, Path: relative(cwd)}
 }
 
-// relative returns a path in the sandbox relative to the view, if it is there.
+// relative returns a sandbox path relative to the view. A path outside the view
+// stays absolute.
 func relative(name string) string {
 	if !path.IsAbs(name) {
 		return path.Clean(name)
@@ -135,7 +137,8 @@ func relative(name string) string {
 	return strings.TrimPrefix(name, sandbox.Workspace+"/")
 }
 
-// wait sees a job to its end. A timeout of 0 is none.
+// wait waits for the command to exit and closes ended. It kills the command after
+// timeout, if that is not 0.
 func (j *job) wait(timeout time.Duration) {
 	if timeout > 0 {
 		timer := time.AfterFunc(timeout, func() {
@@ -149,14 +152,14 @@ func (j *job) wait(timeout time.Duration) {
 	j.exit.TimedOut = j.exit.TimedOut || j.expired.Load() && j.exit.Signal == unix.SIGKILL
 	j.proc.Stdin.Close()
 	j.settle()
-	j.kill() // only ends its context
+	j.kill() // the command has exited: this only releases the context
 	close(j.ended)
 }
 
-// settle waits until all that the command wrote is in the log: until its streams
-// end, or are quiet.
+// settle waits until the command's output is in the log: until its streams end,
+// or stay quiet, for at most maxSettle, or maxUnread while the pipes hold data.
 func (j *job) settle() {
-	ended, heard := time.Now(), false
+	ended, grew := time.Now(), false
 	timeout := time.NewTimer(maxSettle)
 	defer timeout.Stop()
 	silence := time.NewTimer(quiet)
@@ -168,15 +171,15 @@ func (j *job) settle() {
 		}
 		select {
 		case <-change:
-			heard = true
+			grew = true
 			silence.Reset(quiet)
 		case <-silence.C:
 			if !j.proc.Unread() {
 				return
 			}
-			silence.Reset(quiet) // it is there, and nobody had a processor to read it
+			silence.Reset(quiet) // on a busy machine collect has not run yet
 		case <-timeout.C:
-			if heard || !j.proc.Unread() || time.Since(ended) > maxUnread {
+			if grew || !j.proc.Unread() || time.Since(ended) > maxUnread {
 				return
 			}
 			timeout.Reset(maxSettle)
@@ -193,20 +196,20 @@ func (j *job) running() bool {
 	}
 }
 
-// discard closes what the job has and forgets what it wrote.
+// discard closes the process's files and frees its output.
 func (j *job) discard() {
 	j.proc.Close()
 	j.log.discard()
 }
 
-// status is how a job is.
+// status is a job's state.
 type status struct {
 	Running  bool   `json:"running,omitempty"`
-	ExitCode *int   `json:"exit_code,omitempty" jsonschema:"128 and the signal's number when a signal ended it; absent while it runs"`
-	Signal   string `json:"signal,omitempty" jsonschema:"the signal that ended it"`
-	TimedOut bool   `json:"timed_out,omitempty" jsonschema:"it was killed because its time was over"`
+	ExitCode *int   `json:"exit_code,omitempty" jsonschema:"128 plus the signal's number if a signal killed the command; absent while it runs"`
+	Signal   string `json:"signal,omitempty" jsonschema:"the signal that killed the command"`
+	TimedOut bool   `json:"timed_out,omitempty" jsonschema:"the command was killed at its timeout"`
 
-	OutOfMemory bool `json:"out_of_memory,omitempty" jsonschema:"it, or a process that it started, was killed because the memory of the agent was used up"`
+	OutOfMemory bool `json:"out_of_memory,omitempty" jsonschema:"the command or one of its processes was killed at the agent's memory limit"`
 }
 
 func (j *job) status() status {

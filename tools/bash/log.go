@@ -6,38 +6,39 @@ import (
 	"sync"
 )
 
-// A stream is one that a command writes to.
+// stream selects an output stream of a command.
 type stream int
 
 const (
 	stdout stream = iota
 	stderr
-	both // in the order of arrival, which for what comes at once is any
+	both // both streams, in the order in which the daemon read them
 )
 
-// maxRuns bounds how often the streams of a log may alternate.
+// maxRuns bounds the runs of a log. At the bound the oldest quarter is dropped,
+// and the stream both then begins after it.
 const maxRuns = 16 << 10
 
-// log is what a command writes.
+// log is the output of a command.
 type log struct {
 	mu        sync.Mutex
 	streams   [2]output
 	runs      []run
-	size      int64 // of both streams
-	open      int   // streams that may write more
+	size      int64 // bytes of both streams
+	open      int   // streams without EOF
 	discarded bool
-	changed   chan struct{} // closed at the next change; nil when nobody waits
+	changed   chan struct{} // closed at the next change; nil without a waiter
 }
 
-// run is a piece of the log that came from one stream. It ends where the next
-// begins.
+// run is a consecutive part of the log from one stream. It ends where the next
+// run begins.
 type run struct {
 	stream stream
-	at     int64 // its offset in the log
-	from   int64 // and in the stream
+	at     int64 // offset in the log
+	from   int64 // offset in the stream
 }
 
-// collect takes in what a stream writes until it ends or is closed.
+// collect copies a stream to the log until EOF or a read error, and closes r.
 func (l *log) collect(s stream, r io.ReadCloser) {
 	defer r.Close()
 	buf := make([]byte, chunkSize)
@@ -79,7 +80,7 @@ func (l *log) notify() {
 	}
 }
 
-// change returns a channel that is closed when there is more, or an end.
+// change returns a channel that is closed at the next write or end of a stream.
 func (l *log) change() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,8 +105,8 @@ func (l *log) length(s stream) int64 {
 	return l.streams[s].size
 }
 
-// page returns up to n bytes at an offset of a stream, and where they begin:
-// later when what is there is no longer kept.
+// page returns up to n bytes of a stream and their offset. The offset is larger
+// than off when the bytes at off are no longer kept.
 func (l *log) page(s stream, off int64, n int) (p []byte, at int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,6 +130,8 @@ func (l *log) page(s stream, off int64, n int) (p []byte, at int64) {
 	return p, at
 }
 
+// piece returns consecutive bytes of a page, as output.piece does. The caller
+// holds l.mu.
 func (l *log) piece(s stream, off int64, n int) (p []byte, at int64) {
 	if s != both {
 		return l.streams[s].piece(off, n)
@@ -149,7 +152,7 @@ func (l *log) piece(s stream, off int64, n int) (p []byte, at int64) {
 	return nil, off
 }
 
-// discard gives the memory back. What comes later is lost.
+// discard frees the memory. Later writes are dropped.
 func (l *log) discard() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

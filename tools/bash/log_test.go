@@ -20,7 +20,7 @@ func newLog(room int64) (*log, *budget) {
 	return l, b
 }
 
-// TestLogPages writes at random and reads at random, beside a plain model.
+// TestLogPages compares random writes and reads with a byte slice as the model.
 func TestLogPages(t *testing.T) {
 	for name, room := range map[string]int64{"room": maxKept, "little room": 3 * chunkSize, "no room": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestLogPages(t *testing.T) {
 					require.NotEmpty(t, p)
 				}
 			}
-			for s := stdout; s <= both; s++ { // the whole, page by page
+			for s := stdout; s <= both; s++ { // read everything, page by page
 				kept := 0
 				for off := int64(0); off < l.length(s); {
 					p, at := l.page(s, off, chunkSize)

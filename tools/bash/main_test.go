@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// TestMain also is the init of the tests' sandboxes.
+// TestMain also runs process 1 of the tests' sandboxes.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == pid1.Arg {
 		os.Exit(pid1.Main())
@@ -54,18 +54,18 @@ func newSandbox(t testing.TB) *sandbox.Session {
 // newTestShell returns a Shell on a new sandbox.
 func newTestShell(t testing.TB) (*Shell, *sandbox.Session) {
 	t.Helper()
-	place := newSandbox(t)
-	s := NewShell(place)
+	session := newSandbox(t)
+	s := NewShell(session)
 	t.Cleanup(func() {
 		assert.NoError(t, s.Close())
-		assert.EqualValues(t, maxKept, s.budget.free.Load(), "all memory is given back")
+		assert.EqualValues(t, maxKept, s.budget.free.Load(), "all memory is freed")
 	})
-	return s, place
+	return s, session
 }
 
 var env = tools.Env{Agent: "tester", Call: "c1"}
 
-// bash runs a command to its end.
+// bash runs a command and waits for its result.
 func bash(t *testing.T, s *Shell, command string) runResult {
 	t.Helper()
 	r, err := s.run(context.Background(), env, runArgs{Command: command})
@@ -73,7 +73,7 @@ func bash(t *testing.T, s *Shell, command string) runResult {
 	return r
 }
 
-// background starts one.
+// background starts a command in the background and returns its process id.
 func background(t *testing.T, s *Shell, command string) string {
 	t.Helper()
 	r, err := s.run(context.Background(), env, runArgs{Command: command, Background: true})
@@ -89,7 +89,7 @@ func read(t *testing.T, s *Shell, in readArgs) readResult {
 	return r
 }
 
-// runs counts the processes of this host whose command line begins so.
+// runs counts the host's processes whose command line begins with words.
 func runs(t *testing.T, words ...string) (n int) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")

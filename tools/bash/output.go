@@ -4,11 +4,11 @@ import "sync/atomic"
 
 const (
 	chunkSize = 32 << 10
-	maxStream = 4 << 20  // of each stream of a command this much is kept
-	maxKept   = 64 << 20 // and this much of all, beside three chunks a stream
+	maxStream = 4 << 20  // bytes kept per stream of a command
+	maxKept   = 64 << 20 // bytes kept per Shell, beyond three chunks per stream
 )
 
-// budget is the memory that is left for output, in bytes.
+// budget counts the bytes of output that a Shell may still keep.
 type budget struct{ free atomic.Int64 }
 
 func (b *budget) take() bool {
@@ -19,14 +19,13 @@ func (b *budget) take() bool {
 	return false
 }
 
-// output is what a command writes to one stream: its first chunk, and the
-// latest after it.
+// output keeps the first chunk and the latest chunks of a stream.
 type output struct {
 	budget *budget
-	taken  int      // chunks of the budget
+	taken  int      // chunks charged to budget
 	chunks [][]byte // all but the last are full
-	rest   int64    // the offset of chunks[1]
-	size   int64    // of all that was written
+	rest   int64    // offset of chunks[1]
+	size   int64    // bytes written, kept or not
 }
 
 func (o *output) write(p []byte) {
@@ -43,8 +42,9 @@ func (o *output) write(p []byte) {
 	}
 }
 
-// extend adds a chunk. Where there may be no more the oldest but the first goes;
-// with three there is always a full one before the last.
+// extend adds a chunk. At maxStream, or without budget, it reuses the oldest chunk
+// after the first. The first three chunks are free of charge, so that a full chunk
+// always precedes the last.
 func (o *output) extend() {
 	var chunk []byte
 	switch n := len(o.chunks); {
@@ -61,8 +61,9 @@ func (o *output) extend() {
 	o.chunks = append(o.chunks, chunk)
 }
 
-// piece returns up to n bytes at an offset, or at the next that is kept. At the
-// end it returns none. They are valid until the next write.
+// piece returns up to n consecutive bytes at off, or at the next offset that is
+// kept, and their offset. At the end it returns none. They are valid until the
+// next write.
 func (o *output) piece(off int64, n int) (p []byte, at int64) {
 	if off >= chunkSize && off < o.rest {
 		off = o.rest

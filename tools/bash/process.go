@@ -14,28 +14,28 @@ import (
 
 const (
 	defaultPage = 32 << 10        // bytes
-	stopGrace   = 2 * time.Second // between the signal and KILL
+	stopGrace   = 2 * time.Second // from the signal to SIGKILL
 )
 
 type readArgs struct {
 	ID     string `json:"id" limit:"len=32"`
 	Stream string `json:"stream,omitempty" jsonschema:"default: both, in the order of arrival" limit:"enum=stdout|stderr"`
-	Offset *int64 `json:"offset,omitempty" jsonschema:"byte of the stream to begin at; default: after what was read last" limit:"min=0,max=9007199254740991"`
-	Limit  int    `json:"limit,omitempty" jsonschema:"bytes at most; default 32768" limit:"min=1,max=262144"`
-	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"when there is nothing yet, wait so long for output or the end" limit:"min=0,max=30000"`
+	Offset *int64 `json:"offset,omitempty" jsonschema:"byte offset in the stream; default: the end of the last read" limit:"min=0,max=9007199254740991"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"maximum bytes; default 32768" limit:"min=1,max=262144"`
+	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for output or the exit if there is no output yet" limit:"min=0,max=30000"`
 }
 
-// Subject is the process.
+// Subject returns the process id as the target.
 func (in readArgs) Subject() (path, target string) { return "", in.ID }
 
 type readResult struct {
 	ID string `json:"id"`
 	status
 	Output     string `json:"output"`
-	Offset     int64  `json:"offset" jsonschema:"where output begins: later than asked when bytes before it are no longer kept"`
+	Offset     int64  `json:"offset" jsonschema:"byte offset of output: larger than requested if earlier bytes are no longer kept"`
 	NextOffset int64  `json:"next_offset"`
-	More       bool   `json:"more,omitempty" jsonschema:"there is more already"`
-	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are no UTF-8 text are replaced"`
+	More       bool   `json:"more,omitempty" jsonschema:"more output is available now"`
+	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are not UTF-8 were replaced"`
 }
 
 func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult, error) {
@@ -54,11 +54,11 @@ func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult,
 	if err := j.await(ctx, st, off, time.Duration(in.WaitMS)*time.Millisecond); err != nil {
 		return readResult{}, err
 	}
-	r := readResult{ID: in.ID, status: j.status()} // before the output: what ended wrote no more
+	r := readResult{ID: in.ID, status: j.status()} // taken before the output, so that an exited command's page is complete
 	p, at := j.log.page(st, off, in.Limit)
 	size := j.log.length(st)
 	if t := trimEnd(p); len(t) > 0 && (at+int64(len(p)) < size || r.Running) {
-		p = t // the rest of the character follows
+		p = t // the next page returns the whole character
 	}
 	r.Output, r.Binary = text(p)
 	r.Offset, r.NextOffset = at, at+int64(len(p))
@@ -67,8 +67,8 @@ func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult,
 	return r, nil
 }
 
-// await waits until there is something at an offset, or the job has ended and
-// nobody writes for it any more.
+// await waits up to d for output at an offset. It returns early when the job has
+// ended and its streams are closed.
 func (j *job) await(ctx context.Context, s stream, off int64, d time.Duration) error {
 	if d == 0 {
 		return nil
@@ -95,7 +95,7 @@ func (j *job) await(ctx context.Context, s stream, off int64, d time.Duration) e
 	}
 }
 
-// Content is the output, and how the process is.
+// Content returns the output, followed by the status.
 func (r readResult) Content() []tools.Content {
 	var b strings.Builder
 	writeLines(&b, r.Output)
@@ -104,12 +104,12 @@ func (r readResult) Content() []tools.Content {
 	}
 	switch {
 	case r.Running:
-		fmt.Fprintf(&b, "[%s runs]\n", r.ID)
+		fmt.Fprintf(&b, "[%s is running]\n", r.ID)
 	case r.status.String() == "":
-		fmt.Fprintf(&b, "[%s has ended]\n", r.ID)
+		fmt.Fprintf(&b, "[%s exited]\n", r.ID)
 	}
 	b.WriteString(r.status.String())
-	return said(b.String())
+	return textContent(b.String())
 }
 
 type stopArgs struct {
@@ -117,7 +117,7 @@ type stopArgs struct {
 	Signal string `json:"signal,omitempty" jsonschema:"default TERM" limit:"enum=TERM|INT|KILL"`
 }
 
-// Subject is the process.
+// Subject returns the process id as the target.
 func (in stopArgs) Subject() (path, target string) { return "", in.ID }
 
 type stopResult struct {
@@ -125,9 +125,9 @@ type stopResult struct {
 	status
 }
 
-// stop signals the command's process group. What survives the command's own
-// process, because it ignores the signal, lives until the sandbox ends; KILL
-// while that runs ends all.
+// stop signals the command's process group, and sends SIGKILL to the command's
+// whole session if it has not exited after stopGrace. A child that ignores the
+// signal while the command exits lives until the sandbox ends.
 func (s *Shell) stop(ctx context.Context, _ tools.Env, in stopArgs) (stopResult, error) {
 	j, err := s.find(in.ID)
 	if err != nil {
@@ -149,11 +149,11 @@ func (s *Shell) stop(ctx context.Context, _ tools.Env, in stopArgs) (stopResult,
 	return stopResult{ID: in.ID, status: j.status()}, nil
 }
 
-// Content says how it ended.
+// Content returns one line with the exit status.
 func (r stopResult) Content() []tools.Content {
 	how := strings.TrimSuffix(r.status.String(), "\n")
 	if how == "" {
 		how = "exit status 0"
 	}
-	return said(fmt.Sprintf("%s has ended: %s\n", r.ID, how))
+	return textContent(fmt.Sprintf("%s exited: %s\n", r.ID, how))
 }

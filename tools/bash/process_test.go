@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// fake is a place where nothing starts.
+// fake is a sandbox in which every Exec fails with err.
 type fake struct {
 	err error
 	got []sandbox.Command
@@ -40,8 +40,8 @@ func TestStartErrors(t *testing.T) {
 		"ended":        {sandbox.ErrEnded, "d", tools.Internal, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			place := &fake{err: c.err}
-			s := NewShell(place)
+			sandbox := &fake{err: c.err}
+			s := NewShell(sandbox)
 			_, err := s.run(context.Background(), env, runArgs{Command: "x", Cwd: c.cwd})
 			var e *tools.Error
 			if c.code == "" {
@@ -51,7 +51,7 @@ func TestStartErrors(t *testing.T) {
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, c.code, e.Code)
 			}
-			assert.Len(t, place.got, c.n)
+			assert.Len(t, sandbox.got, c.n)
 			assert.NoError(t, s.Close())
 		})
 	}
@@ -102,7 +102,7 @@ func TestBackgroundOutlivesTheCall(t *testing.T) {
 	assert.Equal(t, "in\ndone\n", got)
 }
 
-// TestLeftBehind has a command that ends, and a child that keeps its output.
+// TestLeftBehind runs a command that exits while its child holds the streams open.
 func TestLeftBehind(t *testing.T) {
 	s, _ := newTestShell(t)
 	r := bash(t, s, "echo early; (until [ -e gate ]; do sleep 0.01; done; echo late) & exit 5")
@@ -116,7 +116,7 @@ func TestLeftBehind(t *testing.T) {
 
 	begin := time.Now()
 	r = bash(t, s, "yes & exit 0")
-	assert.Less(t, time.Since(begin), maxSettle+10*time.Second, "one that writes on and on")
+	assert.Less(t, time.Since(begin), maxSettle+10*time.Second, "a child that never stops writing")
 	assert.True(t, r.Truncated)
 }
 
@@ -152,7 +152,7 @@ func TestStop(t *testing.T) {
 func TestClose(t *testing.T) {
 	s, _ := newTestShell(t)
 	background(t, s, "sleep 1048 & sleep 1048")
-	bash(t, s, "setsid -f sleep 1049") // holds the output
+	bash(t, s, "setsid -f sleep 1049") // holds the streams open
 	ended := make(chan error)
 	go func() {
 		_, err := s.run(context.Background(), env, runArgs{Command: "sleep 1048; true"})
@@ -160,7 +160,7 @@ func TestClose(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return runs(t, "sleep", "1048") == 3 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, s.Close())
-	assert.NoError(t, <-ended) // it was killed
+	assert.NoError(t, <-ended) // the result of a killed command is no error
 	assert.Zero(t, runs(t, "sleep", "1048"))
 	_, err := s.run(context.Background(), env, runArgs{Command: "true"})
 	assert.Equal(t, errEnded(), err)
@@ -180,7 +180,7 @@ func TestBounds(t *testing.T) {
 		_, err := s.stop(context.Background(), env, stopArgs{ID: fmt.Sprintf("p%d", i+1), Signal: "KILL"})
 		require.NoError(t, err)
 	}
-	held := bash(t, s, "sleep 1051 & exit 0").ProcessID // its output stays open
+	held := bash(t, s, "sleep 1051 & exit 0").ProcessID // its streams stay open
 	for range maxEnded {
 		id := background(t, s, "true")
 		read(t, s, readArgs{ID: id, WaitMS: 5000})

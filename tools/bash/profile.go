@@ -9,15 +9,16 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Profile returns the tools of this package as a kind of client expects them:
-// "claude" (Claude Code's), "anthropic-editor" (Anthropic's bash tool), "mcp-fs"
-// (none).
+// Profile returns aliases of this package's tools under the names and arguments
+// that a client's model was trained on: "claude" (Claude Code's Bash, BashOutput
+// and KillShell), "anthropic-editor" (Anthropic's bash tool), "mcp-fs" (none). Any
+// other name is an error.
 func Profile(name string) ([]tools.Tool, error) {
 	switch name {
 	case "claude":
 		return claude()
 	case "anthropic-editor":
-		t, err := tools.Alias("bash", "Run a command with bash. Each call is a shell of its own.", tools.Hints{Title: "Run a command", Acts: true, Destructive: true},
+		t, err := tools.Alias("bash", "Run a command with bash. Each call starts a new shell.", tools.Hints{Title: "Run a command", Acts: true, Destructive: true},
 			[]string{"bash"}, anthropicBash.calls, anthropicBash.render)
 		return []tools.Tool{t}, err
 	case "mcp-fs":
@@ -28,12 +29,12 @@ func Profile(name string) ([]tools.Tool, error) {
 
 type anthropicBash struct {
 	Command string `json:"command,omitempty" limit:"len=131072"`
-	Restart bool   `json:"restart,omitempty" jsonschema:"start the shell again"`
+	Restart bool   `json:"restart,omitempty" jsonschema:"restart the shell"`
 }
 
 func (in anthropicBash) calls() ([]tools.Inner, error) {
 	switch {
-	case in.Restart: // nothing lasts from call to call: it only shows that commands run
+	case in.Restart: // no state persists between calls: the command only shows that the sandbox works
 		return []tools.Inner{{Tool: "bash", Args: runArgs{Command: ":"}}}, nil
 	case in.Command == "":
 		return nil, tools.Errorf(tools.Invalid, "neither command nor restart is given")
@@ -43,7 +44,7 @@ func (in anthropicBash) calls() ([]tools.Inner, error) {
 
 func (in anthropicBash) render(all []tools.Result) tools.Result {
 	if in.Restart {
-		return tools.Result{Content: said("tool has been restarted")}
+		return tools.Result{Content: textContent("tool has been restarted")}
 	}
 	return join(all)
 }
@@ -52,7 +53,7 @@ type claudeBash struct {
 	Command     string `json:"command" limit:"len=131072"`
 	Timeout     int    `json:"timeout,omitempty" jsonschema:"milliseconds; default 120000" limit:"min=1,max=600000"`
 	Description string `json:"description,omitempty" jsonschema:"what the command does, in a few words"`
-	Background  bool   `json:"run_in_background,omitempty" jsonschema:"return at once; read with BashOutput"`
+	Background  bool   `json:"run_in_background,omitempty" jsonschema:"return immediately; read the output with BashOutput"`
 }
 
 type claudeOutput struct {
@@ -65,7 +66,7 @@ type claudeKill struct {
 }
 
 func claude() ([]tools.Tool, error) {
-	run, err := tools.Alias("Bash", "Run a command with bash. Each call is a shell of its own: cd and variables do not last.",
+	run, err := tools.Alias("Bash", "Run a command with bash. Each call starts a new shell: cd and variables do not persist.",
 		tools.Hints{Title: "Run a command", Acts: true, Destructive: true}, []string{"bash"},
 		func(in claudeBash) ([]tools.Inner, error) {
 			return []tools.Inner{{Tool: "bash", Args: runArgs{Command: in.Command, TimeoutMS: in.Timeout, Background: in.Background}}}, nil
@@ -73,7 +74,7 @@ func claude() ([]tools.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	read, err := tools.Alias("BashOutput", "Read what a background command has written since it was read last.",
+	read, err := tools.Alias("BashOutput", "Read the output of a background command since the last read.",
 		tools.Hints{Title: "Read a command's output"}, []string{"process_read"}, claudeOutput.calls, claudeOutput.render)
 	if err != nil {
 		return nil, err
@@ -93,8 +94,7 @@ func (in claudeOutput) calls() ([]tools.Inner, error) {
 	return []tools.Inner{{Tool: "process_read", Args: readArgs{ID: in.ID}}}, nil
 }
 
-// render shows the lines that the filter lets through. The others have been
-// read, too.
+// render returns the lines that match the filter. The other lines count as read.
 func (in claudeOutput) render(all []tools.Result) tools.Result {
 	filter, err := regexp.Compile(in.Filter)
 	var r readResult
@@ -111,7 +111,7 @@ func (in claudeOutput) render(all []tools.Result) tools.Result {
 	return tools.Result{Content: r.Content()}
 }
 
-// join makes one result of what several say.
+// join concatenates the contents of several results.
 func join(all []tools.Result) (joined tools.Result) {
 	for _, r := range all {
 		joined.Content = append(joined.Content, r.Content...)

@@ -63,8 +63,8 @@ func TestProfileCalls(t *testing.T) {
 
 	structured, err := json.Marshal(readResult{ID: "p1", Output: "a 1\nb 2\na 3", status: status{Running: true}})
 	require.NoError(t, err)
-	all := []tools.Result{{Structured: structured, Content: said("whole")}}
-	assert.Equal(t, "a 1\na 3\n[p1 runs]\n", claudeOutput{Filter: "^a"}.render(all).Content[0].Text)
+	all := []tools.Result{{Structured: structured, Content: textContent("whole")}}
+	assert.Equal(t, "a 1\na 3\n[p1 is running]\n", claudeOutput{Filter: "^a"}.render(all).Content[0].Text)
 	assert.Equal(t, "whole", claudeOutput{}.render(all).Content[0].Text)
 	assert.Equal(t, "tool has been restarted", anthropicBash{Restart: true}.render(all).Content[0].Text)
 	assert.Equal(t, "whole", anthropicBash{Command: "x"}.render(all).Content[0].Text)

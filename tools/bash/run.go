@@ -11,18 +11,18 @@ import (
 
 const (
 	defaultTimeout = 2 * time.Minute
-	maxShown       = 64 << 10 // bytes of each stream in the result of bash
+	maxShown       = 64 << 10 // bytes per stream in the result of bash
 )
 
 type runArgs struct {
 	Command    string `json:"command" jsonschema:"what bash -c runs" limit:"len=131072"`
-	Cwd        string `json:"cwd,omitempty" jsonschema:"directory to run in, relative to the view or absolute in the sandbox; default the view's root"`
-	TimeoutMS  int    `json:"timeout_ms,omitempty" jsonschema:"kill it after so many milliseconds; default 120000, in the background none" limit:"min=1,max=600000"`
-	Stdin      string `json:"stdin,omitempty" jsonschema:"what it reads from its standard input" limit:"len=1048576"`
-	Background bool   `json:"background,omitempty" jsonschema:"return at once, with a process_id for process_read and process_stop"`
+	Cwd        string `json:"cwd,omitempty" jsonschema:"working directory, relative to the view or absolute in the sandbox; default the view's root"`
+	TimeoutMS  int    `json:"timeout_ms,omitempty" jsonschema:"milliseconds until the command is killed; default 120000, none for a background command" limit:"min=1,max=600000"`
+	Stdin      string `json:"stdin,omitempty" jsonschema:"standard input of the command" limit:"len=1048576"`
+	Background bool   `json:"background,omitempty" jsonschema:"return immediately, with a process_id for process_read and process_stop"`
 }
 
-// Subject is where the command runs, and the command.
+// Subject returns the working directory and the command.
 func (in runArgs) Subject() (path, target string) { return relative(in.Cwd), in.Command }
 
 func (in runArgs) timeout() time.Duration {
@@ -36,10 +36,10 @@ type runResult struct {
 	status
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
-	Truncated  bool   `json:"truncated,omitempty" jsonschema:"bytes in the middle of stdout or stderr are left out"`
-	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are no UTF-8 text are replaced"`
+	Truncated  bool   `json:"truncated,omitempty" jsonschema:"the middle of stdout or stderr is left out"`
+	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are not UTF-8 were replaced"`
 	DurationMS int64  `json:"duration_ms"`
-	ProcessID  string `json:"process_id,omitempty" jsonschema:"for process_read: the command runs in the background, or there is more of its output"`
+	ProcessID  string `json:"process_id,omitempty" jsonschema:"for process_read: set if the command runs in the background or has more output"`
 }
 
 func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, error) {
@@ -48,14 +48,14 @@ func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, 
 		return runResult{}, err
 	}
 	if in.Background {
-		id := s.name(j)
+		id := s.publish(j)
 		detach()
 		return runResult{status: status{Running: true}, ProcessID: id}, nil
 	}
 	<-j.ended
 	detach()
 	if ctx.Err() != nil || j.err != nil {
-		s.forget(j)
+		s.drop(j)
 		if ctx.Err() != nil {
 			return runResult{}, ctx.Err()
 		}
@@ -67,14 +67,15 @@ func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, 
 		*to, r.Truncated, r.Binary = text, r.Truncated || truncated, r.Binary || binary
 	}
 	if r.Truncated || j.log.isOpen() {
-		r.ProcessID = s.name(j)
+		r.ProcessID = s.publish(j)
 	} else {
-		s.forget(j)
+		s.drop(j)
 	}
 	return r, nil
 }
 
-// clip returns the text of a stream, of a long one the beginning and the end.
+// clip returns the text of a stream. Beyond maxShown bytes it returns the
+// beginning and the end, half of maxShown each.
 func (l *log) clip(s stream) (shown string, truncated, binary bool) {
 	size := l.length(s)
 	if size <= maxShown {
@@ -91,7 +92,7 @@ func (l *log) clip(s stream) (shown string, truncated, binary bool) {
 	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", first, left, last), true, b1 || b2
 }
 
-// Content reads like a terminal.
+// Content returns stdout, stderr and the exit status as text.
 func (r runResult) Content() []tools.Content {
 	var b strings.Builder
 	for _, text := range []string{r.Stdout, r.Stderr} {
@@ -101,15 +102,15 @@ func (r runResult) Content() []tools.Content {
 	case r.Running:
 		fmt.Fprintf(&b, "running in the background as %s\n", r.ProcessID)
 	case r.ProcessID != "" && r.Truncated:
-		fmt.Fprintf(&b, "[process_read %s has all output]\n", r.ProcessID)
+		fmt.Fprintf(&b, "[for the whole output: process_read %s]\n", r.ProcessID)
 	case r.ProcessID != "":
-		fmt.Fprintf(&b, "[processes it left in the background may write more: process_read %s]\n", r.ProcessID)
+		fmt.Fprintf(&b, "[background processes may write more: process_read %s]\n", r.ProcessID)
 	}
 	b.WriteString(r.status.String())
-	return said(b.String())
+	return textContent(b.String())
 }
 
-// String says how a command ended, if not well: a line, or nothing.
+// String returns a line about an unsuccessful exit, or "".
 func (s status) String() string {
 	if s.ExitCode == nil || *s.ExitCode == 0 && !s.OutOfMemory {
 		return ""

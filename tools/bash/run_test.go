@@ -149,7 +149,7 @@ func TestHugeOutput(t *testing.T) {
 }
 
 func TestSandboxEnds(t *testing.T) {
-	s, place := newTestShell(t)
+	s, session := newTestShell(t)
 	id := background(t, s, "echo last; sleep 1044")
 	require.Equal(t, "last\n", read(t, s, readArgs{ID: id, WaitMS: 5000}).Output)
 	ended := make(chan error)
@@ -158,7 +158,7 @@ func TestSandboxEnds(t *testing.T) {
 		ended <- err
 	}()
 	require.Eventually(t, func() bool { return runs(t, "sleep", "1045") == 1 }, 20*time.Second, time.Millisecond)
-	require.NoError(t, place.Close())
+	require.NoError(t, session.Close())
 	assert.Equal(t, errEnded(), <-ended)
 	_, err := s.run(context.Background(), env, runArgs{Command: "true"})
 	assert.Equal(t, errEnded(), err)
@@ -182,18 +182,18 @@ func TestTwoAtOnce(t *testing.T) {
 	assert.Equal(t, []string{"a\n", "b\n"}, got)
 }
 
-// TestTag sees that commands carry the call that they are run for.
+// TestTag requires that a command carries the id of its call.
 func TestTag(t *testing.T) {
-	place := &fake{err: sandbox.ErrEnded}
-	s := NewShell(place)
+	target := &fake{err: sandbox.ErrEnded}
+	s := NewShell(target)
 	_, err := s.run(context.Background(), env, runArgs{Command: "x", Cwd: "d"})
 	assert.Equal(t, errEnded(), err)
-	assert.Equal(t, []sandbox.Command{{Argv: []string{"bash", "-c", "x"}, Dir: "d", Tag: "c1"}}, place.got)
+	assert.Equal(t, []sandbox.Command{{Argv: []string{"bash", "-c", "x"}, Dir: "d", Tag: "c1"}}, target.got)
 }
 
-// BenchmarkRun compares bash with the same command without this package.
+// BenchmarkRun compares the tool bash with a plain Exec of the same command.
 func BenchmarkRun(b *testing.B) {
-	s, place := newTestShell(b)
+	s, session := newTestShell(b)
 	took := map[string][]time.Duration{}
 	cases := map[string]func(){
 		"bash": func() {
@@ -201,7 +201,7 @@ func BenchmarkRun(b *testing.B) {
 			require.NoError(b, err)
 		},
 		"exec": func() {
-			p, err := place.Exec(context.Background(), sandbox.Command{Argv: []string{"bash", "-c", "true"}})
+			p, err := session.Exec(context.Background(), sandbox.Command{Argv: []string{"bash", "-c", "true"}})
 			require.NoError(b, err)
 			_, err = p.Wait()
 			require.NoError(b, err)

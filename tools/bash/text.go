@@ -8,8 +8,8 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// text returns bytes as text. Where they are none, NUL included, U+FFFD stands
-// for each row of them.
+// text returns p as text. One U+FFFD replaces each run of NUL and of bytes that
+// are not UTF-8; binary reports whether there was one.
 func text(p []byte) (s string, binary bool) {
 	if utf8.Valid(p) && bytes.IndexByte(p, 0) < 0 {
 		return string(p), false
@@ -18,7 +18,7 @@ func text(p []byte) (s string, binary bool) {
 	return string(bytes.ToValidUTF8(p, []byte("\uFFFD"))), true
 }
 
-// trimEnd drops the beginning of a character at the end of p.
+// trimEnd drops an incomplete UTF-8 sequence at the end of p.
 func trimEnd(p []byte) []byte {
 	for i := 1; i <= min(len(p), utf8.UTFMax-1); i++ {
 		if c := p[len(p)-i]; utf8.RuneStart(c) {
@@ -31,7 +31,7 @@ func trimEnd(p []byte) []byte {
 	return p
 }
 
-// trimStart drops the end of a character at the start of p.
+// trimStart drops UTF-8 continuation bytes at the start of p.
 func trimStart(p []byte) []byte {
 	for i := range min(len(p), utf8.UTFMax) {
 		if utf8.RuneStart(p[i]) {
@@ -41,7 +41,7 @@ func trimStart(p []byte) []byte {
 	return p
 }
 
-// writeLines writes text that ends with a line's end, if there is any.
+// writeLines writes text and a final newline, or nothing for an empty text.
 func writeLines(b *strings.Builder, text string) {
 	b.WriteString(text)
 	if text != "" && !strings.HasSuffix(text, "\n") {
@@ -49,8 +49,9 @@ func writeLines(b *strings.Builder, text string) {
 	}
 }
 
-// said is the content that a text is. Clients refuse an empty one.
-func said(text string) []tools.Content {
+// textContent returns text as content. Clients reject empty content, so that it
+// replaces "" by "(no output)".
+func textContent(text string) []tools.Content {
 	if text == "" {
 		text = "(no output)"
 	}
