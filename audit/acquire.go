@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDir opens the directory of the log, and makes it when it is missing.
+// openDir opens the log directory and creates it if it does not exist.
 func (s *store) openDir() (err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
@@ -24,7 +24,8 @@ func (s *store) openDir() (err error) {
 	return err
 }
 
-// acquire takes the lock of all processes and catches up with what they appended, and with what was done to the files.
+// acquire takes the lock file's flock(2), then updates the store's state from the files: other processes may have
+// appended to them, and other programs may have changed them.
 func (s *store) acquire() (release func(), err error) {
 	if err := s.sameDir(); err != nil {
 		return nil, err
@@ -42,14 +43,14 @@ func (s *store) acquire() (release func(), err error) {
 		err = s.catchUp()
 	}
 	if err != nil {
-		err = errors.Join(err, s.leave()) // the next one looks afresh
+		err = errors.Join(err, s.closeSegment()) // the next acquire opens the last segment again
 		release()
 		return nil, err
 	}
 	return release, nil
 }
 
-// sameDir opens the directory again when another one, or none, has its name.
+// sameDir reopens the directory if its name refers to another directory or to none.
 func (s *store) sameDir() error {
 	var held, named unix.Stat_t
 	if err := unix.Fstat(int(s.at.Fd()), &held); err != nil {
@@ -67,10 +68,10 @@ func (s *store) sameDir() error {
 			s.seq, s.mark = max(s.seq, m.last), m
 		}
 		s.known = nil
-		s.mark.last = 0 // the other directory may hold fewer
+		s.mark.last = 0 // the other directory may hold fewer events
 		s.remark(OutcomeLost, fmt.Sprintf("the directory was moved or removed with events up to %d", s.seq))
 	}
-	if err := s.letGo(); err != nil {
+	if err := s.closeFiles(); err != nil {
 		return err
 	}
 	return s.openDir()
@@ -92,13 +93,14 @@ func (s *store) takeLock() error {
 		if err := unix.Fstat(int(s.lock.Fd()), &st); err == nil && st.Nlink > 0 {
 			return nil
 		}
-		s.lock.Close() // removed: others lock the file that took its place
+		s.lock.Close() // removed: other processes lock its replacement
 		s.lock = nil
 	}
 	return errors.New("the lock file is removed again and again: stop the program that removes it")
 }
 
-// readMark makes mark true again. A mark that was removed or overwritten is replaced by what this process knows.
+// readMark reads mark from its file. If the file was removed or overwritten, readMark rewrites it from this process's
+// state.
 func (s *store) readMark() error {
 	if s.marks.File != nil {
 		var st unix.Stat_t
@@ -127,7 +129,7 @@ func (s *store) readMark() error {
 	return nil
 }
 
-// catchUp makes file, size and seq true again. The caller has the lock.
+// catchUp updates file, size and seq from the directory. The caller holds the lock.
 func (s *store) catchUp() error {
 	if s.file == nil {
 		return s.openLast()
@@ -138,8 +140,8 @@ func (s *store) catchUp() error {
 	}
 	err := unix.Fstatat(int(s.at.Fd()), segmentName(s.number), &named, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
-	case held.Mode&0o777 == sealed: // another process has begun the next
-		if err := s.leave(); err != nil {
+	case held.Mode&0o777 == sealed: // another process has created the next segment
+		if err := s.closeSegment(); err != nil {
 			return err
 		}
 		return s.openLast()
@@ -157,14 +159,14 @@ func (s *store) catchUp() error {
 	return nil
 }
 
-// lost records that events of the last segment may be gone, and goes on in a new segment with numbers that were never
-// given.
+// lost records that events of the last segment may be missing. It creates a new segment and continues with numbers
+// that were never assigned.
 func (s *store) lost(how string) error {
 	s.seq = max(s.seq, s.mark.last)
 	s.remark(OutcomeLost, fmt.Sprintf("%s was %s: events %d to %d may be missing", segmentName(s.number), how, s.first, s.seq))
-	s.known = nil            // it is told
-	_ = s.file.Chmod(sealed) // for other processes that append to it
-	if err := s.leave(); err != nil {
+	s.known = nil            // watch must not report the same segment again
+	_ = s.file.Chmod(sealed) // so that other processes stop appending to it
+	if err := s.closeSegment(); err != nil {
 		return err
 	}
 	all, err := segments(s.root)
@@ -174,7 +176,7 @@ func (s *store) lost(how string) error {
 	return s.create(max(s.number, last(all)) + 1)
 }
 
-// openLast opens the last segment, or makes the next when that is sealed.
+// openLast opens the last segment. If that is sealed, it creates the next one.
 func (s *store) openLast() error {
 	all, err := segments(s.root)
 	if err != nil {
@@ -184,7 +186,7 @@ func (s *store) openLast() error {
 	if n > 0 {
 		err = s.open(all[len(all)-1])
 	}
-	if err == nil && s.file == nil { // all are sealed
+	if err == nil && s.file == nil { // every segment is sealed
 		var seq uint64
 		if seq, err = seqBefore(s.root, n+1); err == nil {
 			seq = s.compare(seq)
@@ -195,7 +197,7 @@ func (s *store) openLast() error {
 	return err
 }
 
-// open opens a segment for appending, unless it is sealed.
+// open opens a segment for appending. It does nothing if the segment is sealed.
 func (s *store) open(seg segment) error {
 	info, err := s.root.Lstat(seg.name())
 	if err != nil || seg.packed || info.Mode().Perm() == sealed {
@@ -212,7 +214,7 @@ func (s *store) open(seg segment) error {
 	return s.readHead()
 }
 
-// create begins segment n.
+// create creates segment n.
 func (s *store) create(n int) error {
 	f, err := s.root.OpenFile(segmentName(n), os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -222,10 +224,10 @@ func (s *store) create(n int) error {
 	return s.at.Sync()
 }
 
-// readHead learns when the last segment was begun, and with which event.
+// readHead sets born and first from the first line of the last segment.
 func (s *store) readHead() error {
 	s.first, s.born = s.seq+1, time.Now()
-	line := make([]byte, 128) // holds the number and the time
+	line := make([]byte, 128) // enough for the number and the time
 	n, err := s.file.ReadAt(line, 0)
 	if err != nil && err != io.EOF {
 		return err
@@ -236,7 +238,7 @@ func (s *store) readHead() error {
 	return nil
 }
 
-// readTail learns size and seq from the last segment and sets aside what follows its last whole line.
+// readTail sets size and seq from the last segment. It moves any bytes after the last whole line to another file.
 func (s *store) readTail(size int64) error {
 	end, seq, err := tail(s.file, size)
 	if err == nil && seq == 0 {
@@ -258,8 +260,8 @@ func (s *store) readTail(size int64) error {
 	return nil
 }
 
-// compare compares the last event found with what the mark says was the last, and returns the number after which the
-// log goes on.
+// compare compares found, the last event in the log, with the last event of the mark. It returns the number after
+// which the log continues.
 func (s *store) compare(found uint64) uint64 {
 	m := s.mark
 	s.mark.boot = s.boot
@@ -277,7 +279,7 @@ func (s *store) compare(found uint64) uint64 {
 	return found
 }
 
-// setAside moves what is damaged at the end of the last segment to a file beside it.
+// setAside moves the damaged end of the last segment to a file beside it.
 func (s *store) setAside(from, to int64) error {
 	name := segmentName(s.number) + damagedSuffix
 	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)

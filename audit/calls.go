@@ -13,10 +13,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// openCalls are the calls that have begun and have not ended, by the segment of their first event.
+// openCalls maps the id of each call that has begun and not ended to the segment of its first event.
 type openCalls map[string]int
 
-// follow takes note of the calls that begin and end in lines of segment n.
+// follow updates c from the events in lines of segment n.
 func (c openCalls) follow(lines []byte, n int) {
 	for line := range bytes.Lines(lines) {
 		if !isCall(line) {
@@ -32,8 +32,7 @@ func (c openCalls) follow(lines []byte, n int) {
 	}
 }
 
-// oldestCall returns the segment in which the oldest call without an end began, also of other processes; 0: there is
-// none.
+// oldestCall returns the segment in which the oldest open call of any process began. It returns 0 if no call is open.
 func (s *store) oldestCall() uint64 {
 	oldest := uint64(0)
 	if len(s.calls) > 0 {
@@ -45,8 +44,8 @@ func (s *store) oldestCall() uint64 {
 	return oldest
 }
 
-// finishCalls ends the calls that processes before this one have left without an end, once no other process has the log
-// open. What became of such a call, nobody knows.
+// finishCalls records OutcomeUnknown for calls that earlier processes began and did not end. It waits until no other
+// process has the log open.
 func (s *store) finishCalls() {
 	if s.finished || !s.marks.alone() {
 		return
@@ -58,8 +57,7 @@ func (s *store) finishCalls() {
 	s.finished = true
 }
 
-// unfinished returns the first events of calls of earlier processes that have no other. Segments that cannot be read it
-// leaves out.
+// unfinished returns the first event of each open call of earlier processes. It skips segments that cannot be read.
 func (s *store) unfinished() []Event {
 	from := int(s.found.calls)
 	if from == 0 && !s.found.closed() { // the mark may be as old as the last sync
@@ -100,7 +98,7 @@ func (s *store) unfinished() []Event {
 
 func isCall(line []byte) bool { return bytes.Contains(line, []byte(`"event":"`+KindCall+`"`)) }
 
-// eachLine calls do with every line of a segment. A line that is longer than any event comes in parts.
+// eachLine calls do with every line of a segment. It passes a line longer than maxLine in parts.
 func eachLine(root *os.Root, seg segment, do func(line []byte)) error {
 	f, seg, err := openEither(root, seg)
 	if err != nil {

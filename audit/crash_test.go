@@ -50,9 +50,9 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 		}
 		require.NoError(t, cmd.Process.Kill())
 		acknowledged := numbers(t, out)
-		_ = cmd.Wait() // says that it was killed
+		_ = cmd.Wait() // the error says that the child was killed
 
-		open(t, dir, Options{}) // cuts what was torn
+		open(t, dir, Options{}) // moves the torn end to another file
 		events := all(t, dir)
 		for _, seq := range acknowledged {
 			require.LessOrEqual(t, seq, uint64(len(events)))
@@ -61,7 +61,7 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// TestFullDisk runs in a mount namespace of its own, so that its tmpfs is gone with it.
+// TestFullDisk runs in its own mount namespace, so that its tmpfs ends with the process.
 func TestFullDisk(t *testing.T) {
 	if os.Getenv("AUDIT_TEST_FULL") == "" {
 		if os.Getuid() != 0 {
@@ -109,7 +109,8 @@ func TestFullDisk(t *testing.T) {
 	assertAccounted(t, all(t, filepath.Join(dir, "log")), told, refused)
 }
 
-// assertAccounted checks that the log holds what was told, nothing else, and counts what was refused.
+// assertAccounted checks that the log holds exactly the acknowledged events, and that OutcomeRecovered counts the
+// refused ones.
 func assertAccounted(t *testing.T, events []Event, told map[uint64]string, refused int) {
 	counted := 0
 	for _, e := range events {
@@ -131,7 +132,7 @@ func assertAccounted(t *testing.T, events []Event, told map[uint64]string, refus
 	assert.Equal(t, refused, counted, "everything refused is counted")
 }
 
-// fill appends lines of many lengths until most are refused, and returns those that were not.
+// fill appends lines of many lengths until most are refused. It returns the numbers of the acknowledged events.
 func fill(t *testing.T, l *Log) (told map[uint64]string, refused int) {
 	told = map[uint64]string{}
 	var mu sync.Mutex

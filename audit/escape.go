@@ -11,9 +11,9 @@ import (
 
 var errEscape = errors.New("malformed escape")
 
-// Escape returns s as text that is valid UTF-8, one line, and harmless on a terminal. A backslash becomes \\; a byte that
-// is not UTF-8, a C0 control and DEL become \xNN; other control and format characters (C1, line and paragraph separators,
-// bidirectional overrides, zero-width characters) become \u{N}. [Unescape] reverses it.
+// Escape returns s as valid UTF-8 on one line, without characters that control a terminal. It replaces a backslash
+// with \\, a byte that is not UTF-8, a C0 control or DEL with \xNN, and other control and format characters (C1, line
+// and paragraph separators, bidirectional overrides, zero-width characters) with \u{N}. [Unescape] reverses it.
 func Escape(s string) string {
 	if plain(s) {
 		return s
@@ -27,7 +27,7 @@ func Escape(s string) string {
 	return string(b)
 }
 
-// plain reports whether s is its own escape for the plainest of reasons.
+// plain reports whether s is printable ASCII without a backslash, and so equals its escape.
 func plain(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' || s[i] == '\\' {
@@ -37,7 +37,7 @@ func plain(s string) bool {
 	return true
 }
 
-// appendEscaped appends the escape of one character: r, as decoded from raw.
+// appendEscaped appends the escape of the character r, decoded from raw.
 func appendEscaped(b []byte, r rune, raw string) []byte {
 	switch {
 	case r == '\\':
@@ -50,8 +50,8 @@ func appendEscaped(b []byte, r rune, raw string) []byte {
 	return append(b, raw...)
 }
 
-// Unescape returns the string that [Escape] made s from. It fails on what Escape does not make, such as a string of the
-// log whose middle was cut.
+// Unescape returns the string from which [Escape] made s. It returns an error for text that Escape does not produce,
+// such as a truncated string of the log.
 func Unescape(s string) (string, error) {
 	var b strings.Builder
 	for {
@@ -69,7 +69,7 @@ func Unescape(s string) (string, error) {
 	}
 }
 
-// unescapeOne decodes the escape whose backslash stood before s.
+// unescapeOne decodes one escape. s starts after its backslash.
 func unescapeOne(s string) (raw, rest string, err error) {
 	switch {
 	case strings.HasPrefix(s, `\`):
@@ -88,10 +88,10 @@ func unescapeOne(s string) (raw, rest string, err error) {
 	return "", "", errEscape
 }
 
-// bound escapes s and, where that is longer than limit bytes, leaves out the middle: both ends of a path tell more than
-// its first half. The marker cannot come from s, whose backslashes are doubled.
+// bound escapes s. If the result is longer than limit bytes, bound replaces the middle with a marker, because both
+// ends of a path say more than its first half. The marker cannot occur in s, whose backslashes are doubled.
 func bound(s string, limit int) string {
-	if len(s) <= limit { // an escape is never shorter than what it stands for
+	if len(s) <= limit { // an escape is never shorter than its original
 		if esc := Escape(s); len(esc) <= limit {
 			return esc
 		}

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A Verdict is what was decided.
+// A Verdict is the decision about a request.
 type Verdict string
 
-// The verdicts. A violation is an attempt to leave the scope.
+// The verdicts. Violation is an attempt to leave the scope.
 const (
 	Allow     Verdict = "allow"
 	Deny      Verdict = "deny"
@@ -21,69 +21,69 @@ const (
 	KindAgent    = "agent"
 	KindView     = "view"
 	KindSandbox  = "sandbox"
-	KindCall     = "call"     // of a tool: Op is its name
-	KindApproval = "approval" // of a call, by the operator
+	KindCall     = "call"     // a tool call; Op is the tool's name
+	KindApproval = "approval" // the operator's decision about a call
 	KindDaemon   = "daemon"
 	KindAudit    = "audit"
 )
 
-// What the log says about itself, in the outcome of an event of [KindAudit].
+// The outcomes of events of [KindAudit], which the log records about itself.
 const (
-	OutcomeTorn      = "torn"          // the end was damaged, and was set aside in a file beside the segment
+	OutcomeTorn      = "torn"          // the end was damaged; the log moved it to a file beside the segment
 	OutcomeRecovered = "recovered"     // the log works again; the detail counts the events refused meanwhile
-	OutcomeLost      = "lost"          // segments were removed, renamed, replaced or truncated by others
-	OutcomeLow       = "low space"     // little room is left on the disk
-	OutcomeRemoved   = "removed"       // segments were removed: too old, or the log too large
-	OutcomeKept      = "kept"          // segments could not be compressed or removed
+	OutcomeLost      = "lost"          // another program removed, renamed, replaced or truncated segments
+	OutcomeLow       = "low space"     // the disk is nearly full
+	OutcomeRemoved   = "removed"       // the log removed segments: too old, or the log was too large
+	OutcomeKept      = "kept"          // the log could not compress or remove segments
 	OutcomeUnclean   = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
 )
 
-// Outcomes of events of [KindCall].
+// The outcomes of events of [KindCall].
 const (
 	OutcomeBegin   = "begin"   // the call runs; another event follows
 	OutcomeUnknown = "unknown" // the log was closed before the call's end was recorded
 )
 
-// Event is one line of the log. Of a field that is zero nothing is written.
+// Event is one line of the log. Fields with the zero value are omitted.
 //
-// In an event that was read, strings are as they stand in the log; [Unescape] gives what they were.
+// Strings of an event from [Read] are escaped, as in the log. [Unescape] returns the original strings.
 type Event struct {
 	Seq        uint64    `json:"seq"`  // set by Append
-	Time       time.Time `json:"time"` // set by Append: when the line was written, UTC
+	Time       time.Time `json:"time"` // set by Append: when the log wrote the line, in UTC
 	Event      string    `json:"event"`
 	Agent      string    `json:"agent,omitempty"`
 	Session    string    `json:"session,omitempty"`
 	Call       string    `json:"call,omitempty"`
 	Parent     string    `json:"parent,omitempty"`
-	Chain      string    `json:"chain,omitempty"` // of agents, from the first that delegated to this one: a>b>c
+	Chain      string    `json:"chain,omitempty"` // the agents from the first caller to this agent: a>b>c
 	Op         string    `json:"op,omitempty"`
 	Path       string    `json:"path,omitempty"`
 	Target     string    `json:"target,omitempty"`
 	Verdict    Verdict   `json:"verdict,omitempty"`
-	Rule       string    `json:"rule,omitempty"`      // for people
-	RuleKind   string    `json:"rule_kind,omitempty"` // the sort of rule: a scope.Kind
+	Rule       string    `json:"rule,omitempty"`      // the rule's text; programs use RuleKind
+	RuleKind   string    `json:"rule_kind,omitempty"` // a scope.Kind
 	Outcome    string    `json:"outcome,omitempty"`
-	Errno      string    `json:"errno,omitempty"` // by name, such as EACCES
+	Errno      string    `json:"errno,omitempty"` // the name, such as EACCES
 	PID        int       `json:"pid,omitempty"`
-	UID        *uint32   `json:"uid,omitempty"` // a pointer, because 0 is a user
+	UID        *uint32   `json:"uid,omitempty"` // a pointer, because 0 is a valid user id
 	Bytes      int64     `json:"bytes,omitempty"`
 	DurationUS int64     `json:"duration_us,omitempty"` // microseconds
-	Detail     string    `json:"detail,omitempty"`      // short free text
+	Detail     string    `json:"detail,omitempty"`      // short text for people
 
-	Raw []byte `json:"-"` // the line as read, without its newline; ignored by Append
+	Raw []byte `json:"-"` // the line without its newline; set by Read, ignored by Append
 }
 
-// The bounds of a string in the log, in bytes after escaping.
+// The limits of a string in the log, in bytes after escaping.
 const (
 	maxPath = 4096
 	maxText = 256
 )
 
-// clean returns e as the log may hold it: redacted, escaped, bounded.
+// clean returns e with its strings redacted, escaped and bounded.
 func clean(e Event) Event {
 	e.Path = bound(e.Path, maxPath)
-	// Redacted before it is cut: half a secret matches no pattern.
-	// Of a file's event the target is a path, and proof.
+	// Redact before truncating: a pattern does not match half a secret. The target of a file event is a path, which
+	// is evidence and is not redacted.
 	if e.Event != KindFile {
 		e.Target = redact(e.Target)
 	}
@@ -98,7 +98,7 @@ func clean(e Event) Event {
 	return e
 }
 
-// appendBody appends the line of a clean event from its kind on. What stands before, the writer knows: appendHead.
+// appendBody appends the line of a clean event from its kind on. appendHead writes the beginning.
 func appendBody(b []byte, e Event) []byte {
 	b = appendString(append(b, `"event":`...), e.Event)
 	for _, f := range [...]struct{ key, value string }{
@@ -122,7 +122,7 @@ func appendBody(b []byte, e Event) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendHead appends the beginning of a line, up to its body.
+// appendHead appends the beginning of a line: its sequence number and time.
 func appendHead(b []byte, seq uint64, now time.Time) []byte {
 	b = strconv.AppendUint(append(b, `{"seq":`...), seq, 10)
 	b = now.AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano)
@@ -136,8 +136,8 @@ func appendInt(b []byte, key string, n int64) []byte {
 	return strconv.AppendInt(append(b, key...), n, 10)
 }
 
-// appendString appends an escaped string as JSON: there is no control character left in it, so that only the quote and
-// the backslash need care (RFC 8259, section 7).
+// appendString appends an escaped string as JSON. An escaped string has no control characters, so only the quote and
+// the backslash need escaping (RFC 8259, section 7).
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := range len(s) {

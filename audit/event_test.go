@@ -31,7 +31,7 @@ func TestLine(t *testing.T) {
 	assert.Equal(t, `{"seq":1,"time":"2026-01-02T03:04:05.000000006Z","event":"daemon"}`+"\n", string(line(short)))
 }
 
-// The line written by hand is what encoding/json reads and, byte for byte, writes.
+// TestLineIsJSON checks that appendBody writes the bytes that encoding/json writes and reads.
 func TestLineIsJSON(t *testing.T) {
 	check := func(seq uint64, s [12]string, pid int, uid *uint32, n, us int64) bool {
 		e := Event{

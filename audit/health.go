@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Err is nil while the log works, and the reason of the last failure while it does not.
+// Err returns the last failure while the log fails or only the reserve of the disk is left, and nil otherwise.
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return cmp.Or(l.err, l.full)
 }
 
-// broken reports whether the log fails, or worked again and has not recorded that.
+// broken reports whether the log fails, or has recovered without recording it.
 func (l *Log) broken() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err != nil || l.full == nil && l.wasFull != nil
 }
 
-// setFull takes note that only the reserve of the disk is left, and why, or that there is room again.
+// setFull records why only the reserve of the disk is left. An empty why means that the disk has space again.
 func (l *Log) setFull(why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,7 +31,7 @@ func (l *Log) setFull(why string) {
 	l.wake()
 }
 
-// refuse refuses what has not happened yet while only the reserve of the disk is left.
+// refuse returns an error for an event that precedes its effect while only the reserve of the disk is left.
 func (l *Log) refuse(e Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,9 +43,9 @@ func (l *Log) refuse(e Event) error {
 	return l.full
 }
 
-// OnChange has f called when the log begins to fail, with the reason, and when it works again, with nil. Calls come one
-// at a time, from a goroutine of the log, soon after the change; changes that follow each other quickly may be one call
-// or none. When the log fails already, f is told that first. F may append, but not close the log.
+// OnChange registers f, which the log calls with the error when it starts to fail, and with nil when it works again.
+// A goroutine of the log calls f, one call at a time, soon after the change. It may merge or omit changes in quick
+// succession. If the log is failing now, it calls f with the error. f may append, but must not close the log.
 func (l *Log) OnChange(f func(error)) {
 	l.mu.Lock()
 	l.onChange = f
@@ -60,7 +60,7 @@ func (l *Log) wake() {
 	}
 }
 
-// settle keeps the books after n events were written or, with an error, refused.
+// settle updates err and refused after n events were written or, with an error, refused.
 func (l *Log) settle(err error, n int) {
 	l.mu.Lock()
 	changed := (err == nil) != (l.err == nil)
@@ -74,7 +74,7 @@ func (l *Log) settle(err error, n int) {
 	}
 }
 
-// run retries and tells, until Close.
+// run retries a failing log and calls onChange, until Close.
 func (l *Log) run() {
 	defer close(l.stopped)
 	retry := time.NewTicker(l.opts.Retry)
@@ -91,13 +91,13 @@ func (l *Log) run() {
 				<-l.turn
 			}
 		case <-l.changed:
-			working = l.tell(working)
+			working = l.notify(working)
 		}
 	}
 }
 
-// tell calls the function of OnChange when the log is no longer as it was told to be, and returns what is told now.
-func (l *Log) tell(working bool) bool {
+// notify calls onChange if the state differs from working, and returns the new state.
+func (l *Log) notify(working bool) bool {
 	l.mu.Lock()
 	err, f := cmp.Or(l.err, l.full), l.onChange
 	l.mu.Unlock()
@@ -108,8 +108,8 @@ func (l *Log) tell(working bool) bool {
 	return err == nil
 }
 
-// failure returns why events were refused that no event counts yet, and how many; nil when there was no failure, or the
-// disk is still full.
+// failure returns the reason of the failure and the number of events refused that no event has counted. why is nil if
+// there was no failure or the disk is still full.
 func (l *Log) failure() (refused uint64, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *Log) failure() (refused uint64, why error) {
 	return l.refused, l.err
 }
 
-// recovered takes note that an event has counted the refused.
+// recovered subtracts the refused events that OutcomeRecovered has counted.
 func (l *Log) recovered(refused uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

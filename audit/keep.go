@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// every calls f each time that the log is synced, until close.
+// every calls f every Options.Sync until close.
 func (s *store) every(f func()) {
 	tick := time.NewTicker(s.opts.Sync)
 	defer tick.Stop()
@@ -25,39 +25,41 @@ func (s *store) every(f func()) {
 	}
 }
 
-// keepHouse syncs the log, and looks at its files as an append does.
-func (s *store) keepHouse() {
+// syncAndCheck syncs the log and checks its files as append does.
+func (s *store) syncAndCheck() {
 	err := s.sync()
 	if err == nil {
 		_, err = s.append(nil)
 	}
 	if err != nil {
-		s.tell(report{Err: err.Error()})
+		s.notify(report{Err: err.Error()})
 	}
 }
 
-// keepSmall packs and removes complete segments. It may take long, and delays no sync.
-func (s *store) keepSmall() {
+// packAndExpire compresses and removes complete segments. It runs on its own goroutine because compressing must not delay
+// a sync.
+func (s *store) packAndExpire() {
 	err := s.packAll()
 	if err == nil {
 		err = s.expire()
 	}
-	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errStopped) // the directory, or the log: told elsewhere
+	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errStopped) // the directory is gone or the log is closed; both are reported elsewhere
 	if why := fmt.Sprint(err); err != nil && !gone && why != s.packing {
 		s.packing = why
 		s.note(OutcomeKept, why)
 	}
 }
 
-// look does what is done with the lock, though there is nothing to append.
-func (s *store) look() error {
+// check runs the checks that need the lock when there is nothing to append.
+func (s *store) check() error {
 	s.finishCalls()
 	s.measure()
 	s.setReserve()
 	return s.watch()
 }
 
-// sync makes what was written last beyond a power loss, and then the mark that says so. Others write meanwhile.
+// sync syncs the last segment to the disk, then the mark. It does not hold mu during fsync(2), so that appends
+// continue.
 func (s *store) sync() error {
 	s.mu.Lock()
 	file, dirty, seq := s.file, s.dirty, s.seq
@@ -66,12 +68,12 @@ func (s *store) sync() error {
 	if !dirty {
 		return nil
 	}
-	if err := unlessClosed(file.Sync()); err != nil { // a segment is synced before it is closed
+	if err := ignoreClosed(file.Sync()); err != nil { // rotate and close sync a segment before they close it
 		return fmt.Errorf("sync log: %w", err)
 	}
 	marks, err := s.markSynced(seq)
 	if err == nil {
-		err = unlessClosed(marks.Sync())
+		err = ignoreClosed(marks.Sync())
 	}
 	if err != nil {
 		return fmt.Errorf("sync log: %w", err)
@@ -79,7 +81,7 @@ func (s *store) sync() error {
 	return nil
 }
 
-// markSynced notes that the events up to seq are on disk.
+// markSynced records in the mark that the events up to seq are on disk.
 func (s *store) markSynced(seq uint64) (markFile, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,28 +91,28 @@ func (s *store) markSynced(seq uint64) (markFile, error) {
 	}
 	defer release()
 	s.mark.synced, s.mark.calls = max(s.mark.synced, seq), s.oldestCall()
-	if s.mark.reserved < s.seq+reserveStep/2 { // soon enough that no append has to
+	if s.mark.reserved < s.seq+reserveStep/2 { // early, so that append does not have to sync the mark
 		return s.marks, s.reserve(s.seq)
 	}
 	return s.marks, s.marks.write(s.mark)
 }
 
-func unlessClosed(err error) error {
+func ignoreClosed(err error) error {
 	if errors.Is(err, os.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
-// note is remark for other goroutines than the one that appends.
+// note is remark for callers that do not hold mu.
 func (s *store) note(outcome, detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remark(outcome, detail)
 }
 
-// directory opens the directory of the log as it is now, lists its segments, and
-// returns the number of the one that is written.
+// directory opens the log's directory by name, lists its segments, and returns the number of the segment being
+// written.
 func (s *store) directory() (root *os.Root, all []segment, number int, err error) {
 	s.mu.Lock()
 	root, err = os.OpenRoot(s.dir)
@@ -125,7 +127,7 @@ func (s *store) directory() (root *os.Root, all []segment, number int, err error
 	return root, all, number, err
 }
 
-// packAll packs the segments that are complete. What was left half done is done again.
+// packAll compresses the complete segments. It completes work that was interrupted.
 func (s *store) packAll() error {
 	root, all, number, err := s.directory()
 	if err != nil {
@@ -136,7 +138,7 @@ func (s *store) packAll() error {
 		if seg.number >= number {
 			break
 		}
-		if seg.packed { // it has its name: what it was made from is not needed
+		if seg.packed { // a packed segment has its name only when it is complete
 			if err := remove(root, segmentName(seg.number)); err != nil {
 				return err
 			}
@@ -156,7 +158,8 @@ func remove(root *os.Root, name string) error {
 	return nil
 }
 
-// expire removes the oldest segments while they are too old, or all together too large. The last one stays.
+// expire removes the oldest segments while they are older than KeepAge or the log is larger than KeepBytes. It never
+// removes the last segment.
 func (s *store) expire() error {
 	root, all, number, err := s.directory()
 	if err != nil {
@@ -171,7 +174,7 @@ func (s *store) expire() error {
 	total := int64(0)
 	for _, seg := range all {
 		info, err := root.Lstat(seg.name())
-		if err != nil { // packed at the same time
+		if err != nil { // pack replaced it meanwhile
 			continue
 		}
 		files = append(files, file{seg, info})
@@ -186,7 +189,7 @@ func (s *store) expire() error {
 		case s.opts.KeepBytes > 0 && total > s.opts.KeepBytes:
 			why = fmt.Sprintf("the log is larger than %d bytes", s.opts.KeepBytes)
 		default:
-			number = f.number // what is younger stays
+			number = f.number // keep this one and all later ones
 		}
 		if f.number >= number {
 			break
@@ -205,7 +208,7 @@ func (s *store) expire() error {
 	return nil
 }
 
-// discard removes a segment, so that watch does not miss it.
+// discard removes a segment and its entry in known, so that watch does not report it.
 func (s *store) discard(root *os.Root, seg segment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +216,7 @@ func (s *store) discard(root *os.Root, seg segment) error {
 	return errors.Join(remove(root, seg.name()), remove(root, segmentName(seg.number)), remove(root, segmentName(seg.number)+damagedSuffix))
 }
 
-// watch records that a complete segment was removed by somebody else. The caller has the lock.
+// watch records when another program has removed a complete segment. The caller holds the lock.
 func (s *store) watch() error {
 	all, err := segments(s.root)
 	if err != nil {
@@ -224,7 +227,7 @@ func (s *store) watch() error {
 		now[i] = seg.number
 	}
 	for _, n := range s.known {
-		// Another process that has the log open may have removed the oldest ones.
+		// Another process that has the log open may have expired the oldest segments.
 		if !slices.Contains(now, n) && n != s.number && (len(now) > 0 && n > now[0] || s.marks.alone()) {
 			s.remark(OutcomeLost, fmt.Sprintf("%s was removed or renamed", segmentName(n)))
 		}
@@ -233,13 +236,13 @@ func (s *store) watch() error {
 	return nil
 }
 
-// The disk is low when less is free than a twentieth of it, and than a gibibyte.
+// The disk is low when less than 1/lowPart of it and less than lowBytes are free.
 const (
 	lowPart  = 20
 	lowBytes = 1 << 30
 )
 
-// measure records when the disk runs low, once until there is more room.
+// measure records when the disk becomes low, once until it recovers.
 func (s *store) measure() {
 	var st unix.Statfs_t
 	if unix.Fstatfs(int(s.at.Fd()), &st) != nil {
@@ -256,12 +259,12 @@ func (s *store) measure() {
 	}
 }
 
-// reserveName is a file that keeps room on the disk for what must be recorded when the disk is full: denials, and the
-// ends of calls.
+// reserveName is a file that reserves disk space. On a full disk, the log uses that space for denials and the ends of
+// calls.
 const reserveName = "reserve"
 
-// setReserve makes the reserve, a hundredth of the disk and at most 16 MiB, when it is missing and there is room for it
-// twice.
+// setReserve creates the reserve if it is missing and the disk has room for twice its size. The reserve is 1% of the
+// disk, at most 16 MiB.
 func (s *store) setReserve() {
 	if _, err := s.root.Lstat(reserveName); err == nil {
 		s.setFull(nil)
@@ -287,7 +290,7 @@ func (s *store) setReserve() {
 	s.setFull(nil)
 }
 
-// useReserve gives the reserve's room to the log, and reports whether there was one.
+// useReserve removes the reserve if err is a full disk or quota. It reports whether it freed space.
 func (s *store) useReserve(err error) bool {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || s.root.Remove(reserveName) != nil {
 		return false
@@ -297,7 +300,7 @@ func (s *store) useReserve(err error) bool {
 	return true
 }
 
-// setFull has the log refuse what has not happened yet, or no more.
+// setFull reports to the Log that only the reserve is left (err) or that the disk has space again (nil).
 func (s *store) setFull(err error) {
 	if (err == nil) == (s.full == nil) {
 		return
@@ -307,5 +310,5 @@ func (s *store) setFull(err error) {
 	if err != nil {
 		*r.Full = err.Error()
 	}
-	s.tell(r)
+	s.notify(r)
 }

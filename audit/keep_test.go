@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// packed reports whether all segments of a log but the last are packed.
+// packed reports whether all segments of a log except the last are packed.
 func packed(dir string) bool {
 	plain, _ := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	return len(plain) == 1
 }
 
-// TestPackedSegments: what is read of compressed segments is what was written, by every filter.
+// TestPackedSegments checks that every filter reads from compressed segments what was written.
 func TestPackedSegments(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{SegmentBytes: 1 << 20, Sync: 5 * time.Millisecond})
@@ -79,12 +79,12 @@ func TestPackedSegments(t *testing.T) {
 			assert.Equal(t, want, got)
 		})
 	}
-	for range Read(noCtx, dir, Filter{}, false) { // who wants no more is not kept waiting
+	for range Read(noCtx, dir, Filter{}, false) { // a loop that breaks early does not block
 		break
 	}
 }
 
-// TestPackedSegmentDamaged: what can be read of a damaged log is read.
+// TestPackedSegmentDamaged checks that Read returns the readable parts of a damaged log.
 func TestPackedSegmentDamaged(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(dir, Options{SegmentBytes: 1 << 20, Sync: 5 * time.Millisecond})
@@ -120,7 +120,8 @@ func TestPackedSegmentDamaged(t *testing.T) {
 	}
 }
 
-// TestLogKeepsWhatItMay: the oldest segments go by age and size, and an event says so; the last one stays.
+// TestLogKeepsWhatItMay checks that the log removes the oldest segments by age and size, records that, and keeps the
+// last segment.
 func TestLogKeepsWhatItMay(t *testing.T) {
 	for name, opts := range map[string]Options{"size": {KeepBytes: 8 << 10}, "age": {KeepAge: time.Hour}} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +156,7 @@ func TestLogKeepsWhatItMay(t *testing.T) {
 	}
 }
 
-// TestCompleteSegmentTakenAway: that others remove a segment that is complete is recorded, too.
+// TestCompleteSegmentTakenAway checks that the log records when another program removes a complete segment.
 func TestCompleteSegmentTakenAway(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{SegmentBytes: 1000, Sync: 5 * time.Millisecond})
@@ -172,7 +173,7 @@ func TestCompleteSegmentTakenAway(t *testing.T) {
 	assert.Equal(t, []string{"00000003.jsonl was removed or renamed"}, details)
 }
 
-// TestPackStops: to close a log does not wait until large segments are compressed.
+// TestPackStops checks that closing a log does not wait for the compression of large segments.
 func TestPackStops(t *testing.T) {
 	stop := make(chan struct{})
 	close(stop)

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Options are the settings of a log; the zero value is a good one.
+// Options are the settings of a log. The zero value selects the defaults.
 type Options struct {
-	SegmentBytes int64         // when a new segment is begun; default 64 MiB. A group of lines is never split
-	Sync         time.Duration // how often fsync(2) is called when there is something to sync; default 1s
-	Retry        time.Duration // how often a failing log is tried again; default 1s
-	SegmentAge   time.Duration // when a new segment is begun at the latest; default 24h
+	SegmentBytes int64         // size limit of a segment; default 64 MiB. A group of lines is never split
+	Sync         time.Duration // interval of fsync(2) while there are unsynced events; default 1s
+	Retry        time.Duration // interval between retries of a failing log; default 1s
+	SegmentAge   time.Duration // age limit of the segment being written; default 24h
 
-	// Complete segments are compressed. They are removed when their last event is older than KeepAge, or, the oldest
-	// first, while all together are larger than KeepBytes; 0 keeps them.
+	// The log compresses complete segments. It removes a segment when its last event is older than KeepAge. While the
+	// log is larger than KeepBytes, it removes the oldest segment. 0 means no limit.
 	KeepAge   time.Duration
 	KeepBytes int64
 
-	// Timeout is how long an append may take in a log of [Start]; default 5s.
+	// Timeout limits an append to a log of [Start]; default 5s.
 	Timeout time.Duration
 
-	// Notice is called with each event that the log records about itself. It must not append.
+	// Notice is called with each event that the log records about itself. It must not call Append.
 	Notice func(Event) `json:"-"`
 }
 
@@ -39,38 +39,38 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Log is the writing end of a log. Its methods may be called by many goroutines, and several processes of one host may
-// have the same directory open.
+// Log appends to a log. Its methods are safe for concurrent use. Several processes of one host may open the same
+// directory.
 type Log struct {
 	opts Options
 
-	turn chan struct{} // held by who writes: whoever gets it writes everything queued
-	disk disk          // used by the holder of the turn
-	buf  []byte        // the last group, kept for its room
+	turn chan struct{} // a semaphore: its holder writes everything queued
+	disk disk          // used only by the holder of turn
+	buf  []byte        // the last group; reused
 
 	mu       sync.Mutex
 	queue    []*entry
 	closed   bool
-	err      error  // why the log fails
-	full     error  // only the reserve of the disk is left
-	wasFull  error  // that it was has not been recorded
-	refused  uint64 // events that got an error since it does; changed by the holder of the turn
+	err      error  // the last failure; nil while the log works
+	full     error  // not nil while only the reserve of the disk is left
+	wasFull  error  // like full, until OutcomeRecovered is recorded
+	refused  uint64 // events refused since the failure
 	onChange func(error)
 
-	changed chan struct{} // wakes run: err or onChange is another
+	changed chan struct{} // wakes run: err, full or onChange changed
 	hurry   chan struct{} // closed by Hurry
 	stop    chan struct{}
 	stopped chan struct{}
 }
 
-// disk is where a log is: a store, or one in another process.
+// disk stores a log: in this process (store) or in another process (remote).
 type disk interface {
-	// append appends bodies, one a line, and returns the number of the first.
+	// append appends bodies, one a line, and returns the sequence number of the first.
 	append(bodies []byte) (first uint64, err error)
 	close() error
 }
 
-// An entry is an event on its way to the disk.
+// An entry is an event in the queue.
 type entry struct {
 	body []byte
 	done chan struct{} // closed when seq and err are set
@@ -78,12 +78,12 @@ type entry struct {
 	err  error
 }
 
-// Open opens the log in dir for appending, and makes dir (0700) when it is missing. What it finds damaged or missing it
-// records; it fails when that cannot be written. The caller closes the log.
+// Open opens the log in dir for appending. It creates dir (mode 0700) if it does not exist. It records damaged or
+// missing parts of the log as events, and returns an error if it cannot write them. The caller must close the log.
 func Open(dir string, opts Options) (*Log, error) {
 	opts = opts.complete()
 	l := newLog(opts)
-	store, err := openStore(dir, opts, l.hear)
+	store, err := openStore(dir, opts, l.handleReport)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
@@ -103,8 +103,8 @@ func newLog(opts Options) *Log {
 	}
 }
 
-// hear takes what the disk reports on its own.
-func (l *Log) hear(r report) {
+// handleReport handles a report of the disk.
+func (l *Log) handleReport(r report) {
 	if r.Err != "" {
 		l.settle(errors.New(r.Err), 0)
 	}
@@ -116,16 +116,16 @@ func (l *Log) hear(r report) {
 	}
 }
 
-// Record is Append for callers that need no sequence number.
+// Record is Append without the sequence number.
 func (l *Log) Record(ctx context.Context, e Event) error {
 	_, err := l.Append(ctx, e)
 	return err
 }
 
-// Append records e and returns its sequence number once the line has been handed to the kernel; it does not wait for
-// the disk. On an error the event is not in the log, except that it may be when ctx ended while another caller was writing
-// it, or when the disk refused the write and the cut that takes it back. Ctx is heeded while others write, not while this
-// call does. After Close the error is [os.ErrClosed].
+// Append records e and returns its sequence number once the line is in the kernel's page cache. It does not wait for
+// the disk. If it returns an error, the event is not in the log, with two exceptions: ctx ended while another
+// goroutine was writing the event, or both the write and the truncation after it failed. ctx limits the wait for
+// other writers, not the write itself. After Close the error is [os.ErrClosed].
 func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("append to log: %w", err)
@@ -146,22 +146,22 @@ func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 		l.withdraw(w)
 		return 0, fmt.Errorf("append to log: %w", ctx.Err())
 	}
-	<-w.done // no wait: who had the turn before us, or we, took the queue that held w
+	<-w.done // already closed: the goroutine that held turn has written w
 	if w.err != nil {
 		return 0, w.err
 	}
 	return w.seq, nil
 }
 
-// withdraw takes w back when nobody is writing it yet.
+// withdraw removes w from the queue, unless another goroutine is writing it.
 func (l *Log) withdraw(w *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = slices.DeleteFunc(l.queue, func(q *entry) bool { return q == w })
 }
 
-// flush writes what is queued as one group, or refuses it while the log fails and this is no retry. The caller has the
-// turn.
+// flush writes the queue as one group. While the log fails it returns the error to the callers instead, except with
+// retry. The caller holds turn.
 func (l *Log) flush(retry bool) {
 	l.mu.Lock()
 	group, err, closed := l.queue, l.err, l.closed
@@ -184,8 +184,8 @@ func (l *Log) flush(retry bool) {
 	}
 }
 
-// write writes one group, after what the log has to say about its failure, and sets the sequence numbers. The caller has
-// the turn.
+// write writes one group and sets the sequence numbers. After a failure it first writes OutcomeRecovered. The caller
+// holds turn.
 func (l *Log) write(group []*entry) error {
 	bodies := l.buf[:0]
 	refused, why := l.failure()
@@ -212,7 +212,7 @@ func (l *Log) write(group []*entry) error {
 	return nil
 }
 
-// Hurry says that the log is about to be closed: from now on an append to a log of [Start] may take no longer than 2.5
+// Hurry announces that the log is about to close. From then on each append to a log of [Start] times out after 2.5
 // seconds.
 func (l *Log) Hurry() {
 	l.mu.Lock()
@@ -224,8 +224,8 @@ func (l *Log) Hurry() {
 	}
 }
 
-// Close syncs and closes the log. What is queued or comes later gets [os.ErrClosed]. It must not be called from the
-// function given to OnChange.
+// Close syncs and closes the log. Events in the queue and later ones return [os.ErrClosed]. Do not call Close from
+// the function passed to OnChange.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	closed := l.closed

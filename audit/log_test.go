@@ -33,7 +33,7 @@ func add(t testing.TB, l *Log, n int) (last uint64) {
 	return last
 }
 
-// all reads a log and checks what holds of every log: each number once, in order, from 1.
+// all reads a log and checks an invariant of every log: each number once, in order, from 1.
 func all(t testing.TB, dir string) []Event {
 	t.Helper()
 	var events []Event
@@ -167,7 +167,7 @@ func TestAppendHeedsContext(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	l.turn <- struct{}{} // somebody writes, for long
+	l.turn <- struct{}{} // a long write is in progress
 	got := make(chan error)
 	go func() {
 		_, err := l.Append(ctx, Event{Event: KindFile})

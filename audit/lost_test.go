@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// about returns what the log holds about itself, and checks that no number is there twice.
+// about returns the events that the log recorded about itself, and checks that no number occurs twice.
 func about(t testing.TB, dir string) (outcomes, details []string) {
 	t.Helper()
 	seen := map[uint64]bool{}
 	for e, err := range Read(noCtx, dir, Filter{}, false) {
-		if err != nil { // what the attack left
+		if err != nil { // damage from the attack
 			continue
 		}
 		require.False(t, seen[e.Seq], "event %d is there twice", e.Seq)
@@ -31,8 +31,8 @@ func about(t testing.TB, dir string) (outcomes, details []string) {
 	return outcomes, details
 }
 
-// takeAway are ways to take lines away from a log of one segment.
-var takeAway = map[string]func(dir string) error{
+// removals are ways to remove lines from a log of one segment.
+var removals = map[string]func(dir string) error{
 	"truncated": func(dir string) error { return os.Truncate(first(dir), 0) },
 	"shortened": func(dir string) error { return os.Truncate(first(dir), 150) },
 	"removed":   func(dir string) error { return os.Remove(first(dir)) },
@@ -43,7 +43,7 @@ var takeAway = map[string]func(dir string) error{
 		}
 		return os.Rename(first(dir)+"x", first(dir))
 	},
-	"whole directory removed": func(dir string) error { // at once
+	"whole directory removed": func(dir string) error { // atomically
 		if err := os.Rename(dir, dir+"x"); err != nil {
 			return err
 		}
@@ -52,9 +52,10 @@ var takeAway = map[string]func(dir string) error{
 	"whole directory moved": func(dir string) error { return os.Rename(dir, dir+"x") },
 }
 
-// TestLinesTakenAway: the log notices before the next event, also while nothing is appended, and gives no number twice.
+// TestLinesTakenAway checks that the log detects missing lines before the next event, also without appends, and
+// assigns no number twice.
 func TestLinesTakenAway(t *testing.T) {
-	for name, attack := range takeAway {
+	for name, attack := range removals {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "log")
 			notices := make(chan Event, 10)
@@ -82,7 +83,7 @@ func TestLinesTakenAway(t *testing.T) {
 			}
 			assert.Equal(t, uint64(5), add(t, l, 1))
 		})
-		if strings.HasPrefix(name, "whole") { // nothing is left that could tell
+		if strings.HasPrefix(name, "whole") { // no file is left as evidence
 			continue
 		}
 		t.Run(name+" while nobody has it open", func(t *testing.T) {
@@ -102,7 +103,7 @@ func TestLinesTakenAway(t *testing.T) {
 			add(t, a, 1)
 			add(t, b, 2)
 			require.NoError(t, attack(dir))
-			next := add(t, a, 1) // it has not seen the last two
+			next := add(t, a, 1) // a has not seen the last two events
 			assert.GreaterOrEqual(t, next, uint64(5))
 			assert.Equal(t, next+1, add(t, b, 1))
 			outcomes, _ := about(t, dir)
@@ -129,7 +130,7 @@ func TestMarkTakenAway(t *testing.T) {
 	}
 }
 
-// die leaves a log as a process does that is killed.
+// die leaves a log as a killed process does.
 func die(t *testing.T, l *Log) {
 	t.Helper()
 	s := storeOf(l)
@@ -137,20 +138,20 @@ func die(t *testing.T, l *Log) {
 	s.stopped.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.NoError(t, s.letGo())
+	require.NoError(t, s.closeFiles())
 	close(l.stop)
 	<-l.stopped
 }
 
-// TestPowerLoss: lines that never reached the disk are gone with the kernel. The next start records that, and gives their
-// numbers to nobody.
+// TestPowerLoss loses lines that never reached the disk. The next start records that and does not assign their
+// numbers again.
 func TestPowerLoss(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(dir, Options{Sync: time.Hour})
 	require.NoError(t, err)
 	add(t, l, 5)
 	require.NoError(t, storeOf(l).sync())
-	synced, err := os.ReadFile(filepath.Join(dir, markName)) // as the disk has it
+	synced, err := os.ReadFile(filepath.Join(dir, markName)) // the version on disk
 	require.NoError(t, err)
 	add(t, l, 5)
 	die(t, l)
@@ -193,7 +194,7 @@ func TestOrdinaryStartsAreNotTold(t *testing.T) {
 	assert.Len(t, all(t, dir), 5)
 }
 
-// TestDamagedEndIsSetAside: no damage keeps the log from being opened, and nothing is thrown away.
+// TestDamagedEndIsSetAside checks that a log with a damaged end opens, and that the log keeps the damaged bytes.
 func TestDamagedEndIsSetAside(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for name, garbage := range map[string]string{
@@ -230,8 +231,7 @@ func TestDamagedEndIsSetAside(t *testing.T) {
 	})
 }
 
-// TestCallsWithoutEnd: calls that a killed process left without an end get one, when no other process is there whose they
-// could be.
+// TestCallsWithoutEnd checks that a call of a killed process gets an end once no other process has the log open.
 func TestCallsWithoutEnd(t *testing.T) {
 	dir := t.TempDir()
 	call := func(l *Log, id, outcome string) {
@@ -272,7 +272,7 @@ func TestCallsWithoutEnd(t *testing.T) {
 	call(l, "mine", OutcomeBegin)
 	assert.Len(t, ends(), 2, "of a process that still runs")
 	die(t, other)
-	_, err = storeOf(l).append(nil) // as each Sync does
+	_, err = storeOf(l).append(nil) // as on each Sync
 	require.NoError(t, err)
 	assert.Equal(t, []string{"left", "left2", "others"}, ends())
 }

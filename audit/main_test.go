@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childEnv names what a copy of the test binary does in place of the tests.
+// childEnv is the environment variable that names the function a copy of the test binary runs instead of the tests.
 const childEnv = "AUDIT_TEST_CHILD"
 
 var children = map[string]func(dir string) error{
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is the command that runs what children calls name.
+// child returns a command that runs the named function of children.
 func child(t *testing.T, name, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -80,7 +80,7 @@ func childAppend(dir string) error {
 	return l.Close()
 }
 
-// childForever appends until it is killed, and prints every sequence number that it was told.
+// childForever appends until it is killed, and prints each sequence number that Append returned.
 func childForever(dir string) error {
 	l, err := Open(dir, Options{SegmentBytes: 64 << 10})
 	if err != nil {
@@ -103,7 +103,7 @@ func childForever(dir string) error {
 	return <-failed
 }
 
-// numbers reads what childForever printed, without a last line that was cut.
+// numbers reads the output of childForever without a partial last line.
 func numbers(t *testing.T, r io.Reader) []uint64 {
 	t.Helper()
 	var all []uint64

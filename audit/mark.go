@@ -10,26 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markName is the file of the high-water mark, beside the segments.
+// markName is the file of the high-water mark, in the log's directory.
 const markName = "mark"
 
-// reserveStep is how many sequence numbers one fsync(2) of the mark reserves. A power loss skips at most twice as many.
+// reserveStep is how many sequence numbers one fsync(2) of the mark reserves. A power loss skips at most twice this
+// number.
 const reserveStep = 1 << 16
 
-// mark is the log's high-water mark: one record that is rewritten in place. The next start learns from it what is
-// missing and which numbers are taken.
+// mark is the log's high-water mark: one record, rewritten in place. After a crash the next process finds in it which
+// events are missing and which numbers are assigned.
 type mark struct {
-	last     uint64 // event appended: written with each group, true until the kernel stops
-	synced   uint64 // event known to be on disk
-	reserved uint64 // no greater number was given to an event: on disk before the number is used
-	calls    uint64 // segment in which the oldest call without an end began; 0: there is none
-	boot     uint64 // kernel and mount that last belongs to: bootOf
+	last     uint64 // the last event appended; written with each group, valid until the kernel stops
+	synced   uint64 // the last event known to be on disk
+	reserved uint64 // upper limit of the numbers assigned; synced before a number is used
+	calls    uint64 // the segment in which the oldest open call began; 0 if none
+	boot     uint64 // the kernel and mount for which last is valid: bootOf
 }
 
 // closed reports whether the last process that had the log open closed it.
 func (m mark) closed() bool { return m.last == m.synced && m.last == m.reserved }
 
-// markSize is within one sector, which a disk writes whole.
+// markSize is less than a sector, which a disk writes atomically.
 const markSize = 5*8 + 4
 
 func (m mark) encode() []byte {
@@ -50,7 +51,7 @@ func decodeMark(b []byte) (m mark, ok bool) {
 	return m, true
 }
 
-// markFile is the file of a mark. A process that has the log open holds a shared flock(2) on it.
+// markFile is the file of a mark. Each process that has the log open holds a shared flock(2) on it.
 type markFile struct{ *os.File }
 
 func openMark(root *os.Root) (markFile, error) {
@@ -65,17 +66,17 @@ func openMark(root *os.Root) (markFile, error) {
 	return markFile{f}, nil
 }
 
-// alone reports whether no other process has the log open. The caller has the lock of the log, which processes that open
-// it need as well.
+// alone reports whether no other process has the log open. The caller holds the log's lock, which a process needs to
+// open the log.
 func (f markFile) alone() bool {
 	alone := flock(f.File, unix.LOCK_EX|unix.LOCK_NB) == nil
-	if flock(f.File, unix.LOCK_SH|unix.LOCK_NB) != nil { // cannot be: nobody else may hold it exclusively
+	if flock(f.File, unix.LOCK_SH|unix.LOCK_NB) != nil { // cannot happen: no process holds it exclusively without the log's lock
 		return false
 	}
 	return alone
 }
 
-// read returns the mark; ok is false when the file holds none.
+// read returns the mark. ok is false if the file holds no valid mark.
 func (f markFile) read() (m mark, ok bool) {
 	var b [markSize]byte
 	n, _ := f.ReadAt(b[:], 0)
@@ -87,9 +88,10 @@ func (f markFile) write(m mark) error {
 	return err
 }
 
-// bootOf identifies the running kernel and the mount of dir. What either loses is in no page cache any more: a mark of
-// another boot may belong to lines that never reached the disk. Before Linux 6.8 the kernel may give a mount the number
-// of an earlier one. It returns the kernel in the upper half, then 16 bits each for the mount namespace and the mount.
+// bootOf identifies the running kernel and the mount of dir. A crash of the kernel or an unmount loses the page
+// cache, so a mark of another boot may count lines that never reached the disk. Before Linux 6.8 the kernel may reuse
+// a mount's number. The upper half of the result identifies the kernel, then 16 bits each the mount namespace and the
+// mount.
 func bootOf(dir *os.File) uint64 {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	space, _ := os.Readlink("/proc/self/ns/mnt")
@@ -104,9 +106,8 @@ func sum32(s string) uint64 {
 	return uint64(h.Sum32())
 }
 
-// sameBoot reports whether nothing was lost between two values of bootOf. In
-// another mount namespace, which a daemon of one command has, every mount has
-// another number.
+// sameBoot reports whether the page cache survived between two values of bootOf. In another mount namespace, such as
+// that of a daemon for one command, each mount has another number. There sameBoot compares only the kernel.
 func sameBoot(a, b uint64) bool {
 	space := func(boot uint64) uint64 { return boot >> 16 & 0xffff }
 	return a>>32 == b>>32 && (space(a) != space(b) || a == b)

@@ -15,25 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A packed segment is a sequence of zstd frames (RFC 8878), each of whole lines, and at the end a skippable frame with an
-// index of them. `zstd -d` gives back the bytes that were written.
+// A packed segment is a sequence of zstd frames (RFC 8878), each of whole lines, followed by a skippable frame with
+// an index. `zstd -d` restores the original bytes.
 
-// blockSize is about how many bytes of lines a frame holds.
+// blockSize is the approximate size of the lines in a frame, in bytes.
 const blockSize = 256 << 10
 
-// A block is a frame, as the index has it.
+// A block describes a frame in the index.
 type block struct {
-	At     int64     `json:"at"`   // of the frame in the file
-	Size   int64     `json:"size"` // of the frame
-	Text   int64     `json:"text"` // bytes of lines in it
+	At     int64     `json:"at"`   // offset of the frame in the file
+	Size   int64     `json:"size"` // size of the frame
+	Text   int64     `json:"text"` // size of the lines in it
 	First  uint64    `json:"first"`
 	Last   uint64    `json:"last"`
-	Newest time.Time `json:"newest"`        // of its events: the clock may have been put back
-	Denied bool      `json:"denied"`        // holds denials or violations
-	Odd    bool      `json:"odd,omitempty"` // holds lines that are no events
+	Newest time.Time `json:"newest"`        // the latest time of its events; the clock may have been set back
+	Denied bool      `json:"denied"`        // contains denials or violations
+	Odd    bool      `json:"odd,omitempty"` // contains lines that are not events
 }
 
-// blockOf describes lines.
+// blockOf returns the description of lines.
 func blockOf(text []byte) block {
 	b := block{Text: int64(len(text))}
 	for line := range bytes.Lines(text) {
@@ -58,10 +58,10 @@ func blockOf(text []byte) block {
 func denied(line []byte) bool {
 	const key = `"verdict":"`
 	i := bytes.Index(line, []byte(key))
-	return i >= 0 && i+len(key) < len(line) && line[i+len(key)] != 'a' // allow
+	return i >= 0 && i+len(key) < len(line) && line[i+len(key)] != 'a' // 'a' is allow
 }
 
-// The frame of the index: RFC 8878, 3.1.2. Its content ends with its own length and with indexMagic.
+// The index is a skippable frame: RFC 8878, 3.1.2. Its content ends with its own length and indexMagic.
 const (
 	skippableMagic = 0x184D2A50
 	indexMagic     = "scopefs1"
@@ -104,16 +104,16 @@ func readIndex(f *os.File) ([]block, error) {
 	return blocks, nil
 }
 
-// maxBlock bounds what a frame may unpack to: a block and the rest of its last line, which may be damaged and have any
-// length that a segment has.
+// maxBlock limits the uncompressed size of a frame, in bytes: a block and the rest of its last line. A damaged line
+// can be as long as its segment.
 const maxBlock = 1 << 30
 
 func newUnpacker() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxBlock))
 }
 
-// pack compresses a segment that is complete, unless another process does, and removes the original. The compressed one
-// gets its name when it is on disk and was compared with the original.
+// pack compresses a complete segment and removes the original. It does nothing if another process is packing the
+// segment. It renames the packed file only after it is on disk and compared with the original.
 func pack(root *os.Root, seg segment, stop <-chan struct{}) error {
 	from, err := openSegment(root, seg)
 	if err != nil {
@@ -138,7 +138,7 @@ func pack(root *os.Root, seg segment, stop <-chan struct{}) error {
 	if err == nil {
 		err = errors.Join(to.Chmod(sealed), to.Sync())
 	}
-	if err == nil { // by its time is it kept
+	if err == nil { // expire uses the modification time
 		err = root.Chtimes(temp, info.ModTime(), info.ModTime())
 	}
 	if err == nil {
@@ -155,7 +155,7 @@ func pack(root *os.Root, seg segment, stop <-chan struct{}) error {
 
 var errStopped = errors.New("the log is closed")
 
-// packTo writes the lines of a segment as a packed one.
+// packTo compresses the lines of a segment.
 func packTo(to io.Writer, from io.Reader, stop <-chan struct{}) error {
 	packer, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -220,7 +220,7 @@ func readBlock(lines *bufio.Reader, text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// syncDir makes the names in root last.
+// syncDir syncs the directory, so that its names survive a power loss.
 func syncDir(root *os.Root) error {
 	dir, err := root.Open(".")
 	if err != nil {

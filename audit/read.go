@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filter chooses events; the zero value chooses all.
+// Filter selects events. The zero value selects all events.
 type Filter struct {
-	Agent  string    // of this agent
-	Denied bool      // denied or a violation
-	Since  time.Time // recorded then or later
-	Seq    uint64    // the event with this number
+	Agent  string    // only events of this agent
+	Denied bool      // only denials and violations
+	Since  time.Time // only events at or after this time
+	Seq    uint64    // only the event with this number
 }
 
 func (f Filter) match(e Event) bool {
@@ -28,16 +28,16 @@ func (f Filter) match(e Event) bool {
 		(f.Seq == 0 || e.Seq == f.Seq)
 }
 
-// pollInterval is how soon a reader that follows sees a new event.
+// pollInterval limits how late a reader with follow returns a new event.
 const pollInterval = 50 * time.Millisecond
 
-// Read yields the events of the log in dir that f chooses, in order. With follow it goes on with those that are appended,
-// from segment to segment, until ctx ends; otherwise it stops after the last whole line. It needs no more than the right
-// to read, and never waits for a writer longer than one group takes.
+// Read returns an iterator over the events in the log in dir that match f, in order. With follow it continues with
+// new events until ctx ends. Without follow it stops after the last whole line. It needs only read permission. It
+// waits for a writer at most as long as one group takes.
 //
-// A line that is not an event is yielded as an error, with the line in Raw, and reading goes on; so is a compressed
-// segment, or a part of it, that cannot be read, with an empty Raw. Any other error is the
-// last thing that is yielded; that includes the end of ctx.
+// For a line that is not an event, Read yields an error and the line in Raw, and continues. For a compressed segment,
+// or a part of one, that cannot be read, it yields an error and an empty Raw, and continues. Any other error,
+// including that of ctx, is the last value.
 func Read(ctx context.Context, dir string, f Filter, follow bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		r := reader{filter: newMatcher(f), follow: follow, yield: yield}
@@ -52,7 +52,7 @@ func Read(ctx context.Context, dir string, f Filter, follow bool) iter.Seq2[Even
 	}
 }
 
-// errStop ends a reader whose caller has had enough.
+// errStop stops a reader when the loop over its events has ended.
 var errStop = errors.New("stop")
 
 type reader struct {
@@ -61,11 +61,11 @@ type reader struct {
 	yield  func(Event, error) bool
 
 	root   *os.Root
-	lock   *os.File // nil in a copy of a log that came without
-	number int      // of the segment being read
-	file   *os.File // that segment, nil before the first
-	packed bool     // that segment
-	offset int64    // of the first line not yet read; of a packed one, 1 when it was read
+	lock   *os.File // nil for a copy of a log without a lock file
+	number int      // the number of the current segment
+	file   *os.File // the current segment; nil before the first
+	packed bool     // whether the current segment is packed
+	offset int64    // the first unread line; in a packed segment 1 after it was read
 }
 
 func (r *reader) open(dir string) (err error) {
@@ -87,7 +87,7 @@ func (r *reader) close() {
 
 func (r *reader) run(ctx context.Context) error {
 	for {
-		next, err := r.next() // asked before the rest is read: a segment that has a successor grows no more
+		next, err := r.next() // before draining: a segment with a successor does not grow
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		switch {
 		case next.number != 0:
-			err = r.turnTo(next)
+			err = r.advance(next)
 		case r.follow:
 			err = wait(ctx, pollInterval)
 		default:
@@ -108,7 +108,7 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-// next returns the segment that follows the current one; its number is 0 when there is none.
+// next returns the segment after the current one. Its number is 0 if there is none.
 func (r *reader) next() (segment, error) {
 	all, err := segments(r.root)
 	for _, seg := range all {
@@ -119,8 +119,8 @@ func (r *reader) next() (segment, error) {
 	return segment{}, err
 }
 
-// turnTo opens a segment, unless it has been removed.
-func (r *reader) turnTo(seg segment) error {
+// advance opens a segment. It returns nil if the segment was removed.
+func (r *reader) advance(seg segment) error {
 	f, seg, err := openEither(r.root, seg)
 	if r.file != nil {
 		r.file.Close()
@@ -132,8 +132,8 @@ func (r *reader) turnTo(seg segment) error {
 	return err
 }
 
-// drain yields what is wanted of the lines that the current segment holds by now. Half a line is left for the next time,
-// unless the segment is complete.
+// drain yields the matching lines that the current segment holds now. It leaves a partial last line for the next
+// call, unless the segment is complete.
 func (r *reader) drain(ctx context.Context, complete bool) error {
 	if r.file == nil {
 		return ctx.Err()
@@ -144,7 +144,7 @@ func (r *reader) drain(ctx context.Context, complete bool) error {
 		}
 		r.offset = 1
 		pieces, err := packedPieces(r.file, segment{r.number, true}.name(), r.filter)
-		if err != nil { // the other segments may be whole
+		if err != nil { // continue with the other segments
 			if !r.yield(Event{Raw: []byte{}}, err) {
 				return errStop
 			}
@@ -164,8 +164,8 @@ func (r *reader) drain(ctx context.Context, complete bool) error {
 	return cmp.Or(err, failed)
 }
 
-// size returns how far the current segment is settled. A writer cuts back what it could not write whole before it lets go
-// of the lock, so that what is seen under the lock stays.
+// size returns the size of the current segment under a shared lock. A writer truncates a partial write before it
+// releases the lock, so these bytes do not change.
 func (r *reader) size() (_ int64, err error) {
 	if r.lock == nil {
 		r.lock, err = r.root.OpenFile(lockName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)

@@ -72,7 +72,7 @@ func TestReadFollows(t *testing.T) {
 	defer cancel()
 	seqs, last := make(chan uint64), make(chan error, 1)
 	go func() {
-		for e, err := range Read(ctx, dir, Filter{}, true) { // begun before there is a log
+		for e, err := range Read(ctx, dir, Filter{}, true) { // starts before the log exists
 			if err != nil {
 				last <- err
 				return
@@ -83,7 +83,7 @@ func TestReadFollows(t *testing.T) {
 	for round := range 3 {
 		l, err := Open(dir, Options{SegmentBytes: 300})
 		require.NoError(t, err)
-		for i := range 8 { // several segments, one at a time and many at once
+		for i := range 8 { // both one segment at a time and many at once
 			add(t, l, i)
 			for j := range i {
 				require.Equal(t, uint64(round*28+i*(i-1)/2+j+1), <-seqs)
@@ -108,7 +108,7 @@ func TestReadWaitsForWholeLines(t *testing.T) {
 			assert.Equal(t, `{"seq":2}`, string(e.Raw))
 			break
 		}
-		// The writer dies, the next cuts half a line and writes another.
+		// The writer dies. The next one removes the partial line and writes another.
 		require.NoError(t, os.WriteFile(first(dir), []byte("{\"seq\":1}\n{\"seq\":2}\n"), 0o600))
 	}
 	require.NoError(t, ctx.Err())
@@ -137,7 +137,7 @@ func TestReadMissing(t *testing.T) {
 	}
 }
 
-// A reader sees nothing that a writer may still take back.
+// A reader never returns lines that a writer may still truncate.
 func TestReadWaitsForTheGroupBeingWritten(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{})

@@ -8,8 +8,8 @@ import (
 
 const redacted = "[redacted]"
 
-// A secret is a pattern and what it is replaced by. The pattern is tried only on text that holds, in lower case, one of
-// the words: a search is cheap, a regular expression costs microseconds.
+// A secret is a pattern and its replacement. redact tries the pattern only on text that contains one of the words in
+// lower case: a substring search is cheap, a regular expression costs microseconds.
 type secret struct {
 	words   []string
 	pattern *regexp.Regexp
@@ -20,8 +20,8 @@ const (
 	keyName  = `(?:[\w-]*(?:passw|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization|cookie)[\w-]*|[\w-]*(?:\b|_|pg|db|user|root)pass\b)`
 	keyValue = `(?:"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?|[^\s&]+)`
 
-	// What follows an option of a program, or the colon in that. How far the
-	// program's own options go, only a shell could tell.
+	// login and glued match the value of a program's option. Only a shell could say where the program's own options
+	// end.
 	login = `(?:('[^':]*:)[^']+|("[^":]*:)[^"]+|([^\s:"']*:)` + keyValue + `)`
 	glued = `(?:('-p)[^']+|("-p)[^"]+|(-p)` + keyValue + `)`
 	glues = "${1}${2}${3}${4}" + redacted
@@ -29,13 +29,13 @@ const (
 
 var keyWords = []string{"pass", "pwd", "secret", "token", "key", "credential", "authorization", "cookie"}
 
-// secrets errs on the side of hiding: what follows a telling key goes, whatever it is.
+// secrets prefers false positives: it redacts any value after the name of a credential.
 var secrets = []secret{
 	{[]string{"private key"}, regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), redacted},
 	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(Bearer|Basic)\s+[\w.~+/=-]{6,}`), "${1} " + redacted},
 	{keyWords, regexp.MustCompile(`(?is)(` + keyName + `[\\"']*\s*[=:]\s*(?:(?:Bearer|Basic|Token)\s+)?)` + keyValue), "${1}" + redacted},
 	{keyWords, regexp.MustCompile(`(?is)(--` + keyName + `\s+)` + keyValue), "${1}" + redacted},
-	{[]string{"://"}, regexp.MustCompile(`(?i)(https?://)[^\s/:@?#]+(?::(?:x-oauth-basic)?)?@`), "${1}" + redacted + "@"}, // a token alone
+	{[]string{"://"}, regexp.MustCompile(`(?i)(https?://)[^\s/:@?#]+(?::(?:x-oauth-basic)?)?@`), "${1}" + redacted + "@"}, // a token without a password
 	{[]string{"://"}, regexp.MustCompile(`(://[^\s/:@]*:)[^\s/]+@`), "${1}" + redacted + "@"},
 	{[]string{"curl"}, regexp.MustCompile(`(?s)(\bcurl\b.*?\s(?:-[A-Za-z]*u\s*|--user[=\s]\s*))` + login), glues},
 	{[]string{"curl"}, regexp.MustCompile(`(?s)(\bcurl\b.*?\s(?:-[A-Za-z]*U\s*|--proxy-user[=\s]\s*))` + login), glues},

@@ -11,25 +11,26 @@ import (
 	"time"
 )
 
-// ErrTimeout is the error of events that the disk did not take within [Options.Timeout].
+// ErrTimeout reports that the disk did not take the events within [Options.Timeout].
 var ErrTimeout = errors.New("the disk of the log does not answer")
 
-// A setup is the first message to the process that writes a log. Groups follow: their length in bytes, a line, then
-// their bodies. A length of 0 closes the log.
+// A setup is the first message to the process that writes a log. Groups follow, each as its length in bytes on a line
+// and its bodies. A length of 0 closes the log.
 type setup struct {
 	Dir  string  `json:"dir"`
 	Opts Options `json:"opts"`
 }
 
-// An answer is a message from that process: to the setup, to a group, to the end, or a report.
+// An answer is a message from the writing process: its response to the setup, to a group or to the close, or a
+// report.
 type answer struct {
 	Report *report `json:"report,omitempty"`
 	First  uint64  `json:"first,omitempty"`
 	Err    string  `json:"err,omitempty"`
 }
 
-// Serve appends to a log for the process at the other end of conn, which has called [Start]. It returns when that
-// process has closed the log or is gone.
+// Serve appends to a log for the process at the other end of conn, which called [Start]. It returns when that process
+// closes the log or the connection ends.
 func Serve(conn io.ReadWriter) error {
 	in, out := bufio.NewReader(conn), json.NewEncoder(conn)
 	var first setup
@@ -41,7 +42,7 @@ func Serve(conn io.ReadWriter) error {
 		return fmt.Errorf("serve log: %w", err)
 	}
 	var sending sync.Mutex
-	send := func(a answer) { // an event is appended even when its sender has died
+	send := func(a answer) { // ignore errors: append the event even if the sender has exited
 		sending.Lock()
 		defer sending.Unlock()
 		_ = out.Encode(a)
@@ -69,7 +70,7 @@ func answerOf(first uint64, err error) answer {
 	return answer{First: first}
 }
 
-// readGroup returns the next group; nil when the other process is done.
+// readGroup returns the next group. It returns nil at the end.
 func readGroup(in *bufio.Reader) ([]byte, error) {
 	line, err := in.ReadString('\n')
 	if err == io.EOF {
@@ -89,13 +90,14 @@ func readGroup(in *bufio.Reader) ([]byte, error) {
 	return bodies, nil
 }
 
-// Start is [Open] for a log that another process writes: one that calls [Serve] with the other end of the connection that
-// start returns. A process that waits for a frozen disk cannot be killed (fsfreeze(8) leaves it in state D); with Start
-// that is not the caller's process, whose Append returns [ErrTimeout] after [Options.Timeout] and whose Close returns. Start
-// calls start again when the connection has ended; closing the connection should end the process.
+// Start is [Open] for a log that another process writes. That process calls [Serve] with the other end of the
+// connection that start returns. A process in state D, such as one that writes to a frozen disk (fsfreeze(8)), cannot
+// be killed. With Start the caller's process does not block there: Append returns [ErrTimeout] after
+// [Options.Timeout], and Close returns. Start calls start again when the connection has ended. Closing the connection
+// should end the other process.
 func Start(start func() (io.ReadWriteCloser, error), dir string, opts Options) (*Log, error) {
 	l := newLog(opts.complete())
-	r := &remote{start: start, setup: setup{dir, l.opts}, tell: l.hear, hurry: l.hurry}
+	r := &remote{start: start, setup: setup{dir, l.opts}, notify: l.handleReport, hurry: l.hurry}
 	if err := r.connect(); err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
@@ -104,23 +106,23 @@ func Start(start func() (io.ReadWriteCloser, error), dir string, opts Options) (
 	return l, nil
 }
 
-// remote is a log that another process writes. It is used by one goroutine at a time.
+// remote is a log that another process writes. Only one goroutine at a time may use it.
 type remote struct {
-	start func() (io.ReadWriteCloser, error)
-	setup setup
-	tell  func(report)
-	hurry chan struct{}
+	start  func() (io.ReadWriteCloser, error)
+	setup  setup
+	notify func(report)
+	hurry  chan struct{}
 
-	conn    io.ReadWriteCloser // nil: it has ended
-	answers chan answer        // closed when conn has ended
-	waiting bool               // the answer to a group has not come
+	conn    io.ReadWriteCloser // nil after it has ended
+	answers chan answer        // closed after conn has ended
+	waiting bool               // the answer to a group has not arrived
 	buf     []byte
 }
 
-// openTime is how long a process may take to open a log: it may have to read much of it.
+// openTime limits how long a process may take to open a log. It may have to read much of the log.
 const openTime = time.Minute
 
-// closeTime is how long appends may take once the log is about to be closed.
+// closeTime limits each append after Hurry, and the close.
 const closeTime = 2500 * time.Millisecond
 
 func (r *remote) connect() error {
@@ -145,20 +147,20 @@ func (r *remote) connect() error {
 	return nil
 }
 
-// listen takes the messages of the other process until it ends.
+// listen reads the messages of the other process until the connection ends.
 func (r *remote) listen(conn io.Reader, answers chan<- answer) {
 	defer close(answers)
 	for lines := json.NewDecoder(conn); ; {
 		var a answer
 		if lines.Decode(&a) != nil {
-			r.tell(report{Err: errProcess.Error()})
+			r.notify(report{Err: errProcess.Error()})
 			return
 		}
 		if a.Report != nil {
-			r.tell(*a.Report)
+			r.notify(*a.Report)
 			continue
 		}
-		answers <- a // there is room: one group is on its way at a time
+		answers <- a // does not block: only one group is in flight
 	}
 }
 
@@ -209,7 +211,7 @@ func (r *remote) append(bodies []byte) (uint64, error) {
 			return 0, err
 		}
 	}
-	if r.waiting { // for the answer to a group whose events were refused
+	if r.waiting { // the answer to an earlier group, whose Append timed out
 		return 0, ErrTimeout
 	}
 	if len(bodies) == 0 {
@@ -225,7 +227,8 @@ func (r *remote) append(bodies []byte) (uint64, error) {
 	return r.wait(r.setup.Opts.Timeout)
 }
 
-// close has the other process close the log, unless that does not answer.
+// close asks the other process to close the log. It returns ErrTimeout if that process has not answered the last
+// group.
 func (r *remote) close() error {
 	if r.conn == nil {
 		return errProcess

@@ -18,7 +18,7 @@ import (
 // childServe is a child that serves a log on descriptor 3.
 func childServe(string) error { return Serve(os.NewFile(3, "conn")) }
 
-// writer is the process that writes a log, as Start wants it.
+// writer is the process that writes a log, for Start.
 type writer struct {
 	net.Conn
 	cmd *exec.Cmd
@@ -31,7 +31,7 @@ func (w writer) Close() error {
 	return err
 }
 
-// writers returns a function that starts processes, and the last of them.
+// writers returns a function that starts writers, and a pointer to the last one.
 func writers(t testing.TB) (start func() (io.ReadWriteCloser, error), last *writer) {
 	last = &writer{}
 	return func() (io.ReadWriteCloser, error) {
@@ -93,8 +93,8 @@ func lastNumber(t *testing.T, dir string) int {
 	return last(all)
 }
 
-// TestRemoteTimesOut: a process that does not answer makes appends fail after the time-out, the later ones at once, and
-// its late answer ends that.
+// TestRemoteTimesOut checks that appends fail after the timeout if the process does not respond, that later appends
+// fail at once, and that a late response ends the failure.
 func TestRemoteTimesOut(t *testing.T) {
 	dir := t.TempDir()
 	start, process := writers(t)

@@ -14,22 +14,22 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A piece is a part of a segment: whole lines, which any goroutine can read and filter.
+// A piece is a part of a segment: whole lines that any goroutine can read and filter.
 type piece struct {
 	file *os.File
-	name string // of the segment
-	from int64  // of the lines, in the segment before it was packed
+	name string // the name of the segment
+	from int64  // offset of the lines in the uncompressed segment
 	pack *block // nil: the lines are in text
 	text []byte
 }
 
-// A hit is an event that a filter chooses, or a line that is no event.
+// A hit is an event that matches a filter, or a line that is not an event.
 type hit struct {
 	event Event
 	err   error
 }
 
-// A scanner keeps what scanning a piece needs for the next.
+// A scanner holds buffers that are reused from piece to piece.
 type scanner struct {
 	unpacker    *zstd.Decoder
 	frame, text []byte
@@ -41,7 +41,7 @@ func (s *scanner) close() {
 	}
 }
 
-// load returns the lines of a piece, until the next call.
+// load returns the lines of a piece. They are valid until the next call.
 func (s *scanner) load(p *piece) (text []byte, err error) {
 	if p.pack == nil {
 		return p.text, nil
@@ -59,7 +59,7 @@ func (s *scanner) load(p *piece) (text []byte, err error) {
 	return s.text, err
 }
 
-// scan returns what a filter chooses of a piece. A piece that cannot be read is one hit, with an error.
+// scan returns the hits in a piece. For a piece that cannot be read it returns one hit, with an error.
 func (s *scanner) scan(p *piece, f *matcher) []hit {
 	text, err := s.load(p)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *scanner) scan(p *piece, f *matcher) []hit {
 	at := p.from
 	for line := range bytes.Lines(text) {
 		at += int64(len(line))
-		if !f.perhaps(line) {
+		if !f.mayMatch(line) {
 			continue
 		}
 		raw := bytes.Clone(bytes.TrimSuffix(line, []byte("\n")))
@@ -83,7 +83,7 @@ func (s *scanner) scan(p *piece, f *matcher) []hit {
 	return hits
 }
 
-// A matcher is a filter that can look at lines before they are parsed.
+// A matcher is a filter that can also test lines before they are parsed.
 type matcher struct {
 	Filter
 	agent []byte // as in a line
@@ -97,8 +97,8 @@ func newMatcher(f Filter) *matcher {
 	return m
 }
 
-// perhaps reports whether a line may be one that the filter chooses, or no event.
-func (m *matcher) perhaps(line []byte) bool {
+// mayMatch reports whether a line may match the filter or may not be an event.
+func (m *matcher) mayMatch(line []byte) bool {
 	if m.Filter == (Filter{}) {
 		return true
 	}
@@ -115,12 +115,12 @@ func (m *matcher) perhaps(line []byte) bool {
 	return !ok || !at.Before(m.Since) && (m.Seq == 0 || m.Seq == seq)
 }
 
-// holds reports whether a block may hold what the filter chooses, or lines that are no events.
-func (m *matcher) holds(b *block) bool {
+// mayHold reports whether a block may contain matching events, or lines that are not events.
+func (m *matcher) mayHold(b *block) bool {
 	return b.Odd || (!m.Denied || b.Denied) && !b.Newest.Before(m.Since) && (m.Seq == 0 || b.First <= m.Seq && m.Seq <= b.Last)
 }
 
-// scanAll scans pieces in parallel and yields what is found in their order. It returns errStop when yield wants no more.
+// scanAll scans pieces in parallel and yields the hits in order. It returns errStop if yield returns false.
 func scanAll(ctx context.Context, m *matcher, pieces func(yield func(*piece) bool), yield func(Event, error) bool) error {
 	workers := runtime.GOMAXPROCS(0)
 	type job struct {
@@ -173,10 +173,10 @@ func scanAll(ctx context.Context, m *matcher, pieces func(yield func(*piece) boo
 	return ctx.Err()
 }
 
-// chunkSize is how much of a segment that is not packed one piece holds.
+// chunkSize is the size of a piece of an uncompressed segment, in bytes.
 const chunkSize = 1 << 20
 
-// packedPieces are the blocks of a packed segment that may hold what is wanted.
+// packedPieces returns the blocks of a packed segment that may contain hits.
 func packedPieces(f *os.File, name string, m *matcher) (func(yield func(*piece) bool), error) {
 	blocks, err := readIndex(f)
 	if err != nil {
@@ -186,7 +186,7 @@ func packedPieces(f *os.File, name string, m *matcher) (func(yield func(*piece) 
 		from := int64(0)
 		for i := range blocks {
 			b := &blocks[i]
-			if m.holds(b) && !yield(&piece{file: f, name: name, from: from, pack: b}) {
+			if m.mayHold(b) && !yield(&piece{file: f, name: name, from: from, pack: b}) {
 				return
 			}
 			from += b.Text
@@ -194,8 +194,8 @@ func packedPieces(f *os.File, name string, m *matcher) (func(yield func(*piece) 
 	}, nil
 }
 
-// plainPieces are the lines of a segment from *offset to size, and move offset. Half a line at the end is left unless the
-// segment is complete.
+// plainPieces returns the lines of a segment from *offset to size, and advances *offset. It leaves a partial last
+// line unless the segment is complete.
 func plainPieces(f *os.File, name string, offset *int64, size int64, complete bool, failed *error) func(yield func(*piece) bool) {
 	return func(yield func(*piece) bool) {
 		for want := int64(chunkSize); *offset < size; {
@@ -210,7 +210,7 @@ func plainPieces(f *os.File, name string, offset *int64, size int64, complete bo
 				end = len(text)
 			case end == 0 && last:
 				return
-			case end == 0: // a line longer than that
+			case end == 0: // the line is longer than the chunk
 				want *= 2
 				continue
 			}

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sealed is the mode of a segment that is full: it is never written again, and an fstat(2) tells every process so.
+// sealed is the mode of a complete segment. No process writes to it again, and fstat(2) shows the mode to every
+// process.
 const sealed = 0o400
 
 // A segment is one file of a log.
@@ -39,8 +40,8 @@ func (s segment) name() string {
 	return segmentName(s.number)
 }
 
-// segments returns the segments in root, in order. Of one that is there twice, compressed and not, it returns the
-// compressed one: that has its name only when it is complete.
+// segments returns the segments in root, in order. If a segment exists both compressed and uncompressed, it returns
+// the compressed one, which has its name only when it is complete.
 func segments(root *os.Root) ([]segment, error) {
 	dir, err := root.Open(".")
 	if err != nil {
@@ -68,7 +69,7 @@ func segments(root *os.Root) ([]segment, error) {
 	return slices.CompactFunc(found, func(a, b segment) bool { return a.number == b.number }), nil
 }
 
-// last returns the number of the last segment, 0 when there is none.
+// last returns the number of the last segment, or 0 if there is none.
 func last(all []segment) int {
 	if len(all) == 0 {
 		return 0
@@ -76,7 +77,7 @@ func last(all []segment) int {
 	return all[len(all)-1].number
 }
 
-// seqBefore returns the sequence number of the last event before segment n, 0 when there is none that can be read.
+// seqBefore returns the sequence number of the last readable event before segment n, or 0 if there is none.
 func seqBefore(root *os.Root, n int) (uint64, error) {
 	all, err := segments(root)
 	for _, seg := range slices.Backward(all) {
@@ -115,7 +116,7 @@ func openSegment(root *os.Root, seg segment) (*os.File, error) {
 	return root.OpenFile(seg.name(), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// openEither opens a segment that may be packed meanwhile, and returns which it has opened.
+// openEither opens a segment that another goroutine or process may pack meanwhile. It returns the segment opened.
 func openEither(root *os.Root, seg segment) (*os.File, segment, error) {
 	f, err := openSegment(root, seg)
 	if errors.Is(err, fs.ErrNotExist) && !seg.packed {
@@ -128,11 +129,11 @@ func openEither(root *os.Root, seg segment) (*os.File, segment, error) {
 	return f, seg, nil
 }
 
-// maxLine is more than the length of any line, in bytes: the bounds of its strings, which JSON may double.
+// maxLine is an upper limit of the length of a line, in bytes: the limits of its strings, which JSON may double.
 const maxLine = 64 << 10
 
-// tail returns where the last whole line of a segment ends, and its sequence number: 0 when there is none. What follows
-// is half a line, lines in which a power loss left holes, or what others wrote.
+// tail returns the end of the last whole line of a segment and its sequence number, or 0 if there is none. The bytes
+// after it are a partial line, lines with holes from a power loss, or text from another program.
 func tail(f io.ReaderAt, size int64) (end int64, seq uint64, err error) {
 	for end = size; end > 0; {
 		start, err := lineStart(f, end)
@@ -153,7 +154,7 @@ func tail(f io.ReaderAt, size int64) (end int64, seq uint64, err error) {
 	return 0, 0, nil
 }
 
-// lineStart returns where the line begins whose last byte stands before end.
+// lineStart returns the start of the line that ends at end.
 func lineStart(f io.ReaderAt, end int64) (int64, error) {
 	var chunk [16 << 10]byte
 	for to := end - 1; to > 0; {
@@ -170,7 +171,7 @@ func lineStart(f io.ReaderAt, end int64) (int64, error) {
 	return 0, nil
 }
 
-// seqOf returns the sequence number of a whole line, and 0 when it is none.
+// seqOf returns the sequence number of a whole line, or 0 if the line is not a valid event.
 func seqOf(line []byte) uint64 {
 	var e struct{ Seq uint64 }
 	if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &e) != nil {
@@ -179,7 +180,7 @@ func seqOf(line []byte) uint64 {
 	return e.Seq
 }
 
-// parseHead returns what appendHead wrote at the beginning of a line.
+// parseHead parses what appendHead writes.
 func parseHead(line []byte) (seq uint64, at time.Time, ok bool) {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
 	i := bytes.IndexByte(rest, ',')
@@ -199,8 +200,8 @@ func parseHead(line []byte) (seq uint64, at time.Time, ok bool) {
 	return seq, at, err == nil
 }
 
-// value returns the raw string of a key of a line that appendBody wrote. The quotes within strings are escaped there, so
-// that the key is found nowhere else.
+// value returns the raw string of a key in a line of appendBody. The key cannot occur inside a string, because quotes
+// in strings are escaped.
 func value(line []byte, key string) string {
 	_, rest, found := bytes.Cut(line, []byte(`"`+key+`":"`))
 	i := bytes.IndexByte(rest, '"')

@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadLarge measures reading a large log: AUDIT_TEST_LINES lines; one line in AUDIT_TEST_DENIED is a
-// denial, as fast as it can be packed. Without the variables it is small, and only counts.
+// TestReadLarge measures reading a large log. AUDIT_TEST_LINES is its number of lines; one line in AUDIT_TEST_DENIED
+// is a denial. It waits until the segments are packed. Without the variables the log is small and only correctness is
+// checked.
 func TestReadLarge(t *testing.T) {
 	lines, _ := strconv.Atoi(cmp.Or(os.Getenv("AUDIT_TEST_LINES"), "200000"))
 	every, _ := strconv.Atoi(cmp.Or(os.Getenv("AUDIT_TEST_DENIED"), "1000"))
@@ -56,7 +57,7 @@ func TestReadLarge(t *testing.T) {
 	}
 }
 
-// generated is when event n of a generated log was.
+// generated returns the time of event n of a generated log.
 func generated(n int) time.Time {
 	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(n) * 10 * time.Millisecond)
 }

@@ -11,74 +11,74 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store is the directory of a log, as one process that appends sees it. What it knows of the last segment is checked
-// against the disk by acquire, for others append too.
+// store is the directory of a log, for one appending process. Other processes append too, so acquire checks the state
+// of the last segment against the disk.
 type store struct {
-	dir  string // absolute
-	opts Options
-	tell func(report)
+	dir    string // absolute
+	opts   Options
+	notify func(report)
 
 	stop    chan struct{}
 	stopped sync.WaitGroup
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	root *os.Root
-	at   *os.File // the directory itself
+	at   *os.File // the directory
 	lock *os.File
 	boot uint64 // bootOf(at)
 
-	marks  markFile // its file is nil when it has to be opened
+	marks  markFile // its file is nil until it is opened
 	mark   mark
-	marked bool // there was a mark
-	found  mark // when the log was opened
+	marked bool // the log had a mark when it was opened
+	found  mark // the mark when the log was opened
 
-	file     *os.File // the last segment; nil when it has to be looked for
-	number   int      // of file
-	first    uint64   // event of file, or of the next group
+	file     *os.File // the last segment; nil until it is opened
+	number   int      // the number of file
+	first    uint64   // the first event of file
 	born     time.Time
-	size     int64 // of file, up to its last whole line
+	size     int64 // size of file, up to its last whole line
 	dirty    bool  // written since the last sync
 	seq      uint64
-	remarks  []Event // that the log has yet to record about itself
+	remarks  []Event // events about the log itself, not yet recorded
 	calls    openCalls
-	finished bool   // calls of earlier processes have an end
-	known    []int  // numbers of the segments that are there
-	low      bool   // little room is left, and it was told
-	full     error  // the disk is, and the reserve is being used
-	buf      []byte // the lines of the last group, kept for its room
+	finished bool   // finishCalls has run
+	known    []int  // numbers of the segments in the directory
+	low      bool   // OutcomeLow was recorded
+	full     error  // not nil while the log uses the reserve
+	buf      []byte // the lines of the last group; reused
 
-	packing string // why keepSmall failed last; its own
+	packing string // the last error of packAndExpire; used only by its goroutine
 }
 
-// report is what a store says beside its answers.
+// report is a message from a store that is not a response to a call.
 type report struct {
-	Event *Event  `json:"event,omitempty"` // the log recorded about itself
-	Err   string  `json:"err,omitempty"`   // the log fails
-	Full  *string `json:"full,omitempty"`  // only the reserve is left, and why; empty: there is room again
+	Event *Event  `json:"event,omitempty"` // an event that the log recorded about itself
+	Err   string  `json:"err,omitempty"`   // why the log fails
+	Full  *string `json:"full,omitempty"`  // why only the reserve is left; empty when the disk has space again
 }
 
 const lockName = "lock"
 
-// openStore opens the log in dir, and records what it finds missing or damaged.
-func openStore(dir string, opts Options, tell func(report)) (*store, error) {
+// openStore opens the log in dir, and records damaged or missing parts.
+func openStore(dir string, opts Options, notify func(report)) (*store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &store{dir: dir, opts: opts, tell: tell, stop: make(chan struct{}), calls: openCalls{}}
+	s := &store{dir: dir, opts: opts, notify: notify, stop: make(chan struct{}), calls: openCalls{}}
 	if err := s.openDir(); err != nil {
-		return nil, errors.Join(err, s.letGo())
+		return nil, errors.Join(err, s.closeFiles())
 	}
 	if _, err := s.append(nil); err != nil {
-		return nil, errors.Join(err, s.letGo())
+		return nil, errors.Join(err, s.closeFiles())
 	}
-	s.stopped.Go(func() { s.every(s.keepHouse) })
-	s.stopped.Go(func() { s.every(s.keepSmall) })
+	s.stopped.Go(func() { s.every(s.syncAndCheck) })
+	s.stopped.Go(func() { s.every(s.packAndExpire) })
 	return s, nil
 }
 
-// append appends a group of bodies, one a line, and returns the number of the first. It is the one way into the log:
-// every line passes here once, in order, whole, under the lock of all processes.
+// append appends a group of bodies, one a line, and returns the sequence number of the first. It is the only writer
+// of the log: every line passes through it once, in order, whole, under the lock.
 func (s *store) append(bodies []byte) (first uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *store) append(bodies []byte) (first uint64, err error) {
 	}
 	defer release()
 	if bodies == nil {
-		if err := s.look(); err != nil {
+		if err := s.check(); err != nil {
 			return 0, err
 		}
 	}
@@ -118,23 +118,24 @@ func (s *store) append(bodies []byte) (first uint64, err error) {
 	}
 	for _, e := range remarks {
 		if e.Event == KindAudit {
-			s.tell(report{Event: &e})
+			s.notify(report{Event: &e})
 		}
 	}
 	s.calls.follow(bodies, s.number)
-	s.seq, s.remarks = seq, s.remarks[len(remarks):] // writing may have added some
+	s.seq, s.remarks = seq, s.remarks[len(remarks):] // write may have added remarks
 	s.mark.last, s.mark.calls = seq, s.oldestCall()
-	_ = s.marks.write(s.mark) // of use while this kernel runs; sync writes it for good
+	_ = s.marks.write(s.mark) // enough against a crash of this process; sync writes it to the disk
 	return first, nil
 }
 
-// remark has the log record something about itself, before any other event. The event's strings are as the log holds
-// them.
+// remark queues an event about the log itself, which append writes before any other event. Its strings are escaped as
+// in the log.
 func (s *store) remark(outcome, detail string) {
 	s.remarks = append(s.remarks, clean(Event{Event: KindAudit, Outcome: outcome, Detail: detail}))
 }
 
-// reserve makes sure that no number up to last and some more is given to other events after a power loss.
+// reserve writes to disk that numbers up to last+reserveStep may be assigned, so that they are not assigned again
+// after a power loss.
 func (s *store) reserve(last uint64) error {
 	next := s.mark
 	next.reserved = last + reserveStep
@@ -148,7 +149,7 @@ func (s *store) reserve(last uint64) error {
 	return nil
 }
 
-// write appends whole lines to the last segment, all or nothing. The caller has the lock.
+// write appends whole lines to the last segment, all or none. The caller holds the lock.
 func (s *store) write(lines []byte) error {
 	full := s.size > 0 && s.size+int64(len(lines)) > s.opts.SegmentBytes
 	if full || s.size > 0 && time.Since(s.born) > s.opts.SegmentAge {
@@ -162,7 +163,7 @@ func (s *store) write(lines []byte) error {
 	}
 	if err != nil {
 		if cut := s.file.Truncate(s.size); cut != nil {
-			err = errors.Join(err, cut) // size is off now, so that the next one looks at the tail
+			err = errors.Join(err, cut) // the file is now larger than size, so the next acquire reads the tail
 		}
 		return err
 	}
@@ -171,19 +172,20 @@ func (s *store) write(lines []byte) error {
 	return nil
 }
 
-// rotate seals the last segment and makes the next. Whoever dies between leaves a sealed one, which openLast knows.
+// rotate seals the last segment and creates the next. If the process dies in between, openLast finds a sealed segment
+// and creates the next.
 func (s *store) rotate() error {
 	if err := s.file.Chmod(sealed); err != nil {
 		return err
 	}
-	if err := s.leave(); err != nil {
+	if err := s.closeSegment(); err != nil {
 		return err
 	}
 	return s.openLast()
 }
 
-// leave syncs and closes the last segment.
-func (s *store) leave() error {
+// closeSegment syncs and closes the last segment.
+func (s *store) closeSegment() error {
 	if s.file == nil {
 		return nil
 	}
@@ -192,7 +194,7 @@ func (s *store) leave() error {
 	return err
 }
 
-// close writes a mark that says that nothing is missing, and lets go of the directory.
+// close writes a mark that says that no event is missing, and closes the files.
 func (s *store) close() error {
 	close(s.stop)
 	s.stopped.Wait()
@@ -200,20 +202,20 @@ func (s *store) close() error {
 	defer s.mu.Unlock()
 	release, err := s.acquire()
 	if err != nil {
-		return errors.Join(err, s.letGo())
+		return errors.Join(err, s.closeFiles())
 	}
-	err = s.leave()
+	err = s.closeSegment()
 	if err == nil && s.marks.alone() {
 		s.mark.last, s.mark.synced, s.mark.reserved = s.seq, s.seq, s.seq
 		err = errors.Join(s.marks.write(s.mark), s.marks.Sync())
 	}
 	release()
-	return errors.Join(err, s.letGo())
+	return errors.Join(err, s.closeFiles())
 }
 
-// letGo closes all files.
-func (s *store) letGo() error {
-	err := s.leave()
+// closeFiles closes all files.
+func (s *store) closeFiles() error {
+	err := s.closeSegment()
 	for _, f := range []**os.File{&s.marks.File, &s.lock, &s.at} {
 		if *f != nil {
 			err = errors.Join(err, (*f).Close())
@@ -227,7 +229,7 @@ func (s *store) letGo() error {
 	return err
 }
 
-// flock is flock(2), which a signal may interrupt.
+// flock calls flock(2) and retries EINTR, at most 1000 times.
 func flock(f *os.File, how int) error {
 	err := error(unix.EINTR)
 	for range 1000 {
