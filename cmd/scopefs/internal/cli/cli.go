@@ -20,7 +20,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -75,7 +75,7 @@ func Main(ctx context.Context, args []string) int {
 	code := exitFailed
 	var exit *exitError
 	var refused *control.Error
-	var host *daemon.HostError
+	var host *mount.HostError
 	switch {
 	case errors.As(err, &exit):
 		code = exit.code

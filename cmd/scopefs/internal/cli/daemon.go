@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -64,7 +65,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 			return &exitError{exitUsage, err}
 		}
 	}
-	if err := daemon.CheckHost(); err != nil {
+	if err := mount.Check(); err != nil {
 		return err
 	}
 	// What our parent left open is not for views and sandboxes: close_range(2).

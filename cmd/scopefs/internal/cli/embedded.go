@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -82,7 +82,7 @@ func noNamespaces(err error) error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		return fmt.Errorf("make a mount namespace: %w: %s", errno, daemon.NeedsPrivilege)
+		return fmt.Errorf("make a mount namespace: %w: %s", errno, mount.NeedsPrivilege)
 	}
 	return fmt.Errorf("make a user namespace: %w: allow them (sysctl user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0), or run as root", errno)
 }

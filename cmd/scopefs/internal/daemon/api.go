@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -26,7 +27,7 @@ func (d *Daemon) handler() http.Handler {
 		reply(w, struct{}{})
 	})
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
-		leave, err := d.enter()
+		leave, err := d.Enter()
 		if err != nil {
 			fail(w, http.StatusServiceUnavailable, err)
 			return
@@ -34,29 +35,29 @@ func (d *Daemon) handler() http.Handler {
 		defer leave()
 		_ = reply(w, d.Reload(r.Context()))
 	})
-	mux.HandleFunc("POST /v1/agents/{id}/up", d.agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
+	mux.HandleFunc("POST /v1/agents/{id}/up", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
 		var req control.UpRequest
 		if err := body(r, &req); err != nil {
 			return err
 		}
 		if req.At != "" && !filepath.IsAbs(req.At) {
-			return invalidError{errors.New("the mount point must be an absolute path")}
+			return invalid("the mount point must be an absolute path")
 		}
-		v, err := d.Up(r.Context(), id, req.At)
+		at, err := a.Up(r.Context(), req.At)
 		if err != nil {
 			return err
 		}
-		return reply(w, control.UpRequest{At: v.at})
+		return reply(w, control.UpRequest{At: at})
 	}))
-	mux.HandleFunc("POST /v1/agents/{id}/down", d.agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
-		if err := d.Down(r.Context(), id); err != nil {
+	mux.HandleFunc("POST /v1/agents/{id}/down", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
+		if err := a.Down(r.Context()); err != nil {
 			return err
 		}
 		return reply(w, struct{}{})
 	}))
-	mux.HandleFunc("POST /v1/agents/{id}/run", d.agent(d.serveRun))
-	mux.HandleFunc("POST /v1/agents/{id}/token", d.agent(func(w http.ResponseWriter, r *http.Request, id scope.ID) error {
-		text, err := d.Token(id)
+	mux.HandleFunc("POST /v1/agents/{id}/run", d.forAgent(d.serveRun))
+	mux.HandleFunc("POST /v1/agents/{id}/token", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
+		text, err := d.Token(a.ID())
 		if err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (d *Daemon) handler() http.Handler {
 
 type peerKey struct{}
 
-// peerContext notes the user of who has connected.
+// peerContext adds the user of the other end to the context of requests.
 func peerContext(ctx context.Context, c net.Conn) context.Context {
 	if uid, ok := control.PeerUID(c); ok {
 		return context.WithValue(ctx, peerKey{}, uid)
@@ -84,18 +85,22 @@ func peerContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// agent parses the id and answers errors.
-func (d *Daemon) agent(f func(http.ResponseWriter, *http.Request, scope.ID) error) http.HandlerFunc {
+// forAgent parses the id, finds the agent and answers errors.
+func (d *Daemon) forAgent(f func(http.ResponseWriter, *http.Request, *agent.Agent) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		leave, err := d.enter()
+		leave, err := d.Enter()
 		if err != nil {
 			fail(w, http.StatusServiceUnavailable, err)
 			return
 		}
 		defer leave()
 		id, err := scope.ParseID(r.PathValue("id"))
+		var a *agent.Agent
 		if err == nil {
-			err = f(w, r, id)
+			a, err = d.Agent(id)
+		}
+		if err == nil {
+			err = f(w, r, a)
 		}
 		if err != nil {
 			fail(w, http.StatusBadRequest, err)
@@ -106,8 +111,8 @@ func (d *Daemon) agent(f func(http.ResponseWriter, *http.Request, scope.ID) erro
 func body(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil && err != io.EOF { // no body asks for nothing special
-		return invalidError{fmt.Errorf("request: %w", err)}
+	if err := dec.Decode(into); err != nil && err != io.EOF { // an empty body is a zero request
+		return invalid("request: %v", err)
 	}
 	return nil
 }
@@ -117,12 +122,14 @@ func reply(w http.ResponseWriter, v any) error {
 	return json.NewEncoder(w).Encode(v)
 }
 
-type invalidError struct{ error }
+func invalid(format string, args ...any) error {
+	return &control.Error{Kind: control.Invalid, Text: fmt.Sprintf(format, args...)}
+}
 
 func fail(w http.ResponseWriter, code int, err error) {
 	var missing *sandbox.MissingError
-	var invalid invalidError
 	var exec *execError
+	var known *control.Error
 	kind := control.Other
 	switch {
 	case errors.Is(err, control.ErrUnknown):
@@ -133,7 +140,9 @@ func fail(w http.ResponseWriter, code int, err error) {
 		kind = control.NotExecutable
 	case errors.As(err, &missing):
 		kind, code = control.Missing, http.StatusServiceUnavailable
-	case errors.As(err, &invalid), errors.Is(err, scope.ErrInvalidID), errors.Is(err, sandbox.ErrInvalid):
+	case errors.As(err, &known):
+		kind = known.Kind
+	case errors.Is(err, scope.ErrInvalidID), errors.Is(err, sandbox.ErrInvalid):
 		kind = control.Invalid
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -11,14 +11,14 @@ import (
 
 // loadApprovals takes over the approvals of an earlier daemon.
 func (d *Daemon) loadApprovals() error {
-	store, kept, lost, err := state.OpenApprovals(d.paths.State, d.host)
+	store, kept, lost, err := state.OpenApprovals(d.Paths.State, d.Settings)
 	if err != nil {
 		return err
 	}
 	for _, err := range lost {
-		d.logger.Error("an approval is lost: the agent has to ask again", "err", err)
+		d.Logger.Error("an approval is lost: the agent has to ask again", "err", err)
 	}
-	d.approvals = tools.NewApprovals(store, kept...)
+	d.Approvals = tools.NewApprovals(store, kept...)
 	return nil
 }
 
@@ -27,8 +27,8 @@ func (d *Daemon) loadApprovals() error {
 func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/approvals", func(w http.ResponseWriter, r *http.Request) {
 		list := []tools.Approval{}
-		if d.approvals != nil {
-			for _, p := range d.approvals.List() {
+		if d.Approvals != nil {
+			for _, p := range d.Approvals.List() {
 				list = append(list, p.Brief())
 			}
 		}
@@ -36,8 +36,8 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /v1/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
 		p, err := tools.Approval{}, tools.ErrNoApproval
-		if d.approvals != nil {
-			p, err = d.approvals.Get(r.PathValue("id"))
+		if d.Approvals != nil {
+			p, err = d.Approvals.Get(r.PathValue("id"))
 		}
 		if err != nil {
 			fail(w, http.StatusNotFound, err)
@@ -47,7 +47,7 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 	})
 	for word, grant := range map[string]bool{"approve": true, "deny": false} {
 		mux.HandleFunc("POST /v1/approvals/{id}/"+word, func(w http.ResponseWriter, r *http.Request) {
-			leave, err := d.enter()
+			leave, err := d.Enter()
 			if err != nil {
 				fail(w, http.StatusServiceUnavailable, err)
 				return
@@ -64,12 +64,12 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 }
 
 func (d *Daemon) decide(r *http.Request, id string, grant bool) (tools.Approval, error) {
-	if d.approvals == nil {
+	if d.Approvals == nil {
 		return tools.Approval{}, errors.New("this daemon serves one command alone: nothing waits for approval")
 	}
 	uid, _ := r.Context().Value(peerKey{}).(uint32)
-	return d.approvals.Decide(id, grant, func(p tools.Approval) error {
-		return d.record(r.Context(), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool,
+	return d.Approvals.Decide(id, grant, func(p tools.Approval) error {
+		return d.Record(r.Context(), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool,
 			Path: p.Path, Rule: p.Rule, Outcome: p.State, UID: &uid, Detail: p.ID})
 	})
 }

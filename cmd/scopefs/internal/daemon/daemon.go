@@ -20,6 +20,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
@@ -50,70 +51,35 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Daemon is one running daemon.
+// Daemon is one running daemon. What it embeds is what its agents share.
+//
+// Lock order: mu, then the locks of an agent (see package agent). A reload holds
+// reloading, then loading.
 type Daemon struct {
-	paths  config.Paths
-	host   agents.HostFile
-	only   scope.ID
-	trace  bool
-	logger *slog.Logger
+	agent.Shared
 
-	warnings *warnings
+	only scope.ID // mount this agent alone; "": all that are defined
 
-	root bool // of the host
-	log  *audit.Log
-	lock *os.File // of the run directory
-	base *os.File // likewise; nil: see lockBase
+	lock      *os.File          // of the run directory
+	base      *os.File          // of the base directory; nil: see lockBase
+	left      []*mountinfo.Info // mounts of an earlier daemon
+	http      string
+	notify    func(state string) // never nil
+	period    time.Duration      // Options.Watchdog
+	requests  sync.WaitGroup     // in flight, of those that change something
+	reloading sync.Mutex         // one reload after the other
+	loading   sync.Mutex         // likewise, so that the definitions read last hold
+	loaded    atomic.Pointer[loaded]
 
-	unfinished *state.Unfinished
-	mounts     mountTable
-	groups     groups
-	queue      *tools.Queue // of calls, agent by agent
-
-	control fusedev.Control
-	guard   *guard.Guard      // from Run on
-	left    []*mountinfo.Info // what an earlier daemon had mounted
-
-	notify func(state string) // never nil
-	period time.Duration      // Options.Watchdog
-
-	http, version string
-	approvals     *tools.Approvals // nil: headless
-	clientCount   atomic.Uint64
-
-	requests  sync.WaitGroup // those that change something
-	reloading sync.Mutex     // one reload after the other
-	loading   sync.Mutex     // likewise, so that what is read last holds
-
-	tasks   queues
-	renames renames
-
-	sandboxMu sync.Mutex
-	sandboxes *sandbox.Host // nil until it could be opened
-
-	mu       sync.Mutex
-	closing  bool
-	rules    *agents.Snapshot // never nil
-	bad      []error          // what did not load of it
-	views    map[scope.ID]*view
-	starting map[scope.ID]bool           // waits for its first mount: see expect
-	failed   map[scope.ID]error          // why an agent without a view has none
-	granted  map[scope.ID]*agents.Grants // as of the last reload
-	turns    map[scope.ID]chan struct{}  // see take
-	sessions map[scope.ID]map[*sandbox.Session]string
-	doors    map[scope.ID]*door
-	clients  map[scope.ID]map[*client]struct{}
-	slots    map[scope.ID]chan struct{} // see slotsOf
-	rates    map[scope.ID]*tools.Rates
-	paces    map[scope.ID]*paces
-	sick     map[scope.ID][]string // what was last told of agents' MCP servers
-	web      *httpFace             // nil: none
+	mu      sync.Mutex
+	closing bool
+	agents  map[scope.ID]*agent.Agent // each that a definition has loaded of
 }
 
-// New takes the run directory, opens the log and loads the definitions. What an
-// earlier daemon left mounted is taken down.
+// New takes the run directory, opens the log and loads the definitions. It aborts
+// the views that an earlier daemon left mounted.
 func New(opt Options) (*Daemon, error) {
-	host, err := config.Load(opt.Paths, hostChecks())
+	settings, err := config.Load(opt.Paths, hostChecks())
 	if err != nil {
 		return nil, err
 	}
@@ -121,22 +87,19 @@ func New(opt Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		queue: tools.NewQueue(),
-		paths: opt.Paths, host: host, only: opt.Only, trace: opt.Trace, logger: opt.Logger, root: privileged(),
-		rules: agents.Resume(state.Seen(opt.Paths.State)), views: map[scope.ID]*view{}, starting: map[scope.ID]bool{}, failed: map[scope.ID]error{}, turns: map[scope.ID]chan struct{}{},
-		granted: map[scope.ID]*agents.Grants{}, sessions: map[scope.ID]map[*sandbox.Session]string{}, doors: map[scope.ID]*door{},
-		clients: map[scope.ID]map[*client]struct{}{}, rates: map[scope.ID]*tools.Rates{},
-		slots: map[scope.ID]chan struct{}{}, paces: map[scope.ID]*paces{}, sick: map[scope.ID][]string{}, http: opt.HTTP, version: opt.Version,
-		warnings:   newWarnings(opt.Logger),
-		notify:     opt.Notify,
-		period:     opt.Watchdog,
-		unfinished: state.NewUnfinished(opt.Paths.State),
+		Shared: agent.Shared{
+			Paths: opt.Paths, Settings: settings, Root: privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
+			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Queue: tools.NewQueue(), Unfinished: state.NewUnfinished(opt.Paths.State),
+		},
+		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
 	}
+	d.Registry = d
+	d.loaded.Store(&loaded{Snapshot: agents.Resume(state.Seen(opt.Paths.State))})
 	if d.notify == nil {
 		d.notify = func(string) {}
 	}
 	d.extend()
-	d.control = fusedev.OpenControl()
+	d.Control = fusedev.OpenControl()
 	if err := d.takeRun(); err != nil {
 		return nil, err
 	}
@@ -146,17 +109,17 @@ func New(opt Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	if d.log, err = d.openLog(); err != nil {
+	if d.Log, err = d.openLog(); err != nil {
 		d.lock.Close()
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
-	d.log.OnChange(d.tellViews)
+	d.Log.OnChange(d.logChanged)
 	d.extend()
 	d.load()
-	for id, agent := range d.rules.Agents {
-		d.granted[id] = agent.Grants
+	for id, def := range d.loaded.Load().Agents {
+		d.agents[id].Grant(def.Grants)
 	}
-	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "started", PID: os.Getpid(), Path: d.paths.Base})
+	d.Event(audit.Event{Event: audit.KindDaemon, Outcome: "started", PID: os.Getpid(), Path: d.Paths.Base})
 	return d, nil
 }
 
@@ -167,57 +130,32 @@ func hostChecks() agents.HostChecks {
 	}}
 }
 
-// event records what happened to an agent, a view, a sandbox or the daemon.
-func (d *Daemon) event(e audit.Event) {
-	if _, err := d.log.Append(context.Background(), e); err != nil {
-		d.logger.Error("audit", "err", err)
-	}
-}
-
 // openLog opens the log, which a process of its own writes.
 func (d *Daemon) openLog() (*audit.Log, error) {
-	stderr := &logWriter{logger: d.logger.With("process", logger.Name)}
+	stderr := &agent.LogWriter{Logger: d.Logger.With("process", logger.Name)}
 	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
-	return audit.Start(start, d.paths.Audit(), audit.Options{
-		Notice: d.noticeLog, KeepAge: d.host.Log.Keep, KeepBytes: d.host.Log.Size,
+	return audit.Start(start, d.Paths.Audit(), audit.Options{
+		Notice: d.noticeLog, KeepAge: d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
 	})
 }
 
 // noticeLog shows the operator what the log records about itself.
 func (d *Daemon) noticeLog(e audit.Event) {
-	d.logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail)
+	d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail)
 }
 
-// quiet is a logger for libraries that tell of every message.
-func (d *Daemon) quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-// tellViews tells every view whether the log can be written.
-func (d *Daemon) tellViews(failure error) {
+// logChanged logs whether the log can be written, and sends it to every view.
+func (d *Daemon) logChanged(failure error) {
 	if failure != nil {
-		d.logger.Error("audit log cannot be written: changes are refused until it can", "err", failure)
+		d.Logger.Error("audit log cannot be written: changes are refused until it can", "err", failure)
 		d.notify("STATUS=the audit log cannot be written, changes are refused")
 	} else {
 		d.notify("STATUS=the audit log can be written again")
-		d.logger.Info("audit log can be written again")
+		d.Logger.Info("audit log can be written again")
 	}
-	for _, v := range d.allViews() {
-		v.mu.Lock()
-		w := v.wire
-		v.mu.Unlock()
-		if w != nil {
-			_ = v.tellLog(w)
-		}
+	for _, a := range d.all() {
+		a.UpdateLog()
 	}
-}
-
-func (d *Daemon) allViews() []*view {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]*view, 0, len(d.views))
-	for _, v := range d.views {
-		all = append(all, v)
-	}
-	return all
 }
 
 // Run answers on the control socket, mounts what is defined, and returns when ctx
@@ -227,14 +165,14 @@ func (d *Daemon) allViews() []*view {
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer d.close()
 	var err error
-	d.guard, err = guard.Start(func(err error) {
-		d.logger.Error("no guard: should the daemon be killed, programs may wait for their views until it is started again", "err", err)
+	d.Guard, err = guard.Start(func(err error) {
+		d.Logger.Error("no guard: should the daemon be killed, programs may wait for their views until it is started again", "err", err)
 	})
 	if err != nil {
 		return err
 	}
-	d.removeTaskDoors()
-	l, err := control.Listen(d.paths.Socket())
+	agent.RemoveTaskSockets(d.Paths)
+	l, err := control.Listen(d.Paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
@@ -244,8 +182,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	go func() { // meanwhile
-		if _, err := d.sandboxHost(); err != nil && !errors.Is(err, errClosing) && d.only == "" { // else who needs it hears of it
-			d.logger.Error("no sandbox can be made", "err", err)
+		if err := d.OpenSandboxes(); err != nil && !errors.Is(err, agent.ErrClosing) && d.only == "" { // else who needs it hears of it
+			d.Logger.Error("no sandbox can be made", "err", err)
 		}
 	}()
 	if d.http != "" {
@@ -256,24 +194,25 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		defer wait()
 	}
 	if d.only != "" {
-		if _, err := d.Up(ctx, d.only, ""); err != nil {
+		a, err := d.Agent(d.only)
+		if err != nil {
+			return err
+		}
+		if _, err := a.Up(ctx, ""); err != nil {
 			return err
 		}
 	} else {
-		d.mu.Lock()
-		ids := slices.Sorted(maps.Keys(d.rules.Agents))
-		d.mu.Unlock()
-		ids = d.expect(ids)
-		mounted := &progress{d: d, what: "views mounted", all: len(ids)}
-		leave, err := d.enter() // close waits for us
+		expected := d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents)))
+		mounted := &progress{d: d, what: "views mounted", all: len(expected)}
+		leave, err := d.Enter() // close waits for us
 		if err != nil {
 			return err
 		}
 		go func() {
 			defer leave()
-			d.mountExpected(ctx, ids, func(id scope.ID, err error) {
+			d.mountExpected(ctx, expected, func(id scope.ID, err error) {
 				if err != nil {
-					d.logger.Error("mount", "agent", id, "err", err)
+					d.Logger.Error("mount", "agent", id, "err", err)
 				}
 				mounted.step()
 			})
@@ -285,7 +224,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		go d.watchdog(ctx, d.period)
 	}
 	ready()
-	d.logger.Info("the daemon answers requests", "base", d.paths.Base, "run", d.paths.Run)
+	d.Logger.Info("the daemon answers requests", "base", d.Paths.Base, "run", d.Paths.Run)
 	select {
 	case <-ctx.Done():
 	case err = <-served:

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,49 +14,76 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
+// loaded are the definitions that hold, and why others do not.
+type loaded struct {
+	*agents.Snapshot
+	failed []error
+}
+
+// Definition returns what an agent is and may do now, or why there is none.
+func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
+	now := d.loaded.Load()
+	if def := now.Agents[id]; def != nil {
+		return def, nil
+	}
+	var own []error
+	for _, err := range now.failed {
+		failed, ok := errors.AsType[*agents.DefinitionError](err)
+		if !ok || failed.Agent == id { // agents.d itself, or the agent
+			own = append(own, err)
+		}
+	}
+	if own != nil {
+		return nil, errors.Join(own...)
+	}
+	return nil, fmt.Errorf("%w %q: define it in %s", control.ErrUnknown, id, filepath.Join(d.Paths.Base, "agents.d", string(id)+".md"))
+}
+
 // load reads the definitions. One that does not load any more stays as it was.
 func (d *Daemon) load() { d.loadUnless(func(*agents.Snapshot) bool { return false }) }
 
-// loadFor reads the definitions if one agent's may have changed.
-func (d *Daemon) loadFor(id scope.ID) {
-	d.loadUnless(func(last *agents.Snapshot) bool { return last.Current(d.paths.Base, id) })
+// Refresh reads the definitions if that of an agent may have changed.
+func (d *Daemon) Refresh(id scope.ID) {
+	d.loadUnless(func(last *agents.Snapshot) bool { return last.Current(d.Paths.Base, id) })
 }
 
 func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 	d.loading.Lock()
 	defer d.loading.Unlock()
-	d.mu.Lock()
-	last, told := d.rules, d.bad
-	d.mu.Unlock()
+	was := d.loaded.Load()
+	last := was.Snapshot
 	if current(last) {
 		return
 	}
-	next, errs := last.Reload(d.paths.Base, d.host.Host)
-	d.mu.Lock()
-	d.rules, d.bad = next, errs
-	d.mu.Unlock()
-	for _, err := range added(told, errs) {
-		d.logger.Error("definition", "err", err)
+	next, errs := last.Reload(d.Paths.Base, d.Settings.Host)
+	d.register(next) // before anybody can find a definition without its agent
+	d.loaded.Store(&loaded{next, errs})
+	for _, err := range added(was.failed, errs) {
+		d.Logger.Error("definition", "err", err)
 		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
 		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			e.Agent = string(bad.Agent)
 		}
-		d.event(e)
+		d.Event(e)
 	}
 	for _, err := range added(last.Warnings, next.Warnings) {
-		d.logger.Warn("definition", "err", err)
+		d.Logger.Warn("definition", "err", err)
 	}
 	if seen := next.Seen(); !maps.Equal(seen, last.Seen()) {
-		if err := state.KeepSeen(d.paths.State, seen); err != nil {
-			d.logger.Error("what has loaded is not kept for the next daemon", "err", err)
+		if err := state.KeepSeen(d.Paths.State, seen); err != nil {
+			d.Logger.Error("what has loaded is not kept for the next daemon", "err", err)
 		}
 	}
-	d.refresh(regranted(last, next))
+	ids := regranted(last, next)
+	for _, a := range d.all() {
+		a.RefreshClients(ids)
+	}
 }
 
 // added returns the errors that are in the new list and not in the old one.
@@ -160,14 +188,14 @@ func (w definitions) means(e fsnotify.Event) bool {
 // watch reloads when definitions have changed and are left alone for a moment.
 func (d *Daemon) watch(ctx context.Context) {
 	watcher, err := fsnotify.NewWatcher()
-	w := definitions{watcher, d.paths.Base}
+	w := definitions{watcher, d.Paths.Base}
 	if err == nil {
 		defer w.Close()
 		// The base as well: each of them may be replaced as a whole.
 		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("skills"))
 	}
 	if err != nil {
-		d.logger.Warn("definitions are not watched: use scopefs reload", "err", err)
+		d.Logger.Warn("definitions are not watched: use scopefs reload", "err", err)
 		return
 	}
 	settle := time.NewTimer(settleTime) // once at first: what has changed before we watched
@@ -183,23 +211,21 @@ func (d *Daemon) watch(ctx context.Context) {
 				settle.Reset(settleTime)
 			}
 		case err := <-w.Errors:
-			d.logger.Warn("watching definitions", "err", err)
+			d.Logger.Warn("watching definitions", "err", err)
 			settle.Reset(settleTime)
 		case <-settle.C:
-			leave, err := d.enter()
+			leave, err := d.Enter()
 			if err != nil {
 				return
 			}
 			for _, r := range d.Reload(ctx) {
 				if r.File != "" {
-					d.logger.Warn(r.File + ": " + r.Outcome)
+					d.Logger.Warn(r.File + ": " + r.Outcome)
 					continue
 				}
-				d.logger.Info("reload", "agent", r.Agent, "outcome", r.Outcome, "err", r.Error)
+				d.Logger.Info("reload", "agent", r.Agent, "outcome", r.Outcome, "err", r.Error)
 			}
-			d.mu.Lock()
-			w.followMore(d.rules)
-			d.mu.Unlock()
+			w.followMore(d.loaded.Load().Snapshot)
 			leave()
 		}
 	}

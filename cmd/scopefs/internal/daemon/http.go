@@ -15,32 +15,28 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
 
-// httpFace serves agents' tools by streamable HTTP on the loopback interface.
-// Who a request is from, its token says. An agent has one session of tools here,
-// for all who hold its token.
+// httpFace serves agents' tools by streamable HTTP on the loopback interface. The token
+// of a request names the agent. All requests with an agent's token share one session of
+// tools.
 type httpFace struct {
 	d   *Daemon
 	key []byte
 
-	patience time.Duration // with bodies
-
-	mu      sync.Mutex
-	clients map[scope.ID]*client
-	under   map[scope.ID]int // requests under way
+	patience time.Duration // for a body
 }
 
 // tokenKey reads or makes the key of which all tokens are made. To make every
 // token void, remove the file and start the daemon again.
 func (d *Daemon) tokenKey() ([]byte, error) {
-	name := filepath.Join(d.paths.State, "http.key")
+	name := filepath.Join(d.Paths.State, "http.key")
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("key of tokens: %w", err)
@@ -55,7 +51,7 @@ func (d *Daemon) tokenKey() ([]byte, error) {
 		}
 		// A token is worth nothing when the power takes its key.
 		if err == nil {
-			err = errors.Join(f.Sync(), state.SyncDir(d.paths.State))
+			err = errors.Join(f.Sync(), state.SyncDir(d.Paths.State))
 		}
 	}
 	return key, err
@@ -63,7 +59,7 @@ func (d *Daemon) tokenKey() ([]byte, error) {
 
 // Token returns an agent's token for HTTP.
 func (d *Daemon) Token(id scope.ID) (string, error) {
-	if _, err := d.defined(id); err != nil {
+	if _, err := d.Definition(id); err != nil {
 		return "", err
 	}
 	key, err := d.tokenKey()
@@ -105,7 +101,7 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 	if err != nil {
 		return nil, fmt.Errorf("http: %w: give another address with --http", err)
 	}
-	h := &httpFace{d: d, key: key, clients: map[scope.ID]*client{}, under: map[scope.ID]int{}, patience: bodyTime}
+	h := &httpFace{d: d, key: key, patience: bodyTime}
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	if err != nil {
 		l.Close()
@@ -113,9 +109,6 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", h.bounded(mcp.Handler(h.faceOf)))
-	d.mu.Lock()
-	d.web = h
-	d.mu.Unlock()
 	server := &http.Server{
 		Handler: onlyAt(at, mux), ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
@@ -124,24 +117,22 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 	go func() {
 		defer close(served)
 		if err := server.Serve(newConnTable(l)); !errors.Is(err, http.ErrServerClosed) {
-			d.logger.Error("http", "err", err)
+			d.Logger.Error("http", "err", err)
 		}
 	}()
-	d.logger.Info("serving MCP", "url", "http://"+l.Addr().String()+"/mcp")
+	d.Logger.Info("serving MCP", "url", "http://"+l.Addr().String()+"/mcp")
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	return func() {
 		stop()
 		server.Close()
 		<-served
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for _, c := range h.clients {
-			c.close()
+		for _, a := range d.all() {
+			a.CloseWeb()
 		}
 	}, nil
 }
 
-// whose tells the agent whose token a request has.
+// whose returns the agent whose token a request has.
 func (h *httpFace) whose(r *http.Request) (scope.ID, bool) {
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	name, _, _ := strings.Cut(given, ".")
@@ -150,41 +141,25 @@ func (h *httpFace) whose(r *http.Request) (scope.ID, bool) {
 	return id, strings.EqualFold(scheme, "Bearer") && err == nil && hmac.Equal([]byte(given), []byte(token(h.key, id)))
 }
 
-// faceOf finds the agent whose token a request has. One that is down has no
-// tools here, as it has no socket.
+// faceOf returns the tools of the agent whose token a request has, or the HTTP status of
+// why there are none.
 func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 	id, ok := h.whose(r)
 	if !ok {
 		return nil, http.StatusUnauthorized
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.d.isOpen(id) {
+	a := h.d.agent(id)
+	if a == nil {
 		return nil, http.StatusServiceUnavailable
 	}
-	c := h.clients[id]
-	if c != nil {
-		return c.face, 0
-	}
-	c, err := h.d.newClient(id, "", nil)
+	face, err := a.Web()
 	if err != nil {
-		h.d.warnings.warn(id, "client", "err", err)
+		if !errors.Is(err, agent.ErrNotOpen) {
+			h.d.Warnings.Warn(id, "client", "err", err)
+		}
 		return nil, http.StatusServiceUnavailable
 	}
-	h.clients[id] = c
-	return c.face, 0
-}
-
-// drop ends an agent's session, with the calls that are under way: what they did
-// next would mount the view again.
-func (h *httpFace) drop(id scope.ID) {
-	h.mu.Lock()
-	c := h.clients[id]
-	delete(h.clients, id)
-	h.mu.Unlock()
-	if c != nil {
-		c.close()
-	}
+	return face, 0
 }
 
 // onlyAt refuses requests that were not sent to the address itself, as a browser

@@ -8,14 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/scope"
 )
 
 // The bounds of HTTP.
 const (
-	// maxRequests bounds those under way with one token: its 32 calls, and as many
-	// clients' streams.
-	maxRequests = 64
 	// bodyTime is for a request to be there as a whole.
 	bodyTime = 30 * time.Second
 	// headerTime is for the header of a request. Local clients send it in one piece.
@@ -23,27 +21,31 @@ const (
 
 	// Every process of the host may connect, and a connection takes a descriptor from
 	// what else the daemon does.
-	maxConns     = 1024            // in all
-	maxStrangers = 128             // of those that sent no valid token yet
-	maxOfToken   = 2 * maxRequests // with the token of one agent
+	maxConns     = 1024                  // in all
+	maxStrangers = 128                   // of those that sent no valid token yet
+	maxOfToken   = 2 * agent.MaxRequests // with the token of one agent
 )
 
 // bounded serves no token so much that nothing is left for others.
 func (h *httpFace) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, ok := h.whose(r)
-		if !ok {
+		var a *agent.Agent
+		if ok {
+			a = h.d.agent(id)
+		}
+		if a == nil {
 			next.ServeHTTP(w, r) // which refuses
 			return
 		}
 		control := http.NewResponseController(w)
-		if !h.enter(id) {
+		if !a.BeginRequest() {
 			w.Header().Set("Connection", "close")
 			_ = control.SetReadDeadline(time.Now())
 			http.Error(w, "there are too many requests under way", http.StatusTooManyRequests)
 			return
 		}
-		defer h.leave(id)
+		defer a.EndRequest()
 		if conn, ok := r.Context().Value(connKey{}).(*httpConn); ok {
 			conn.begin(id)
 			defer conn.end()
@@ -56,22 +58,6 @@ func (h *httpFace) bounded(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func (h *httpFace) enter(id scope.ID) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.under[id] >= maxRequests {
-		return false
-	}
-	h.under[id]++
-	return true
-}
-
-func (h *httpFace) leave(id scope.ID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.under[id]--
 }
 
 // timely is a body with a deadline, which goes with its end: from there on the

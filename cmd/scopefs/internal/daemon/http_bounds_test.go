@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -20,7 +21,8 @@ import (
 // long is not cut off.
 func TestBodyDeadline(t *testing.T) {
 	const patience = 300 * time.Millisecond
-	h := &httpFace{key: []byte("key"), under: map[scope.ID]int{}, patience: patience}
+	a := agent.New(&agent.Shared{}, "a")
+	h := &httpFace{d: &Daemon{agents: map[scope.ID]*agent.Agent{"a": a}}, key: []byte("key"), patience: patience}
 	server := httptest.NewServer(h.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			http.Error(w, "no body", http.StatusBadRequest)
@@ -55,7 +57,9 @@ func TestBodyDeadline(t *testing.T) {
 		assert.Equal(t, 4, strings.Count(answer, "data\n"))
 		assert.Contains(t, answer, "end\n")
 	}
-	assert.Zero(t, h.under["a"])
+	for range agent.MaxRequests {
+		assert.True(t, a.BeginRequest(), "no request is in flight")
+	}
 }
 
 // nowhere is a listener of connections that lead nowhere.

@@ -43,18 +43,18 @@ func (p *progress) step() {
 	p.d.notify(fmt.Sprintf("STATUS=%s: %d of %d\nEXTEND_TIMEOUT_USEC=%d", p.what, p.done, p.all, patience.Microseconds()))
 }
 
-// watchdog tells the service manager that the daemon is alive for as long as it
-// is healthy, three times in each period. Without word for a period the service
-// manager restarts the daemon: WatchdogSec in systemd.service(5).
+// watchdog reports to the service manager that the daemon is alive, three times in each
+// period, while the daemon is healthy. The service manager restarts a daemon without a
+// report for a period: WatchdogSec in systemd.service(5).
 func (d *Daemon) watchdog(ctx context.Context, period time.Duration) {
-	self := control.NewClient(d.paths)
+	self := control.NewClient(d.Paths)
 	tick := time.NewTicker(period / 3)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if err := self.Health(ctx, period/3); err == nil {
 			d.notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
-			d.logger.Error("the daemon is not healthy: the service manager may restart it", "err", err)
+			d.Logger.Error("the daemon is not healthy: the service manager may restart it", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -63,13 +63,12 @@ func (d *Daemon) watchdog(ctx context.Context, period time.Duration) {
 	}
 }
 
-// checkHealth returns when the locks of the daemon, of its views and of the log
-// are free. A log that says that it cannot be written is healthy: a restart does not
-// empty a disk, and would end every sandbox.
+// checkHealth returns when the locks of the daemon, of its agents and views, and of the
+// log are free. A log that cannot be written is healthy: a restart does not empty a
+// disk, and would end every sandbox.
 func (d *Daemon) checkHealth() {
-	for _, v := range d.allViews() {
-		v.mu.Lock()
-		v.mu.Unlock()
+	for _, a := range d.all() {
+		a.Responsive()
 	}
-	_ = d.log.Err()
+	_ = d.Log.Err()
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 )
 
 // privateRun begins the names of run directories that are made for one command.
@@ -107,10 +108,10 @@ func removeRun(dir *os.File) {
 // removeMountPoint removes an empty directory on which nothing is mounted. A
 // daemon that was killed left it immutable.
 func removeMountPoint(dir *os.File, name string) {
-	mounted, err := mountsAt(filepath.Join(dir.Name(), name))
+	mounted, err := mount.At(filepath.Join(dir.Name(), name))
 	if err != nil || len(mounted) > 0 {
 		return
 	}
-	_ = immutable(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name), false)
+	_ = mount.Immutable(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name), false)
 	_ = unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR)
 }

@@ -9,27 +9,24 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // serveRun runs one command and returns when it has ended, and its sandbox. The
 // connection is closed last: a client that waits for it leaves nothing behind.
-func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, id scope.ID) error {
+func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
 	var req control.RunRequest
 	if err := body(r, &req); err != nil {
 		return err
 	}
 	if len(req.Argv) == 0 {
-		return invalidError{errors.New("no command")}
+		return invalid("no command")
 	}
 	// A daemon that ends ends the sandbox; the command alone, only its client.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
@@ -40,16 +37,16 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, id scope.ID) e
 			conn.Close()
 		}
 	}()
-	session, name, err := d.startSession(r.Context(), id, purpose{})
+	box, err := a.Start(r.Context(), agent.Purpose{})
 	if err != nil {
 		return err
 	}
-	defer d.endSession(id, session, name)
-	ended, err := d.recordExec(ctx, audit.Event{Agent: string(id), Session: name, Target: commandLine(req.Argv)})
+	defer box.End()
+	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: agent.CommandLine(req.Argv)})
 	if err != nil {
 		return err
 	}
-	p, err := session.Exec(ctx, sandbox.Command{Argv: req.Argv, Env: req.Env, Dir: req.Dir, TTY: req.TTY})
+	p, err := box.Exec(ctx, sandbox.Command{Argv: req.Argv, Env: req.Env, Dir: req.Dir, TTY: req.TTY})
 	if err != nil {
 		err = runError(req, err)
 		ended("not started: " + err.Error())
@@ -76,40 +73,6 @@ func takeOver(w http.ResponseWriter) (net.Conn, error) {
 	}
 	_, err = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: scopefs-run\r\n\r\n"))
 	return conn, err
-}
-
-// recordExec records a command before it starts; what cannot be recorded must
-// not run. e says whose it is, and the command as its target. The function that it
-// returns records the end.
-func (d *Daemon) recordExec(ctx context.Context, e audit.Event) (ended func(outcome string), err error) {
-	e.Event, e.Op = audit.KindSandbox, "exec"
-	began := time.Now()
-	if err := d.record(ctx, e); err != nil {
-		return nil, err
-	}
-	return func(outcome string) {
-		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
-		d.event(e)
-	}, nil
-}
-
-// commandLine joins words so that it can be told where one ends.
-func commandLine(argv []string) string {
-	words := make([]string, len(argv))
-	for i, word := range argv {
-		if words[i] = word; word == "" || strings.ContainsAny(word, " \"'\\") {
-			words[i] = strconv.Quote(word)
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// record is event for what must not happen unrecorded.
-func (d *Daemon) record(ctx context.Context, e audit.Event) error {
-	if _, err := d.log.Append(ctx, e); err != nil {
-		return fmt.Errorf("nothing runs while the audit log cannot be written: %w", err)
-	}
-	return nil
 }
 
 // runError tells a program that cannot be started from a sandbox that cannot.
@@ -152,14 +115,8 @@ func attend(conn *net.UnixConn, p *sandbox.Process, gone func(), ended func(outc
 	case err != nil:
 		last = control.FromRun{Error: &control.Error{Text: err.Error() + ": scopefs audit says why", Kind: control.Other}}
 		ended("sandbox ended") // the event of its end says why
-	case exit.TimedOut:
-		ended("timed out")
-	case exit.OutOfMemory:
-		ended(outcomeMemory)
-	case exit.Signal != 0:
-		ended(fmt.Sprintf("signal %d", exit.Signal))
 	default:
-		ended(fmt.Sprintf("exit %d", exit.Code))
+		ended(agent.Outcome(exit))
 	}
 	_ = json.NewEncoder(conn).Encode(last)
 }

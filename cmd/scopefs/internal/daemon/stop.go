@@ -1,73 +1,81 @@
 package daemon
 
 import (
-	"errors"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 )
 
-// enter counts a request in, so that close can wait for its last event.
-func (d *Daemon) enter() (leave func(), err error) {
+// Enter counts a request in. close waits for leave before it closes the log.
+func (d *Daemon) Enter() (leave func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closing {
-		return nil, errClosing
+		return nil, agent.ErrClosing
 	}
 	d.requests.Add(1)
 	return d.requests.Done, nil
 }
-
-var errClosing = errors.New("the daemon is ending")
 
 // close ends sandboxes and views, then the log. What in a sandbox waits for its
 // view ends only with that: the two go together.
 func (d *Daemon) close() {
 	d.mu.Lock()
 	d.closing = true
+	all := slices.Collect(maps.Values(d.agents))
 	d.mu.Unlock()
-	d.log.Hurry()
-	d.closeDoors()
-	d.sandboxMu.Lock()
-	host := d.sandboxes
-	d.sandboxMu.Unlock()
+	for _, a := range all {
+		a.Refuse()
+	}
+	d.Log.Hurry()
+	each(all, (*agent.Agent).CloseSocket)
 	var wg sync.WaitGroup
-	if host != nil {
-		wg.Go(func() {
-			if err := host.Close(); err != nil {
-				d.logger.Error("sandboxes", "err", err)
-			}
-		})
-	}
+	wg.Go(func() {
+		if err := d.CloseSandboxes(); err != nil {
+			d.Logger.Error("sandboxes", "err", err)
+		}
+	})
 	d.notify("STOPPING=1")
-	views := d.allViews()
-	down := &progress{d: d, what: "views unmounted", all: len(views)}
-	for _, v := range views {
-		wg.Go(func() {
-			v.down()
-			down.step()
-		})
-	}
+	mounted := slices.DeleteFunc(slices.Clone(all), func(a *agent.Agent) bool { return a.MountPoint() == "" })
+	down := &progress{d: d, what: "views unmounted", all: len(mounted)}
+	each(mounted, func(a *agent.Agent) {
+		a.Unmount()
+		down.step()
+	})
 	wg.Wait()
-	d.groups.dropAll()
+	for _, a := range all {
+		a.RemoveGroup()
+	}
 	d.unmountLeft()
 	d.requests.Wait()
-	d.warnings.close()
-	d.event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
-	if err := d.log.Close(); err != nil {
-		d.logger.Error("audit", "err", err)
+	d.Warnings.Close()
+	d.Event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
+	if err := d.Log.Close(); err != nil {
+		d.Logger.Error("audit", "err", err)
 	}
-	if err := d.unfinished.Close(); err != nil {
-		d.logger.Error("state", "err", err)
+	if err := d.Unfinished.Close(); err != nil {
+		d.Logger.Error("state", "err", err)
 	}
-	if d.guard != nil {
-		d.guard.Close()
+	if d.Guard != nil {
+		d.Guard.Close()
 	}
-	d.control.Close()
-	os.Remove(d.paths.Socket())
+	d.Control.Close()
+	os.Remove(d.Paths.Socket())
 	d.lock.Close()
 	if d.base != nil {
 		d.base.Close()
 	}
+}
+
+// each calls f for all agents at the same time, and waits.
+func each(all []*agent.Agent, f func(*agent.Agent)) {
+	var wg sync.WaitGroup
+	for _, a := range all {
+		wg.Go(func() { f(a) })
+	}
+	wg.Wait()
 }

@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
 )
 
 // pace throttles what an agent writes to the log, so that the agent cannot fill the disk. No event is dropped: its answer is late.
@@ -86,17 +85,9 @@ func (p *paces) settled(ctx context.Context) error {
 	return nil
 }
 
-func (d *Daemon) pacesOf(id scope.ID) *paces {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.paces[id] == nil {
-		d.paces[id] = newPaces(d.host.Log.AgentDay, d.budgetUsed(id))
-	}
-	return d.paces[id]
-}
-
-// budgetUsed returns a function that tells that an agent has used up what it may write to the log, at most once an hour.
-func (d *Daemon) budgetUsed(id scope.ID) func() {
+// budgetUsed returns a function that logs and records, at most once an hour, that the agent has used up what it may write
+// to the log.
+func (a *Agent) budgetUsed() func() {
 	var mu sync.Mutex
 	var told time.Time
 	return func() {
@@ -107,8 +98,8 @@ func (d *Daemon) budgetUsed(id scope.ID) func() {
 		}
 		mu.Unlock()
 		if late {
-			d.logger.Warn("agent has used up what it may write to the log in a day and is slowed down: see log: agent_day in scopefs.yaml", "agent", id)
-			d.event(audit.Event{Event: audit.KindAgent, Agent: string(id), Outcome: "log budget used up", Detail: "its calls and denials are slowed down"})
+			a.Logger.Warn("agent has used up what it may write to the log in a day and is slowed down: see log: agent_day in scopefs.yaml", "agent", a.id)
+			a.Event(audit.Event{Event: audit.KindAgent, Agent: string(a.id), Outcome: "log budget used up", Detail: "its calls and denials are slowed down"})
 		}
 	}
 }

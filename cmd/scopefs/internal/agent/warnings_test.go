@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 func TestWarnings(t *testing.T) {
 	var text bytes.Buffer
 	var mu sync.Mutex
-	w := newWarnings(slog.New(slog.NewTextHandler(locked{&mu, &text}, nil)))
+	w := NewWarnings(slog.New(slog.NewTextHandler(locked{&mu, &text}, nil)))
 	w.pause = 300 * time.Millisecond
 	lines := func() []string {
 		mu.Lock()
@@ -24,9 +24,9 @@ func TestWarnings(t *testing.T) {
 		return strings.Split(strings.TrimSpace(text.String()), "\n")
 	}
 	for range 10_000 {
-		w.warn("a", "flood", "err", "x")
+		w.Warn("a", "flood", "err", "x")
 	}
-	w.warn("b", "flood", "err", "another's is written")
+	w.Warn("b", "flood", "err", "another's is written")
 	assert.Contains(t, lines()[0], `msg=flood agent=a err=x`)
 	assert.Less(t, len(lines()), 10, "10,000 warnings")
 	assert.Eventually(t, func() bool { return strings.Contains(strings.Join(lines(), "\n"), "more=") }, 20*time.Second, 10*time.Millisecond)
@@ -35,10 +35,10 @@ func TestWarnings(t *testing.T) {
 		defer w.mu.Unlock()
 		return len(w.held) == 0
 	}, 20*time.Second, 10*time.Millisecond, "a series ends")
-	w.warn("a", "flood", "err", "again")
+	w.Warn("a", "flood", "err", "again")
 	assert.Contains(t, lines()[len(lines())-1], "agent=a err=again")
-	w.warn("a", "flood", "err", "last")
-	w.close()
+	w.Warn("a", "flood", "err", "last")
+	w.Close()
 	assert.Contains(t, lines()[len(lines())-1], "agent=a more=1 err=last")
 }
 

@@ -1,4 +1,4 @@
-package daemon
+package mount
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ type HostError struct {
 
 func (e *HostError) Error() string { return e.What + ": " + e.Remedy }
 
-// CheckHost returns a *HostError when a view cannot be mounted here.
-func CheckHost() error {
+// Check returns a *HostError when a view cannot be mounted here.
+func Check() error {
 	if err := checkCapability(); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func checkCalls() error {
 
 // checkFUSE makes a FUSE mount and drops it.
 func checkFUSE() error {
-	dev, err := openDevice("check", user{}, false)
+	dev, err := Open("check", 0, 0, false)
 	if err == nil {
 		dev.Close()
 		return nil

@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -61,17 +60,6 @@ func agentUser(spec string, root *beneath.Root) (user, error) {
 	return user{uint32(uid), uint32(gid)}, nil
 }
 
-// privileged reports whether we are root of the host, and not of a user
-// namespace of an ordinary user's.
-func privileged() bool {
-	if os.Geteuid() != 0 {
-		return false
-	}
-	text, err := os.ReadFile("/proc/self/uid_map")
-	f := strings.Fields(string(text))
-	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
-}
-
 // openScope opens an agent's directory and returns as whom the agent runs.
 func openScope(base string, id scope.ID, spec string) (*beneath.Root, user, error) {
 	root, err := beneath.OpenRoot(base, id.Dir())
@@ -108,19 +96,6 @@ func makeScope(base string, id scope.ID, spec string) error {
 		return err
 	}
 	return os.Lchown(dir, int(owner.uid), int(owner.gid))
-}
-
-// prepare makes {base}/agents for the first daemon on a base. Agents may pass
-// through it and not list it.
-func prepare(p config.Paths) error {
-	if _, err := os.Stat(p.State); !errors.Is(err, os.ErrNotExist) {
-		return nil // there was one before
-	}
-	err := os.Mkdir(filepath.Join(p.Base, "agents"), 0o711)
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("base directory: %w", err)
-	}
-	return nil
 }
 
 // closedTo says which directory above a mount point is likely to be closed to a

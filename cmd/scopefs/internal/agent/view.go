@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
@@ -28,19 +29,19 @@ const (
 	longPause  = time.Second           // the longest, for one that dies or fails again and again
 )
 
-// view keeps one agent's view mounted: it starts the process that serves it,
-// takes its events to the log, and starts another when it dies.
+// view keeps an agent's view mounted: it starts the process that serves the view,
+// records that process's events, and starts another when it dies.
 type view struct {
-	d   *Daemon
-	def *agents.Definition
-	at  string
+	agent *Agent
+	def   *agents.Definition
+	at    string
 
 	hidden int // entries of the mount point that the view hides
 
 	stop context.CancelFunc
 	done chan struct{} // closed when it is unmounted and the process is gone
 
-	telling sync.Mutex // see tellLog
+	sending sync.Mutex // see sendLog
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when state changes
@@ -57,43 +58,45 @@ type view struct {
 	hurry   chan struct{} // closed while the view is to take new rules: see setRules
 }
 
-// up starts keeping a view mounted and waits until it is, or cannot be. The
-// caller has the agent's turn.
-func (d *Daemon) up(ctx context.Context, def *agents.Definition, at string) (*view, error) {
-	if err := makeScope(d.paths.Base, def.Name, def.User); err != nil {
-		return nil, fmt.Errorf("mount %q: %w", def.Name, err)
+// startView keeps a view mounted from now on, and waits until it is mounted or cannot
+// be. The caller has the agent's turn.
+func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string) (*view, error) {
+	if err := makeScope(a.Paths.Base, a.id, def.User); err != nil {
+		return nil, fmt.Errorf("mount %q: %w", a.id, err)
 	}
-	hidden, err := d.mountPoint(def.Name, at)
+	hidden, err := a.prepareMountPoint(at)
 	if err != nil {
 		return nil, err
 	}
 	if hidden > 0 {
-		d.logger.Warn("the view hides what is in its mount point: move it to the scope, or remove it", "agent", def.Name, "at", at, "entries", hidden)
+		a.Logger.Warn("the view hides what is in its mount point: move it to the scope, or remove it", "agent", a.id, "at", at, "entries", hidden)
 	}
-	// The view outlives the request that asks for it.
+	// The view outlives the request that mounts it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	v := &view{d: d, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}), state: control.Starting, rules: def.View.PolicySpec()}
-	d.mu.Lock()
-	closing := d.closing
+	v := &view{agent: a, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}), state: control.Starting, rules: def.View.PolicySpec()}
+	a.mu.Lock()
+	closing := a.closing
 	if !closing {
-		if now := d.rules.Agents[def.Name]; now != nil { // a reload meanwhile did not see us
+		// A reload stores the definitions before it looks for views under a.mu: it
+		// updates this view, or the definition here is the new one.
+		if now, err := a.definition(); err == nil {
 			v.def, v.rules = now.Definition, now.View.PolicySpec()
 		}
-		d.views[def.Name] = v
+		a.setView(v)
 		go v.keep(life)
 	}
-	d.mu.Unlock()
+	a.mu.Unlock()
 	if closing {
 		stop()
-		err = errClosing
+		err = ErrClosing
 	} else if err = v.wait(ctx); err != nil {
 		v.end()
-		d.mu.Lock()
-		delete(d.views, def.Name)
-		d.mu.Unlock()
+		a.mu.Lock()
+		a.setView(nil)
+		a.mu.Unlock()
 	}
 	if err != nil {
-		d.release(at)
+		a.release(at)
 	}
 	return v, err
 }
@@ -173,7 +176,7 @@ func (v *view) keep(life context.Context) {
 		}
 		v.mu.Unlock()
 		v.set(state, 0, err)
-		ended := v.d.endSessions(v.def.Name) // their mount is dead
+		ended := v.agent.endSandboxes() // their mount is dead
 		if state == control.Down {
 			ended()
 			return
@@ -182,7 +185,7 @@ func (v *view) keep(life context.Context) {
 			pause = quickPause
 		}
 		if err.Error() != told {
-			v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, Detail: err.Error()})
+			v.agent.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, Detail: err.Error()})
 		}
 		told = err.Error()
 		select {
@@ -198,7 +201,7 @@ func (v *view) keep(life context.Context) {
 // serve mounts the view once and returns when it is not served any more. Its
 // clients have their answers or errors by then.
 func (v *view) serve(ctx context.Context) (mounted bool, err error) {
-	root, owner, err := openScope(v.d.paths.Base, v.def.Name, v.def.User)
+	root, owner, err := openScope(v.agent.Paths.Base, v.def.Name, v.def.User)
 	if err != nil {
 		return false, err
 	}
@@ -206,14 +209,14 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	if err := v.may(owner); err != nil {
 		return false, err
 	}
-	dev, err := openDevice(v.def.Name, owner, v.shared())
+	dev, err := mount.Open(v.def.Name, owner.uid, owner.gid, v.shared())
 	if err != nil {
 		return false, err
 	}
 	defer dev.Close()
-	conn := v.d.control.Connection(dev.Minor(), v.at)
+	conn := v.agent.Control.Connection(dev.Minor(), v.at)
 	defer conn.Close()
-	defer v.d.guard.Add(conn)()
+	defer v.agent.Guard.Add(conn)()
 	p, err := v.spawn(root, dev.File(), owner)
 	if err != nil {
 		return false, err
@@ -233,7 +236,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	means, err := v.handshake(p.cmd.Process, p.wire, w)
 	if err == nil {
 		outOfMemory = v.limit(p.cmd.Process.Pid)
-		err = attach(dev, v.def.Name, v.at)
+		err = mount.Attach(dev, v.def.Name, v.at)
 	}
 	if err != nil {
 		return false, err
@@ -242,10 +245,10 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	v.mu.Lock()
 	v.owner = owner
 	v.mu.Unlock()
-	v.d.event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: pid, Detail: fmt.Sprint(means)})
+	v.agent.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: pid, Detail: fmt.Sprint(means)})
 	v.set(control.Mounted, pid, nil)
 	if err := closedTo(owner, v.at); err != nil && !v.shared() {
-		v.d.logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
+		v.agent.Logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
 	}
 
 	// Each of these ends the service: the process, by closing its end of the
@@ -254,7 +257,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	alive, dead := context.WithCancelCause(ctx)
 	defer dead(nil)
 	heart := viewer.NewHeart(p.heart)
-	go heart.Serve(v.d.responsive)
+	go heart.Serve(v.agent.responsive)
 	go func() { dead(v.probe(alive, p, heart, conn)) }()
 	go func() {
 		if err := v.watchScope(alive, root); err != nil {
@@ -296,7 +299,7 @@ func (v *view) unmount(conn fusedev.Connection, p *served) {
 			break
 		}
 		if time.Now().After(end) {
-			v.d.logger.Warn("view is in use: unmounting it all the same", "agent", v.def.Name, "err", err)
+			v.agent.Logger.Warn("view is in use: unmounting it all the same", "agent", v.def.Name, "err", err)
 			_ = conn.Abort()
 			_ = fusedev.Detach(v.at)
 			break
@@ -315,8 +318,8 @@ func (v *view) unmount(conn fusedev.Connection, p *served) {
 // down ends the sandboxes on the view, and it, and waits until nothing is left.
 func (v *view) down() {
 	v.end()
-	_, _ = unmountStale(v.def.Name, v.at, 0) // a view that had failed
-	v.d.release(v.at)
+	_, _ = mount.UnmountStale(v.def.Name, v.at, 0) // a view that had failed
+	v.agent.release(v.at)
 }
 
 // end is down that leaves a dead mount where it is: what it hides stays hidden.
@@ -325,8 +328,8 @@ func (v *view) end() {
 	v.ending = true
 	v.mu.Unlock()
 	v.stop()
-	ended := v.d.endSessions(v.def.Name)
+	ended := v.agent.endSandboxes()
 	<-v.done
 	ended()
-	v.d.groups.drop(v.def.Name)
+	v.agent.group.drop()
 }

@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/scope"
 )
 
 // exhausted is a listener for which there is no descriptor at first.
@@ -26,9 +24,9 @@ func (l *exhausted) Accept() (net.Conn, error) {
 }
 
 // An agent's socket answers again when there are descriptors again.
-func TestDoorOutlivesWantOfDescriptors(t *testing.T) {
-	d := &Daemon{warnings: newWarnings(slog.New(slog.DiscardHandler)), slots: map[scope.ID]chan struct{}{}}
+func TestSocketOutlivesWantOfDescriptors(t *testing.T) {
+	a := &Agent{Shared: &Shared{Warnings: NewWarnings(slog.New(slog.DiscardHandler))}}
 	l := &exhausted{}
-	d.receive(context.Background(), &door{listener: l}, "a", user{}, nil)
+	a.receive(context.Background(), &socket{listener: l}, user{}, nil)
 	assert.Equal(t, 2, l.tries)
 }

@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -56,7 +55,7 @@ func (s *servers) specs() map[string]upstream.Spec {
 			all[name] = upstream.Spec{
 				URL: server.URL, Headers: server.Headers,
 				Command: server.Command, Args: server.Args, Env: server.Env, Cwd: server.Cwd, Timeout: server.Timeout, Start: server.Start,
-				Blind: p.noView || server.URL != "", Place: fmt.Sprint(p.noView, p.readOnly, p.network),
+				Blind: p.NoView || server.URL != "", Place: fmt.Sprint(p.NoView, p.ReadOnly, p.Network),
 			}
 		}
 	}
@@ -64,12 +63,12 @@ func (s *servers) specs() map[string]upstream.Spec {
 }
 
 // purpose says what a server's sandbox has.
-func (s *servers) purpose(server agents.Server) purpose {
-	p := s.c.purpose()
-	p.noView, p.network = server.Use() == agents.WorkspaceNone, agents.NetworkNone
-	p.readOnly = p.readOnly || server.Use() == agents.WorkspaceRead
-	if server.Network == agents.NetworkHost && !p.noNetwork {
-		p.network = agents.NetworkHost
+func (s *servers) purpose(server agents.Server) Purpose {
+	p := s.c.newPurpose()
+	p.NoView, p.Network = server.Use() == agents.WorkspaceNone, agents.NetworkNone
+	p.ReadOnly = p.ReadOnly || server.Use() == agents.WorkspaceRead
+	if server.Network == agents.NetworkHost && !p.NoNetwork {
+		p.Network = agents.NetworkHost
 	}
 	return p
 }
@@ -97,7 +96,7 @@ func (s *servers) find(ctx context.Context, tool string) error {
 	s.wanted[name] = true
 	s.mu.Unlock()
 	list, errs := s.up.Tools(ctx, name)
-	s.c.d.tellServers(s.c.id, errs)
+	s.c.agent.logServers(errs)
 	s.put(list, name)
 	if len(list) == 0 {
 		return errors.Join(errs...)
@@ -122,7 +121,7 @@ func (s *servers) refresh(ctx context.Context) {
 	if s.c.life.Err() != nil {
 		return
 	}
-	s.c.d.tellServers(s.c.id, errs)
+	s.c.agent.logServers(errs)
 	s.put(list, names...)
 }
 
@@ -139,73 +138,68 @@ func (s *servers) put(list []tools.Tool, names ...string) {
 	}
 	s.tools = list
 	if err := s.c.set.Extend(list); err != nil {
-		s.c.d.logger.Warn("MCP servers", "agent", s.c.id, "err", err)
+		s.c.agent.Logger.Warn("MCP servers", "agent", s.c.agent.id, "err", err)
 	}
 	s.c.face.Refresh()
 }
 
 // Exec starts a server in a sandbox of its own, which ends with it.
 func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command) (*sandbox.Process, error) {
-	c, d := s.c, s.c.d
+	c := s.c
 	server, ok := c.rules().Servers()[name]
 	if !ok {
 		return nil, errors.New("it may not be used any more")
 	}
 	command.Lasting = true
-	e := audit.Event{Agent: string(c.id), Session: c.name, Chain: c.chain(), Target: commandLine(command.Argv[:1])} // arguments may hold secrets
-	ended, err := d.recordExec(ctx, e)
+	e := audit.Event{Session: c.name, Chain: c.chain(), Target: CommandLine(command.Argv[:1])} // arguments may hold secrets
+	ended, err := c.agent.RecordExec(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	session, id, err := d.startSession(ctx, c.id, s.purpose(server))
-	if err != nil { // what an agent is told names nothing of the host
+	box, err := c.agent.Start(ctx, s.purpose(server))
+	if err != nil { // an agent's error names nothing of the host
 		ended("not started: " + err.Error())
 		return nil, errors.New("there is no sandbox for it")
 	}
-	process, err := session.Exec(ctx, command)
+	process, err := box.Exec(ctx, command)
 	if err != nil {
 		ended("not started: " + err.Error())
-		d.endSession(c.id, session, id)
+		box.End()
 		return nil, err
 	}
 	c.beside(func() {
 		exit, err := process.Wait()
-		switch {
-		case err != nil:
+		if err != nil {
 			ended("ended with its sandbox")
-		case exit.OutOfMemory:
-			ended(outcomeMemory)
-		case exit.Signal != 0:
-			ended(fmt.Sprintf("signal %d", exit.Signal))
-		default:
-			ended(fmt.Sprintf("exit %d", exit.Code))
+		} else {
+			ended(Outcome(exit))
 		}
-		d.endSession(c.id, session, id)
+		box.End()
 	})
 	return process, nil
 }
 
-// tellServers logs what is wrong with an agent's MCP servers, once though each of
-// its clients meets it. As an error: without it nobody knows why tools are missing.
-func (d *Daemon) tellServers(id scope.ID, errs []error) {
+// logServers logs the errors of the agent's MCP servers, each once though every client
+// has it. The level is error: nothing else says why tools are missing.
+func (a *Agent) logServers(errs []error) {
 	var now []string
-	d.mu.Lock()
-	told := d.sick[id]
-	d.mu.Unlock()
+	a.mu.Lock()
+	logged := a.sick
+	a.mu.Unlock()
 	for _, err := range errs {
 		if errors.Is(err, context.DeadlineExceeded) { // nothing is wrong yet
-			d.logger.Warn("MCP server", "agent", id, "err", err)
+			a.Logger.Warn("MCP server", "agent", a.id, "err", err)
 			continue
 		}
 		if pause, ok := errors.AsType[*upstream.PauseError](err); ok {
 			err = pause.Err
 		}
 		text := err.Error()
-		if now = append(now, text); !slices.Contains(told, text) {
-			d.logger.Error("MCP server", "agent", id, "err", text)
+		if now = append(now, text); !slices.Contains(logged, text) {
+			a.Logger.Error("MCP server", "agent", a.id, "err", text)
 		}
 	}
-	d.mu.Lock()
-	d.sick[id] = now
-	d.mu.Unlock()
+	a.mu.Lock()
+	a.sick = now
+	a.mu.Unlock()
 }

@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"slices"
@@ -16,7 +16,7 @@ import (
 // TestToolsAreThoseOfRules: what definitions may name and what there is are the
 // same, and both know which change files.
 func TestToolsAreThoseOfRules(t *testing.T) {
-	c := &client{d: &Daemon{host: agents.HostFile{Host: agents.Host{Memory: true}}}}
+	c := &client{agent: &Agent{Shared: &Shared{Settings: agents.HostFile{Host: agents.Host{Memory: true}}}}}
 	all, err := c.tools(file.New(worker.New(worker.In(c))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	names := []string{"mcp"} // stands for those of servers

@@ -1,4 +1,4 @@
-package daemon
+package mount
 
 import (
 	"errors"
@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isMountRoot reports whether something is mounted on a directory. The kernel
-// answers for that one alone, and does not ask the server of a FUSE mount:
-// statx(2), STATX_ATTR_MOUNT_ROOT, since Linux 5.8.
-func isMountRoot(at string) (bool, error) {
+// IsRoot reports whether something is mounted on a directory. The kernel answers
+// without a request to the server of a FUSE mount: statx(2), STATX_ATTR_MOUNT_ROOT,
+// since Linux 5.8.
+func IsRoot(at string) (bool, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, at, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
 	if errors.Is(err, unix.ENOENT) {
@@ -27,16 +27,16 @@ func isMountRoot(at string) (bool, error) {
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 
-// mountTable caches /proc/self/mountinfo. It parses the file again only after a
+// Table caches /proc/self/mountinfo. It parses the file again only after a
 // mount has changed, which poll(2) reports: proc_pid_mountinfo(5).
-type mountTable struct {
+type Table struct {
 	mu   sync.Mutex
 	file *os.File
 	all  []*mountinfo.Info
 }
 
-// read returns all mounts. The caller does not change them.
-func (t *mountTable) read() ([]*mountinfo.Info, error) {
+// Read returns all mounts. The caller must not change them.
+func (t *Table) Read() ([]*mountinfo.Info, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.file == nil {
@@ -62,19 +62,19 @@ func (t *mountTable) read() ([]*mountinfo.Info, error) {
 	return all, err
 }
 
-// manyViews is from where on it is worth while to start a sandbox among other
-// mounts than the host's.
+// manyViews is the number of views from which starting a sandbox without the other
+// views' mounts is faster.
 const manyViews = 16
 
-// withoutViews returns the mount points of all, without views other than the one at
-// a place; nil when there are few of them. Parents come before children.
-func withoutViews(all []*mountinfo.Info, at string) []string {
+// WithoutViews returns the mount points of all mounts but the views that are not at
+// a directory; nil when there are few views. Parents come before children.
+func WithoutViews(all []*mountinfo.Info, at string) []string {
 	views := 0
 	seen := map[string]bool{}
 	var kept []string
 	for _, m := range all {
 		switch {
-		case m.FSType == fsType && m.Mountpoint != at:
+		case m.FSType == Type && m.Mountpoint != at:
 			views++
 		case !seen[m.Mountpoint]:
 			seen[m.Mountpoint] = true

@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"context"
@@ -37,13 +37,13 @@ func (c *client) info() ([]tools.Tool, error) {
 	t, err := tools.New("scope_info", "Tells who you are, where your files are, which tools you have and what restricts you.",
 		tools.Hints{Title: "Own scope", Idempotent: true},
 		func(context.Context, tools.Env, struct{}) (scopeInfo, error) {
-			def, err := c.d.defined(c.id)
+			def, err := c.agent.definition()
 			if err != nil {
 				return scopeInfo{}, err
 			}
 			rules := c.rules()
 			info := scopeInfo{
-				Agent: c.id, Description: def.Description, Root: sandbox.Workspace, Access: def.View.Access.String(),
+				Agent: c.agent.id, Description: def.Description, Root: sandbox.Workspace, Access: def.View.Access.String(),
 				Tools: []toolInfo{}, Scope: def.Grants.Block(), Network: string(def.Network), Limits: limitsInfo(def.Limits),
 			}
 			for _, r := range def.View.Paths {

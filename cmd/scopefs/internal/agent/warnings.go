@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"log/slog"
@@ -11,10 +11,10 @@ import (
 // warnPause is the time between two equal warnings.
 const warnPause = time.Minute
 
-// warnings is a logger for what clients can cause as often as they like. The
-// first warning of an agent and text is written at once. Those of the next
+// Warnings is a logger for warnings that clients can cause without limit. It writes
+// the first warning of an agent and text at once. Those of the next
 // minute are counted, and at its end the last of them is written with the count.
-type warnings struct {
+type Warnings struct {
 	logger *slog.Logger
 	pause  time.Duration
 
@@ -34,12 +34,13 @@ type repeats struct {
 	args  []any // of the last
 }
 
-func newWarnings(logger *slog.Logger) *warnings {
-	return &warnings{logger: logger, pause: warnPause, held: map[warning]*repeats{}}
+// NewWarnings returns a logger that writes to another.
+func NewWarnings(logger *slog.Logger) *Warnings {
+	return &Warnings{logger: logger, pause: warnPause, held: map[warning]*repeats{}}
 }
 
-// warn writes a warning, or counts it.
-func (w *warnings) warn(agent scope.ID, text string, args ...any) {
+// Warn writes a warning, or counts it.
+func (w *Warnings) Warn(agent scope.ID, text string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := warning{agent, text}
@@ -53,7 +54,7 @@ func (w *warnings) warn(agent scope.ID, text string, args ...any) {
 }
 
 // flush writes what was counted. A pause without a warning ends the series.
-func (w *warnings) flush(key warning) {
+func (w *Warnings) flush(key warning) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.held[key]
@@ -68,12 +69,12 @@ func (w *warnings) flush(key warning) {
 	}
 }
 
-func (w *warnings) write(key warning, r *repeats) {
+func (w *Warnings) write(key warning, r *repeats) {
 	w.logger.Warn(key.text, append([]any{"agent", key.agent, "more", r.count}, r.args...)...)
 }
 
-// close writes what was counted so far.
-func (w *warnings) close() {
+// Close writes what was counted so far.
+func (w *Warnings) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key, r := range w.held {

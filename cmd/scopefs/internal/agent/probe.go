@@ -1,4 +1,4 @@
-package daemon
+package agent
 
 import (
 	"bytes"
@@ -26,10 +26,10 @@ const (
 
 var errEnded = errors.New("view process ended")
 
-// probe returns an error when the view's process is dead or does not answer. A
-// view without requests is asked seldom, so that idle views cost next to nothing.
+// probe returns an error when the view's process is dead or does not answer. It
+// checks an idle view seldom, so that idle views cost next to nothing.
 func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn fusedev.Connection) error {
-	for asked := time.Now(); ; {
+	for checked := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -38,12 +38,12 @@ func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn f
 		case <-time.After(probeTime):
 		}
 		waiting, err := conn.Waiting()
-		if busy := err != nil || waiting > 0; !busy && time.Since(asked) < v.d.idleProbe() {
+		if busy := err != nil || waiting > 0; !busy && time.Since(checked) < v.agent.idleProbe() {
 			continue
 		} else if busy && p.runs('Z', 'X') {
 			return errors.New("view process was killed")
 		}
-		asked = time.Now()
+		checked = time.Now()
 		if heart.Alive(answerTime) || ctx.Err() != nil {
 			continue
 		}
@@ -54,11 +54,9 @@ func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn f
 	}
 }
 
-// idleProbe is how long a view without requests is left alone.
-func (d *Daemon) idleProbe() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return max(time.Second, time.Duration(len(d.views))*idleProbe)
+// idleProbe returns the time between two requests to the heart of an idle view.
+func (s *Shared) idleProbe() time.Duration {
+	return max(time.Second, time.Duration(s.views.Load())*idleProbe)
 }
 
 // runs reports whether the main thread of the process, or for R any thread, is
@@ -83,15 +81,16 @@ func (p *served) runs(states ...byte) bool {
 	return false
 }
 
-// responsive returns when the daemon's state can be used: its answer to a view
-// that asks whether it still runs.
-func (d *Daemon) responsive() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// responsive returns when the locks that requests of the agent need are free: the
+// daemon's answer to a view that checks whether the daemon still runs.
+func (a *Agent) responsive() {
+	a.Registry.Responsive()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 }
 
-// watchScope returns an error when the agent's directory is not any more where
-// it was: moved, removed, or its file system gone.
+// watchScope returns an error when the agent's directory has been moved or removed, or
+// its file system unmounted.
 func (v *view) watchScope(ctx context.Context, root *beneath.Root) error {
 	was, err := identity(root)
 	if err != nil {
@@ -103,7 +102,7 @@ func (v *view) watchScope(ctx context.Context, root *beneath.Root) error {
 			return nil
 		case <-time.After(scopeTime):
 		}
-		now, err := beneath.OpenRoot(v.d.paths.Base, v.def.Name.Dir())
+		now, err := beneath.OpenRoot(v.agent.Paths.Base, v.def.Name.Dir())
 		if err != nil {
 			return fmt.Errorf("the scope is gone: %w", err)
 		}

@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+const ackTime = 5 * time.Second // for a view to take new rules
+
+// handshake configures the view and waits until it is confined.
+func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]string, error) {
+	spec, caller := v.def.View, v.def.Identity == agents.IdentityCaller
+	v.mu.Lock()
+	rules, ruled := v.rules, v.ruled
+	v.mu.Unlock()
+	cfg := viewer.Config{
+		Policy: rules, Record: spec.Record, Caller: caller,
+		Mediated: spec.Data == agents.DataMediated, Passthrough: v.agent.Root && spec.Data != agents.DataMediated,
+		Shared: v.shared(), XAttrs: v.shared() || spec.XAttrs, Trace: v.agent.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
+	}
+	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
+	if spec.Cache != agents.CacheNone {
+		cfg.Timeout, cfg.Watch = metadataTime, true
+	}
+	err := w.Send(viewer.ToView{Config: &cfg})
+	if err != nil {
+		return nil, fmt.Errorf("configure view: %w", err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(readyTimeout))
+	var reply viewer.FromView
+	if err := w.Receive(&reply); err != nil {
+		return nil, fmt.Errorf("view did not start: %w", err)
+	}
+	if reply.Failed != "" || len(reply.Ready) == 0 {
+		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
+	}
+	for { // until what it has is what is wanted; from then on setRules tells it itself
+		v.mu.Lock()
+		late := v.ruled != ruled
+		rules, ruled = v.rules, v.ruled
+		if !late {
+			v.wire, v.process = w, process // before it is told first: a change in between is told as well
+		}
+		v.mu.Unlock()
+		if !late {
+			break
+		}
+		if err := w.Send(viewer.ToView{ID: ruled, Policy: &rules}); err != nil {
+			return nil, err
+		}
+		var ack viewer.FromView // it is not mounted yet: nothing else comes from it
+		if err := w.Receive(&ack); err != nil {
+			return nil, err
+		}
+		if ack.Failed != "" {
+			return nil, fmt.Errorf("new rules: %s", ack.Failed)
+		}
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	return reply.Ready, v.sendLog(w)
+}
+
+// listen takes the view's messages until it ends; alive ends when it is about
+// to. Who it is, the channel says.
+func (v *view) listen(alive context.Context, w *viewer.Wire) {
+	paces := v.agent.paces
+	var told once
+	for {
+		var msg viewer.FromView
+		if err := w.Receive(&msg); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+				v.agent.Logger.Warn("view", "agent", v.def.Name, "err", err)
+			}
+			return
+		}
+		reply := viewer.ToView{ID: msg.ID}
+		switch {
+		case msg.Event != nil:
+			e := *msg.Event
+			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
+			e.Path, e.Target = string(msg.Path), string(msg.Target)
+			byTool := false
+			if e.Verdict != audit.Allow {
+				e.Call, byTool = v.agent.callOf(e.PID)
+			}
+			if byTool {
+				v.agent.renames.add(e) // before the client has its answer
+			}
+			if byTool && told.has(e) {
+				break
+			}
+			v.mu.Lock()
+			hurry := v.hurry
+			v.mu.Unlock()
+			select {
+			case <-hurry: // nor is it to be paid for
+			default:
+				_ = paces.wait(alive, hurry, e) // it is recorded all the same
+			}
+			if _, err := v.agent.Log.Append(context.Background(), e); err != nil {
+				reply.Error = err.Error()
+			} else if byTool {
+				told.add(e)
+			}
+		case msg.Ack != 0:
+			v.acked(msg.Ack, msg.Failed)
+			continue
+		case msg.Groups != 0:
+			groups, err := groupsOf(msg.Groups)
+			if err != nil {
+				reply.Error = err.Error()
+			}
+			reply.Groups = groups
+		default:
+			continue
+		}
+		if w.Send(reply) != nil {
+			return
+		}
+	}
+}
+
+// bounded ends a write that a view does not take: the log must not wait for one
+// that is broken. What is written to it after that fails as well.
+type bounded struct{ *os.File }
+
+func (b bounded) Write(p []byte) (int, error) {
+	_ = b.SetWriteDeadline(time.Now().Add(writeTimeout))
+	n, err := b.File.Write(p)
+	if err != nil {
+		b.Close()
+	}
+	return n, err
+}
+
+const writeTimeout = 2 * time.Second
+
+// sendLog sends the view whether the log can be written. It reads the log's state
+// under a lock, so that the last message has the latest state.
+func (v *view) sendLog(w *viewer.Wire) error {
+	v.sending.Lock()
+	defer v.sending.Unlock()
+	text := ""
+	if failure := v.agent.Log.Err(); failure != nil {
+		text = failure.Error()
+	}
+	return w.Send(viewer.ToView{Log: &text})
+}
+
+// setRules makes the view decide by new rules, and returns when the view does. A view
+// that does not answer is killed, and the next one starts with the new rules.
+func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
+	v.mu.Lock()
+	if reflect.DeepEqual(v.rules, spec) {
+		v.mu.Unlock()
+		return false, nil
+	}
+	v.rules = spec
+	wire, process := v.wire, v.process
+	v.ruled++
+	id, ack := v.ruled, make(chan string, 1)
+	v.acks = map[uint64]chan string{id: ack}
+	if wire != nil {
+		// The answer comes after denials that wait for their pace: by the same wire,
+		// and what they lock the kernel needs to forget.
+		close(v.hurry)
+		defer v.unhurried()
+	}
+	v.mu.Unlock()
+	if wire == nil {
+		return true, nil // it starts with them: see handshake
+	}
+	if err = wire.Send(viewer.ToView{ID: id, Policy: &spec}); err == nil {
+		select {
+		case text := <-ack:
+			if text == "" {
+				return true, nil
+			}
+			err = errors.New(text)
+		case <-time.After(ackTime):
+			err = fmt.Errorf("no answer within %v", ackTime)
+		}
+	}
+	_ = process.Kill()
+	return true, fmt.Errorf("the view of %q did not take new rules: %w", v.def.Name, err)
+}
+
+// unhurried makes denials wait for their pace again.
+func (v *view) unhurried() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.hurry = make(chan struct{})
+}
+
+// acked notes that the view decides by the rules of an id.
+func (v *view) acked(id uint64, failed string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if ack := v.acks[id]; ack != nil {
+		delete(v.acks, id)
+		ack <- failed
+	}
+}

@@ -1,0 +1,276 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/ask"
+	"github.com/scopefs/scopefs/tools/bash"
+	"github.com/scopefs/scopefs/tools/delegate"
+	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/profile"
+	"github.com/scopefs/scopefs/tools/file/worker"
+	"github.com/scopefs/scopefs/tools/mcp"
+	"github.com/scopefs/scopefs/tools/memory"
+	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/skill"
+)
+
+// A client is a connection to an agent's tools: the set of tools and the sandbox in
+// which they run. The sandbox starts on first use, and again after it has ended.
+type client struct {
+	agent *Agent
+	by    *client // whose task it works for; nil: for no other agent
+	name  string  // of its session, in the log
+	set   *tools.Set
+	face  *mcp.Face
+	own   []func() error // what to close
+
+	files   *file.Files
+	servers *servers
+
+	life    context.Context // ends with the client
+	stop    context.CancelFunc
+	working sync.WaitGroup // goroutines beside calls
+
+	starting sync.Mutex // held while a sandbox starts
+
+	mu      sync.Mutex
+	closed  bool
+	box     *Sandbox
+	purpose Purpose // of box
+}
+
+// newClient returns a client of the agent's tools under the names of a profile, "" for
+// their own. It works for by; nil: for no other agent. admit starts it.
+func (a *Agent) newClient(profile string, by *client) (*client, error) {
+	if _, err := a.definition(); err != nil {
+		return nil, err
+	}
+	c := &client{agent: a, by: by, name: fmt.Sprintf("c%d-%d", time.Now().Unix(), a.connected.Add(1))}
+	c.life, c.stop = context.WithCancel(context.Background())
+	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
+	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, a.Unfinished.Of(a.id), a.renames.take
+	c.files = files
+	c.servers = newServers(c)
+	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close}
+	all, err := c.tools(files, shell, profile)
+	if err == nil {
+		c.set, err = tools.NewSet(tools.Gate{
+			Agent: a.id, Session: c.name, Chain: c.chain(), Rules: c.rules, Find: c.servers.find, Record: c.record,
+			Queue: a.Queue, Rates: a.rates, Approvals: a.Approvals, Object: files.Object,
+		}, all...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	quiet := slog.New(slog.DiscardHandler) // the library logs each message
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.servers.list, Logger: quiet})
+	return c, nil
+}
+
+var errTaken = errors.New("the agent has a client for HTTP requests")
+
+// admit makes the client one of the agent's, or that of its HTTP requests, and starts
+// its worker.
+func (a *Agent) admit(c *client, web bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.closing:
+		return ErrClosing
+	case web && a.socket == nil:
+		return ErrNotOpen
+	case web && a.web != nil:
+		return errTaken
+	case web:
+		a.web = c
+	}
+	a.clients[c] = struct{}{}
+	// While the client and we still negotiate. The first call returns the error.
+	c.beside(func() { _ = c.files.Start(c.life) })
+	return nil
+}
+
+// Exec runs a command in the client's sandbox.
+func (c *client) Exec(ctx context.Context, command sandbox.Command) (*sandbox.Process, error) {
+	s, err := c.sandbox(ctx)
+	if _, missing := errors.AsType[*sandbox.MissingError](err); missing {
+		e := tools.Errorf(tools.Unavailable, "no sandbox can be made")
+		e.Hint = "ask the operator: scopefs audit and the daemon's log have the reason"
+		return nil, e.Because(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := tools.Still(ctx); err != nil { // a start takes a while
+		return nil, err
+	}
+	return s.Exec(ctx, command)
+}
+
+// sandbox returns the client's sandbox, and starts one if need be.
+func (c *client) sandbox(ctx context.Context) (*Sandbox, error) {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	c.mu.Lock()
+	old, was, closed := c.box, c.purpose, c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, sandbox.ErrEnded
+	}
+	now := c.newPurpose()
+	if old != nil {
+		select {
+		case <-old.Done():
+			old.End()
+		default:
+			if now.ReadOnly == was.ReadOnly && now.NoNetwork == was.NoNetwork {
+				return old, nil
+			}
+			old.End() // the callers may do less now, or more
+		}
+	}
+	box, err := c.agent.Start(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.box, c.purpose, closed = box, now, c.closed
+	c.mu.Unlock()
+	if closed { // meanwhile
+		box.End()
+		return nil, sandbox.ErrEnded
+	}
+	return box, nil
+}
+
+// beside runs f in a goroutine that close waits for.
+func (c *client) beside(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.working.Go(f)
+	}
+}
+
+// close ends the sandbox and all that runs in it.
+func (c *client) close() {
+	c.agent.mu.Lock()
+	delete(c.agent.clients, c)
+	c.agent.mu.Unlock()
+	c.stop()
+	for _, end := range c.own {
+		_ = end()
+	}
+	c.mu.Lock()
+	c.closed = true
+	box := c.box
+	c.mu.Unlock()
+	if box != nil {
+		box.End()
+	}
+	c.face.Close()
+	c.working.Wait()
+}
+
+// rules returns the agent's current rules, narrowed to those of its callers. An
+// agent without a definition has none.
+func (c *client) rules() *agents.Grants {
+	def, err := c.agent.definition()
+	if err != nil {
+		return nil
+	}
+	if c.by == nil {
+		return def.Grants
+	}
+	above := c.by.rules()
+	switch {
+	case !above.Member(string(c.agent.id)).Allow: // not any more
+		return nil
+	case above.Widens(c.agent.id):
+		return def.Grants
+	}
+	return def.Grants.Within(above)
+}
+
+// quick reports whether changes by file tools need not wait for the disk.
+func (c *client) quick() bool {
+	durable := c.agent.Settings.Durable
+	if def, err := c.agent.definition(); err == nil && def.Durable != nil {
+		durable = def.Durable
+	}
+	return durable != nil && !*durable
+}
+
+// record appends the events of calls to the log. A client that calls without end waits.
+func (c *client) record(ctx context.Context, e audit.Event) error {
+	e.Chain = c.chain()
+	// A client that is gone does not wait, so that nobody waits for it.
+	if err := c.agent.paces.wait(ctx, c.life.Done(), e); err != nil {
+		return fmt.Errorf("wait for the log: %w", err)
+	}
+	return c.agent.Record(ctx, e)
+}
+
+// instructions are for the model: where it is, its definition's text, and what it may use.
+func (c *client) instructions() string {
+	if _, err := c.agent.definition(); err != nil {
+		return ""
+	}
+	text := fmt.Sprintf("You are agent %s. Your files are below %s; paths of tools are relative to it. What is outside does not exist for you.", c.agent.id, sandbox.Workspace)
+	return strings.TrimSpace(text + "\n\n" + c.rules().Prompt())
+}
+
+// narrow ends the sandbox if the callers may do less now than when it was started.
+func (c *client) narrow() {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	c.mu.Lock()
+	box, was := c.box, c.purpose
+	c.mu.Unlock()
+	if now := c.newPurpose(); box != nil && (now.ReadOnly && !was.ReadOnly || now.NoNetwork && !was.NoNetwork) {
+		box.End()
+	}
+}
+
+// tools returns all tools of the client, before any decision. The tools of MCP servers
+// are added later.
+func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]tools.Tool, error) {
+	var all []tools.Tool
+	var errs []error
+	add := func(list []tools.Tool, err error) {
+		all = append(all, list...)
+		errs = append(errs, err)
+	}
+	add(files.Tools())
+	add(shell.Tools())
+	add(c.info())
+	user, err := ask.User()
+	add([]tools.Tool{user}, err)
+	add(skill.New(filepath.Join(c.agent.Paths.Base, "skills"), func() []string { return c.rules().Skills() },
+		func(name string) scope.Decision { return c.rules().Skill(name) }))
+	if c.agent.Settings.Memory {
+		add(memory.New(files))
+	}
+	delegation, err := delegate.New(c.delegate, func() []scope.ID { return c.rules().Members() },
+		func(name string) scope.Decision { return c.rules().Member(name) },
+		func(name string) scope.Decision { return c.rules().Context(name) },
+		func() []string { return c.rules().RequiredContexts() })
+	add([]tools.Tool{delegation}, err)
+	if names != "" {
+		add(profile.New(names))
+		add(bash.Profile(names))
+	}
+	return all, errors.Join(errs...)
+}

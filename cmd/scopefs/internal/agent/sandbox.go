@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// startTries bounds how often a view may die under a sandbox that starts on it.
+const startTries = 3
+
+// Purpose says what a sandbox of an agent is for. The zero Purpose is a command of the
+// operator's.
+type Purpose struct {
+	Parent    string // the client that it belongs to, for the log
+	Chain     string // the client's callers, for the log
+	ReadOnly  bool   // the callers may change nothing
+	NoNetwork bool   // the callers have no network
+
+	NoView  bool           // it runs programs that must not see the agent's files
+	Network agents.Network // its own network; "": the agent's
+	Binds   []sandbox.Bind // further files that it shows
+}
+
+// Sandbox is a running sandbox of an agent.
+type Sandbox struct {
+	*sandbox.Session
+	Name string // in the log
+
+	agent *Agent
+	end   sync.Once
+}
+
+// Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
+// view if need be; only a command of the operator's mounts one that the operator has
+// unmounted.
+func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
+	box, err := a.tryStart(ctx, p)
+	for try := 1; errors.Is(err, errViewEnded) && try < startTries; try++ {
+		box, err = a.tryStart(ctx, p)
+	}
+	if err != nil {
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Parent: p.Parent, Chain: p.Chain, Outcome: "refused", Detail: err.Error()})
+	}
+	return box, err
+}
+
+var errViewEnded = errors.New("the view has ended")
+
+func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
+	host, err := a.sandboxes.open()
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.up(ctx, "", p.Parent == "")
+	if err != nil {
+		return nil, err
+	}
+	served, owner := v.served()
+	box, err := a.startOn(ctx, host, v, owner, p)
+	if now, _ := v.served(); now == 0 || now != served {
+		// The view has died meanwhile, perhaps before endSandboxes could find the sandbox.
+		if err == nil {
+			box.End()
+		}
+		return nil, errors.Join(errViewEnded, err)
+	}
+	return box, err
+}
+
+// startOn starts a sandbox on the view that is mounted now. When it returns,
+// endSandboxes finds the sandbox.
+func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner user, p Purpose) (*Sandbox, error) {
+	mounted, err := a.mounts.Read()
+	if err == nil {
+		err = mount.CheckAlone(mounted, a.id, v.at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// O_PATH: nothing of the view is opened.
+	fd, err := unix.Open(v.at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("view at %q: %w", v.at, err)
+	}
+	dir := os.NewFile(uintptr(fd), v.at)
+	defer dir.Close()
+	group, err := a.group.of(&a.groups, v.def)
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox of %q: %w", a.id, err)
+	}
+	spec := sandbox.Spec{
+		Agent: a.id, UID: owner.uid, GID: owner.gid, View: dir, ReadOnly: p.ReadOnly, Network: v.def.Network == agents.NetworkHost && !p.NoNetwork,
+		Limits: limitsOf(v.def), Group: group,
+		Expose: a.Settings.Expose, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
+		OutOfMemory: func(s *sandbox.Session) {
+			a.mu.Lock()
+			name := a.sessions[s]
+			a.mu.Unlock()
+			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: name, Parent: p.Parent, Outcome: outcomeMemory,
+				Detail: "the kernel killed a process: limits: memory was reached"})
+		},
+	}
+	if spec.Binds = p.Binds; p.NoView {
+		spec.View = nil
+	}
+	if p.Network != "" {
+		spec.Network = p.Network == agents.NetworkHost
+	}
+	session, err := host.Start(ctx, spec)
+	if err != nil {
+		return nil, errors.Join(closedTo(owner, v.at), err)
+	}
+	box := &Sandbox{Session: session, Name: fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID()), agent: a}
+	err = a.Record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
+	if err != nil {
+		session.Close()
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sessions[session] = box.Name
+	return box, nil
+}
+
+// End ends the sandbox with every process in it, and records that. Only the first call
+// has an effect; all return after it.
+func (b *Sandbox) End() {
+	b.end.Do(func() {
+		err := b.Close()
+		b.agent.mu.Lock()
+		delete(b.agent.sessions, b.Session)
+		b.agent.mu.Unlock()
+		var detail []string
+		for _, e := range []error{b.Err(), err} {
+			if e != nil {
+				detail = append(detail, e.Error())
+			}
+		}
+		b.agent.Event(audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Outcome: "ended", Detail: strings.Join(detail, "; ")})
+	})
+}
+
+// endSandboxes kills the sandboxes that the agent has now; their clients see that. wait
+// returns when nothing of them is left.
+func (a *Agent) endSandboxes() (wait func()) {
+	var closing sync.WaitGroup
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for s := range a.sessions {
+		closing.Go(func() {
+			if err := s.Close(); err != nil {
+				a.Logger.Warn("sandbox", "agent", a.id, "err", err)
+			}
+		})
+	}
+	return closing.Wait
+}
+
+// RecordExec records a command before it starts; a command that cannot be recorded must
+// not run. e has the session, and the command as its target. The function that it
+// returns records the end.
+func (a *Agent) RecordExec(ctx context.Context, e audit.Event) (ended func(outcome string), err error) {
+	e.Event, e.Op, e.Agent = audit.KindSandbox, "exec", string(a.id)
+	began := time.Now()
+	if err := a.Record(ctx, e); err != nil {
+		return nil, err
+	}
+	return func(outcome string) {
+		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
+		a.Event(e)
+	}, nil
+}
+
+// Outcome returns how a command ended, for the log.
+func Outcome(exit sandbox.Exit) string {
+	switch {
+	case exit.TimedOut:
+		return "timed out"
+	case exit.OutOfMemory:
+		return outcomeMemory
+	case exit.Signal != 0:
+		return fmt.Sprintf("signal %d", exit.Signal)
+	}
+	return fmt.Sprintf("exit %d", exit.Code)
+}

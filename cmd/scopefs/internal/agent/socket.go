@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/tools/file/profile"
+)
+
+// socket is a unix socket whose clients speak MCP as one agent, one JSON-RPC message a
+// line: the agent's own, RUN/mcp/<id>.sock, or that of a task. A line "profile NAME"
+// may come before the first message.
+type socket struct {
+	name     string
+	listener net.Listener
+	clients  sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+// maxClients bounds the clients of one agent over all its sockets, those of its
+// tasks included: each client has a sandbox.
+const maxClients = 64
+
+// openSocket makes the agent's own socket, for the agent's user and ourselves.
+func (a *Agent) openSocket(owner user) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing {
+		return ErrClosing
+	}
+	if a.socket != nil {
+		return nil
+	}
+	s, err := a.listen(a.Paths.Door(string(a.id)), owner, nil)
+	if err != nil {
+		return fmt.Errorf("socket of %q: %w", a.id, err)
+	}
+	a.socket = s
+	return nil
+}
+
+// listen makes a socket for the agent's user and ourselves, and serves its clients,
+// which work for by.
+func (a *Agent) listen(name string, owner user, by *client) (*socket, error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o711); err != nil {
+		return nil, err
+	}
+	l, err := control.Listen(name)
+	if err != nil {
+		return nil, err
+	}
+	if a.Root {
+		if err := os.Lchown(name, int(owner.uid), int(owner.gid)); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &socket{name: name, listener: l, cancel: cancel}
+	s.clients.Go(func() { a.receive(ctx, s, owner, by) })
+	return s, nil
+}
+
+// close ends the clients, waits until they are gone, and removes the socket.
+func (s *socket) close() {
+	s.cancel()
+	s.listener.Close()
+	s.clients.Wait()
+	os.Remove(s.name)
+}
+
+// CloseSocket ends the agent's clients and waits until they are gone. Calls in flight
+// end too: what they did next would mount the view again.
+func (a *Agent) CloseSocket() {
+	a.mu.Lock()
+	s, web := a.socket, a.web
+	a.socket, a.web = nil, nil
+	a.mu.Unlock()
+	if web != nil {
+		web.close()
+	}
+	if s != nil {
+		s.close()
+	}
+}
+
+const (
+	acceptPause = time.Second           // without descriptors
+	refusePause = 20 * time.Millisecond // before a client beyond maxClients is refused
+)
+
+// receive accepts clients and serves each in a goroutine until the socket is closed.
+func (a *Agent) receive(ctx context.Context, s *socket, owner user, by *client) {
+	for {
+		conn, err := s.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptors are left, and there will be again (accept(2))
+			a.Warnings.Warn(a.id, "clients wait", "err", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		if uid, ok := control.PeerUID(conn); !ok || uid != 0 && uid != uint32(os.Geteuid()) && uid != owner.uid {
+			conn.Close()
+			continue
+		}
+		select {
+		case a.slots <- struct{}{}:
+		default:
+			// A refusal is slow, so that connecting in a loop costs the client more than us.
+			select {
+			case a.slots <- struct{}{}:
+			case <-ctx.Done():
+				conn.Close()
+				return
+			case <-time.After(refusePause):
+				a.Warnings.Warn(a.id, "too many clients", "limit", maxClients)
+				conn.SetWriteDeadline(time.Now().Add(refusePause))
+				fmt.Fprintf(conn, "scopefs: the agent has %d clients already: end one of them\n", maxClients)
+				conn.Close()
+				continue
+			}
+		}
+		s.clients.Go(func() {
+			defer func() { <-a.slots }()
+			if err := a.serveClient(ctx, conn, by); err != nil && ctx.Err() == nil {
+				a.Warnings.Warn(a.id, "client", "err", err)
+			}
+		})
+	}
+}
+
+// serveClient serves one client until it disconnects.
+func (a *Agent) serveClient(ctx context.Context, conn net.Conn, by *client) error {
+	defer conn.Close()
+	leave, err := a.Registry.Enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	r := bufio.NewReaderSize(conn, 64<<10)
+	profile, err := readProfile(r)
+	if errors.Is(err, io.EOF) { // a pulse, which is no client: see knock
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c, err := a.newClient(profile, by)
+	if err == nil {
+		err = a.admit(c, false)
+	}
+	if err != nil {
+		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(shownError(err).Error(), "\n", "; "))
+		return err
+	}
+	defer c.close()
+	defer context.AfterFunc(ctx, c.stop)()
+	return c.face.Serve(ctx, peeked{conn, r})
+}
+
+// peeked is a connection whose first bytes are in a buffer.
+type peeked struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
+
+var errNotLoaded = errors.New("the definition does not load; the operator's log says why")
+
+// shownError returns the error that an agent without tools may see. Other errors name
+// files of the host, other agents and the operator's variables.
+func shownError(err error) error {
+	switch {
+	case errors.Is(err, control.ErrUnknown):
+		return control.ErrUnknown
+	case errors.Is(err, profile.ErrUnknown), errors.Is(err, ErrClosing):
+		return err
+	}
+	return errNotLoaded
+}
+
+// readProfile reads the line before the first message, if there is one.
+func readProfile(r *bufio.Reader) (string, error) {
+	first, err := r.Peek(1)
+	if err != nil || first[0] != 'p' {
+		return "", err
+	}
+	line, err := r.ReadSlice('\n') // bounded by the buffer
+	if err != nil {
+		return "", err
+	}
+	name, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "profile ")
+	if !ok {
+		return "", fmt.Errorf("%.40q is neither a message nor a profile", line)
+	}
+	return name, nil
+}

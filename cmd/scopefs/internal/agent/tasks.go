@@ -1,0 +1,251 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/delegate"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// A task is what one agent has delegated to another. The operator's runner does
+// it in a sandbox without a view. All that the runner does to files, commands,
+// skills, servers and further members are calls of the member's tools, on a
+// socket of this task alone: the socket says which agent calls, and for whom.
+
+// Where a runner finds its tools.
+const (
+	taskSocket   = sandbox.Run + "/mcp.sock"
+	taskPrograms = sandbox.Run + "/bin" // scopefs is there: scopefs mcp and scopefs call use the socket
+
+	taskSocketName = "task." // begins the name of a task's socket, and of no agent
+)
+
+// RemoveTaskSockets removes the sockets of tasks that a killed daemon has left.
+func RemoveTaskSockets(p config.Paths) {
+	left, _ := filepath.Glob(p.Door(taskSocketName + "*"))
+	for _, name := range left {
+		os.Remove(name)
+	}
+}
+
+// queues bound the tasks that run at the same time. Each depth has slots of its own: a
+// task that waits for one below it holds no slot that the other needs.
+type queues struct {
+	mu    sync.Mutex
+	slots map[queue]chan struct{}
+}
+
+// queue names the slots of one depth, and of one agent at that depth; "": of all agents.
+type queue struct {
+	depth int
+	agent scope.ID
+}
+
+// hold waits for a slot for a task of an agent. One agent has half of all slots.
+func (q *queues) hold(ctx context.Context, depth int, id scope.ID, parallel int) (free func(), err error) {
+	own, all := q.of(queue{depth, id}, max(1, parallel/2)), q.of(queue{depth, ""}, parallel)
+	for _, slots := range []chan struct{}{own, all} {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			if slots == all {
+				<-own
+			}
+			return nil, ctx.Err()
+		}
+	}
+	return func() { <-all; <-own }, nil
+}
+
+func (q *queues) of(which queue, size int) chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.slots == nil {
+		q.slots = map[queue]chan struct{}{}
+	}
+	if q.slots[which] == nil {
+		q.slots[which] = make(chan struct{}, size)
+	}
+	return q.slots[which]
+}
+
+// callers returns the agents that the client works for, the first one first, and its own
+// last.
+func (c *client) callers() []scope.ID {
+	if c.by == nil {
+		return []scope.ID{c.agent.id}
+	}
+	return append(c.by.callers(), c.agent.id)
+}
+
+// chain returns callers for the log; "" for a client that works for no other agent.
+func (c *client) chain() string {
+	if c.by == nil {
+		return ""
+	}
+	return chainOf(c.callers())
+}
+
+func chainOf(ids []scope.ID) string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = string(id)
+	}
+	return strings.Join(names, ">")
+}
+
+// newPurpose returns the purpose of a sandbox of the client: what its callers may not do
+// to a view or a network, the sandbox may not do either.
+func (c *client) newPurpose() Purpose {
+	p := Purpose{Parent: c.name, Chain: c.chain()}
+	if c.by != nil {
+		p.ReadOnly, p.NoNetwork = c.rules().ReadOnly(), !c.network()
+	}
+	return p
+}
+
+// network reports whether the client's commands have the host's network.
+func (c *client) network() bool {
+	def, err := c.agent.definition()
+	if err != nil || def.Network != agents.NetworkHost {
+		return false
+	}
+	return c.reaches()
+}
+
+// reaches reports whether the client's callers let it use servers with a URL, which have
+// a network of their own.
+func (c *client) reaches() bool {
+	return c.by == nil || c.by.rules().Widens(c.agent.id) || c.by.network()
+}
+
+// delegate makes a member do a task, and returns the output of the runner.
+func (c *client) delegate(ctx context.Context, id scope.ID, task string) (delegate.Output, error) {
+	settings := c.agent.Settings
+	if len(settings.Runner) == 0 {
+		return delegate.Output{}, delegate.ErrNoRunner
+	}
+	callers := c.callers()
+	switch {
+	case slices.Contains(callers, id):
+		return delegate.Output{}, tools.Errorf(tools.Denied, "%q waits for this task already: it is for %v", id, callers)
+	case len(callers) > settings.Tasks.Depth:
+		return delegate.Output{}, tools.Errorf(tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
+	}
+	free, err := c.agent.tasks.hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel)
+	if err != nil {
+		return delegate.Output{}, err
+	}
+	defer free()
+	member, err := c.agent.Registry.Agent(id)
+	if err != nil {
+		return delegate.Output{}, err
+	}
+	// The clients of a task that ends do not wait for the log: the next task does.
+	if err := member.paces.settled(ctx); err != nil {
+		return delegate.Output{}, err
+	}
+	v, err := member.up(ctx, "", false)
+	if errors.Is(err, ErrDown) {
+		return delegate.Output{}, tools.Errorf(tools.Denied, "the operator has taken %q down", id)
+	}
+	if err != nil {
+		return delegate.Output{}, err
+	}
+	binds, end, err := c.openTask(member, v.user())
+	if err != nil {
+		return delegate.Output{}, err
+	}
+	defer end()
+	chain := chainOf(append(callers, id))
+	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, NoView: true, Network: settings.Tasks.Network, Binds: binds})
+	if err != nil {
+		return delegate.Output{}, err
+	}
+	defer box.End()
+	// The wait for a slot and the start took a while.
+	def, err := member.definition()
+	if err == nil {
+		err = c.stillMember(ctx, id)
+	}
+	if err != nil {
+		return delegate.Output{}, err
+	}
+	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: string(id), Session: box.Name, Parent: c.name, Chain: chain, Outcome: "delegated to", Detail: "by " + string(c.agent.id)})
+	ended, err := member.RecordExec(ctx, audit.Event{Session: box.Name, Chain: chain, Target: CommandLine(settings.Runner)})
+	if err != nil {
+		return delegate.Output{}, err
+	}
+	command := sandbox.Command{Argv: settings.Runner, Env: runnerEnv(settings.Env, settings.Tasks.Env)}
+	out, err := delegate.Run(ctx, box, command, def.Grants.Prompt()+"\n\n"+task)
+	if err != nil {
+		ended(err.Error())
+	} else {
+		ended(fmt.Sprintf("exit %d", out.Exit.Code))
+	}
+	return out, err
+}
+
+// runnerEnv returns the environment of a runner: that of all sandboxes, what the
+// operator sets for runners, and where the task's tools are.
+func runnerEnv(all, runners map[string]string) map[string]string {
+	env := map[string]string{"PATH": sandbox.DefaultPath}
+	maps.Copy(env, all)
+	maps.Copy(env, runners)
+	env["PATH"] = taskPrograms + ":" + env["PATH"]
+	env[control.TaskEnv] = taskSocket
+	return env
+}
+
+// openTask opens a socket with the member's tools for one task of the client, for the
+// member's user. A sandbox shows binds to the runner. end ends the task's clients, and
+// with them the tasks that they have delegated.
+func (c *client) openTask(member *Agent, owner user) (binds []sandbox.Bind, end func(), err error) {
+	s, err := member.listen(c.agent.Paths.Door(taskSocketName+rand.Text()), owner, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	end = func() {
+		s.close()
+		for _, b := range binds {
+			b.File.Close()
+		}
+	}
+	for _, b := range []struct{ from, to string }{{s.name, taskSocket}, {"/proc/self/exe", taskPrograms + "/scopefs"}} {
+		fd, err := unix.Open(b.from, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			end()
+			return nil, nil, fmt.Errorf("show %s to a runner: %w", filepath.Base(b.to), err)
+		}
+		binds = append(binds, sandbox.Bind{File: os.NewFile(uintptr(fd), b.from), At: b.to})
+	}
+	return binds, end, nil
+}
+
+// stillMember decides again about a delegation.
+func (c *client) stillMember(ctx context.Context, member scope.ID) error {
+	if err := tools.Still(ctx); err != nil {
+		return err
+	}
+	if d := c.rules().Member(string(member)); !d.Allow {
+		return tools.Refused(d, tools.NotFound, "no member %q", member)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package mount
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestMountTable: the table is parsed once, and again after a change; a mount root
+// is known without it.
+func TestMountTable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("for root")
+	}
+	at := filepath.Join(t.TempDir(), "mount point") // with a space, which the kernel escapes
+	require.NoError(t, os.Mkdir(at, 0o755))
+	var table Table
+	has := func() bool {
+		all, err := table.Read()
+		require.NoError(t, err)
+		return slices.ContainsFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint == at })
+	}
+	assert.False(t, has())
+	root, err := IsRoot(at)
+	assert.NoError(t, err)
+	assert.False(t, root)
+
+	require.NoError(t, unix.Mount("none", at, "tmpfs", 0, "size=64k"))
+	defer unix.Unmount(at, unix.MNT_DETACH)
+	assert.True(t, has())
+	root, err = IsRoot(at)
+	assert.NoError(t, err)
+	assert.True(t, root)
+
+	require.NoError(t, unix.Unmount(at, 0))
+	assert.False(t, has())
+	root, err = IsRoot(at + "/missing")
+	assert.NoError(t, err)
+	assert.False(t, root)
+}
+
+// TestWithoutViews: parents before children, each place once, and of views only the
+// one that is asked for.
+func TestWithoutViews(t *testing.T) {
+	all := []*mountinfo.Info{{Mountpoint: "/proc"}, {Mountpoint: "/"}, {Mountpoint: "/run"}, {Mountpoint: "/run"}, {Mountpoint: "/run/views/me", FSType: Type}}
+	assert.Nil(t, WithoutViews(all, "/run/views/me"), "few views")
+	for range manyViews {
+		all = append(all, &mountinfo.Info{Mountpoint: "/run/views/other", FSType: Type})
+	}
+	assert.Equal(t, []string{"/", "/proc", "/run", "/run/views/me"}, WithoutViews(all, "/run/views/me"))
+}
