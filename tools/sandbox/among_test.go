@@ -37,7 +37,7 @@ func mountsBelow(all []string, dir string) (n int) {
 }
 
 func TestStartAmong(t *testing.T) {
-	needRoot(t)
+	needRoot(t, "it mounts")
 	top := t.TempDir()
 	mount := func(rel string) string {
 		at := filepath.Join(top, rel)

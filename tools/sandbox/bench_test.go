@@ -14,11 +14,10 @@ import (
 // BenchmarkStart compares, in turns, a session that runs true with a bubblewrap
 // that does, and both with a further command of a session that is there.
 func BenchmarkStart(b *testing.B) {
-	dir, view := newView(b, agentUID)
 	h, err := Open(context.Background(), Config{})
 	require.NoError(b, err)
 	defer h.Close()
-	spec := Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view}
+	spec := newSpec(b)
 	limited := spec
 	limited.Limits = Limits{Memory: 1 << 30, PIDs: 100, CPU: 1}
 	there, err := h.Start(context.Background(), spec)
@@ -45,7 +44,7 @@ func BenchmarkStart(b *testing.B) {
 			cmd := exec.Command("bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
 				"--new-session", "--clearenv", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib",
 				"--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
-				"--bind", dir, Workspace, "/usr/bin/true")
+				"--bind", spec.View.Name(), Workspace, "/usr/bin/true")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: agentUID, Gid: agentUID}}
 			require.NoError(b, cmd.Run())
 		},

@@ -15,7 +15,7 @@ import (
 // Whenever a start is given up, nothing of it stays: bwrap's child, which waits
 // for a word of bwrap, would do so for ever.
 func TestCancelledStart(t *testing.T) {
-	needRoot(t)
+	needRoot(t, "it counts the processes of a user of its own")
 	const uid = 104729 // nobody else's
 	h := newHost(t)
 	_, view := newView(t, uid)

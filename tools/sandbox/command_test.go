@@ -86,6 +86,9 @@ func TestStreams(t *testing.T) {
 		assert.Equal(t, "8388608\n", string(out))
 	})
 	t.Run("1 GiB", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("takes seconds of processor time")
+		}
 		p, err := s.Exec(ctx, Command{Argv: []string{"head", "-c", "1G", "/dev/zero"}})
 		require.NoError(t, err)
 		defer p.Close()
@@ -235,17 +238,16 @@ func TestEnd(t *testing.T) {
 	})
 	t.Run("cancelled start", func(t *testing.T) {
 		h := newHost(t)
-		_, view := newView(t, agentUID)
+		spec := newSpec(t)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		_, err := h.Start(ctx, Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view})
+		_, err := h.Start(ctx, spec)
 		assert.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("closed host", func(t *testing.T) {
 		h := newHost(t)
 		require.NoError(t, h.Close())
-		_, view := newView(t, agentUID)
-		_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view})
+		_, err := h.Start(context.Background(), newSpec(t))
 		assert.ErrorIs(t, err, os.ErrClosed)
 	})
 }

@@ -24,7 +24,7 @@ import (
 
 // users are those that an agent may be: an ordinary one and the host's root.
 func users(t *testing.T, f func(t *testing.T, s *Session)) {
-	if os.Getenv(ordinary) != "" {
+	if ordinary() {
 		f(t, newTestSession(t))
 		return
 	}
@@ -166,7 +166,7 @@ func judge(t *testing.T, a attempt, archID uint32) uint32 {
 // TestOrdinaryUser runs this package's confinement tests as uid 1000, plainly
 // and as root of a user namespace of its own, which can change no ids.
 func TestOrdinaryUser(t *testing.T) {
-	needRoot(t)
+	needRoot(t, "it becomes another user")
 	dir, err := os.MkdirTemp("", "ordinary")
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
@@ -178,7 +178,7 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			args := append(prefix, dir+"/test", "-test.v", "-test.run=^(TestConfined|TestSyscalls|TestTTY|TestLimitsRefused|TestTagOf|TestTagOfStarting|TestTagOfReusedNumber)$")
 			cmd := exec.Command(args[0], args[1:]...)
-			cmd.Env = append(os.Environ(), ordinary+"=1", "REQUIRE_FUSE=1", "TMPDIR=/tmp")
+			cmd.Env = append(os.Environ(), ordinaryEnv+"=1", "REQUIRE_FUSE=1", "TMPDIR=/tmp")
 			cmd.Dir = "/"
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
 			out, err := cmd.CombinedOutput()
@@ -192,7 +192,7 @@ func TestOrdinaryUser(t *testing.T) {
 
 // TestDaemonKilled kills a daemon while its sandbox forks as fast as it can.
 func TestDaemonKilled(t *testing.T) {
-	needRoot(t)
+	needRoot(t, "the storm has a limit")
 	dir, _ := newView(t, agentUID)
 	cmd := exec.Command("/proc/self/exe", "daemon", dir,
 		"storm() { while :; do sleep 1012 & (setsid sleep 1013 &) ; done; }; storm & storm & storm")

@@ -22,6 +22,9 @@ func TestExpose(t *testing.T) {
 	s := newTestSession(t, func(spec *Spec) { spec.Expose = []string{dir, link, dir + "/file", "/opt"} })
 	assert.Equal(t, "shown\n", sh(t, s, "cat "+dir+"/file"))
 	assert.Equal(t, "shown\n", sh(t, s, "cat "+link+"/file"))
+	if ordinary() { // it is the agent's own
+		require.NoError(t, os.Chmod(dir+"/secret", 0))
+	}
 	assert.Contains(t, sh(t, s, "cat "+dir+"/secret"), "Permission denied", "no right is added")
 	assert.Contains(t, sh(t, s, "echo x >"+dir+"/new"), "Read-only file system")
 	assert.Contains(t, sh(t, s, "echo x >>"+dir+"/file"), "Read-only file system")
@@ -29,7 +32,8 @@ func TestExpose(t *testing.T) {
 }
 
 func TestExposeRefused(t *testing.T) {
-	dir, view := newView(t, agentUID)
+	spec := newSpec(t)
+	dir := spec.View.Name()
 	for name, to := range map[string]string{"etc": "/etc", "root": "/", "proc": "/proc/sys"} {
 		require.NoError(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
@@ -39,16 +43,19 @@ func TestExposeRefused(t *testing.T) {
 		"/tmp", "/tmp/home", "/usr", "/usr/../etc", "relative", "", "/opt/", "/workspace", "/workspace/x", "/bin",
 		dir + "/etc", dir + "/etc/shadow", dir + "/root", dir + "/proc",
 	} {
-		_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{name}})
+		spec.Expose = []string{name}
+		_, err := h.Start(context.Background(), spec)
 		assert.ErrorIs(t, err, ErrInvalid, name)
 		assert.Error(t, Exposable(name), name)
 	}
 	assert.NoError(t, Exposable(dir))
 	assert.EqualError(t, Exposable("/nowhere"), `"/nowhere" does not exist: correct it, or remove it`)
-	_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{"/nowhere"}})
+	spec.Expose = []string{"/nowhere"}
+	_, err := h.Start(context.Background(), spec)
 	assert.ErrorIs(t, err, os.ErrNotExist)
-	_, err = h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view, Expose: []string{"/root/.cache"}})
-	assert.ErrorContains(t, err, "Permission denied", "what the user cannot reach on the host it cannot here")
+	spec.Expose = []string{"/root/.cache"}
+	_, err = h.Start(context.Background(), spec)
+	assert.ErrorContains(t, err, "ermission denied", "what the user cannot reach on the host it cannot here")
 }
 
 func TestRunnable(t *testing.T) {
@@ -68,7 +75,7 @@ func TestRunnable(t *testing.T) {
 }
 
 func TestSpecRefused(t *testing.T) {
-	_, view := newView(t, agentUID)
+	view := newSpec(t).View
 	h := newHost(t)
 	for name, spec := range map[string]Spec{
 		"no agent":       {View: view},

@@ -139,8 +139,7 @@ func TestInitThatDefies(t *testing.T) {
 }
 
 func TestSilentInit(t *testing.T) {
-	_, view := newView(t, agentUID)
-	spec := Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view}
+	spec := newSpec(t)
 	misbehave(t, &spec, "says nothing")
 	h := newHost(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
@@ -154,7 +153,7 @@ func TestSilentInit(t *testing.T) {
 // is closed to others of its user, though it does nothing for that itself.
 func TestProgramIsSealed(t *testing.T) {
 	s := newTestSession(t, func(spec *Spec) {
-		if os.Geteuid() == 0 { // the owner of the program
+		if !ordinary() { // the owner of the program
 			dir, view := newView(t, 0)
 			require.NoError(t, os.Chmod(dir, 0o700))
 			spec.UID, spec.GID, spec.View = 0, 0, view

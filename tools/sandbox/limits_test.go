@@ -14,9 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noGroups is why an ordinary user cannot set limits, unless systemd delegates groups to him.
+const noGroups = "an ordinary user can make no control groups"
+
 func limited(l Limits) func(*Spec) { return func(spec *Spec) { spec.Limits = l } }
 
 func TestMemoryLimit(t *testing.T) {
+	needRoot(t, noGroups)
 	s := newTestSession(t, limited(Limits{Memory: 128 << 20}))
 	assert.Contains(t, s.Limiter(), "cgroup v")
 	out, exit := run(t, s, Self, "eat", "32")
@@ -34,6 +38,7 @@ func TestMemoryLimit(t *testing.T) {
 }
 
 func TestPIDLimit(t *testing.T) {
+	needRoot(t, noGroups)
 	s := newTestSession(t, limited(Limits{PIDs: 50}))
 	for range 2 { // the first leaves as many as there may be
 		out, err := forkAll(s)
@@ -59,6 +64,7 @@ func forkAll(s *Session) (string, error) {
 
 // TestForkBomb sees that a bomb at its limit can be ended and is.
 func TestForkBomb(t *testing.T) {
+	needRoot(t, noGroups)
 	s := newTestSession(t, limited(Limits{PIDs: 100, Timeout: time.Second}))
 	p, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "b() { b | b & }; b; sleep 1014"}})
 	require.NoError(t, err)
@@ -71,6 +77,7 @@ func TestForkBomb(t *testing.T) {
 }
 
 func TestCPULimit(t *testing.T) {
+	needRoot(t, noGroups)
 	s := newTestSession(t, limited(Limits{CPU: 0.25, Timeout: 2 * time.Second}))
 	p, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "trap 'times; exit' TERM; while :; do :; done"}})
 	require.NoError(t, err)
@@ -91,13 +98,13 @@ func TestCPULimit(t *testing.T) {
 // TestLimitsRefused asks for a limit where no group can be made.
 func TestLimitsRefused(t *testing.T) {
 	h := newHost(t)
-	if os.Getenv(ordinary) == "" {
+	if !ordinary() {
 		h.cgroups.v1, h.cgroups.v2 = nil, nil
 	}
-	uid := os.Geteuid()
-	_, view := newView(t, uid)
 	for name, l := range map[string]Limits{"memory": {Memory: 1 << 30}, "pids": {PIDs: 10}, "cpu": {CPU: 1}} {
-		_, err := h.Start(context.Background(), Spec{Agent: "tester", UID: uint32(uid), GID: uint32(os.Getegid()), View: view, Limits: l})
+		spec := newSpec(t)
+		spec.Limits = l
+		_, err := h.Start(context.Background(), spec)
 		var missing *MissingError
 		require.ErrorAs(t, err, &missing, name)
 		assert.Contains(t, missing.Error(), "limits: no control group for "+name)

@@ -35,22 +35,28 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ordinary marks a run of this test binary by an ordinary user, see TestOrdinaryUser.
-const ordinary = "SANDBOX_TEST_ORDINARY"
+// ordinaryEnv marks a run of this test binary that has no rights on the host
+// although its user may be 0, see TestOrdinaryUser.
+const ordinaryEnv = "SANDBOX_TEST_ORDINARY"
 
+// agentUID is the agent's user where the host's root runs the tests.
 const agentUID = 1000
+
+// ordinary reports whether the tests run without the rights of the host's root.
+// The agent's user is then the user who runs them.
+func ordinary() bool { return os.Geteuid() != 0 || os.Getenv(ordinaryEnv) != "" }
 
 // needRoot skips a test that an ordinary user cannot do; under REQUIRE_FUSE=1
 // that is a failure.
-func needRoot(t *testing.T) {
+func needRoot(t *testing.T, why string) {
 	t.Helper()
-	if os.Geteuid() == 0 {
+	if !ordinary() {
 		return
 	}
 	if os.Getenv("REQUIRE_FUSE") == "1" {
-		t.Fatal("for root")
+		t.Fatal("needs root: ", why)
 	}
-	t.Skip("for root")
+	t.Skip("needs root: ", why)
 }
 
 // newHost opens a Host and sees, when the test is over, that nothing is left.
@@ -110,14 +116,15 @@ func children(of int) (pids []int) {
 	return pids
 }
 
-// newView makes a directory that the agent's user owns and reaches.
+// newView makes a directory that the user uid owns and reaches. An ordinary user
+// cannot give files away and owns it.
 func newView(t testing.TB, uid int) (dir string, f *os.File) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "view")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755))
-	if os.Getenv(ordinary) == "" {
+	if !ordinary() {
 		require.NoError(t, os.Chown(dir, uid, uid))
 	}
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -127,15 +134,21 @@ func newView(t testing.TB, uid int) (dir string, f *os.File) {
 	return dir, f
 }
 
+// newSpec describes a session as the agent's user, with a view of its own.
+func newSpec(t testing.TB) Spec {
+	t.Helper()
+	uid, gid := agentUID, agentUID
+	if ordinary() {
+		uid, gid = os.Geteuid(), os.Getegid()
+	}
+	_, view := newView(t, uid)
+	return Spec{Agent: "tester", UID: uint32(uid), GID: uint32(gid), View: view}
+}
+
 // newTestSession starts a session as the agent's user.
 func newTestSession(t *testing.T, change ...func(*Spec)) *Session {
 	t.Helper()
-	uid := agentUID
-	if os.Getenv(ordinary) != "" {
-		uid = os.Geteuid()
-	}
-	_, view := newView(t, uid)
-	spec := Spec{Agent: "tester", UID: uint32(uid), GID: uint32(uid), View: view}
+	spec := newSpec(t)
 	for _, c := range change {
 		c(&spec)
 	}

@@ -71,7 +71,7 @@ func TestTagOfStarting(t *testing.T) {
 // TestTagOfUnexecuted holds a command in its execve(2), as a view does that is
 // asked for the program.
 func TestTagOfUnexecuted(t *testing.T) {
-	needRoot(t)
+	needRoot(t, "fanotify holds an execve for root only")
 	s := newTestSession(t)
 	dir, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", s.spec.View.Fd()))
 	require.NoError(t, err)

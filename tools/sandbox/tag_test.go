@@ -139,11 +139,10 @@ func TestTagsAreBounded(t *testing.T) {
 
 // BenchmarkTagOf asks about a process five generations below init.
 func BenchmarkTagOf(b *testing.B) {
-	_, view := newView(b, agentUID)
 	h, err := Open(context.Background(), Config{})
 	require.NoError(b, err)
 	defer h.Close()
-	s, err := h.Start(context.Background(), Spec{Agent: "tester", UID: agentUID, GID: agentUID, View: view})
+	s, err := h.Start(context.Background(), newSpec(b))
 	require.NoError(b, err)
 	p, err := s.Exec(context.Background(), Command{Tag: "t", Argv: []string{"bash", "-c", "((((read x; true); true); true); true)"}})
 	require.NoError(b, err)
