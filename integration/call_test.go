@@ -138,5 +138,5 @@ func TestCallAsks(t *testing.T) {
 	}
 	_, errs, code := h.try("call", "--agent", "a", "ask_user", "question=Which?")
 	assert.Equal(t, 1, code)
-	assert.Contains(t, errs, "there is no user to ask", "without a terminal")
+	assert.Contains(t, errs, "this client cannot ask its user", "without a terminal")
 }

@@ -1,4 +1,4 @@
-// Package ask is the tool that asks the client's user a question.
+// Package ask provides the tool ask_user, which asks the client's user a question.
 package ask
 
 import (
@@ -9,19 +9,19 @@ import (
 )
 
 type args struct {
-	Question string   `json:"question" jsonschema:"what to ask"`
-	Options  []string `json:"options,omitempty" jsonschema:"answers to choose one from; none: the user answers freely" limit:"items=20"`
+	Question string   `json:"question" jsonschema:"the question's text"`
+	Options  []string `json:"options,omitempty" jsonschema:"answers to choose from; omit them for a free answer" limit:"items=20"`
 }
 
-// Subject is the question.
+// Subject returns the question as the target.
 func (a args) Subject() (path, target string) { return "", a.Question }
 
 type result struct {
 	Answer   string `json:"answer,omitempty"`
-	Declined bool   `json:"declined,omitempty" jsonschema:"the user did not want to answer"`
+	Declined bool   `json:"declined,omitempty" jsonschema:"the user declined to answer"`
 }
 
-// Content is the answer alone.
+// Content returns the answer's text.
 func (r result) Content() []tools.Content {
 	if r.Declined {
 		return []tools.Content{{Text: "The user declined to answer."}}
@@ -29,8 +29,9 @@ func (r result) Content() []tools.Content {
 	return []tools.Content{{Text: r.Answer}}
 }
 
-// User returns the tool ask_user. It waits for the user as long as the call's
-// context lives; where there is no user to ask it is denied.
+// User returns the tool ask_user. A call waits for the answer until its context
+// ends. It fails with tools.Denied when the client cannot ask its user (in MCP: no
+// elicitation), and with tools.Invalid for an empty question.
 func User() (tools.Tool, error) {
 	return tools.New("ask_user", "Ask the user a question and wait for the answer.",
 		tools.Hints{Title: "Ask the user", Waits: true}, ask)
@@ -41,7 +42,7 @@ func ask(ctx context.Context, env tools.Env, in args) (result, error) {
 		return result{}, tools.Errorf(tools.Invalid, "the question is empty")
 	}
 	if env.Ask == nil {
-		return result{}, tools.Errorf(tools.Denied, "there is no user to ask")
+		return result{}, tools.Errorf(tools.Denied, "this client cannot ask its user")
 	}
 	a, err := env.Ask(ctx, tools.Question{Text: in.Question, Options: in.Options})
 	if err != nil {

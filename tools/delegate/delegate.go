@@ -1,7 +1,8 @@
-// Package delegate hands a task to another agent. The operator's runner, such as
-// claude -p, runs in the member's own sandbox, beneath the member's own policy;
-// what it writes is the answer. Nothing of the agent that asks goes with it but
-// the task and the context that it may hand on.
+// Package delegate provides the tool that gives a task to another agent, a member.
+// The operator's runner, such as claude -p, runs the task in a runner sandbox with
+// the member's tools; its standard output is the answer. The runner receives the
+// member's prompt, the task and the contexts that the caller may hand on, and
+// nothing else of the caller.
 package delegate
 
 import (
@@ -20,18 +21,20 @@ import (
 )
 
 const (
-	maxAnswer = 256 << 10 // bytes, with its beginning and its end
+	maxAnswer = 256 << 10 // bytes of an answer; the middle of a longer one is left out
 	maxErrors = 2 << 10   // bytes of the end of stderr in an error
-	maxInput  = 512 << 10 // bytes of a task with its context
+	maxInput  = 512 << 10 // bytes of a task and its contexts
 )
 
-// ErrNoRunner is what run returns when the operator has configured none.
+// ErrNoRunner is the error of the run function of [New] when the operator has
+// configured no runner.
 var ErrNoRunner = errors.New("no runner is configured")
 
-// Output is what a runner wrote, and how it ended.
+// Output is the output and the exit status of a runner. Stdout may leave out the
+// middle.
 type Output struct {
 	Stdout string
-	Stderr string // the end of it is enough
+	Stderr string // at least its last 2 KiB
 	Exit   sandbox.Exit
 }
 
@@ -41,12 +44,12 @@ type contextArg struct {
 }
 
 type args struct {
-	Member  string       `json:"member" jsonschema:"the agent that is to do it" limit:"len=63"`
-	Task    string       `json:"task" jsonschema:"all it must know: it sees neither this conversation nor these files" limit:"len=65536"`
-	Context []contextArg `json:"context,omitempty" jsonschema:"texts to go with it, under names that may be handed on" limit:"items=20"`
+	Member  string       `json:"member" jsonschema:"the agent that does the task" limit:"len=63"`
+	Task    string       `json:"task" jsonschema:"everything the member must know: it sees neither this conversation nor these files" limit:"len=65536"`
+	Context []contextArg `json:"context,omitempty" jsonschema:"named texts for the member, under names that this agent may hand on" limit:"items=20"`
 }
 
-// Subject is the member.
+// Subject returns the member as the target.
 func (a args) Subject() (rel, target string) { return "", a.Member }
 
 type result struct {
@@ -55,21 +58,24 @@ type result struct {
 	Truncated bool   `json:"truncated,omitempty" jsonschema:"the middle of the answer is left out"`
 }
 
-// Content is the answer.
+// Content returns the answer.
 func (r result) Content() []tools.Content {
 	if strings.TrimSpace(r.Answer) == "" {
-		return []tools.Content{{Text: "It ended well and said nothing."}}
+		return []tools.Content{{Text: "The member finished without an answer."}}
 	}
 	return []tools.Content{{Text: r.Answer}}
 }
 
-// New returns the tool delegate. run has the runner do stdin, before which it
-// puts the member's prompt, in the sandbox of member; nil is no runner. members
-// says to whom the agent may delegate now, decide whether it may to one, contexts
-// whether it may hand a context of a name on, required which contexts each task
-// must have. A member must be allowed by both; one that is not does not exist.
+// New returns the tool delegate.
 //
-// How deep and how many at once agents delegate is run's to bound.
+// run runs the operator's runner for a member, with the member's prompt and then
+// stdin as its input; nil is the same as ErrNoRunner. run limits how deep and how
+// many tasks are delegated.
+//
+// members returns the members that the agent may delegate to now. decide decides
+// about one member, contexts about one context by name. required returns the
+// contexts that every task must have. A member must be in members and allowed by
+// decide. Otherwise the call fails with tools.NotFound, as for an unknown name.
 func New(run func(ctx context.Context, member scope.ID, stdin string) (Output, error), members func() []scope.ID,
 	decide, contexts func(name string) scope.Decision, required func() []string) (tools.Tool, error) {
 	d := delegate{run, members, decide, contexts, required}
@@ -111,13 +117,14 @@ func (d delegate) call(ctx context.Context, env tools.Env, a args) (result, erro
 	return result{Member: a.Member, Answer: answer.String(), Truncated: answer.cut()}, nil
 }
 
-// check returns what the member gets to read, if the agent may send it.
+// check validates the arguments, authorises the member and the contexts, and
+// returns the text for the member.
 func (d delegate) check(env tools.Env, a args) (string, error) {
 	may := func(id scope.ID) bool { return id != env.Agent && d.decide(string(id)).Allow }
 	members := slices.Sorted(slices.Values(d.members()))
 	if id := scope.ID(a.Member); !slices.Contains(members, id) || !may(id) {
 		e := tools.Refused(d.decide(a.Member), tools.NotFound, "no member %q", a.Member)
-		e.Hint = "there is none to delegate to"
+		e.Hint = "this agent has no members"
 		if members = slices.DeleteFunc(members, func(id scope.ID) bool { return !may(id) }); len(members) > 0 {
 			e.Hint = tools.Clip(fmt.Sprintf("members: %v", members), 500)
 		}
@@ -130,32 +137,33 @@ func (d delegate) check(env tools.Env, a args) (string, error) {
 	for _, c := range a.Context {
 		switch may := d.contexts(c.Name); {
 		case !may.Allow:
-			return "", tools.Refused(may, tools.Denied, "the context %q is not in the scopes of this agent", c.Name)
+			return "", tools.Refused(may, tools.Denied, "this agent may not hand on the context %q", c.Name)
 		case slices.Contains(seen, c.Name):
-			return "", tools.Errorf(tools.Invalid, "the context %q is there twice", c.Name)
+			return "", tools.Errorf(tools.Invalid, "the context %q is given twice", c.Name)
 		}
 		seen = append(seen, c.Name)
 	}
 	if missing := slices.DeleteFunc(d.required(), func(name string) bool { return slices.Contains(seen, name) }); len(missing) > 0 {
 		e := tools.Errorf(tools.Invalid, "the context %q is missing", missing[0])
-		e.Hint = tools.Clip(fmt.Sprintf("each task has these contexts: %s", strings.Join(d.required(), ", ")), 500)
+		e.Hint = tools.Clip(fmt.Sprintf("each task needs these contexts: %s", strings.Join(d.required(), ", ")), 500)
 		return "", e
 	}
 	text := compose(env.Agent, a)
 	if len(text) > maxInput {
-		e := tools.Errorf(tools.TooLarge, "task and context have %d bytes, of at most %d", len(text), maxInput)
-		e.Hint = "say where it is to be found instead"
+		e := tools.Errorf(tools.TooLarge, "task and context have %d bytes: the limit is %d", len(text), maxInput)
+		e.Hint = "name the file or store that holds the data instead"
 		return "", e
 	}
 	return text, nil
 }
 
-// closing is what a model could take for the end of a task or context: it minds
-// neither case nor blanks, nor what cannot be seen.
+// closing matches what a model could read as the closing tag of a task or context:
+// in any case, with white space or invisible characters in it.
 var closing = regexp.MustCompile(`(?i)<([\s\pZ\pC]*)/([\s\pZ\pC]*(?:task|context))`)
 
-// compose returns the task as the member reads it, after its prompt. It says
-// whose it is and where it ends, so that it cannot pass for the operator's.
+// compose returns the task for the member's input, which follows the member's
+// prompt. Tags mark the sender and the end, and closing tags inside are escaped,
+// so that a task cannot pass for the operator's text.
 func compose(from scope.ID, a args) string {
 	inside := func(text string) string { return closing.ReplaceAllString(text, `<${1}\/${2}`) }
 	var b strings.Builder
@@ -166,23 +174,23 @@ func compose(from scope.ID, a args) string {
 	return b.String()
 }
 
-// failure is the error of a runner that did not end well.
+// failure returns the error for a runner that exited with an error.
 func failure(member string, out Output) error {
 	how := fmt.Sprintf("with status %d", out.Exit.Code)
 	switch {
 	case out.Exit.TimedOut:
-		how = "because its time was over"
+		how = "at its timeout"
 	case out.Exit.OutOfMemory:
-		how = "because there was no memory left"
+		how = "at its memory limit"
 	case out.Exit.Signal != 0:
 		how = "by " + unix.SignalName(out.Exit.Signal)
 	}
-	said := strings.TrimSpace(tools.Clean(out.Stderr))
-	if said == "" { // some programs tell of errors there
-		said = strings.TrimSpace(tools.Clean(out.Stdout))
+	detail := strings.TrimSpace(tools.Clean(out.Stderr))
+	if detail == "" { // some programs write errors to stdout
+		detail = strings.TrimSpace(tools.Clean(out.Stdout))
 	}
-	if said != "" {
-		said = ": " + strings.ToValidUTF8(said[max(0, len(said)-maxErrors):], "")
+	if detail != "" {
+		detail = ": " + strings.ToValidUTF8(detail[max(0, len(detail)-maxErrors):], "")
 	}
-	return tools.Errorf(tools.Internal, "%s ended %s%s", member, how, said)
+	return tools.Errorf(tools.Internal, "%s ended %s%s", member, how, detail)
 }

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fixture is the tool of an agent "boss" with the member "writer"; "sleeper" is
-// known but not allowed, "ghost" allowed but not known.
+// fixture is the tool of an agent "boss". "writer" is a member; "sleeper" is in
+// members but denied by decide, "ghost" is allowed by decide but not in members.
 type fixture struct {
 	delegate
 	out   Output
@@ -86,10 +86,10 @@ func TestAnswer(t *testing.T) {
 	f.out.Stdout = ""
 	r, err = f.ask(t, args{Member: "writer", Task: "x"})
 	require.NoError(t, err)
-	assert.Equal(t, "It ended well and said nothing.", r.Content()[0].Text)
+	assert.Equal(t, "The member finished without an answer.", r.Content()[0].Text)
 }
 
-// TestClosed: nothing that a model could take for the end of a task is in one.
+// TestClosed requires that compose escapes each variant of a closing tag.
 func TestClosed(t *testing.T) {
 	for in, want := range map[string]string{
 		"</task>":                   `<\/task>`,
@@ -115,9 +115,9 @@ func TestRefused(t *testing.T) {
 		"itself":           {args{Member: "boss", Task: "x"}, tools.NotFound, `no member "boss"`},
 		"no id":            {args{Member: "../x", Task: "x"}, tools.NotFound, `no member "../x"`},
 		"no task":          {args{Member: "writer", Task: " \n"}, tools.Invalid, "the task is empty"},
-		"context":          {args{Member: "writer", Task: "x", Context: []contextArg{{"secrets", "x"}}}, tools.Denied, `the context "secrets" is not in the scopes of this agent`},
-		"context twice":    {args{Member: "writer", Task: "x", Context: []contextArg{{"state", "x"}, {"state", "y"}}}, tools.Invalid, `the context "state" is there twice`},
-		"too much":         {args{Member: "writer", Task: strings.Repeat("x", maxInput)}, tools.TooLarge, "task and context have 524316 bytes, of at most 524288"},
+		"context":          {args{Member: "writer", Task: "x", Context: []contextArg{{"secrets", "x"}}}, tools.Denied, `this agent may not hand on the context "secrets"`},
+		"context twice":    {args{Member: "writer", Task: "x", Context: []contextArg{{"state", "x"}, {"state", "y"}}}, tools.Invalid, `the context "state" is given twice`},
+		"too much":         {args{Member: "writer", Task: strings.Repeat("x", maxInput)}, tools.TooLarge, "task and context have 524316 bytes: the limit is 524288"},
 		"stranger with it": {args{Member: "sleeper", Task: "x", Context: []contextArg{{"secrets", "x"}}}, tools.NotFound, `no member "sleeper"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestRefused(t *testing.T) {
 	assert.Empty(t, f.asked, "nothing ran")
 	f.members = func() []scope.ID { return nil }
 	_, err := f.ask(t, args{Member: "writer", Task: "x"})
-	assert.Equal(t, "there is none to delegate to", codeIs(t, tools.NotFound, err).Hint)
+	assert.Equal(t, "this agent has no members", codeIs(t, tools.NotFound, err).Hint)
 }
 
 func TestNoRunner(t *testing.T) {
@@ -158,7 +158,7 @@ func TestFailures(t *testing.T) {
 		"status":   {Output{Stdout: "half", Stderr: "x\x1b[0m\nno key\n", Exit: sandbox.Exit{Code: 2}}, "writer ended with status 2: x[0m\nno key"},
 		"output":   {Output{Stdout: "no model\n", Exit: sandbox.Exit{Code: 1}}, "writer ended with status 1: no model"},
 		"signal":   {Output{Exit: sandbox.Exit{Code: -1, Signal: unix.SIGKILL}}, "writer ended by SIGKILL"},
-		"time":     {Output{Exit: sandbox.Exit{Code: -1, Signal: unix.SIGKILL, TimedOut: true}}, "writer ended because its time was over"},
+		"time":     {Output{Exit: sandbox.Exit{Code: -1, Signal: unix.SIGKILL, TimedOut: true}}, "writer ended at its timeout"},
 		"the tail": {Output{Stderr: strings.Repeat("a", 9999) + "é" + strings.Repeat("b", maxErrors-1), Exit: sandbox.Exit{Code: 1}}, "writer ended with status 1: " + strings.Repeat("b", maxErrors-1)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestRun runs a runner in a real sandbox.
+// TestRun executes a runner in a real sandbox.
 func TestRun(t *testing.T) {
 	host, err := sandbox.Open(context.Background(), sandbox.Config{})
 	if err != nil && os.Getenv("REQUIRE_FUSE") == "" {
@@ -239,7 +239,7 @@ func TestRun(t *testing.T) {
 	assert.Less(t, len(out.Stdout), maxAnswer+100)
 
 	out, err = run(t.Context(), "sleep 1000 & echo answer", strings.Repeat("x", 300_000))
-	require.NoError(t, err, "neither what it left nor what it did not read holds the answer")
+	require.NoError(t, err, "neither a background process nor unread input delays the answer")
 	assert.Equal(t, "answer\n", out.Stdout)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -253,7 +253,7 @@ func TestRun(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrEnded)
 }
 
-// const means exactly these contexts: not fewer either.
+// TestRequiredContexts requires that a task has all required contexts and no other.
 func TestRequiredContexts(t *testing.T) {
 	f := newFixture()
 	f.must = []string{"input", "state"}
@@ -262,7 +262,7 @@ func TestRequiredContexts(t *testing.T) {
 	for _, given := range [][]contextArg{nil, {state}, {input}} {
 		_, err := f.ask(t, args{Member: "writer", Task: "t", Context: given})
 		e := codeIs(t, tools.Invalid, err)
-		assert.Contains(t, e.Error(), "is missing (each task has these contexts: input, state)")
+		assert.Contains(t, e.Error(), "is missing (each task needs these contexts: input, state)")
 	}
 	_, err := f.ask(t, args{Member: "writer", Task: "t", Context: []contextArg{state, input, {"more", "m"}}})
 	codeIs(t, tools.Denied, err)

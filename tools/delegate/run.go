@@ -11,20 +11,21 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// lastWords is how long the output of a runner that has ended is waited for:
-// what it left in the background may hold it.
-const lastWords = time.Second
+// maxDrain bounds the wait for the output of a runner that has exited: its
+// background processes may hold the pipes open.
+const maxDrain = time.Second
 
-// Place is a member's sandbox; a *sandbox.Session is one.
-type Place interface {
+// Sandbox starts commands; a *sandbox.Session implements it.
+type Sandbox interface {
 	Exec(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
 }
 
-// Run runs a runner in a member's sandbox, gives it stdin and waits until it
-// has ended, or ctx has, which kills it. Of what it writes the beginning and the
-// end are kept, as much as the tool shows.
-func Run(ctx context.Context, place Place, c sandbox.Command, stdin string) (Output, error) {
-	p, err := place.Exec(ctx, c)
+// Run runs the command c in a runner sandbox with stdin as its input, and waits
+// until it has exited. The end of ctx kills it, and Run returns ctx.Err(). Run
+// keeps 256 KiB of stdout and 4 KiB of stderr: half from the beginning, half from
+// the end.
+func Run(ctx context.Context, in Sandbox, c sandbox.Command, stdin string) (Output, error) {
+	p, err := in.Exec(ctx, c)
 	if err != nil {
 		return Output{}, fmt.Errorf("start runner: %w", err)
 	}
@@ -32,10 +33,10 @@ func Run(ctx context.Context, place Place, c sandbox.Command, stdin string) (Out
 	out, errs := newCapture(maxAnswer), newCapture(2*maxErrors)
 	var streams sync.WaitGroup
 	streams.Go(func() {
-		io.WriteString(p.Stdin, stdin) // a runner need not read all of it
+		io.WriteString(p.Stdin, stdin) // the runner may exit without reading it
 		p.Stdin.Close()
 	})
-	streams.Go(func() { io.Copy(out, p.Stdout) }) // EOF, or closed below
+	streams.Go(func() { io.Copy(out, p.Stdout) }) // until EOF or the Close below
 	streams.Go(func() { io.Copy(errs, p.Stderr) })
 	exit, err := p.Wait()
 	ended := make(chan struct{})
@@ -45,7 +46,7 @@ func Run(ctx context.Context, place Place, c sandbox.Command, stdin string) (Out
 	}()
 	select {
 	case <-ended:
-	case <-time.After(lastWords):
+	case <-time.After(maxDrain):
 		p.Close()
 		<-ended
 	}
@@ -58,9 +59,9 @@ func Run(ctx context.Context, place Place, c sandbox.Command, stdin string) (Out
 	return Output{Stdout: out.String(), Stderr: errs.String(), Exit: exit}, nil
 }
 
-// capture keeps the beginning and the end of what is written to it.
+// capture is an io.Writer that keeps the beginning and the end of its input.
 type capture struct {
-	half  int // bytes of each
+	half  int // bytes kept of each
 	head  []byte
 	tail  []byte
 	total int

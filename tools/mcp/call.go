@@ -13,16 +13,17 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// progressTime is how often a client that wants to know hears that a call runs.
+// progressTime is the interval of progress notifications.
 const progressTime = time.Second
 
-// describe is a tool as clients see it. No hint is left to a client's default.
-// Schemas are JSON already: the SDK would make it of them at every listing.
+// describe returns the MCP form of a tool. It sets every hint, so that no client
+// applies its own default. It encodes the schemas once; otherwise the SDK would
+// encode them for each listing.
 func describe(t tools.Tool) *mcp.Tool {
 	acts := t.Hints.Writes || t.Hints.Acts
 	destructive, open := acts && t.Hints.Destructive, t.Hints.OpenWorld
 	d := &mcp.Tool{
-		Name: wireName(t.Name), Title: t.Hints.Title, Description: t.About, InputSchema: text(t.Input),
+		Name: mcpName(t.Name), Title: t.Hints.Title, Description: t.About, InputSchema: text(t.Input),
 		Annotations: &mcp.ToolAnnotations{
 			Title: t.Hints.Title, ReadOnlyHint: !acts, DestructiveHint: &destructive,
 			IdempotentHint: t.Hints.Idempotent, OpenWorldHint: &open,
@@ -34,7 +35,8 @@ func describe(t tools.Tool) *mcp.Tool {
 	return d
 }
 
-// text is a schema's JSON. Those of tools have been resolved, so that they have one.
+// text returns a schema's JSON. It panics if there is none, which cannot happen:
+// the schemas of tools have been resolved.
 func text(s *jsonschema.Schema) json.RawMessage {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -43,8 +45,8 @@ func text(s *jsonschema.Schema) json.RawMessage {
 	return b
 }
 
-// seen is all that a client sees of a tool, to tell whether it has changed.
-func seen(t tools.Tool) string {
+// fingerprint returns a text that changes with anything that clients see of a tool.
+func fingerprint(t tools.Tool) string {
 	text, err := json.Marshal(describe(t))
 	if err != nil {
 		return err.Error()
@@ -52,7 +54,8 @@ func seen(t tools.Tool) string {
 	return string(text)
 }
 
-// call takes a client's call to the door. It may end with a question.
+// call passes a client's call to Set.Call. It returns a result, or the question
+// that the client must answer first.
 func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, *tools.Asked) {
 	stop := progress(ctx, req)
 	defer stop()
@@ -66,21 +69,22 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 	return resultOf(result, req.ProtocolVersion() >= statelessProtocol), nil
 }
 
-// statelessProtocol is the first without a handshake; SEP-2575.
+// statelessProtocol is the first protocol version without a handshake; SEP-2575.
 const statelessProtocol = "2026-07-28"
 
 type askedKey struct{}
 
-// ask is what the SDK takes for the handler of all tools: it is reached by calls
-// that have a question, first with it, then with the answer.
-func (f *Face) ask(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+// handleQuestion is the SDK's handler of every tool. Face.answer handles all calls
+// but those with a question, which reach this method twice: first to put the
+// question, then with the answer.
+func (f *Face) handleQuestion(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	asked, ok := ctx.Value(askedKey{}).(*tools.Asked)
 	if ok && len(req.Params.InputResponses) == 0 {
 		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{answerKey: elicit(asked.Question)}}, nil
 	}
 	res, asked := f.call(ctx, req)
 	if asked != nil {
-		return failed(tools.Errorf(tools.Invalid, "the answer has not come")), nil
+		return failed(tools.Errorf(tools.Invalid, "the client sent no answer to the question")), nil
 	}
 	switch r := res.(type) {
 	case *plainResult:
@@ -91,8 +95,8 @@ func (f *Face) ask(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallTool
 	return res.(*mcp.CallToolResult), nil
 }
 
-// failed is an error for a model to read: {"code": ..., "message": ...}. It is
-// no structured content, which would have to fit the tool's output schema.
+// failed returns an error result. Its text is {"code": ..., "message": ...}, for the
+// model. Structured content would have to match the tool's output schema.
 func failed(err error) *mcp.CallToolResult {
 	text, merr := json.Marshal(err)
 	if merr != nil || string(text) == "{}" {
@@ -118,8 +122,8 @@ func contents(list []tools.Content) []mcp.Content {
 	return all
 }
 
-// progress tells a client that gave a token how long its call has been running,
-// in seconds, until it is stopped.
+// progress notifies a client that sent a progress token every progressTime. The
+// progress is the running time of the call in seconds. stop ends the notifications.
 func progress(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
@@ -141,27 +145,28 @@ func progress(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
 			}
 		}
 	}()
-	return func() { cancel(); <-ended } // none comes after the result
+	return func() { cancel(); <-ended } // so that no notification follows the result
 }
 
-// answerKey labels the one question of a call.
+// answerKey is the key of a call's only question.
 const answerKey = "answer"
 
-// asker puts questions to the client's user: by elicitation, as part of the
-// result, after which the client calls again with the answer (multi round-trip
-// requests; for older clients the SDK does both).
+// asker returns the function that puts a question to the client's user, or nil if
+// the client supports no form elicitation. The question is part of the result, and
+// the client repeats the call with the answer (multi round-trip requests). For
+// older clients the SDK sends an elicitation request and repeats the call itself.
 func asker(req *mcp.CallToolRequest) func(context.Context, tools.Question) (tools.Answer, error) {
 	caps := req.ClientCapabilities()
 	if caps == nil || caps.Elicitation == nil || caps.Elicitation.Form == nil && caps.Elicitation.URL != nil {
 		return nil
 	}
 	return func(_ context.Context, q tools.Question) (tools.Answer, error) {
-		said, ok := req.Params.InputResponses[answerKey].(*mcp.ElicitResult)
+		response, ok := req.Params.InputResponses[answerKey].(*mcp.ElicitResult)
 		if !ok {
 			return tools.Answer{}, &tools.Asked{Question: q}
 		}
-		text, _ := said.Content[answerKey].(string)
-		return tools.Answer{Text: text, Declined: said.Action != "accept"}, nil
+		text, _ := response.Content[answerKey].(string)
+		return tools.Answer{Text: text, Declined: response.Action != "accept"}, nil
 	}
 }
 

@@ -11,30 +11,30 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Client calls tools of a face; it is what the command line uses.
+// Client is an MCP client of a Face, for the command line.
 type Client struct{ session *mcp.ClientSession }
 
-// Listed is a tool that a client may call.
+// Listed is a tool in a list. Name is its MCP name.
 type Listed struct {
 	Name  string `json:"name"`
 	About string `json:"description"`
 	Input any    `json:"input_schema"`
 }
 
-// Result is what a call gave.
+// Result is the result of a call. Failed reports an error of the tool.
 type Result struct {
 	Failed     bool
-	Text       string
+	Text       string          // all content, one item per line; what is not text as JSON
 	Structured json.RawMessage // nil: none
 }
 
-// Named reports whether rules or clients know the tool by a name.
+// Named reports whether name is the tool's name in definitions or in MCP.
 func (t Listed) Named(name string) bool {
-	return t.Name == wireName(strings.TrimPrefix(name, "builtin:"))
+	return t.Name == mcpName(strings.TrimPrefix(name, "builtin:"))
 }
 
-// Dial begins to speak on a connection. ask puts questions to the user; nil: there
-// is none.
+// Dial initializes an MCP session on conn. ask answers the server's questions; nil
+// means that the client has no user. The caller must close the Client.
 func Dial(ctx context.Context, conn io.ReadWriteCloser, version string, ask func(context.Context, tools.Question) (tools.Answer, error)) (*Client, error) {
 	var opt mcp.ClientOptions
 	if ask != nil {
@@ -50,7 +50,7 @@ func Dial(ctx context.Context, conn io.ReadWriteCloser, version string, ask func
 	return &Client{session}, nil
 }
 
-// elicited puts the question that [elicit] made to the user.
+// elicited answers a request that [elicit] created.
 func elicited(ctx context.Context, p *mcp.ElicitParams, ask func(context.Context, tools.Question) (tools.Answer, error)) (*mcp.ElicitResult, error) {
 	var form struct {
 		Properties map[string]struct {
@@ -74,10 +74,10 @@ func elicited(ctx context.Context, p *mcp.ElicitParams, ask func(context.Context
 	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{answerKey: a.Text}}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() error { return c.session.Close() }
 
-// List lists the tools that may be called.
+// List returns the tools that the agent may call.
 func (c *Client) List(ctx context.Context) (all []Listed, err error) {
 	for t, err := range c.session.Tools(ctx, nil) {
 		if err != nil {
@@ -88,7 +88,8 @@ func (c *Client) List(ctx context.Context) (all []Listed, err error) {
 	return all, nil
 }
 
-// Call calls a tool. An error is one of the connection.
+// Call calls a tool by its MCP name. The error reports a failure of the connection
+// or the protocol; an error of the tool sets Result.Failed.
 func (c *Client) Call(ctx context.Context, name string, args json.RawMessage) (Result, error) {
 	res, err := c.session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
 	if err != nil {

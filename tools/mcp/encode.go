@@ -8,9 +8,9 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// plainResult is a result of text, and perhaps a value, without a MarshalJSON:
-// encoding/json checks what a MarshalJSON returns byte by byte once more, which
-// for 4 KiB of text takes as long as the tool.
+// plainResult is a result with only text and an optional value. It has no
+// MarshalJSON, because encoding/json validates the output of MarshalJSON byte by
+// byte: for 4 KiB of text that takes as long as the tool.
 type plainResult struct {
 	mcp.Result `json:"-"` // an interface without MarshalJSON
 
@@ -25,30 +25,31 @@ type plainText struct {
 	Text string `json:"text"`
 }
 
-// largeResult is one that is encoded when there is room: the encoders make some
-// copies of it, and all calls may end at once.
+// largeResult limits how many large results are encoded at once: each encoding
+// makes several copies.
 type largeResult struct{ *mcp.CallToolResult }
 
-const large = 1 << 20 // bytes of text
+const large = 1 << 20 // bytes of text above which a result is a largeResult
 
+// encoders holds one element per largeResult being encoded.
 var encoders = make(chan struct{}, 4)
 
 func (r *largeResult) MarshalJSON() ([]byte, error) {
 	encoders <- struct{}{}
 	defer func() { <-encoders }()
 	text, err := r.CallToolResult.MarshalJSON()
-	r.Content, r.StructuredContent = nil, nil // as JSON it may wait long to be read
+	r.Content, r.StructuredContent = nil, nil // free it: a slow client may read the JSON late
 	return text, err
 }
 
-// plainMeta is what the SDK adds to a result before it is encoded.
+// plainMeta is the _meta of a result, which the SDK sets before it encodes.
 type plainMeta struct{ of *mcp.CallToolResult }
 
 func (m plainMeta) IsZero() bool                 { return len(m.of.Meta) == 0 }
 func (m plainMeta) MarshalJSON() ([]byte, error) { return json.Marshal(m.of.Meta) }
 
-// resultOf is a result as clients get it. A stateless protocol's says that
-// nothing more is needed.
+// resultOf converts a result of a tool. In the stateless protocol a text result
+// has resultType "complete": the client need not call again.
 func resultOf(r tools.Result, stateless bool) mcp.Result {
 	res := &mcp.CallToolResult{Content: contents(r.Content), StructuredContent: r.Value()}
 	plain := &plainResult{Result: res, Content: []plainText{}, Structured: res.StructuredContent, Meta: plainMeta{res}}

@@ -1,6 +1,6 @@
-// Package mcp is the face that a tool set has for clients of the Model Context
-// Protocol (https://modelcontextprotocol.io/specification). It decides nothing:
-// every call goes to the set's door.
+// Package mcp serves a tool set to clients of the Model Context Protocol
+// (https://modelcontextprotocol.io/specification). It decides nothing: every call
+// goes to Set.Call.
 package mcp
 
 import (
@@ -20,23 +20,23 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// The bounds of clients.
+// Limits of clients.
 const (
-	maxMessage  = 16 << 20         // bytes that one may send at once
-	maxIdle     = 30 * time.Minute // of an HTTP session
-	maxSessions = 256              // by HTTP, of a face
+	maxMessage  = 16 << 20         // bytes per message
+	maxIdle     = 30 * time.Minute // until an idle HTTP session is closed
+	maxSessions = 256              // HTTP sessions per Face
 )
 
-// Options say how a face introduces itself.
+// Options configure a Face.
 type Options struct {
-	Version      string
-	Instructions func() string         // as they are now; for the model; nil: none
-	Listing      func(context.Context) // is called before tools are listed; it may Refresh. nil: nothing
-	Logger       *slog.Logger
+	Version      string                // of scopefs, for clients
+	Instructions func() string         // returns the current instructions for the model; nil: none
+	Listing      func(context.Context) // called before each tools/list; may call Refresh; nil: nothing
+	Logger       *slog.Logger          // of the SDK
 }
 
-// Face is a tool set as an MCP server, for any number of clients. What a client
-// says of itself, its roots included, changes nothing of what it may do.
+// Face is an MCP server for a tool set, with any number of clients. Nothing that a
+// client declares, roots included, changes what it may do.
 type Face struct {
 	set    *tools.Set
 	opt    Options
@@ -44,42 +44,42 @@ type Face struct {
 	web    http.Handler
 
 	mu     sync.Mutex
-	listed map[string]string // names by which tools are listed, and what of them a client sees
+	listed map[string]string // MCP name of each listed tool, and its fingerprint
 }
 
-// New returns the face of a set.
+// New returns a Face that serves set. The caller must close it.
 func New(set *tools.Set, opt Options) *Face {
 	f := &Face{set: set, opt: opt, listed: map[string]string{}}
 	f.server = mcp.NewServer(
 		&mcp.Implementation{Name: "scopefs", Title: "scopefs", Version: opt.Version},
 		&mcp.ServerOptions{
 			Logger: opt.Logger,
-			// Log messages come from scopefs mcp, when the daemon restarts.
+			// scopefs mcp sends log messages when the daemon restarts.
 			Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}, Tools: &mcp.ToolCapabilities{ListChanged: true}},
-			// What one agent is told is for no other: without it, a proxy may keep it for all (SEP-2549).
+			// Lists differ by agent: without "private" a proxy may cache one for all (SEP-2549).
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 		})
 	if opt.Instructions == nil {
 		f.opt.Instructions = func() string { return "" }
 	}
-	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Description: "Who you are, and what you may use: the same as the instructions."}, f.prompt)
+	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
 	f.web = f.newWeb()
 	f.server.AddReceivingMiddleware(f.introduce, f.answer)
 	f.Refresh()
 	return f
 }
 
-// Refresh lists what may be called now, and tells clients if that has changed.
-// Calls need it not: each is decided by the rules that hold when it comes.
+// Refresh updates the advertised tools, and notifies clients if they changed. Each
+// call is authorised on its own, whatever is advertised.
 func (f *Face) Refresh() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := map[string]string{}
 	for _, t := range f.set.List() {
-		name := wireName(t.Name)
-		now[name] = seen(t)
+		name := mcpName(t.Name)
+		now[name] = fingerprint(t)
 		if f.listed[name] != now[name] {
-			f.server.AddTool(describe(t), f.ask)
+			f.server.AddTool(describe(t), f.handleQuestion)
 		}
 	}
 	var gone []string
@@ -95,17 +95,18 @@ func (f *Face) Refresh() {
 	f.listed = now
 }
 
-// Serve speaks with one client, a JSON-RPC message a line, until it goes or ctx
-// ends. What is running then is cancelled: of a client that has closed its
-// sending end after [lastCalls], so that it can hear the answers.
+// Serve serves one client on conn, with one JSON-RPC message per line, until the
+// client disconnects or ctx ends. It then cancels the client's running calls. A
+// client that has only closed its sending side has a second ([maxLinger]) to
+// receive the responses. Serve returns nil at the end of the client's input and at
+// the end of ctx, otherwise the error of the connection.
 func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	l := newLines(conn, f.set.HoldAnswer)
 	session, err := f.server.Connect(ctx, l, nil)
 	if err != nil {
 		return err
 	}
-	// Not the session's Close, which waits for calls: that they cannot be answered
-	// any more cancels them.
+	// session.Close would wait for running calls; closing the connection cancels them.
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	err = session.Wait()
@@ -115,22 +116,23 @@ func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	return err
 }
 
-// Handler serves streamable HTTP. faceOf says whose request it is, or with
-// which status it is refused. Pages of the web are refused whatever they know:
-// by the name that they use for us, and by where they say they are from.
+// Handler returns a handler of MCP's streamable HTTP transport. faceOf returns the
+// Face for a request, or nil and the status of the refusal. The handler refuses
+// requests of web pages, token or not: the SDK checks the Host header on loopback
+// (DNS rebinding), and http.CrossOriginProtection the origin.
 func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, status := faceOf(r)
 		switch {
 		case status == http.StatusUnauthorized:
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(w, "give the agent's token: Authorization: Bearer TOKEN", status)
+			refuse(w, "no valid token: send Authorization: Bearer TOKEN", status)
 			return
 		case f == nil:
 			refuse(w, "the agent is down", status)
 			return
 		case r.Header.Get("Mcp-Session-Id") == "" && f.sessions() >= maxSessions:
-			refuse(w, "there are too many sessions", http.StatusServiceUnavailable)
+			refuse(w, "too many sessions: close one", http.StatusServiceUnavailable)
 			return
 		}
 		r.Body = &tallied{ReadCloser: r.Body}
@@ -140,7 +142,8 @@ func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 	})
 }
 
-// refuse answers and hangs up: the rest of what anybody sends is not waited for.
+// refuse sends an error and closes the connection. The read deadline discards the
+// rest of an unread body.
 func refuse(w http.ResponseWriter, text string, status int) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now())
@@ -154,8 +157,8 @@ func (f *Face) sessions() (n int) {
 	return n
 }
 
-// newWeb returns what serves a face by HTTP. Each face has its own, and with it
-// its own sessions: the id of one is worth nothing to who has another's token.
+// newWeb returns the HTTP handler of a Face. Each Face has its own handler and so
+// its own sessions: a session id is useless with another agent's token.
 func (f *Face) newWeb() http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return f.server }, &mcp.StreamableHTTPOptions{
 		Logger: f.opt.Logger, SessionTimeout: maxIdle, MaxRequestBodyBytes: maxMessage, PropagateRequestCancellation: true,
@@ -163,23 +166,25 @@ func (f *Face) newWeb() http.Handler {
 	})
 }
 
-// Close ends what clients there are.
+// Close closes the sessions of all clients.
 func (f *Face) Close() {
 	for s := range f.server.Sessions() {
 		_ = s.Close()
 	}
 }
 
-// prompt is the instructions for clients that show none of them to the model.
+// prompt returns the instructions as a prompt, for clients that do not pass
+// instructions to the model.
 func (f *Face) prompt(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: f.opt.Instructions()}}}}, nil
 }
 
-// introduce puts the instructions of now into what a client first gets.
+// introduce sets the current instructions in the responses to initialize and
+// server/discover.
 func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
-		if err != nil { // beside it a result may be a nil pointer
+		if err != nil { // res may hold a nil pointer
 			return nil, err
 		}
 		switch r := res.(type) {
@@ -192,9 +197,9 @@ func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// answer takes calls to the door, also those of what is not listed: there they
-// are refused, and recorded. What the SDK does between here and a tool's handler
-// only a call that asks the user needs.
+// answer passes every tools/call to Set.Call, which also refuses and records calls
+// of tools that are not listed. Only a call with a question for the user continues
+// in the SDK, to handleQuestion.
 func (f *Face) answer(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if _, ok := req.(*mcp.ListToolsRequest); ok && f.opt.Listing != nil {
@@ -212,19 +217,20 @@ func (f *Face) answer(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// MCP allows no colon in a name: mcp:SERVER:TOOL is mcp__SERVER__TOOL to clients.
-func wireName(name string) string {
+// mcpName returns a tool's name for clients: mcp__SERVER__TOOL for
+// mcp:SERVER:TOOL, because MCP allows no colon in a name.
+func mcpName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "mcp:"); ok {
 		return "mcp__" + strings.Replace(rest, ":", "__", 1)
 	}
 	return name
 }
 
-// toolName is the reverse. A server's name has no two underscores in a row, or
-// its tools would be taken for another's.
-func toolName(wire string) string {
-	if rest, ok := strings.CutPrefix(wire, "mcp__"); ok {
+// toolName inverts mcpName. It is unambiguous because a server's name contains no
+// two consecutive underscores.
+func toolName(name string) string {
+	if rest, ok := strings.CutPrefix(name, "mcp__"); ok {
 		return "mcp:" + strings.Replace(rest, "__", ":", 1)
 	}
-	return wire
+	return name
 }

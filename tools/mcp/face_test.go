@@ -20,7 +20,7 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// bench is a face with a client, and what its door recorded.
+// bench is a Face with a client and a recorder.
 type bench struct {
 	face   *Face
 	set    *tools.Set
@@ -176,7 +176,7 @@ func TestCallAndErrors(t *testing.T) {
 	assert.Equal(t, 2, refused, "calls of what is not listed are recorded")
 }
 
-// What an agent is told must not reach another by a proxy that keeps answers.
+// Results must be private, so that a proxy never serves one agent's list to another.
 func TestNothingIsPublic(t *testing.T) {
 	b := newBench(t, "tools: [read_file]", nil)
 	list, err := b.client.ListTools(context.Background(), nil)
@@ -197,7 +197,7 @@ func TestListChanges(t *testing.T) {
 	}
 	assert.Equal(t, []string{"read_file", "write_file"}, b.names(t))
 	b.rules.Store(agent(t, "view: {access: read}"))
-	assert.True(t, b.call(t, "write_file", map[string]any{"path": "x"}).IsError, "decided by the rules of now, whatever is listed")
+	assert.True(t, b.call(t, "write_file", map[string]any{"path": "x"}).IsError, "the current rules decide, whatever is listed")
 	b.face.Refresh()
 	<-b.changed
 	assert.NotContains(t, b.names(t), "write_file")
@@ -259,12 +259,12 @@ func TestAskUser(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for name, wire := range map[string]string{"read_file": "read_file", "mcp:s:t": "mcp__s__t", "mcp:s:a__b": "mcp__s__a__b"} {
-		assert.Equal(t, wire, wireName(name))
+		assert.Equal(t, wire, mcpName(name))
 		assert.Equal(t, name, toolName(wire))
 	}
 }
 
-// A client that introduces itself twice is told so, and nothing breaks.
+// A second initialize fails, and the session goes on.
 func TestInitializeTwice(t *testing.T) {
 	b := newBench(t, "", nil)
 	again := `{"jsonrpc":"2.0","id":"again","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
@@ -273,7 +273,7 @@ func TestInitializeTwice(t *testing.T) {
 	assert.NotEmpty(t, b.names(t))
 }
 
-// TestNoInstructions: a face that was given none has none.
+// TestNoInstructions serves a Face without instructions.
 func TestNoInstructions(t *testing.T) {
 	set, err := tools.NewSet(tools.Gate{Agent: "a", Session: "s", Rates: &tools.Rates{}, Rules: func() *agents.Grants { return nil },
 		Record: func(context.Context, audit.Event) error { return nil }})

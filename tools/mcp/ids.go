@@ -13,16 +13,17 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The SDK reads the id of a request as a float64 and keeps it as an int64: 1.5 and
-// large integers would come back as others. To the SDK an id is therefore a text
-// that holds the JSON that the client sent, and answers get that JSON back.
+// The SDK decodes a request's id as a float64 and stores it as an int64, which
+// changes 1.5 and large integers. Therefore the SDK gets a string that holds the
+// id's JSON as the client sent it, and responses get that JSON back.
 
-// cancelled is the notification that names a request.
+// cancelled is the method of the notification that cancels a request by its id.
 const cancelled = "notifications/cancelled"
 
-// member returns where the value of a member of an object begins and ends; 0 and 0
-// when there is none. Of several the last counts, as for the SDK. What is no JSON
-// gives any part of it. It takes a tenth of the time of a json.Decoder.
+// member returns the start and end of a member's value in a JSON object, or 0 and 0
+// if there is none. The last of several members with the name counts, as for the
+// SDK. For invalid JSON it returns any part. It takes a tenth of the time of a
+// json.Decoder.
 func member(object []byte, name string) (start, end int) {
 	depth, value := 0, 0
 	for i := 0; i < len(object); i++ {
@@ -32,7 +33,7 @@ func member(object []byte, name string) (start, end int) {
 			i = stringEnd(object, i)
 			colon := i + blanks(object[i:])
 			if depth != 1 || colon >= len(object) || object[colon] != ':' {
-				i-- // back on the quote
+				i-- // stay on the last byte of the string
 				continue
 			}
 			if value = 0; isName(object[from:i], name) {
@@ -63,7 +64,7 @@ func member(object []byte, name string) (start, end int) {
 	return start, end
 }
 
-// stringEnd returns where a string ends that begins at i.
+// stringEnd returns the offset after the JSON string that begins at i.
 func stringEnd(text []byte, i int) int {
 	for i++; i < len(text); i++ {
 		switch text[i] {
@@ -86,8 +87,8 @@ func isName(text []byte, name string) bool {
 	return json.Unmarshal(text, &got) == nil && got == name
 }
 
-// replaceMember returns an object with another value of a member, which change
-// makes of the old; nil leaves it.
+// replaceMember returns the object with a member's value replaced by change(value).
+// If change returns nil, or the member is missing, it returns object.
 func replaceMember(object []byte, name string, change func(old []byte) []byte) []byte {
 	start, end := member(object, name)
 	if end == 0 {
@@ -100,7 +101,7 @@ func replaceMember(object []byte, name string, change func(old []byte) []byte) [
 	return bytes.Join([][]byte{object[:start], value, object[end:]}, nil)
 }
 
-// quoted is a text as JSON.
+// quoted returns text as a JSON string.
 func quoted(text string) []byte {
 	b, err := json.Marshal(text)
 	if err != nil {
@@ -109,8 +110,8 @@ func quoted(text string) []byte {
 	return b
 }
 
-// receive puts the JSON of its id, and of the id that it cancels, in the place of
-// what the SDK has read.
+// receive replaces the id that the SDK decoded, and the requestId of a
+// cancellation, by strings that hold their JSON.
 func receive(r *jsonrpc.Request, line []byte) {
 	if r.Method == cancelled {
 		r.Params = replaceMember(r.Params, "requestId", func(old []byte) []byte { return quoted(string(old)) })
@@ -120,7 +121,7 @@ func receive(r *jsonrpc.Request, line []byte) {
 	}
 	start, end := member(line, "id")
 	text := line[start:end]
-	if end == 0 { // the SDK has found one: cannot happen
+	if end == 0 { // cannot happen: IsCall means that there is an id
 		text = quoted(fmt.Sprint(r.ID.Raw()))
 	}
 	if id, err := jsonrpc.MakeID(string(text)); err == nil {
@@ -128,21 +129,21 @@ func receive(r *jsonrpc.Request, line []byte) {
 	}
 }
 
-// sent is the id of a response as the client gave it.
-func sent(id jsonrpc.ID) ([]byte, error) {
+// clientID returns the JSON of a response's id as the client sent it.
+func clientID(id jsonrpc.ID) ([]byte, error) {
 	if text, ok := id.Raw().(string); ok {
 		return []byte(text), nil
 	}
 	return json.Marshal(id.Raw())
 }
 
-// subscriptionID is the member of _meta that names the request by which a client
-// has subscribed: of each notification, and of the request's response.
+// subscriptionID is the key in _meta of the id of the request that subscribed. Each
+// notification of a subscription has it, and the response to the request.
 const subscriptionID = mcp.MetaKeySubscriptionID
 
-// replaceSubscription returns params or a result with another value of its
-// subscriptionID. change gets the text that the SDK has for the id, and returns
-// the JSON of the id; nil leaves it.
+// replaceSubscription replaces the subscriptionID in the _meta of params or of a
+// result. change gets the SDK's string for the id and returns the id's JSON, or nil
+// to keep the value.
 func replaceSubscription(object []byte, change func(text string) []byte) []byte {
 	if !bytes.Contains(object, []byte(subscriptionID)) {
 		return object
@@ -158,7 +159,7 @@ func replaceSubscription(object []byte, change func(text string) []byte) []byte 
 	})
 }
 
-// jsonID is the id that a text of receive holds, or nil.
+// jsonID returns the JSON that a string of receive holds, or nil if it is invalid.
 func jsonID(text string) []byte {
 	if !json.Valid([]byte(text)) {
 		return nil
@@ -166,11 +167,12 @@ func jsonID(text string) []byte {
 	return []byte(text)
 }
 
-// By HTTP, where the SDK alone decodes and encodes, the ids that it would change
-// are texts that begin with this.
+// idMark is the prefix of a string that stands for an id over HTTP. There the SDK
+// decodes and encodes by itself, so that the ids that it would change are replaced
+// in the request's body and restored in the response.
 const idMark = "scopefs-id:"
 
-// mark returns the text for an id that the SDK would change, or nil.
+// mark returns the marked string for an id that the SDK would change, or nil.
 func mark(id []byte) []byte {
 	kept := false
 	switch id[0] {
@@ -181,7 +183,7 @@ func mark(id []byte) []byte {
 		n, err := strconv.ParseFloat(string(id), 64)
 		kept = err == nil && strconv.FormatInt(int64(n), 10) == string(id)
 	default:
-		kept = true // null, or what is no id
+		kept = true // null, or no valid id
 	}
 	if kept {
 		return nil
@@ -189,7 +191,8 @@ func mark(id []byte) []byte {
 	return quoted(idMark + string(id))
 }
 
-// exactIDs has the SDK keep the ids of a request by HTTP.
+// exactIDs wraps a request and its response so that the ids keep their bytes. The
+// caller must call the returned function when the response is complete.
 func exactIDs(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
 	body := &markedBody{ReadCloser: r.Body}
 	r.Body = body
@@ -197,16 +200,16 @@ func exactIDs(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func
 	return out, out.end
 }
 
-// markedBody is a body in which ids are marked.
+// markedBody is a request's body with marked ids.
 type markedBody struct {
 	io.ReadCloser
-	text   io.Reader // nil until it is read
-	marked bool      // there was something to mark
+	text   io.Reader // nil until the first Read
+	marked bool      // an id was marked
 }
 
 func (b *markedBody) Read(p []byte) (int, error) {
 	if b.text == nil {
-		text, err := io.ReadAll(io.LimitReader(b.ReadCloser, maxMessage+1)) // the SDK refuses what is longer
+		text, err := io.ReadAll(io.LimitReader(b.ReadCloser, maxMessage+1)) // the SDK refuses a longer body
 		if err != nil {
 			return 0, err
 		}
@@ -221,11 +224,12 @@ func (b *markedBody) Read(p []byte) (int, error) {
 	return b.text.Read(p)
 }
 
-// unmarked writes responses without the marks: an event or a message a line.
+// unmarked restores the marked ids in a response, in which each line is a message
+// or a field of an event.
 type unmarked struct {
 	http.ResponseWriter
 	body *markedBody
-	line []byte // that has no end yet
+	line []byte // the last line, without its newline yet
 }
 
 func (w *unmarked) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -250,7 +254,7 @@ func (w *unmarked) Write(p []byte) (int, error) {
 	}
 }
 
-// end writes a last line that has no end.
+// end writes a last line without a newline.
 func (w *unmarked) end() {
 	if len(w.line) > 0 {
 		_, _ = w.ResponseWriter.Write(unmark(w.line))
@@ -270,8 +274,8 @@ func unmark(line []byte) []byte {
 		}
 		return unmarkID(text)
 	})
-	for _, of := range []string{"params", "result"} {
-		data = replaceMember(data, of, func(old []byte) []byte { return replaceSubscription(old, unmarkID) })
+	for _, parent := range []string{"params", "result"} {
+		data = replaceMember(data, parent, func(old []byte) []byte { return replaceSubscription(old, unmarkID) })
 	}
 	if event {
 		return append([]byte("data: "), data...)
@@ -279,7 +283,7 @@ func unmark(line []byte) []byte {
 	return data
 }
 
-// unmarkID returns the id of a marked text, or nil.
+// unmarkID returns the id of a marked string, or nil.
 func unmarkID(text string) []byte {
 	id, ok := strings.CutPrefix(text, idMark)
 	if !ok {

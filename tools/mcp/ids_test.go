@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// oddIDs are ids that a float64 or an int64 does not keep, and some that it does.
+// oddIDs are ids that float64 or int64 change, and some that they keep.
 var oddIDs = []string{`1`, `0`, `-7`, `1.5`, `-0`, `1e2`, `1.0`, `9007199254740993`, `18446744073709551616`, `123456789012345678901234567890`, `0.1e-7`,
 	`"text"`, `"1"`, `"1.5"`, `""`, `"a\u0062\n"`, `"<&>"`, `"é\ud83d\ude00"`, `"scopefs-id:1"`, `"scopefs-id:1.5"`}
 
-// An id comes back to the byte, with a result and with an error.
+// A result and an error have the request's id, byte for byte.
 func TestIDsOfLines(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
@@ -55,7 +55,7 @@ func TestIDsOfLines(t *testing.T) {
 	}
 }
 
-// What a subscription sends names the request that made it by the client's id.
+// A subscription's notifications have the client's id of the request.
 func TestIDsOfSubscriptions(t *testing.T) {
 	b := newBench(t, "", nil)
 	for _, id := range []string{`"listen:0"`, `7`, `1.5`, `123456789012345678901234567890`, `"<\u0062>"`} {
@@ -88,7 +88,8 @@ func TestIDsOfSubscriptions(t *testing.T) {
 	}
 }
 
-// What has no id, or null, is a notification; what has another thing is no message.
+// A message without an id, or with null, is a notification; any other JSON type is
+// no message.
 func TestNoIDs(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
@@ -105,7 +106,7 @@ func TestNoIDs(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// By HTTP as well, and a call by such an id can be cancelled.
+// Over HTTP ids are kept too, and a call with such an id can be cancelled.
 func TestIDsOfHTTP(t *testing.T) {
 	b := newBench(t, "", nil)
 	face := b.face

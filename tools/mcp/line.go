@@ -17,39 +17,40 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// lines is the protocol's stdio transport, a message a line, on a connection
-// that can be closed while it is read. The SDK's own reads by one more goroutine
-// and encodes a result once more: for 4 KiB of text that is a third of a call.
-// Batches, which only the protocol of 2025-03-26 had, are not taken.
+// lines is MCP's stdio transport, with one message per line, on a connection that
+// can be closed during a read. The SDK's transport reads on one more goroutine and
+// encodes each result twice: for 4 KiB of text that is a third of a call's time.
+// It does not support batches, which only protocol version 2025-03-26 had.
 type lines struct {
 	conn io.ReadWriteCloser
 	in   *bufio.Reader
 
-	open     chan struct{} // holds one for each request that has no answer yet
-	answered chan struct{} // tells that there was an answer
+	open     chan struct{} // one element per request in flight
+	answered chan struct{} // signals that a response was written
 	closed   chan struct{}
 	shut     sync.Once
 
-	writing  sync.Mutex
-	patience time.Duration                            // for a client to read one message
-	hold     func(size int) (release func(), ok bool) // for answers
+	writing      sync.Mutex
+	writeTimeout time.Duration
+	hold         func(size int) (release func(), ok bool) // reserves memory for a response
 }
 
-// patience is how long a client may take to read one message. One that reads none
-// is gone.
-const patience = time.Minute
+// writeTimeout is how long a client may take to read one message. Then the
+// connection is closed.
+const writeTimeout = time.Minute
 
-// maxOpen is how many requests of a client may have no answer yet. More are not
-// read: each would take a goroutine, of which one that reads no answers gets rid
-// of none. It is far more than there are calls at the same time.
+// maxOpen limits a client's requests in flight. At the limit Read waits: each
+// request has a goroutine, and a client that never reads responses would never
+// free its goroutines. The limit is far above the calls that run at once.
 const maxOpen = 256
 
-// lastCalls is how long calls may go on when a client says no more.
-const lastCalls = time.Second
+// maxLinger is how long running calls may continue after the client has closed its
+// sending side.
+const maxLinger = time.Second
 
 func newLines(conn io.ReadWriteCloser, hold func(int) (func(), bool)) *lines {
 	return &lines{
-		patience: patience, hold: hold,
+		writeTimeout: writeTimeout, hold: hold,
 		conn: conn, in: bufio.NewReaderSize(conn, 64<<10),
 		open: make(chan struct{}, maxOpen), answered: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -63,13 +64,13 @@ var (
 func (l *lines) Connect(context.Context) (mcp.Connection, error) { return l, nil }
 func (l *lines) SessionID() string                               { return "" }
 
-// Close closes the connection.
+// Close closes the connection. It implements mcp.Connection, as do Read and Write.
 func (l *lines) Close() error {
 	l.shut.Do(func() { close(l.closed) })
 	return l.conn.Close()
 }
 
-// Read returns the next message. What is no message ends the connection.
+// Read returns the next message. A line that is no message ends the connection.
 func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 	for {
 		line, err := l.line()
@@ -102,7 +103,7 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// complain says that a message was none; JSON-RPC 2.0, 5.1.
+// complain sends a parse error; JSON-RPC 2.0, section 5.1.
 func (l *lines) complain(err error) {
 	text, merr := json.Marshal(tools.Clip(err.Error(), 500))
 	if merr != nil {
@@ -111,10 +112,10 @@ func (l *lines) complain(err error) {
 	_ = l.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":%s}}`+"\n", text))
 }
 
-// linger waits, when nothing more comes, until what was asked is answered: the
-// SDK cancels all that runs when it hears of the end.
+// linger waits up to maxLinger for the responses to requests in flight. It runs
+// before Read returns the end of the input, at which the SDK cancels all calls.
 func (l *lines) linger() {
-	over := time.NewTimer(lastCalls)
+	over := time.NewTimer(maxLinger)
 	defer over.Stop()
 	for len(l.open) > 0 {
 		select {
@@ -129,7 +130,8 @@ func (l *lines) linger() {
 
 var errTooLong = fmt.Errorf("a message has more than %d bytes", maxMessage)
 
-// line reads up to a newline, which is not returned.
+// line returns the next line without its end. An unterminated last line is
+// io.ErrUnexpectedEOF, and one above maxMessage errTooLong.
 func (l *lines) line() ([]byte, error) {
 	var all []byte
 	for {
@@ -137,7 +139,7 @@ func (l *lines) line() ([]byte, error) {
 		if len(all)+len(part) > maxMessage {
 			return nil, errTooLong
 		}
-		all = append(all, part...) // ReadSlice's is overwritten by the next
+		all = append(all, part...) // the next ReadSlice overwrites part
 		switch {
 		case err == nil:
 			for len(all) > 0 && (all[len(all)-1] == '\n' || all[len(all)-1] == '\r') {
@@ -171,7 +173,7 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 		return err
 	}
 	if r, ok := m.(*jsonrpc.Response); ok {
-		r.Result = nil // the SDK has it as long as the client does not read
+		r.Result = nil // free it: the SDK keeps r until the client has read the response
 		release, ok := l.hold(len(text))
 		if !ok {
 			if text, err = unread(r.ID); err != nil {
@@ -189,27 +191,27 @@ func (l *lines) write(text []byte) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	if d, ok := l.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
-		_ = d.SetWriteDeadline(time.Now().Add(l.patience))
+		_ = d.SetWriteDeadline(time.Now().Add(l.writeTimeout))
 	}
 	_, err := l.conn.Write(text)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		l.Close() // a message that is cut is the last
+		l.Close() // no message can follow an incomplete one
 	}
 	return err
 }
 
-// unread stands for an answer for which there is no room.
+// unread returns the error that replaces a response for which hold has no memory.
 func unread(id jsonrpc.ID) ([]byte, error) {
-	result, err := json.Marshal(failed(tools.Errorf(tools.RateLimited, "the answers that were not read yet have too many bytes")))
+	result, err := json.Marshal(failed(tools.Errorf(tools.RateLimited, "too many bytes in unread responses: read them first")))
 	if err != nil {
 		return nil, err
 	}
 	return encode(&jsonrpc.Response{ID: id, Result: result})
 }
 
-// encode is jsonrpc.EncodeMessage, but for a result, which is JSON already, and for
-// ids of the client's requests, which are the client's: of a response, and of a
-// subscription.
+// encode returns the JSON of a message. It differs from jsonrpc.EncodeMessage in two
+// points: it copies a result, which is JSON already, and it restores the client's
+// ids in responses and subscriptions.
 func encode(m jsonrpc.Message) ([]byte, error) {
 	if r, ok := m.(*jsonrpc.Request); ok {
 		copied := *r
@@ -220,7 +222,7 @@ func encode(m jsonrpc.Message) ([]byte, error) {
 	if !ok {
 		return jsonrpc.EncodeMessage(m)
 	}
-	id, err := sent(r.ID)
+	id, err := clientID(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +231,7 @@ func encode(m jsonrpc.Message) ([]byte, error) {
 		return replaceMember(text, "id", func([]byte) []byte { return id }), err
 	}
 	result := replaceSubscription(r.Result, func(text string) []byte {
-		if text != string(id) { // not of this request
+		if text != string(id) { // the id of another request
 			return nil
 		}
 		return id

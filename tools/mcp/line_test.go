@@ -25,8 +25,8 @@ func response(t *testing.T, n float64, text string) *jsonrpc.Response {
 	return &jsonrpc.Response{ID: id, Result: raw}
 }
 
-// An answer for which there is no room is an error in its place, and what was
-// held is given back when the client has read.
+// An error replaces a response for which there is no memory, and the memory is
+// released when the client has read.
 func TestAnswersAreHeldUntilRead(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
@@ -60,18 +60,18 @@ func TestAnswersAreHeldUntilRead(t *testing.T) {
 	assert.Greater(t, most, 900)
 }
 
-// A client that does not read is gone.
+// The connection of a client that does not read is closed.
 func TestUnreadEndsTheConnection(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
-	l.patience = 10 * time.Millisecond
+	l.writeTimeout = 10 * time.Millisecond
 	assert.ErrorIs(t, l.Write(context.Background(), response(t, 1, "x")), os.ErrDeadlineExceeded)
 	_, err := l.Read(context.Background())
 	assert.Error(t, err)
 }
 
-// What is no message is told so, and ends the connection.
+// A line that is no message gets a parse error and ends the connection.
 func TestNoMessage(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()

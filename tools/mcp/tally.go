@@ -6,7 +6,8 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// tallied is a request's body, which ends with an error when it has too many.
+// tallied is a request's body whose Read fails when the body has more values than
+// tools.Tally allows.
 type tallied struct {
 	io.ReadCloser
 	tally tools.Tally

@@ -16,8 +16,8 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// What decodes into forty times its size is not decoded: not from a socket, not
-// from HTTP, and wherever in the message it stands.
+// A message that would decode into forty times its size is refused, from a socket
+// and from HTTP, wherever the values are in the message.
 func TestManyValuesAreNotRead(t *testing.T) {
 	many := `[` + strings.Repeat(`{"a":1},`, 1<<20) + `1]`
 	set, err := tools.NewSet(tools.Gate{Rules: func() *agents.Grants { return nil }})
@@ -47,7 +47,7 @@ func TestManyValuesAreNotRead(t *testing.T) {
 	}
 }
 
-// A large text is one value, whatever it is made of.
+// A large string counts as one value, whatever it contains.
 func TestTextIsOneValue(t *testing.T) {
 	assert.NoError(t, new(tools.Tally).Add([]byte(`{"a":"`+strings.Repeat(`{[,\"`, 1<<20)+`"}`)))
 }

@@ -1,6 +1,7 @@
-// Package memory keeps an agent's notes to itself: files .memory/NAME.md of its
-// own scope, which outlive its sessions and which its operator can read. They are
-// written and read in the sandbox, beneath the same policy and log as any file.
+// Package memory provides the tools that keep an agent's notes. A note is the file
+// .memory/NAME.md of the agent's scope: it outlives the session, and the operator
+// can read it. The tools use the file tools in the sandbox, so that the policy and
+// the log cover notes as they cover other files.
 package memory
 
 import (
@@ -18,20 +19,21 @@ import (
 const (
 	dir      = ".memory"
 	maxNotes = 1000
-	maxText  = 64 << 10 // bytes of a note
-	maxPages = 10       // of the directory, a thousand entries each
+	maxText  = 64 << 10 // bytes per note
+	maxPages = 10       // pages of list_dir, of 1000 entries each
 )
 
 var validName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
-// Files are the file tools in the sandbox: read_file, write_file, delete_file,
-// list_dir and grep, with their arguments and results as JSON has them. An error
-// for the agent is a *tools.Error; one of what does not exist is tools.NotFound.
+// Files calls the file tools in the sandbox: read_file, write_file, delete_file,
+// list_dir and grep. args and out encode to and from the JSON of the tool's
+// arguments and result. An error for the agent is a *tools.Error, with the code
+// tools.NotFound when the file does not exist.
 type Files interface {
 	Call(ctx context.Context, env tools.Env, op string, args any, out any) error
 }
 
-// note is one of them, without its text.
+// note is a note without its text.
 type note struct {
 	Name     string    `json:"name"`
 	Bytes    int64     `json:"bytes"`
@@ -42,10 +44,10 @@ type note struct {
 func New(files Files) ([]tools.Tool, error) {
 	m := memory{files}
 	remember, err1 := tools.New("remember",
-		"Keep a note for later sessions, under a name. A note of that name is replaced.",
+		"Save a note for later sessions under a name. An existing note with that name is replaced.",
 		tools.Hints{Title: "Remember", Writes: true, Acts: true, Destructive: true, Idempotent: true}, m.remember)
 	recall, err2 := tools.New("recall",
-		"Find notes of this and earlier sessions by words, or one by its name. The notes with most of the words come first.",
+		"Find notes of this and earlier sessions by words, or one note by its name. The notes that match most words come first.",
 		tools.Hints{Title: "Recall", Idempotent: true}, m.recall)
 	list, err3 := tools.New("memory", "List all notes of this and earlier sessions.",
 		tools.Hints{Title: "Memory", Idempotent: true}, m.list)
@@ -56,19 +58,19 @@ func New(files Files) ([]tools.Tool, error) {
 
 type memory struct{ files Files }
 
-// rememberArgs is what remember is asked.
+// rememberArgs are the arguments of remember.
 type rememberArgs struct {
 	Name string `json:"name" jsonschema:"lower-case letters, digits and '-'" limit:"len=64"`
 	Text string `json:"text" jsonschema:"Markdown, at most 64 KiB" limit:"len=65536"`
 }
 
-// Subject is the note's file.
+// Subject returns the note's file.
 func (in rememberArgs) Subject() (rel, target string) { return file(in.Name), "" }
 
-// remembered says where the note is.
+// remembered is the result of remember.
 type remembered struct {
-	Path    string `json:"path" jsonschema:"the note, which is a file like others"`
-	Created bool   `json:"created" jsonschema:"false: a note was replaced"`
+	Path    string `json:"path" jsonschema:"the note's file"`
+	Created bool   `json:"created" jsonschema:"false if an existing note was replaced"`
 }
 
 func (m memory) remember(ctx context.Context, env tools.Env, in rememberArgs) (out remembered, err error) {
@@ -76,8 +78,8 @@ func (m memory) remember(ctx context.Context, env tools.Env, in rememberArgs) (o
 		return out, err
 	}
 	if len(in.Text) > maxText {
-		e := tools.Errorf(tools.TooLarge, "the note has %d bytes, of at most %d", len(in.Text), maxText)
-		e.Hint = "make several notes of it, or a file"
+		e := tools.Errorf(tools.TooLarge, "the note has %d bytes: the limit is %d", len(in.Text), maxText)
+		e.Hint = "split it into several notes, or write a file"
 		return out, e
 	}
 	notes, err := m.notes(ctx, env)
@@ -89,26 +91,26 @@ func (m memory) remember(ctx context.Context, env tools.Env, in rememberArgs) (o
 		known = known || n.Name == in.Name
 	}
 	if !known && len(notes) >= maxNotes {
-		e := tools.Errorf(tools.TooLarge, "there are %d notes, of at most %d", len(notes), maxNotes)
-		e.Hint = "forget some, or put what belongs together into one"
+		e := tools.Errorf(tools.TooLarge, "there are %d notes: the limit is %d", len(notes), maxNotes)
+		e.Hint = "delete some with forget, or merge related notes"
 		return out, e
 	}
 	args := map[string]any{"path": file(in.Name), "content": in.Text, "mode": "overwrite"}
 	return remembered{file(in.Name), !known}, m.files.Call(ctx, env, "write_file", args, &struct{}{})
 }
 
-// listArgs is what memory is asked: nothing.
+// listArgs are the arguments of memory, which has none.
 type listArgs struct{}
 
-// Subject is the directory.
+// Subject returns the directory of the notes.
 func (listArgs) Subject() (rel, target string) { return dir, "" }
 
-// listing is the notes in the order of their names.
+// listing is the result of memory, sorted by name.
 type listing struct {
 	Notes []note `json:"notes" limit:"items=1000"`
 }
 
-// Content is a line a note.
+// Content returns one line per note.
 func (o listing) Content() []tools.Content {
 	if len(o.Notes) == 0 {
 		return []tools.Content{{Text: "There are no notes."}}
@@ -125,15 +127,15 @@ func (m memory) list(ctx context.Context, env tools.Env, _ listArgs) (listing, e
 	return listing{notes}, err
 }
 
-// forgetArgs is what forget is asked.
+// forgetArgs are the arguments of forget.
 type forgetArgs struct {
 	Name string `json:"name" limit:"len=64"`
 }
 
-// Subject is the note's file.
+// Subject returns the note's file.
 func (in forgetArgs) Subject() (rel, target string) { return file(in.Name), "" }
 
-// forgotten says which note is gone.
+// forgotten is the result of forget.
 type forgotten struct {
 	Forgotten string `json:"forgotten"`
 }
@@ -149,8 +151,8 @@ func (m memory) forget(ctx context.Context, env tools.Env, in forgetArgs) (out f
 	return forgotten{in.Name}, err
 }
 
-// notes returns all notes in the order of their names. What else is in the
-// directory is none.
+// notes returns all notes in the order of list_dir, by name. Files without a valid note's
+// name are skipped. It fails with tools.TooLarge beyond maxPages.
 func (m memory) notes(ctx context.Context, env tools.Env) ([]note, error) {
 	notes := []note{}
 	cursor := ""
@@ -185,10 +187,10 @@ func (m memory) notes(ctx context.Context, env tools.Env) ([]note, error) {
 	return nil, tools.Errorf(tools.TooLarge, "%s holds too many other files", dir)
 }
 
-// file is where a note is, relative to the view.
+// file returns the path of a note, relative to the view.
 func file(name string) string { return dir + "/" + name + ".md" }
 
-// nameOf returns the name of the note that a file is, or "".
+// nameOf returns the name of the note at rel, or "" if rel is no note.
 func nameOf(rel string) string {
 	name, inside := strings.CutPrefix(rel, dir+"/")
 	name, md := strings.CutSuffix(name, ".md")
@@ -203,7 +205,7 @@ func check(name string) error {
 		return nil
 	}
 	shown, _ := json.Marshal(name)
-	return tools.Errorf(tools.Invalid, "the name %.80s: want 1 to 64 lower-case letters, digits and '-'", shown)
+	return tools.Errorf(tools.Invalid, "invalid name %.80s: want 1 to 64 lower-case letters, digits and '-'", shown)
 }
 
 func absent(err error) bool {

@@ -23,7 +23,7 @@ type entry struct {
 	kind     string
 }
 
-// fake is the file tools over a map, by path.
+// fake implements Files on a map from path to file.
 type fake struct {
 	files map[string]entry
 	fail  map[string]error // by op
@@ -121,7 +121,7 @@ func TestLifeOfANote(t *testing.T) {
 	assert.Equal(t, "There are no notes.", list.Content()[0].Text)
 	found, err := m.recall(here, env, recallArgs{Query: "x"})
 	require.NoError(t, err)
-	assert.Equal(t, "No note has these words.", found.Content()[0].Text)
+	assert.Equal(t, "No note contains these words.", found.Content()[0].Text)
 
 	out, err := m.remember(here, env, rememberArgs{"build", "make test"})
 	require.NoError(t, err)
@@ -205,7 +205,7 @@ func TestRecallOrder(t *testing.T) {
 		for _, n := range got.Notes {
 			names = append(names, n.Name)
 		}
-		if query == "key" { // same count: the last changed first
+		if query == "key" { // same count: the latest modification first
 			assert.Equal(t, "key", names[0])
 			assert.ElementsMatch(t, want, names)
 			continue
@@ -230,7 +230,7 @@ func TestRecallCuts(t *testing.T) {
 	assert.Contains(t, got.Content()[0].Text, "[cut: there is more]")
 	got, err = m.recall(here, env, recallArgs{Query: "long"})
 	require.NoError(t, err)
-	assert.Equal(t, long, got.Notes[0].Text, "by its name it comes whole")
+	assert.Equal(t, long, got.Notes[0].Text, "a note found by name is whole")
 	for _, query := range []string{"", " \n", strings.Repeat("a b c d e f g h i j k l m n o p q ", 1)} {
 		_, err := m.recall(here, env, recallArgs{Query: query})
 		codeIs(t, tools.Invalid, err)
@@ -272,7 +272,7 @@ func TestTools(t *testing.T) {
 	assert.Equal(t, ".memory/a.md", path)
 }
 
-// fits says whether a result is one after the tool's own schema.
+// fits requires that a result matches the tool's output schema.
 func fits(t *testing.T, tool tools.Tool, out any) {
 	t.Helper()
 	schema, err := tool.Output.Resolve(nil)

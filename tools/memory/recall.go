@@ -15,19 +15,19 @@ import (
 const (
 	defaultFound = 5
 	maxWords     = 16
-	maxExcerpt   = 8 << 10 // bytes of a note that was found by its words
+	maxExcerpt   = 8 << 10 // bytes returned of a note found by words; a note found by name is whole
 )
 
-// recallArgs is what recall is asked.
+// recallArgs are the arguments of recall.
 type recallArgs struct {
 	Query string `json:"query" jsonschema:"words, or the name of a note" limit:"len=500"`
 	Limit int    `json:"limit,omitempty" jsonschema:"how many notes" limit:"min=1,max=20,default=5"`
 }
 
-// Subject is the directory and the words.
+// Subject returns the directory of the notes and the query.
 func (in recallArgs) Subject() (rel, target string) { return dir, in.Query }
 
-// recalled is the notes that were found, the best first.
+// recalled is the result of recall, the best match first.
 type recalled struct {
 	Notes []foundNote `json:"notes" limit:"items=20"`
 }
@@ -37,13 +37,13 @@ type foundNote struct {
 	Name      string    `json:"name"`
 	Modified  time.Time `json:"modified"`
 	Text      string    `json:"text" limit:"len=65536"`
-	Truncated bool      `json:"truncated,omitempty" jsonschema:"there is more: ask for the note by its name"`
+	Truncated bool      `json:"truncated,omitempty" jsonschema:"text is cut: recall the note by its name"`
 }
 
-// Content is the notes, each under its name.
+// Content returns the notes, each below a heading with its name.
 func (o recalled) Content() []tools.Content {
 	if len(o.Notes) == 0 {
-		return []tools.Content{{Text: "No note has these words."}}
+		return []tools.Content{{Text: "No note contains these words."}}
 	}
 	var b strings.Builder
 	for _, n := range o.Notes {
@@ -56,15 +56,15 @@ func (o recalled) Content() []tools.Content {
 	return []tools.Content{{Text: b.String()}}
 }
 
-// match is how well a note fits.
+// match is a note and its rank.
 type match struct {
 	note
-	words int // different ones that it has
-	count int // lines with one, and its name counts as three
+	words int // distinct words that occur
+	count int // matching lines of all words, and 3 for each word in the name
 }
 
-// recall returns the notes with the most of the words, then those with most
-// lines that have one, then the last changed.
+// recall returns the best matches with their text. A note that was deleted since
+// the search is left out.
 func (m memory) recall(ctx context.Context, env tools.Env, in recallArgs) (out recalled, err error) {
 	words := slices.Compact(slices.Sorted(slices.Values(strings.Fields(strings.ToLower(in.Query)))))
 	if len(words) == 0 || len(words) > maxWords {
@@ -85,7 +85,7 @@ func (m memory) recall(ctx context.Context, env tools.Env, in recallArgs) (out r
 			bytes = maxText
 		}
 		found, err := m.read(ctx, env, n.note, bytes)
-		if absent(err) { // meanwhile
+		if absent(err) {
 			continue
 		} else if err != nil {
 			return out, err
@@ -95,8 +95,8 @@ func (m memory) recall(ctx context.Context, env tools.Env, in recallArgs) (out r
 	return out, nil
 }
 
-// match returns the notes that have any of the words, the best first; one that
-// is called so is the best.
+// match returns the notes that contain any of the words. It sorts by: name equal
+// to the only word, distinct words, count, modification time (latest first), name.
 func (m memory) match(ctx context.Context, env tools.Env, notes []note, words []string) ([]match, error) {
 	all := make(map[string]*match, len(notes))
 	for _, n := range notes {

@@ -17,9 +17,9 @@ import (
 
 const main = "SKILL.md"
 
-// readFile reads the beginning of a regular file of a skill, and says whether
-// there is more. What is no such file, or is reached through a link, is
-// fs.ErrNotExist.
+// readFile returns up to maxText bytes of a regular file of a skill, and whether
+// the file is longer. It returns fs.ErrNotExist for any other file type and for a
+// path with a symbolic link.
 func readFile(dir, skill, rel string) (text string, more bool, err error) {
 	f, err := open(dir, path.Join(skill, rel))
 	if err != nil {
@@ -36,9 +36,9 @@ func readFile(dir, skill, rel string) (text string, more bool, err error) {
 	return string(b), false, nil
 }
 
-// open opens a regular file beneath dir. os.Root follows links that stay
-// beneath, so that each name is looked at first and what was opened afterwards:
-// it must be the same.
+// open opens a regular file beneath dir. os.Root follows symbolic links that stay
+// beneath the root. Therefore each component is compared with os.SameFile before
+// and after it is opened.
 func open(dir, rel string) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -59,7 +59,7 @@ func open(dir, rel string) (*os.File, error) {
 	if err != nil {
 		return nil, gone(err)
 	}
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO may stand there
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO would block
 	if err != nil {
 		return nil, gone(err)
 	}
@@ -91,23 +91,23 @@ func openDir(root *os.Root, name string) (*os.Root, error) {
 	return sub, nil
 }
 
-// gone makes fs.ErrNotExist of the errors that say that there is no such file.
-// Others, such as permission denied, are the operator's to know.
+// gone returns fs.ErrNotExist for the errors of a missing or invalid path. It
+// wraps any other error, such as EACCES, for the operator's log.
 func gone(err error) error {
 	for _, e := range []error{syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENXIO, syscall.EINVAL} {
 		if errors.Is(err, e) {
 			return fs.ErrNotExist
 		}
 	}
-	// An os.Root refuses a path that leads out of it by an error that is no errno.
+	// os.Root's error for a path that escapes is no errno.
 	if _, errno := errors.AsType[syscall.Errno](err); errors.Is(err, fs.ErrNotExist) || !errno {
 		return fs.ErrNotExist
 	}
 	return fmt.Errorf("open skill: %w", err)
 }
 
-// files lists the regular files of a skill but SKILL.md, as far as they may be
-// read here and at most maxFiles.
+// files lists up to maxFiles regular files of a skill, except SKILL.md. It skips
+// directories that it cannot read.
 func files(dir, skill string) (list []string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -122,7 +122,7 @@ func files(dir, skill string) (list []string, err error) {
 	err = fs.WalkDir(sub.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // a directory that cannot be read hides nothing else
+			return nil // continue with the other directories
 		case len(list) == maxFiles:
 			return fs.SkipAll
 		case d.Type().IsRegular() && rel != main:
@@ -133,14 +133,15 @@ func files(dir, skill string) (list []string, err error) {
 	return list, err
 }
 
-// description returns that of the frontmatter of a SKILL.md.
+// description returns the description in the frontmatter of a SKILL.md, on one
+// line and cut to maxDescription characters.
 func description(text string) string {
 	front, _, err := agents.Frontmatter([]byte(text))
 	var about struct {
 		Description string `yaml:"description"`
 	}
 	if err != nil || yaml.Unmarshal(front, &about) != nil || strings.TrimSpace(about.Description) == "" {
-		return "(its SKILL.md describes nothing)"
+		return "(no description in SKILL.md)"
 	}
 	words := []rune(strings.Join(strings.Fields(about.Description), " "))
 	return string(words[:min(len(words), maxDescription)])

@@ -1,7 +1,7 @@
-// Package skill gives an agent the skills that its operator wrote: directories
-// with a SKILL.md after the Agent Skills convention (agentskills.io), which is
-// YAML frontmatter with name and description, and instructions in Markdown. They
-// are outside every view, and read anew at each call.
+// Package skill provides the tool that reads the operator's skills. A skill is a
+// directory with a SKILL.md in the Agent Skills format (agentskills.io): YAML
+// frontmatter with name and description, then instructions in Markdown. Skills are
+// outside every view. Each call reads them from disk again.
 package skill
 
 import (
@@ -19,37 +19,37 @@ import (
 )
 
 const (
-	maxText        = 256 << 10 // bytes of a file
-	maxSkills      = 500       // listed
-	maxFiles       = 200       // listed of one skill
-	maxDescription = 1024      // characters, the convention's own bound
+	maxText        = 256 << 10 // bytes returned of a file
+	maxSkills      = 500       // skills in a list
+	maxFiles       = 200       // files listed of one skill
+	maxDescription = 1024      // characters; the limit of the Agent Skills format
 )
 
-// args is what skill is asked.
+// args are the arguments of the tool.
 type args struct {
-	Name string `json:"name,omitempty" jsonschema:"the skill; without it the skills there are are listed" limit:"len=64"`
-	File string `json:"file,omitempty" jsonschema:"a further file of the skill, relative to it; default SKILL.md" limit:"len=1024"`
+	Name string `json:"name,omitempty" jsonschema:"the skill; omit it to list all skills" limit:"len=64"`
+	File string `json:"file,omitempty" jsonschema:"a file of the skill, relative to its directory; default SKILL.md" limit:"len=1024"`
 }
 
-// Subject is the skill, and the file of it.
+// Subject returns the skill and its file as the target.
 func (in args) Subject() (rel, target string) { return "", path.Join(in.Name, in.File) }
 
-// result is a list of skills, or one file of one.
+// result is a list of skills, or one file of a skill.
 type result struct {
 	Skills    []entry  `json:"skills,omitempty" limit:"items=500"`
 	Name      string   `json:"name,omitempty"`
 	Text      string   `json:"text,omitempty" limit:"len=262144"`
-	Files     []string `json:"files,omitempty" limit:"items=200" jsonschema:"what else the skill has, for the argument file"`
-	Truncated bool     `json:"truncated,omitempty" jsonschema:"there is more than is shown"`
+	Files     []string `json:"files,omitempty" limit:"items=200" jsonschema:"other files of the skill, for the argument file"`
+	Truncated bool     `json:"truncated,omitempty" jsonschema:"the text or the list is cut"`
 }
 
-// entry is one skill of a list.
+// entry is a skill in a list.
 type entry struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 }
 
-// Content is the text of the file, or a line a skill.
+// Content returns the text of the file, or one line per skill.
 func (o result) Content() []tools.Content {
 	var b strings.Builder
 	b.WriteString(o.Text)
@@ -68,8 +68,9 @@ func (o result) Content() []tools.Content {
 	return []tools.Content{{Text: b.String()}}
 }
 
-// New returns the tool skill, for the skills in dir. names says which the agent
-// may use now, decide whether it may use one. What it may not use is not there.
+// New returns the tool skill for the skills in dir. names returns the skills that
+// the agent may use now, and decide decides about one name. The tool answers "no
+// skill" alike for a missing skill and for one that decide denies.
 func New(dir string, names func() []string, decide func(name string) scope.Decision) ([]tools.Tool, error) {
 	s := skills{dir, names, decide}
 	t, err := tools.New("skill",
@@ -89,7 +90,7 @@ func (s skills) call(_ context.Context, _ tools.Env, in args) (result, error) {
 	case in.Name != "":
 		return s.read(in)
 	case in.File != "":
-		return result{}, tools.Errorf(tools.Invalid, "a file of which skill: name is missing")
+		return result{}, tools.Errorf(tools.Invalid, "file without name: give the skill's name")
 	}
 	return s.list()
 }
@@ -114,8 +115,7 @@ func (s skills) list() (out result, err error) {
 	return out, nil
 }
 
-// read reads one file. Whether a skill is forbidden or is not, the answer is
-// the same.
+// read returns one file of a skill.
 func (s skills) read(in args) (out result, err error) {
 	may := s.decide(in.Name)
 	if !fs.ValidPath(in.Name) || strings.Contains(in.Name, "/") || in.Name == "." || !may.Allow {
@@ -126,7 +126,7 @@ func (s skills) read(in args) (out result, err error) {
 		file = main
 	}
 	if !fs.ValidPath(file) || file == "." {
-		e := tools.Errorf(tools.Invalid, "file is relative to the skill, without '..'")
+		e := tools.Errorf(tools.Invalid, "invalid file: want a path relative to the skill, without '..'")
 		e.Path = file
 		return out, e
 	}
@@ -134,7 +134,7 @@ func (s skills) read(in args) (out result, err error) {
 	if absent(err) {
 		if _, _, err := readFile(s.dir, in.Name, main); file != main && err == nil {
 			e := tools.Errorf(tools.NotFound, "the skill %q has no file %q", in.Name, file)
-			e.Hint = "without file, SKILL.md is shown with a list of the others"
+			e.Hint = "omit file to read SKILL.md and list the other files"
 			return out, e
 		}
 		return out, notFound(in, may)
@@ -145,7 +145,7 @@ func (s skills) read(in args) (out result, err error) {
 		text = text[:whole(text)]
 	}
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return out, tools.Errorf(tools.Invalid, "the file %q of the skill %q is no text", file, in.Name)
+		return out, tools.Errorf(tools.Invalid, "the file %q of the skill %q is not UTF-8 text", file, in.Name)
 	}
 	out = result{Name: in.Name, Text: text, Truncated: more}
 	if file == main {
@@ -161,11 +161,11 @@ func notFound(in args, may scope.Decision) error {
 	if !may.Allow {
 		e = tools.Refused(may, tools.NotFound, "no skill %q", in.Name)
 	}
-	e.Hint = "without a name, the skills there are are listed"
+	e.Hint = "omit name to list all skills"
 	return e
 }
 
-// whole returns the length of s without a character that was cut at its end.
+// whole returns the length of s without an incomplete UTF-8 sequence at its end.
 func whole(s string) int {
 	for n := len(s); n > 0 && n > len(s)-utf8.UTFMax; n-- {
 		if utf8.RuneStart(s[n-1]) {

@@ -17,7 +17,7 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// tree makes {base}/skills with the files.
+// tree creates {base}/skills with the files.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "skills")
@@ -61,9 +61,9 @@ func TestList(t *testing.T) {
 	out, err := s.ask(t, args{})
 	require.NoError(t, err)
 	assert.Equal(t, []entry{
-		{"bare", "(its SKILL.md describes nothing)"}, {"broken", "(its SKILL.md describes nothing)"},
+		{"bare", "(no description in SKILL.md)"}, {"broken", "(no description in SKILL.md)"},
 		{"crlf", "Windows"}, {"feeds", "Check feeds. Daily."}, {"long", strings.Repeat("é", maxDescription)},
-		{"number", "(its SKILL.md describes nothing)"},
+		{"number", "(no description in SKILL.md)"},
 	}, out.Skills)
 	assert.Contains(t, out.Content()[0].Text, "feeds: Check feeds. Daily.\n")
 	s.names = func() []string { return []string{"secret"} }
@@ -119,7 +119,7 @@ func TestRead(t *testing.T) {
 		{Name: ".."}:                             {tools.NotFound, `no skill ".."`},
 		{Name: "feeds/ref"}:                      {tools.NotFound, `no skill "feeds/ref"`},
 		{Name: "a\x00b"}:                         {tools.NotFound, `no skill "a\x00b"`},
-		{File: "x"}:                              {tools.Invalid, "name is missing"},
+		{File: "x"}:                              {tools.Invalid, "file without name"},
 		{Name: "feeds", File: "../secret/x"}:     {tools.Invalid, "without '..'"},
 		{Name: "feeds", File: "/etc/passwd"}:     {tools.Invalid, "without '..'"},
 		{Name: "feeds", File: "."}:               {tools.Invalid, "without '..'"},
@@ -130,8 +130,8 @@ func TestRead(t *testing.T) {
 		{Name: "feeds", File: "passwd"}:          {tools.NotFound, "has no file"},
 		{Name: "feeds", File: "fifo"}:            {tools.NotFound, "has no file"},
 		{Name: "feeds", File: "SKILL.md/x"}:      {tools.NotFound, "has no file"},
-		{Name: "feeds", File: "logo.png"}:        {tools.Invalid, "is no text"},
-		{Name: "feeds", File: "latin1.txt"}:      {tools.Invalid, "is no text"},
+		{Name: "feeds", File: "logo.png"}:        {tools.Invalid, "is not UTF-8 text"},
+		{Name: "feeds", File: "latin1.txt"}:      {tools.Invalid, "is not UTF-8 text"},
 		{Name: "feeds", File: "a\x00b"}:          {tools.NotFound, "has no file"},
 		{Name: "feeds", File: "dirlink/link/no"}: {tools.NotFound, "has no file"},
 	} {
