@@ -14,8 +14,9 @@ import (
 // Package tools applies a tool's strategy to the inputs of each call before the
 // tool sees them. A tool does not call Apply or Enforce.
 type Strategy interface {
-	// Apply returns the name that stands for key in the part of agent id. The
-	// error wraps ErrOutside when the key leads out of that part, and ErrKey
+	// Apply returns the name that stands for key in the part of agent id. The key
+	// "" stands for the whole part, where the strategy has a name for it; the name
+	// of every key begins with that. The error wraps ErrOutside when the key leads out of that part, and ErrKey
 	// when the key is malformed.
 	Apply(id ID, key string) (name string, err error)
 
@@ -37,8 +38,6 @@ const maxKey = 1024
 
 func checkKey(key string) error {
 	switch {
-	case key == "":
-		return fmt.Errorf("%w: it is empty", ErrKey)
 	case len(key) > maxKey:
 		return fmt.Errorf("%w: it has %d bytes, of at most %d", ErrKey, len(key), maxKey)
 	case strings.ContainsRune(key, 0):
@@ -57,7 +56,7 @@ func (p Prefix) Apply(id ID, key string) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
 	}
-	if !localPath(key) {
+	if key != "" && !localPath(key) {
 		return "", fmt.Errorf("%w: %.100q leads out of it", ErrOutside, key)
 	}
 	return p.root(id) + key, nil
@@ -66,7 +65,7 @@ func (p Prefix) Apply(id ID, key string) (string, error) {
 // Enforce returns the path relative to the agent's directory.
 func (p Prefix) Enforce(id ID, name string) (string, error) {
 	key, ok := strings.CutPrefix(name, p.root(id))
-	if !ok || !localPath(key) {
+	if !ok || key != "" && !localPath(key) {
 		return "", ErrOutside
 	}
 	return key, nil
@@ -82,7 +81,7 @@ func (p Prefix) root(id ID) string {
 
 // localPath reports whether a path is clean and leads nowhere but down.
 func localPath(key string) bool {
-	return key != "" && key != "." && key != ".." && path.Clean(key) == key && key[0] != '/' && !strings.HasPrefix(key, "../")
+	return key != "." && key != ".." && path.Clean(key) == key && key[0] != '/' && !strings.HasPrefix(key, "../")
 }
 
 // File is the strategy of a resource that has one file for each agent:
@@ -149,7 +148,7 @@ func (n Namespace) Apply(id ID, key string) (string, error) {
 // Enforce returns the key of one of the agent's names.
 func (n Namespace) Enforce(id ID, name string) (string, error) {
 	rest, ok := strings.CutPrefix(name, string(id)+string(n.Separator))
-	if !ok || rest == "" {
+	if !ok {
 		return "", ErrOutside
 	}
 	key := make([]byte, 0, len(rest))

@@ -16,7 +16,6 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Call is what an agent asks for.
@@ -124,7 +123,7 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 		return Result{}, s.refuse(ctx, r, s.noSuchTool(r.name))
 	}
 	if r.tool.subject != nil {
-		r.subject = r.tool.subject(r.args.canonical)
+		r.subject = r.tool.subject(s.gate.Agent, r.args.canonical)
 	}
 	if err := s.decide(ctx, r); err != nil {
 		return Result{}, s.refuse(ctx, r, err)
@@ -207,7 +206,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", by: scope.Decision{Kind: scope.KindFilter, Rule: rule}}
 	}
 	if r.outside != nil {
-		return r.outside.Violates(string(beneath.RulePath))
+		return r.outside
 	}
 	// Rates come last: a call that is refused uses nothing up.
 	count := func() *Error { return s.count(rules.Rates(), r.name) }

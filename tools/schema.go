@@ -16,12 +16,12 @@ const maxString = 4096
 
 // schemaOf returns the JSON schema of T. The tag limit of a field holds words
 // of min=N and max=N (numbers), len=N (the longest string, in characters),
-// items=N (the longest list), enum=a|b and default=JSON, with commas between
-// them; on a list all but items and default are about its elements. A string
+// items=N (the longest list), empty (a [Resource] may be ""), enum=a|b and
+// default=JSON, with commas between them; on a list all but items and default are about its elements. A string
 // without len has at most [maxString] characters, a list without items at most
 // 100 elements.
 func schemaOf[T any]() (*jsonschema.Schema, error) {
-	s, err := jsonschema.For[T](nil)
+	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: resourceSchema})
 	if err != nil {
 		return nil, err
 	}
@@ -58,12 +58,25 @@ func bound(s *jsonschema.Schema, t reflect.Type) error {
 			if err := bound(p, f.Type); err != nil {
 				return err
 			}
+			if hasResource(f.Type) {
+				nonEmpty(p)
+			}
 			if err := limit(p, f.Tag.Get("limit")); err != nil {
 				return fmt.Errorf("field %s: %w", f.Name, err)
 			}
 		}
 	}
 	return nil
+}
+
+// nonEmpty makes a Resource, or each of a list of them, at least a character.
+func nonEmpty(s *jsonschema.Schema) {
+	if s.Items != nil {
+		s = s.Items
+	}
+	if s.Type == "string" {
+		s.MinLength = jsonschema.Ptr(1)
+	}
 }
 
 // limit adds the words of one tag to a schema.
@@ -102,6 +115,8 @@ func limitWord(s *jsonschema.Schema, key, value string) error {
 		s.MaxLength = &n
 	case "items":
 		s.MaxItems = &n
+	case "empty":
+		s.MinLength, err = nil, nil
 	case "enum":
 		err = nil
 		for v := range strings.SplitSeq(value, "|") {

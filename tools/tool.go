@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Tool is one tool. It is run by [Set.Call] alone.
@@ -23,7 +25,7 @@ type Tool struct {
 	run   func(context.Context, Env, json.RawMessage) (Result, error)
 	face  *face // a name and form of other tools; see Alias
 
-	subject func(json.RawMessage) subject // what arguments are about, or nil
+	subject func(scope.ID, json.RawMessage) subject // what an agent's arguments are about, or nil
 }
 
 // Hints tell a client, and the door, what a tool does.
@@ -71,8 +73,26 @@ type Scoped interface{ Outside() *Error }
 // New returns a tool. The schemas come from the types: In must be a struct;
 // a field is described by its tag jsonschema and bounded by its tag limit, see
 // [schemaOf]. Out may be a [Contenter].
+//
+// An In with a field of type [Resource] is an error: see [NewScoped].
 func New[In, Out any](name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
+	return newTool(nil, name, about, hints, f)
+}
+
+// NewScoped returns a tool whose inputs name parts of a shared resource, which
+// strategy divides among agents. In must have a field of type [Resource].
+func NewScoped[In, Out any](strategy scope.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
+	if strategy == nil {
+		return Tool{}, fmt.Errorf("tool %q: it has no strategy", name)
+	}
+	return newTool(strategy, name, about, hints, f)
+}
+
+func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
 	t := Tool{Name: name, About: about, Hints: hints}
+	if (strategy != nil) != hasResource(reflect.TypeFor[In]()) {
+		return Tool{}, fmt.Errorf("tool %q: a strategy and inputs of type Resource go together", name)
+	}
 	var err error
 	if t.Input, err = schemaOf[In](); err == nil {
 		t.input, err = t.Input.Resolve(nil)
@@ -88,13 +108,18 @@ func New[In, Out any](name, about string, hints Hints, f func(context.Context, E
 		if err != nil {
 			return Result{}, err
 		}
+		if strategy != nil {
+			if err := apply(reflect.ValueOf(&in), strategy, env.Agent); err != nil {
+				return Result{}, err
+			}
+		}
 		out, err := f(ctx, env, in)
 		if err != nil {
 			return Result{}, err
 		}
 		return newResult(out)
 	}
-	t.subject = subjectOf[In]
+	t.subject = func(agent scope.ID, args json.RawMessage) subject { return subjectOf[In](strategy, agent, args) }
 	return t, nil
 }
 
@@ -134,16 +159,21 @@ type subject struct {
 	outside      *Error // see Scoped
 }
 
-func subjectOf[In any](args json.RawMessage) (about subject) {
+func subjectOf[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage) (about subject) {
 	in, err := decode[In](args)
 	if err != nil {
 		return subject{}
+	}
+	if strategy != nil {
+		about.outside = apply(reflect.ValueOf(&in), strategy, agent)
 	}
 	if s, ok := any(in).(Subject); ok {
 		about.path, about.target = s.Subject()
 	}
 	if s, ok := any(in).(Scoped); ok {
-		about.outside = s.Outside()
+		if e := s.Outside(); e != nil {
+			about.outside = e.Violates(string(beneath.RulePath))
+		}
 	}
 	return about
 }

@@ -1,0 +1,125 @@
+package tools
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// A Resource is an input that names a part of a shared resource: a key, a
+// subject, a bucket. In JSON it is a string, the agent's key. [Set.Call] applies
+// the tool's strategy to it before it decides about the call, so a tool only
+// ever sees a Resource in the agent's own part.
+//
+// A field of type Resource must not be empty, unless its tag limit has the word
+// empty; then "" stands for the agent's whole part. A tool with such fields is
+// made by [NewScoped].
+type Resource struct {
+	key, name string
+	strategy  scope.Strategy
+	agent     scope.ID
+}
+
+// Key returns what the agent wrote.
+func (r Resource) Key() string { return r.key }
+
+// Name returns the name in the shared resource. It panics for a Resource that
+// did not come through Set.Call.
+func (r Resource) Name() string {
+	if r.strategy == nil {
+		panic("tools: a Resource that no strategy was applied to")
+	}
+	return r.name
+}
+
+// Part returns the name of the agent's whole part.
+func (r Resource) Part() (string, error) { return r.strategy.Apply(r.agent, "") }
+
+// KeyOf returns the agent's key for a name that the shared resource holds, such
+// as one of a list. The error wraps [scope.ErrOutside] for a name of another
+// agent.
+func (r Resource) KeyOf(name string) (string, error) { return r.strategy.Enforce(r.agent, name) }
+
+// MarshalJSON writes the key.
+func (r Resource) MarshalJSON() ([]byte, error) { return json.Marshal(r.key) }
+
+// UnmarshalJSON reads the key.
+func (r *Resource) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &r.key) }
+
+var resourceType = reflect.TypeFor[Resource]()
+
+// resourceSchema is the schema of a Resource in a tool's input.
+var resourceSchema = map[reflect.Type]*jsonschema.Schema{resourceType: {Type: "string"}}
+
+// hasResource reports whether values of type t hold a Resource.
+func hasResource(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return hasResource(t.Elem())
+	case reflect.Struct:
+		if t == resourceType {
+			return true
+		}
+		for i := range t.NumField() {
+			if f := t.Field(i); f.IsExported() && hasResource(f.Type) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// apply applies a strategy to each Resource in v, which is addressable. The
+// strategy is held to its own word: a name that Enforce refuses is an error.
+func apply(v reflect.Value, s scope.Strategy, agent scope.ID) *Error {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return apply(v.Elem(), s, agent)
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			if err := apply(v.Index(i), s, agent); err != nil {
+				return err
+			}
+		}
+	case reflect.Struct:
+		if v.Type() == resourceType {
+			return applyTo(v.Addr().Interface().(*Resource), s, agent)
+		}
+		for i := range v.NumField() {
+			if !v.Type().Field(i).IsExported() {
+				continue
+			}
+			if err := apply(v.Field(i), s, agent); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func applyTo(r *Resource, s scope.Strategy, agent scope.ID) *Error {
+	name, err := s.Apply(agent, r.key)
+	if err == nil {
+		var key string
+		if key, err = s.Enforce(agent, name); err == nil && key != r.key {
+			err = fmt.Errorf("%w: the strategy %T has one name for two keys", scope.ErrOutside, s)
+		}
+	}
+	switch {
+	case errors.Is(err, scope.ErrOutside):
+		e := &Error{Code: OutsideScope, Message: fmt.Sprintf("%.100q is outside the scope", r.key), cause: err}
+		return e.Violates("strategy: outside the agent's part")
+	case err != nil:
+		return &Error{Code: Invalid, Message: err.Error()}
+	}
+	r.name, r.strategy, r.agent = name, s, agent
+	return nil
+}
