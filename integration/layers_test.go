@@ -300,6 +300,25 @@ func TestOnlySandboxKnowsBubblewrap(t *testing.T) {
 	}
 }
 
+// TestOnlyTheDoorEnforces: tools.Set.Call applies strategies, and no tool does
+// so itself.
+func TestOnlyTheDoorEnforces(t *testing.T) {
+	found := false
+	for _, s := range sources(t) {
+		if s.test || s.in == "scope" {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if call, ok := n.(*ast.SelectorExpr); ok && call.Sel.Name == "Enforce" {
+				found = true
+				assert.Equal(t, "tools", s.in, "%s calls Enforce: declare a field of type tools.Resource", s.name)
+			}
+			return true
+		})
+	}
+	assert.True(t, found, "nothing enforces")
+}
+
 // TestLayersDecideByKinds holds convention 7: no code looks into the text of a
 // rule, a message or an error. It sees calls of package strings and comparisons
 // that have such a text, or a variable that holds an error's, as an operand.
