@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A daemon that is stopped is as good as none, and what comes meanwhile is held
-// for a time, and then not sent.
+// TestStoppedDaemon checks that a stopped daemon counts as lost. Later requests
+// are held for holdTime and then fail as not sent.
 func TestStoppedDaemon(t *testing.T) {
 	s, d := greeted(t, func(b *Bridge) { b.holdTime = 500 * time.Millisecond })
 	s.says(call("1"))
@@ -80,7 +80,8 @@ func TestGivesUp(t *testing.T) {
 	assert.ErrorContains(t, <-s.ended, "no daemon for 300ms: nobody is there")
 }
 
-// A daemon that refuses is tried again, but not for ever, and not announced.
+// TestRefused checks that the bridge retries a daemon that refuses it until
+// giveUp, and does not announce that daemon.
 func TestRefused(t *testing.T) {
 	s := newStage(t, nil)
 	s.daemon().says("scopefs: unknown agent")
@@ -109,7 +110,8 @@ func TestRefused(t *testing.T) {
 	assert.ErrorContains(t, <-s.ended, `version "2031-06-18"`)
 }
 
-// A client that does not speak the protocol has the connection ended, once.
+// TestGarbage checks that the bridge does not reconnect a client that does not
+// speak the protocol.
 func TestGarbage(t *testing.T) {
 	s, d := greeted(t, nil)
 	s.says("\nhello")
@@ -121,30 +123,30 @@ func TestGarbage(t *testing.T) {
 	assert.Empty(t, s.dials)
 }
 
-// The client may go at any time.
+// TestClientGoes checks that the client may close its end at any time.
 func TestClientGoes(t *testing.T) {
 	s, d := greeted(t, nil)
 	s.says(call("1"))
 	d.gets(call("1"))
 	s.in.Close()
 	_, err := d.in.ReadByte()
-	assert.ErrorIs(t, err, io.EOF, "the daemon hears of it")
+	assert.ErrorIs(t, err, io.EOF, "the daemon sees the end")
 	d.says(result("1"))
 	s.gets(result("1"))
 	d.Close()
 	assert.NoError(t, <-s.ended)
 
-	s, d = greeted(t, nil) // with nobody to hear of it
+	s, d = greeted(t, nil) // no daemon
 	s.down.Store(true)
 	d.Close()
 	assert.Equal(t, "warning", s.message())
 	assert.NoError(t, s.end())
 
-	s, d = greeted(t, nil) // with a daemon that does not
+	s, d = greeted(t, nil) // a daemon that does not respond
 	s.sick.Store(true)
 	assert.NoError(t, s.end())
 
-	s, d = greeted(t, nil) // while another is greeted
+	s, d = greeted(t, nil) // while the bridge repeats initialize
 	d.Close()
 	assert.Equal(t, "warning", s.message())
 	d = s.daemon()

@@ -1,14 +1,15 @@
-// Package bridge connects an MCP client on standard input and output with a
-// daemon, and again with the next daemon when that one has gone.
+// Package bridge connects an MCP client on standard input and output to a
+// daemon, and reconnects it after the daemon restarts.
 //
-// The client keeps its session. The bridge repeats the client's initialize, and
-// its subscriptions, to the next daemon. A request that the daemon had is
-// answered with an error that says that its effect is unknown; it is never sent
-// again. A request that comes while there is no daemon waits for [HoldTime], and
-// is then answered with an error that says that it was not sent. The client gets
-// a log message (notifications/message) for the loss and for the return, and
+// The client keeps its session. The bridge repeats the client's initialize
+// request and its subscriptions to the next daemon. For a request that the old
+// daemon received, the client gets an error that says that the effect is
+// unknown. The bridge never sends such a request again. A request that arrives
+// while there is no daemon waits up to [HoldTime]. Then the client gets an
+// error that says that the request was not sent. The client gets a log message
+// (notifications/message) for the loss and for the reconnection, and
 // notifications/tools/list_changed. After [GiveUp] without a daemon the bridge
-// ends.
+// exits.
 package bridge
 
 import (
@@ -23,52 +24,53 @@ import (
 	"time"
 )
 
-// How long the bridge is patient.
+// Limits of the wait for a daemon.
 const (
-	HoldTime = 10 * time.Second // for a daemon, with one request
-	GiveUp   = time.Minute      // for a daemon, at all
+	HoldTime = 10 * time.Second // for one request
+	GiveUp   = time.Minute      // until the bridge exits
 )
 
 const (
-	firstPause = 50 * time.Millisecond // between two attempts; it doubles
+	firstPause = 50 * time.Millisecond // the first pause between two attempts to connect; it doubles
 	lastPause  = 250 * time.Millisecond
-	tick       = 400 * time.Millisecond // between two looks at the daemon
-	maxMessage = 16 << 20               // of the client, as the daemon has it
+	tick       = 400 * time.Millisecond // interval of the checks of the daemon
+	maxMessage = 16 << 20               // limit of a client's message in bytes; the daemon has the same limit
 )
 
-// Conn is a connection with a daemon. Close ends a Read that waits.
+// Conn is a connection to a daemon. Close unblocks a Read in progress.
 type Conn interface {
 	io.ReadWriteCloser
 	CloseWrite() error
 }
 
-// Bridge is one client's. Set all fields, then call Run once.
+// Bridge is the bridge of one client. Set the exported fields, then call Run
+// once.
 type Bridge struct {
 	In       io.Reader // the client's messages, one a line
-	Out, Log io.Writer // for the client's program, and for people
+	Out, Log io.Writer // the messages to the client, and log lines for people
 
 	Dial  func(context.Context) (Conn, error)
-	Alive func(context.Context) error // why the daemon does not answer, or nil; nil also while that is not certain
+	Alive func(context.Context) error // returns why the daemon does not respond; nil if it does or if that is uncertain
 
-	holdTime, giveUp time.Duration // for tests
+	holdTime, giveUp time.Duration // HoldTime and GiveUp unless a test sets them
 
-	out sync.Mutex // one line at a time
+	out sync.Mutex // held while one line is written
 
-	mu      sync.Mutex
-	s       session
-	conn    Conn   // nil: none
-	ready   bool   // the client's messages go to conn; else they are held
-	why     string // conn was closed by us
-	over    bool   // the client says no more
-	garbage bool   // the client sent what is no message
-	failed  error  // of In or Out
+	mu          sync.Mutex
+	s           session
+	conn        Conn   // nil without a connection
+	ready       bool   // the client's messages go to conn; otherwise they are held
+	why         string // why the bridge closed conn
+	inputClosed bool   // the client closed its end
+	malformed   bool   // the client sent a line that is not a message
+	failed      error  // an error of In or Out
 }
 
-// Run relays messages until the client has gone. It returns an error when the
-// first connection fails or ends before the daemon has answered, when the client
-// does not speak the protocol, and when no daemon came back.
+// Run relays messages until the client closes its end. It returns an error if
+// the first connection fails or ends before the daemon has responded, if the
+// client does not speak the protocol, and if no daemon is back within GiveUp.
 func (b *Bridge) Run(ctx context.Context) error {
-	b.s.open, b.s.questions = map[string]request{}, map[string]jsonID{}
+	b.s.open, b.s.serverRequests = map[string]request{}, map[string]jsonID{}
 	if b.holdTime == 0 {
 		b.holdTime, b.giveUp = HoldTime, GiveUp
 	}
@@ -84,8 +86,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	others.Go(func() { b.watch(ctx) })
 	gone, leave := context.WithCancel(ctx)
 	defer leave()
-	go b.readClient(leave) // which may wait for the client for ever
-	b.use(conn)
+	go b.readClient(leave) // not waited for: it may block on the client forever
+	b.setConn(conn)
 	in, first, lost := newReader(conn), true, time.Now()
 	for pause := firstPause; ; {
 		began := time.Now()
@@ -95,9 +97,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 			return b.end(cmp.Or(err, errEnded))
 		}
 		first = false
-		if answered { // else it is no better than none
+		if answered { // a daemon that did not respond does not count as a connection
 			lost = time.Now()
-			b.announce(why)
+			b.announceLoss(why)
 		}
 		if answered && time.Since(began) > lastPause {
 			pause = firstPause
@@ -108,13 +110,13 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 }
 
-// whyLost is what is known of a connection that has ended: the daemon has, or the
+// whyLost is the reason for a connection that ended: the daemon exited, or the
 // operator took the agent down.
-const whyLost = "the connection with the daemon is lost"
+const whyLost = "the connection to the daemon is lost"
 
-var errEnded = errors.New("the daemon has ended the connection; its log says why")
+var errEnded = errors.New("the daemon closed the connection; its log says why")
 
-// end answers what waits, and returns the error of Run.
+// end fails the requests that are still held, and returns the error of Run.
 func (b *Bridge) end(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,21 +126,22 @@ func (b *Bridge) end(err error) error {
 	switch {
 	case b.failed != nil:
 		return b.failed
-	case b.over:
+	case b.inputClosed:
 		return nil
 	}
 	return err
 }
 
-// use makes a connection the one that is watched and lost.
-func (b *Bridge) use(conn Conn) {
+// setConn sets the current connection, which watch checks.
+func (b *Bridge) setConn(conn Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conn, b.why = conn, ""
 }
 
-// relay passes messages on until the connection ends. answered reports whether
-// the daemon has sent one; until then, a daemon that is new is not announced.
+// relay passes the daemon's messages to the client until the connection ends.
+// answered reports whether the daemon has sent a message. relay announces a new
+// daemon only after its first message.
 func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err error) {
 	var flushing sync.WaitGroup
 	flushing.Go(func() { b.flush(conn) })
@@ -146,12 +149,12 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 	defer conn.Close()
 	if again && b.restored() {
 		answered = true
-		b.welcome()
+		b.announceReturn()
 	}
 	for {
 		line, err := in.line(0)
 		if err != nil {
-			return answered, nil // whatever it is, the connection is over
+			return answered, nil // a read error only ends the connection
 		}
 		m, ok := parseAnswer(line)
 		if text, refused := bytes.CutPrefix(line, []byte("scopefs: ")); refused && !ok {
@@ -167,21 +170,22 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 			}
 		}
 		if !answered && again {
-			b.welcome()
+			b.announceReturn()
 		}
 		answered = true
 	}
 }
 
-// restored reports whether the daemon has answered the client's initialize, so
-// that it is known to work.
+// restored reports whether the client has a session. The daemon has then
+// responded to the client's initialize.
 func (b *Bridge) restored() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.s.initialize != nil
 }
 
-// flush sends what was held. Then messages go to the connection at once.
+// flush sends the held messages. Later messages then go directly to the
+// connection.
 func (b *Bridge) flush(conn Conn) {
 	for {
 		b.mu.Lock()
@@ -192,7 +196,7 @@ func (b *Bridge) flush(conn Conn) {
 		all := b.s.take()
 		if len(all) == 0 {
 			b.ready = true
-			if b.over {
+			if b.inputClosed {
 				_ = conn.CloseWrite()
 			}
 			b.mu.Unlock()
@@ -205,9 +209,10 @@ func (b *Bridge) flush(conn Conn) {
 	}
 }
 
-// deliver sends one message to a connection, nil for the one that is ready, or
-// holds it. When the daemon did not take a message as a whole it did not act on
-// it, and the message is held for the next one.
+// deliver sends one message to conn, or holds it. A nil conn means the current
+// connection if it is ready. If the write fails, the daemon did not get a whole
+// message and did not act on it, so deliver holds the message for the next
+// connection.
 func (b *Bridge) deliver(conn Conn, m message, line []byte) {
 	b.mu.Lock()
 	if conn == nil && b.ready {
@@ -239,14 +244,14 @@ func (b *Bridge) deliver(conn Conn, m message, line []byte) {
 	}
 }
 
-// readClient reads the client's messages until it says no more.
+// readClient reads the client's messages until the client closes its end.
 func (b *Bridge) readClient(leave func()) {
 	in := newReader(b.In)
 	for {
 		line, err := in.line(maxMessage)
 		if err != nil {
 			b.mu.Lock()
-			b.over = true
+			b.inputClosed = true
 			if !errors.Is(err, io.EOF) {
 				b.failed = fmt.Errorf("standard input: %w", err)
 			}
@@ -267,7 +272,7 @@ func (b *Bridge) fromClient(line []byte) {
 	m, ok := parse(line)
 	if !ok {
 		b.mu.Lock()
-		b.garbage = true
+		b.malformed = true
 		b.mu.Unlock()
 	}
 	b.deliver(nil, m, line)

@@ -31,15 +31,15 @@ func TestSessionGoesOn(t *testing.T) {
 	s.says(call("4"))
 	d = s.daemon()
 	d.gets(helloLine)
-	d.says(changedLine) // which a client that is not there cannot hear
+	d.says(changedLine) // before the session is restored: not relayed
 	d.says(welcomeLine)
 	d.gets(readyLine)
-	d.gets(call("4")) // and nothing else: no call is sent twice
+	d.gets(call("4")) // and no other message: no call is sent twice
 	assert.Equal(t, "notice", s.message())
 	s.gets(changedLine)
 	d.says(result("4"))
 	s.gets(result("4"))
-	d.Close() // nothing is under way
+	d.Close() // no request in flight
 	assert.Equal(t, "warning", s.message())
 	d = s.daemon()
 	d.gets(helloLine)
@@ -48,10 +48,10 @@ func TestSessionGoesOn(t *testing.T) {
 	assert.Equal(t, "notice", s.message())
 	s.gets(changedLine)
 	assert.NoError(t, s.end())
-	assert.Contains(t, s.log.String(), "connected with the daemon again")
+	assert.Contains(t, s.log.String(), "connected to the daemon again")
 }
 
-// A client may want fewer log messages.
+// The bridge repeats the client's log level.
 func TestLevelIsRepeated(t *testing.T) {
 	s, d := greeted(t, nil)
 	const set = `{"jsonrpc":"2.0","id":%s,"method":"logging/setLevel","params":{"level":"error"}}`
@@ -74,7 +74,7 @@ func TestLevelIsRepeated(t *testing.T) {
 	assert.NoError(t, s.end())
 }
 
-// The answer to a daemon's question is for that daemon.
+// A response to a request of one daemon does not reach another daemon.
 func TestQuestionsOfTheDead(t *testing.T) {
 	s, d := greeted(t, nil)
 	const question, answer = `{"jsonrpc":"2.0","id":%s,"method":"elicitation/create","params":{"message":"%s"}}`, `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept"}}`
@@ -85,7 +85,7 @@ func TestQuestionsOfTheDead(t *testing.T) {
 	d.says(fmt.Sprintf(question, "2", "and this?"))
 	s.gets(fmt.Sprintf(question, `"scopefs-2"`, "and this?"))
 	d.Close()
-	assert.Contains(t, s.line(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"the connection with the daemon is lost","requestId":"scopefs-2"}}`)
+	assert.Contains(t, s.line(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"the connection to the daemon is lost","requestId":"scopefs-2"}}`)
 	assert.Equal(t, "warning", s.message())
 	d = s.daemon()
 	d.gets(helloLine)
@@ -95,8 +95,8 @@ func TestQuestionsOfTheDead(t *testing.T) {
 	s.gets(changedLine)
 	d.says(fmt.Sprintf(question, "2", "delete all?"))
 	s.gets(fmt.Sprintf(question, `"scopefs-3"`, "delete all?"))
-	s.says(fmt.Sprintf(answer, `"scopefs-2"`)) // late
-	s.says(fmt.Sprintf(answer, "2"))           // made up
+	s.says(fmt.Sprintf(answer, `"scopefs-2"`)) // after its daemon is gone
+	s.says(fmt.Sprintf(answer, "2"))           // an ID that was never used
 	s.says(fmt.Sprintf(answer, `"scopefs-3"`))
 	d.gets(fmt.Sprintf(answer, "2"))
 	s.says(call("5"))
@@ -106,7 +106,7 @@ func TestQuestionsOfTheDead(t *testing.T) {
 	assert.NoError(t, s.end())
 }
 
-// A client of 2026-07-28 has no handshake, and subscriptions.
+// A client of 2026-07-28 has subscriptions and no initialize.
 func TestSubscriptionsAreRepeated(t *testing.T) {
 	s := newStage(t, nil)
 	d := s.daemon()
@@ -153,7 +153,7 @@ func TestIDs(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// What scan finds is what encoding/json finds.
+// FuzzScan compares scan with encoding/json.
 func FuzzScan(f *testing.F) {
 	for _, text := range []string{helloLine, welcomeLine, readyLine, call("1"), result(`"a"`), `{"method":"x","params":{"a":"}\\\"","b":[1,{}]},"jsonrpc":"2.0","id":1}`,
 		`{"id":{"id":2},"method":"x"}`, ` { "id" : 1 , "method" : "x" } ` + "\n", `{"id":4x}`, `{"id":1`, `{"a":"\`, `{}`, `[]`, `{"\u0069d":1}`, `{"id":1,"id":2}`} {

@@ -14,8 +14,9 @@ import (
 // jsonID is the ID of a request, as its sender wrote it.
 type jsonID = json.RawMessage
 
-// A message is what the bridge reads of a JSON-RPC message: a request has an ID
-// and a method, a notification a method, a response an ID.
+// A message holds the fields of a JSON-RPC message that the bridge needs. A
+// request has an ID and a method, a notification has a method, a response has
+// an ID.
 type message struct {
 	ID     jsonID `json:"id"`
 	Method string `json:"method"`
@@ -24,8 +25,8 @@ type message struct {
 func (m message) request() bool  { return m.Method != "" && m.key() != "" }
 func (m message) response() bool { return m.Method == "" && m.key() != "" }
 
-// key returns an ID as a text that is the same for each way to write it; "" is no
-// ID.
+// key returns the ID in a canonical form, for use as a map key. It returns ""
+// if there is no ID.
 func (m message) key() string {
 	text := string(bytes.TrimSpace(m.ID))
 	if text == "null" {
@@ -43,7 +44,7 @@ func (m message) key() string {
 	return text
 }
 
-// parse reads a line. It is not ok when the line is no JSON object.
+// parse parses a line. ok is false if the line is not a JSON object.
 func parse(line []byte) (m message, ok bool) {
 	if m, ok := scan(line); ok {
 		return m, true
@@ -51,8 +52,8 @@ func parse(line []byte) (m message, ok bool) {
 	return m, json.Unmarshal(line, &m) == nil
 }
 
-// parseAnswer is parse for what the daemon sends. A response as the daemon writes
-// it is not read further than its ID: results are large.
+// parseAnswer is parse for messages from the daemon. It stops after the ID of a
+// response in the daemon's format, because results can be large.
 func parseAnswer(line []byte) (m message, ok bool) {
 	rest, found := bytes.CutPrefix(line, []byte(`{"jsonrpc":"2.0","id":`))
 	if found {
@@ -68,7 +69,7 @@ func parseAnswer(line []byte) (m message, ok bool) {
 	return parse(line)
 }
 
-// withID returns a message with another ID.
+// withID returns the message with another ID.
 func withID(line []byte, id jsonID) ([]byte, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(line, &all); err != nil {
@@ -78,18 +79,18 @@ func withID(line []byte, id jsonID) ([]byte, error) {
 	return encode(all), nil
 }
 
-// encode returns a value as a line.
+// encode returns v as a line of JSON.
 func encode(v any) []byte {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(err) // values of ours
+		panic(err) // cannot happen: the bridge built the value
 	}
 	return text.Bytes()
 }
 
-// object is a JSON object that the bridge makes.
+// object is a JSON object built by the bridge.
 type object = map[string]any
 
 func notification(method string, params object) []byte {
@@ -100,12 +101,12 @@ func notification(method string, params object) []byte {
 	return encode(m)
 }
 
-// codeGone is the JSON-RPC error for a connection that ended. The TypeScript SDK
-// of MCP has the same (ErrorCode.ConnectionClosed).
+// codeGone is the JSON-RPC error code for a connection that ended. It is
+// ErrorCode.ConnectionClosed of MCP's TypeScript SDK.
 const codeGone = -32000
 
-// failure is the answer to a request that the daemon will not answer. sent says
-// whether the daemon may have read it.
+// failure returns an error response to a request. sent reports whether the
+// daemon may have received the request.
 func failure(id jsonID, text string, sent bool) []byte {
 	effect := "none"
 	if sent {
@@ -116,12 +117,13 @@ func failure(id jsonID, text string, sent bool) []byte {
 	}})
 }
 
-// The methods that are part of a session's state: a new connection needs them.
+// The methods that change the state of a session. restore repeats them to a new
+// connection.
 const (
 	methodInitialize  = "initialize"
 	methodInitialized = "notifications/initialized"
 	methodSetLevel    = "logging/setLevel"
-	methodListen      = "subscriptions/listen" // of 2026-07-28, which has no initialize
+	methodListen      = "subscriptions/listen" // of version 2026-07-28, which has no initialize
 	methodCancelled   = "notifications/cancelled"
 	methodListChanged = "notifications/tools/list_changed"
 	methodMessage     = "notifications/message"
@@ -138,7 +140,7 @@ func cancels(line []byte) string {
 	return message{ID: m.Params.RequestID}.key()
 }
 
-// wantsTools reports whether a subscription is for changes of the tools.
+// wantsTools reports whether a subscription includes changes of the tool list.
 func wantsTools(listen []byte) bool {
 	var m struct {
 		Params struct {
@@ -150,7 +152,7 @@ func wantsTools(listen []byte) bool {
 	return json.Unmarshal(listen, &m) == nil && m.Params.Notifications.ToolsListChanged
 }
 
-// levelOf returns the level that logging/setLevel asks for, as a number.
+// levelOf returns the level in a logging/setLevel request, as a number.
 func levelOf(setLevel []byte) int {
 	var m struct {
 		Params struct {
@@ -161,7 +163,8 @@ func levelOf(setLevel []byte) int {
 	return level(m.Params.Level)
 }
 
-// level orders the levels of MCP, which are those of syslog (RFC 5424).
+// level returns the number of an MCP log level, 0 for debug. The levels are
+// those of syslog (RFC 5424).
 func level(name string) int {
 	for i, l := range []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"} {
 		if l == name {
@@ -171,8 +174,7 @@ func level(name string) int {
 	return 0
 }
 
-// versionOf returns the version of the protocol that an answer to initialize
-// names.
+// versionOf returns the protocol version in a response to initialize.
 func versionOf(answer []byte) string {
 	var m struct {
 		Result struct {
@@ -183,26 +185,26 @@ func versionOf(answer []byte) string {
 	return m.Result.ProtocolVersion
 }
 
-var errTooLong = fmt.Errorf("a message has more than %d bytes", maxMessage)
+var errTooLong = fmt.Errorf("a message exceeds %d bytes", maxMessage)
 
 // reader reads lines.
 type reader struct {
 	in   *bufio.Reader
-	long []byte // room for a line that is longer than in's buffer
+	long []byte // buffer for lines longer than in's buffer
 }
 
 func newReader(r io.Reader) *reader { return &reader{in: bufio.NewReaderSize(r, 64<<10)} }
 
-// maxRoom bounds the room that is kept for the next long line.
+// maxRoom limits the buffer kept for the next long line, in bytes.
 const maxRoom = 4 << 20
 
-// line returns a line with its newline, of at most max bytes; 0 is any number. It
-// is valid until the next call.
+// line returns a line with its newline. It returns errTooLong for more than max
+// bytes; a max of 0 means no limit. The line is valid until the next call.
 func (r *reader) line(max int) ([]byte, error) {
 	line, err := r.in.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		if err != nil && len(line) > 0 {
-			return nil, io.ErrUnexpectedEOF // half a message is none
+			return nil, io.ErrUnexpectedEOF // a partial message is not a message
 		}
 		return line, err
 	}

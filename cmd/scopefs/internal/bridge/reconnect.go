@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// watch closes a connection whose daemon does not answer, while the client waits
-// for it, and answers requests that have waited too long for a connection.
+// watch closes the connection if the daemon does not respond while the client
+// waits. It also fails held requests after holdTime without a connection.
 func (b *Bridge) watch(ctx context.Context) {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
@@ -22,7 +22,7 @@ func (b *Bridge) watch(ctx context.Context) {
 		case <-ticks.C:
 		}
 		b.mu.Lock()
-		conn, waits := b.conn, b.conn != nil && (!b.ready || b.over || b.s.waiting())
+		conn, waits := b.conn, b.conn != nil && (!b.ready || b.inputClosed || b.s.waiting())
 		var late [][]byte
 		if !b.ready {
 			late = b.s.expire(time.Now().Add(-b.holdTime), whyLost)
@@ -45,9 +45,9 @@ func (b *Bridge) watch(ctx context.Context) {
 	}
 }
 
-// lose ends a connection: each request that the daemon had is answered. ended
-// reports whether the bridge ends with it. A daemon that refused the connection has
-// done none of them.
+// lose closes a connection and fails the requests in flight. ended reports
+// whether the bridge must exit. refused means that the daemon refused the
+// connection and did not act on any request.
 func (b *Bridge) lose(conn Conn, err error, refused bool) (why string, ended bool) {
 	conn.Close()
 	b.mu.Lock()
@@ -59,25 +59,26 @@ func (b *Bridge) lose(conn Conn, err error, refused bool) (why string, ended boo
 	}
 	b.conn, b.ready = nil, false
 	lines, failed := b.s.lose(why, refused)
-	ended = b.over || b.failed != nil || b.garbage
+	ended = b.inputClosed || b.failed != nil || b.malformed
 	b.mu.Unlock()
 	for _, line := range lines {
 		_ = b.write(line)
 	}
 	if failed > 0 {
-		why = fmt.Sprintf("%s; requests under way, of which the effect is unknown: %d", why, failed)
+		why = fmt.Sprintf("%s; requests in flight whose effect is unknown: %d", why, failed)
 	}
 	return why, ended
 }
 
-// announce says that the daemon has gone.
-func (b *Bridge) announce(why string) {
-	b.say("warning", why+"; connecting again")
+// announceLoss reports to the client that the connection is lost.
+func (b *Bridge) announceLoss(why string) {
+	b.log("warning", why+"; reconnecting")
 }
 
-// welcome says that a daemon is there again, and that it may have other tools.
-func (b *Bridge) welcome() {
-	b.say("notice", "connected with the daemon again, in a new sandbox: its /tmp is empty, and nothing runs in the background")
+// announceReturn reports to the client that a daemon is back, and that its tools may
+// have changed.
+func (b *Bridge) announceReturn() {
+	b.log("notice", "connected to the daemon again, in a new sandbox: its /tmp is empty and no background process runs")
 	b.mu.Lock()
 	var lines [][]byte
 	if b.s.initialized != nil {
@@ -94,20 +95,21 @@ func (b *Bridge) welcome() {
 	}
 }
 
-// say logs for people and, in a session that has log messages without a request
-// for them, to the client.
-func (b *Bridge) say(severity, text string) {
+// log writes a log line for people. If the client's session has log messages of
+// this severity, log also sends one to the client.
+func (b *Bridge) log(severity, text string) {
 	fmt.Fprintf(b.Log, "scopefs: %s\n", text)
 	b.mu.Lock()
-	tell := b.s.initialized != nil && level(severity) >= levelOf(b.s.setLevel)
+	send := b.s.initialized != nil && level(severity) >= levelOf(b.s.setLevel)
 	b.mu.Unlock()
-	if tell {
+	if send {
 		_ = b.write(notification(methodMessage, object{"level": severity, "logger": "scopefs", "data": text}))
 	}
 }
 
-// reconnect makes a connection with the client's session, until a time. The pause
-// between attempts doubles, with jitter.
+// reconnect connects to a daemon and restores the client's session. It tries
+// until the given time. The pause between attempts doubles up to lastPause,
+// with jitter.
 func (b *Bridge) reconnect(ctx context.Context, pause *time.Duration, until time.Time) (Conn, *reader, error) {
 	last := errors.New(whyLost)
 	for {
@@ -142,9 +144,9 @@ func (b *Bridge) reconnect(ctx context.Context, pause *time.Duration, until time
 	}
 }
 
-// restore gives a connection the state of the client's session.
+// restore repeats the state of the client's session to a new connection.
 func (b *Bridge) restore(conn Conn) (*reader, error) {
-	b.use(conn)
+	b.setConn(conn)
 	in := newReader(conn)
 	b.mu.Lock()
 	initialize, initialized, setLevel, version := b.s.initialize, b.s.initialized, b.s.setLevel, b.s.version
@@ -152,7 +154,7 @@ func (b *Bridge) restore(conn Conn) (*reader, error) {
 	b.mu.Unlock()
 	var text []byte
 	if initialize != nil {
-		if err := greet(conn, in, initialize, version); err != nil {
+		if err := reinitialize(conn, in, initialize, version); err != nil {
 			return nil, err
 		}
 		text = append(text, initialized...)
@@ -175,24 +177,25 @@ func (b *Bridge) restore(conn Conn) (*reader, error) {
 	return in, err
 }
 
-// greet repeats the client's initialize. The client knows the answer already.
-func greet(conn Conn, in *reader, initialize []byte, version string) error {
-	_, failed := conn.Write(initialize) // a daemon that refuses has said why
-	asked, _ := parse(initialize)
+// reinitialize repeats the client's initialize. It discards the response, because the
+// client has one.
+func reinitialize(conn Conn, in *reader, initialize []byte, version string) error {
+	_, failed := conn.Write(initialize) // ignore a write error if a response explains it
+	request, _ := parse(initialize)
 	for {
 		line, err := in.line(0)
 		if err != nil {
-			return fmt.Errorf("the daemon ended the connection: %w", errors.Join(failed, err))
+			return fmt.Errorf("the daemon closed the connection: %w", errors.Join(failed, err))
 		}
 		m, ok := parseAnswer(line)
 		if text, refused := bytes.CutPrefix(line, []byte("scopefs: ")); refused && !ok {
 			return errors.New(strings.TrimSpace(string(text)))
 		}
-		if !m.response() || m.key() != asked.key() {
+		if !m.response() || m.key() != request.key() {
 			continue
 		}
 		if now := versionOf(line); now != version {
-			return fmt.Errorf("the daemon speaks version %q of the protocol now, and the session has %q: start the client again", now, version)
+			return fmt.Errorf("the daemon now speaks version %q of the protocol and the session version %q: restart the client", now, version)
 		}
 		return nil
 	}

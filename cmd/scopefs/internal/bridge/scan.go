@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 )
 
-// scan finds the ID and the method of a message without a look at the values of
-// its parameters, which may have megabytes: encoding/json reads them twice. It is
-// not ok for what is unusual; then encoding/json decides. The daemon validates.
+// scan finds the ID and the method of a message without parsing its parameters.
+// These can be megabytes, and encoding/json scans them twice. ok is false for
+// unusual input, which the caller passes to encoding/json. The daemon validates
+// the message.
 func scan(line []byte) (m message, ok bool) {
 	s := scanner{text: line}
 	if !s.next('{') {
@@ -46,7 +47,7 @@ func scan(line []byte) (m message, ok bool) {
 	}
 }
 
-// scanner is at a place in a text.
+// scanner is a position in a text.
 type scanner struct {
 	text []byte
 	at   int
@@ -58,7 +59,7 @@ func (s *scanner) blanks() {
 	}
 }
 
-// next goes beyond a character, if it is next.
+// next skips blanks and the character c. It reports whether c was next.
 func (s *scanner) next(c byte) bool {
 	s.blanks()
 	if s.at == len(s.text) || s.text[s.at] != c {
@@ -68,7 +69,8 @@ func (s *scanner) next(c byte) bool {
 	return true
 }
 
-// str goes beyond a string. It is plain when it stands for itself.
+// str skips a string and returns its content. plain is false if the string has
+// escapes.
 func (s *scanner) str() (text []byte, plain bool) {
 	if !s.next('"') {
 		return nil, false
@@ -93,7 +95,7 @@ func (s *scanner) str() (text []byte, plain bool) {
 	}
 }
 
-// value goes beyond a value. It is not ok at the end of the text.
+// value skips a value. ok is false at the end of the text.
 func (s *scanner) value() (ok bool) {
 	for depth := 0; s.at < len(s.text); {
 		switch s.text[s.at] {

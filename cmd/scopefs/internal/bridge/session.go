@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// session is what the bridge knows of the client's session, so that it can make
-// the same with another daemon. Its methods need the bridge's lock.
+// session is the state of the client's session, as needed to restore it with
+// another daemon. The caller of its methods holds Bridge.mu.
 type session struct {
-	initialize  []byte // the client's request, as a line; nil: none
-	version     string // of the protocol, as the first daemon answered; "": no answer yet
+	initialize  []byte // the client's request as a line, or nil
+	version     string // the protocol version in the first daemon's response; "" before it
 	initialized []byte // the client's notification
 	setLevel    []byte // the client's last request
 
-	open      map[string]request // requests of the client that the daemon has not answered, by key
-	questions map[string]jsonID  // requests of the daemon that the client has not answered: our ID and theirs
-	asked     int                // how many questions there were, of all daemons
+	open           map[string]request // the client's requests in flight, by key
+	serverRequests map[string]jsonID  // the daemon's requests in flight: the bridge's ID to the daemon's ID
+	serverIDs      int                // number of requests by all daemons
 
 	held      []held // messages that wait for a connection
 	heldBytes int
 }
 
-// request is a request that the daemon has, or had.
+// request is a request of the client in flight.
 type request struct {
 	id     jsonID
 	method string
-	line   []byte // of a subscription, which is made again
-	ours   bool   // the client knows nothing of it
+	line   []byte // the line of a subscription, which the bridge repeats
+	ours   bool   // the bridge made the request; the client does not know its ID
 }
 
 // held is a message that the client sent while there was no connection.
@@ -38,24 +38,24 @@ type held struct {
 	at   time.Time
 }
 
-// The bounds of what waits for a connection.
+// The limits of the held messages: their number and their size in bytes.
 const (
 	maxHeld      = 256
 	maxHeldBytes = 16 << 20
 )
 
-// send notes a message that goes to the daemon, and returns it as the daemon
-// gets it; nil is one that it must not get.
+// send records a message to the daemon and returns it in the form for the
+// daemon, or nil if the daemon must not receive it.
 func (s *session) send(m message, line []byte) []byte {
 	switch {
 	case m.response():
 		var id string
 		_ = json.Unmarshal(m.ID, &id)
-		theirs, ok := s.questions[id]
-		if !ok { // of a daemon that has gone: for this one it would be the answer to another question
+		theirs, ok := s.serverRequests[id]
+		if !ok { // for an earlier daemon; this one may use the ID for another request
 			return nil
 		}
-		delete(s.questions, id)
+		delete(s.serverRequests, id)
 		answer, err := withID(line, theirs)
 		if err != nil {
 			return nil
@@ -78,8 +78,8 @@ func (s *session) send(m message, line []byte) []byte {
 	return line
 }
 
-// receive notes a message of the daemon, and returns it as the client gets it;
-// nil is one that it must not get.
+// receive records a message from the daemon and returns it in the form for the
+// client, or nil if the client must not receive it.
 func (s *session) receive(m message, line []byte) []byte {
 	switch {
 	case m.response():
@@ -92,21 +92,21 @@ func (s *session) receive(m message, line []byte) []byte {
 			return nil
 		}
 	case m.request():
-		// The next daemon may use the same ID again, so the client never sees it.
-		s.asked++
-		id := fmt.Sprintf("scopefs-%d", s.asked)
+		// The next daemon may reuse the ID, so the client gets another one.
+		s.serverIDs++
+		id := fmt.Sprintf("scopefs-%d", s.serverIDs)
 		text, _ := json.Marshal(id)
-		asked, err := withID(line, text)
+		renamed, err := withID(line, text)
 		if err != nil {
 			return nil
 		}
-		s.questions[id] = slices.Clone(m.ID)
-		return asked
+		s.serverRequests[id] = slices.Clone(m.ID)
+		return renamed
 	}
 	return line
 }
 
-// waiting reports whether the client waits for an answer.
+// waiting reports whether the client waits for a response.
 func (s *session) waiting() bool {
 	for _, r := range s.open {
 		if r.method != methodListen {
@@ -116,8 +116,9 @@ func (s *session) waiting() bool {
 	return false
 }
 
-// lose returns what the client is to hear when the daemon has gone: the end of
-// each request but subscriptions, which the next connection makes again.
+// lose returns the messages to the client after the connection is lost: an
+// error for each request in flight except subscriptions, which the bridge
+// repeats. failed is the number of requests with an unknown effect.
 func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 	for key, r := range s.open {
 		if r.method == methodListen {
@@ -129,22 +130,22 @@ func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 			lines = append(lines, failure(r.id, why, false))
 		default:
 			failed++
-			lines = append(lines, failure(r.id, fmt.Sprintf("%s while %s was under way: whether it had an effect is unknown, look before you send it again", why, r.method), true))
+			lines = append(lines, failure(r.id, fmt.Sprintf("%s while %s was in flight: whether it had an effect is unknown, check before you send it again", why, r.method), true))
 		}
 		delete(s.open, key)
 	}
-	for id := range s.questions {
+	for id := range s.serverRequests {
 		lines = append(lines, notification(methodCancelled, object{"requestId": id, "reason": why}))
 	}
-	clear(s.questions)
-	if s.version == "" { // the client has to begin anew
+	clear(s.serverRequests)
+	if s.version == "" { // the client never got a response and must initialize again
 		s.initialize = nil
 	}
 	return lines, failed
 }
 
-// hold keeps a message until there is a connection. It returns the answer to one
-// for which there is no room.
+// hold holds a message until there is a connection. If the limits are exceeded
+// it returns an error response for the client.
 func (s *session) hold(m message, line []byte, now time.Time) []byte {
 	switch {
 	case m.response():
@@ -155,7 +156,7 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 		return nil
 	case len(s.held) >= maxHeld || s.heldBytes+len(line) > maxHeldBytes:
 		if m.request() {
-			return notSent(m, "too much waits for the daemon already")
+			return failNotSent(m, "too many messages wait for the daemon")
 		}
 		return nil
 	}
@@ -165,19 +166,20 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 	return nil
 }
 
-// expire returns the answers to requests that have been held since before a time.
+// expire returns the error responses to requests held since before the given
+// time.
 func (s *session) expire(before time.Time, why string) (lines [][]byte) {
 	s.drop(func(h held) bool {
 		old := h.at.Before(before) && h.request()
 		if old {
-			lines = append(lines, notSent(h.message, why))
+			lines = append(lines, failNotSent(h.message, why))
 		}
 		return old
 	})
 	return lines
 }
 
-// drop removes some of what is held.
+// drop removes the selected held messages.
 func (s *session) drop(which func(held) bool) {
 	s.held = slices.DeleteFunc(s.held, func(h held) bool {
 		gone := which(h)
@@ -188,18 +190,18 @@ func (s *session) drop(which func(held) bool) {
 	})
 }
 
-func notSent(m message, why string) []byte {
+func failNotSent(m message, why string) []byte {
 	return failure(m.ID, fmt.Sprintf("%s: %s was not sent, try again", why, m.Method), false)
 }
 
-// take returns what was held, and holds it no more.
+// take removes and returns the held messages.
 func (s *session) take() []held {
 	all := s.held
 	s.held, s.heldBytes = nil, 0
 	return all
 }
 
-// listens returns the subscriptions that are open.
+// listens returns the open subscriptions.
 func (s *session) listens() (all []request) {
 	for _, r := range s.open {
 		if r.method == methodListen {

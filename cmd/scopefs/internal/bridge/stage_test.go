@@ -17,21 +17,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stage is a client, a bridge, and daemons that a test plays.
+// stage is a client, a bridge, and daemons that the test plays.
 type stage struct {
 	t     *testing.T
 	in    *io.PipeWriter
 	out   *bufio.Reader
 	log   *bytes.Buffer
-	dials chan net.Conn // the daemon's ends
-	down  atomic.Bool   // nobody answers a dial
-	sick  atomic.Bool   // the daemon is stopped
+	dials chan net.Conn // the daemon's ends of the connections
+	down  atomic.Bool   // Dial fails
+	sick  atomic.Bool   // Alive fails
 	ended chan error
 	last  *daemon
 }
 
-// stay is a connection with CloseWrite.
-type stay struct{ *net.UnixConn }
+// unixConn is a Conn over a Unix socket.
+type unixConn struct{ *net.UnixConn }
 
 func newStage(t *testing.T, change func(*Bridge)) *stage {
 	t.Helper()
@@ -51,7 +51,7 @@ func newStage(t *testing.T, change func(*Bridge)) *stage {
 			theirs, err := l.Accept()
 			require.NoError(t, err)
 			s.dials <- theirs
-			return stay{conn.(*net.UnixConn)}, nil
+			return unixConn{conn.(*net.UnixConn)}, nil
 		},
 		Alive: func(context.Context) error {
 			if s.sick.Load() {
@@ -107,7 +107,7 @@ func (s *stage) says(text string) {
 	require.NoError(s.t, err)
 }
 
-// line is what the client gets.
+// line reads a line sent to the client.
 func (s *stage) line() string {
 	s.t.Helper()
 	got := make(chan string, 1)
@@ -126,7 +126,7 @@ func (s *stage) gets(want string) {
 	assert.JSONEq(s.t, want, s.line())
 }
 
-// failed reads an error, and returns its request's ID and effect.
+// failed reads an error response and returns its request's ID and effect.
 func (s *stage) failed() (id, effect string) {
 	s.t.Helper()
 	var m struct {
@@ -157,7 +157,7 @@ func call(id string) string {
 
 func result(id string) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{}}`, id) }
 
-// greeted is a stage with a session.
+// greeted returns a stage with an initialized session.
 func greeted(t *testing.T, change func(*Bridge)) (*stage, *daemon) {
 	t.Helper()
 	s := newStage(t, change)
@@ -171,7 +171,7 @@ func greeted(t *testing.T, change func(*Bridge)) (*stage, *daemon) {
 	return s, d
 }
 
-// message reads a log message, and returns its level.
+// message reads a log message and returns its level.
 func (s *stage) message() string {
 	s.t.Helper()
 	var m struct {
@@ -187,7 +187,7 @@ func (s *stage) message() string {
 func (s *stage) end() error {
 	s.t.Helper()
 	s.in.Close()
-	if d := s.last; !s.sick.Load() { // it hears that nothing more comes
+	if d := s.last; !s.sick.Load() { // close once the client has closed its end
 		_ = d.SetReadDeadline(time.Time{})
 		go func() { io.Copy(io.Discard, d.in); d.Close() }()
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Confine takes from this process, for good, all that serving a view does not
-// need: every file but those below the scope, capabilities, the network,
-// programs, and all system calls but a short list. root is a detached mount of
-// the scope's directory. It returns what confines, for the log; on an error
-// the process must end. It works in a static binary only: in one with C
-// libraries the threads are not Go's to change.
+// Confine irrevocably drops everything that serving a view does not need: files
+// outside the scope, capabilities, the network, executing programs, and all
+// system calls except a short list. root is a detached mount of the scope's
+// directory. Confine returns the measures in effect, for the log. On an error
+// the process must exit. Confine works only in a static binary, because Go
+// cannot change the threads of C libraries.
 func Confine(root int, passthrough, caller bool) ([]string, error) {
 	if err := enter(root); err != nil {
 		return nil, err
@@ -38,8 +38,8 @@ func Confine(root int, passthrough, caller bool) ([]string, error) {
 	return []string{"root: the scope", "capabilities: " + kept, abi, "seccomp", "no_new_privs", "no network"}, nil
 }
 
-// enter makes the scope the root of this mount namespace, and the only mount
-// in it. pivot_root(2): "." may stand for both.
+// enter makes the scope the root of this mount namespace, and its only mount:
+// pivot_root(2) with "." for both arguments.
 func enter(root int) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -59,18 +59,19 @@ func enter(root int) error {
 	return unix.Chdir("/")
 }
 
-// callerCaps are the capabilities to act as each caller, and as root for root.
+// callerCaps are the capabilities needed to act as any caller, including root.
 const callerCaps = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE |
 	1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID
 
-// keepCapabilities drops every capability of every thread but those that are
-// needed, and closes the process to ptrace(2) and /proc of others of its user.
+// keepCapabilities drops all capabilities that the view does not need, on every
+// thread. It also makes the process undumpable, so that other processes of the
+// same user cannot use ptrace(2) or /proc on it.
 func keepCapabilities(passthrough, caller bool) (string, error) {
 	var keep uint32
 	kept := "none"
 	if passthrough {
-		// FUSE passthrough asks for CAP_SYS_ADMIN (fs/fuse/backing.c). The
-		// seccomp filter leaves it nothing else to be used for.
+		// FUSE passthrough requires CAP_SYS_ADMIN (fs/fuse/backing.c). The
+		// seccomp filter denies its other uses.
 		keep, kept = 1<<unix.CAP_SYS_ADMIN, "SYS_ADMIN"
 	}
 	if caller {
@@ -89,16 +90,16 @@ func keepCapabilities(passthrough, caller bool) (string, error) {
 	return kept, nil
 }
 
-// landlockRoot confines file access to what is below the root, which is the
-// scope, with all that this kernel's Landlock can deny. landlock(7).
+// landlockRoot restricts file access to the root, which is the scope, with the
+// newest Landlock ABI of this kernel: landlock(7).
 func landlockRoot() (string, error) {
 	abi, err := ll.LandlockGetABIVersion()
 	if err != nil {
 		return "", fmt.Errorf("landlock: %w: enable it at boot (lsm=landlock,...)", err)
 	}
 	if abi < 2 {
-		// Linux 5.15 to 5.18: ABI 1 would forbid every rename between
-		// directories. There the root, the filter and the capabilities stand alone.
+		// Linux 5.15 to 5.18: ABI 1 forbids every rename between directories.
+		// Only the root, the filter and the capabilities confine the process.
 		return "landlock: ABI 1, not used", noNewPrivs()
 	}
 	configs := []landlock.Config{
@@ -115,16 +116,16 @@ func noNewPrivs() error {
 	return allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
 }
 
-// filterCalls leaves the system calls that the Go runtime and a view use, for
-// all threads (TSYNC). What is not listed fails with EPERM, other machine
-// architectures included. seccomp(2).
+// filterCalls allows the system calls of the Go runtime and of a view, on all
+// threads (TSYNC): seccomp(2). Other calls, including those of other
+// architectures, return EPERM.
 func filterCalls(caller bool) error {
 	calls := append([]string(nil), runtimeCalls...)
 	calls = append(calls, viewCalls...)
 	if caller {
 		calls = append(calls, "setfsuid", "setfsgid", "setgroups")
 	}
-	// Of system calls that can do more, what a view does with them.
+	// only allows a system call if its argument has one of the given values.
 	only := func(name string, argument uint32, values ...uint64) (all []seccomp.NameWithConditions) {
 		for _, value := range values {
 			all = append(all, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{{Argument: argument, Operation: seccomp.Equal, Value: value}}})
@@ -140,12 +141,13 @@ func filterCalls(caller bool) error {
 				Action: seccomp.ActionAllow,
 				Names:  calls,
 				NamesWithCondtions: slices.Concat(
-					// Threads of the Go runtime, not processes: runtime/os_linux.go.
+					// Threads of the Go runtime, not processes:
+					// runtime/os_linux.go.
 					only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
 					only("ioctl", 1, backingOpen, backingClose),
 					only("unshare", 0, beneath.FindFlags),
-					// Marks of inodes; of a mount or a file system they would tell of
-					// names all over the host.
+					// Marks of inodes only. A mark of a mount or a file system
+					// would report names from the whole host.
 					only("fanotify_mark", 1, beneath.WatchFlags...),
 					only("name_to_handle_at", 4, beneath.HandleFlags...),
 				),
@@ -183,14 +185,14 @@ var viewCalls = []string{
 	"recvmsg", "sendmsg", "faccessat2", "fchdir", "getcwd",
 }
 
-// allThreads makes a system call on every thread; the kernel keeps these
-// things by thread.
+// allThreads makes a system call on every thread, because the kernel keeps
+// these attributes per thread.
 func allThreads(call, a, b, c uintptr) error {
 	_, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0)
 	switch errno {
 	case 0:
 		return nil
-	case unix.ENOTSUP: // the answer of the package syscall in a program with cgo
+	case unix.ENOTSUP: // package syscall returns it in a program with cgo
 		return errNotStatic
 	}
 	return errno

@@ -6,34 +6,35 @@ import (
 	"time"
 )
 
-// Heart tells the daemon and a view whether the other one still runs: each
-// answers the other's beats, on a socket that carries nothing else, so that no
-// message that is throttled delays an answer.
+// Heart is one end of the heartbeat between the daemon and a view. Each end
+// responds to the other's beats. The socket carries nothing else, so that
+// throttled messages cannot delay a response.
 type Heart struct {
 	socket *os.File
-	asking sync.Mutex
+	mu     sync.Mutex
 	pulse  chan struct{}
 }
 
-// What a heart sends: a byte each, on a stream.
+// The messages of a heartbeat, one byte each.
 const (
-	beat  = 'b' // are you there?
-	pulse = 'p' // yes
+	beat  = 'b' // the request
+	pulse = 'p' // the response
 )
 
-// late is how much later than it asked for a timer may fire in a process that
-// runs. One that was stopped itself knows nothing of the other.
-const late = 500 * time.Millisecond
+// timerSlack is the normal delay of a timer in a running process. A longer delay
+// means that this process was itself stopped, and says nothing about the other.
+const timerSlack = 500 * time.Millisecond
 
-// calm bounds what it costs to answer another process that beats without end.
-const calm = 10 * time.Millisecond
+// responseDelay limits the cost of responding to a process that sends beats without end.
+const responseDelay = 10 * time.Millisecond
 
-// NewHeart returns a Heart on one end of a socket pair, which does not block.
+// NewHeart returns a Heart on one end of a socket pair, which must be
+// non-blocking.
 func NewHeart(socket *os.File) *Heart { return &Heart{socket: socket, pulse: make(chan struct{}, 1)} }
 
-// Serve answers beats until the other end is closed. well is called before each
-// answer: a process in which it does not return is taken for dead.
-func (h *Heart) Serve(well func()) {
+// Serve responds to beats until the other end is closed. It calls check before
+// each response. If check blocks, the other process considers this one dead.
+func (h *Heart) Serve(check func()) {
 	var buf [16]byte
 	for {
 		n, err := h.socket.Read(buf[:])
@@ -43,11 +44,11 @@ func (h *Heart) Serve(well func()) {
 		for _, b := range buf[:n] {
 			switch b {
 			case beat:
-				well()
+				check()
 				if _, err := h.socket.Write([]byte{pulse}); err != nil {
 					return
 				}
-				time.Sleep(calm)
+				time.Sleep(responseDelay)
 			case pulse:
 				select {
 				case h.pulse <- struct{}{}:
@@ -58,17 +59,17 @@ func (h *Heart) Serve(well func()) {
 	}
 }
 
-// Alive reports whether the other process answers within a time.
+// Alive reports whether the other process responds within the given time.
 func (h *Heart) Alive(within time.Duration) bool {
-	h.asking.Lock()
-	defer h.asking.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	select {
-	case <-h.pulse: // the answer to an earlier beat
+	case <-h.pulse: // the response to an earlier beat
 	default:
 	}
 	_ = h.socket.SetWriteDeadline(time.Now().Add(within))
 	_, err := h.socket.Write([]byte{beat})
-	_ = h.socket.SetWriteDeadline(time.Time{}) // it would end Serve with its next answer
+	_ = h.socket.SetWriteDeadline(time.Time{}) // otherwise Serve would fail on its next response
 	if err != nil {
 		return false
 	}
@@ -78,7 +79,7 @@ func (h *Heart) Alive(within time.Duration) bool {
 		case <-h.pulse:
 			return true
 		case <-time.After(within):
-			if time.Since(began) < within+late {
+			if time.Since(began) < within+timerSlack {
 				return false
 			}
 		}

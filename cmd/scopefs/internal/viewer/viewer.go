@@ -1,6 +1,6 @@
-// Package viewer is the process that serves one view: started by the daemon
-// with three descriptors and nothing else, confined by itself before it
-// answers the first request, and gone when the daemon is.
+// Package viewer is the process that serves one view. The daemon starts it with
+// four descriptors. It confines itself before it serves the first request, and
+// exits when the daemon exits.
 package viewer
 
 import (
@@ -21,18 +21,18 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Name is the argv[0] that makes scopefs a view process.
+// Name is the argv[0] of a view process.
 const Name = "scopefs-view"
 
-// The descriptors a view process is started with.
+// The descriptors that the daemon passes to a view process.
 const (
-	RootFD  = 3 + iota // the scope's directory: a detached mount, see scope.Root.Detach
+	RootFD  = 3 + iota // the scope's directory, a detached mount: see beneath.Root.Detach
 	FuseFD             // /dev/fuse, mounted
 	WireFD             // socket pair to the daemon
-	HeartFD            // socket pair to the daemon, which does not block: see Heart
+	HeartFD            // non-blocking socket pair to the daemon: see Heart
 )
 
-// Main is the view process. It returns the exit status.
+// Main runs the view process and returns its exit status.
 func Main() int {
 	conn := os.NewFile(WireFD, "daemon")
 	wire := NewWire(conn)
@@ -56,20 +56,20 @@ func run(wire *Wire) error {
 	if err != nil {
 		return err
 	}
-	syscall.Umask(0) // each request brings its own
+	syscall.Umask(0) // each request carries its own umask
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	var watch *beneath.Watch
 	if cfg.Watch {
 		if watch, err = beneath.NewWatch(); err != nil {
-			logger.Warn("changes by others are seen after a time", "err", err, "time", cfg.Timeout)
+			logger.Warn("changes by other processes become visible only after the attribute timeout", "err", err, "time", cfg.Timeout)
 		}
 	}
 	cfg.Limits.Handles = fs.HandlesWithin(cfg.Limits.Handles)
-	means, err := Confine(RootFD, cfg.Passthrough, cfg.Caller)
+	measures, err := Confine(RootFD, cfg.Passthrough, cfg.Caller)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	l := &link{wire: wire, heart: NewHeart(os.NewFile(HeartFD, "heart")), waiting: map[uint64]chan ToView{}}
+	l := &daemonLink{wire: wire, heart: NewHeart(os.NewFile(HeartFD, "heart")), waiting: map[uint64]chan ToView{}}
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
@@ -82,21 +82,21 @@ func run(wire *Wire) error {
 	if err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // what starting took
+	debug.FreeOSMemory() // memory used only during the start
 	go l.heart.Serve(view.Responsive)
-	if err := wire.Send(FromView{Ready: means}); err != nil {
+	if err := wire.Send(FromView{Ready: measures}); err != nil {
 		return err
 	}
 	go func() {
-		// A view that cannot record must not serve: without a daemon it ends.
+		// Without a daemon the view cannot record, so it must not serve.
 		l.listen(view)
 		os.Exit(0)
 	}()
 	return view.Serve()
 }
 
-// link is the view's end of the wire.
-type link struct {
+// daemonLink is the view's connection to the daemon.
+type daemonLink struct {
 	wire  *Wire
 	heart *Heart
 
@@ -106,18 +106,18 @@ type link struct {
 	failure error // why the log cannot be written
 }
 
-var _ fs.Recorder = (*link)(nil)
+var _ fs.Recorder = (*daemonLink)(nil)
 
-// Record returns when the daemon has written the event.
-func (l *link) Record(_ context.Context, e audit.Event) error {
+// Record returns once the daemon has written the event.
+func (l *daemonLink) Record(_ context.Context, e audit.Event) error {
 	msg := FromView{Event: &e, Path: cut(e.Path), Target: cut(e.Target)}
 	e.Path, e.Target = "", ""
-	_, err := l.ask(msg)
+	_, err := l.request(msg)
 	return err
 }
 
-// cut leaves of a string its two ends, more than the log will take: what a
-// path is must not decide whether it can be told.
+// cut returns the two ends of a long string, more than the log keeps. The
+// length of a path must not decide whether an event can be recorded.
 func cut(s string) []byte {
 	const end = 8 << 10
 	if len(s) <= 2*end {
@@ -126,21 +126,22 @@ func cut(s string) []byte {
 	return []byte(s[:end] + "..." + s[len(s)-end:])
 }
 
-// Err says why the log cannot be written.
-func (l *link) Err() error {
+// Err returns why the log cannot be written, or nil.
+func (l *daemonLink) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failure
 }
 
-// groups asks the daemon, who sees /proc, for a process's groups.
-func (l *link) groups(pid uint32) ([]uint32, error) {
-	reply, err := l.ask(FromView{Groups: pid})
+// groups requests a process's groups from the daemon, which can read /proc.
+func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
+	reply, err := l.request(FromView{Groups: pid})
 	return reply.Groups, err
 }
 
-// ask sends a message and waits for its answer.
-func (l *link) ask(msg FromView) (ToView, error) {
+// request sends a message and waits for the response. It returns an error if the
+// daemon's heartbeat stops.
+func (l *daemonLink) request(msg FromView) (ToView, error) {
 	answer := make(chan ToView, 1)
 	l.mu.Lock()
 	l.last++
@@ -160,21 +161,21 @@ func (l *link) ask(msg FromView) (ToView, error) {
 				return reply, errors.New(reply.Error)
 			}
 			return reply, nil
-		case <-time.After(doubtTime): // it may throttle, or write to a slow disk; or it is stopped
+		case <-time.After(doubtTime): // the daemon may throttle, wait for a slow disk, or be stopped
 			if !l.heart.Alive(answerTime) {
-				return ToView{}, errors.New("the daemon does not answer")
+				return ToView{}, errors.New("the daemon does not respond")
 			}
 		}
 	}
 }
 
 const (
-	doubtTime  = time.Second            // for an answer of the daemon, before the view asks whether it runs
-	answerTime = 500 * time.Millisecond // for its heart to answer
+	doubtTime  = time.Second            // wait for a response before checking the heartbeat
+	answerTime = 500 * time.Millisecond // limit of a heartbeat's response
 )
 
-// listen handles the daemon's messages until it is gone.
-func (l *link) listen(view *fs.View) {
+// listen handles the daemon's messages until the connection ends.
+func (l *daemonLink) listen(view *fs.View) {
 	for {
 		var msg ToView
 		if err := l.wire.Receive(&msg); err != nil {
@@ -193,7 +194,7 @@ func (l *link) listen(view *fs.View) {
 				continue
 			}
 			forget := view.SetPolicy(policy)
-			go func() { // it may wait for who waits for an answer that comes by us
+			go func() { // forget may block on requests that wait for messages read here
 				forget()
 				_ = l.wire.Send(ack)
 			}()
@@ -211,7 +212,7 @@ func (l *link) listen(view *fs.View) {
 	}
 }
 
-func (l *link) setFailure(why string) {
+func (l *daemonLink) setFailure(why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = nil

@@ -13,52 +13,53 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// The daemon and a view speak over a socket pair, one JSON message a line.
-// What the daemon reads comes from a process that an agent may have broken:
-// it is bounded, and says nothing about who sends it.
+// The daemon and a view exchange JSON messages over a socket pair, one a line.
+// An agent may have compromised the view. The daemon therefore limits what it
+// reads, and takes no identity from a message.
 
-// maxLine bounds a message in bytes.
+// maxLine limits a message, in bytes.
 const maxLine = 4 << 20
 
-// Config is the first message to a view.
+// Config is the first message to a view. See fs.Options for the fields.
 type Config struct {
 	Policy      scope.PolicySpec `json:"policy"`
 	Record      scope.Record     `json:"record"`
-	Passthrough bool             `json:"passthrough"` // the kernel may do the file data, if it can
+	Passthrough bool             `json:"passthrough"` // use kernel passthrough for file data if available
 	Mediated    bool             `json:"mediated"`
 	Caller      bool             `json:"caller"` // identity: caller
 	Timeout     time.Duration    `json:"timeout"`
-	Watch       bool             `json:"watch"`  // keep metadata for as long as nobody else changes it
-	Shared      bool             `json:"shared"` // others than the agent's user come in
+	Watch       bool             `json:"watch"`  // cache metadata until a watch reports a change
+	Shared      bool             `json:"shared"` // users other than the agent's may access the view
 	XAttrs      bool             `json:"xattrs"`
 	Trace       bool             `json:"trace"`
-	Spin        bool             `json:"spin"` // time on a processor is not counted
+	Spin        bool             `json:"spin"` // do not count a request's time on a processor
 	Limits      fs.Limits        `json:"limits"`
 }
 
-// ToView is a message from the daemon.
+// ToView is a message from the daemon to a view.
 type ToView struct {
 	Config *Config           `json:"config,omitempty"`
-	Policy *scope.PolicySpec `json:"policy,omitempty"` // a new policy; answered by an ack of ID
-	Log    *string           `json:"log,omitempty"`    // the log fails, and why; empty: it works
-	ID     uint64            `json:"id,omitempty"`     // the message this answers
+	Policy *scope.PolicySpec `json:"policy,omitempty"` // a new policy; the view responds with Ack
+	Log    *string           `json:"log,omitempty"`    // why the log fails; empty when it works again
+	ID     uint64            `json:"id,omitempty"`     // the ID of the request this answers
 	Error  string            `json:"error,omitempty"`
 	Groups []uint32          `json:"groups,omitempty"`
 }
 
-// FromView is a message from a view.
+// FromView is a message from a view to the daemon.
 type FromView struct {
-	Ready  []string     `json:"ready,omitempty"` // confined, by these means, and about to serve
+	Ready  []string     `json:"ready,omitempty"` // the view is confined, by these measures, and about to serve
 	Failed string       `json:"failed,omitempty"`
 	ID     uint64       `json:"id,omitempty"`
-	Event  *audit.Event `json:"event,omitempty"`  // to be recorded, with what follows; answered with ID
-	Path   []byte       `json:"path,omitempty"`   // of the event: JSON strings hold no other bytes than UTF-8
-	Target []byte       `json:"target,omitempty"` // likewise
-	Groups uint32       `json:"groups,omitempty"` // the groups of this process are wanted; answered with ID
-	Ack    uint64       `json:"ack,omitempty"`    // the policy of this ID holds
+	Event  *audit.Event `json:"event,omitempty"`  // an event to record; the daemon responds with ID
+	Path   []byte       `json:"path,omitempty"`   // path of the event: a JSON string can hold only UTF-8
+	Target []byte       `json:"target,omitempty"` // target of the event, likewise
+	Groups uint32       `json:"groups,omitempty"` // the process whose groups the view needs; the daemon responds with ID
+	Ack    uint64       `json:"ack,omitempty"`    // the policy with this ID is in force
 }
 
-// Wire sends and receives messages. Send may be called by several goroutines.
+// Wire sends and receives messages. Send is safe for concurrent use; Receive is
+// not.
 type Wire struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -72,7 +73,7 @@ func NewWire(rw io.ReadWriter) *Wire {
 	return &Wire{w: rw, r: r}
 }
 
-// Send writes one message.
+// Send writes one message. It returns an error if the message exceeds 4 MiB.
 func (w *Wire) Send(msg any) error {
 	line, err := json.Marshal(msg)
 	if err != nil {
@@ -87,7 +88,7 @@ func (w *Wire) Send(msg any) error {
 	return err
 }
 
-// Receive reads one message; io.EOF when the other side is gone.
+// Receive reads one message. It returns io.EOF when the other end is closed.
 func (w *Wire) Receive(msg any) error {
 	if !w.r.Scan() {
 		if err := w.r.Err(); err != nil {

@@ -1,6 +1,6 @@
-// Confined is a view process that an attacker has taken over: it confines
-// itself as a view does and then tries what it likes. It prints a line for each
-// attempt: what, and the errno.
+// Confined is a view process that an attacker has taken over. It confines
+// itself as a view does, then attempts forbidden operations. For each attempt
+// it prints a line with its name and the errno.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 )
 
-// foreignFD is a directory of the host that was left open by mistake.
+// foreignFD is a directory of the host, as if left open by mistake.
 const foreignFD = viewer.WireFD + 1
 
 func main() {
@@ -27,7 +27,7 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println("confined:", means)
-	other := os.Args[2] // another agent's file, by its path on the host
+	other := os.Args[2] // another agent's file, by its host path
 	open := func(at int, path string, flags uint64) error {
 		fd, err := unix.Openat2(at, path, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC})
 		if err == nil {
@@ -54,7 +54,7 @@ func main() {
 		fmt.Println(what+":", err)
 	}
 	const cwd = unix.AT_FDCWD
-	// Controls: its own.
+	// Controls: the view's own files.
 	try("own: open", open(viewer.RootFD, "f", unix.O_RDWR))
 	try("own: absolute", open(cwd, "/f", unix.O_RDONLY))
 	try("own: create", openCreate(viewer.RootFD, "made"))
@@ -68,7 +68,7 @@ func main() {
 	}
 	try("stat other", unix.Statx(cwd, other, 0, unix.STATX_ALL, &st))
 	try("device", open(viewer.RootFD, "zero", unix.O_RDWR))
-	// A descriptor that was left open: Landlock.
+	// An open descriptor outside the scope: Landlock.
 	try("left open: read", open(foreignFD, "FOREIGN", unix.O_RDONLY))
 	try("left open: write", open(foreignFD, "FOREIGN", unix.O_WRONLY))
 	try("left open: create", openCreate(foreignFD, "made"))
@@ -77,12 +77,12 @@ func main() {
 	try("left open: rename", unix.Renameat2(foreignFD, "FOREIGN", viewer.RootFD, "stolen", 0))
 	try("left open: link", unix.Linkat(foreignFD, "FOREIGN", viewer.RootFD, "stolen", 0))
 	try("left open: mkdir", unix.Mkdirat(foreignFD, "made", 0o755))
-	// A watch is for directories of its own, not for all of the host's.
+	// A watch may cover only the view's own directories.
 	for what, flags := range map[string]uint{"file system": unix.FAN_MARK_FILESYSTEM, "mount": unix.FAN_MARK_MOUNT, "inode, plainly": 0} {
 		try("call watch a "+what, unix.FanotifyMark(watch, unix.FAN_MARK_ADD|flags, unix.FAN_OPEN|unix.FAN_MODIFY, viewer.RootFD, "."))
 	}
-	// System calls, with arguments that do no harm where nothing confines: the
-	// filter answers before they are looked at.
+	// System calls, with arguments that are harmless without confinement. The
+	// filter decides before the kernel checks the arguments.
 	try("mknod", unix.Mknodat(viewer.RootFD, "dev", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))))
 	for what, err := range map[string]error{
 		"socket":      raw(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, 0),
