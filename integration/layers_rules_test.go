@@ -31,6 +31,7 @@ var floors = map[string]struct {
 	"integration":                 {[]string{"**"}, "tests of the whole"},
 	"integration/*":               {[]string{"**"}, "tools of these tests"},
 
+	"internal/credential":          {nil, "who holds a secret need not know what it is for"},
 	"internal/printable":           {nil, "anybody writes a line"},
 	"internal/thread":              {nil, "anybody starts a thread"},
 	"cmd/scopefs/internal/control": {[]string{"scope", "tools", "tools/sandbox", "cmd/scopefs/internal/config"}, "a client of the daemon needs nothing that runs in it"},
@@ -75,7 +76,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
-	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread"} // flock(2), socketpair(2), gettid(2)
+	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential"} // flock(2), socketpair(2), gettid(2), kill(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}

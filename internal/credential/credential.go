@@ -1,0 +1,166 @@
+// Package credential reads the secrets that the daemon holds for stores, hosts
+// and services: from its environment, from a file, or from a command's output.
+package credential
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Source says where a secret is. Exactly one field is set.
+type Source struct {
+	Env     string   // the name of a variable of the daemon's environment
+	File    string   // an absolute path; see Read for who may own it
+	Command []string // a program and its arguments; its standard output is the secret
+}
+
+// Check reports what is wrong with a source. It does not read the secret.
+func (s Source) Check() error {
+	set := 0
+	for _, is := range []bool{s.Env != "", s.File != "", len(s.Command) > 0} {
+		if is {
+			set++
+		}
+	}
+	switch {
+	case set != 1:
+		return errors.New("wants one of env, file and command")
+	case s.File != "" && !strings.HasPrefix(s.File, "/"):
+		return fmt.Errorf("file: %q is relative: write an absolute path", s.File)
+	case len(s.Command) > 0 && !strings.HasPrefix(s.Command[0], "/"):
+		return fmt.Errorf("command: %q is relative: write an absolute path", s.Command[0])
+	}
+	return nil
+}
+
+const (
+	maxSecret   = 64 << 10         // bytes
+	commandTime = 10 * time.Second // for a command to print a secret and end
+)
+
+// Read returns the secret without white space at its ends. A file must be a
+// regular file of the daemon's user or of root, with no permission for group and
+// others; it may be reached through links. A command runs with the daemon's
+// environment, without standard input, and must end within 10 s with status 0.
+// No error contains a part of the secret or of the command's output.
+func (s Source) Read(ctx context.Context) (Secret, error) {
+	if err := s.Check(); err != nil {
+		return Secret{}, err
+	}
+	var text []byte
+	var err error
+	switch {
+	case s.Env != "":
+		value, ok := os.LookupEnv(s.Env)
+		if !ok {
+			return Secret{}, fmt.Errorf("env: %s is not set: set it in the daemon's environment", s.Env)
+		}
+		text = []byte(value)
+	case s.File != "":
+		text, err = readFile(s.File)
+	default:
+		text, err = output(ctx, s.Command)
+	}
+	if err != nil {
+		return Secret{}, err
+	}
+	text = bytes.TrimSpace(text)
+	switch {
+	case len(text) == 0:
+		return Secret{}, errors.New("the secret is empty")
+	case len(text) > maxSecret:
+		return Secret{}, fmt.Errorf("the secret has more than %d bytes", maxSecret)
+	case bytes.ContainsAny(text, "\r\n\x00"):
+		return Secret{}, errors.New("the secret has more than one line")
+	}
+	return Secret{string(text)}, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block open
+	if err != nil {
+		return nil, fmt.Errorf("file: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat() // of the descriptor: the path may change
+	if err != nil {
+		return nil, fmt.Errorf("file: %w", err)
+	}
+	owner := int(st.Sys().(*syscall.Stat_t).Uid)
+	switch {
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("file: %q is no regular file", name)
+	case st.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("file: %q is open to others: chmod 600 it", name)
+	case owner != 0 && owner != os.Geteuid():
+		return nil, fmt.Errorf("file: %q belongs to user %d: make it the daemon's user's, or root's", name, owner)
+	}
+	return io.ReadAll(io.LimitReader(f, maxSecret+2))
+}
+
+func output(ctx context.Context, argv []string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.WaitDelay = time.Second // a child of the command may hold the pipe
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	out := &bounded{left: maxSecret + 2}
+	cmd.Stdout = out
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("command: %q did not end within %v", argv[0], commandTime)
+		}
+		return nil, fmt.Errorf("command: %q: %w", argv[0], err)
+	}
+	return out.text, nil
+}
+
+// bounded keeps the beginning of what is written and discards the rest.
+type bounded struct {
+	text []byte
+	left int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	b.text, b.left = append(b.text, p[:n]...), b.left-n
+	return len(p), nil
+}
+
+// A Secret is a credential. It prints as "***" in every format; only Reveal
+// returns it.
+type Secret struct{ text string }
+
+// Reveal returns the secret for the one connection that needs it.
+func (s Secret) Reveal() string { return s.text }
+
+// Redact replaces the secret in text by "***". It leaves text alone for a secret
+// of fewer than 8 bytes, which would match by chance.
+func (s Secret) Redact(text string) string {
+	if len(s.text) < 8 {
+		return text
+	}
+	return strings.ReplaceAll(text, s.text, "***")
+}
+
+// String returns "***".
+func (s Secret) String() string { return "***" }
+
+// GoString returns "***".
+func (s Secret) GoString() string { return "***" }
+
+// MarshalText returns "***".
+func (s Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
+
+// LogValue returns "***".
+func (s Secret) LogValue() slog.Value { return slog.StringValue("***") }
