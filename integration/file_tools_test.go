@@ -47,7 +47,7 @@ func newFileSet(t *testing.T, h *host) *tools.Set {
 	require.Empty(t, errs)
 	set, err := tools.NewSet(tools.Gate{
 		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
-		Rules:  func() *agents.Grants { return snapshot.Agents["a"].Grants },
+		Rules:  func() tools.Rules { return snapshot.Agents["a"].Grants },
 		Record: func(context.Context, audit.Event) error { return nil },
 	}, all...)
 	require.NoError(t, err)

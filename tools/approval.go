@@ -253,7 +253,7 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 	if err := s.objectsOf(ctx, r, &p); err != nil {
 		return asError(err)
 	}
-	if s.gate.Rules().Version() != policy { // a large file takes its time, which is the agent's to choose
+	if s.rules().Version() != policy { // a large file takes its time, which is the agent's to choose
 		return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", by: d}
 	}
 	ctx = context.WithoutCancel(ctx) // what is asked or used is recorded, whoever has gone

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 const asks = "policy: {tools: {ask: [bash]}}"
@@ -119,7 +118,7 @@ func TestApprovalDoesNotOutliveRules(t *testing.T) {
 	d := &desk{}
 	gate := d.gate(t, asks)
 	rules, hashed := gate.Rules(), func() {}
-	gate.Rules = func() *agents.Grants { return rules }
+	gate.Rules = func() Rules { return rules }
 	gate.Object = func(context.Context, string, string, bool) (Object, error) {
 		hashed()
 		return Object{Content: "h"}, nil
@@ -145,7 +144,7 @@ func TestStill(t *testing.T) {
 	gate := d.gate(t, "")
 	first, record := gate.Rules(), gate.Record
 	rules := first
-	gate.Rules = func() *agents.Grants { return rules }
+	gate.Rules = func() Rules { return rules }
 	change := first
 	gate.Record = func(ctx context.Context, e audit.Event) error {
 		if e.Outcome == audit.OutcomeBegin {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Call is what an agent asks for.
@@ -62,7 +61,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		}
 		return s.one(ctx, c, &request{name: name, args: args})
 	}
-	if !s.mayAny(s.gate.Rules(), alias) {
+	if !s.mayAny(s.rules(), alias) {
 		return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
 	}
 	if err := validate(alias, args); err != nil {
@@ -113,7 +112,7 @@ type request struct {
 // one takes a call of a tool by its own name through the door.
 func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	r.tool, r.id = s.native(r.name), newID()
-	if r.tool == nil && s.gate.Find != nil && strings.HasPrefix(r.name, serverPrefix) && s.may(s.gate.Rules(), r.name) {
+	if r.tool == nil && s.gate.Find != nil && strings.HasPrefix(r.name, serverPrefix) && s.may(s.rules(), r.name) {
 		if err := s.gate.Find(ctx, r.name); err != nil {
 			return Result{}, s.unavailable(ctx, r, err)
 		}
@@ -177,12 +176,12 @@ const (
 
 // decide decides about a call. What it returns is why not.
 func (s *Set) decide(ctx context.Context, r *request) *Error {
-	rules := s.gate.Rules()
+	rules := s.rules()
 	d := s.judge(rules, r.name)
 	r.allowed, r.version = d, rules.Version()
 	// What filters hold back is not for the log either, whyever a call is refused.
 	held := func() (string, *Error) {
-		rule, err := filtered(ctx, rules.Filters(), r.name, r.args)
+		rule, err := filtered(ctx, rules.FiltersOf(r.name), r.args)
 		if rule != "" || err != nil {
 			r.path, r.target = "", ""
 		}
@@ -209,7 +208,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		return r.outside
 	}
 	// Rates come last: a call that is refused uses nothing up.
-	count := func() *Error { return s.count(rules.Rates(), r.name) }
+	count := func() *Error { return s.count(rules.RatesOf(r.name), r.name) }
 	if d.Ask {
 		return s.approved(ctx, r, d, rules.Version(), count)
 	}
@@ -217,8 +216,8 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 }
 
 // count counts a call of a tool against the limits.
-func (s *Set) count(limits []agents.Rate, tool string) *Error {
-	rule, wait, err := s.gate.Rates.take(limits, tool)
+func (s *Set) count(limits []scope.Rate, tool string) *Error {
+	rule, wait, err := s.gate.Rates.take(limits)
 	if err != nil {
 		return &Error{Code: Internal, Message: "the call cannot be counted, so it did not run", cause: err}
 	}

@@ -28,7 +28,7 @@ func TestCustomTools(t *testing.T) {
 	put("ro", "tools: [kv_get, kv_put]\nview: {access: read}\npolicy: {tools: {ask: [kv_put]}}")
 	_, errs := agents.Load(base, agents.Host{})
 	require.NotEmpty(t, errs, "a typo, where nobody has these tools")
-	host := agents.Host{Tools: []string{"kv_get", "kv_put"}}
+	host := agents.Host{Tools: agents.Tools{{Name: "kv_get"}, {Name: "kv_put", Writes: true}}}
 	all, errs := agents.Load(base, host)
 	require.Empty(t, errs)
 	put("typo", "tools: [kv_gte]")
@@ -41,7 +41,7 @@ func TestCustomTools(t *testing.T) {
 	for id, want := range map[scope.ID][]string{"a": {"kv_get", "kv_put"}, "ro": {"kv_get"}} {
 		d := &desk{}
 		gate := d.gate(t, "")
-		gate.Rules = func() *agents.Grants { return all.Agents[id].Grants }
+		gate.Rules = func() Rules { return all.Agents[id].Grants }
 		set, err := NewSet(gate, kv...)
 		require.NoError(t, err)
 		var listed []string

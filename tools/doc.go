@@ -1,7 +1,58 @@
-// Package tools is the set of an agent's tools and its one door, [Set.Call]:
-// validate, decide, record the beginning, run, record the end. A [Tool] is made
-// by packages below this one and can be run by nothing else.
+// Package tools runs the tools of an agent. [Set.Call] is the only way to run one:
+// it decides by the agent's rules and records each decision before it acts.
 //
-// A program adds tools of its own with [New]. It names them in [scope.Host].Tools,
-// so that definitions may, and says in [Hints] which of them change files.
+// # Tools
+//
+// A [Tool] has a name, a description, hints and a function. [New] makes one from
+// a function with typed arguments and result; the types give the JSON schemas.
+// The function is unexported: a program that holds a Tool cannot run it.
+// [Dynamic] makes a tool whose schema is known only at run time, such as one of an
+// MCP server. [Alias] makes a tool that stands for calls of other tools, as a model
+// was trained on them; the rules are about the other tools.
+//
+// Arguments may implement [Subject], which gives the log the path that a call is
+// about, and [Scoped], which refuses paths that lead out of the view. A result may
+// implement [Contenter] to read better than its JSON.
+//
+// # Calls
+//
+// A [Set] holds the tools of one session of one agent, behind a [Gate]. A call
+// goes through these steps. The first that fails ends it:
+//
+//  1. It takes one of the session's 32 places, room for its arguments, and a turn
+//     of the [Queue], in which no agent delays another.
+//  2. The arguments are parsed once: JSON, an object, no key twice, 8 MiB at most.
+//     All that follows uses the same canonical bytes.
+//  3. [Rules.Call] decides about the tool.
+//  4. The arguments are validated against the tool's schema.
+//  5. Filters ([Rules.FiltersOf]) examine every string of the arguments, also
+//     decoded once from base64 or URL encoding.
+//  6. A path that leads out of the view is refused and recorded as a violation.
+//  7. Rates ([Rules.RatesOf]) count the call. A call that was refused is not counted.
+//  8. A decision with Ask needs an approval ([Approvals]) of exactly this call: these
+//     arguments, this version of the rules, these objects on disk.
+//  9. The log takes an event with outcome "begin". Without it the tool does not run.
+//  10. The tool runs.
+//  11. The log takes an event with the outcome.
+//
+// A tool that waited, for a sandbox or a server, calls [Still] before it acts: the
+// rules may have changed.
+//
+// # Errors
+//
+// An error is an [*Error], whose [Code] a model can act on, or an [*Asked]. It
+// holds nothing of the host. What does not exist and what the agent may not reach
+// have the same error; only the log tells them apart. [Refused] and [Error.Violates]
+// make the errors of a tool that decides something itself.
+//
+// # Rules of your own
+//
+// [Rules] is an interface with four methods. Package scope/agents implements it
+// from definition files; the example of this package has a list in code. A program
+// whose definition files name its tools lists them in agents.Host.Tools.
+//
+// # Concurrency
+//
+// All methods may be called by any number of goroutines. A Set asks for its rules
+// at each call, so that a change of the rules holds for the next one.
 package tools

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // The bounds of what filters cost.
@@ -25,17 +24,15 @@ var examiners = make(chan struct{}, 2)
 // ruleFilters begins the rules of argument filters.
 const ruleFilters = "argument_filters"
 
-// filtered matches a tool's argument filters against every string in args, names
+// filtered matches filters against every string in args, names
 // of fields included: the string as it is, and after one base64 or URL decoding.
 // It returns the rule that refuses, or "". It returns an error when it cannot
 // match them all.
-func filtered(ctx context.Context, filters []agents.Filter, tool string, args *arguments) (string, *Error) {
+func filtered(ctx context.Context, filters []scope.Filter, args *arguments) (string, *Error) {
 	x := examination{ctx: ctx, left: maxExamined}
 	for _, f := range filters {
-		if agents.MatchTool(f.Pattern, tool) {
-			for _, re := range f.Regexps {
-				x.filters = append(x.filters, filter{re, ruleFilters + ": " + f.Pattern + ": " + re.String()})
-			}
+		for _, re := range f.Regexps {
+			x.filters = append(x.filters, filter{re, ruleFilters + ": " + f.Pattern + ": " + re.String()})
 		}
 	}
 	if len(x.filters) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // drawer is a store of approvals and rates that outlives those who use it.
@@ -147,10 +147,14 @@ func TestApprovalsNotStored(t *testing.T) {
 
 func TestRatesOutliveTheDaemon(t *testing.T) {
 	kept := &drawer{rates: Refills{}}
-	limits := []agents.Rate{{Pattern: "bash", N: 3, Per: time.Hour}, {Pattern: "*", N: 5, Per: time.Hour}}
+	limits := []scope.Rate{{Pattern: "bash", N: 3, Per: time.Hour}, {Pattern: "*", N: 5, Per: time.Hour}}
 	take := func(tool string) string {
 		t.Helper()
-		rule, wait, err := NewRates(kept).take(limits, tool) // another daemon for each
+		these := limits
+		if tool != "bash" {
+			these = limits[1:]
+		}
+		rule, wait, err := NewRates(kept).take(these) // another daemon for each
 		require.NoError(t, err)
 		assert.Equal(t, rule != "", wait > 0)
 		assert.LessOrEqual(t, wait, time.Hour)
@@ -167,16 +171,16 @@ func TestRatesOutliveTheDaemon(t *testing.T) {
 	for limit := range kept.rates {
 		kept.rates[limit] = time.Now().Add(1000 * time.Hour) // and the clock is set back
 	}
-	_, wait, err := NewRates(kept).take(limits, "stat")
+	_, wait, err := NewRates(kept).take(limits[1:])
 	require.NoError(t, err)
 	assert.LessOrEqual(t, wait, time.Hour)
 
 	kept.rates, kept.lost = Refills{}, true
 	assert.NotEmpty(t, take("stat"), "what is lost counts as used")
 	kept.err = errors.New("disk gone")
-	_, _, err = NewRates(kept).take(limits, "stat")
+	_, _, err = NewRates(kept).take(limits[1:])
 	assert.Error(t, err)
-	rule, _, err := NewRates(kept).take(limits[:1], "stat")
+	rule, _, err := NewRates(kept).take(nil)
 	assert.NoError(t, err, "it has no limit")
 	assert.Empty(t, rule)
 }
@@ -184,7 +188,7 @@ func TestRatesOutliveTheDaemon(t *testing.T) {
 // A limit gives out N calls at once, and then one each Per/N.
 func TestRefills(t *testing.T) {
 	f, now := Refills{}, time.Now()
-	limits := []agents.Rate{{Pattern: "*", N: 60, Per: time.Minute}}
+	limits := []scope.Rate{{Pattern: "*", N: 60, Per: time.Minute}}
 	count := func() (n int) {
 		for {
 			if rule, _ := f.take(limits, now); rule != "" {
@@ -204,6 +208,6 @@ func TestRefills(t *testing.T) {
 	now = now.Add(time.Hour)
 	assert.Equal(t, 60, count())
 	now = now.Add(time.Hour)
-	f.take([]agents.Rate{{Pattern: "x", N: 1, Per: time.Hour}}, now)
+	f.take([]scope.Rate{{Pattern: "x", N: 1, Per: time.Hour}}, now)
 	assert.Len(t, f, 1, "a limit that is full takes no room")
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // Rates counts an agent's calls, in all its sessions. The zero value is ready
@@ -24,8 +24,12 @@ type Rates struct {
 }
 
 // Refills has, for each limit that is not full, the time when it will be. The key
-// is the limit as a definition writes it.
+// is the limit as a definition writes it, or lostKey.
 type Refills map[string]time.Time
+
+// lostKey is no limit: its time is that when the kept limits were lost. Each limit
+// was reached then.
+const lostKey = ""
 
 // RateStore keeps the limits of an agent for the next daemon, and for other
 // processes that serve it.
@@ -84,19 +88,10 @@ func room(held *atomic.Int64, size int, limit int64) (release func(), ok bool) {
 	return func() { held.Add(-int64(size)) }, true
 }
 
-// take counts a call against every limit that matches. Where one is reached it
-// returns its rule and for how long; nothing is counted then.
-func (r *Rates) take(limits []agents.Rate, tool string) (rule string, wait time.Duration, err error) {
-	if r == nil {
-		return "", 0, nil
-	}
-	var matching []agents.Rate
-	for _, l := range limits {
-		if agents.MatchTool(l.Pattern, tool) {
-			matching = append(matching, l)
-		}
-	}
-	if len(matching) == 0 {
+// take counts a call against every limit. Where one is reached it returns its
+// rule and for how long; nothing is counted then.
+func (r *Rates) take(limits []scope.Rate) (rule string, wait time.Duration, err error) {
+	if r == nil || len(limits) == 0 {
 		return "", 0, nil
 	}
 	r.mu.Lock()
@@ -105,17 +100,15 @@ func (r *Rates) take(limits []agents.Rate, tool string) (rule string, wait time.
 		if r.full == nil {
 			r.full = Refills{}
 		}
-		rule, wait = r.full.take(matching, time.Now())
+		rule, wait = r.full.take(limits, time.Now())
 		return rule, wait, nil
 	}
 	err = r.store.Update(func(kept Refills, lost bool) {
 		now := time.Now()
-		if lost { // nobody knows how much was used: all of it
-			for _, l := range limits {
-				kept[l.String()] = now.Add(l.Per)
-			}
+		if lost { // how much was used is unknown: all of it
+			kept[lostKey] = now
 		}
-		rule, wait = kept.take(matching, now)
+		rule, wait = kept.take(limits, now)
 	})
 	return rule, wait, err
 }
@@ -124,20 +117,23 @@ func (r *Rates) take(limits []agents.Rate, tool string) (rule string, wait time.
 // Per/N the time when the limit is full again, and a limit that would not be full
 // within Per is reached. It is not golang.org/x/time/rate: a Limiter exports no
 // state, and a RateStore keeps the state across processes.
-func (f Refills) take(limits []agents.Rate, now time.Time) (rule string, wait time.Duration) {
+func (f Refills) take(limits []scope.Rate, now time.Time) (rule string, wait time.Duration) {
 	for limit, full := range f {
-		if !full.After(now) {
+		if !full.After(now) && limit != lostKey {
 			delete(f, limit)
 		}
 	}
 	next := Refills{}
 	for _, l := range limits {
 		full := now
+		if lost, ok := f[lostKey]; ok && lost.Add(l.Per).After(now) {
+			full = lost.Add(l.Per)
+		}
 		if kept, ok := f[l.String()]; ok {
 			full = kept
-			if most := now.Add(l.Per); full.After(most) { // the clock was set back
-				full = most
-			}
+		}
+		if most := now.Add(l.Per); full.After(most) { // the clock was set back
+			full = most
 		}
 		full = full.Add(l.Per / time.Duration(l.N))
 		if wait := full.Sub(now.Add(l.Per)); wait > 0 {

@@ -11,15 +11,14 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Gate is what stands before an agent's tools.
 type Gate struct {
 	Agent   scope.ID
 	Session string
-	Chain   string                // of agents, from the first that delegated to this one: a>b>c; "": nobody did
-	Rules   func() *agents.Grants // as they are now; nil allows nothing
+	Chain   string       // of agents, from the first that delegated to this one: a>b>c; "": nobody did
+	Rules   func() Rules // that hold now; nil allows nothing
 
 	// Find is called for a tool mcp:SERVER:TOOL that is not there, before the call
 	// is refused: it may Extend the set. Its error is why there is none; nil where
@@ -110,7 +109,7 @@ func (s *Set) native(name string) *Tool {
 
 // List returns the tools that may be called now, by name.
 func (s *Set) List() []Tool {
-	rules := s.gate.Rules()
+	rules := s.rules()
 	var list []Tool
 	for _, t := range s.aliases {
 		if s.mayAny(rules, t) {
@@ -131,20 +130,18 @@ func (s *Set) List() []Tool {
 }
 
 // mayAny reports whether one of the tools may be called that an alias covers.
-func (s *Set) mayAny(rules *agents.Grants, alias *Tool) bool {
+func (s *Set) mayAny(rules Rules, alias *Tool) bool {
 	return slices.ContainsFunc(alias.face.covers, func(name string) bool { return s.may(rules, name) })
 }
 
 // may reports whether a tool is to be listed.
-func (s *Set) may(rules *agents.Grants, name string) bool {
+func (s *Set) may(rules Rules, name string) bool {
 	d := s.judge(rules, name)
 	return d.Allow || d.Ask
 }
 
 // judge decides about a tool by the rules and by what the tool says of itself.
-func (s *Set) judge(rules *agents.Grants, name string) scope.Decision {
-	if t := s.native(name); t != nil {
-		return rules.ToolThat(name, t.Hints.Writes)
-	}
-	return rules.Tool(name)
+func (s *Set) judge(rules Rules, name string) scope.Decision {
+	t := s.native(name)
+	return rules.Call(name, t != nil && t.Hints.Writes)
 }

@@ -53,7 +53,7 @@ func (d *desk) gate(t *testing.T, front string) Gate {
 	agent := load(t, front)
 	return Gate{
 		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: NewApprovals(nil),
-		Rules: func() *agents.Grants { return agent.Grants },
+		Rules: func() Rules { return agent.Grants },
 		Object: func(_ context.Context, _, path string, _ bool) (Object, error) {
 			return Object{Path: path, ID: d.inode, Content: d.hash}, nil
 		},
@@ -66,9 +66,17 @@ func load(t *testing.T, front string) *agents.Agent {
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
 	text := "---\nname: a\ndescription: test\n" + front + "\n---\n"
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte(text), 0o644))
-	all, errs := agents.Load(base, agents.Host{})
+	all, errs := agents.Load(base, agents.Host{Tools: known()})
 	require.Empty(t, errs)
 	return all.Agents["a"]
+}
+
+// known are the tools that the definitions of these tests name.
+func known() (all agents.Tools) {
+	for _, name := range []string{"read_file", "write_file", "edit_file", "delete_file", "stat", "bash"} {
+		all = append(all, agents.Tool{Name: name, Writes: strings.HasSuffix(name, "e_file")})
+	}
+	return all
 }
 
 type echoIn struct {

@@ -19,8 +19,8 @@ func Still(ctx context.Context) error {
 
 // still decides again when the rules are not those by which r was allowed.
 func (s *Set) still(r *request) error {
-	now := s.gate.Rules()
-	if now.Version() == r.version || len(now.Filters()) == 0 && s.judge(now, r.name).Allow {
+	now := s.rules()
+	if now.Version() == r.version || len(now.FiltersOf(r.name)) == 0 && s.judge(now, r.name).Allow {
 		return nil
 	}
 	return Refused(s.judge(now, r.name), Conflict, "the rules have changed meanwhile: call again")

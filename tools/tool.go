@@ -11,12 +11,12 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Tool is one tool. It is run by [Set.Call] alone.
 type Tool struct {
 	Name, About string
+	Aliases     []string // names of the tool in other programs; definitions write builtin:ALIAS
 	Hints       Hints
 	Input       *jsonschema.Schema // of the arguments
 	Output      *jsonschema.Schema // of the result; nil: text only
@@ -159,6 +159,9 @@ type subject struct {
 	outside      *Error // see Scoped
 }
 
+// rulePath is the rule by which a path that leads out of the view is refused.
+const rulePath = "resolution: path leads outside"
+
 func subjectOf[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage) (about subject) {
 	in, err := decode[In](args)
 	if err != nil {
@@ -172,7 +175,7 @@ func subjectOf[In any](strategy scope.Strategy, agent scope.ID, args json.RawMes
 	}
 	if s, ok := any(in).(Scoped); ok {
 		if e := s.Outside(); e != nil {
-			about.outside = e.Violates(string(beneath.RulePath))
+			about.outside = e.Violates(rulePath)
 		}
 	}
 	return about

@@ -102,28 +102,46 @@ func (r ref) check(k known, self scope.ID, servers Servers) error {
 	return nil
 }
 
-func (r ref) checkTool(custom []string, servers Servers) error {
-	p, err := parseToolPattern(r.text)
-	if err != nil || knownTool(p, custom, servers) {
+func (r ref) checkTool(tools Tools, servers Servers) error {
+	p, err := tools.parsePattern(r.text)
+	if err != nil || tools.known(p, servers) {
 		return err
 	}
 	if p.server != "" {
 		return r.nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
 	}
-	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.key, r.text, strings.Join(append(Builtins(), custom...), ", "))
+	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.key, r.text, strings.Join(tools.Names(), ", "))
 }
 
-// knownTool reports whether a pattern matches a tool there is, or may be: what
+// known reports whether a pattern matches a tool there is, or may be: what
 // tools a server has, only the server knows.
-func knownTool(p toolPattern, custom []string, servers Servers) bool {
+func (t Tools) known(p toolPattern, servers Servers) bool {
 	switch {
 	case p.all:
 		return true
 	case p.server == "":
-		return anyWild(p.name, Builtins()) || anyWild(p.name, custom)
+		return anyWild(p.name, t.Names())
 	default:
 		return anyWild(p.server, slices.Collect(maps.Keys(servers)))
 	}
+}
+
+// twice returns an error for each tool that a list names by its name and by an
+// alias. Equal spellings were refused when the list was read.
+func (t Tools) twice(refs []ref) (wrong problems) {
+	lines := map[string]int{}
+	for _, r := range refs {
+		p, err := t.parsePattern(r.text)
+		if r.kind != toolRef || err != nil {
+			continue
+		}
+		if first := lines[r.key+" "+p.key()]; first > 0 {
+			wrong.add(r.line, fmt.Errorf("%s: %q is here twice, first in line %d: remove one", r.key, r.text, first))
+			continue
+		}
+		lines[r.key+" "+p.key()] = r.line
+	}
+	return wrong
 }
 
 // nothing says that a pattern matches nothing of a kind, and what there is.

@@ -40,12 +40,16 @@ const (
 // servers that the agent may use. For a caller (Within) the more restrictive of
 // the two decisions holds.
 func (g *Grants) Tool(name string) scope.Decision {
-	n, ok := parseToolName(name)
-	return g.decide(name, ok && n.server == "" && Writes(n.name), false)
+	if g == nil {
+		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
+	}
+	n, ok := g.tooling().parseName(name)
+	return g.decide(name, ok && n.server == "" && g.tooling().named(n.name).Writes, false)
 }
 
-// ToolThat is Tool of a tool of which it is known whether it changes files.
-func (g *Grants) ToolThat(name string, writes bool) scope.Decision {
+// Call is Tool for a caller that knows whether the tool changes files. With it
+// Grants are the Rules of package tools.
+func (g *Grants) Call(name string, writes bool) scope.Decision {
 	return g.decide(name, writes, false)
 }
 
@@ -73,13 +77,13 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	if g == nil || g.version == "" {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
-	n, ok := parseToolName(name)
+	n, ok := g.tooling().parseName(name)
 	if !ok {
 		return scope.Decision{Kind: scope.KindTool, Rule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}
 	}
 	var d denial
 	for _, p := range g.exclude {
-		if p.reaches(n) {
+		if p.reaches(g.tooling(), n) {
 			d.add(scope.KindTool, "policy.tools.exclude: "+p.text, fmt.Sprintf("remove %s from policy.tools.exclude", p.text))
 		}
 	}
@@ -115,22 +119,18 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 // reaches is match for what restricts: a pattern that matches the name "mcp",
 // however, restricts all that the name stands for.
 // So does one of builtin:s* for builtin:shell.
-func (p toolPattern) reaches(n toolName) bool {
+func (p toolPattern) reaches(tools Tools, n toolName) bool {
 	if p.match(n) || n.server != "" && p.match(toolName{name: mcpName}) {
 		return true
 	}
-	rest, prefixed := strings.CutPrefix(p.text, builtinPrefix)
-	for alias, name := range aliases() {
-		if prefixed && n == (toolName{name: name}) && wild(rest, alias) {
-			return true
-		}
-	}
-	return false
+	return p.prefix && n.server == "" && slices.ContainsFunc(tools.named(n.name).Aliases, func(alias string) bool {
+		return wild(strings.TrimPrefix(p.text, builtinPrefix), alias)
+	})
 }
 
 func (g *Grants) asks(n toolName) (d denial) {
 	for _, p := range g.ask {
-		if p.reaches(n) {
+		if p.reaches(g.tooling(), n) {
 			d.add(scope.KindTool, "policy.tools.ask: "+p.text, fmt.Sprintf("remove %s from policy.tools.ask", p.text))
 		}
 	}
@@ -150,14 +150,15 @@ func (g *Grants) addTool(n toolName, name string) string {
 	if !g.tools.computed {
 		return fmt.Sprintf("add %s to tools", name)
 	}
+	listed := g.tooling().named(n.name).Listed
 	switch {
 	case n.server != "":
 		return fmt.Sprintf("add %s to mcps", n.server)
 	case n.name == mcpName:
 		return "name a server in mcps"
-	case n.name == "skill":
+	case listed == ListedSkills:
 		return "name a skill in skills"
-	case n.name == "delegate":
+	case listed == ListedMembers:
 		return "name an agent in members"
 	}
 	return fmt.Sprintf("add tools: [%s]", strings.Join(append(slices.Clone(g.tools.written), name), ", "))

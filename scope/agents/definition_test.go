@@ -214,7 +214,7 @@ func TestLoad(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir.md"), 0o755))
 	write("large.md", valid("large")+strings.Repeat("a", maxDefinition))
 
-	all, errs := Load(base, Host{})
+	all, errs := Load(base, Host{Tools: ours()})
 	assert.Len(t, all.Agents, 2)
 	assert.Equal(t, "Hi", all.Agents["a"].Prompt)
 	assert.Equal(t, scope.ID("b"), all.Agents["b"].Name)
@@ -256,7 +256,7 @@ func TestLoadPlace(t *testing.T) {
 			if c.link != "" {
 				require.NoError(t, os.Symlink(c.link, filepath.Join(base, "agents.d")))
 			}
-			all, errs := Load(base, Host{})
+			all, errs := Load(base, Host{Tools: ours()})
 			assert.NotNil(t, all.Agents)
 			assert.Empty(t, all.Agents)
 			if c.want == "" {
@@ -272,7 +272,7 @@ func TestLoadPlace(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(base, "real", "a"), 0o755))
 		require.NoError(t, os.Symlink("real", filepath.Join(base, "agents")))
 		require.NoError(t, os.Symlink("real/a", filepath.Join(base, "agents.d")))
-		_, errs := Load(base, Host{})
+		_, errs := Load(base, Host{Tools: ours()})
 		require.Len(t, errs, 1)
 		assert.ErrorContains(t, errs[0], "is inside the views")
 	})

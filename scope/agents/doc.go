@@ -6,7 +6,11 @@
 // [Definition], as written, and [Grants], the compiled answer to which tools,
 // servers, skills, members and contexts it may use. [Snapshot.Reload] reads
 // again only what changed and keeps the last good definition of a file that is
-// wrong now. [ParseHost] reads scopefs.yaml.
+// wrong now. [ParseHost] reads scopefs.yaml. A definition may also be made in code:
+// [Definition.Grants].
+//
+// The package knows no tool: [Host].Tools lists those that definitions may name,
+// with what rules have to know of them. Whoever has the tools makes the list.
 //
 // All errors of a file are returned at once, each a [*DefinitionError] with
 // file, line, key and remedy. A pattern that matches nothing when its file is

@@ -34,7 +34,7 @@ func secBase(t *testing.T) string {
 
 func TestExtensionBringsAgents(t *testing.T) {
 	base := secBase(t)
-	all, errs := Load(base, Host{})
+	all, errs := Load(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	require.Empty(t, all.Warnings)
 	require.Len(t, all.Agents, 4)
@@ -69,7 +69,7 @@ func TestExtensionBringsAgents(t *testing.T) {
 	assert.Equal(t, []scope.ID{"auditor", "friend"}, other.Members())
 	assert.Equal(t, other.Member("nobody").Rule, other.Member("helper").Rule)
 	writeFile(t, base, "agents.d/other.md", "---\nname: other\nmembers: [helper]\n---\n")
-	_, errs = all.Reload(base, Host{})
+	_, errs = all.Reload(base, Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], `agents.d/other.md:3: members: "helper" matches no other agent (there is auditor, friend)`)
 	assert.Equal(t, []string{"extensions.d/sec", "extensions.d/sec/agents", "extensions.d/three"}, all.Directories())
@@ -79,9 +79,9 @@ func TestExtensionBringsAgents(t *testing.T) {
 // the last good one.
 func TestExtensionDirChanges(t *testing.T) {
 	base := secBase(t)
-	all, errs := Load(base, Host{})
+	all, errs := Load(base, Host{Tools: ours()})
 	require.Empty(t, errs)
-	again, errs := later(all).Reload(base, Host{})
+	again, errs := later(all).Reload(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.Same(t, all.Agents["auditor"], again.Agents["auditor"])
 	require.True(t, later(again).Current(base, "auditor"))
@@ -89,13 +89,13 @@ func TestExtensionDirChanges(t *testing.T) {
 	writeFile(t, base, "extensions.d/sec/agents/audit.md", "---\nname: auditor\n---\nYou audit now.\n")
 	assert.False(t, again.Current(base, "auditor"))
 	assert.True(t, again.Current(base, "helper"))
-	next, errs := again.Reload(base, Host{})
+	next, errs := again.Reload(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.Equal(t, "You audit now.", next.Agents["auditor"].Prompt)
 
 	writeFile(t, base, "extensions.d/sec/gemini-extension.json", strings.Replace(sec, "version", "verzion", 1))
 	assert.False(t, later(next).Current(base, "helper"))
-	bad, errs := next.Reload(base, Host{})
+	bad, errs := next.Reload(base, Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], `extensions.d/sec/gemini-extension.json:2: unknown key "verzion"`)
 	assert.Equal(t, "You audit now.", bad.Agents["auditor"].Prompt)
@@ -103,7 +103,7 @@ func TestExtensionDirChanges(t *testing.T) {
 
 	require.NoError(t, os.RemoveAll(filepath.Join(base, "extensions.d/sec")))
 	assert.False(t, later(bad).Current(base, "helper"))
-	gone, errs := bad.Reload(base, Host{})
+	gone, errs := bad.Reload(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.Len(t, gone.Agents, 2)
 	require.Len(t, gone.Warnings, 1)
@@ -130,7 +130,7 @@ func TestExtensionDirErrors(t *testing.T) {
 			writeFile(t, base, "extensions.d/e/a.md", "---\nname: a\n---\n")
 			writeFile(t, base, "agents/a/x.md", "---\nname: x\n---\n")
 			require.NoError(t, os.Symlink("../../agents/a", filepath.Join(base, "extensions.d/e/link")))
-			all, errs := Load(base, Host{})
+			all, errs := Load(base, Host{Tools: ours()})
 			require.Len(t, errs, 1, "%v", errs)
 			requireDefinitionError(t, errs[0], c.want)
 			assert.Len(t, all.Agents, 1)
@@ -140,7 +140,7 @@ func TestExtensionDirErrors(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(base, "agents/a"), 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(base, "extensions.d"), 0o755))
 	require.NoError(t, os.Symlink("../agents/a", filepath.Join(base, "extensions.d/e")))
-	_, errs := Load(base, Host{})
+	_, errs := Load(base, Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], "extensions.d/e: is a symbolic link: put the directory itself here")
 }

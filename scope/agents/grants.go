@@ -72,7 +72,7 @@ func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	r := def.Reach
 	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
 	if !g.primary {
-		g.tools = newToolList("tools", r.Tools)
+		g.tools = k.host.Tools.list("tools", r.Tools)
 		if r.Tools == nil && (r.Skills != nil || r.MCPs != nil || r.Members != nil) {
 			g.tools = computedTools(r, k.host)
 		}
@@ -86,8 +86,8 @@ func compileGrants(def *Definition, k known, servers Servers) *Grants {
 		key = "scopes.const"
 	}
 	g.contexts = newNameList(key, r.Contexts.Names)
-	g.allowed = newToolList("policy.tools.allowed", r.Rules.Allowed)
-	g.exclude, g.ask = toolPatterns(r.Rules.Exclude), toolPatterns(r.Rules.Ask)
+	g.allowed = k.host.Tools.list("policy.tools.allowed", r.Rules.Allowed)
+	g.exclude, g.ask = k.host.Tools.restricting(r.Rules.Exclude), k.host.Tools.restricting(r.Rules.Ask)
 	if len(r.Rules.Allowed) > 0 { // "*" is the default then
 		g.exclude = slices.DeleteFunc(g.exclude, func(p toolPattern) bool { return p.all })
 	}
@@ -100,17 +100,26 @@ func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	return g
 }
 
-// Grants compiles what the definition allows, for a program that keeps its
-// definitions elsewhere than in a directory of [Load]. It does not check that the
-// names in the definition exist: one that does not grants nothing.
-func (d *Definition) Grants(host Host) *Grants { return compileGrants(d, known{host: host}, nil) }
+// Grants compiles what the definition allows, for a program that writes its
+// definitions in code or keeps them elsewhere than in a directory of [Load]. The
+// agent sees the servers of the definition and of the host. It has no skills and
+// no members: only Load knows which there are. Names that do not exist are no
+// error and grant nothing.
+func (d *Definition) Grants(host Host) *Grants {
+	servers := host.Servers.clone()
+	if servers == nil {
+		servers = Servers{}
+	}
+	maps.Copy(servers, d.Servers.clone())
+	return compileGrants(d, known{host: host}, servers)
+}
 
-// newToolList returns nil for what does not restrict: nil, and "*" in it.
-func newToolList(key string, patterns []string) *toolList {
+// list returns nil for what does not restrict: nil, and "*" in it.
+func (t Tools) list(key string, patterns []string) *toolList {
 	if patterns == nil || slices.Contains(patterns, everything) {
 		return nil
 	}
-	return &toolList{patterns: toolPatterns(patterns), written: slices.Clone(patterns), rule: listRule(key, patterns)}
+	return &toolList{patterns: t.patterns(patterns), written: slices.Clone(patterns), rule: listRule(key, patterns)}
 }
 
 func newNameList(key string, patterns []string) *nameList {
@@ -124,12 +133,26 @@ func listRule(key string, entries []string) string {
 	return key + ": [" + strings.Join(entries, ", ") + "]"
 }
 
-func toolPatterns(list []string) []toolPattern {
+func (t Tools) patterns(list []string) []toolPattern {
 	var all []toolPattern
 	for _, s := range list {
-		if p, err := parseToolPattern(s); err == nil { // they were read by it
+		if p, err := t.parsePattern(s); err == nil { // the definition was read by it
 			all = append(all, p)
 		}
+	}
+	return all
+}
+
+// restricting is patterns for what is excluded or asked about. In a definition
+// made in code an entry may be no pattern: it restricts every tool.
+func (t Tools) restricting(list []string) []toolPattern {
+	var all []toolPattern
+	for _, s := range list {
+		p, err := t.parsePattern(s)
+		if err != nil {
+			p = toolPattern{text: s, all: true}
+		}
+		all = append(all, p)
 	}
 	return all
 }
@@ -139,18 +162,17 @@ func toolPatterns(list []string) []toolPattern {
 func computedTools(r Reach, host Host) *toolList {
 	list := host.BaseTools
 	if list == nil {
-		list = []string{"bash", "ask_user"}
+		list = host.Tools.listed(ListedBase)
 	}
-	list = slices.Clone(list)
+	list = append([]string{}, list...) // nil would restrict nothing
 	if host.Memory {
-		list = append(list, "remember", "recall", "memory", "forget")
+		list = append(list, host.Tools.listed(ListedMemory)...)
 	}
-	for _, more := range []struct {
-		named []string
-		tool  string
-	}{{r.Skills, "skill"}, {r.MCPs, mcpName}, {r.Members, "delegate"}} {
+	for _, more := range []struct{ named, tools []string }{
+		{r.Skills, host.Tools.listed(ListedSkills)}, {r.MCPs, []string{mcpName}}, {r.Members, host.Tools.listed(ListedMembers)},
+	} {
 		if len(more.named) > 0 {
-			list = append(list, more.tool)
+			list = append(list, more.tools...)
 		}
 	}
 	seen := map[string]bool{}
@@ -159,7 +181,7 @@ func computedTools(r Reach, host Host) *toolList {
 		seen[s] = true
 		return twice
 	})
-	l := newToolList("computed tools", list)
+	l := host.Tools.list("computed tools", list)
 	if l != nil { // base tools may be all there are
 		l.computed = true
 	}
@@ -177,6 +199,17 @@ func (g *Grants) Tools() []string {
 	}
 	return append([]string{}, g.tools.written...)
 }
+
+// ToolNames returns the names of the tools that definitions may name, and "mcp".
+func (g *Grants) ToolNames() []string {
+	if g == nil {
+		return nil
+	}
+	return g.tooling().Names()
+}
+
+// tooling returns the tools that definitions may name.
+func (g *Grants) tooling() Tools { return g.known.host.Tools }
 
 // Computed reports whether the list of tools is computed from the others.
 func (g *Grants) Computed() bool { return g != nil && g.tools != nil && g.tools.computed }
@@ -244,11 +277,16 @@ func (g *Grants) RequiredContexts() []string {
 }
 
 // Rates returns the limits on how often tools are called.
-func (g *Grants) Rates() []Rate {
+func (g *Grants) Rates() []scope.Rate {
 	if g == nil {
 		return nil
 	}
 	return slices.Clone(g.reach.Rates)
+}
+
+// RatesOf returns the limits that count calls of a tool.
+func (g *Grants) RatesOf(tool string) []scope.Rate {
+	return slices.DeleteFunc(g.Rates(), func(r scope.Rate) bool { return !g.tooling().Match(r.Pattern, tool) })
 }
 
 // Within returns the grants of a member for a task of a caller's: what both
@@ -278,13 +316,27 @@ func (g *Grants) Widens(member scope.ID) bool {
 }
 
 // Filters returns what refuses calls by their arguments.
-func (g *Grants) Filters() []Filter {
+func (g *Grants) Filters() []scope.Filter {
 	if g == nil {
 		return nil
 	}
 	all := slices.Clone(g.reach.Filters)
 	for i := range all {
 		all[i].Regexps = slices.Clone(all[i].Regexps)
+	}
+	return all
+}
+
+// FiltersOf returns what refuses calls of a tool by their arguments. The caller
+// does not change it.
+func (g *Grants) FiltersOf(tool string) (all []scope.Filter) {
+	if g == nil {
+		return nil
+	}
+	for _, f := range g.reach.Filters {
+		if g.tooling().Match(f.Pattern, tool) {
+			all = append(all, f)
+		}
 	}
 	return all
 }

@@ -52,7 +52,7 @@ func grantsOf(t testing.TB, keys string, change ...func(*Host)) *Grants {
 		agents: map[string]string{"a": keys, "b": "", "c": ""},
 		skills: []string{"check-feeds", "summarize"},
 	}.make(t)
-	host := Host{Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}}
+	host := Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}}
 	for _, f := range change {
 		f(&host)
 	}
@@ -252,9 +252,14 @@ func TestGrantsRemedy(t *testing.T) {
 
 func TestGrantsLists(t *testing.T) {
 	g := grantsOf(t, "tools: [bash]\nrate_limits: {bash: 30/minute, \"mcp:search:*\": 2/second, mcp: 1/hour}\nargument_filters: {bash: ['rm -rf', '^x$']}\n")
-	assert.Equal(t, []Rate{{"bash", 30, time.Minute}, {"mcp:search:*", 2, time.Second}, {"mcp", 1, time.Hour}}, g.Rates())
+	assert.Equal(t, []scope.Rate{{Pattern: "bash", N: 30, Per: time.Minute}, {Pattern: "mcp:search:*", N: 2, Per: time.Second}, {Pattern: "mcp", N: 1, Per: time.Hour}}, g.Rates())
 	assert.Equal(t, "bash: 30/minute", g.Rates()[0].String())
 	require.Len(t, g.Filters(), 1)
+	assert.Equal(t, g.Filters(), g.FiltersOf("builtin:shell"))
+	assert.Empty(t, g.FiltersOf("stat"), "only the tools of the pattern")
+	assert.Equal(t, g.Rates()[:1], g.RatesOf("bash"))
+	assert.Equal(t, g.Rates()[1:], g.RatesOf("mcp:search:q"))
+	assert.Empty(t, g.RatesOf("stat"))
 	assert.True(t, g.Filters()[0].Regexps[0].MatchString("sudo rm -rf /"))
 	assert.Equal(t, []string{"bash"}, g.Tools())
 	assert.Equal(t, []string{"check-feeds", "summarize"}, g.Skills())
@@ -295,6 +300,6 @@ func TestNobodysGrants(t *testing.T) {
 		assert.Empty(t, g.Version()+g.Block()+g.Prompt(), name)
 		assert.False(t, g.Primary() || g.Computed(), name)
 	}
-	all, _ := Load(testBase{agents: map[string]string{"a": ""}}.make(t), Host{})
+	all, _ := Load(testBase{agents: map[string]string{"a": ""}}.make(t), Host{Tools: ours()})
 	assert.Nil(t, all.Agents["b"], "an agent without a file is unknown")
 }

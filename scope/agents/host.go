@@ -31,9 +31,10 @@ type Tasks struct {
 	Env      map[string]string // of runners alone; it may hold secrets, which are not for logs
 }
 
-// HostChecks say what is wrong with values that only their user can judge; nil
-// says nothing. Their errors are "what: remedy".
+// HostChecks check the values that only the caller of ParseHost can judge; a nil
+// function accepts all. Their errors are "what: remedy".
 type HostChecks struct {
+	Tools  Tools // that base_tools may name
 	Expose func(path string) error
 	Runner func(HostFile) error // of a file that has one
 }
@@ -48,6 +49,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
+	h.Tools = checks.Tools
 	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: NetworkNone}
 	var tools []ref
 	var runner int // its line
@@ -55,9 +57,12 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		return fail(1, err)
 	}
 	for _, r := range tools {
-		if p, err := parseToolPattern(r.text); err != nil || !knownTool(p, nil, nil) {
-			return fail(r.line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.text, strings.Join(Builtins(), ", ")))
+		if p, err := h.Tools.parsePattern(r.text); err != nil || !h.Tools.known(p, nil) {
+			return fail(r.line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.text, strings.Join(h.Tools.Names(), ", ")))
 		}
+	}
+	if wrong := h.Tools.twice(tools); wrong != nil {
+		return fail(1, wrong)
 	}
 	if len(h.Runner) > 0 && checks.Runner != nil {
 		if err := checks.Runner(h); err != nil {

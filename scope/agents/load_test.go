@@ -84,7 +84,7 @@ func TestLoadErrors(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			base := testBase{agents: map[string]string{"a": c.keys, "b": "", "bad": "x: y"}, skills: []string{"summarize", "check-feeds"}}.make(t)
-			all, errs := Load(base, Host{Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}})
+			all, errs := Load(base, Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}})
 			require.Len(t, errs, 2)
 			requireDefinitionError(t, errs[0], "agents.d/a.md:", c.want)
 			assert.Equal(t, scope.ID("a"), errs[0].(*DefinitionError).Agent)
@@ -110,16 +110,16 @@ members: ["*"]
 policy: {tools: {allowed: ["*"], exclude: ["*"], ask: ["*"]}, mcp: {allowed: ["*"], excluded: ["*"]}}
 rate_limits: {"*": 1/hour}
 argument_filters: {"*": [x]}`
-	_, errs := Load(testBase{agents: map[string]string{"a": keys}}.make(t), Host{})
+	_, errs := Load(testBase{agents: map[string]string{"a": keys}}.make(t), Host{Tools: ours()})
 	assert.Empty(t, errs)
 
-	all, errs := Load(testBase{agents: map[string]string{"a": "members: [bad]\nmcp_servers: {own: {command: \"$${A}/${SCOPEFS_TEST_SET}\", args: [a, \"$x\"], env: {K: \"${SCOPEFS_TEST_SET}${SCOPEFS_TEST_SET}\"}, cwd: w, timeout: 90s}}", "bad": "x: y"}}.make(t), Host{})
+	all, errs := Load(testBase{agents: map[string]string{"a": "members: [bad]\nmcp_servers: {own: {command: \"$${A}/${SCOPEFS_TEST_SET}\", args: [a, \"$x\"], env: {K: \"${SCOPEFS_TEST_SET}${SCOPEFS_TEST_SET}\"}, cwd: w, timeout: 90s}}", "bad": "x: y"}}.make(t), Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	assert.Equal(t, []scope.ID{"bad"}, all.Agents["a"].Grants.Members())
 	assert.Equal(t, Server{Command: "${A}/yes", Args: []string{"a", "$x"}, Env: map[string]string{"K": "yesyes"}, Cwd: "w", Timeout: 90 * time.Second, Private: true, Own: true, From: "agents.d/a.md"},
 		all.Agents["a"].Grants.Servers()["own"])
 
-	_, errs = Load(testBase{agents: map[string]string{"a": ""}}.make(t), Host{Primary: "boss"})
+	_, errs = Load(testBase{agents: map[string]string{"a": ""}}.make(t), Host{Tools: ours(), Primary: "boss"})
 	require.Len(t, errs, 1)
 	assert.EqualError(t, errs[0], `scopefs.yaml: primary: no agent "boss" is defined: define it in agents.d/boss.md, or correct the name`)
 }
@@ -129,7 +129,7 @@ argument_filters: {"*": [x]}`
 func TestExtensions(t *testing.T) {
 	ext := "description: d\nagents: [\"a*\"]\nmcp_servers:\n  secret: {command: x}\n  open: {command: y, visibility: public}\n"
 	base := testBase{agents: map[string]string{"a1": "mcps: [secret, open]", "b": "mcps: [open]", "c": "tools: [\"mcp:secret:*\"]"}, extensions: map[string]string{"e": ext}}
-	all, errs := Load(base.make(t), Host{})
+	all, errs := Load(base.make(t), Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], `agents.d/c.md:3: tools: "mcp:secret:*" matches no server that the agent can see (there is open): correct it`)
 	a, b := all.Agents["a1"].Grants, all.Agents["b"].Grants
@@ -142,7 +142,7 @@ func TestExtensions(t *testing.T) {
 
 	// Who sees a name twice does not load, and nobody else minds.
 	base.agents["c"] = "mcp_servers: {secret: {command: z}}"
-	all, errs = Load(base.make(t), Host{Servers: Servers{"secret": {Command: "h"}}})
+	all, errs = Load(base.make(t), Host{Tools: ours(), Servers: Servers{"secret": {Command: "h"}}})
 	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], `extensions.d/e.yaml:5: mcp_servers: agent "a1" would see two servers "secret", the other of scopefs.yaml: rename one`)
 	assert.Equal(t, scope.ID("a1"), errs[0].(*DefinitionError).Agent)
@@ -150,7 +150,7 @@ func TestExtensions(t *testing.T) {
 	assert.NotNil(t, all.Agents["b"])
 
 	base.agents["c"] = "mcp_servers: {secret: {command: z}}"
-	all, errs = Load(base.make(t), Host{})
+	all, errs = Load(base.make(t), Host{Tools: ours()})
 	require.Empty(t, errs, "a private server of others is no clash")
 	assert.Equal(t, "z", all.Agents["c"].Grants.Servers()["secret"].Command)
 	bad, _ := all.Check("f.yaml", []byte("name: f\nagents: [c]\nmcp_servers:\n  secret: {command: x}\n"))
@@ -175,7 +175,7 @@ func TestExtensionErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base := testBase{agents: map[string]string{"a": ""}}.make(t)
 			writeFile(t, base, "extensions.d/e.yaml", c.text)
-			all, errs := Load(base, Host{})
+			all, errs := Load(base, Host{Tools: ours()})
 			require.Len(t, errs, 1)
 			requireDefinitionError(t, errs[0], "extensions.d/", c.want)
 			assert.Empty(t, errs[0].(*DefinitionError).Agent)
@@ -187,7 +187,7 @@ func TestExtensionErrors(t *testing.T) {
 	writeFile(t, base, "agents/a/x.yaml", "name: l")
 	require.NoError(t, os.Symlink("../agents/a/x.yaml", filepath.Join(base, "extensions.d/l.yaml")))
 	require.NoError(t, os.Link(filepath.Join(base, "agents/a/x.yaml"), filepath.Join(base, "extensions.d/m.yaml")))
-	_, errs := Load(base, Host{})
+	_, errs := Load(base, Host{Tools: ours()})
 	require.Len(t, errs, 3)
 	requireDefinitionError(t, errs[0], `extensions.d/E.yaml: "E" is no name of an extension: want`)
 	requireDefinitionError(t, errs[1], "extensions.d/l.yaml: is a symbolic link: put the file itself here")
@@ -196,7 +196,7 @@ func TestExtensionErrors(t *testing.T) {
 		base := testBase{agents: map[string]string{"a": ""}}.make(t)
 		require.NoError(t, os.MkdirAll(filepath.Join(base, "agents/a"), 0o755))
 		require.NoError(t, os.Symlink("agents/a", filepath.Join(base, dir)))
-		_, errs := Load(base, Host{})
+		_, errs := Load(base, Host{Tools: ours()})
 		require.Len(t, errs, 1)
 		requireDefinitionError(t, errs[0], dir+": ", "is inside the views, where agents write: move "+dir+" out")
 	}

@@ -29,7 +29,7 @@ func TestLoadAuditor(t *testing.T) {
 	t.Setenv("SECURITY_API_KEY", "k")
 	base := testBase{}.make(t)
 	writeFile(t, base, "agents.d/security-auditor.md", auditor)
-	all, errs := Load(base, Host{Servers: Servers{"other": {Command: "o"}, "security-scanner": {Command: "global"}}})
+	all, errs := Load(base, Host{Tools: ours(), Servers: Servers{"other": {Command: "o"}, "security-scanner": {Command: "global"}}})
 	require.Empty(t, errs)
 	require.Empty(t, all.Warnings)
 	agent := all.Agents["security-auditor"]
@@ -56,7 +56,7 @@ func TestShellIsBash(t *testing.T) {
 	assert.False(t, grantsOf(t, `policy: {tools: {exclude: ["builtin:s*"]}}`).Tool("bash").Allow)
 	assert.False(t, grantsOf(t, `tools: ["builtin:s*"]`).Tool("bash").Allow)
 	assert.True(t, grantsOf(t, `policy: {tools: {exclude: ["s*"]}}`).Tool("bash").Allow)
-	_, errs := Load(testBase{agents: map[string]string{"a": "tools: [bash, builtin:shell]"}}.make(t), Host{})
+	_, errs := Load(testBase{agents: map[string]string{"a": "tools: [bash, builtin:shell]"}}.make(t), Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], `3: tools: "builtin:shell" is here twice`)
 }
@@ -77,7 +77,7 @@ rate_limits: {bash: 1/day, raed: 1/hour}
 policy: {mcp: {mcp_servers: {own: {trust: true}}}, mcp_servers: {own: {trust: true}}}
 ---
 `)
-	all, errs := Load(base, Host{})
+	all, errs := Load(base, Host{Tools: ours()})
 	want := []string{
 		`2: name: "x" is not what the file is named after`,
 		`3: tools: "" is empty`,
@@ -110,7 +110,7 @@ policy: {mcp: {mcp_servers: {own: {trust: true}}}, mcp_servers: {own: {trust: tr
 	assert.Len(t, both, 2)
 
 	writeFile(t, base, "agents.d/a.md", "---\nname: a\n"+strings.Repeat("tools: []\n", 500)+"---\n")
-	_, errs = Load(base, Host{})
+	_, errs = Load(base, Host{Tools: ours()})
 	assert.Len(t, errs, maxErrors+1)
 	requireDefinitionError(t, errs[maxErrors], "449 more errors: correct those above")
 }
@@ -120,7 +120,7 @@ policy: {mcp: {mcp_servers: {own: {trust: true}}}, mcp_servers: {own: {trust: tr
 func TestRemoved(t *testing.T) {
 	keys := "skills: [one, two]\nmembers: [b]\nmcps: [search]\ntools: [skill, delegate, \"mcp:search:*\", bash]\npolicy: {tools: {exclude: [\"mcp:search:rm\"]}, mcp: {mcp_servers: {search: {trust: true}}}}"
 	base := testBase{agents: map[string]string{"a": keys, "b": ""}, skills: []string{"one", "two"}, extensions: map[string]string{"e": "agents: [b]"}}.make(t)
-	host := Host{Servers: Servers{"search": {Command: "s"}}}
+	host := Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}}}
 	before, errs := Load(base, host)
 	require.Empty(t, errs)
 	require.Empty(t, before.Warnings)
@@ -129,7 +129,7 @@ func TestRemoved(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(base, "skills/one")))
 	for name, last := range map[string]*Snapshot{"reload": before, "another daemon": Resume(before.Seen())} {
 		t.Run(name, func(t *testing.T) {
-			next, errs := last.Reload(base, Host{})
+			next, errs := last.Reload(base, Host{Tools: ours()})
 			require.Empty(t, errs)
 			var lines []string
 			for _, w := range next.Warnings {
@@ -172,7 +172,7 @@ func TestRemoved(t *testing.T) {
 // what is in them.
 func TestIdle(t *testing.T) {
 	keys := "tools: [read_file]\nskills: [one]\nmembers: [b]\nmcps: [search]"
-	all, errs := Load(testBase{agents: map[string]string{"a": keys, "b": ""}, skills: []string{"one"}}.make(t), Host{Servers: Servers{"search": {Command: "s"}}})
+	all, errs := Load(testBase{agents: map[string]string{"a": keys, "b": ""}, skills: []string{"one"}}.make(t), Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}}})
 	require.Empty(t, errs)
 	require.Len(t, all.Warnings, 3)
 	requireDefinitionError(t, all.Warnings[0], "agents.d/a.md:4: skills: the agent cannot read them, for there is no tool skill: add skill to tools, or remove skills")
@@ -182,7 +182,7 @@ func TestIdle(t *testing.T) {
 		"skills: [one]\nmembers: [b]\nmcps: [search]", "tools: [skill, delegate, mcp]\nskills: [one]\nmembers: [b]\nmcps: [search]", "tools: [read_file]\nskills: []\nmembers: []\nmcps: []",
 		"tools: [\"mcp:search:a*\"]\nmcps: [search]\npolicy: {tools: {allowed: [\"mcp:*:*b\"]}}",
 	} {
-		all, errs := Load(testBase{agents: map[string]string{"a": keys, "b": ""}, skills: []string{"one"}}.make(t), Host{Servers: Servers{"search": {Command: "s"}}})
+		all, errs := Load(testBase{agents: map[string]string{"a": keys, "b": ""}, skills: []string{"one"}}.make(t), Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}}})
 		require.Empty(t, errs)
 		assert.Empty(t, all.Warnings, keys)
 	}

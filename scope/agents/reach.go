@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // Reach is what a definition says about all that is not a file. Of a list, nil
@@ -20,8 +22,8 @@ type Reach struct {
 	Contexts                     Contexts
 	Rules                        Rules
 	Servers                      Servers // private to the agent
-	Rates                        []Rate
-	Filters                      []Filter
+	Rates                        []scope.Rate
+	Filters                      []scope.Filter
 }
 
 // Contexts are what an agent may hand over when it delegates.
@@ -35,26 +37,6 @@ type Rules struct {
 	Allowed, Exclude, Ask          []string // tools
 	AllowedServers, ExcludedServer []string
 	Trusted                        []string // servers whose tools need no approval
-}
-
-// Rate bounds how often the tools that Pattern matches are called, together.
-type Rate struct {
-	Pattern string
-	N       int // above zero
-	Per     time.Duration
-}
-
-// String returns the rate as a definition says it.
-func (r Rate) String() string {
-	unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour"}[r.Per]
-	return fmt.Sprintf("%s: %d/%s", r.Pattern, r.N, unit)
-}
-
-// Filter refuses calls of the tools that Pattern matches when something in
-// their arguments matches one of Regexps.
-type Filter struct {
-	Pattern string
-	Regexps []*regexp.Regexp // none is no filter
 }
 
 // ref is a pattern that has to match something there is.
@@ -232,7 +214,7 @@ func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, valu
 	})
 }
 
-func ratesField(out *[]Rate, refs *[]ref) field {
+func ratesField(out *[]scope.Rate, refs *[]ref) field {
 	return func(n *yaml.Node) error {
 		return eachTool(n, "rate_limits", refs, func(pattern string, value *yaml.Node) error {
 			s, err := scalarOf(value, "a rate such as 30/minute", "!!str")
@@ -240,7 +222,7 @@ func ratesField(out *[]Rate, refs *[]ref) field {
 				return err
 			}
 			count, unit, _ := strings.Cut(s, "/")
-			r := Rate{Pattern: pattern, Per: map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour}[unit]}
+			r := scope.Rate{Pattern: pattern, Per: map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour}[unit]}
 			if r.N, err = strconv.Atoi(count); err != nil || r.N <= 0 || r.N > maxRate || r.Per == 0 {
 				return fmt.Errorf("is limited to %q, which is no rate: write a whole number from 1 to %d, then /second, /minute or /hour", s, maxRate)
 			}
@@ -250,10 +232,10 @@ func ratesField(out *[]Rate, refs *[]ref) field {
 	}
 }
 
-func filtersField(out *[]Filter, refs *[]ref) field {
+func filtersField(out *[]scope.Filter, refs *[]ref) field {
 	return func(n *yaml.Node) error {
 		return eachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
-			f := Filter{Pattern: pattern}
+			f := scope.Filter{Pattern: pattern}
 			lines := map[string]int{}
 			err := eachItem(value, func(item *yaml.Node) error {
 				s, err := scalarOf(item, "a regular expression, in quotes where need be", "!!str")

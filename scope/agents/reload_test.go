@@ -73,11 +73,11 @@ func TestReloadReadsWhatChanged(t *testing.T) {
 	}
 	base := testBase{agents: agents, extensions: map[string]string{"e": "agents: [a1]\nmcp_servers: {s: {command: x}}"}}.make(t)
 	opened := opens(t, filepath.Join(base, agentsDir))
-	all, errs := Load(base, Host{})
+	all, errs := Load(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.Equal(t, count, opened())
 
-	next, errs := later(all).Reload(base, Host{})
+	next, errs := later(all).Reload(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.Zero(t, opened())
 	assert.Same(t, all.Agents["a5"], next.Agents["a5"])
@@ -88,7 +88,7 @@ func TestReloadReadsWhatChanged(t *testing.T) {
 	assert.False(t, next.Current(base, "a5"))
 	assert.True(t, next.Current(base, "a6"))
 	opened()
-	last, errs := next.Reload(base, Host{})
+	last, errs := next.Reload(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.Equal(t, 1, opened())
 	assert.Equal(t, "another", last.Agents["a5"].Description)
@@ -99,7 +99,7 @@ func TestReloadReadsWhatChanged(t *testing.T) {
 	writeFile(t, base, "agents.d/new.md", "---\nname: new\ndescription: d\nmembers: [\"*\"]\n---\n")
 	assert.False(t, last.Current(base, "a6"))
 	opened()
-	more, errs := later(last).Reload(base, Host{})
+	more, errs := later(last).Reload(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.Equal(t, 1, opened())
 	assert.Len(t, more.Agents["new"].Grants.Members(), count)
@@ -135,7 +135,7 @@ func TestCurrent(t *testing.T) {
 			if name == "a bad extension" {
 				writeFile(t, base, "extensions.d/f.yaml", "name: g\n")
 			}
-			all, _ := Load(base, Host{})
+			all, _ := Load(base, Host{Tools: ours()})
 			if name != "a bad extension" {
 				require.True(t, later(all).Current(base, "a"))
 				require.True(t, all.Current(base, "bad"))
@@ -156,13 +156,13 @@ func TestCurrent(t *testing.T) {
 // long as it was, is seen.
 func TestReloadAtOnce(t *testing.T) {
 	base := testBase{agents: map[string]string{"a": ""}}.make(t)
-	all, errs := Load(base, Host{})
+	all, errs := Load(base, Host{Tools: ours()})
 	for i := range 300 {
 		require.Empty(t, errs)
 		want := fmt.Sprintf("%03d", i)
 		writeFile(t, base, "agents.d/a.md", "---\nname: a\ndescription: \""+want+"\"\n---\n")
 		assert.False(t, all.Current(base, "a"))
-		all, errs = all.Reload(base, Host{})
+		all, errs = all.Reload(base, Host{Tools: ours()})
 		require.Equal(t, want, all.Agents["a"].Description)
 	}
 }

@@ -15,10 +15,10 @@ import (
 // Host is what the operator has set for all agents, in {base}/scopefs.yaml.
 type Host struct {
 	Primary   scope.ID // the agent that its lists do not restrict; "" is none
-	BaseTools []string // of a computed list of tools; nil: bash and ask_user
-	Memory    bool     // whether that list holds remember, recall, memory and forget
+	BaseTools []string // of a computed list of tools; nil: those with ListedBase
+	Memory    bool     // whether that list holds those with ListedMemory
 	Servers   Servers  // that every agent sees
-	Tools     []string // names of tools that a program adds to those of Builtins; no colon or * in them
+	Tools     Tools    // that definitions may name
 }
 
 // Agent is one agent that is defined, and what it may do.
@@ -234,6 +234,7 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	for _, r := range f.refs {
 		wrong.add(r.line, r.check(s.known, f.id, servers))
 	}
+	wrong = append(wrong, s.known.host.Tools.twice(f.refs)...)
 	switch {
 	case len(wrong) > 0 && before:
 		warnings = eachError(wrongAt(f.file, 1, f.id, removed(wrong)))

@@ -8,20 +8,67 @@ import (
 	"unicode"
 )
 
-// Builtins returns the names of the tools that scopefs has itself.
-func Builtins() []string {
-	return []string{
-		"read_file", "write_file", "edit_file", "list_dir", "stat", "glob", "grep",
-		"make_dir", "move", "copy", "delete_file", "delete",
-		"bash", "process_read", "process_stop", "scope_info", "ask_user",
-		"skill", "mcp", "delegate", "remember", "recall", "memory", "forget",
-	}
+// Tool is a tool that definitions may name.
+type Tool struct {
+	Name    string   // without a colon or an asterisk
+	Aliases []string // names of it in other programs; a definition writes builtin:ALIAS
+	Writes  bool     // changes files: an agent with access: read does not have it
+	Listed  Listed   // when a computed list of tools holds it
 }
 
-// Writes reports whether a tool of scopefs itself changes files: a view with
-// access: read has none of these. What else would change one, the view refuses.
-func Writes(name string) bool {
-	return slices.Contains([]string{"write_file", "edit_file", "make_dir", "move", "copy", "delete_file", "delete", "remember", "forget"}, name)
+// Listed says when a computed list of tools holds a tool.
+type Listed uint8
+
+// When a computed list holds a tool.
+const (
+	ListedNever   Listed = iota
+	ListedBase           // always, unless the operator's base_tools name others
+	ListedMemory         // with memory: true in scopefs.yaml
+	ListedSkills         // for an agent that names skills
+	ListedMembers        // for an agent that names members
+)
+
+// Tools are the tools that definitions may name, beside those of MCP servers.
+// Whoever has the tools makes the list: see [Host].
+type Tools []Tool
+
+// Names returns the names of the tools, and "mcp" for those of servers.
+func (t Tools) Names() []string {
+	names := make([]string, 0, len(t)+1)
+	for _, tool := range t {
+		names = append(names, tool.Name)
+	}
+	return append(names, mcpName)
+}
+
+// listed returns the names of the tools that a computed list holds for one reason.
+func (t Tools) listed(why Listed) (names []string) {
+	for _, tool := range t {
+		if tool.Listed == why {
+			names = append(names, tool.Name)
+		}
+	}
+	return names
+}
+
+// named returns the tool of a name; the zero Tool if there is none.
+func (t Tools) named(name string) Tool {
+	for _, tool := range t {
+		if tool.Name == name {
+			return tool
+		}
+	}
+	return Tool{}
+}
+
+// resolve returns the name of the tool that an alias stands for, or name itself.
+func (t Tools) resolve(name string) string {
+	for _, tool := range t {
+		if slices.Contains(tool.Aliases, name) {
+			return tool.Name
+		}
+	}
+	return name
 }
 
 // The names that rules know. mcpName stands for all tools of all servers.
@@ -32,20 +79,15 @@ const (
 	everything    = "*"
 )
 
-// aliases are names of other programs that definitions may use, after builtin:.
-func aliases() map[string]string {
-	return map[string]string{"shell": "bash", "run_shell_command": "bash"}
-}
-
 // toolName is the name of a tool, in its parts.
 type toolName struct {
 	server string // "" for a tool of scopefs itself
 	name   string
 }
 
-// parseToolName reads "read_file", "builtin:read_file" or "mcp:server:tool".
-// What a server calls its tools is its affair: a colon in there is no part.
-func parseToolName(s string) (toolName, bool) {
+// parseName reads "read_file", "builtin:read_file" or "mcp:server:tool". A colon
+// in a server's name of its tool separates nothing.
+func (t Tools) parseName(s string) (toolName, bool) {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return toolName{}, false // it could not be shown
 	}
@@ -53,18 +95,10 @@ func parseToolName(s string) (toolName, bool) {
 		server, name, both := strings.Cut(rest, ":")
 		return toolName{server, name}, both && name != "" && isServerName(server)
 	}
-	s = plainName(s)
-	return toolName{name: s}, s != "" && !strings.ContainsAny(s, ":*")
-}
-
-// plainName returns the name of a tool of scopefs itself: bash for builtin:bash
-// and builtin:shell.
-func plainName(s string) string {
-	rest, ok := strings.CutPrefix(s, builtinPrefix)
-	if name, is := aliases()[rest]; ok && is {
-		return name
+	if rest, ok := strings.CutPrefix(s, builtinPrefix); ok {
+		s = t.resolve(rest)
 	}
-	return rest
+	return toolName{name: s}, s != "" && !strings.ContainsAny(s, ":*")
 }
 
 // toolPattern is a pattern of tool names. The zero value matches nothing.
@@ -73,6 +107,7 @@ type toolPattern struct {
 	all    bool   // "*" alone: every tool there is
 	server string // wild; "" for tools of scopefs itself
 	name   string // wild
+	prefix bool   // it was written with builtin:
 }
 
 // maxName bounds a name or pattern of a list, in bytes.
@@ -96,10 +131,19 @@ func parseToolPattern(s string) (toolPattern, error) {
 		}
 		return p, nil
 	}
-	if p.name = plainName(s); p.name == "" || strings.Contains(p.name, ":") {
+	if p.name, p.prefix = strings.CutPrefix(s, builtinPrefix); p.name == "" || strings.Contains(p.name, ":") {
 		return p, errors.New("is no name of a tool: write NAME, builtin:NAME or mcp:SERVER:TOOL")
 	}
 	return p, nil
+}
+
+// parsePattern is parseToolPattern, with an alias resolved.
+func (t Tools) parsePattern(s string) (toolPattern, error) {
+	p, err := parseToolPattern(s)
+	if p.prefix {
+		p.name = t.resolve(p.name)
+	}
+	return p, err
 }
 
 // key is the same for two spellings of one pattern.
@@ -123,22 +167,22 @@ func (p toolPattern) match(n toolName) bool {
 	}
 }
 
-// MatchTool reports whether a pattern of a definition matches a tool:
+// Match reports whether a pattern of a definition matches a tool:
 //
 //   - "*" matches every tool;
 //   - "read_*" and "builtin:read_*" match tools of scopefs itself;
-//   - "builtin:shell" and "builtin:run_shell_command" match bash;
+//   - "builtin:ALIAS" matches the tool that has the alias;
 //   - "mcp:search:*" matches tools of servers;
 //   - "mcp" matches the tool of that name, and every tool of every server.
 //
 // An asterisk matches any bytes of a part. What is no pattern or no name
 // matches nothing.
-func MatchTool(pattern, name string) bool {
-	p, err := parseToolPattern(pattern)
+func (t Tools) Match(pattern, name string) bool {
+	p, err := t.parsePattern(pattern)
 	if err != nil {
 		return false
 	}
-	n, ok := parseToolName(name)
+	n, ok := t.parseName(name)
 	return ok && p.match(n)
 }
 

@@ -37,20 +37,20 @@ func TestMatchTool(t *testing.T) {
 	}
 	for pattern, c := range cases {
 		for name := range strings.FieldsSeq(c.yes) {
-			assert.True(t, MatchTool(pattern, name), "%s %s", pattern, name)
+			assert.True(t, ours().Match(pattern, name), "%s %s", pattern, name)
 		}
 		for name := range strings.FieldsSeq(c.no) {
-			assert.False(t, MatchTool(pattern, name), "%s %s", pattern, name)
+			assert.False(t, ours().Match(pattern, name), "%s %s", pattern, name)
 		}
 	}
-	for _, name := range Builtins() {
-		assert.True(t, MatchTool(name, "builtin:"+name), name)
+	for _, name := range ours().Names() {
+		assert.True(t, ours().Match(name, "builtin:"+name), name)
 	}
 }
 
 // anyDefinition returns the keys of a random definition, and what it excludes.
 func anyDefinition(r *rand.Rand) (keys string, exclude, allowed []string) {
-	pool := append(Builtins(), "*", "builtin:*", "read_*", "*e*", "mcp:*:*", "mcp:search:*", "mcp:files:r*", "mcp:search:q", "m*", "builtin:stat")
+	pool := append(ours().Names(), "*", "builtin:*", "read_*", "*e*", "mcp:*:*", "mcp:search:*", "mcp:files:r*", "mcp:search:q", "m*", "builtin:stat")
 	some := func(pool []string) []string {
 		list := []string{}
 		for range r.IntN(5) {
@@ -88,9 +88,9 @@ func anyDefinition(r *rand.Rand) (keys string, exclude, allowed []string) {
 // allowed, nothing beside the lists is, and what is listed can be called.
 func TestGrantsProperty(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	names := append(Builtins(), "new_tool", "mcp:search:q", "mcp:search:rm", "mcp:files:read", "mcp:files:q", "mcp:other:q")
+	names := append(ours().Names(), "new_tool", "mcp:search:q", "mcp:search:rm", "mcp:files:read", "mcp:files:q", "mcp:other:q")
 	base := testBase{agents: map[string]string{"a": "", "b": ""}, skills: []string{"check-feeds", "summarize"}}.make(t)
-	host := Host{Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}}
+	host := Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}}
 	for range 2000 {
 		keys, exclude, allowed := anyDefinition(r)
 		writeFile(t, base, "agents.d/a.md", "---\nname: a\n"+keys+"\n---\n")
@@ -102,7 +102,7 @@ func TestGrantsProperty(t *testing.T) {
 		for _, name := range names {
 			d := g.Tool(name)
 			assert.Equal(t, d, g.Tool(name))
-			listed := list == nil || slices.ContainsFunc(list, func(p string) bool { return MatchTool(p, name) })
+			listed := list == nil || slices.ContainsFunc(list, func(p string) bool { return ours().Match(p, name) })
 			callable := listed && !forbidden(exclude, allowed, name)
 			if server, _, ok := strings.Cut(strings.TrimPrefix(name, "mcp:"), ":"); ok {
 				_, mine := g.Servers()[server]
@@ -122,7 +122,7 @@ func TestGrantsProperty(t *testing.T) {
 // forbidden is the policy of tools, said once more in plain words.
 func forbidden(exclude, allowed []string, name string) bool {
 	matched := func(list []string, name string) bool {
-		return slices.ContainsFunc(list, func(p string) bool { return MatchTool(p, name) })
+		return slices.ContainsFunc(list, func(p string) bool { return ours().Match(p, name) })
 	}
 	exclude = slices.Clone(exclude)
 	if len(allowed) > 0 {
@@ -136,13 +136,13 @@ func forbidden(exclude, allowed []string, name string) bool {
 func TestReloadKeepsTheLastGood(t *testing.T) {
 	base := testBase{agents: map[string]string{"a": "tools: [bash]", "b": "mcps: [search]", "c": ""}, skills: []string{"x"},
 		extensions: map[string]string{"e": "mcp_servers: {search: {command: old, visibility: public}}"}}.make(t)
-	first, errs := Load(base, Host{})
+	first, errs := Load(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 
 	writeFile(t, base, "agents.d/a.md", "---\nname: a\ntools: [stat, bsh]\n---\n")
 	writeFile(t, base, "extensions.d/e.yaml", "name: e\nmcp_servers: {search: {comand: new, visibility: public}}\n")
 	require.NoError(t, os.Remove(filepath.Join(base, "agents.d/c.md")))
-	second, errs := first.Reload(base, Host{})
+	second, errs := first.Reload(base, Host{Tools: ours()})
 	require.Len(t, errs, 3, "two of the extension")
 	assert.True(t, second.Agents["a"].Grants.Tool("bash").Allow)
 	assert.False(t, second.Agents["a"].Grants.Tool("stat").Allow)
@@ -152,14 +152,14 @@ func TestReloadKeepsTheLastGood(t *testing.T) {
 
 	// Without the extension b, which has not changed, names a server that is not there any more.
 	require.NoError(t, os.Remove(filepath.Join(base, "extensions.d/e.yaml")))
-	third, errs := second.Reload(base, Host{})
+	third, errs := second.Reload(base, Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	require.Len(t, third.Warnings, 1)
 	assert.ErrorContains(t, third.Warnings[0], `agents.d/b.md:3: mcps: "search" matches no server`)
 	assert.Empty(t, third.Agents["b"].Grants.Servers())
 
 	require.NoError(t, os.Rename(filepath.Join(base, "agents.d"), filepath.Join(base, "gone")))
-	fourth, errs := third.Reload(base, Host{})
+	fourth, errs := third.Reload(base, Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	assert.Equal(t, third.Agents, fourth.Agents)
 }
@@ -172,7 +172,7 @@ func TestVersion(t *testing.T) {
 		for _, f := range change {
 			f(&b)
 		}
-		all, errs := Load(b.make(t), Host{})
+		all, errs := Load(b.make(t), Host{Tools: ours()})
 		require.Empty(t, errs)
 		return all.Agents["a"].Grants
 	}

@@ -13,7 +13,7 @@ import (
 // TestWithinVersion: an approval for one caller's task is none for another's,
 // though both have the same rules.
 func TestWithinVersion(t *testing.T) {
-	all, errs := Load(testBase{agents: map[string]string{"x": "members: [m]", "y": "members: [m]", "m": ""}}.make(t), Host{})
+	all, errs := Load(testBase{agents: map[string]string{"x": "members: [m]", "y": "members: [m]", "m": ""}}.make(t), Host{Tools: ours()})
 	require.Empty(t, errs)
 	x, y, m := all.Agents["x"].Grants, all.Agents["y"].Grants, all.Agents["m"].Grants
 	require.Equal(t, x.Version(), y.Version())
@@ -26,7 +26,7 @@ func TestWithinVersion(t *testing.T) {
 // TestWithinServerTools: a caller that has a server without some of its tools has a
 // member without these on the server of that name, unless the member may widen.
 func TestWithinServerTools(t *testing.T) {
-	host := Host{Servers: Servers{"s": {Command: "x"}}}
+	host := Host{Tools: ours(), Servers: Servers{"s": {Command: "x"}}}
 	all, errs := Load(testBase{agents: map[string]string{
 		"without": "tools: ['*']\nmembers: [m]\nmcp_servers: {s: {command: y, exclude_tools: [rm*]}}",
 		"only":    "tools: ['*']\nmembers: [m]\nmcp_servers: {s: {command: y, include_tools: [get]}}",

@@ -53,6 +53,7 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
+	run.Aliases = []string{"shell", "run_shell_command"} // Gemini CLI's
 	read, err := tools.New("process_read", "Read a command's output and status, by the process_id that bash returned.",
 		tools.Hints{Title: "Read a command's output", Waits: true}, s.read)
 	if err != nil {

@@ -126,7 +126,7 @@ func newSet(t *testing.T, w *Files) *tools.Set {
 	require.NoError(t, err)
 	set, err := tools.NewSet(tools.Gate{
 		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
-		Rules:  func() *agents.Grants { return snapshot.Agents["a"].Grants },
+		Rules:  func() tools.Rules { return snapshot.Agents["a"].Grants },
 		Record: func(context.Context, audit.Event) error { return nil },
 	}, all...)
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func agent(t *testing.T, front string) *agents.Agent {
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
 	text := "---\nname: a\ndescription: test\n" + front + "\n---\n"
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte(text), 0o644))
-	all, errs := agents.Load(base, agents.Host{})
+	all, errs := agents.Load(base, agents.Host{Tools: agents.Tools{{Name: "bash"}, {Name: "read_file"}, {Name: "write_file", Writes: true}, {Name: "ask_user"}}})
 	require.Empty(t, errs)
 	return all.Agents["a"]
 }
@@ -89,7 +89,7 @@ func newBench(t *testing.T, front string, opt *mcp.ClientOptions) *bench {
 	require.NoError(t, err)
 	b.set, err = tools.NewSet(tools.Gate{
 		Agent: "a", Session: "s", Rates: &tools.Rates{},
-		Rules: func() *agents.Grants { return b.rules.Load().Grants },
+		Rules: func() tools.Rules { return b.rules.Load().Grants },
 		Record: func(_ context.Context, e audit.Event) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -275,7 +275,7 @@ func TestInitializeTwice(t *testing.T) {
 
 // TestNoInstructions serves a Face without instructions.
 func TestNoInstructions(t *testing.T) {
-	set, err := tools.NewSet(tools.Gate{Agent: "a", Session: "s", Rates: &tools.Rates{}, Rules: func() *agents.Grants { return nil },
+	set, err := tools.NewSet(tools.Gate{Agent: "a", Session: "s", Rates: &tools.Rates{}, Rules: func() tools.Rules { return nil },
 		Record: func(context.Context, audit.Event) error { return nil }})
 	require.NoError(t, err)
 	f := New(set, Options{})

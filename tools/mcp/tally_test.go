@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -20,7 +19,7 @@ import (
 // and from HTTP, wherever the values are in the message.
 func TestManyValuesAreNotRead(t *testing.T) {
 	many := `[` + strings.Repeat(`{"a":1},`, 1<<20) + `1]`
-	set, err := tools.NewSet(tools.Gate{Rules: func() *agents.Grants { return nil }})
+	set, err := tools.NewSet(tools.Gate{Rules: func() tools.Rules { return nil }})
 	require.NoError(t, err)
 	face := New(set, Options{})
 	defer face.Close()

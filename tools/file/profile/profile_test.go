@@ -69,7 +69,7 @@ func newSet(t *testing.T, profile string, content map[string]string) *tools.Set 
 	require.NoError(t, err)
 	set, err := tools.NewSet(tools.Gate{
 		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: files.Object,
-		Rules:  func() *agents.Grants { return snapshot.Agents["a"].Grants },
+		Rules:  func() tools.Rules { return snapshot.Agents["a"].Grants },
 		Record: func(context.Context, audit.Event) error { return nil },
 	}, append(all, more...)...)
 	require.NoError(t, err)

@@ -5,25 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
-	"github.com/scopefs/scopefs/tools/ask"
 	"github.com/scopefs/scopefs/tools/bash"
-	"github.com/scopefs/scopefs/tools/delegate"
 	"github.com/scopefs/scopefs/tools/file"
-	"github.com/scopefs/scopefs/tools/file/profile"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/mcp"
-	"github.com/scopefs/scopefs/tools/memory"
 	"github.com/scopefs/scopefs/tools/sandbox"
-	"github.com/scopefs/scopefs/tools/skill"
 )
 
 // A client is a connection to an agent's tools: the set of tools and the sandbox in
@@ -67,7 +60,7 @@ func (a *Agent) newClient(profile string, by *client) (*client, error) {
 	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
-			Agent: a.id, Session: c.name, Chain: c.chain(), Rules: c.rules, Find: c.servers.find, Record: c.record,
+			Agent: a.id, Session: c.name, Chain: c.chain(), Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record,
 			Queue: a.Queue, Rates: a.rates, Approvals: a.Approvals, Object: files.Object,
 		}, all...)
 	}
@@ -242,35 +235,4 @@ func (c *client) narrow() {
 	if now := c.newPurpose(); box != nil && (now.ReadOnly && !was.ReadOnly || now.NoNetwork && !was.NoNetwork) {
 		box.End()
 	}
-}
-
-// tools returns all tools of the client, before any decision. The tools of MCP servers
-// are added later.
-func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]tools.Tool, error) {
-	var all []tools.Tool
-	var errs []error
-	add := func(list []tools.Tool, err error) {
-		all = append(all, list...)
-		errs = append(errs, err)
-	}
-	add(files.Tools())
-	add(shell.Tools())
-	add(c.info())
-	user, err := ask.User()
-	add([]tools.Tool{user}, err)
-	add(skill.New(filepath.Join(c.agent.Paths.Base, "skills"), func() []string { return c.rules().Skills() },
-		func(name string) scope.Decision { return c.rules().Skill(name) }))
-	if c.agent.Settings.Memory {
-		add(memory.New(files))
-	}
-	delegation, err := delegate.New(c.delegate, func() []scope.ID { return c.rules().Members() },
-		func(name string) scope.Decision { return c.rules().Member(name) },
-		func(name string) scope.Decision { return c.rules().Context(name) },
-		func() []string { return c.rules().RequiredContexts() })
-	add([]tools.Tool{delegation}, err)
-	if names != "" {
-		add(profile.New(names))
-		add(bash.Profile(names))
-	}
-	return all, errors.Join(errs...)
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,17 +12,30 @@ import (
 	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
-// TestToolsAreThoseOfRules: what definitions may name and what there is are the
-// same, and both know which change files.
-func TestToolsAreThoseOfRules(t *testing.T) {
+// TestTools: definitions may name the tools that clients have, and know which of
+// them change files.
+func TestTools(t *testing.T) {
 	c := &client{agent: &Agent{Shared: &Shared{Settings: agents.HostFile{Host: agents.Host{Memory: true}}}}}
 	all, err := c.tools(file.New(worker.New(worker.In(c))), bash.NewShell(c), "")
 	require.NoError(t, err)
-	names := []string{"mcp"} // stands for those of servers
-	for _, tool := range all {
-		names = append(names, tool.Name)
-		assert.Equal(t, agents.Writes(tool.Name), tool.Hints.Writes, tool.Name)
+	known, err := Tools()
+	require.NoError(t, err)
+	require.Len(t, known, len(all))
+	listed := map[agents.Listed][]string{}
+	for i, tool := range all {
+		assert.Equal(t, agents.Tool{Name: tool.Name, Aliases: tool.Aliases, Writes: tool.Hints.Writes, Listed: known[i].Listed}, known[i])
+		listed[known[i].Listed] = append(listed[known[i].Listed], tool.Name)
 	}
-	slices.Sort(names)
-	assert.Equal(t, slices.Sorted(slices.Values(agents.Builtins())), names)
+	delete(listed, agents.ListedNever)
+	assert.Equal(t, map[agents.Listed][]string{
+		agents.ListedBase: {"bash", "ask_user"}, agents.ListedMemory: {"remember", "recall", "memory", "forget"},
+		agents.ListedSkills: {"skill"}, agents.ListedMembers: {"delegate"},
+	}, listed)
+	assert.True(t, known.Match("builtin:shell", "bash") && known.Match("builtin:run_shell_command", "bash"))
+}
+
+func BenchmarkTools(b *testing.B) {
+	for b.Loop() {
+		_, _ = Tools()
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
@@ -174,7 +175,11 @@ func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 
 // load loads all agents; errs is what does not load.
 func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
-	host, err := config.Load(p, agents.HostChecks{})
+	tools, err := agent.Tools()
+	if err != nil {
+		return nil, nil, err
+	}
+	host, err := config.Load(p, agents.HostChecks{Tools: tools})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/imports"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
@@ -164,6 +165,9 @@ func readImport(file string, src imports.Source) ([]*imported, error) {
 		return nil, err
 	}
 	src.File = file
+	if src.Tools, err = agent.Tools(); err != nil {
+		return nil, err
+	}
 	results, err := imports.Convert(src)
 	if err != nil {
 		return nil, err

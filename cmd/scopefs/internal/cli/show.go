@@ -67,7 +67,7 @@ func show(agent *agents.Agent) *shown {
 		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
 	}
 	s.Contexts, s.Fixed = g.Contexts()
-	for _, tool := range agents.Builtins() {
+	for _, tool := range g.ToolNames() {
 		d := g.Tool(tool)
 		s.Builtins = append(s.Builtins, toolVerdict{tool, verdictOf(d), d.Rule})
 	}

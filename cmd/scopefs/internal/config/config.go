@@ -78,17 +78,17 @@ func logOf(l agents.LogLimits) agents.LogLimits {
 
 // Load reads {base}/scopefs.yaml and fills in the limits of the log. A missing
 // file sets nothing. An unknown key is an error, and so is exposing what is not
-// for agents. here checks what the file names on this host, for a process that
+// for agents. here has the tools that there are, and checks what the file names on this host, for a process that
 // starts sandboxes on it.
 func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
 	text, err := os.ReadFile(filepath.Join(p.Base, "scopefs.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return agents.HostFile{Log: logOf(agents.LogLimits{})}, nil
+		return agents.HostFile{Host: agents.Host{Tools: here.Tools}, Log: logOf(agents.LogLimits{})}, nil
 	}
 	if err != nil {
 		return agents.HostFile{}, err
 	}
-	h, err := agents.ParseHost(text, agents.HostChecks{Runner: here.Runner, Expose: func(path string) error {
+	h, err := agents.ParseHost(text, agents.HostChecks{Tools: here.Tools, Runner: here.Runner, Expose: func(path string) error {
 		err := p.private(path)
 		if err == nil && here.Expose != nil {
 			err = here.Expose(path)

@@ -58,6 +58,7 @@ func TestLoad(t *testing.T) {
 			p, err := Paths{Base: base}.Complete()
 			require.NoError(t, err)
 			h, err := Load(p, agents.HostChecks{
+				Tools: agents.Tools{{Name: "read_file"}, {Name: "bash"}},
 				Expose: func(path string) error {
 					if path == "/b" {
 						return errors.New("not /b")
@@ -72,6 +73,7 @@ func TestLoad(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
+			h.Tools = nil
 			assert.Equal(t, c.want, h.Host)
 		})
 	}

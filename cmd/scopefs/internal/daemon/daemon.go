@@ -79,7 +79,11 @@ type Daemon struct {
 // New takes the run directory, opens the log and loads the definitions. It aborts
 // the views that an earlier daemon left mounted.
 func New(opt Options) (*Daemon, error) {
-	settings, err := config.Load(opt.Paths, hostChecks())
+	checks, err := hostChecks()
+	if err != nil {
+		return nil, err
+	}
+	settings, err := config.Load(opt.Paths, checks)
 	if err != nil {
 		return nil, err
 	}
@@ -123,11 +127,12 @@ func New(opt Options) (*Daemon, error) {
 	return d, nil
 }
 
-// hostChecks say what is wrong with scopefs.yaml on this host.
-func hostChecks() agents.HostChecks {
-	return agents.HostChecks{Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
+// hostChecks returns what checks scopefs.yaml on this host.
+func hostChecks() (agents.HostChecks, error) {
+	all, err := agent.Tools()
+	return agents.HostChecks{Tools: all, Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
 		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
-	}}
+	}}, err
 }
 
 // openLog opens the log, which a process of its own writes.

@@ -112,7 +112,11 @@ var outcomes = map[agent.Change]string{agent.NewRules: reloadRules, agent.Restar
 
 // settingsChanged reports a scopefs.yaml that is not the one the daemon started with.
 func (d *Daemon) settingsChanged() []control.Reloaded {
-	now, err := config.Load(d.Paths, hostChecks())
+	checks, err := hostChecks()
+	var now agents.HostFile
+	if err == nil {
+		now, err = config.Load(d.Paths, checks)
+	}
 	switch {
 	case err != nil:
 		return []control.Reloaded{{Outcome: reloadKept, Error: err.Error()}}

@@ -12,7 +12,7 @@ import (
 // claudeDraft reads an agent of Claude Code, as its page on subagents describes
 // one (code.claude.com/docs/en/sub-agents).
 func claudeDraft(doc *document) (*draft, error) {
-	d := &draft{prompt: doc.body}
+	d := &draft{ours: doc.ours, prompt: doc.body}
 	var words, denied, skills, hooks, mode *yaml.Node
 	keep := func(to **yaml.Node) func(*yaml.Node) error {
 		return func(n *yaml.Node) error { *to = n; return nil }
@@ -68,7 +68,7 @@ func (d *draft) claudeTools(words, denied *yaml.Node) error {
 		if len(list) == 0 {
 			d.lose("tools", "is empty", "tools: [], which is none")
 		}
-		d.allow("tools", list, claudeGrant)
+		d.allow("tools", list, d.claudeGrant)
 		d.claudeMembers(list)
 	} else {
 		d.lose("members", "an agent that inherits all tools may call any other", "none, as members is absent")
@@ -89,9 +89,9 @@ func (d *draft) claudeTools(words, denied *yaml.Node) error {
 }
 
 // claudeGrant reads a name of Claude Code's, or mcp__SERVER, mcp__SERVER__TOOL.
-func claudeGrant(word string) grant {
+func (d *draft) claudeGrant(word string) grant {
 	name, argument := cutArgument(word)
-	w, _ := toolNamed(Claude, name)
+	w, _ := toolNamed(d.ours, Claude, name)
 	g := grant{tool: w.ours, argument: argument, why: "scopefs has no such tool"}
 	rest, isMCP := strings.CutPrefix(name, "mcp__")
 	server, tool, one := strings.Cut(rest, "__")
@@ -114,7 +114,7 @@ func claudeGrant(word string) grant {
 func (d *draft) claudeMembers(words []string) {
 	for _, w := range words {
 		name, argument := cutArgument(w)
-		if w, _ := toolNamed(Claude, name); w.ours != "delegate" {
+		if w, _ := toolNamed(d.ours, Claude, name); w.ours != "delegate" {
 			continue
 		}
 		if argument == "" {

@@ -18,7 +18,7 @@ func convertAll(t *testing.T, format Format, source func(string) []byte, all map
 	t.Helper()
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
-			r := one(t, Source{File: "a.md", Text: source(c.from), Format: format, Name: "a"})
+			r := one(t, Source{Tools: ours(t), File: "a.md", Text: source(c.from), Format: format, Name: "a"})
 			accepted(t, r)
 			got, _ := parsed(t, r)
 			delete(got, "name")
@@ -84,15 +84,15 @@ func TestGemini(t *testing.T) {
 		"no variable":       {"mcpServers: {s: {command: x, args: ['${', '${A:-b}', '$1'], env: {'A.B': c}}}", keys{"mcp_servers": keys{"s": keys{"command": "x", "args": words("$${ ${A} $1")}}}, []string{"mcpServers.s.args", "mcpServers.s.env.A.B"}},
 	})
 	for _, text := range []string{"---\nkind: remote\nname: a\nagent_card_url: x\n---\n", "---\n- {kind: remote, name: a}\n---\n"} {
-		_, err := Convert(Source{Text: []byte(text), Format: Gemini})
+		_, err := Convert(Source{Tools: ours(t), Text: []byte(text), Format: Gemini})
 		assert.ErrorContains(t, err, "remote agent")
 	}
-	_, err := Convert(Source{Text: named("tools: {a: b}"), Format: Gemini})
+	_, err := Convert(Source{Tools: ours(t), Text: named("tools: {a: b}"), Format: Gemini})
 	assert.ErrorContains(t, err, "tools: line 3: want a list")
 }
 
 func TestIncludedOfEverythingNeverMeansEverything(t *testing.T) {
-	r := one(t, Source{Text: named("mcpServers: {s: {command: x, includeTools: [p]}}"), Format: Gemini})
+	r := one(t, Source{Tools: ours(t), Text: named("mcpServers: {s: {command: x, includeTools: [p]}}"), Format: Gemini})
 	got, _ := parsed(t, r)
 	assert.Contains(t, got["tools"], "mcp:s:p")
 	assert.Contains(t, got["tools"], "read_file")
@@ -138,7 +138,7 @@ func TestClaude(t *testing.T) {
 }
 
 func TestClaudeDescriptionWithoutQuotes(t *testing.T) {
-	r := one(t, Source{Text: named(`description: Use it when: "x". It's <example>user: 'y'</example>` + "\ntools: Read")})
+	r := one(t, Source{Tools: ours(t), Text: named(`description: Use it when: "x". It's <example>user: 'y'</example>` + "\ntools: Read")})
 	got, prompt := parsed(t, r)
 	assert.Equal(t, `Use it when: "x". It's <example>user: 'y'</example>`, got["description"])
 	assert.Equal(t, "You work.", prompt)
@@ -198,7 +198,7 @@ func TestManifest(t *testing.T) {
 		"---\nagent_type: a\nmodules: {}\n---\nbody":                              "has a body",
 		"agent_type: a\nmodules: {}\nargument_filters: [{case_insensitive: yes}]": "want true or false",
 	} {
-		_, err := Convert(Source{Text: []byte(text), Format: ScopedMCP})
+		_, err := Convert(Source{Tools: ours(t), Text: []byte(text), Format: ScopedMCP})
 		assert.ErrorContains(t, err, why, text)
 	}
 }
@@ -225,7 +225,7 @@ func TestScopes(t *testing.T) {
 		"JSON":    `{"agents": {"a": {"tools": []}, "b": {"members": ["a"], "prompt": "p"}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, err := Convert(Source{Text: []byte(text), Format: Scopes})
+			all, err := Convert(Source{Tools: ours(t), Text: []byte(text), Format: Scopes})
 			require.NoError(t, err)
 			require.Len(t, all, 2)
 			assert.Equal(t, "---\nname: a\n---\n", string(all[0].Text))
@@ -236,9 +236,9 @@ func TestScopes(t *testing.T) {
 		"[]": "has no agents", "[{tools: []}]": "agent 1: name is missing", "agents: {}": "has no agents", "{agents: [], x: 1}": "keys beside agents",
 		"[{name: a_b}, {name: a-b}]": "two agents that would be called a-b", "{tools: bash}": "tools: line 1: want a list", "x": "want keys with values",
 	} {
-		_, err := Convert(Source{Text: []byte(text), Format: Scopes, File: "f.yml"})
+		_, err := Convert(Source{Tools: ours(t), Text: []byte(text), Format: Scopes, File: "f.yml"})
 		assert.ErrorContains(t, err, why, text)
 	}
-	_, err := Convert(Source{Text: []byte("[{name: a}, {name: b}]"), Format: Scopes, Name: "c"})
+	_, err := Convert(Source{Tools: ours(t), Text: []byte("[{name: a}, {name: b}]"), Format: Scopes, Name: "c"})
 	assert.ErrorContains(t, err, "--name")
 }

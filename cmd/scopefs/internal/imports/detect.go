@@ -92,7 +92,7 @@ func toolSign(top *yaml.Node, format Format, prefix string) string {
 	}
 	for _, w := range words {
 		name, _ := cutArgument(w)
-		w, known := toolNamed(format, name)
+		w, known := toolNamed(nil, format, name)
 		known = known && w.from == format
 		if rest, ok := strings.CutPrefix(name, prefix); known || ok && !strings.HasPrefix(rest, "_") {
 			return "tools has " + name

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // The most bytes that a definition may have, and its keys.
@@ -22,6 +23,8 @@ const (
 // draft is a definition in the making. Of a list, nil is absent (inherited) and
 // empty is none.
 type draft struct {
+	ours agents.Tools // that a definition may name
+
 	id          scope.ID
 	name        string // as the source has it
 	description string

@@ -20,7 +20,7 @@ func FuzzConvert(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text string, format uint8) {
-		all, err := Convert(Source{File: "f.md", Text: []byte(text), Format: formats[int(format)%len(formats)]})
+		all, err := Convert(Source{Tools: ours(t), File: "f.md", Text: []byte(text), Format: formats[int(format)%len(formats)]})
 		assert.Equal(t, err != nil, len(all) == 0)
 		for _, r := range all {
 			parsed(t, r)

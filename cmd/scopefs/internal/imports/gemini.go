@@ -8,14 +8,12 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // geminiDraft reads an agent of gemini-cli, as its docs/core/subagents.md and
 // agents/agentLoader.ts describe one.
 func geminiDraft(doc *document) (*draft, error) {
-	d := &draft{prompt: doc.body, gemini: true}
+	d := &draft{ours: doc.ours, prompt: doc.body, gemini: true}
 	if kind := child(doc.top, "kind"); doc.top.Kind == yaml.SequenceNode || kind != nil && kind.Value == "remote" {
 		return nil, errors.New("is a remote agent, of which nothing runs here: import a local one")
 	}
@@ -82,7 +80,7 @@ func (d *draft) geminiGrant(word string) grant {
 		server, tool, _ := strings.Cut(rest, ":")
 		return grant{tool: mcpTool(server, tool), argument: argument, why: "it is not mcp:SERVER:TOOL"}
 	}
-	w, known := toolNamed(Gemini, strings.TrimPrefix(name, "builtin:"))
+	w, known := toolNamed(d.ours, Gemini, strings.TrimPrefix(name, "builtin:"))
 	g := grant{tool: w.ours, argument: argument, why: "scopefs has no such tool"}
 	rest, isMCP := strings.CutPrefix(name, "mcp_")
 	server, tool, old := strings.Cut(name, "__")
@@ -147,24 +145,24 @@ func (d *draft) geminiPolicy(n *yaml.Node) error {
 		if l.words == nil {
 			continue
 		}
-		within := &draft{named: d.named}
+		within := &draft{ours: d.ours, named: d.named}
 		within.allow(l.key, l.words, within.geminiGrant)
 		d.lost, d.ask = append(d.lost, within.lost...), addTo(d.ask, within.ask...)
 		if d.allowed == nil {
 			d.allowed = within.tools
 		} else {
-			d.allowed = both(d.allowed, within.tools)
+			d.allowed = d.both(d.allowed, within.tools)
 		}
 	}
 	return nil
 }
 
 // both returns the patterns that stand in two lists, [] for none.
-func both(a, b []string) []string {
+func (d *draft) both(a, b []string) []string {
 	all := []string{}
 	for _, lists := range [][2][]string{{a, b}, {b, a}} {
 		for _, t := range lists[0] {
-			if slices.Contains(lists[1], t) || slices.ContainsFunc(lists[1], func(p string) bool { return agents.MatchTool(p, t) }) {
+			if slices.Contains(lists[1], t) || slices.ContainsFunc(lists[1], func(p string) bool { return d.ours.Match(p, t) }) {
 				all = addTo(all, t)
 			}
 		}

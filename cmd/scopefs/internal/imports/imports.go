@@ -16,6 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // MaxSource is the most bytes a source may have.
@@ -45,8 +46,9 @@ func ParseFormat(s string) (Format, error) {
 type Source struct {
 	File   string // its path; the stem names an agent that has no name
 	Text   []byte
-	Format Format   // "" is to be found out
-	Name   scope.ID // "" is the one that the source gives
+	Format Format       // "" is to be found out
+	Name   scope.ID     // "" is the one that the source gives
+	Tools  agents.Tools // that a definition may name
 }
 
 // Result is one agent of a source.
@@ -82,6 +84,7 @@ func Convert(src Source) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	doc.ours = src.Tools
 	format, because := src.Format, ""
 	if format == "" {
 		if format, because, err = detect(src.File, doc); err != nil {

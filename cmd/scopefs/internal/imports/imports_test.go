@@ -77,7 +77,7 @@ func words(s string) (list []any) {
 func TestTextsComeBack(t *testing.T) {
 	for _, s := range []string{"", "*", "a: b", "yes", "~", "12", "0x1f", "1e3", "<<", "=", "- x", "#x", "x #y", "a\nb", " a", "a ", "\ta",
 		"\"", "'", "${A}", "a\\b", "\u2028", "\u0085x", "\ufeff", "null", "!x", "&x", "2001-01-01", "---", "{a}", "[a]", "a\r\nb", "\n", "é", "mcp:x:*"} {
-		d := &draft{id: "a", description: s, tools: []string{s}, filters: []string{s},
+		d := &draft{ours: ours(t), id: "a", description: s, tools: []string{s}, filters: []string{s},
 			servers: []*server{{name: "s", command: s, env: []variable{{"K", s}}}}}
 		text, err := d.render()
 		require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestDetect(t *testing.T) {
 		"large":              {strings.Repeat("#", MaxSource+1), "", "is larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, err := Convert(Source{File: "x.md", Text: []byte(c.text)})
+			all, err := Convert(Source{Tools: ours(t), File: "x.md", Text: []byte(c.text)})
 			if c.err != "" {
 				assert.ErrorContains(t, err, c.err)
 				return
@@ -156,7 +156,7 @@ func TestNames(t *testing.T) {
 			if c.name != "" {
 				text = "name: " + c.name + "\n" + text
 			}
-			all, err := Convert(Source{File: "dir/file.md", Text: agent(text), Format: Claude, Name: c.give})
+			all, err := Convert(Source{Tools: ours(t), File: "dir/file.md", Text: agent(text), Format: Claude, Name: c.give})
 			if c.want == "" {
 				assert.ErrorContains(t, err, "--name ID")
 				return
@@ -169,7 +169,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestLossIsOneLine(t *testing.T) {
-	r := one(t, Source{Text: agent("name: a\ntools: [\"x\\ny\\e[0m\"]"), Format: Claude})
+	r := one(t, Source{Tools: ours(t), Text: agent("name: a\ntools: [\"x\\ny\\e[0m\"]"), Format: Claude})
 	assert.Equal(t, `tools: x\u000ay\u001b[0m: scopefs has no such tool; left out`, r.Lost[0].String())
 }
 

@@ -21,7 +21,7 @@ type manifest struct {
 // manifestDraft reads a manifest of scoped-mcp, as its docs/manifest-schema.md
 // and manifest.py describe one (github.com/TadMSTR/scoped-mcp).
 func manifestDraft(doc *document) (*draft, error) {
-	m := &manifest{draft: &draft{tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}}
+	m := &manifest{draft: &draft{ours: doc.ours, tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}}
 	var rates, filters, hitl *yaml.Node
 	keep := func(to **yaml.Node) func(*yaml.Node) error {
 		return func(n *yaml.Node) error { *to = n; return nil }

@@ -17,7 +17,8 @@ type toolWord struct {
 	does  []string // the tools of ours that do what it does beside that one
 }
 
-func toolWords() []toolWord {
+// toolWords returns the names that the formats have, and those of our tools.
+func toolWords(ours agents.Tools) []toolWord {
 	changes := []string{"make_dir", "move", "copy", "delete_file", "delete"} // whoever may not write may not by these
 	notes := []string{"remember", "memory", "forget"}
 	all := []toolWord{
@@ -55,9 +56,13 @@ func toolWords() []toolWord {
 		{Claude, "WebFetch WebSearch TodoRead TodoWrite TaskCreate TaskUpdate TaskList TaskGet EnterPlanMode ExitPlanMode ToolSearch SendMessage ListMcpResourcesTool ReadMcpResourceTool LSP", "", nil},
 
 		{"", "write_file", "write_file", changes},
-		{"", "shell", "bash", nil},
 	}
-	for _, name := range agents.Builtins() {
+	for _, tool := range ours {
+		for _, alias := range tool.Aliases {
+			all = append(all, toolWord{"", alias, tool.Name, nil})
+		}
+	}
+	for _, name := range ours.Names() {
 		if name != "write_file" {
 			all = append(all, toolWord{"", name, name, nil})
 		}
@@ -66,8 +71,8 @@ func toolWords() []toolWord {
 }
 
 // toolNamed returns what a name of a format, or of ours, means.
-func toolNamed(format Format, name string) (w toolWord, known bool) {
-	for _, w := range toolWords() {
+func toolNamed(ours agents.Tools, format Format, name string) (w toolWord, known bool) {
+	for _, w := range toolWords(ours) {
 		if (w.from == format || w.from == "" && format == Gemini) && slices.Contains(strings.Fields(w.names), name) {
 			return w, true
 		}
@@ -86,7 +91,7 @@ func (d *draft) denied(name string) (patterns []string, known bool) {
 		return patterns, true
 	}
 	name = strings.ToLower(strings.TrimPrefix(name, "builtin:"))
-	for _, w := range toolWords() {
+	for _, w := range toolWords(d.ours) {
 		for word := range strings.FieldsSeq(w.names) {
 			if ok, _ := path.Match(name, strings.ToLower(word)); !ok {
 				continue

@@ -255,7 +255,7 @@ func scopesCase(p picker) narrowCase {
 	}
 	for _, tool := range []string{"bash", "read_file", "write_file", "grep", "skill", "delegate", "remember", "mcp:own:rm", "mcp:own:a.b", "mcp:host:rm"} {
 		name, _, isMCP := strings.Cut(strings.TrimPrefix(tool, "mcp:"), ":")
-		listed := len(tools) == 0 || slices.ContainsFunc(tools, func(t string) bool { return agents.MatchTool(t, tool) })
+		listed := len(tools) == 0 || slices.ContainsFunc(tools, func(t string) bool { return ours(nil).Match(t, tool) })
 		if all || !listed || slices.Contains(exclude, tool) || tool == "bash" && slices.Contains(exclude, "builtin:shell") || isMCP && len(mcps) > 0 && !slices.Contains(mcps, name) {
 			c.denied = append(c.denied, tool)
 		}

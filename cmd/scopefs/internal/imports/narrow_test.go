@@ -22,7 +22,7 @@ func TestImportNarrows(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("SCOPEFS_IMPORT_CASES")); err == nil {
 		cases = n
 	}
-	host := agents.Host{Memory: true, Servers: agents.Servers{"own": {Command: "theirs"}, "host": {Command: "h"}}}
+	host := agents.Host{Tools: ours(t), Memory: true, Servers: agents.Servers{"own": {Command: "theirs"}, "host": {Command: "h"}}}
 	const batch = 400
 	loaded, denials, far := 0, 0, 0
 	for start := 0; start < cases; start += batch {
@@ -45,7 +45,7 @@ func TestImportNarrows(t *testing.T) {
 				func() narrowCase { return manifestCase(p) }, func() narrowCase { return scopesCase(p) },
 			}[i%4]()
 			id := scope.ID("x" + strconv.Itoa(i))
-			results, err := Convert(Source{File: "a.md", Text: []byte(c.text), Format: c.format, Name: id})
+			results, err := Convert(Source{Tools: ours(t), File: "a.md", Text: []byte(c.text), Format: c.format, Name: id})
 			require.NoError(t, err, "case %d:\n%s", i, c.text)
 			write("agents.d/"+string(id)+".md", string(results[0].Text))
 			made[id], text[id] = c, string(results[0].Text)

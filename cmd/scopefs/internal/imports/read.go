@@ -18,6 +18,7 @@ type document struct {
 	top      *yaml.Node // no aliases, no key twice
 	body     string
 	lost     []Loss
+	ours     agents.Tools // of the Source
 }
 
 func readDocument(text string) (*document, error) {

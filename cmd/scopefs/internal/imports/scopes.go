@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // keptKeys are keys of a scopes file that are taken over as they are, in our
@@ -28,7 +30,7 @@ func scopesDrafts(doc *document) ([]*draft, error) {
 		if n.Kind == yaml.MappingNode {
 			var all []*draft
 			err := eachKey(n, func(name string, v *yaml.Node) error {
-				d, err := scopesDraft(v, name, "")
+				d, err := scopesDraft(doc.ours, v, name, "")
 				all = append(all, d)
 				return err
 			})
@@ -36,12 +38,12 @@ func scopesDrafts(doc *document) ([]*draft, error) {
 		}
 	}
 	if top.Kind != yaml.SequenceNode {
-		d, err := scopesDraft(top, "", doc.body)
+		d, err := scopesDraft(doc.ours, top, "", doc.body)
 		return some([]*draft{d}, err)
 	}
 	var all []*draft
 	for i, n := range top.Content {
-		d, err := scopesDraft(n, "", "")
+		d, err := scopesDraft(doc.ours, n, "", "")
 		if err == nil && d.name == "" {
 			err = errors.New("name is missing")
 		}
@@ -60,8 +62,8 @@ func some(all []*draft, err error) ([]*draft, error) {
 	return all, err
 }
 
-func scopesDraft(n *yaml.Node, name, body string) (*draft, error) {
-	d := &draft{name: name, prompt: body, kept: map[string]*yaml.Node{}}
+func scopesDraft(ours agents.Tools, n *yaml.Node, name, body string) (*draft, error) {
+	d := &draft{ours: ours, name: name, prompt: body, kept: map[string]*yaml.Node{}}
 	var members []string
 	every := false // tools are there, and empty
 	list := func(out *[]string) func(*yaml.Node) error {

@@ -36,7 +36,7 @@ func TestWarnings(t *testing.T) {
 			if c.format == ScopedMCP {
 				text = []byte(c.from)
 			}
-			assert.Equal(t, c.want, one(t, Source{File: "a.md", Text: text, Format: c.format}).Warnings)
+			assert.Equal(t, c.want, one(t, Source{Tools: ours(t), File: "a.md", Text: text, Format: c.format}).Warnings)
 		})
 	}
 }
