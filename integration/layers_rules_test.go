@@ -92,7 +92,7 @@ var textReaders = map[string]string{
 	"scope/agents/frontmatter.go":          "go.yaml.in/yaml has no type for its errors: their line and their prefix are in the text",
 	"cmd/scopefs/internal/imports/read.go": "likewise",
 	"tools/validate.go":                    "jsonschema-go has no type for its errors: the way to the property is in the text",
-	"tools/upstream/link.go":               "the SDK's error for a request that was not sent has no exported value, and servers use its code",
+	"tools/upstream/conn.go":               "the SDK's error for a request that was not sent has no exported value, and servers use its code",
 }
 
 // topLevel is what may be at the top, beside files whose name starts with a dot.

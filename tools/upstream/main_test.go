@@ -22,7 +22,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// role says which server the test binary is.
+// role is the environment variable that makes the test binary a server.
 const role = "UPSTREAM_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 type none struct{}
 
-// serve is a server written with the SDK, with a fault where its name says so.
+// serve runs a server made with the SDK, with the fault that its name says.
 func serve(name string) int {
 	switch name {
 	case "broken":
@@ -46,14 +46,14 @@ func serve(name string) int {
 	case "silent": // never answers
 		io.Copy(io.Discard, os.Stdin)
 		return 0
-	case "flood": // asks, and does not read
+	case "flood": // sends requests and reads nothing
 		bufio.NewReader(os.Stdin).ReadString('\n')
 		for i := 0; ; i++ {
 			if _, err := fmt.Printf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", i); err != nil {
 				return 0
 			}
 		}
-	case "modern": // knows server/discover only
+	case "modern": // supports only server/discover
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 		if strings.Contains(line, `"initialize"`) {
 			fmt.Println(`{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no initialize here"}}`)
@@ -61,11 +61,11 @@ func serve(name string) int {
 			fmt.Fprintln(os.Stderr, "asked to discover")
 		}
 		return 0
-	case "restless": // its list is never the last
+	case "restless": // changes its list after each tools/list
 		return restless()
 	case "deaf": // answers no call
 		return raw()
-	case "raw": // answers a call with the text of its argument, as it is
+	case "raw": // answers a call with the text of its argument, unchanged
 		return raw()
 	case "slow":
 		time.Sleep(400 * time.Millisecond)
@@ -82,16 +82,16 @@ func serve(name string) int {
 	return 0
 }
 
-type place struct {
+type unconfined struct {
 	mu    sync.Mutex
 	runs  []*exec.Cmd
 	ended sync.WaitGroup
-	gone  atomic.Int32 // processes
+	gone  atomic.Int32 // exited processes
 	fail  error
 }
 
-// Exec does what a session does with a command, as far as upstream uses it.
-func (p *place) Exec(ctx context.Context, _ string, c sandbox.Command) (*sandbox.Process, error) {
+// Exec runs the command without a sandbox.
+func (p *unconfined) Exec(ctx context.Context, _ string, c sandbox.Command) (*sandbox.Process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fail != nil {
@@ -126,15 +126,15 @@ func (p *place) Exec(ctx context.Context, _ string, c sandbox.Command) (*sandbox
 	return &sandbox.Process{Stdin: outer[0], Stdout: outer[1], Stderr: outer[2]}, nil
 }
 
-// started says how many processes there were.
-func (p *place) started() int {
+// started returns the number of processes started.
+func (p *unconfined) started() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.runs)
 }
 
-// kill kills the last process.
-func (p *place) kill() {
+// kill kills the latest process.
+func (p *unconfined) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.runs[len(p.runs)-1].Process.Kill()
@@ -143,9 +143,9 @@ func (p *place) kill() {
 // fixture is an Upstream with servers of the test binary, by role.
 type fixture struct {
 	*Upstream
-	place   *place
-	allowed atomic.Pointer[map[string]Spec]
-	changes atomic.Int32
+	sandboxes *unconfined
+	allowed   atomic.Pointer[map[string]Spec]
+	changes   atomic.Int32
 }
 
 func (f *fixture) allow(roles ...string) {
@@ -158,14 +158,14 @@ func (f *fixture) allow(roles ...string) {
 
 func start(t *testing.T, roles ...string) *fixture {
 	t.Helper()
-	f := &fixture{place: &place{}}
+	f := &fixture{sandboxes: &unconfined{}}
 	f.allow(roles...)
-	f.Upstream = New(f.place, func() map[string]Spec { return *f.allowed.Load() })
+	f.Upstream = New(f.sandboxes, func() map[string]Spec { return *f.allowed.Load() })
 	f.OnChange = func() { f.changes.Add(1) }
 	before := descriptors(t)
 	t.Cleanup(func() {
 		require.NoError(t, f.Close())
-		f.place.ended.Wait() // hangs where a process is left
+		f.sandboxes.ended.Wait() // hangs if a process is left
 		assert.Eventually(t, func() bool { return descriptors(t) <= before }, 20*time.Second, 10*time.Millisecond, "descriptors left")
 	})
 	return f
@@ -173,7 +173,7 @@ func start(t *testing.T, roles ...string) *fixture {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	r, w, err := os.Pipe() // the runtime's poller opens its own descriptors once
+	r, w, err := os.Pipe() // so that the runtime's poller has opened its descriptors
 	require.NoError(t, err)
 	r.Close()
 	w.Close()
@@ -182,7 +182,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// names lists the tools, without errors.
+// names returns the names of all tools and requires that there are no errors.
 func (f *fixture) names(t *testing.T) (names []string) {
 	t.Helper()
 	list, errs := f.Tools(t.Context())

@@ -16,7 +16,7 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// raw is a server that speaks no more of the protocol than it must.
+// raw is a minimal server, written without the SDK.
 func raw() int {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var m struct {
@@ -42,7 +42,7 @@ func raw() int {
 	return 0
 }
 
-// restless is a server that changes its list whenever it is asked for it.
+// restless is a server that changes its list after each tools/list.
 func restless() int {
 	for n, in := 0, bufio.NewScanner(os.Stdin); in.Scan(); {
 		var m struct {
@@ -65,7 +65,7 @@ func restless() int {
 	return 0
 }
 
-// TestRestlessServer: one that never stops changing is listed ever less often.
+// TestRestlessServer requires that the interval between listings grows.
 func TestRestlessServer(t *testing.T) {
 	f := start(t, "restless")
 	var mu sync.Mutex
@@ -90,8 +90,8 @@ func TestRestlessServer(t *testing.T) {
 	assert.GreaterOrEqual(t, times[2].Sub(times[1]), 2*restTime)
 }
 
-// TestNothingThatAServerSaysEndsUs: the process that speaks to servers speaks to
-// those of all agents.
+// TestNothingThatAServerSaysEndsUs sends malformed results: one daemon serves all
+// agents and must survive each of them.
 func TestNothingThatAServerSaysEndsUs(t *testing.T) {
 	f := start(t, "raw", "good")
 	f.pause = 0
@@ -154,7 +154,7 @@ func TestOddLists(t *testing.T) {
 	}
 }
 
-// TestManyValues: what decodes into forty times its size is not decoded.
+// TestManyValues refuses a message that would decode into forty times its size.
 func TestManyValues(t *testing.T) {
 	f := start(t, "raw")
 	f.pause = 0

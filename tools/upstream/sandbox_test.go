@@ -62,7 +62,7 @@ func TestInSandbox(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// inside is a session as the place of all servers.
+// inside runs all servers in one session.
 type inside struct{ *sandbox.Session }
 
 func (p inside) Exec(ctx context.Context, _ string, c sandbox.Command) (*sandbox.Process, error) {

@@ -13,17 +13,22 @@ import (
 )
 
 const (
-	maxSchema = 64 << 10 // bytes of one schema
-	maxValues = 20_000   // of all schemas of a server: jsonschema-go keeps a kilobyte of each
-	maxWeight = 4 << 20  // of all schemas of a server: bytes times depth, for it reads and writes them anew at each level
+	maxSchema = 64 << 10 // bytes per schema
+	// maxValues limits the values in all schemas of a server: jsonschema-go uses a
+	// kilobyte for each.
+	maxValues = 20_000
+	// maxWeight limits the bytes times depth of all schemas of a server:
+	// jsonschema-go decodes and encodes the bytes again at each level.
+	maxWeight = 4 << 20
 )
 
-// budget is what the schemas of a server may still cost us.
+// budget is the rest of maxValues and maxWeight for the schemas of a server.
 type budget struct{ values, weight int }
 
 func newBudget() *budget { return &budget{maxValues, maxWeight} }
 
-// trim returns what is kept of a tool.
+// trim returns a tool with cleaned and clipped texts, its annotations and, if
+// checkSchema accepts it, its input schema.
 func trim(t *mcp.Tool, left *budget) *mcp.Tool {
 	kept := &mcp.Tool{
 		Name: tools.Clip(t.Name, maxTitle), Title: tools.Clip(tools.Clean(t.Title), maxTitle),
@@ -32,14 +37,14 @@ func trim(t *mcp.Tool, left *budget) *mcp.Tool {
 	if a := t.Annotations; a != nil {
 		a.Title = tools.Clip(tools.Clean(a.Title), maxTitle)
 	}
-	if s, err := shown(t.InputSchema, left); err == nil {
+	if s, err := checkSchema(t.InputSchema, left); err == nil {
 		kept.InputSchema = s
 	}
 	return kept
 }
 
-// inputSchema returns the input schema of a tool that trim returned, or one that
-// any object fits where theirs cannot be shown.
+// inputSchema returns the input schema of a trimmed tool, or a schema for any
+// object if trim dropped it.
 func inputSchema(t *mcp.Tool) *jsonschema.Schema {
 	if s, ok := t.InputSchema.(*jsonschema.Schema); ok {
 		return s
@@ -47,9 +52,10 @@ func inputSchema(t *mcp.Tool) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "object"}
 }
 
-// shown returns a schema for clients to read. Nothing is validated by it here,
-// nor is any pattern compiled: the server validates, in its sandbox.
-func shown(theirs any, left *budget) (*jsonschema.Schema, error) {
+// checkSchema returns a server's schema for clients, or an error if it is no
+// schema of an object or exceeds a limit. The schema is only advertised. The server
+// validates in its sandbox; no pattern is compiled here.
+func checkSchema(theirs any, left *budget) (*jsonschema.Schema, error) {
 	root, ok := theirs.(map[string]any)
 	if !ok {
 		return nil, errors.New("no object")
@@ -72,13 +78,14 @@ func shown(theirs any, left *budget) (*jsonschema.Schema, error) {
 	if s.Type != "object" {
 		return nil, fmt.Errorf("schema of type %q", s.Type)
 	}
-	_, err = json.Marshal(s) // what can be read cannot always be written
+	_, err = json.Marshal(s) // a schema that decodes may fail to encode
 	*left = cost
 	return s, err
 }
 
-// weigh takes what a schema costs from left. It removes what the SDK (1.8.0)
-// reads of it: one x-mcp-header that it does not like ends the process.
+// weigh subtracts the cost of a schema from left. It deletes x-mcp-header: the SDK
+// (1.8.0) panics at an invalid one. It rejects a $ref that leaves the schema, which
+// a client might fetch.
 func weigh(v any, depth int, left *budget) error {
 	left.values--
 	left.weight -= depth * 8
@@ -96,7 +103,7 @@ func weigh(v any, depth int, left *budget) error {
 		for key, item := range v {
 			left.weight -= depth * len(key)
 			if to, ok := item.(string); ok && strings.HasSuffix(strings.ToLower(key), "ref") && key[0] == '$' && !strings.HasPrefix(to, "#") {
-				return fmt.Errorf("%s %.80q leads elsewhere", key, to) // a client might go there
+				return fmt.Errorf("%s %.80q is outside the schema", key, to)
 			}
 			if err := weigh(item, depth+1, left); err != nil {
 				return err

@@ -16,7 +16,7 @@ import (
 func TestInputSchema(t *testing.T) {
 	for name, test := range map[string]struct {
 		schema string
-		kept   string // what clients see; "": that any object fits
+		kept   string // the advertised schema; "": any object
 	}{
 		"plain":             {`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"x":[1,null]}`, "as it is"},
 		"draft of another":  {`{"$schema":"http://json-schema.org/draft-04/schema#","type":"object"}`, "as it is"},
@@ -51,7 +51,7 @@ func TestInputSchema(t *testing.T) {
 				want = `{"type":"object"}`
 			}
 			assert.JSONEq(t, want, string(text))
-			assert.NotPanics(t, func() { // as what lists it to our clients would
+			assert.NotPanics(t, func() { // as our own MCP server does when it lists the tool
 				mcp.NewServer(&mcp.Implementation{}, nil).AddTool(&mcp.Tool{Name: "t", InputSchema: json.RawMessage(text)}, nil)
 			})
 		})
@@ -79,7 +79,7 @@ func TestNewTool(t *testing.T) {
 	u := New(nil, nil)
 	for _, name := range []string{"", "a b", "a:b", "ä", strings.Repeat("x", 65)} {
 		_, err := u.newTool("s", &mcp.Tool{Name: name})
-		assert.ErrorContains(t, err, `MCP server "s" has a tool`)
+		assert.ErrorContains(t, err, `MCP server "s": tool`)
 	}
 	made, err := u.newTool("s", trim(&mcp.Tool{Name: "a.b-c_D", Description: "x\x00\U000E0041y" + strings.Repeat("é", maxAbout)}, newBudget()))
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestResults(t *testing.T) {
 		"structured":    {mcp.CallToolResult{StructuredContent: map[string]any{"a": 1}}, `{"a":1}`, ""},
 		"failure":       {mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no\x1b"}}}, "no", tools.Internal},
 		"invalid":       {mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "MCP error -32602: Input validation"}}}, "MCP error -32602: Input validation", tools.Invalid},
-		"silent":        {mcp.CallToolResult{IsError: true}, "the server says that the tool failed, not why", tools.Internal},
+		"silent":        {mcp.CallToolResult{IsError: true}, "the tool failed without a message", tools.Internal},
 		"cut data":      {mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: make([]byte, maxContent+1)}}}, "[cut: the result has more than 4194304 bytes]", ""},
 		"no resource":   {mcp.CallToolResult{Content: []mcp.Content{&mcp.EmbeddedResource{}}}, "[content of an unknown kind]", ""},
 		"structured no": {mcp.CallToolResult{StructuredContent: 1, Content: []mcp.Content{&mcp.TextContent{Text: "one"}}}, "one", ""},
@@ -162,7 +162,7 @@ func TestTail(t *testing.T) {
 	assert.Len(t, tail.text, maxTail)
 }
 
-// TestSchemasOfAServerAreBounded: what little text can make of itself.
+// TestSchemasOfAServerAreBounded lists many small schemas that are costly to decode.
 func TestSchemasOfAServerAreBounded(t *testing.T) {
 	for name, theirs := range map[string]any{
 		"bytes":  map[string]any{"description": strings.Repeat("x", maxSchema/2)},

@@ -8,52 +8,53 @@ import (
 	"time"
 )
 
-// server is one server of an agent, through all its lives.
+// server is an MCP server of an agent, across its restarts.
 type server struct {
-	name    string
-	spec    Spec
-	place   Place
-	timeout time.Duration // of a start
-	pause   time.Duration // the first
-	changed func()
+	name      string
+	spec      Spec
+	sandboxes Sandboxes
+	timeout   time.Duration // of a start
+	pause     time.Duration // before the first delayed restart
+	changed   func()
 
 	mu       sync.Mutex
-	link     *link         // nil: none
-	starting chan struct{} // closed when the start under way is over; nil: none
-	cancel   func()        // ends the start under way
-	missed   bool          // somebody went away while it started
-	failures int           // since it was steady
-	next     time.Time     // not to be started before
-	err      error         // why there is none
+	conn     *conn         // nil: not connected
+	starting chan struct{} // closed at the end of the current start; nil: no start
+	cancel   func()        // cancels the current start
+	missed   bool          // a listing gave up during the current start
+	failures int           // in a row
+	next     time.Time     // earliest next start
+	err      error         // of the last failure
 	closed   bool
 }
 
-// PauseError is the error of a server that failed and is not started again yet.
+// PauseError is the error of a server that failed and may not be started again
+// yet. The pause after failures is a second, and doubles up to a minute.
 type PauseError struct {
-	Err  error         // why the server failed
-	Wait time.Duration // until the next start
+	Err  error         // the server's failure
+	Wait time.Duration // until the next start is allowed
 }
 
 func (e *PauseError) Error() string {
 	return fmt.Sprintf("%v; it may be started again in %v", e.Err, e.Wait.Round(time.Second/10))
 }
 
-// Unwrap returns why the server failed.
+// Unwrap returns the server's failure.
 func (e *PauseError) Unwrap() error { return e.Err }
 
-// connect returns the connection, and starts the server if there is none. The
-// start outlives ctx. patient: who asks is told by changed when it is there
-// though ctx has ended.
-func (s *server) connect(ctx context.Context, patient bool) (*link, error) {
+// connect returns the connection, and starts the server if it is not connected.
+// The start outlives ctx. With notify, changed is called if the server starts after
+// ctx has ended.
+func (s *server) connect(ctx context.Context, notify bool) (*conn, error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return nil, fmt.Errorf("MCP server %q: %w", s.name, os.ErrClosed)
 	}
-	s.bury()
-	if l := s.link; l != nil {
+	s.reap()
+	if c := s.conn; c != nil {
 		s.mu.Unlock()
-		return l, nil
+		return c, nil
 	}
 	if s.starting == nil {
 		if wait := time.Until(s.next); wait > 0 {
@@ -72,63 +73,64 @@ func (s *server) connect(ctx context.Context, patient bool) (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.link != nil:
-		return s.link, nil
+	case s.conn != nil:
+		return s.conn, nil
 	case s.starting == started:
-		s.missed = s.missed || patient
-		return nil, fmt.Errorf("MCP server %q still starts: %w", s.name, ctx.Err())
-	case s.err == nil: // closed meanwhile
+		s.missed = s.missed || notify
+		return nil, fmt.Errorf("MCP server %q is still starting: %w", s.name, ctx.Err())
+	case s.err == nil: // close was called
 		return nil, fmt.Errorf("MCP server %q: %w", s.name, os.ErrClosed)
 	}
 	return nil, s.err
 }
 
-// start begins a start. The caller holds s.mu.
+// start starts the server in a goroutine. The caller holds s.mu.
 func (s *server) start(ctx context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	started := make(chan struct{})
 	s.starting, s.cancel, s.err = started, cancel, nil
 	go func() {
-		l, err := s.open(ctx)
+		c, err := s.open(ctx)
 		s.mu.Lock()
 		if err == nil && s.closed {
-			l.end()
+			c.end()
 		} else if err == nil {
-			s.link = l
+			s.conn = c
 		} else {
 			s.failed(fmt.Errorf("start MCP server %q: %w", s.name, err))
 			cancel()
 		}
 		s.starting = nil
-		tell := s.missed && s.link != nil
+		notify := s.missed && s.conn != nil
 		s.missed = false
 		s.mu.Unlock()
 		close(started)
-		if tell {
+		if notify {
 			s.changed()
 		}
 	}()
 }
 
-// bury forgets a connection that has ended. The caller holds s.mu.
-func (s *server) bury() {
-	if s.link == nil {
+// reap removes a connection that has ended and records the failure. The caller
+// holds s.mu.
+func (s *server) reap() {
+	if s.conn == nil {
 		return
 	}
 	select {
-	case <-s.link.done:
+	case <-s.conn.done:
 	default:
 		return
 	}
-	if s.link.lived >= steady {
+	if s.conn.lived >= steady {
 		s.failures = 0
 	}
-	s.failed(fmt.Errorf("MCP server %q ended: %w", s.name, s.link.err))
-	s.link = nil
+	s.failed(fmt.Errorf("MCP server %q ended: %w", s.name, s.conn.err))
+	s.conn = nil
 }
 
-// failed notes why there is no connection. The first failure costs no pause,
-// the next ones more and more. The caller holds s.mu.
+// failed records a failure. The first failure delays no start; each further one in
+// a row doubles the pause. The caller holds s.mu.
 func (s *server) failed(err error) {
 	s.err = err
 	s.failures++
@@ -137,11 +139,11 @@ func (s *server) failed(err error) {
 	}
 }
 
-// close ends the server for good and waits until it is gone.
+// close stops the server, rejects later starts and waits until it has exited.
 func (s *server) close() {
 	s.mu.Lock()
 	s.closed = true
-	started, l := s.starting, s.link
+	started, c := s.starting, s.conn
 	if started != nil {
 		s.cancel()
 	}
@@ -149,7 +151,7 @@ func (s *server) close() {
 	if started != nil {
 		<-started
 	}
-	if l != nil {
-		l.end()
+	if c != nil {
+		c.end()
 	}
 }

@@ -14,7 +14,7 @@ type said struct {
 	Text string `json:"text"`
 }
 
-// addTools adds the tools of the servers of these tests.
+// addTools adds the tools that the test servers share.
 func addTools(server *mcp.Server) {
 	add := func(name string, f func(context.Context, *mcp.CallToolRequest, said) (*mcp.CallToolResult, error)) {
 		mcp.AddTool(server, &mcp.Tool{Name: name, Description: "does " + name},

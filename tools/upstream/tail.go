@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	maxTail   = 4 << 10 // bytes kept of what a server writes beside its messages
-	maxReason = 300     // bytes of that in an error
+	maxTail   = 4 << 10 // bytes kept
+	maxReason = 300     // bytes of the last line in an error
 )
 
-// tail is the end of what was written to it, without the secrets that the
-// server was given.
+// tail is an io.Writer that keeps the end of a server's stderr and of its output
+// that is no message.
 type tail struct {
 	mu      sync.Mutex
 	text    []byte
 	secrets []string
 }
 
-// newTail returns a tail that hides the values of env which may be a secret:
-// an error goes into transcripts, whatever the agent could find out itself.
+// newTail returns a tail that redacts the values of env with 8 bytes or more. They
+// may be secrets, and errors end up in transcripts.
 func newTail(env map[string]string) *tail {
 	t := &tail{}
 	for _, v := range env {
@@ -42,7 +42,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last returns the last line that is not empty.
+// last returns the last line that is not empty, redacted.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +51,7 @@ func (t *tail) last() string {
 	return tools.Clip(tools.Clean(strings.NewReplacer(t.secrets...).Replace(line)), maxReason)
 }
 
-// explain adds the last line to err.
+// explain returns err with the last line added.
 func (t *tail) explain(err error) error {
 	if last := t.last(); last != "" {
 		return fmt.Errorf("%w: %s", err, last)

@@ -17,16 +17,16 @@ import (
 
 const (
 	maxAbout   = 4 << 10 // bytes of a description
-	maxTitle   = 200
+	maxTitle   = 200     // bytes of a name or title
 	maxMessage = 4 << 10 // bytes of an error's text
 	maxContent = 4 << 20 // bytes of a result
 )
 
-// newTool makes a tool of a server's that trim returned. Its calls find the server anew: it may
-// have died, or be another by then.
+// newTool returns a tool for a trimmed tool of a server. Each call looks the server
+// up by name, because it may have been restarted or reconfigured.
 func (u *Upstream) newTool(server string, t *mcp.Tool) (tools.Tool, error) {
 	if !validName.MatchString(t.Name) {
-		return tools.Tool{}, fmt.Errorf("MCP server %q has a tool %.80q: a name has 1 to 64 letters, digits, '_', '.' and '-'", server, t.Name)
+		return tools.Tool{}, fmt.Errorf("MCP server %q: tool %.80q: invalid name: want 1 to 64 letters, digits, '_', '.' and '-'", server, t.Name)
 	}
 	about := t.Description
 	if about == "" {
@@ -39,8 +39,8 @@ func (u *Upstream) newTool(server string, t *mcp.Tool) (tools.Tool, error) {
 		}), nil
 }
 
-// hintsOf returns what a server says of a tool; where it is silent, the worst,
-// which is the default of the protocol as well.
+// hintsOf returns the hints in a tool's annotations. A missing hint has MCP's
+// default, which is the most dangerous value.
 func hintsOf(t *mcp.Tool) tools.Hints {
 	a := t.Annotations
 	if a == nil {
@@ -61,8 +61,8 @@ func hintsOf(t *mcp.Tool) tools.Hints {
 	}
 }
 
-// call calls a tool of a server, which is started if need be. What was called
-// when a server ends is not called again: it may have been done.
+// call calls a tool, and starts the server if it does not run. It does not retry a
+// call that was in flight when the server ended, because it may have had effects.
 func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawMessage) (tools.Result, error) {
 	now, err := u.reconcile()
 	if err != nil {
@@ -72,7 +72,7 @@ func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawM
 	if s == nil {
 		return tools.Result{}, tools.Errorf(tools.NotFound, "no MCP server %q", server)
 	}
-	l, err := s.connect(ctx, false)
+	c, err := s.connect(ctx, false)
 	if err != nil {
 		return tools.Result{}, callError(ctx, err)
 	}
@@ -83,22 +83,22 @@ func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawM
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := promptly(timed, func() (*mcp.CallToolResult, error) {
-		return l.session.CallTool(timed, &mcp.CallToolParams{Name: tool, Arguments: args})
+		return c.session.CallTool(timed, &mcp.CallToolParams{Name: tool, Arguments: args})
 	})
 	switch e, theirs := answered(err); {
 	case err == nil:
 		return resultOf(r)
 	case ctx.Err() == nil && timed.Err() != nil:
 		e := tools.Errorf(tools.Unavailable, "MCP server %q did not answer within %v; the call was cancelled", server, timeout)
-		e.Hint = "it may have been done all the same; ask for less, or have the operator raise the timeout of the server"
+		e.Hint = "it may have had effects; request less, or let the operator raise the server's timeout"
 		return tools.Result{}, e
 	case theirs:
 		return tools.Result{}, tools.Errorf(codeOf(e), "MCP server %q: %s", server, tools.Clip(tools.Clean(e.Message), maxMessage))
 	}
-	return tools.Result{}, callError(ctx, l.because(err))
+	return tools.Result{}, callError(ctx, c.because(err))
 }
 
-// callError is what an agent gets when a server cannot be spoken to.
+// callError returns the agent's error for a server that cannot be reached.
 func callError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -108,7 +108,7 @@ func callError(ctx context.Context, err error) error {
 	}
 	e := tools.Errorf(tools.Internal, "%s", tools.Clip(tools.Clean(err.Error()), maxTail))
 	if !errors.Is(err, errAnswer) {
-		e.Hint = "a server that ended is started again at the next call"
+		e.Hint = "call again: a server that has ended is started again"
 	}
 	return e
 }
@@ -123,12 +123,12 @@ func codeOf(e *jsonrpc.Error) tools.Code {
 	return tools.Internal
 }
 
-// resultOf returns a result as ours, or the error that it tells of. What is
-// over maxContent is cut, and said to be.
+// resultOf converts a result, or returns the error of a result with isError.
+// Content beyond maxContent is cut and replaced by a note.
 func resultOf(r *mcp.CallToolResult) (tools.Result, error) {
 	var out tools.Result
 	if len(r.InputRequests) > 0 {
-		return out, tools.Errorf(tools.Internal, "the server asks for input, which nobody gives here")
+		return out, tools.Errorf(tools.Internal, "the server requests input, which is not supported")
 	}
 	left := maxContent
 	for _, c := range r.Content {
@@ -157,7 +157,7 @@ func resultOf(r *mcp.CallToolResult) (tools.Result, error) {
 	return out, nil
 }
 
-// failure returns the error that a result is.
+// failure returns the error for the content of a result with isError.
 func failure(content []tools.Content) error {
 	var texts []string
 	for _, c := range content {
@@ -167,16 +167,16 @@ func failure(content []tools.Content) error {
 	}
 	text := tools.Clip(tools.Clean(strings.TrimSpace(strings.Join(texts, "\n"))), maxMessage)
 	if text == "" {
-		text = "the server says that the tool failed, not why"
+		text = "the tool failed without a message"
 	}
 	code := tools.Internal
-	if strings.Contains(tools.Clip(text, 200), fmt.Sprint(jsonrpc.CodeInvalidParams)) { // as the TypeScript SDK words it
+	if strings.Contains(tools.Clip(text, 200), fmt.Sprint(jsonrpc.CodeInvalidParams)) { // the form of the TypeScript SDK
 		code = tools.Invalid
 	}
 	return tools.Errorf(code, "%s", text)
 }
 
-// contentOf returns one piece of a result.
+// contentOf converts one content item of a result.
 func contentOf(c mcp.Content) tools.Content {
 	switch c := c.(type) {
 	case *mcp.TextContent:
@@ -197,7 +197,8 @@ func contentOf(c mcp.Content) tools.Content {
 	return tools.Content{Text: "[content of an unknown kind]"}
 }
 
-// blob is data of a MIME type, which must be one.
+// blob returns data as content. An invalid MIME type becomes
+// application/octet-stream.
 func blob(data []byte, kind string) tools.Content {
 	if _, _, err := mime.ParseMediaType(kind); err != nil || len(kind) > 100 {
 		kind = "application/octet-stream"

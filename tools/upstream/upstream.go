@@ -1,10 +1,11 @@
-// Package upstream makes tools of an agent's MCP servers. A server is a command
-// that runs in a sandbox of its own and is spoken to over its standard input and
-// output, or it has a URL and is spoken to by this process (streamable HTTP).
+// Package upstream provides the tools of an agent's MCP servers. A server is a
+// command in its own sandbox, with the protocol on its standard input and output,
+// or a URL, to which this process connects (streamable HTTP).
 //
-// What a server says is not trusted: messages, lists, descriptions, schemas and
-// results are bounded, its requests are answered with no more than the root
-// /workspace, if it sees that, and neither sampling nor elicitation is offered.
+// A server is not trusted. Messages, lists, descriptions, schemas and results are
+// limited in size. Of a server's requests only ping and roots/list are answered;
+// the only root is /workspace, for a server that sees it. Sampling and elicitation
+// are not offered.
 package upstream
 
 import (
@@ -25,85 +26,87 @@ import (
 )
 
 const (
-	startTimeout = 30 * time.Second // from the start of a server to its answer to initialize
-	callTimeout  = 60 * time.Second // as clients of the MCP TypeScript SDK have it
-	firstPause   = time.Second      // after the second early death; doubles with each more
+	startTimeout = 30 * time.Second // from the start of a server to its initialize result
+	callTimeout  = 60 * time.Second // the default of clients with the MCP TypeScript SDK
+	firstPause   = time.Second      // after the second failure in a row; doubles with each further one
 	longestPause = time.Minute
-	restTime     = time.Second // between two calls of OnChange; doubles while changes do not end
-	steady       = time.Minute // a server that lived so long has not failed when it ends
-	maxTools     = 512         // of one server
+	restTime     = time.Second // between two calls of OnChange; doubles while changes continue
+	steady       = time.Minute // the end of a server after this uptime resets its failures
+	maxTools     = 512         // per server
 )
 
-// validName is what a server and a tool may be called: the name of the whole,
-// "mcp:SERVER:TOOL", must be unambiguous in policies.
+// validName matches the names of servers and tools. They contain no colon, so that
+// "mcp:SERVER:TOOL" is unambiguous in a policy.
 var validName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// Place is where servers run. ctx bounds the life of the command.
-type Place interface {
+// Sandboxes starts the command of a server in the server's sandbox. The end of ctx
+// kills the command.
+type Sandboxes interface {
 	Exec(ctx context.Context, server string, c sandbox.Command) (*sandbox.Process, error)
 }
 
-// Spec says how a server is started.
+// Spec describes how to start or reach a server. A server whose Spec changes is
+// stopped, and started again when it is used.
 type Spec struct {
 	Command string // looked up in the PATH of the sandbox
 	Args    []string
 	Env     map[string]string
 	Cwd     string // relative to the view, or absolute in the sandbox
 
-	// Timeout is for one call, without the start of the server. A server that has
-	// not answered by then is told that the call is cancelled. 0 is a minute.
+	// Timeout limits one call, without the start of the server. A call that times
+	// out is cancelled at the server. 0 means a minute.
 	Timeout time.Duration
 
-	Start time.Duration // bounds a start, up to the answer to initialize; 0 is 30 s
-	// URL is the address of a server that is not started, instead of Command.
-	// Headers are for it alone: they follow no redirect.
+	Start time.Duration // limits a start, up to the initialize result; 0 means 30 s
+	// URL is the address of a server that runs elsewhere; Command is then unused.
+	// Headers are sent to this address only. Redirects are errors.
 	URL     string
 	Headers map[string]string
 
-	Blind bool   // it does not see the workspace, which is no root of it then
-	Place string // what else there is to its place: another one is another server
+	Blind   bool   // the server does not see /workspace, and gets no root
+	Sandbox string // identifies the sandbox's configuration, for comparing two Specs
 }
 
-// Upstream is the MCP servers of one agent session. Its methods may be called
-// from any goroutine.
+// Upstream manages the MCP servers of one client session. Its methods are safe for
+// concurrent use. The caller must close it.
 type Upstream struct {
-	// OnChange is called when Tools may answer otherwise than it did: a server
-	// says so, or one that was too slow for Tools is there. It is called by one
-	// goroutine, once for all changes that come meanwhile and in a second after,
-	// more of a server that never rests. It may call Tools, not Close. Set it
-	// before the first call.
+	// OnChange is called when the result of Tools may have changed: a server
+	// announced a new list, or a server that was too slow for Tools has started.
+	// Calls do not overlap. One call covers all changes since the last call and in
+	// the second after it; the interval doubles, up to a minute, while changes
+	// continue. OnChange may call Tools but not Close. Set it before the first call.
 	OnChange func()
 
-	place   Place
-	servers func() map[string]Spec
-	timeout time.Duration
-	pause   time.Duration
+	sandboxes Sandboxes
+	servers   func() map[string]Spec
+	timeout   time.Duration
+	pause     time.Duration
 
-	mu       sync.Mutex
-	running  map[string]*server
-	closed   bool
-	ended    chan struct{}  // closed then
-	telling  bool           // OnChange runs
-	again    bool           // and is to run once more
-	stopping sync.WaitGroup // servers that the agent may use no longer, and OnChange
+	mu        sync.Mutex
+	running   map[string]*server
+	closed    bool
+	ended     chan struct{}  // closed by Close
+	notifying bool           // the goroutine of OnChange runs
+	again     bool           // a change arrived since OnChange was called
+	stopping  sync.WaitGroup // servers being stopped, and the goroutine of OnChange
 }
 
-// New returns the servers that run in place. servers says which the agent may
-// use now; it is asked at every call and must not call back. Nothing is started
-// yet.
-func New(place Place, servers func() map[string]Spec) *Upstream {
+// New returns an Upstream that starts servers in sandboxes. servers returns the
+// servers that the agent may use now; it runs with a lock held at every call and
+// must not call the Upstream. New starts no server.
+func New(sandboxes Sandboxes, servers func() map[string]Spec) *Upstream {
 	return &Upstream{
-		place: place, servers: servers, timeout: startTimeout, pause: firstPause,
+		sandboxes: sandboxes, servers: servers, timeout: startTimeout, pause: firstPause,
 		running: map[string]*server{}, ended: make(chan struct{}),
 	}
 }
 
-// Tools returns the tools of servers, of all where none is named, as
-// "mcp:SERVER:TOOL" and in the order of their names, and an error for each server
-// and tool that is not among them. It starts what does not run, all at once, and
-// waits for it as long as ctx lives; a start takes as long as the Spec allows. A
-// server that ctx was too short for goes on starting, see OnChange. What the
-// agent may use no longer is stopped.
+// Tools returns the tools of the named servers, or of all if none is named, sorted
+// by server and tool and named "mcp:SERVER:TOOL". It returns an error for each server and
+// tool that is missing from the result. It starts servers that do not run, all at
+// once, and waits until ctx ends. A server that starts more slowly continues up to
+// its Spec's Start, and OnChange follows. Servers that the agent may no longer use
+// are stopped.
 func (u *Upstream) Tools(ctx context.Context, servers ...string) ([]tools.Tool, []error) {
 	now, err := u.reconcile()
 	if err != nil {
@@ -124,23 +127,23 @@ func (u *Upstream) Tools(ctx context.Context, servers ...string) ([]tools.Tool, 
 
 func (u *Upstream) toolsOf(ctx context.Context, s *server) (list []tools.Tool, errs []error) {
 	if !validName.MatchString(s.name) {
-		return nil, []error{fmt.Errorf("MCP server %.80q: a name has 1 to 64 letters, digits, '_', '.' and '-'", s.name)}
+		return nil, []error{fmt.Errorf("MCP server %.80q: invalid name: use 1 to 64 letters, digits, '_', '.' and '-'", s.name)}
 	}
-	l, err := s.connect(ctx, true)
+	c, err := s.connect(ctx, true)
 	if err != nil {
 		return nil, []error{err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.spec.Timeout, callTimeout))
 	defer cancel()
-	theirs, err := l.list(ctx)
+	theirs, err := c.list(ctx)
 	if err != nil {
-		return nil, []error{fmt.Errorf("list tools: %w", l.because(err))}
+		return nil, []error{fmt.Errorf("list tools: %w", c.because(err))}
 	}
 	seen := map[string]bool{}
 	for _, t := range theirs {
 		ours, err := u.newTool(s.name, t)
 		if err == nil && seen[t.Name] {
-			err = fmt.Errorf("MCP server %q has two tools %q: the second is left out", s.name, t.Name)
+			err = fmt.Errorf("MCP server %q: two tools %q: the second is ignored", s.name, t.Name)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -153,8 +156,8 @@ func (u *Upstream) toolsOf(ctx context.Context, s *server) (list []tools.Tool, e
 	return list, errs
 }
 
-// reconcile stops the servers that the agent may not use any more, or not so,
-// and returns those that it may.
+// reconcile stops the servers that are no longer allowed or have a new Spec, and
+// returns the allowed servers.
 func (u *Upstream) reconcile() (map[string]*server, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -170,21 +173,21 @@ func (u *Upstream) reconcile() (map[string]*server, error) {
 	}
 	for name, spec := range specs {
 		if u.running[name] == nil {
-			u.running[name] = &server{name: name, spec: spec, place: u.place, timeout: cmp.Or(spec.Start, u.timeout), pause: u.pause, changed: u.change}
+			u.running[name] = &server{name: name, spec: spec, sandboxes: u.sandboxes, timeout: cmp.Or(spec.Start, u.timeout), pause: u.pause, changed: u.change}
 		}
 	}
 	return maps.Clone(u.running), nil
 }
 
-// change has OnChange called. It does not wait: who calls it reads what the
-// server says, without a bound.
+// change schedules a call of OnChange. It does not block: its caller is the reader
+// goroutine of a server's connection.
 func (u *Upstream) change() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.again = u.telling; u.telling || u.closed || u.OnChange == nil {
+	if u.again = u.notifying; u.notifying || u.closed || u.OnChange == nil {
 		return
 	}
-	u.telling = true
+	u.notifying = true
 	u.stopping.Go(func() {
 		rest := restTime
 		for more := true; more; rest = min(2*rest, longestPause) {
@@ -195,14 +198,14 @@ func (u *Upstream) change() {
 			}
 			u.mu.Lock()
 			more = u.again && !u.closed
-			u.telling, u.again = more, false
+			u.notifying, u.again = more, false
 			u.mu.Unlock()
 		}
 	})
 }
 
-// Close stops all servers and waits until they are gone. Calls under way end
-// with an error, as do later ones.
+// Close stops all servers and waits until they have exited. Calls in flight and
+// later calls fail. It always returns nil.
 func (u *Upstream) Close() error {
 	u.mu.Lock()
 	if !u.closed {

@@ -53,7 +53,7 @@ func TestListAndCall(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "/", text)
 	f.names(t)
-	assert.Equal(t, 3, f.place.started(), "one process a server")
+	assert.Equal(t, 3, f.sandboxes.started(), "one process a server")
 }
 
 func TestContentOfAllKinds(t *testing.T) {
@@ -111,7 +111,7 @@ func TestServerThatCannotStart(t *testing.T) {
 	assert.NotEmpty(t, list, "the others are there")
 	assert.ErrorContains(t, errs[0], `"broken"`)
 	assert.ErrorContains(t, errs[0], "no database at ***")
-	f.place.fail = errors.New("no such program")
+	f.sandboxes.fail = errors.New("no such program")
 	f.allow("other")
 	_, errs = f.Tools(t.Context())
 	require.Len(t, errs, 1)
@@ -139,7 +139,7 @@ func TestServerOfTheNewestProtocol(t *testing.T) {
 	_, errs := f.Tools(t.Context())
 	require.Len(t, errs, 1)
 	assert.ErrorContains(t, errs[0], "asked to discover")
-	assert.Equal(t, 2, f.place.started())
+	assert.Equal(t, 2, f.sandboxes.started())
 }
 
 func TestDeathAndRestart(t *testing.T) {
@@ -152,12 +152,12 @@ func TestDeathAndRestart(t *testing.T) {
 	require.NoError(t, err, "the first death costs no pause")
 	assert.Equal(t, "back", text)
 
-	f.place.kill()
+	f.sandboxes.kill()
 	require.Eventually(t, func() bool {
 		_, err = f.run(t.Context(), "good", "echo", "")
 		return err != nil && strings.Contains(err.Error(), "may be started again in")
 	}, 20*time.Second, 10*time.Millisecond)
-	assert.Equal(t, 2, f.place.started())
+	assert.Equal(t, 2, f.sandboxes.started())
 }
 
 func TestPauseEnds(t *testing.T) {
@@ -188,10 +188,10 @@ func TestCallerDoesNotWaitForASlowStart(t *testing.T) {
 	defer cancel()
 	_, errs := f.Tools(ctx)
 	require.NotEmpty(t, errs)
-	assert.ErrorContains(t, errors.Join(errs...), `"slow" still starts`)
+	assert.ErrorContains(t, errors.Join(errs...), `"slow" is still starting`)
 	require.Eventually(t, func() bool { return f.changes.Load() > 0 }, 20*time.Second, 10*time.Millisecond)
 	assert.Contains(t, f.names(t), "mcp:slow:echo")
-	assert.Equal(t, 2, f.place.started())
+	assert.Equal(t, 2, f.sandboxes.started())
 }
 
 func TestListChanges(t *testing.T) {
@@ -204,7 +204,7 @@ func TestListChanges(t *testing.T) {
 	assert.Contains(t, f.names(t), "mcp:good:new")
 }
 
-// TestLastChangeIsSeen: of many at once, too.
+// TestLastChangeIsSeen requires that OnChange sees the last of many changes.
 func TestLastChangeIsSeen(t *testing.T) {
 	f := start(t, "good")
 	var seen atomic.Bool
@@ -224,7 +224,7 @@ func TestFloodOfChanges(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "blasted", text)
 	require.Eventually(t, func() bool { return f.changes.Load() == 1 }, 20*time.Second, 10*time.Millisecond,
-		"one that is slow does not hold the connection")
+		"a slow OnChange does not block the connection")
 	close(release)
 	require.Eventually(t, func() bool { return f.changes.Load() >= 2 }, 20*time.Second, 10*time.Millisecond)
 	assert.Less(t, f.changes.Load(), int32(1000))
@@ -247,8 +247,8 @@ func TestCancelReachesTheServer(t *testing.T) {
 	assert.NoError(t, err, "the connection lives on")
 }
 
-// TestCallTimeout: a call that a server does not answer ends, the server is told
-// so, and answers the next.
+// TestCallTimeout requires that a call without a response times out, that the server
+// sees the cancellation, and that it answers the next call.
 func TestCallTimeout(t *testing.T) {
 	f := start(t, "good", "deaf")
 	specs := *f.allowed.Load()
@@ -268,7 +268,7 @@ func TestCallTimeout(t *testing.T) {
 	text, err := f.run(t.Context(), "good", "echo", "still here")
 	require.NoError(t, err)
 	assert.Equal(t, "still here", text)
-	assert.Equal(t, 2, f.place.started(), "the connections live on")
+	assert.Equal(t, 2, f.sandboxes.started(), "the connections live on")
 	assert.Equal(t, time.Minute, callTimeout, "as documented")
 }
 
@@ -280,7 +280,7 @@ func TestReload(t *testing.T) {
 	codeIs(t, tools.NotFound, err)
 	assert.NotContains(t, f.names(t), "mcp:good:echo")
 	f.stopping.Wait()
-	require.Eventually(t, func() bool { return f.place.gone.Load() == 1 },
+	require.Eventually(t, func() bool { return f.sandboxes.gone.Load() == 1 },
 		20*time.Second, 10*time.Millisecond, "the process is gone")
 
 	f.allow("noisy", "good")
@@ -289,16 +289,16 @@ func TestReload(t *testing.T) {
 	other.Args = []string{"-changed"}
 	specs["noisy"] = other
 	assert.Contains(t, f.names(t), "mcp:noisy:echo")
-	assert.Equal(t, 4, f.place.started(), "another command is another server")
+	assert.Equal(t, 4, f.sandboxes.started(), "another command is another server")
 }
 
 func TestClose(t *testing.T) {
 	f := start(t, "good", "silent")
 	go f.Tools(t.Context())
 	done := make(chan error)
-	require.Eventually(t, func() bool { return f.place.started() == 2 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.sandboxes.started() == 2 }, 20*time.Second, time.Millisecond)
 	go func() { _, err := f.run(t.Context(), "good", "stall", ""); done <- err }()
-	time.Sleep(100 * time.Millisecond) // either way it ends
+	time.Sleep(100 * time.Millisecond) // the call may or may not have reached the server
 	begin := time.Now()
 	require.NoError(t, f.Close())
 	assert.Less(t, time.Since(begin), 10*time.Second)

@@ -55,7 +55,7 @@ func (s *servers) specs() map[string]upstream.Spec {
 			all[name] = upstream.Spec{
 				URL: server.URL, Headers: server.Headers,
 				Command: server.Command, Args: server.Args, Env: server.Env, Cwd: server.Cwd, Timeout: server.Timeout, Start: server.Start,
-				Blind: p.NoView || server.URL != "", Place: fmt.Sprint(p.NoView, p.ReadOnly, p.Network),
+				Blind: p.NoView || server.URL != "", Sandbox: fmt.Sprint(p.NoView, p.ReadOnly, p.Network),
 			}
 		}
 	}

@@ -25,7 +25,7 @@ import (
 
 const token = "sesame-4711-and-more"
 
-// elsewhere returns an Upstream with one server s at a URL.
+// elsewhere returns a fixture with one server "s" at a URL.
 func elsewhere(t *testing.T, url string) *fixture {
 	t.Helper()
 	f := start(t)
@@ -33,15 +33,14 @@ func elsewhere(t *testing.T, url string) *fixture {
 	return f
 }
 
-// spec changes that server.
+// spec changes the Spec of the server "s".
 func (f *fixture) spec(change func(*Spec)) {
 	s := (*f.allowed.Load())["s"]
 	change(&s)
 	f.allowed.Store(&map[string]Spec{"s": s})
 }
 
-// listen serves HTTP, and counts the requests that have the token and those
-// that do not.
+// listen serves HTTP and counts the requests with and without the token.
 func listen(t *testing.T, h http.Handler) (server *httptest.Server, with, without *atomic.Int32) {
 	t.Helper()
 	with, without = new(atomic.Int32), new(atomic.Int32)
@@ -59,7 +58,7 @@ func listen(t *testing.T, h http.Handler) (server *httptest.Server, with, withou
 	return server, with, without
 }
 
-// handler is a server made with the SDK.
+// handler is an MCP server made with the SDK.
 func handler(o *mcp.StreamableHTTPOptions) http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
 	addTools(server)
@@ -79,7 +78,7 @@ func handler(o *mcp.StreamableHTTPOptions) http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, o)
 }
 
-func TestFar(t *testing.T) {
+func TestRemote(t *testing.T) {
 	for name, o := range map[string]*mcp.StreamableHTTPOptions{"events": nil, "JSON": {JSONResponse: true}, "stateless": {Stateless: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("HTTP_PROXY", "http://127.0.0.1:1/")
@@ -115,8 +114,8 @@ func TestFar(t *testing.T) {
 	}
 }
 
-// TestFarIsCancelled: the server is told, by the caller and by the clock.
-func TestFarIsCancelled(t *testing.T) {
+// TestRemoteIsCancelled requires that the server sees a cancelled call and a timeout.
+func TestRemoteIsCancelled(t *testing.T) {
 	server, _, _ := listen(t, handler(nil))
 	f := elsewhere(t, server.URL)
 	f.names(t)
@@ -139,9 +138,9 @@ func TestFarIsCancelled(t *testing.T) {
 	assert.Eventually(t, is(file, "cancelled"), 20*time.Second, 5*time.Millisecond)
 }
 
-// TestFarIsGone: a session that the server has forgotten is begun anew, and a
-// server that was away is found again.
-func TestFarIsGone(t *testing.T) {
+// TestRemoteIsGone requires a new session when the server no longer knows the old one,
+// and the HTTP status in the error of a server behind a failing gateway.
+func TestRemoteIsGone(t *testing.T) {
 	var now atomic.Pointer[http.Handler]
 	anew := func(h http.Handler) { now.Store(&h) }
 	anew(handler(nil))
@@ -159,9 +158,9 @@ func TestFarIsGone(t *testing.T) {
 	assert.Contains(t, codeIs(t, tools.Internal, err).Message, "Bad Gateway")
 }
 
-// TestFarIsBad: what a server may do is told without its address and the token,
-// and the token goes nowhere else.
-func TestFarIsBad(t *testing.T) {
+// TestRemoteIsBad requires that errors of a bad server contain neither its address nor
+// the token, and that the token reaches no other server.
+func TestRemoteIsBad(t *testing.T) {
 	other, with, without := listen(t, http.NotFoundHandler())
 	tls := httptest.NewTLSServer(http.NotFoundHandler())
 	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -186,10 +185,10 @@ func TestFarIsBad(t *testing.T) {
 		h    http.Handler
 		want string
 	}{
-		"redirects":      {http.RedirectHandler(other.URL, http.StatusTemporaryRedirect), "it redirects, which is not followed"},
-		"found":          {http.RedirectHandler(other.URL, http.StatusFound), "it redirects, which is not followed"},
+		"redirects":      {http.RedirectHandler(other.URL, http.StatusTemporaryRedirect), "redirects are not followed"},
+		"found":          {http.RedirectHandler(other.URL, http.StatusFound), "redirects are not followed"},
 		"not found":      {http.NotFoundHandler(), "Not Found"},
-		"forbids":        {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }), "it answers 403 Forbidden: check its headers"},
+		"forbids":        {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }), "the server answers 403 Forbidden: check its headers"},
 		"never answers":  {http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() }), "no answer within 1s"},
 		"never ends":     {endless("application/json", " "), "it sent a message of more than 16 MiB"},
 		"one long line":  {endless("text/event-stream", "x"), "it sent a message of more than 16 MiB"},

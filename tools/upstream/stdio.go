@@ -18,39 +18,39 @@ import (
 )
 
 const (
-	maxLine      = 16 << 20         // bytes of one message
-	maxUnread    = 64               // requests of the server that it has not read the answers of
-	writeTimeout = 30 * time.Second // for a server to read what it is sent
+	maxLine      = 16 << 20         // bytes per message
+	maxUnread    = 64               // requests of the server whose responses it has not read
+	writeTimeout = 30 * time.Second // for a server to read a message
 )
 
 var errTooLong = fmt.Errorf("it sent a message of more than %d MiB", maxLine>>20)
 
-// wire is the standard output of a server, without what is no message: servers
-// are known to print greetings, and one such line would end the connection.
-// It also holds back a server that asks but does not read: each of its requests
-// would cost memory until it does.
-type wire struct {
+// stdio filters the standard output of a server. It removes lines that are no
+// messages: some servers print a greeting, which would end the SDK's connection.
+// It stops reading from a server that sends requests but reads no responses, since
+// each request in flight uses memory.
+type stdio struct {
 	stdin, stdout *os.File
 	lines         *bufio.Reader
 	line          []byte
-	rest          []byte        // of line, to be read
-	other         io.Writer     // for what is no message
-	unread        chan struct{} // one for each request that is not answered
+	rest          []byte        // of line, to be returned by Read
+	other         io.Writer     // receives the lines that are no messages
+	unread        chan struct{} // one element per request in flight
 	closed        chan struct{}
 	close         sync.Once
 
 	mu  sync.Mutex
-	err error // why it broke
+	err error // the first cause of the connection's end
 }
 
-func newWire(stdin, stdout *os.File, other io.Writer) *wire {
-	return &wire{
+func newStdio(stdin, stdout *os.File, other io.Writer) *stdio {
+	return &stdio{
 		stdin: stdin, stdout: stdout, lines: bufio.NewReaderSize(stdout, 64<<10), other: other,
 		unread: make(chan struct{}, maxUnread), closed: make(chan struct{}),
 	}
 }
 
-func (w *wire) Read(p []byte) (int, error) {
+func (w *stdio) Read(p []byte) (int, error) {
 	for len(w.rest) == 0 {
 		err := w.next()
 		if many := new(tools.Tally).Add(w.line); many != nil {
@@ -77,18 +77,18 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads a line, with its end.
-func (w *wire) next() error {
+// next reads a line, with its newline.
+func (w *stdio) next() error {
 	if cap(w.line) > 1<<20 {
-		w.line = nil // one large answer is not kept for good
+		w.line = nil // do not keep the buffer of a large message
 	}
 	var err error
 	w.line, err = readLine(w.lines, w.line[:0], maxLine)
 	return err
 }
 
-// readLine appends a line to line, with its end. The error is errTooLong when
-// it would have more than most bytes then, and no line with that.
+// readLine appends the next line, with its newline, to line. If the result exceeds
+// most bytes, it returns an empty line and errTooLong.
 func readLine(from *bufio.Reader, line []byte, most int) ([]byte, error) {
 	for {
 		part, err := from.ReadSlice('\n')
@@ -102,26 +102,26 @@ func readLine(from *bufio.Reader, line []byte, most int) ([]byte, error) {
 	}
 }
 
-// kind is what a line is.
+// kind is the kind of a line.
 type kind int
 
 const (
-	noise        kind = iota // no message: what else a program may print, JSON logs included
-	request                  // wants an answer
-	notification             // does not
+	noise        kind = iota // no message: any other output, such as JSON logs
+	request                  // has an id and a method
+	notification             // has a method and no id
 	response
 )
 
-// validID is an id of a message. The protocol has no null, and no fractions.
+// validID matches the id of a message. MCP forbids null and fractions.
 var validID = regexp.MustCompile(`^(-?[0-9]{1,15}|"[^\\]{0,200}")$`)
 
-// parse tells what a line is, the method and the id of it.
+// parse returns the kind of a line, its method and the JSON of its id.
 func parse(line []byte) (k kind, method, id string) {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 || line[0] != '{' {
 		return noise, "", ""
 	}
-	var keys map[string]json.RawMessage // a struct would take "METHOD" for "method"
+	var keys map[string]json.RawMessage // a struct would also match "METHOD"
 	if json.Unmarshal(line, &keys) != nil || string(keys["jsonrpc"]) != `"2.0"` {
 		return noise, "", ""
 	}
@@ -143,17 +143,18 @@ func parse(line []byte) (k kind, method, id string) {
 	return noise, "", ""
 }
 
-// admit returns what is passed on of a line: answers as they are, and the few
-// things that a server may begin with itself, written anew. The SDK knows more of
-// them, of which we have no use, and a handler of one (1.8.0,
-// notifications/elicitation/complete) ends the process when params are missing.
+// admit returns the kind of a line and the message to pass to the SDK. A response
+// passes unchanged. ping, roots/list and tools/list_changed are written anew
+// without params. Any other request becomes one for the method "unsupported", which
+// the SDK answers with an error. Other notifications are dropped: a handler of the
+// SDK (1.8.0, notifications/elicitation/complete) panics when params are missing.
 func admit(line []byte) (kind, []byte) {
 	k, method, id := parse(line)
 	switch {
 	case k == response:
 		return k, line
 	case k == request && method != "ping" && method != "roots/list":
-		method = "unsupported" // which is what it is told
+		method = "unsupported"
 		fallthrough
 	case k == request:
 		return k, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q}`+"\n", id, method)
@@ -163,13 +164,13 @@ func admit(line []byte) (kind, []byte) {
 	return k, nil
 }
 
-func (w *wire) Close() error {
+func (w *stdio) Close() error {
 	w.close.Do(func() { close(w.closed) })
 	return w.stdout.Close()
 }
 
-// broke keeps the first reason of the connection's end, which the SDK hides.
-func (w *wire) broke(err error) error {
+// broke records the first cause of the connection's end, which the SDK hides.
+func (w *stdio) broke(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
@@ -178,12 +179,12 @@ func (w *wire) broke(err error) error {
 	return err
 }
 
-// reason returns why the connection has ended, for which the SDK says err.
-func (w *wire) reason(err error) error {
+// reason returns the cause of the connection's end; err is the SDK's error.
+func (w *stdio) reason(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch _, theirs := errors.AsType[*jsonrpc.Error](err); {
-	case theirs: // they said it, and ended then
+	case theirs: // the server's error response preceded the end
 		return err
 	case errors.Is(w.err, errTooLong), errors.Is(w.err, tools.ErrTooMany), errors.Is(w.err, errNotRead):
 		return w.err
@@ -193,21 +194,21 @@ func (w *wire) reason(err error) error {
 	return err
 }
 
-// errNotRead is the error of a server that does not read.
+// errNotRead is the error of a server that does not read its input.
 var errNotRead = fmt.Errorf("it read nothing for %v", writeTimeout)
 
-// input is the standard input of a server.
-type input struct{ *wire }
+// input writes the standard input of a server.
+type input struct{ *stdio }
 
-func (w *wire) writer() io.WriteCloser { return input{w} }
+func (w *stdio) writer() io.WriteCloser { return input{w} }
 
-// Write is called with one whole message, as mcp.IOTransport writes them.
+// Write writes p, which is one whole message: mcp.IOTransport writes it so.
 func (in input) Write(p []byte) (int, error) {
-	in.stdin.SetWriteDeadline(time.Now().Add(writeTimeout)) // a pipe of the sandbox has one
+	in.stdin.SetWriteDeadline(time.Now().Add(writeTimeout)) // the sandbox's pipes support deadlines
 	n, err := in.stdin.Write(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = in.broke(errNotRead)
-		in.wire.Close() // half a message cannot be followed by another
+		in.stdio.Close() // no message can follow an incomplete one
 	}
 	if k, _, _ := parse(p); k == response {
 		select {

@@ -21,46 +21,46 @@ import (
 )
 
 const (
-	dialTimeout = 10 * time.Second // of a connection, and of TLS on it
-	maxHeader   = 64 << 10         // bytes of the headers of an answer
-	minSecret   = 12               // characters of a header's value that is hidden
+	dialTimeout = 10 * time.Second // for TCP, and again for TLS
+	maxHeader   = 64 << 10         // bytes of a response's headers
+	minSecret   = 12               // bytes; shorter header values are not redacted
 )
 
-// far is the client's end of a server that has a URL (streamable HTTP). It is
-// the http.RoundTripper of the SDK's transport: it adds the headers, and bounds
-// and filters what the server answers, as wire does for commands.
-type far struct {
+// remote is the transport to a server with a URL (streamable HTTP). It is the
+// http.RoundTripper of the SDK's transport: it adds the headers, limits and filters
+// responses as stdio does for commands, and redacts secrets in them.
+type remote struct {
 	sdk     mcp.StreamableClientTransport
 	server  *url.URL
 	headers map[string]string
 	net     *http.Transport
 	life    context.Context
 	cancel  func()
-	unread  chan struct{} // one for each request of the server that is not answered
+	unread  chan struct{} // one element per request of the server in flight
 
 	mu      sync.Mutex
-	hidden  [][]byte // longer ones before their parts
-	session string
+	hidden  [][]byte // secrets; a header's value precedes the words in it
+	session string   // Mcp-Session-Id
 	conn    mcp.Connection
-	err     error // why it broke
+	err     error // the first cause of the connection's end
 }
 
-// newFar returns a client of the server at a URL. Nothing is sent yet. ctx bounds
-// all requests.
-func newFar(ctx context.Context, spec Spec) (*far, error) {
+// newRemote returns a transport to spec.URL and sends nothing yet. The end of ctx
+// cancels all requests.
+func newRemote(ctx context.Context, spec Spec) (*remote, error) {
 	at, err := url.Parse(spec.URL)
 	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {
-		return nil, errors.New("its url is no address: write https://HOST/PATH") // err quotes it
+		return nil, errors.New("invalid url: write https://HOST/PATH") // err would quote the url
 	}
-	f := &far{server: at, headers: spec.Headers, unread: make(chan struct{}, maxUnread)}
+	f := &remote{server: at, headers: spec.Headers, unread: make(chan struct{}, maxUnread)}
 	f.life, f.cancel = context.WithCancel(ctx)
-	f.net = &http.Transport{ // no proxy: it would get the headers
+	f.net = &http.Transport{ // without a proxy, which would see the headers
 		DialContext: f.dial, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true,
 		DisableCompression: true, MaxResponseHeaderBytes: maxHeader, IdleConnTimeout: time.Minute,
 	}
 	f.sdk = mcp.StreamableClientTransport{
 		Endpoint: spec.URL, HTTPClient: &http.Client{Transport: f},
-		DisableStandaloneSSE: true, // servers that end an idle stream would end the session
+		DisableStandaloneSSE: true, // otherwise a server that closes an idle stream ends the session
 	}
 	for _, value := range spec.Headers {
 		f.hide(value)
@@ -78,14 +78,15 @@ func newFar(ctx context.Context, spec Spec) (*far, error) {
 	return f, nil
 }
 
-// hide has a text replaced in whatever the server answers and in errors.
-func (f *far) hide(text string) {
+// hide redacts text in responses and errors, if it has at least minSecret bytes.
+func (f *remote) hide(text string) {
 	if len(text) >= minSecret {
 		f.hidden = append(f.hidden, []byte(text))
 	}
 }
 
-func (f *far) without(text []byte) []byte {
+// without returns text with all secrets replaced by "***".
+func (f *remote) without(text []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, secret := range f.hidden {
@@ -96,22 +97,23 @@ func (f *far) without(text []byte) []byte {
 	return text
 }
 
-// dial connects without TLS to loopback only, whatever the name resolves to.
-func (f *far) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// dial connects to the server. Without TLS it accepts only a loopback address; it
+// checks the connected address, so that DNS cannot change it.
+func (f *remote) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
 	if err != nil || f.server.Scheme == "https" {
 		return c, err
 	}
 	if to, ok := c.RemoteAddr().(*net.TCPAddr); !ok || !to.IP.IsLoopback() {
 		c.Close()
-		return nil, errors.New("http is for loopback only: use https")
+		return nil, errors.New("http to a host other than loopback: use https")
 	}
 	return c, nil
 }
 
-// Connect implements mcp.Transport. It returns the SDK's own connection, whose
-// type the SDK asks for.
-func (f *far) Connect(ctx context.Context) (mcp.Connection, error) {
+// Connect implements mcp.Transport. It returns the SDK's own connection type, which
+// the SDK requires.
+func (f *remote) Connect(ctx context.Context) (mcp.Connection, error) {
 	c, err := f.sdk.Connect(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,8 +121,8 @@ func (f *far) Connect(ctx context.Context) (mcp.Connection, error) {
 	return c, err
 }
 
-// Close ends the session at the server. It may wait for it.
-func (f *far) Close() error {
+// Close sends the request that ends the session, and waits for the response.
+func (f *remote) Close() error {
 	f.mu.Lock()
 	c := f.conn
 	f.mu.Unlock()
@@ -130,36 +132,37 @@ func (f *far) Close() error {
 	return c.Close()
 }
 
-// kill ends all requests, then the connection.
-func (f *far) kill() {
+// kill cancels all requests and closes the connection.
+func (f *remote) kill() {
 	f.cancel()
 	f.Close()
 	f.net.CloseIdleConnections()
 }
 
-// broke ends the connection, for err if that is the first reason.
-func (f *far) broke(err error) error {
+// broke closes the connection and records err if it is the first cause. It returns
+// err.
+func (f *remote) broke(err error) error {
 	f.mu.Lock()
 	if f.err == nil {
 		f.err = err
 	}
 	f.mu.Unlock()
-	go f.kill() // Close may be what has called us
+	go f.kill() // Close may be our caller
 	return err
 }
 
-// hushed is an error whose text has no secrets.
-type hushed struct {
+// redacted is an error with the secrets removed from its text.
+type redacted struct {
 	error
 	text string
 }
 
-func (h hushed) Error() string { return h.text }
-func (h hushed) Unwrap() error { return h.error }
+func (r redacted) Error() string { return r.text }
+func (r redacted) Unwrap() error { return r.error }
 
-// reason returns why a request or the connection has ended, for which the SDK
-// says err.
-func (f *far) reason(err error) error {
+// reason returns the cause of a failed request or of the connection's end, without
+// secrets and the URL; err is the SDK's error.
+func (f *remote) reason(err error) error {
 	f.mu.Lock()
 	broken := f.err
 	f.mu.Unlock()
@@ -173,14 +176,14 @@ func (f *far) reason(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		text = e.Err.Error()
 	}
-	return hushed{err, string(f.without([]byte(strings.ReplaceAll(text, f.server.String(), "its url"))))}
+	return redacted{err, string(f.without([]byte(strings.ReplaceAll(text, f.server.String(), "its url"))))}
 }
 
-// RoundTrip implements http.RoundTripper. No request goes to another host than
-// the server's, for redirects are errors.
-func (f *far) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper. It refuses any other scheme or host than
+// the server's, and redirects.
+func (f *remote) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host != f.server.Host || r.URL.Scheme != f.server.Scheme {
-		return nil, errors.New("it is at another address")
+		return nil, errors.New("the request is for another host than the url's")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(f.life, cancel)
@@ -194,7 +197,7 @@ func (f *far) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}()
 		fallthrough
-	case k != request && r.Method != http.MethodGet: // a call has its own time
+	case k != request && r.Method != http.MethodGet: // a call has its own timeout
 		timer := time.AfterFunc(writeTimeout, cancel)
 		end = func() { timer.Stop(); stop(); cancel() }
 	}
@@ -202,18 +205,18 @@ func (f *far) RoundTrip(r *http.Request) (*http.Response, error) {
 	for name, value := range f.headers {
 		r.Header.Set(name, value)
 	}
-	answer, err := f.net.RoundTrip(r)
+	resp, err := f.net.RoundTrip(r)
 	if err == nil {
-		err = f.filter(ctx, answer, end)
+		err = f.filter(ctx, resp, end)
 	}
 	if err != nil {
 		end()
 		return nil, brief(err)
 	}
-	return answer, nil
+	return resp, nil
 }
 
-// kindOf returns what a request of the SDK carries.
+// kindOf returns the kind of the message in a request's body.
 func kindOf(r *http.Request) kind {
 	if r.GetBody == nil {
 		return noise
@@ -222,12 +225,12 @@ func kindOf(r *http.Request) kind {
 	if err != nil {
 		return noise
 	}
-	text, _ := io.ReadAll(body) // of memory
+	text, _ := io.ReadAll(body) // from memory: it cannot fail
 	k, _, _ := parse(text)
 	return k
 }
 
-// brief returns err without addresses: agents read it.
+// brief returns err without addresses, because agents read it.
 func brief(err error) error {
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
 		return errors.New(e.Err)
@@ -238,16 +241,16 @@ func brief(err error) error {
 	return err
 }
 
-// filter gives the answer a body of what is admitted. end is called when that is
-// closed, or has been read here.
-func (f *far) filter(ctx context.Context, r *http.Response, end func()) error {
+// filter replaces the response's body by the admitted messages. It calls end when
+// the body has been read, or for a stream of events when the body is closed.
+func (f *remote) filter(ctx context.Context, r *http.Response, end func()) error {
 	switch {
 	case r.StatusCode >= 300 && r.StatusCode < 400:
 		r.Body.Close()
-		return errors.New("it redirects, which is not followed: write the address itself as its url")
+		return errors.New("the server redirects, and redirects are not followed: write the final address as its url")
 	case r.StatusCode == http.StatusUnauthorized, r.StatusCode == http.StatusForbidden:
 		r.Body.Close()
-		return fmt.Errorf("it answers %d %s: check its headers in mcp_servers", r.StatusCode, http.StatusText(r.StatusCode))
+		return fmt.Errorf("the server answers %d %s: check its headers in mcp_servers", r.StatusCode, http.StatusText(r.StatusCode))
 	}
 	if id := r.Header.Get("Mcp-Session-Id"); id != "" {
 		f.mu.Lock()
@@ -258,7 +261,7 @@ func (f *far) filter(ctx context.Context, r *http.Response, end func()) error {
 		f.mu.Unlock()
 	}
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "text/event-stream" {
-		r.Body = &events{far: f, ctx: ctx, body: r.Body, lines: bufio.NewReaderSize(r.Body, 64<<10), end: end}
+		r.Body = &events{remote: f, ctx: ctx, body: r.Body, lines: bufio.NewReaderSize(r.Body, 64<<10), end: end}
 		return nil
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxLine+1))
@@ -275,8 +278,9 @@ func (f *far) filter(ctx context.Context, r *http.Response, end func()) error {
 	return err
 }
 
-// admit returns what is passed on of a message, see admit.
-func (f *far) admit(ctx context.Context, message []byte) ([]byte, error) {
+// admit redacts and filters a message as the function admit does. For a request it
+// waits while maxUnread requests are in flight.
+func (f *remote) admit(ctx context.Context, message []byte) ([]byte, error) {
 	if many := new(tools.Tally).Add(message); many != nil {
 		return nil, f.broke(many)
 	}
@@ -291,17 +295,16 @@ func (f *far) admit(ctx context.Context, message []byte) ([]byte, error) {
 	return admitted, nil
 }
 
-// events is a stream of events with messages, filtered. What is no field of an
-// event that we use is left out, comments and delays that the server asks for
-// among them.
+// events is a filtered stream of server-sent events. It keeps the fields data,
+// event and id, and drops all others, among them comments and retry.
 type events struct {
-	far   *far
-	ctx   context.Context // of its request
-	body  io.Closer
-	lines *bufio.Reader
-	line  []byte
-	rest  []byte // to be read
-	end   func()
+	remote *remote
+	ctx    context.Context // of its request
+	body   io.Closer
+	lines  *bufio.Reader
+	line   []byte
+	rest   []byte // to be returned by Read
+	end    func()
 }
 
 func (e *events) Read(p []byte) (int, error) {
@@ -320,14 +323,14 @@ func (e *events) Close() error {
 	return e.body.Close()
 }
 
-// next reads one event: lines up to an empty one.
+// next reads one event, which ends at an empty line.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 func (e *events) next() error {
 	var head, data []byte
 	for size := 0; ; {
 		line, err := readLine(e.lines, e.line[:0], maxLine-size)
 		if errors.Is(err, errTooLong) {
-			return e.far.broke(err)
+			return e.remote.broke(err)
 		}
 		e.line, size = line, size+len(line)
 		line = bytes.TrimRight(line, "\r\n")
@@ -340,12 +343,12 @@ func (e *events) next() error {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch string(name) {
 		case "data":
-			data = append(append(data, bytes.TrimPrefix(value, []byte(" "))...), ' ') // for the end of a line, which is in no JSON string
+			data = append(append(data, bytes.TrimPrefix(value, []byte(" "))...), ' ') // a space instead of the newline, equal in JSON
 		case "event", "id":
 			head = append(append(head, line...), '\n')
 		}
 	}
-	message, err := e.far.admit(e.ctx, data)
+	message, err := e.remote.admit(e.ctx, data)
 	if err != nil {
 		return err
 	}
