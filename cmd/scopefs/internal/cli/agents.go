@@ -28,17 +28,17 @@ func (a *app) agentsCmd() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "agents",
-		Short: "list the agents that are defined, show what one may do, check files",
-		Long: `Reads the definitions in agents.d, as a daemon that started now would. No daemon is
-needed. Alone it lists.
+		Short: "list the defined agents, show what one may do, check files",
+		Long: `Reads the definitions in agents.d as a daemon that started now would. It needs no
+daemon. Without a subcommand it lists the agents.
 
-Exit status: 0 all load, 1 something does not, 2 asked wrongly.`,
+Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
 		Args: args(cobra.NoArgs),
 		RunE: run(func() error { return a.listAgents(asJSON) }),
 	}
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "list the agents, and what does not load",
+		Short: "list the agents and the definitions that do not load",
 		Args:  args(cobra.NoArgs),
 		RunE:  run(func() error { return a.listAgents(asJSON) }),
 	}
@@ -51,16 +51,16 @@ Exit status: 0 all load, 1 something does not, 2 asked wrongly.`,
 	}
 	check := &cobra.Command{
 		Use:   "check [FILE...]",
-		Short: "say what is wrong with definitions",
-		Long: `Checks files as if they stood in agents.d, or in extensions.d when their name ends
-in .yaml, .yml or .json, beside what is there; without files, all that is there.
-Prints a line for each error, and for each warning, of what loads and is not as it
-says: a list for which the agent has no tool, or a name of something that was
-removed since a daemon loaded the file.
+		Short: "report errors and warnings in definitions",
+		Long: `Checks files as if they were in agents.d, or in extensions.d if their name ends in
+.yaml, .yml or .json, together with the files there. Without arguments it checks
+all files there. It prints one line for each error and each warning. A warning is a
+list for which the agent has no tool, or a name of something that was removed since
+a daemon loaded the file.
 
-${VAR} is looked for in the environment of this command, not of the daemon.
+${VAR} is read from the environment of this command, not of the daemon.
 
-Exit status: 0 all would load, 1 one would not, 2 asked wrongly.`,
+Exit status: 0 all files would load, 1 one would not, 2 bad usage.`,
 		RunE: func(_ *cobra.Command, files []string) error { return a.checkFiles(files) },
 	}
 	for _, c := range []*cobra.Command{c, list, show} {
@@ -70,8 +70,7 @@ Exit status: 0 all would load, 1 one would not, 2 asked wrongly.`,
 	return c
 }
 
-// listed is an agent as the list has it, or a file that is no agent's and does
-// not load.
+// listed is an agent in the list, or a file without an agent that does not load.
 type listed struct {
 	Agent       scope.ID `json:"agent,omitempty"`
 	Description string   `json:"description,omitempty"`
@@ -129,7 +128,7 @@ func (a *app) listAgents(asJSON bool) error {
 	return notAll(errs)
 }
 
-// notAll is the exit status when something does not load.
+// notAll returns an error with the exit status for definitions that do not load.
 func notAll(errs []error) error {
 	if len(errs) > 0 {
 		return &exitError{code: exitFailed}
@@ -145,7 +144,7 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// checkFiles prints what is wrong with each file, or with all that there are.
+// checkFiles prints the errors and warnings of files, or of all definitions.
 func (a *app) checkFiles(files []string) error {
 	p, err := a.paths()
 	if err != nil {
@@ -177,8 +176,8 @@ func (a *app) checkFiles(files []string) error {
 	return notAll(errs)
 }
 
-// readFile reads a file that is to be checked, so much of it that one that is
-// too large is seen to be.
+// readFile reads up to 2 MiB of a file, more than a definition may have: the check
+// then reports that the file is too large.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -210,7 +209,7 @@ limits say.`,
 	}
 }
 
-// agentNamed loads the agent that was named.
+// agentNamed loads the agent with the given name.
 func (a *app) agentNamed(name string) (*agents.Agent, error) {
 	p, err := a.paths()
 	if err != nil {

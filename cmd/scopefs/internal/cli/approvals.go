@@ -16,20 +16,19 @@ func (a *app) approvalsCmd() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "approvals [list|show ID|approve ID|deny ID]",
-		Short: "decide about calls that the operator is to approve",
-		Long: `Calls of tools under policy.tools.ask wait here for the operator's word. What is
-approved is this call, once, within 15 minutes: of this agent, this tool and these
-arguments, as long as the agent's rules, the file that the path leads to and its
-content are what they were. Of a task, AGENT is the chain of agents (editor>writer):
-what is approved for one chain is approved for no other. A path that leads through a
-link is shown with what it is.
-An agent cannot reach the socket on which this is said.`,
+		Short: "list, approve and deny calls that need approval",
+		Long: `Calls of tools under policy.tools.ask need the operator's approval. An approval
+covers one call, once, within 15 minutes: the same agent, tool and arguments, while
+the agent's rules, the file at the path and its content stay the same. For a task,
+AGENT is the chain of agents (editor>writer), and the approval covers that chain
+only. A path through a link is shown with the path that it resolves to.
+An agent cannot reach the socket that decides.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.listApprovals(c, asJSON) },
 	}
 	c.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(&cobra.Command{
-		Use: "list", Short: "list what waits", Args: args(cobra.NoArgs),
+		Use: "list", Short: "list the calls that wait", Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.listApprovals(c, asJSON) },
 	}, &cobra.Command{
 		Use: "show ID", Short: "show a call with its arguments, as JSON", Args: args(cobra.ExactArgs(1)),
@@ -82,11 +81,11 @@ func (a *app) listApprovals(c *cobra.Command, asJSON bool) error {
 	return w.Flush()
 }
 
-// about says in a few words what a call would do: the command of bash, a file and
-// where it would go, or the arguments.
+// about returns a short description of a call: the command of bash, the path and
+// its target, or the arguments.
 func about(p tools.Approval) string {
 	var in struct{ Command, To string }
-	_ = json.Unmarshal(p.Arguments, &in) // of long ones there is only the beginning
+	_ = json.Unmarshal(p.Arguments, &in) // long arguments are cut, and then do not decode
 	switch {
 	case p.Tool == "bash" && in.Command != "":
 		return short(in.Command)
@@ -96,7 +95,7 @@ func about(p tools.Approval) string {
 	return p.About(in.To)
 }
 
-// short is the beginning of a text.
+// short returns the beginning of a text.
 func short(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:57]) + "..."
@@ -120,10 +119,10 @@ func (a *app) tokenCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "token AGENT",
 		Short: "print an agent's token for MCP over HTTP",
-		Long: `Prints the token that a client gives as "Authorization: Bearer TOKEN" to a daemon
-that serves MCP by HTTP (scopefs daemon --http). Who has it is the agent. All
-tokens are made of STATE/http.key: to make them void, remove that and start the
-daemon again.`,
+		Long: `Prints the token that a client sends as "Authorization: Bearer TOKEN" to a daemon
+that serves MCP over HTTP (scopefs daemon --http). Whoever has the token acts as the
+agent. All tokens derive from STATE/http.key: to revoke them, remove that file and
+restart the daemon.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {

@@ -28,10 +28,10 @@ func (a *app) auditCmd() *cobra.Command {
 		Use:   "audit",
 		Short: "read the log",
 		Long: `Prints the log of decisions, oldest first. --since takes a duration before now
-(10m, 2h) or a time (2006-01-02T15:04:05Z, 2006-01-02). -f prints what is there as
-well, then what comes; with --since 0s only that.
+(10m, 2h) or a time (2006-01-02T15:04:05Z, 2006-01-02). -f prints the existing
+events and then new ones; with --since 0s only new ones.
 
-Lines that are no events are skipped. Standard error says which, and the exit
+Lines that are no events are skipped. Standard error names them, and the exit
 status is 1.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.audit(c, o) },
@@ -112,7 +112,7 @@ func since(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--since %q: want a duration such as 10m, or a time such as 2006-01-02T15:04:05Z", text)
 }
 
-// printEvent prints one line: when, whom, what, and why.
+// printEvent prints an event on one line: time, agent, operation and rule.
 func printEvent(w io.Writer, e audit.Event) error {
 	words := []string{fmt.Sprintf("%5d", e.Seq), e.Time.Local().Format("2006-01-02 15:04:05.000")}
 	add := func(format, v string) {
@@ -141,7 +141,8 @@ func printEvent(w io.Writer, e audit.Event) error {
 	return err
 }
 
-// quoted puts quotes around what could be taken for the words that follow it.
+// quoted returns s, in quotes if it contains characters that could pass for the
+// next words of the line.
 func quoted(s string) string {
 	for _, r := range s {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(`/._-+,=@~#%\`, r) {

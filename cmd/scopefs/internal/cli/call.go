@@ -24,7 +24,7 @@ func (a *app) callCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "call TOOL [NAME=TEXT|NAME:=JSON...] --agent AGENT",
 		Short: "call one of an agent's tools",
-		Long: `Calls a tool as the agent would, through the same door, and prints what it says.
+		Long: `Calls a tool with the agent's rights and prints the result.
 Arguments are NAME=TEXT and NAME:=JSON, or --args with a JSON object; --args - reads
 it from standard input. --list lists the tools that the agent may call, and
 scopefs call TOOL --help --agent AGENT shows the arguments of one.
@@ -32,11 +32,10 @@ scopefs call TOOL --help --agent AGENT shows the arguments of one.
 ask_user asks on the terminal, if standard input and standard error are one. An
 empty line or the end of input (^D) declines to answer.
 
-Exit status: 0 done, 1 the tool failed or was refused (told on standard error), 2
-asked wrongly. A command that bash runs and that fails is a result: standard error
-has its exit status. With --exit-status scopefs ends with it, as run does: 124
-when its time was up, 128+N when signal N ended it, 125 when scopefs or the tool
-failed.`,
+Exit status: 0 success, 1 the tool failed or was refused (standard error has the
+error), 2 bad usage. A command of bash that fails is a result: standard error has
+its exit status. With --exit-status scopefs exits with it, as run does: 124 for a
+timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if list {
 				return args(cobra.NoArgs)(c, words)
@@ -79,12 +78,12 @@ failed.`,
 	c.Flags().StringVar(&text, "args", "", "arguments as a JSON object; - reads standard input")
 	c.Flags().BoolVar(&list, "list", false, "list the tools")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&status, "exit-status", false, "end with the exit status of the command that bash runs")
+	c.Flags().BoolVar(&status, "exit-status", false, "exit with the status of the command that bash runs")
 	return c
 }
 
-// withTools connects with an agent's tools for the time of f. With status an error
-// that is none of a command has the exit status 125.
+// withTools runs f with a client of an agent's tools. With status, an error that is
+// not a command's exit gets the exit status 125.
 func (a *app) withTools(ctx context.Context, name, profile string, f func(context.Context, *mcp.Client) error, status bool) error {
 	err := func() error {
 		t, err := a.toolbox(name, profile)
@@ -111,8 +110,8 @@ func (a *app) withTools(ctx context.Context, name, profile string, f func(contex
 	return err
 }
 
-// dial connects with the tools and begins to speak. leave is called when the
-// daemon does not answer any more.
+// dial connects to the tools and initializes the MCP session. It calls leave when
+// the daemon stops answering.
 func (t *toolbox) dial(ctx context.Context, leave func(error)) (*refusing, *mcp.Client, error) {
 	conn, err := t.open(ctx)
 	if err != nil {
@@ -131,13 +130,14 @@ func (t *toolbox) dial(ctx context.Context, leave func(error)) (*refusing, *mcp.
 	return r, client, nil
 }
 
-// refusing reads what a daemon says, and notes why it ends the connection.
+// refusing reads from a daemon and records a refusal in plain text, which is no
+// message of the protocol.
 type refusing struct {
 	io.Reader
 	begun bool
 
 	mu    sync.Mutex
-	why   error // it does not speak the protocol
+	why   error // the refusal
 	ended bool
 }
 
@@ -158,7 +158,7 @@ func (r *refusing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// explain returns why a request has no answer.
+// explain returns the cause of a request without a response.
 func (r *refusing) explain(ctx context.Context, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,7 +176,7 @@ func (r *refusing) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// arguments makes an object of what was given.
+// arguments returns the JSON object of --args and the NAME=TEXT and NAME:=JSON words.
 func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 	object := map[string]json.RawMessage{}
 	if text == "-" {
@@ -223,13 +223,13 @@ func (a *app) listTools(ctx context.Context, client *mcp.Client, asJSON bool) er
 	return nil
 }
 
-// onTerminal reports whether a stream is read by a person.
+// onTerminal reports whether a stream is a terminal.
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// steady escapes what steers a terminal, but line ends and tabs.
+// steady escapes terminal control characters, except newlines and tabs.
 func steady(text string) string {
 	var b strings.Builder
 	for line := range strings.SplitAfterSeq(text, "\n") {
@@ -247,20 +247,20 @@ func steady(text string) string {
 	return b.String()
 }
 
-// commandError is the exit status of a command that failed.
+// commandError is the exit status of a failed command.
 type commandError struct{ status string }
 
 func (e *commandError) Error() string { return e.status }
 
-// ending returns how the command of a result ended, if it did not end well. With
-// status a result without an exit status is an error.
+// ending returns a commandError if the result is of a failed command. With status,
+// a result without an exit status is an error.
 func ending(r mcp.Result, status bool) error {
 	var command struct {
 		Running  bool `json:"running"`
 		ExitCode *int `json:"exit_code"`
 		TimedOut bool `json:"timed_out"`
 	}
-	// The result of another tool is no object with these fields.
+	// The results of other tools do not have these fields.
 	_ = json.Unmarshal(r.Structured, &command)
 	code := command.ExitCode
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/scopefs/scopefs/tools/mcp"
 )
 
-// toolHelp prints what a tool does and its arguments.
+// toolHelp prints a tool's description and arguments.
 func (a *app) toolHelp(ctx context.Context, client *mcp.Client, name string, asJSON bool) error {
 	all, err := client.List(ctx)
 	if err != nil {
@@ -49,7 +49,8 @@ func (a *app) toolHelp(ctx context.Context, client *mcp.Client, name string, asJ
 	return input.print(a, all[i].Name)
 }
 
-// schema is what is shown of a JSON schema. A server may have written it.
+// schema is the part of a JSON schema that is printed. It may come from a server
+// and is not trusted.
 type schema struct {
 	Description string                     `json:"description"`
 	Type        any                        `json:"type"` // a name, or a list of names
@@ -84,10 +85,10 @@ func (s *schema) print(a *app, tool string) error {
 	return err
 }
 
-// maxIndent bounds how deep objects in objects are shown.
+// maxIndent limits the depth of nested objects that are printed.
 const maxIndent = 8
 
-// rows writes a row for each property, and below it those of its objects.
+// rows writes a row for each property, followed by the rows of nested objects.
 func (s *schema) rows(w io.Writer, indent string) {
 	for _, name := range s.names() {
 		p := s.property(name)
@@ -108,7 +109,7 @@ func (s *schema) rows(w io.Writer, indent string) {
 	}
 }
 
-// names are those of the properties, first those that are required.
+// names returns the names of the properties, required ones first.
 func (s *schema) names() []string {
 	return slices.SortedFunc(maps.Keys(s.Properties), func(x, y string) int {
 		if rx, ry := slices.Contains(s.Required, x), slices.Contains(s.Required, y); rx != ry {
@@ -118,10 +119,11 @@ func (s *schema) names() []string {
 	})
 }
 
-// property is a property's schema; what is none, as true is, says nothing.
+// property decodes a property's schema. Anything but an object, such as true, is the
+// empty schema.
 func (s *schema) property(name string) *schema { return schemaIn(s.Properties[name]) }
 
-// items is the schema of a list's elements.
+// items returns the schema of a list's elements.
 func (s *schema) items() *schema { return schemaIn(s.Items) }
 
 func schemaIn(text json.RawMessage) *schema {
@@ -132,7 +134,7 @@ func schemaIn(text json.RawMessage) *schema {
 	return &s
 }
 
-// separator is what stands between an argument's name and value: see arguments.
+// separator returns the text between an argument's name and value; see arguments.
 func (s *schema) separator() string {
 	if s.Type == "string" {
 		return "="
@@ -140,7 +142,7 @@ func (s *schema) separator() string {
 	return ":="
 }
 
-// kind says what a value is.
+// kind returns a value's type in words.
 func (s *schema) kind() string {
 	if s.Type == "array" {
 		if items := s.items(); items.Type != nil {
@@ -160,7 +162,7 @@ func (s *schema) kind() string {
 	return "any JSON"
 }
 
-// limits says what of a value is bound.
+// limits returns a value's default and limits in words.
 func (s *schema) limits() (all []string) {
 	if s.Enum != nil {
 		all = append(all, "one of "+strings.Join(words(s.Enum), "|"))

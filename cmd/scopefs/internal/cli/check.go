@@ -18,7 +18,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// verdict is what check prints.
+// verdict is the output of check.
 type verdict struct {
 	Agent   scope.ID `json:"agent"`
 	Path    string   `json:"path"`
@@ -34,16 +34,16 @@ func (a *app) checkCmd() *cobra.Command {
 	reading, changing := operations()
 	c := &cobra.Command{
 		Use:   "check PATH --agent AGENT [--op OP]",
-		Short: "say what would be decided, and by which rule",
-		Long: `Says what the policy of an agent decides about an operation on a path of its
-view (relative, or below /workspace), and whether links lead it outside. Nothing
-is done.
+		Short: "print the decision about a path, and its rule",
+		Long: `Prints what the policy of an agent decides about an operation on a path of its
+view (relative, or below /workspace), and whether links lead outside. It performs no
+operation.
 
 Operations that read: ` + reading + `.
-Those that change something: ` + changing + `.
-What deletes is unlink and rmdir; rename-from is the name that a move takes away.
+Operations that change: ` + changing + `.
+unlink and rmdir delete; rename-from is the old name of a rename.
 
-Exit status: 0 allowed, 1 denied, 2 asked wrongly, or the agent does not load.`,
+Exit status: 0 allowed, 1 denied, 2 bad usage, or the agent does not load.`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, words []string) error {
 			v, err := a.check(words[0], name, opName)
@@ -70,7 +70,7 @@ Exit status: 0 allowed, 1 denied, 2 asked wrongly, or the agent does not load.`,
 	return c
 }
 
-// operations are the names of what --op takes.
+// operations returns the values of --op.
 func operations() (reading, changing string) {
 	var read, change []string
 	for _, name := range scope.OpNames() {
@@ -123,7 +123,7 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 	return v, nil
 }
 
-// resolve follows the links on the path, as who uses it would.
+// resolve follows the symbolic links on the path, as a client of the view does.
 func (v *verdict) resolve(base string, id scope.ID, name string) (string, error) {
 	root, err := beneath.OpenRoot(base, id.Dir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +148,7 @@ func (v *verdict) resolve(base string, id scope.ID, name string) (string, error)
 	return target.Rel, nil
 }
 
-// agentOf loads one agent, as a daemon that started now would.
+// agentOf loads one agent as a daemon that started now would.
 func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 	all, errs, err := load(p)
 	if err != nil {
@@ -173,7 +173,7 @@ func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 	return nil, fmt.Errorf("unknown agent %q: define it in agents.d/%s.md", id, id)
 }
 
-// load loads all agents; errs is what does not load.
+// load loads all agents. errs has an error for each file that does not load.
 func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	tools, err := agent.Tools()
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package cli is the command line: a file a command, each a thin face of the
-// packages below.
+// Package cli is the command line, with one file per command. The commands call the
+// other packages and contain no logic of their own.
 //
-// Data goes to standard output, everything else to standard error. An error is
-// one line that says what to do. Exit statuses: 0 done, 1 it failed (check: the
-// policy denies it), 2 it was asked wrongly, or check, agents show and prompt of
-// an agent that does not load, 3 the daemon can mount nothing on this host. Those
-// of run are told there.
+// Data goes to standard output, everything else to standard error. An error is one
+// line with a remedy. Exit statuses: 0 success; 1 failure (check: the policy denies
+// the operation); 2 bad usage, or an agent that does not load for check, agents show
+// and prompt; 3 the daemon cannot mount on this host. run has its own; see run.go.
 package cli
 
 import (
@@ -32,7 +31,8 @@ const (
 	exitHost   = 3
 )
 
-// exitError carries a status; without an error nothing is printed.
+// exitError is an error with an exit status. Without a wrapped error nothing is
+// printed.
 type exitError struct {
 	code int
 	err  error
@@ -47,17 +47,17 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// streams are where a command reads and writes.
+// streams are the standard streams of a command.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// app is what all commands share.
+// app is the state that all commands share.
 type app struct {
 	streams
 	flags  config.Paths // as given; see paths
-	helped error        // of help that had to ask a daemon: cobra's help returns none
+	helped error        // of help that needs a daemon, because cobra's help returns no error
 }
 
 // Main runs the command line and returns the exit status.
@@ -85,7 +85,7 @@ func Main(ctx context.Context, args []string) int {
 		code = exitUsage
 	}
 	if exit == nil || exit.err != nil {
-		// One line, also of an errors.Join.
+		// errors.Join separates its errors by newlines.
 		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	return code
@@ -99,9 +99,9 @@ func (a *app) root() *cobra.Command {
 each agent, runs the agent's programs in a sandbox that has nothing else, and
 records what they were denied.
 
-Exit status: 0 done, 1 it failed, 2 it was asked wrongly, or check, agents show
-and prompt of an agent that does not load, 3 the daemon can mount nothing on this
-host; run and check have their own, see there.`,
+Exit status: 0 success, 1 failure, 2 bad usage, or an agent that does not load for
+check, agents show and prompt, 3 the daemon cannot mount on this host. run and check
+have their own; see there.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
 				return &exitError{exitUsage, fmt.Errorf("unknown command %q: scopefs help lists them", words[0])}
@@ -126,7 +126,7 @@ host; run and check have their own, see there.`,
 	return root
 }
 
-// paths completes the directories that were given.
+// paths returns the given directories with defaults for the others.
 func (a *app) paths() (config.Paths, error) {
 	p, err := a.flags.Complete()
 	if err != nil {
@@ -135,7 +135,7 @@ func (a *app) paths() (config.Paths, error) {
 	return p, nil
 }
 
-// args wraps a check of arguments so that a wrong number is bad usage.
+// args wraps a check of the arguments so that its error has the status of bad usage.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, words []string) error {
 		if err := check(c, words); err != nil {
@@ -145,7 +145,7 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// complete completes the names of agents.
+// complete returns the names of agents for shell completion.
 func (a *app) complete(_ *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if p, err := a.paths(); err == nil && len(words) == 0 {

@@ -21,7 +21,7 @@ import (
 )
 
 type daemonOptions struct {
-	leash int    // descriptor: the daemon ends when it does, and says there when it is ready
+	leash int    // descriptor: the daemon writes "ready" to it, and exits at its EOF
 	only  string // mount this agent alone
 	trace bool
 	http  string
@@ -35,15 +35,15 @@ func (a *app) daemonCmd() *cobra.Command {
 		Long: `Mounts the view of every agent in BASE/agents.d/ at RUN/views/<id>, keeps it
 mounted, and answers on RUN/control.sock, also while views are still starting. On
 SIGTERM or SIGINT it ends the sandboxes, unmounts the views and exits. Under
-systemd it says when it answers (sd_notify), how far it is, and, with WatchdogSec,
-that it is not stuck.
+systemd it reports readiness, progress and, with WatchdogSec, that it is not stuck
+(sd_notify(3)).
 
-Exit status: 3 when nothing can be mounted on this host (told in one line), else as
-of scopefs.`,
+Exit status: 3 if nothing can be mounted on this host (with the reason in one line),
+otherwise as for scopefs.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
-	c.Flags().BoolVar(&o.trace, "trace", false, "tell on standard error of every request that the kernel makes of a view")
+	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
 	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
 	c.Flags().StringVar(&o.only, "only", "", "")
@@ -68,12 +68,12 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if err := mount.Check(); err != nil {
 		return err
 	}
-	// What our parent left open is not for views and sandboxes: close_range(2).
+	// Views and sandboxes must not inherit descriptors of our parent: close_range(2).
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("inherited descriptors: %w", err)
 	}
-	// That nobody reads what we log is no reason to end (os/signal, SIGPIPE). Not
-	// ignored, which what we start would inherit.
+	// A closed standard error must not end the daemon (os/signal, SIGPIPE). The signal
+	// is caught and not ignored, because child processes inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	defer stop()
@@ -92,17 +92,17 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 			_, _ = io.Copy(io.Discard, leash)
 			stop()
 		}()
-		// Who started us may have been killed, and left its directory to us.
+		// The command that started us may have been killed before it removed the directory.
 		defer daemon.RemoveRun(p)
-		// A mount namespace of our own: what we mount, nobody else sees.
+		// Our mounts must not propagate out of our mount namespace.
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("make mounts private: %w", err)
 		}
 	}
-	// Our heap is small and a call makes much garbage: collected at the default of
-	// 100, one call in five would wait for it.
+	// The heap is small and a call allocates much: at the default of 100, one call in
+	// five would run into a collection.
 	debug.SetGCPercent(400)
-	debug.SetMemoryLimit(512 << 20) // beyond it, as soon as need be
+	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog,
 		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.leash > 0, Version: Version,
@@ -114,7 +114,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	return d.Run(ctx, ready)
 }
 
-// notifySystemd tells a state to who started us, if it is a service manager.
+// notifySystemd sends a state to the service manager, if there is one.
 func notifySystemd(state string) {
 	if _, err := systemd.SdNotify(false, state); err != nil {
 		slog.Error("sd_notify", "err", err)

@@ -20,26 +20,26 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// leashFD is where an embedded daemon finds its leash.
+// leashFD is the leash's descriptor in an embedded daemon.
 const leashFD = 3
 
-// startEmbedded starts a daemon in a mount namespace of its own, which for an
-// ordinary user is in a user namespace of his own as well: there he may mount,
-// and needs no setuid helper for it. It ends when we do, however we do. What goes
-// wrong once it is ready is told.
-func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, told io.Writer) (end func(), err error) {
+// startEmbedded starts a daemon for one command, in its own mount namespace. For an
+// ordinary user it also has its own user namespace, in which mounting needs neither
+// root nor a setuid helper. The daemon exits at EOF on the leash, a socket pair:
+// also when this process is killed. After it is ready its errors go to stderr.
+func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stderr io.Writer) (end func(), err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash")
-	var says overheard
+	var output daemonOutput
 	cmd := exec.Command("/proc/self/exe", "daemon", "--base", p.Base, "--state", p.State, "--run", p.Run,
 		"--only", string(id), "--leash", fmt.Sprint(leashFD))
-	cmd.Stderr = &says
-	cmd.ExtraFiles = []*os.File{theirs, lock} // held as long as it lives; see daemon.NewRun
+	cmd.Stderr = &output
+	cmd.ExtraFiles = []*os.File{theirs, lock} // the daemon holds the lock until it exits; see daemon.NewRun
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // the terminal's signals come to us alone
+		Setsid:     true, // only this process gets the terminal's signals
 		Cloneflags: unix.CLONE_NEWNS,
 	}
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
@@ -48,7 +48,7 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
 	}
 	err = cmd.Start()
-	theirs.Close() // or the leash would not end with the daemon
+	theirs.Close() // so that the daemon's exit is an EOF on ours
 	if err != nil {
 		ours.Close()
 		return nil, noNamespaces(err)
@@ -59,13 +59,13 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 		ours.Close()
 		_ = cmd.Wait()
 		stop()
-		text := strings.TrimPrefix(strings.TrimSpace(says.held.String()), "scopefs: ")
+		text := strings.TrimPrefix(strings.TrimSpace(output.held.String()), "scopefs: ")
 		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
 			text = strings.TrimPrefix(text[i+1:], "scopefs: ")
 		}
 		return nil, errors.New(text)
 	}
-	says.pass(told)
+	output.pass(stderr)
 	return func() {
 		ours.Close()
 		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
@@ -75,7 +75,7 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 	}, nil
 }
 
-// noNamespaces says why a daemon of our own has none.
+// noNamespaces adds the remedy to an error of creating the namespaces.
 func noNamespaces(err error) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
@@ -87,15 +87,15 @@ func noNamespaces(err error) error {
 	return fmt.Errorf("make a user namespace: %w: allow them (sysctl user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0), or run as root", errno)
 }
 
-// overheard is what a daemon of ours says: until it is ready, why it does not
-// start; then what goes wrong, which nobody else would tell.
-type overheard struct {
+// daemonOutput is the standard error of an embedded daemon. It is held until the
+// daemon is ready, for the error of a failed start, and passed on from then on.
+type daemonOutput struct {
 	mu   sync.Mutex
 	held strings.Builder
 	to   io.Writer
 }
 
-func (o *overheard) Write(b []byte) (int, error) {
+func (o *daemonOutput) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.to != nil {
@@ -104,7 +104,7 @@ func (o *overheard) Write(b []byte) (int, error) {
 	return o.held.Write(b)
 }
 
-func (o *overheard) pass(to io.Writer) {
+func (o *daemonOutput) pass(to io.Writer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.to = to

@@ -30,16 +30,17 @@ func (a *app) importCmd() *cobra.Command {
 		Use:   "import FILE...",
 		Short: "write definitions from other programs' agent files",
 		Long: `Writes a definition for each agent that the files describe, prints its path, and
-reports on standard error what of the file could not be kept, a line a loss:
+reports on standard error what could not be kept, one line per loss:
 
 	FILE: KEY: WHY; WHAT IS THERE INSTEAD
 
-A definition never allows more than its file. What cannot be said in one is left
-out or read more narrowly, such as Bash(git:*), of which every call of bash is
-asked about. Where a key is not known, every call is asked about. Nothing is written unless all files can be imported.
+A definition never allows more than its file. A rule that a definition cannot
+express is left out or narrowed: for Bash(git:*), every call of bash needs approval.
+With an unknown key, every call needs approval. Nothing is written unless all files
+can be imported.
 
-A WARNING tells of each command that the definition would start, and of each
-variable of the daemon's environment that it would read, as ${NAME}.
+A WARNING names each command that the definition would start, and each variable of
+the daemon's environment that it would read, as ${NAME}.
 
 The formats (--from) are
 
@@ -51,11 +52,11 @@ The formats (--from) are
 	            beside lists that name something are computed from them. Empty
 	            members stay none. It looks like any other, so only --from finds it.
 
-Without --from a file is known by a directory .gemini or .claude in its path, or
-else by a key, a tool's name or a model that only one of them has, and the report
-says by which; a file that could be of two is refused.
+Without --from the format is detected by a directory .gemini or .claude in the path,
+or else by a key, a tool's name or a model that only one format has. The report names
+the evidence; an ambiguous file is refused.
 
-Exit status: 0 imported, with losses or without, 1 it failed, 2 asked wrongly.`,
+Exit status: 0 imported, with losses or without, 1 failure, 2 bad usage.`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, files []string) error { return a.runImport(files, o) },
 	}
@@ -69,14 +70,14 @@ Exit status: 0 imported, with losses or without, 1 it failed, 2 asked wrongly.`,
 	return c
 }
 
-// imported is an agent of a file, in the report.
+// imported is an imported agent, for the report.
 type imported struct {
 	File       string         `json:"file"`
 	Format     imports.Format `json:"format"`
-	Because    string         `json:"because,omitempty"` // what the format was told by
+	Because    string         `json:"because,omitempty"` // the evidence for the format
 	Agent      scope.ID       `json:"agent"`
-	Path       string         `json:"path,omitempty"`       // of what was written
-	Definition string         `json:"definition,omitempty"` // of what was not
+	Path       string         `json:"path,omitempty"`       // of the file written
+	Definition string         `json:"definition,omitempty"` // the text, if no file was written
 	Lost       []imports.Loss `json:"lost"`
 	Warnings   []string       `json:"warnings,omitempty"`
 
@@ -123,7 +124,7 @@ func (a *app) runImport(files []string, o importOptions) error {
 	return nil
 }
 
-// source checks the flags that say how to read a file.
+// source checks the flags for the input.
 func (o *importOptions) source(files []string) (src imports.Source, err error) {
 	if o.from != "" {
 		src.Format, err = imports.ParseFormat(o.from)
@@ -154,7 +155,7 @@ func (a *app) importDir(to string) (string, error) {
 func readImport(file string, src imports.Source) ([]*imported, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, errors.Unwrap(err) // without the path, which the caller says
+		return nil, errors.Unwrap(err) // without the path, which the caller adds
 	}
 	defer f.Close()
 	st, err := f.Stat()
@@ -178,14 +179,14 @@ func readImport(file string, src imports.Source) ([]*imported, error) {
 		if one.Lost == nil {
 			one.Lost = []imports.Loss{}
 		}
-		// As readable as its source, which may hold a key.
+		// The source's mode, because the file may hold a key.
 		one.mode = 0o600 | st.Mode().Perm()&0o644
 		all = append(all, one)
 	}
 	return all, nil
 }
 
-// writeImport writes one definition, or prints it, and reports what was lost.
+// writeImport writes or prints one definition and reports the losses.
 func (a *app) writeImport(one *imported, o importOptions) error {
 	if o.dryRun {
 		one.Definition = string(one.text)
@@ -226,8 +227,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// writeDefinition puts a file in place at once. Its name is its only one at all
-// times, as loading asks (so no link(2)), and starts with a dot until it is whole.
+// writeDefinition creates a file atomically, by a rename from a name with a leading
+// dot. It does not use link(2), because loading rejects files with several names.
 func writeDefinition(path string, text []byte, mode fs.FileMode, force bool) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".import-*")
 	if err != nil {

@@ -21,22 +21,21 @@ func (a *app) mcpCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "mcp --agent AGENT [--profile NAME]",
 		Short: "offer an agent's tools to an MCP client on standard input and output",
-		Long: `Speaks the Model Context Protocol on standard input and output: the tools that
-the agent may use, which run in a sandbox of this client's own on the agent's view.
-With a daemon for the base it is one of its clients (RUN/mcp/AGENT.sock); without
-one, scopefs mounts the view for this client alone, and calls that the operator
-would have to approve are denied.
+		Long: `Serves the Model Context Protocol on standard input and output, with the tools that
+the agent may use. They run in a sandbox for this client on the agent's view. If a
+daemon runs for the base, scopefs connects to it (RUN/mcp/AGENT.sock). Otherwise it
+mounts the view for this client alone, and denies calls that need the operator's
+approval.
 
-When the daemon restarts or is killed, scopefs mcp connects with the next one and
-the session goes on. Calls that were under way end with an error that says that
-their effect is unknown. Without a daemon a call waits for at most 10 seconds, and
-scopefs mcp for a minute.
+When the daemon restarts or is killed, scopefs mcp connects to the next one and the
+session continues. Calls in flight fail with an error: their effect is unknown.
+Without a daemon a call waits up to 10 seconds, and scopefs mcp up to a minute.
 
 --profile offers the tools under the names that a client or model knows:
 claude (Read, Edit, Bash...), anthropic-editor (str_replace_based_edit_tool), or
 mcp-fs (as @modelcontextprotocol/server-filesystem).
 
-Exit status: 0 when the client has gone, 1 it failed, 2 it was asked wrongly.`,
+Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			t, err := a.toolbox(name, profile)
@@ -51,27 +50,27 @@ Exit status: 0 when the client has gone, 1 it failed, 2 it was asked wrongly.`,
 	return c
 }
 
-// agentFlag adds --agent.
+// agentFlag adds the flag --agent.
 func (a *app) agentFlag(c *cobra.Command, name *string) {
-	c.Flags().StringVar(name, "agent", os.Getenv("SCOPEFS_AGENT"), "whose (SCOPEFS_AGENT)")
+	c.Flags().StringVar(name, "agent", os.Getenv("SCOPEFS_AGENT"), "the agent (SCOPEFS_AGENT)")
 	_ = c.RegisterFlagCompletionFunc("agent", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.complete(c, nil, word)
 	})
 }
 
-// toolbox is where an agent's tools are: a daemon's, or one's that was started for
-// this client alone.
+// toolbox connects to an agent's tools: of a running daemon, of a daemon started
+// for this client, or of a delegated task.
 type toolbox struct {
 	a       *app
 	given   config.Paths
-	paths   config.Paths // of the daemon that is there
+	paths   config.Paths // of the running daemon
 	id      scope.ID
 	profile string
-	task    string // the socket of a delegated task, the only source of tools; "" is none
-	end     func() // ends a daemon that we started; nil: it is not ours
+	task    string // the socket of a delegated task, which is then the only source of tools; "": none
+	end     func() // stops the daemon that we started; nil: none
 }
 
-// toolbox returns where an agent's tools are.
+// toolbox checks the flags and returns the toolbox for them.
 func (a *app) toolbox(name, profile string) (*toolbox, error) {
 	switch profile {
 	case "", "claude", "anthropic-editor", "mcp-fs":
@@ -95,7 +94,7 @@ func (a *app) toolbox(name, profile string) (*toolbox, error) {
 	return &toolbox{a: a, given: p, paths: p, id: id, profile: profile}, nil
 }
 
-// open connects with the tools, and starts a daemon for that where none runs.
+// open connects to the tools, and starts a daemon if none runs.
 func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 	if t.task != "" {
 		return control.TaskTools(ctx, t.task, t.profile)
@@ -115,8 +114,8 @@ func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 	return conn, err
 }
 
-// reopen connects again. Where a daemon was, it waits for a daemon: one of our own
-// would know nothing of its approvals.
+// reopen connects again. It starts no daemon in place of one that we did not start:
+// ours would not have its approvals.
 func (t *toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
 	if t.end == nil && t.task == "" {
 		return control.Tools(ctx, t.paths, t.id, t.profile)
@@ -125,7 +124,7 @@ func (t *toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
 	return t.open(ctx)
 }
 
-// pulse returns the pulse of the daemon that is there.
+// pulse returns the pulse of the connected daemon.
 func (t *toolbox) pulse() *control.Pulse {
 	if t.task != "" {
 		return control.NewPulse(t.task)
@@ -133,7 +132,7 @@ func (t *toolbox) pulse() *control.Pulse {
 	return control.NewPulse(t.paths.Door(string(t.id)))
 }
 
-// close ends a daemon that was started for this client.
+// close stops the daemon that open started, if any.
 func (t *toolbox) close() {
 	if t.end != nil {
 		t.end()
@@ -141,15 +140,15 @@ func (t *toolbox) close() {
 	}
 }
 
-// relay connects the client on standard input and output with the tools until it
-// has gone.
+// relay connects the client on standard input and output to the tools until the
+// client's input ends.
 func (a *app) relay(ctx context.Context, t *toolbox) error {
 	defer t.close()
 	opened := false
-	var pulse atomic.Pointer[control.Pulse] // of the daemon that is there
+	var pulse atomic.Pointer[control.Pulse] // of the running daemon
 	b := &bridge.Bridge{
 		In: a.in, Out: a.out, Log: a.err,
-		// By our own context, which is the life of a daemon that is started here.
+		// The relay's context, because the daemon that open starts lives as long as it.
 		Dial: func(context.Context) (bridge.Conn, error) {
 			open := t.open
 			if opened {
@@ -168,9 +167,8 @@ func (a *app) relay(ctx context.Context, t *toolbox) error {
 	return b.Run(ctx)
 }
 
-// blocking is a connection that is read and written by blocking system calls: a
-// thread that the kernel wakes costs a message less than one that the runtime's
-// poller has to.
+// blocking is a connection with blocking system calls. For each message the kernel
+// then wakes the thread directly, which takes less time than the runtime's poller.
 type blocking struct {
 	*os.File
 	conn *net.UnixConn
@@ -187,7 +185,7 @@ func newBlocking(conn *net.UnixConn) (bridge.Conn, error) {
 
 func (b *blocking) CloseWrite() error { return b.conn.CloseWrite() }
 
-// Close ends a read that waits: shutdown(2).
+// Close also ends a blocked read, by shutdown(2).
 func (b *blocking) Close() error {
 	_ = b.conn.CloseRead()
 	_ = b.conn.CloseWrite()

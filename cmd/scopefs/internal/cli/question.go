@@ -15,8 +15,8 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// asker returns what puts questions to the user at the terminal. It is nil where
-// standard input or standard error is none.
+// asker returns a function that asks the user on the terminal. It is nil if standard
+// input or standard error is no terminal.
 func (a *app) asker() func(context.Context, tools.Question) (tools.Answer, error) {
 	in, ok := a.in.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) || !onTerminal(a.err) {
@@ -35,8 +35,8 @@ func (a *app) asker() func(context.Context, tools.Question) (tools.Answer, error
 	}
 }
 
-// askLine asks until the answer is one of the options, which may be given by
-// number. An empty line and the end of input decline.
+// askLine asks until the answer is one of the options or its number. An empty line or
+// the end of input declines.
 func (a *app) askLine(lines *bufio.Reader, q tools.Question) tools.Answer {
 	fmt.Fprintln(a.err, steady(q.Text))
 	for i, option := range q.Options {
@@ -60,6 +60,6 @@ func (a *app) askLine(lines *bufio.Reader, q tools.Question) tools.Answer {
 		case err != nil:
 			return tools.Answer{Declined: true}
 		}
-		fmt.Fprintf(a.err, "choose 1 to %d, or write one of them\n", len(q.Options))
+		fmt.Fprintf(a.err, "choose 1 to %d, or type one of the options\n", len(q.Options))
 	}
 }

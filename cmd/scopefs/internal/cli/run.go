@@ -20,7 +20,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// The exit statuses of run beside the command's own; env(1) has the same.
+// Exit statuses of run besides the command's own; the same as those of env(1) and timeout(1).
 const (
 	exitTimedOut      = 124
 	exitRunFailed     = 125
@@ -41,17 +41,16 @@ func (a *app) runCmd() *cobra.Command {
 		Use:   "run [flags] AGENT [--] COMMAND [ARG...]",
 		Short: "run a command in an agent's sandbox",
 
-		DisableFlagsInUseLine: true, // they are there already: what follows AGENT is the command's
+		DisableFlagsInUseLine: true, // Use has them already: flags after AGENT are the command's
 		Long: `Runs a command in a sandbox that has the agent's view at /workspace, a
-read-only system, and nothing else. With a daemon for the base it runs there;
-without one, scopefs mounts the view for this command alone.
+read-only system, and nothing else. If a daemon runs for the base, it starts the
+sandbox; otherwise scopefs mounts the view for this command alone.
 
-The command gets pipes, or with -t a terminal of its own; -t is the default
-where standard input and output are both terminals. Signals are passed on.
+The command gets pipes, or with -t its own terminal; -t is the default if standard
+input and output are both terminals. Signals are forwarded.
 
-Exit status: the command's; 128+N when signal N ended it; 124 when its time was
-up; 125 when scopefs failed; 126 when it cannot be executed; 127 when it does
-not exist.`,
+Exit status: the command's; 128+N if signal N killed it; 124 for a timeout; 125 if
+scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.`,
 		Args:              runArgs,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
@@ -77,7 +76,7 @@ not exist.`,
 	return c
 }
 
-// runArgs is args with a status that is not the command's.
+// runArgs is args with the exit status of a failed run.
 func runArgs(c *cobra.Command, words []string) error {
 	if err := args(cobra.MinimumNArgs(2))(c, words); err != nil {
 		return &exitError{exitRunFailed, err}
@@ -148,7 +147,7 @@ func terminalSize() *sandbox.Size {
 	return &sandbox.Size{Rows: 24, Cols: 80}
 }
 
-// attend connects the command with our streams and signals until it ends.
+// attend connects the command to our streams and signals until it exits.
 func (a *app) attend(run *control.Run) (int, error) {
 	own := &terminal{fd: int(os.Stdin.Fd())}
 	if run.TTY != nil {
@@ -160,7 +159,7 @@ func (a *app) attend(run *control.Run) (int, error) {
 	var copies sync.WaitGroup
 	if run.TTY != nil {
 		go func() {
-			// On a terminal the end of input is typed: VEOF, termios(3).
+			// A terminal has no EOF: send the VEOF character, termios(3).
 			io.Copy(run.TTY, a.in)
 			run.TTY.Write([]byte{4})
 		}()
@@ -170,7 +169,7 @@ func (a *app) attend(run *control.Run) (int, error) {
 			io.Copy(run.Stdin, a.in)
 			run.Stdin.Close()
 		}()
-		// A reader that goes away must reach the command as SIGPIPE.
+		// If our reader closes its end, the command must get SIGPIPE.
 		copies.Go(func() { io.Copy(a.out, run.Stdout); run.Stdout.Close() })
 		copies.Go(func() { io.Copy(a.err, run.Stderr); run.Stderr.Close() })
 	}
@@ -178,10 +177,10 @@ func (a *app) attend(run *control.Run) (int, error) {
 	if exit.OutOfMemory {
 		defer fmt.Fprintln(a.err, "scopefs: out of memory: the agent's limit was reached")
 	}
-	run.End() // and so the streams, which something in the background may still have
+	run.End() // also ends the streams, which background processes may hold open
 	copied := make(chan struct{})
 	go func() { copies.Wait(); close(copied) }()
-	if err != nil { // a daemon that is stopped ends no sandbox
+	if err != nil { // such as a stopped daemon, which ends no sandbox
 		select {
 		case <-copied:
 		case <-time.After(200 * time.Millisecond):
@@ -198,8 +197,8 @@ func (a *app) attend(run *control.Run) (int, error) {
 	return exit.Code, nil
 }
 
-// embedded starts a daemon for this command alone and returns where it is and
-// how to end it.
+// embedded starts a daemon for this command. It returns the daemon's directories and
+// a function that stops it.
 func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
 	dir, lock, err := daemon.NewRun()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// shown is what an agent may do.
+// shown is the output of agents show.
 type shown struct {
 	Agent       scope.ID         `json:"agent"`
 	DisplayName string           `json:"display_name,omitempty"`
@@ -21,7 +21,7 @@ type shown struct {
 	Primary     bool             `json:"primary,omitempty"`
 	View        scope.PolicySpec `json:"view"`
 	Tools       []string         `json:"tools"`    // patterns; null: any
-	Computed    bool             `json:"computed"` // the tools, from the other lists
+	Computed    bool             `json:"computed"` // tools are computed from the other lists
 	Builtins    []toolVerdict    `json:"builtin_tools"`
 	Skills      []string         `json:"skills"`
 	Servers     []serverShown    `json:"mcp_servers"`
@@ -33,14 +33,14 @@ type shown struct {
 	Version     string           `json:"version"`
 }
 
-// toolVerdict is what is decided about one tool.
+// toolVerdict is the decision about one tool.
 type toolVerdict struct {
 	Tool    string `json:"tool"`
 	Verdict string `json:"verdict"` // allow, ask or deny
 	Rule    string `json:"rule"`
 }
 
-// serverShown is a server without what may be secret.
+// serverShown is a server without its secrets.
 type serverShown struct {
 	Name    string `json:"name"`
 	From    string `json:"from"`
@@ -84,7 +84,7 @@ func show(agent *agents.Agent) *shown {
 	return s
 }
 
-// some makes an empty list of none.
+// some returns a non-nil list, which encodes as [] and not as null.
 func some[T any](list []T) []T { return append([]T{}, list...) }
 
 func verdictOf(d scope.Decision) string {

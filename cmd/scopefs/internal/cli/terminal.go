@@ -11,8 +11,8 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 )
 
-// terminal is ours, which while a command has one of its own passes on what is
-// typed: raw. The zero state is a stream that is no terminal.
+// terminal is the user's terminal. While a command has its own terminal, ours is in
+// raw mode and its input is forwarded.
 type terminal struct {
 	fd  int
 	old *term.State
@@ -31,9 +31,10 @@ func (t *terminal) restore() {
 	}
 }
 
-// forward passes signals on until stop is called, which waits.
+// forward forwards signals to the command until stop is called. stop waits until the
+// last one is sent.
 func forward(run *control.Run, own *terminal) (stop func()) {
-	// Against SIGPIPE: a closed standard output is told to the command.
+	// The command gets SIGPIPE for a closed standard output, not this process.
 	signal.Ignore(unix.SIGPIPE)
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
@@ -59,15 +60,15 @@ func forward(run *control.Run, own *terminal) (stop func()) {
 	}
 }
 
-// stopBoth stops the command and then ourselves; SIGCONT is passed on. SIGTSTP
-// would not stop it: its process group is an orphaned one, in which that has no
-// effect (setpgid(2), credentials(7)).
+// stopBoth stops the command and then this process. It sends SIGSTOP, because SIGTSTP
+// has no effect in an orphaned process group such as the command's (setpgid(2),
+// credentials(7)). forward forwards the SIGCONT that resumes us.
 func stopBoth(run *control.Run, own *terminal) {
 	raw := own.old != nil
 	own.restore()
 	_ = run.Signal(unix.SIGSTOP)
-	// To this thread: sent to the process, it may reach another one first, and this
-	// one would go on for a while (signal(7)).
+	// Stop this thread: a signal to the process may first reach another thread, while
+	// this one runs on (signal(7)).
 	runtime.LockOSThread()
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 	runtime.UnlockOSThread()

@@ -64,16 +64,16 @@ func (a *app) downCmd() *cobra.Command {
 func (a *app) reloadCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
-		Short: "have the daemon read the definitions again",
-		Long: `Has the daemon read agents.d, extensions.d and skills again, which it also does by
-itself when a file there has changed. When the command returns, mounted views
-decide by their new rules (access, paths, hardlinks), tools, skills, servers and
-members are the new ones, and new agents are mounted; other changes wait for
-scopefs down and up. A definition that does not load changes nothing, is told, and
-makes the exit status 1. What a definition names and is no more is a warning.
+		Short: "make the daemon read the definitions again",
+		Long: `Makes the daemon read agents.d, extensions.d and skills again. It also does so by
+itself when a file there changes. When the command returns, mounted views decide by
+the new rules (access, paths, hardlinks), tools, skills, servers and members are the
+new ones, and new agents are mounted. Other changes need scopefs down and up. A
+definition that does not load changes nothing: the command prints the error and
+exits with status 1. A name in a definition that no longer exists is a warning.
 
-scopefs.yaml is read when the daemon starts: when it has changed since, the command
-says so.`,
+The daemon reads scopefs.yaml only when it starts. The command reports if the file has
+changed since.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, err := a.paths()
@@ -158,7 +158,7 @@ func (a *app) printAgents(list []control.Agent) error {
 	return w.Flush()
 }
 
-// client returns the daemon's client and the agent that was named.
+// client returns a client of the daemon and the named agent.
 func (a *app) client(name string) (*control.Client, scope.ID, error) {
 	p, err := a.paths()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Version is set by the build.
+// Version is the version of scopefs. The linker sets it (see Makefile).
 var Version = "devel"
 
 func (a *app) versionCmd() *cobra.Command {

@@ -18,29 +18,29 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// reason is a decision of the log, and what would be decided now.
+// reason is a decision of the log and the current decision.
 type reason struct {
 	Seq     uint64 `json:"seq"`
 	Agent   string `json:"agent"`
-	Op      string `json:"op"`                  // of a file, or the tool
+	Op      string `json:"op"`                  // a file operation, or a tool
 	Path    string `json:"path,omitempty"`      // as in the log
 	Verdict string `json:"verdict"`             // then
 	Rule    string `json:"rule"`                // then
 	Kind    string `json:"rule_kind,omitempty"` // then
-	Now     string `json:"now,omitempty"`       // allow, ask or deny; "" when it cannot be said
+	Now     string `json:"now,omitempty"`       // allow, ask or deny; "": unknown
 	NowRule string `json:"now_rule,omitempty"`
-	Remedy  string `json:"remedy,omitempty"` // what would have to change
-	Note    string `json:"note,omitempty"`   // why it cannot be said
+	Remedy  string `json:"remedy,omitempty"` // the change that would allow it
+	Note    string `json:"note,omitempty"`   // why Now is unknown
 }
 
 func (a *app) whyCmd() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "why EVENT",
-		Short: "say why something was decided, and what would change it",
-		Long: `Prints a decision of the log again: what was decided then, what the rules say now,
-and the smallest change of them that would allow it. EVENT is the event's number,
-seq in scopefs audit --json.`,
+		Short: "explain a decision, and what would change it",
+		Long: `Prints a decision of the log, what the current rules decide, and the smallest change
+of the rules that would allow the operation. EVENT is the event's number: seq in
+scopefs audit --json.`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
 			seq, err := strconv.ParseUint(words[0], 10, 64)
@@ -69,13 +69,13 @@ seq in scopefs audit --json.`,
 	return c
 }
 
-// eventOf finds an event in the log.
+// eventOf returns an event of the log.
 func eventOf(ctx context.Context, p config.Paths, seq uint64) (audit.Event, error) {
 	for e, err := range audit.Read(ctx, p.Audit(), audit.Filter{Seq: seq}, false) {
 		if errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		if err != nil && e.Raw == nil { // a line that is no event is not the one
+		if err != nil && e.Raw == nil { // skip a line that is no event
 			return e, err
 		}
 		if err == nil && e.Seq == seq {
@@ -85,7 +85,7 @@ func eventOf(ctx context.Context, p config.Paths, seq uint64) (audit.Event, erro
 	return audit.Event{}, fmt.Errorf("no event %d in %s: see scopefs audit --json", seq, p.Audit())
 }
 
-// why decides again.
+// why explains an event by deciding with the current rules.
 func why(p config.Paths, e audit.Event) (*reason, error) {
 	if e.Verdict == "" {
 		return nil, fmt.Errorf("event %d is no decision, but %s: choose one of scopefs audit --denied", e.Seq, strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Op+" "+e.Outcome), " "))
@@ -118,7 +118,7 @@ func why(p config.Paths, e audit.Event) (*reason, error) {
 	return r, nil
 }
 
-// file decides about a file again.
+// file decides a file operation with the current rules.
 func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 	policy, err := scope.Compile(agent.View.PolicySpec())
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 		return nil
 	}
 	links := uint64(1)
-	if kind == scope.KindHardlinks { // it had another name
+	if kind == scope.KindHardlinks { // the file had another name
 		links = 2
 	}
 	d := policy.Linked(op, rel, links)
@@ -147,7 +147,7 @@ func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 		r.Remedy = "set hardlinks to allow in view"
 	case !d.Allow:
 		r.Remedy = policy.Remedy(op, rel)
-	case kind == scope.KindBelow: // it was a directory
+	case kind == scope.KindBelow: // the object was a directory
 		if moved := policy.Move(rel); !moved.Allow {
 			d, r.Remedy = moved, policy.RemedyMove(rel)
 		}
@@ -156,7 +156,8 @@ func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 	return nil
 }
 
-// call decides about a tool again. What its arguments were, the log does not say.
+// call decides a tool call with the current rules. The log does not hold its
+// arguments.
 func (r *reason) call(agent *agents.Agent, e audit.Event) error {
 	name, err := audit.Unescape(e.Op)
 	if err != nil {

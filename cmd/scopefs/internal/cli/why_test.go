@@ -13,7 +13,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 )
 
-// TestWhyCall: the decision about a tool, again.
+// TestWhyCall decides a tool call with the current rules.
 func TestWhyCall(t *testing.T) {
 	cases := map[string]struct {
 		event audit.Event
