@@ -44,12 +44,12 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 	if reply.Failed != "" || len(reply.Ready) == 0 {
 		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
 	}
-	for { // until what it has is what is wanted; from then on setRules tells it itself
+	for { // until the view has the latest rules; from then on setRules sends them
 		v.mu.Lock()
 		late := v.ruled != ruled
 		rules, ruled = v.rules, v.ruled
 		if !late {
-			v.wire, v.process = w, process // before it is told first: a change in between is told as well
+			v.wire, v.process = w, process // before sendLog: it also sends a change in between
 		}
 		v.mu.Unlock()
 		if !late {
@@ -58,7 +58,7 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 		if err := w.Send(viewer.ToView{ID: ruled, Policy: &rules}); err != nil {
 			return nil, err
 		}
-		var ack viewer.FromView // it is not mounted yet: nothing else comes from it
+		var ack viewer.FromView // the view is not mounted yet: it sends nothing else
 		if err := w.Receive(&ack); err != nil {
 			return nil, err
 		}
@@ -70,11 +70,11 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 	return reply.Ready, v.sendLog(w)
 }
 
-// listen takes the view's messages until it ends; alive ends when it is about
-// to. Who it is, the channel says.
+// listen handles the view's messages until the view ends; alive ends shortly before
+// that. The channel identifies the agent.
 func (v *view) listen(alive context.Context, w *viewer.Wire) {
 	paces := v.agent.paces
-	var told once
+	var recorded once
 	for {
 		var msg viewer.FromView
 		if err := w.Receive(&msg); err != nil {
@@ -96,21 +96,21 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			if byTool {
 				v.agent.renames.add(e) // before the client has its answer
 			}
-			if byTool && told.has(e) {
+			if byTool && recorded.has(e) {
 				break
 			}
 			v.mu.Lock()
 			hurry := v.hurry
 			v.mu.Unlock()
 			select {
-			case <-hurry: // nor is it to be paid for
+			case <-hurry: // a denial in a hurry costs nothing
 			default:
 				_ = paces.wait(alive, hurry, e) // it is recorded all the same
 			}
 			if _, err := v.agent.Log.Append(context.Background(), e); err != nil {
 				reply.Error = err.Error()
 			} else if byTool {
-				told.add(e)
+				recorded.add(e)
 			}
 		case msg.Ack != 0:
 			v.acked(msg.Ack, msg.Failed)
@@ -130,8 +130,8 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 	}
 }
 
-// bounded ends a write that a view does not take: the log must not wait for one
-// that is broken. What is written to it after that fails as well.
+// bounded closes the file when a view does not take a write in time: the log must not
+// wait for a broken view. Later writes fail.
 type bounded struct{ *os.File }
 
 func (b bounded) Write(p []byte) (int, error) {
@@ -171,8 +171,8 @@ func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
 	id, ack := v.ruled, make(chan string, 1)
 	v.acks = map[uint64]chan string{id: ack}
 	if wire != nil {
-		// The answer comes after denials that wait for their pace: by the same wire,
-		// and what they lock the kernel needs to forget.
+		// The answer comes on the same channel after denials that wait for their pace, and
+		// the kernel needs locks of theirs for the invalidation.
 		close(v.hurry)
 		defer v.unhurried()
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// scopeInfo is what an agent is told of itself.
+// scopeInfo is the result of scope_info: what an agent may know of itself.
 type scopeInfo struct {
 	Agent       scope.ID       `json:"agent"`
 	Description string         `json:"description,omitempty"`
@@ -32,7 +32,7 @@ type toolInfo struct {
 	Ask  bool   `json:"ask,omitempty" jsonschema:"calls must be approved by the operator"`
 }
 
-// info is the tool scope_info. What is hidden is not told of.
+// info returns the tool scope_info. It lists no hidden path.
 func (c *client) info() ([]tools.Tool, error) {
 	t, err := tools.New("scope_info", "Tells who you are, where your files are, which tools you have and what restricts you.",
 		tools.Hints{Title: "Own scope", Idempotent: true},

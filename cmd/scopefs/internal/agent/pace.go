@@ -74,8 +74,8 @@ func (p *paces) wait(ctx context.Context, hurry <-chan struct{}, e audit.Event) 
 	return p.denials.wait(ctx, hurry, size)
 }
 
-// settled returns when an event of either kind would not wait. Those who go do
-// not wait: who lets others come in their place asks here first.
+// settled returns when an event of either kind would not wait. Clients that disconnect do
+// not wait, so whoever starts others in their place calls settled first.
 func (p *paces) settled(ctx context.Context) error {
 	for _, each := range []*pace{&p.calls, &p.flood, &p.denials} {
 		if err := each.settled(ctx); err != nil {

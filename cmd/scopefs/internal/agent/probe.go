@@ -14,14 +14,14 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// How a view that does not serve is found. A client waits for the sum of the
-// first two at most, where the process is stopped or dead-locked.
+// The times of the check that a view serves. A client waits for the sum of the first two
+// at most when the process is stopped or in a deadlock.
 const (
-	probeTime  = 400 * time.Millisecond // between two looks at a view
+	probeTime  = 400 * time.Millisecond // between two checks of a view
 	answerTime = time.Second            // for its heart to answer
 	starveTime = 10 * time.Second       // likewise, while it waits for a processor
-	idleProbe  = 20 * time.Millisecond  // times the number of views: between two beats of an idle one
-	scopeTime  = time.Second            // between two looks at a scope's directory
+	idleProbe  = 20 * time.Millisecond  // times the number of views: between two requests to the heart of an idle view
+	scopeTime  = time.Second            // between two checks of a scope's directory
 )
 
 var errEnded = errors.New("view process ended")
@@ -47,7 +47,7 @@ func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn f
 		if heart.Alive(answerTime) || ctx.Err() != nil {
 			continue
 		}
-		if p.runs('R') && heart.Alive(starveTime) { // it is slow, not dead: whoever waits gets an answer
+		if p.runs('R') && heart.Alive(starveTime) { // slow, not dead: its clients get an answer
 			continue
 		}
 		return fmt.Errorf("view process does not answer within %v", answerTime)

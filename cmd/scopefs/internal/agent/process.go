@@ -18,8 +18,8 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// may returns why we cannot serve the view as its owner. An ordinary user is 0 in
-// the user namespace of his daemon.
+// may returns why the daemon cannot serve the view as its owner. An ordinary user is 0 in
+// the user namespace of the daemon.
 func (v *view) may(owner user) error {
 	switch {
 	case v.agent.Root:
@@ -32,8 +32,8 @@ func (v *view) may(owner user) error {
 	return nil
 }
 
-// shared reports whether others than the agent's user may come in. An ordinary
-// user's daemon cannot let them.
+// shared reports whether other users than the agent's may access the view. The daemon of
+// an ordinary user cannot allow that.
 func (v *view) shared() bool {
 	return v.def.Identity == agents.IdentityCaller || v.def.View.AllowOther && v.agent.Root
 }
@@ -106,9 +106,8 @@ func socketPair(name string) (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), name), os.NewFile(uintptr(pair[1]), name), nil
 }
 
-// quit ends the process. Its mount must have been aborted before: a thread of it
-// that waits for a client would not let it end. It returns how the process ended,
-// which it does not wait for long.
+// quit ends the process and returns how it ended; it waits a second at most. The mount must
+// be aborted before: a thread that waits for a client would keep the process alive.
 func (p *served) quit() string {
 	p.wire.Close()
 	p.heart.Close()
@@ -138,4 +137,4 @@ func (l *LogWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-const maxLogLine = 64 << 10 // bytes; a longer one is told in pieces
+const maxLogLine = 64 << 10 // bytes; a longer line is logged in pieces

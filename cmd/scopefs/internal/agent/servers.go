@@ -17,14 +17,14 @@ import (
 	"github.com/scopefs/scopefs/tools/upstream"
 )
 
-// serverWait is how long a list of tools waits for MCP servers that start. The
-// client is told of the tools of slower ones later.
+// serverWait is how long a list of tools waits for MCP servers that start. The tools of
+// slower servers are advertised later.
 const serverWait = 5 * time.Second
 
-// servers are a client's MCP servers. One runs only if the rules leave some tool
-// of it, from the first list of tools or the first call of one of its own on, in
-// a sandbox of its own: nothing of the agent's can read or speak for it. One with
-// a URL is spoken to from here, likewise.
+// servers are a client's MCP servers. A server starts with the first list of tools, or
+// with the first call of one of its tools, if the rules allow a tool of it. It runs in a
+// sandbox of its own: the agent's processes can neither read nor impersonate it. The
+// daemon itself is the client of a server with a URL.
 type servers struct {
 	c  *client
 	up *upstream.Upstream
@@ -73,8 +73,8 @@ func (s *servers) purpose(server agents.Server) Purpose {
 	return p
 }
 
-// list has the tools of all servers in the set, when it is asked for the first
-// time; from then on the servers say what changes.
+// list adds the tools of all servers to the set at the first list of tools; from then on
+// the servers report changes.
 func (s *servers) list(ctx context.Context) {
 	s.mu.Lock()
 	first := !s.all
@@ -85,8 +85,8 @@ func (s *servers) list(ctx context.Context) {
 	}
 }
 
-// find has the tools of one server in the set: mcp:SERVER:TOOL. It waits until the
-// server has started, or failed to.
+// find adds the tools of one server, mcp:SERVER:TOOL, to the set. It waits until the
+// server has started or failed.
 func (s *servers) find(ctx context.Context, tool string) error {
 	name := strings.Split(tool, ":")[1]
 	if s.c.rules().Servers()[name].URL != "" && !s.c.reaches() {
@@ -104,7 +104,7 @@ func (s *servers) find(ctx context.Context, tool string) error {
 	return nil
 }
 
-// refresh asks the servers that are wanted for their tools.
+// refresh lists the tools of the wanted servers again.
 func (s *servers) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, serverWait)
 	defer cancel()

@@ -41,7 +41,7 @@ func (a *Agent) openSocket(owner user) error {
 	if a.socket != nil {
 		return nil
 	}
-	s, err := a.listen(a.Paths.Door(string(a.id)), owner, nil)
+	s, err := a.listen(a.Paths.ToolSocket(string(a.id)), owner, nil)
 	if err != nil {
 		return fmt.Errorf("socket of %q: %w", a.id, err)
 	}

@@ -39,7 +39,7 @@ const (
 
 // RemoveTaskSockets removes the sockets of tasks that a killed daemon has left.
 func RemoveTaskSockets(p config.Paths) {
-	left, _ := filepath.Glob(p.Door(taskSocketName + "*"))
+	left, _ := filepath.Glob(p.ToolSocket(taskSocketName + "*"))
 	for _, name := range left {
 		os.Remove(name)
 	}
@@ -218,7 +218,7 @@ func runnerEnv(all, runners map[string]string) map[string]string {
 // member's user. A sandbox shows binds to the runner. end ends the task's clients, and
 // with them the tasks that they have delegated.
 func (c *client) openTask(member *Agent, owner user) (binds []sandbox.Bind, end func(), err error) {
-	s, err := member.listen(c.agent.Paths.Door(taskSocketName+rand.Text()), owner, c)
+	s, err := member.listen(c.agent.Paths.ToolSocket(taskSocketName+rand.Text()), owner, c)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -20,7 +20,7 @@ import (
 
 const (
 	readyTimeout = 10 * time.Second // for a view to confine itself
-	unmountGrace = 2 * time.Second  // for those who use a view to let go
+	unmountGrace = 2 * time.Second  // for users of a view to finish
 	metadataTime = time.Second      // how long the kernel may keep metadata that cannot be watched
 	quickDeath   = 2 * time.Second  // a view that lives no longer is restarted more slowly
 	reapTime     = time.Second      // for a killed process to be gone
@@ -47,12 +47,12 @@ type view struct {
 	changed chan struct{} // closed and replaced when state changes
 	state   control.State
 	err     error
-	ending  bool // it is to go down
+	ending  bool // it is about to end
 	owner   user
 	pid     int
 	wire    *viewer.Wire
-	process *os.Process      // that serves it
-	rules   scope.PolicySpec // by which it decides, or is about to
+	process *os.Process      // that serves the view
+	rules   scope.PolicySpec // by which the view decides, or is about to
 	ruled   uint64           // counts them
 	acks    map[uint64]chan string
 	hurry   chan struct{} // closed while the view is to take new rules: see setRules
@@ -123,8 +123,8 @@ func (v *view) wait(ctx context.Context) error {
 	}
 }
 
-// served tells which of the processes that served the view in turn does now; 0
-// when none does, or the view is about to go down.
+// served returns the process that serves the view now; 0 when none does, or when the
+// view is about to end.
 func (v *view) served() (pid int, owner user) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -134,7 +134,7 @@ func (v *view) served() (pid int, owner user) {
 	return v.pid, v.owner
 }
 
-// user is as whom it runs.
+// user returns the user that the view runs as.
 func (v *view) user() user {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -149,18 +149,18 @@ func (v *view) set(state control.State, pid int, err error) {
 	v.changed = make(chan struct{})
 }
 
-// keep serves the view again and again until it is to end. Whoever waits for a
-// view that has died waits for the next one; one that cannot start has failed,
-// and is tried again: its directory or file system may come back.
+// keep serves the view again and again until it is to end. Requests that wait for a view
+// that has died wait for the next one. A view that cannot start has failed, and keep
+// tries again: its directory or file system may come back.
 func (v *view) keep(life context.Context) {
 	defer close(v.done)
-	pause, told := quickPause, ""
+	pause, recorded := quickPause, ""
 	for {
 		began := time.Now()
 		mounted, err := v.serve(life)
 		state, outcome := control.Failed, "not mounted"
 		if mounted {
-			state, outcome, told = control.Starting, "died", "" // each death is told
+			state, outcome, recorded = control.Starting, "died", "" // each death is recorded
 		}
 		if errors.Is(err, sandbox.ErrOutOfMemory) {
 			outcome = outcomeMemory
@@ -184,10 +184,10 @@ func (v *view) keep(life context.Context) {
 		if time.Since(began) > quickDeath {
 			pause = quickPause
 		}
-		if err.Error() != told {
+		if err.Error() != recorded {
 			v.agent.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, Detail: err.Error()})
 		}
-		told = err.Error()
+		recorded = err.Error()
 		select {
 		case <-life.Done():
 			v.set(control.Down, 0, nil)
@@ -198,8 +198,8 @@ func (v *view) keep(life context.Context) {
 	}
 }
 
-// serve mounts the view once and returns when it is not served any more. Its
-// clients have their answers or errors by then.
+// serve mounts the view once and returns when its process has ended. The view's clients
+// have their answers or errors by then.
 func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	root, owner, err := openScope(v.agent.Paths.Base, v.def.Name, v.def.User)
 	if err != nil {
@@ -251,9 +251,8 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 		v.agent.Logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
 	}
 
-	// Each of these ends the service: the process, by closing its end of the
-	// wire; a process that does not answer; a scope that is not there any more;
-	// the view's own end.
+	// Each of these ends serve: the process closes its end of the channel; the process
+	// does not answer; the scope is gone; the view is to end.
 	alive, dead := context.WithCancelCause(ctx)
 	defer dead(nil)
 	heart := viewer.NewHeart(p.heart)
@@ -287,11 +286,11 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 		how = cause.Error()
 		return true, cause
 	}
-	return true, nil // how the process ended is told when it has
+	return true, nil // the deferred quit returns how the process ended
 }
 
-// unmount takes the view down: when nobody uses it at once, else after a grace
-// time for good, in which case those who still use it get ENOTCONN.
+// unmount unmounts the view: at once when no process uses it, else after a grace time,
+// and then processes that still use it get ENOTCONN.
 func (v *view) unmount(conn fusedev.Connection, p *served) {
 	for end := time.Now().Add(unmountGrace); ; time.Sleep(20 * time.Millisecond) {
 		err := fusedev.Unmount(v.at)
@@ -315,14 +314,14 @@ func (v *view) unmount(conn fusedev.Connection, p *served) {
 	}
 }
 
-// down ends the sandboxes on the view, and it, and waits until nothing is left.
+// down ends the view and its sandboxes, and waits until nothing is left.
 func (v *view) down() {
 	v.end()
 	_, _ = mount.UnmountStale(v.def.Name, v.at, 0) // a view that had failed
 	v.agent.release(v.at)
 }
 
-// end is down that leaves a dead mount where it is: what it hides stays hidden.
+// end is down that leaves a dead mount: the entries beneath it stay hidden.
 func (v *view) end() {
 	v.mu.Lock()
 	v.ending = true

@@ -129,7 +129,7 @@ func (t *toolbox) pulse() *control.Pulse {
 	if t.task != "" {
 		return control.NewPulse(t.task)
 	}
-	return control.NewPulse(t.paths.Door(string(t.id)))
+	return control.NewPulse(t.paths.ToolSocket(string(t.id)))
 }
 
 // close stops the daemon that open started, if any.

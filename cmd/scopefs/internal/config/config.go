@@ -58,8 +58,8 @@ func (p Paths) Audit() string { return filepath.Join(p.State, "audit") }
 // Socket is the operator's control socket.
 func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
 
-// Door is the socket on which an agent's tools are offered.
-func (p Paths) Door(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
+// ToolSocket is the socket of an agent's tools.
+func (p Paths) ToolSocket(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
 
 // Views is the directory of the mount points.
 func (p Paths) Views() string { return filepath.Join(p.Run, "views") }

@@ -22,7 +22,7 @@ const TaskEnv = "SCOPEFS_MCP"
 // Tools connects to an agent's own socket, where a client speaks MCP, one JSON-RPC
 // message a line. It needs no more rights than the agent's user has.
 func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*net.UnixConn, error) {
-	conn, err := connect(ctx, p.Door(string(id)))
+	conn, err := connect(ctx, p.ToolSocket(string(id)))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, NewClient(p).whyNoTools(ctx, id)
 	}

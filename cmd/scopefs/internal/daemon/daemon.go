@@ -37,17 +37,17 @@ import (
 type Options struct {
 	Paths config.Paths // complete
 	Only  scope.ID     // mount this agent alone; "" is all that are defined
-	Trace bool         // tell the logger of every request of the kernel
+	Trace bool         // log each request of the kernel
 	HTTP  string       // serve MCP at this loopback address; "" does not
 
-	// Notify tells a service manager a state of sd_notify(3), and Watchdog is how long
-	// it waits for the next WATCHDOG=1. Nil and 0: there is none.
+	// Notify sends a service manager a state of sd_notify(3). Watchdog is how long the
+	// service manager waits for the next WATCHDOG=1. Nil and 0: there is none.
 	Notify   func(state string)
 	Watchdog time.Duration
 
 	// Headless: nobody can approve calls, so they are denied.
 	Headless bool
-	Version  string // told to MCP clients
+	Version  string // sent to MCP clients
 	Logger   *slog.Logger
 }
 
@@ -127,7 +127,7 @@ func New(opt Options) (*Daemon, error) {
 	return d, nil
 }
 
-// hostChecks returns what checks scopefs.yaml on this host.
+// hostChecks returns the checks of scopefs.yaml that need this host.
 func hostChecks() (agents.HostChecks, error) {
 	all, err := agent.Tools()
 	return agents.HostChecks{Tools: all, Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
@@ -163,9 +163,9 @@ func (d *Daemon) logChanged(failure error) {
 	}
 }
 
-// Run answers on the control socket, mounts what is defined, and returns when ctx
-// ends and everything is down. It calls ready when requests are answered; views
-// that are not mounted by then are starting, and who needs one waits for it. With
+// Run answers on the control socket, mounts the agents that are defined, and returns when
+// ctx has ended and every view is unmounted. It calls ready when requests are answered;
+// views that are not mounted by then are starting, and requests wait for them. With
 // Options.Only it calls ready when that agent is mounted.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer d.close()
@@ -187,7 +187,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	go func() { // meanwhile
-		if err := d.OpenSandboxes(); err != nil && !errors.Is(err, agent.ErrClosing) && d.only == "" { // else who needs it hears of it
+		if err := d.OpenSandboxes(); err != nil && !errors.Is(err, agent.ErrClosing) && d.only == "" { // else the request that needs one returns the error
 			d.Logger.Error("no sandbox can be made", "err", err)
 		}
 	}()

@@ -119,7 +119,7 @@ func regranted(last, next *agents.Snapshot) (ids []scope.ID) {
 	return ids
 }
 
-// definitions are what says who agents are, below the base directory.
+// definitions watches the files below the base directory that define agents.
 type definitions struct {
 	*fsnotify.Watcher
 	base string

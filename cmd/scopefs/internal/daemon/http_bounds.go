@@ -77,8 +77,7 @@ func (t *timely) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// over is called when the request is answered: what is not there by then is not
-// waited for.
+// over discards the rest of an unread body when the request is answered.
 func (t *timely) over() {
 	if !t.ended {
 		_ = t.control.SetReadDeadline(time.Now())

@@ -55,7 +55,7 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, a *agent.Agent
 	defer p.Close()
 	if conn, err = takeOver(w); err != nil {
 		ended("abandoned")
-		return nil // nobody is there to be told
+		return nil // the client has gone
 	}
 	attend(conn.(*net.UnixConn), p, cancel, ended)
 	return nil
@@ -75,7 +75,7 @@ func takeOver(w http.ResponseWriter) (net.Conn, error) {
 	return conn, err
 }
 
-// runError tells a program that cannot be started from a sandbox that cannot.
+// runError returns an execError when the program, not the sandbox, cannot be started.
 func runError(req control.RunRequest, err error) error {
 	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC, unix.ENOTDIR} {
 		if errors.Is(err, errno) {
@@ -92,7 +92,7 @@ type execError struct {
 }
 
 func (e *execError) Error() string {
-	if e.dir != "" { // it may be that which is not there
+	if e.dir != "" { // the directory may be missing
 		return fmt.Sprintf("%s in %s: %v", e.program, e.dir, e.errno)
 	}
 	return fmt.Sprintf("%s: %v", e.program, e.errno)

@@ -24,7 +24,11 @@ func source(id scope.ID) string { return sourcePrefix + string(id) }
 // Agent returns the agent of a mounted view; ok is false for any other mount.
 func Agent(m *mountinfo.Info) (id scope.ID, ok bool) {
 	name, ok := strings.CutPrefix(m.Source, sourcePrefix)
-	return scope.ID(name), ok && m.FSType == Type
+	if !ok || m.FSType != Type {
+		return "", false
+	}
+	id, err := scope.ParseID(name)
+	return id, err == nil
 }
 
 // Open creates the mount of a view. It is attached nowhere yet: a view is seen only

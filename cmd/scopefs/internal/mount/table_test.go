@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // TestMountTable: the table is parsed once, and again after a change; a mount root
@@ -54,4 +56,23 @@ func TestWithoutViews(t *testing.T) {
 		all = append(all, &mountinfo.Info{Mountpoint: "/run/views/other", FSType: Type})
 	}
 	assert.Equal(t, []string{"/", "/proc", "/run", "/run/views/me"}, WithoutViews(all, "/run/views/me"))
+}
+
+// TestAgent: a mount is an agent's by its type and a source with an id.
+func TestAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		mount mountinfo.Info
+		id    scope.ID
+	}{
+		"a view":     {mountinfo.Info{FSType: Type, Source: "scopefs:a"}, "a"},
+		"other type": {mountinfo.Info{FSType: "fuse.other", Source: "scopefs:a"}, ""},
+		"no id":      {mountinfo.Info{FSType: Type, Source: "scopefs:../a"}, ""},
+		"no prefix":  {mountinfo.Info{FSType: Type, Source: "a"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id, ok := Agent(&c.mount)
+			assert.Equal(t, c.id, id)
+			assert.Equal(t, c.id != "", ok)
+		})
+	}
 }

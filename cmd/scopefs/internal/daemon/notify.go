@@ -9,37 +9,36 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 )
 
-// What the daemon tells a service manager are the states of sd_notify(3).
-
-// patience is how much longer a service manager waits each time there is progress.
+// patience is how much longer a service manager waits after each progress. The daemon
+// sends the states of sd_notify(3).
 const patience = time.Minute
 
-// extend asks the service manager to wait for work that takes its time.
+// extend makes the service manager wait longer.
 func (d *Daemon) extend() {
 	d.notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", patience.Microseconds()))
 }
 
-// progress tells the service manager how much of something is done, and asks it to
-// wait for the rest. Work that makes no progress gets no more time.
+// progress reports to the service manager how much of something is done, and makes it
+// wait for the rest. Work without progress gets no more time.
 type progress struct {
 	d    *Daemon
 	what string
 
 	mu        sync.Mutex
 	done, all int
-	told      time.Time
+	sent      time.Time
 }
 
-const tellPause = 500 * time.Millisecond // between two messages about progress
+const sendPause = 500 * time.Millisecond // between two messages about progress
 
 func (p *progress) step() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done++
-	if p.done < p.all && time.Since(p.told) < tellPause {
+	if p.done < p.all && time.Since(p.sent) < sendPause {
 		return
 	}
-	p.told = time.Now()
+	p.sent = time.Now()
 	p.d.notify(fmt.Sprintf("STATUS=%s: %d of %d\nEXTEND_TIMEOUT_USEC=%d", p.what, p.done, p.all, patience.Microseconds()))
 }
 

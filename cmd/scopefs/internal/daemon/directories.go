@@ -16,7 +16,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 )
 
-// takeRun makes the run directory ours: one daemon a directory.
+// takeRun locks the run directory, so that one daemon uses it.
 func (d *Daemon) takeRun() error {
 	for _, dir := range []string{d.Paths.Run, d.Paths.Views()} {
 		// Agents' users pass through to their own mount point.
@@ -33,7 +33,7 @@ func (d *Daemon) takeRun() error {
 		return fmt.Errorf("a daemon is running already with --run %s", d.Paths.Run)
 	}
 	d.lock = lock
-	// Without links, as the kernel tells mount points.
+	// Without links, as the kernel reports mount points.
 	if d.Paths.Run, err = filepath.EvalSymlinks(d.Paths.Run); err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}
@@ -71,7 +71,7 @@ func (d *Daemon) abortLeft() error {
 	return nil
 }
 
-// unmountLeft takes down the dead mounts of which no view has taken the place.
+// unmountLeft unmounts the dead mounts that no new view has replaced.
 func (d *Daemon) unmountLeft() {
 	d.mu.Lock()
 	left := d.left
@@ -116,4 +116,29 @@ func privileged() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	f := strings.Fields(string(text))
 	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
+}
+
+// lockBase locks a base directory for one daemon that mounts all its agents. The
+// lock ends with the descriptor, and so with the process: flock(2). Where the file
+// system has no locks of directories it returns nil and says so.
+func (d *Daemon) lockBase() error {
+	dir, err := os.Open(d.Paths.Base)
+	if err != nil {
+		return fmt.Errorf("base: %w", err)
+	}
+	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case err == nil:
+		d.base = dir
+		return nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = fmt.Errorf("base %q: another daemon serves it, with another --run: stop that one, or give this one another --base", d.Paths.Base)
+	case errors.Is(err, unix.EBADF), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.EOPNOTSUPP): // NFS locks only files open for writing
+		d.Logger.Warn("base cannot be locked: start no other daemon on it", "base", d.Paths.Base, "err", err)
+		err = nil
+	default:
+		err = fmt.Errorf("lock base %q: %w", d.Paths.Base, err)
+	}
+	dir.Close()
+	return err
 }
