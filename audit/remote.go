@@ -1,21 +1,20 @@
 package audit
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"sync"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/peer"
 )
 
 // ErrTimeout reports that the disk did not take the events within [Options.Timeout].
 var ErrTimeout = errors.New("the disk of the log does not answer")
 
-// A setup is the first message to the process that writes a log. Groups follow, each as its length in bytes on a line
-// and its bodies. A length of 0 closes the log.
+// A setup is the first message to the process that writes a log. Groups of events follow, a message each: their bodies.
+// An empty message closes the log.
 type setup struct {
 	Dir  string  `json:"dir"`
 	Opts Options `json:"opts"`
@@ -32,20 +31,20 @@ type answer struct {
 // Serve appends to a log for the process at the other end of conn, which called [Start]. It returns when that process
 // closes the log or the connection ends.
 func Serve(conn io.ReadWriter) error {
-	in, out := bufio.NewReader(conn), json.NewEncoder(conn)
+	in, out := peer.NewReader(conn, maxGroup), peer.NewWriter(conn, maxAnswer, 0)
 	var first setup
-	line, err := in.ReadBytes('\n')
+	var text []byte
+	err := in.Read(&text)
 	if err == nil {
-		err = json.Unmarshal(line, &first)
+		err = json.Unmarshal(text, &first)
 	}
 	if err != nil {
 		return fmt.Errorf("serve log: %w", err)
 	}
-	var sending sync.Mutex
 	send := func(a answer) { // ignore errors: append the event even if the sender has exited
-		sending.Lock()
-		defer sending.Unlock()
-		_ = out.Encode(a)
+		if text, err := json.Marshal(a); err == nil {
+			_ = out.Write(text)
+		}
 	}
 	s, err := openStore(first.Dir, first.Opts, func(r report) { send(answer{Report: &r}) })
 	send(answerOf(0, err))
@@ -53,8 +52,12 @@ func Serve(conn io.ReadWriter) error {
 		return fmt.Errorf("serve log: %w", err)
 	}
 	for {
-		bodies, err := readGroup(in)
-		if err != nil || bodies == nil {
+		var bodies []byte
+		err := in.Read(&bodies)
+		if err == io.EOF { // the other process has ended
+			err = nil
+		}
+		if err != nil || len(bodies) == 0 {
 			err = errors.Join(err, s.close())
 			send(answerOf(0, err))
 			return err
@@ -68,26 +71,6 @@ func answerOf(first uint64, err error) answer {
 		return answer{Err: err.Error()}
 	}
 	return answer{First: first}
-}
-
-// readGroup returns the next group. It returns nil at the end.
-func readGroup(in *bufio.Reader) ([]byte, error) {
-	line, err := in.ReadString('\n')
-	if err == io.EOF {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	n, err := strconv.Atoi(line[:len(line)-1])
-	if err != nil || n == 0 {
-		return nil, err
-	}
-	bodies := make([]byte, n)
-	if _, err := io.ReadFull(in, bodies); err != nil {
-		return nil, err
-	}
-	return bodies, nil
 }
 
 // Start is [Open] for a log that another process writes. That process calls [Serve] with the other end of the
@@ -114,10 +97,16 @@ type remote struct {
 	hurry  chan struct{}
 
 	conn    io.ReadWriteCloser // nil after it has ended
-	answers chan answer        // closed after conn has ended
-	waiting bool               // the answer to a group has not arrived
-	buf     []byte
+	out     *peer.Writer
+	answers chan answer // closed after conn has ended
+	waiting bool        // the answer to a group has not arrived
 }
+
+// These limit messages, in bytes. A group holds an event of each goroutine that waits.
+const (
+	maxGroup  = 1 << 30
+	maxAnswer = 1 << 20
+)
 
 // openTime limits how long a process may take to open a log. It may have to read much of the log.
 const openTime = time.Minute
@@ -130,14 +119,15 @@ func (r *remote) connect() error {
 	if err != nil {
 		return err
 	}
+	out := peer.NewWriter(conn, maxGroup, 0)
 	first, err := json.Marshal(r.setup)
 	if err == nil {
-		_, err = conn.Write(append(first, '\n'))
+		err = out.Write(first)
 	}
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	r.conn, r.answers = conn, make(chan answer, 1)
+	r.conn, r.out, r.answers = conn, out, make(chan answer, 1)
 	go r.listen(conn, r.answers)
 	r.waiting = true
 	if _, err := r.wait(openTime); err != nil {
@@ -150,9 +140,10 @@ func (r *remote) connect() error {
 // listen reads the messages of the other process until the connection ends.
 func (r *remote) listen(conn io.Reader, answers chan<- answer) {
 	defer close(answers)
-	for lines := json.NewDecoder(conn); ; {
+	for in := peer.NewReader(conn, maxAnswer); ; {
+		var text []byte
 		var a answer
-		if lines.Decode(&a) != nil {
+		if in.Read(&text) != nil || json.Unmarshal(text, &a) != nil {
 			r.notify(report{Err: errProcess.Error()})
 			return
 		}
@@ -217,9 +208,7 @@ func (r *remote) append(bodies []byte) (uint64, error) {
 	if len(bodies) == 0 {
 		return 0, nil
 	}
-	r.buf = strconv.AppendInt(r.buf[:0], int64(len(bodies)), 10)
-	r.buf = append(append(r.buf, '\n'), bodies...)
-	if _, err := r.conn.Write(r.buf); err != nil {
+	if err := r.out.Write(bodies); err != nil {
 		r.drop()
 		return 0, errProcess
 	}
@@ -237,7 +226,7 @@ func (r *remote) close() error {
 	if r.waiting {
 		return ErrTimeout
 	}
-	if _, err := r.conn.Write([]byte("0\n")); err != nil {
+	if err := r.out.Write(nil); err != nil {
 		return errProcess
 	}
 	r.waiting = true

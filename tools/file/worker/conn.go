@@ -1,16 +1,15 @@
 package worker
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -46,26 +45,22 @@ type Pipes struct {
 // conn is one worker process.
 type conn struct {
 	Pipes
-	slots chan struct{} // one a request in flight
-	dead  chan struct{} // closed when the process is dead or given up
+	calls *peer.Calls[Reply]
+	out   *peer.Writer
 	done  sync.WaitGroup
 
 	beatPause time.Duration
 
-	writing sync.Mutex
-
-	mu      sync.Mutex
-	last    uint64
-	waiting map[uint64]chan Reply
-	beat    *time.Timer // runs while requests are in flight
-	silent  int         // beats since the last message
-	ping    uint64      // the id of the ping in flight; 0: none
-	cause   error
-	said    []byte // the end of its stderr
+	mu     sync.Mutex
+	beat   *time.Timer
+	beats  bool   // the timer runs, from the first request in flight until none is
+	silent int    // beats since the last message
+	ping   uint64 // the id of the ping in flight; 0: none
+	said   []byte // the end of its stderr
 }
 
 func newConn(p Pipes, beat time.Duration) *conn {
-	c := &conn{Pipes: p, slots: make(chan struct{}, maxCalls), dead: make(chan struct{}), beatPause: cmp.Or(beat, beatPause), waiting: map[uint64]chan Reply{}}
+	c := &conn{Pipes: p, calls: peer.NewCalls[Reply](maxCalls), out: peer.NewWriter(p.In, maxFrame, writeTimeout), beatPause: cmp.Or(beat, beatPause)}
 	c.beat = time.AfterFunc(time.Hour, c.listenFor)
 	c.beat.Stop()
 	c.done.Go(c.listen)
@@ -73,26 +68,11 @@ func newConn(p Pipes, beat time.Duration) *conn {
 	return c
 }
 
-func (c *conn) alive() bool {
-	select {
-	case <-c.dead:
-		return false
-	default:
-		return true
-	}
-}
+func (c *conn) alive() bool { return c.calls.Err() == nil }
 
 // fail kills the process. The first cause counts.
 func (c *conn) fail(cause error) {
-	c.mu.Lock()
-	first := c.cause == nil
-	if first {
-		c.cause = cause
-		close(c.dead)
-		c.beat.Stop()
-	}
-	c.mu.Unlock()
-	if first {
+	if c.calls.Close(cause) {
 		c.Kill()
 		c.In.Close()
 	}
@@ -120,7 +100,7 @@ func ignoreClosed(err error) error {
 func (c *conn) ended() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := fmt.Errorf("%w: %w", ErrDied, c.cause)
+	err := fmt.Errorf("%w: %w", ErrDied, c.calls.Err())
 	if len(c.said) > 0 {
 		err = fmt.Errorf("%w: %q", err, c.said)
 	}
@@ -143,16 +123,13 @@ func (c *conn) drain() {
 
 // listen reads replies and delivers them until the process dies.
 func (c *conn) listen() {
-	for r := bufio.NewReaderSize(c.Out, 64<<10); ; {
+	for in := peer.NewReader(c.Out, maxFrame); ; {
 		var a reply
-		var err error
-		if a.Result, a.Blob, err = readFrame(r, &a); err == nil {
+		err := receive(in, &a, &a.Result, &a.Blob)
+		if err == nil {
 			err = c.deliver(&a)
 		}
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.EOF
-			}
 			if c.Why != nil && c.alive() {
 				err = errors.Join(c.Why(), err)
 			}
@@ -169,118 +146,67 @@ func (c *conn) deliver(a *reply) error {
 	if pong {
 		c.ping = 0
 	}
-	ch := c.waiting[a.ID]
-	c.answered(a.ID)
 	c.mu.Unlock()
-	if pong {
-		return nil
-	}
-	if ch == nil {
+	if !pong && !c.calls.Deliver(a.ID, a.Reply) {
 		return fmt.Errorf("reply to %d, which is no request in flight", a.ID)
 	}
-	ch <- a.Reply
 	return nil
-}
-
-// send writes one frame in one piece.
-func (c *conn) send(b []byte) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	c.In.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, err := c.In.Write(b)
-	return err
 }
 
 // exchange sends a request and waits for its reply. When ctx ends, it sends a cancel:
 // the reply then says how far the worker came.
-func (c *conn) exchange(ctx context.Context, req Request) (Reply, error) {
-	select {
-	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
-	case <-c.dead:
-		return Reply{}, c.ended()
-	case <-ctx.Done():
-		return Reply{}, ctx.Err()
+func (c *conn) exchange(ctx context.Context, r Request) (Reply, error) {
+	call, err := c.calls.Begin(ctx)
+	if err != nil {
+		if !c.alive() {
+			err = c.ended()
+		}
+		return Reply{}, err
 	}
+	defer call.End()
 	if err := tools.Still(ctx); err != nil {
 		return Reply{}, err
 	}
-	ch := make(chan Reply, 1)
-	c.mu.Lock()
-	c.last++
-	r := request{c.last, req}
-	c.waiting[r.ID] = ch
-	if len(c.waiting) == 1 {
-		c.silent = 0
-		c.beat.Reset(c.beatPause)
-	}
-	c.mu.Unlock()
-	b, err := r.frame()
-	if err != nil {
-		c.forget(r.ID)
+	c.watch()
+	switch err := c.send(request{call.ID, r}); {
+	case errors.Is(err, peer.ErrTooLarge):
 		return Reply{}, tools.Errorf(tools.TooLarge, "the arguments are larger than %d bytes", maxFrame)
-	}
-	if err := c.send(b); err != nil {
+	case err != nil:
 		c.fail(err)
 		return Reply{}, c.ended()
 	}
-	select {
-	case a := <-ch:
-		return a, nil
-	case <-c.dead:
-		return c.late(ch)
-	case <-ctx.Done():
-		return c.cancel(ctx, r.ID, ch)
-	}
-}
-
-// late returns a reply that came just before the end.
-func (c *conn) late(ch chan Reply) (Reply, error) {
-	select {
-	case a := <-ch:
-		return a, nil
-	default:
-		return Reply{}, c.ended()
-	}
-}
-
-func (c *conn) cancel(ctx context.Context, id uint64, ch chan Reply) (Reply, error) {
-	if b, err := (&request{id, Request{Op: opCancel}}).frame(); err == nil {
-		if err := c.send(b); err != nil {
+	reply, err := call.Wait(ctx, func() {
+		if err := c.send(request{call.ID, Request{Op: opCancel}}); err != nil {
 			c.fail(err)
 		}
-	}
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case a := <-ch:
-		return a, nil
-	case <-c.dead:
-		return c.late(ch)
-	case <-timer.C:
-		c.fail(errors.New("a request did not end when it was cancelled"))
+	}, stopTimeout)
+	switch {
+	case errors.Is(err, peer.ErrStuck):
+		c.fail(err)
 		return Reply{}, ctx.Err()
+	case err != nil:
+		return Reply{}, c.ended()
 	}
+	return reply, nil
 }
 
-func (c *conn) forget(id uint64) {
+func (c *conn) send(r request) error { return send(c.out, &r, r.Args, r.Blob) }
+
+// watch starts the beats. The caller has a request in flight.
+func (c *conn) watch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answered(id)
-}
-
-// answered removes a request from the table. The caller holds c.mu.
-func (c *conn) answered(id uint64) {
-	delete(c.waiting, id)
-	if len(c.waiting) == 0 {
-		c.beat.Stop()
+	if !c.beats {
+		c.beats, c.silent = true, 0
+		c.beat.Reset(c.beatPause)
 	}
 }
 
 // listenFor counts a beat of silence, and pings the process.
 func (c *conn) listenFor() {
 	c.mu.Lock()
-	if c.cause != nil || len(c.waiting) == 0 {
+	if !c.alive() || c.calls.Waiting() == 0 {
+		c.beats = false
 		c.mu.Unlock()
 		return
 	}
@@ -290,8 +216,7 @@ func (c *conn) listenFor() {
 		c.beat.Reset(c.beatPause)
 	}
 	if ping {
-		c.last++
-		c.ping = c.last
+		c.ping = c.calls.NextID()
 	}
 	id := c.ping
 	c.mu.Unlock()
@@ -299,8 +224,6 @@ func (c *conn) listenFor() {
 		c.fail(ErrSilent)
 	} else if ping {
 		// On a goroutine of its own: a process that does not read blocks the write.
-		if b, err := (&request{id, Request{Op: opPing}}).frame(); err == nil {
-			go c.send(b)
-		}
+		go c.send(request{id, Request{Op: opPing}})
 	}
 }

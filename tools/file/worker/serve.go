@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -42,14 +42,12 @@ func Main(h Handler) int {
 // passes the baton to the next, handles the request and replies. So a request costs one
 // wake-up here and one in the daemon.
 type server struct {
-	in     *bufio.Reader // for the thread that holds the baton
-	out    int
+	in     *peer.Reader // for the thread that holds the baton
+	out    *peer.Writer
 	handle Handler
 	baton  baton
 	ended  chan error     // the first error
 	all    sync.WaitGroup // threads
-
-	writing sync.Mutex
 
 	mu      sync.Mutex
 	idle    int // threads that wait for the baton
@@ -63,7 +61,7 @@ func Serve(in, out int, h Handler) error {
 	if err != nil {
 		return err
 	}
-	s := &server{in: bufio.NewReaderSize(descriptor(in), 64<<10), out: out, handle: h, baton: b,
+	s := &server{in: peer.NewReader(descriptor(in), maxFrame), out: peer.NewWriter(descriptor(out), maxFrame, 0), handle: h, baton: b,
 		ended: make(chan error, 1), cancels: map[uint64]context.CancelFunc{}}
 	s.more()
 	s.more()
@@ -150,8 +148,7 @@ func (s *server) end(err error) {
 func (s *server) next() (*request, context.Context, error) {
 	for {
 		r := new(request)
-		var err error
-		if r.Args, r.Blob, err = readFrame(s.in, r); err != nil {
+		if err := receive(s.in, r, &r.Args, &r.Blob); err != nil {
 			return nil, nil, err
 		}
 		if r.Op == opPing {
@@ -198,15 +195,10 @@ func (s *server) answer(ctx context.Context, r *request) error {
 
 // write sends a reply in one piece.
 func (s *server) write(out reply) error {
-	b, err := out.frame()
-	if errors.Is(err, errFrame) {
+	err := send(s.out, &out, out.Result, out.Blob)
+	if errors.Is(err, peer.ErrTooLarge) {
 		out.Reply = Reply{Error: tools.Errorf(tools.TooLarge, "the result is larger than %d bytes", maxFrame)}
-		b, err = out.frame()
+		err = send(s.out, &out, nil, nil)
 	}
-	if err != nil {
-		return err
-	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	return writeAll(s.out, b)
+	return err
 }

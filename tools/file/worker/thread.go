@@ -46,7 +46,7 @@ func Helpers(ctx context.Context, n int, f func()) *sync.WaitGroup {
 	return &all
 }
 
-// descriptor reads from a blocking descriptor in the calling thread, without the
+// descriptor reads and writes a blocking descriptor in the calling thread, without the
 // runtime's poller.
 type descriptor int
 
@@ -65,15 +65,15 @@ func (d descriptor) Read(b []byte) (int, error) {
 	}
 }
 
-func writeAll(fd int, b []byte) error {
-	for len(b) > 0 {
-		n, err := unix.Write(fd, b)
+func (d descriptor) Write(b []byte) (n int, err error) {
+	for n < len(b) {
+		m, err := unix.Write(int(d), b[n:])
 		if err != nil && err != unix.EINTR {
-			return err
+			return n, err
 		}
-		b = b[max(n, 0):]
+		n += max(m, 0)
 	}
-	return nil
+	return n, nil
 }
 
 // baton is held by one thread at a time. It is a semaphore of the kernel (eventfd(2)):
@@ -95,5 +95,5 @@ func (b baton) take() error {
 func (b baton) pass() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	writeAll(int(b), one[:]) // cannot be full
+	descriptor(b).Write(one[:]) // cannot be full
 }

@@ -1,21 +1,17 @@
 package worker
 
 import (
-	"bufio"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
 )
 
 const (
-	maxFrame = 8 << 20 // bytes of a frame, either way
+	maxFrame = 8 << 20 // bytes of a message
 	maxCalls = 16      // requests in flight; more wait in the daemon
-	parts    = 3       // of a frame
-	prefix   = 4 * parts
 )
 
 const (
@@ -24,8 +20,6 @@ const (
 	// opPing is answered by the thread that reads.
 	opPing = "ping"
 )
-
-var errFrame = errors.New("frame out of bounds")
 
 // Request is one operation for the worker.
 type Request struct {
@@ -46,8 +40,6 @@ type request struct {
 	Request
 }
 
-func (r *request) frame() ([]byte, error) { return frame(r, r.Args, r.Blob) }
-
 // Reply is the worker's reply to a Request: a result or an error.
 type Reply struct {
 	Result json.RawMessage `json:"-"` // one JSON value
@@ -61,50 +53,25 @@ type reply struct {
 	Reply
 }
 
-func (r *reply) frame() ([]byte, error) { return frame(r, r.Result, r.Blob) }
-
-// frame returns a message as it is written: the lengths of its parts as little-endian
-// words of 32 bits, a JSON header, a JSON value, raw bytes.
-func frame(header any, value, blob []byte) ([]byte, error) {
+// send writes a message as one frame: a JSON header, a JSON value, raw bytes.
+func send(w *peer.Writer, header any, value, blob []byte) error {
 	head, err := json.Marshal(header)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	size := len(head) + len(value) + len(blob)
-	if size > maxFrame {
-		return nil, errFrame
-	}
-	b := make([]byte, 0, prefix+size)
-	for _, part := range [parts][]byte{head, value, blob} {
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(part)))
-	}
-	return append(append(append(b, head...), value...), blob...), nil
+	return w.Write(head, value, blob)
 }
 
-// readFrame reads one frame into header and returns the parts beside it. At the end
-// between two frames the error is io.EOF.
-func readFrame(r *bufio.Reader, header any) (value, blob []byte, err error) {
-	var p [prefix]byte
-	if _, err := io.ReadFull(r, p[:]); err != nil {
-		return nil, nil, err
+// receive reads a message. At the end of the stream between two the error is io.EOF.
+func receive(r *peer.Reader, header any, value *json.RawMessage, blob *[]byte) error {
+	var head []byte
+	if err := r.Read(&head, (*[]byte)(value), blob); err != nil {
+		return err
 	}
-	var ends [parts]uint64
-	size := uint64(0)
-	for i := range ends {
-		size += uint64(binary.LittleEndian.Uint32(p[4*i:]))
-		ends[i] = size
+	if err := Strict(head, header); err != nil {
+		return fmt.Errorf("header: %w", err)
 	}
-	if size > maxFrame {
-		return nil, nil, errFrame
-	}
-	b := make([]byte, size)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, nil, fmt.Errorf("frame: %w", io.ErrUnexpectedEOF)
-	}
-	if err := Strict(b[:ends[0]], header); err != nil {
-		return nil, nil, fmt.Errorf("frame: %w", err)
-	}
-	return b[ends[0]:ends[1]:ends[1]], b[ends[1]:], nil
+	return nil
 }
 
 // knownCodes are the codes that a worker may reply with.

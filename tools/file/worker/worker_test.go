@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -43,7 +43,7 @@ func write(w *Worker, size int) error {
 
 // fake is a worker whose every word the test says.
 type fake struct {
-	in  *bufio.Reader
+	in  *peer.Reader
 	out *os.File
 	*Worker
 }
@@ -67,7 +67,7 @@ func newFake(t *testing.T, beat time.Duration) *fake {
 	w.Beat = beat
 	require.NoError(t, w.Start(context.Background()))
 	t.Cleanup(func() { end(); w.Close() })
-	return &fake{bufio.NewReader(inR), outW, w}
+	return &fake{peer.NewReader(inR, maxFrame), outW, w}
 }
 
 func raw(header, value, blob string, lengths ...uint32) []byte {
@@ -112,7 +112,7 @@ func TestHostileWorker(t *testing.T) {
 			f := newFake(t, 0)
 			go func() {
 				var r request
-				if _, _, err := readFrame(f.in, &r); err == nil {
+				if err := receive(f.in, &r, &r.Args, &r.Blob); err == nil {
 					f.out.Write(test.says)
 					if strings.HasPrefix(name, "half") {
 						f.out.Close()
@@ -133,7 +133,7 @@ func TestHostileWorker(t *testing.T) {
 				assert.False(t, told, "the cause is for the log: %v", err)
 			}
 			if !test.fine || name == "twice" {
-				<-conn.dead
+				<-conn.calls.Closed()
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func TestBusyWorker(t *testing.T) {
 		var first uint64
 		for {
 			var r request
-			if _, _, err := readFrame(f.in, &r); err != nil {
+			if err := receive(f.in, &r, &r.Args, &r.Blob); err != nil {
 				return
 			}
 			switch r.Op {
@@ -220,7 +220,7 @@ func TestWorkerDies(t *testing.T) {
 	f := newFake(t, 0)
 	go func() {
 		var r request
-		readFrame(f.in, &r)
+		receive(f.in, &r, &r.Args, &r.Blob)
 		f.out.Close()
 	}()
 	assert.ErrorIs(t, write(f.Worker, 0), ErrDied)
@@ -233,16 +233,4 @@ func TestTooLarge(t *testing.T) {
 	assert.Equal(t, tools.TooLarge, e.Code)
 	conn, _ := f.current()
 	assert.NotNil(t, conn, "and the worker lives")
-}
-
-func FuzzReadFrame(f *testing.F) {
-	f.Add(raw(`{"id":1}`, `{}`, "x"))
-	f.Add(raw("", "", "", 1<<31, 1, 0))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var a reply
-		value, blob, err := readFrame(bufio.NewReader(strings.NewReader(string(b))), &a)
-		if err == nil {
-			assert.LessOrEqual(t, len(value)+len(blob), len(b))
-		}
-	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -69,7 +70,7 @@ func run(wire *Wire) error {
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	l := &daemonLink{wire: wire, heart: NewHeart(os.NewFile(HeartFD, "heart")), waiting: map[uint64]chan ToView{}}
+	l := &daemonLink{wire: wire, heart: NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewCalls[ToView](0)}
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
@@ -100,9 +101,9 @@ type daemonLink struct {
 	wire  *Wire
 	heart *Heart
 
+	calls *peer.Calls[ToView]
+
 	mu      sync.Mutex
-	last    uint64
-	waiting map[uint64]chan ToView
 	failure error // why the log cannot be written
 }
 
@@ -142,21 +143,18 @@ func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
 // request sends a message and waits for the response. It returns an error if the
 // daemon's heartbeat stops.
 func (l *daemonLink) request(msg FromView) (ToView, error) {
-	answer := make(chan ToView, 1)
-	l.mu.Lock()
-	l.last++
-	msg.ID = l.last
-	l.waiting[msg.ID] = answer
-	l.mu.Unlock()
+	call, err := l.calls.Begin(context.Background())
+	if err != nil {
+		return ToView{}, err
+	}
+	defer call.End()
+	msg.ID = call.ID
 	if err := l.wire.Send(msg); err != nil {
-		l.mu.Lock()
-		delete(l.waiting, msg.ID)
-		l.mu.Unlock()
 		return ToView{}, err
 	}
 	for {
 		select {
-		case reply := <-answer:
+		case reply := <-call.Reply:
 			if reply.Error != "" {
 				return reply, errors.New(reply.Error)
 			}
@@ -201,13 +199,7 @@ func (l *daemonLink) listen(view *fs.View) {
 		case msg.Log != nil:
 			l.setFailure(*msg.Log)
 		default:
-			l.mu.Lock()
-			answer := l.waiting[msg.ID]
-			delete(l.waiting, msg.ID)
-			l.mu.Unlock()
-			if answer != nil {
-				answer <- msg
-			}
+			l.calls.Deliver(msg.ID, msg) // false if the request was given up
 		}
 	}
 }

@@ -1,24 +1,22 @@
 package viewer
 
 import (
-	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 )
 
-// The daemon and a view exchange JSON messages over a socket pair, one a line.
+// The daemon and a view exchange JSON messages over a socket pair, one a frame.
 // An agent may have compromised the view. The daemon therefore limits what it
 // reads, and takes no identity from a message.
 
-// maxLine limits a message, in bytes.
-const maxLine = 4 << 20
+// maxMessage limits a message, in bytes.
+const maxMessage = 4 << 20
 
 // Config is the first message to a view. See fs.Options for the fields.
 type Config struct {
@@ -61,40 +59,29 @@ type FromView struct {
 // Wire sends and receives messages. Send is safe for concurrent use; Receive is
 // not.
 type Wire struct {
-	mu sync.Mutex
-	w  io.Writer
-	r  *bufio.Scanner
+	out *peer.Writer
+	in  *peer.Reader
 }
 
 // NewWire returns a Wire over a stream.
 func NewWire(rw io.ReadWriter) *Wire {
-	r := bufio.NewScanner(rw)
-	r.Buffer(make([]byte, 0, 4<<10), maxLine)
-	return &Wire{w: rw, r: r}
+	return &Wire{peer.NewWriter(rw, maxMessage, 0), peer.NewReader(rw, maxMessage)}
 }
 
 // Send writes one message. It returns an error if the message exceeds 4 MiB.
 func (w *Wire) Send(msg any) error {
-	line, err := json.Marshal(msg)
+	text, err := json.Marshal(msg)
 	if err != nil {
 		return err
 	}
-	if len(line) >= maxLine {
-		return fmt.Errorf("message of %d bytes is too long", len(line))
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, err = w.w.Write(append(line, '\n'))
-	return err
+	return w.out.Write(text)
 }
 
 // Receive reads one message. It returns io.EOF when the other end is closed.
 func (w *Wire) Receive(msg any) error {
-	if !w.r.Scan() {
-		if err := w.r.Err(); err != nil {
-			return err
-		}
-		return io.EOF
+	var text []byte
+	if err := w.in.Read(&text); err != nil {
+		return err
 	}
-	return json.Unmarshal(w.r.Bytes(), msg)
+	return json.Unmarshal(text, msg)
 }
