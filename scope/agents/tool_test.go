@@ -91,7 +91,11 @@ func TestGrantsProperty(t *testing.T) {
 	names := append(ours().Names(), "new_tool", "mcp:search:q", "mcp:search:rm", "mcp:files:read", "mcp:files:q", "mcp:other:q")
 	base := testBase{agents: map[string]string{"a": "", "b": ""}, skills: []string{"check-feeds", "summarize"}}.make(t)
 	host := Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}}
-	for range 2000 {
+	definitions := 2000
+	if testing.Short() {
+		definitions = 400
+	}
+	for range definitions {
 		keys, exclude, allowed := anyDefinition(r)
 		writeFile(t, base, "agents.d/a.md", "---\nname: a\n"+keys+"\n---\n")
 		all, errs := Load(base, host)

@@ -231,6 +231,9 @@ func TestGoneClientEndsTheCall(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for reports of progress")
+	}
 	told := make(chan float64, 10)
 	b := newBench(t, "", &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 		told <- r.Params.Progress

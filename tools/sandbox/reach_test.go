@@ -30,6 +30,9 @@ func TestInitUnreachable(t *testing.T) {
 // TestStopStorm: a command that stops every process as soon as it is there costs
 // its session. The caller has an error, and does not wait for init.
 func TestStopStorm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a time limit")
+	}
 	s := newTestSession(t)
 	s.answerTime = 2 * time.Second
 	storm, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "exec >/dev/null 2>&1 </dev/null; while :; do kill -STOP -1; done"}})

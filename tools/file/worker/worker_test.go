@@ -141,6 +141,9 @@ func TestHostileWorker(t *testing.T) {
 
 // A worker that does not end a cancelled request is killed.
 func TestSilentWorker(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a time limit")
+	}
 	f := newFake(t, 0)
 	c, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()

@@ -83,6 +83,9 @@ func TestGivesUp(t *testing.T) {
 // TestRefused checks that the bridge retries a daemon that refuses it until
 // giveUp, and does not announce that daemon.
 func TestRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until the bridge gives up")
+	}
 	s := newStage(t, nil)
 	s.daemon().says("scopefs: unknown agent")
 	assert.EqualError(t, <-s.ended, "unknown agent")

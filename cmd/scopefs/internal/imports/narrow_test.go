@@ -19,6 +19,9 @@ import (
 // sources are made.
 func TestImportNarrows(t *testing.T) {
 	cases := 4000
+	if testing.Short() {
+		cases = 800
+	}
 	if n, err := strconv.Atoi(os.Getenv("SCOPEFS_IMPORT_CASES")); err == nil {
 		cases = n
 	}
