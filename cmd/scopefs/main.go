@@ -1,9 +1,8 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// One program has six roles: the command line and daemon, the process that
-// serves a view, the guard that aborts the connections of a dead daemon, the
-// process that writes the log, process 1 of a sandbox, and the file tools in it.
-// The daemon alone starts the latter five.
+// The program has six roles: the command line and daemon, the process that serves a view, the guard that aborts the
+// FUSE connections of a dead daemon, the process that writes the log, process 1 of a sandbox, and the file tools in a
+// sandbox. Only the daemon starts the last five.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// Text escapes what could end a line or steer a terminal.
+// Text escapes every character that is not printable, including those that end a line or control a terminal.
 func Text(s string) string {
 	var b strings.Builder
 	for _, r := range s {

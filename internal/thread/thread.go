@@ -8,17 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Thread runs functions one after another on one OS thread, for what the kernel
-// ties to a thread: its credentials, its namespaces, and PR_SET_PDEATHSIG of the
-// processes that it forks. It is never the main thread, whose namespaces
-// /proc/self shows.
+// Thread runs functions one after another on one OS thread, for attributes that the kernel keeps per thread:
+// credentials, namespaces, and PR_SET_PDEATHSIG of forked processes. It is never the main thread, because /proc/self
+// shows the main thread's namespaces.
 type Thread struct {
 	work  chan func()
 	quit  chan struct{}
 	ended chan struct{}
 }
 
-// Start starts a thread; Stop ends it.
+// Start starts a thread. The caller must call Stop.
 func Start() Thread {
 	t := Thread{work: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
@@ -28,7 +27,7 @@ func Start() Thread {
 			return
 		}
 		defer runtime.UnlockOSThread()
-		go t.serve() // on another thread: this goroutine keeps the main one
+		go t.serve() // on another thread, because this goroutine holds the main one
 		<-t.ended
 	}()
 	return t
@@ -36,7 +35,7 @@ func Start() Thread {
 
 func (t Thread) serve() {
 	defer close(t.ended)
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
 	for {
 		select {
 		case f := <-t.work:
@@ -58,7 +57,7 @@ func (t Thread) Do(f func() error) error {
 	}
 }
 
-// Stop ends the thread, after the function that it runs. Call it once.
+// Stop ends the thread after the current function has returned. Call it once.
 func (t Thread) Stop() {
 	close(t.quit)
 	<-t.ended

@@ -1,5 +1,4 @@
-// Package config says where a scopefs host keeps its things and what its
-// operator has set for all agents.
+// Package config finds the directories of a scopefs host and loads the operator's settings for all agents.
 package config
 
 import (
@@ -22,8 +21,7 @@ type Paths struct {
 	Run   string // control socket and mount points; default {base}/run
 }
 
-// Complete makes the paths absolute and fills in the defaults. Base must be an
-// existing directory.
+// Complete makes the paths absolute and sets the defaults. It returns an error if Base is not an existing directory.
 func (p Paths) Complete() (Paths, error) {
 	if p.Base == "" {
 		return p, errors.New("no base directory: give --base DIR or set SCOPEFS_BASE")
@@ -52,20 +50,20 @@ func (p Paths) Complete() (Paths, error) {
 	return p, nil
 }
 
-// Audit is the directory of the log.
+// Audit returns the directory of the audit log.
 func (p Paths) Audit() string { return filepath.Join(p.State, "audit") }
 
-// Socket is the operator's control socket.
+// Socket returns the path of the operator's control socket.
 func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
 
-// ToolSocket is the socket of an agent's tools.
+// ToolSocket returns the path of the socket of an agent's tools.
 func (p Paths) ToolSocket(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
 
-// Views is the directory of the mount points.
+// Views returns the directory of the mount points.
 func (p Paths) Views() string { return filepath.Join(p.Run, "views") }
 
-// The defaults of the log: one agent that does its worst cannot fill it within the time that events are kept, so that it
-// cannot push out what was recorded of others.
+// The defaults of the log. At its daily limit, one agent cannot fill the log within the time that events are kept,
+// and so cannot evict events of others.
 const (
 	logKeep     = 30 * 24 * time.Hour
 	logSize     = 10 << 30
@@ -76,10 +74,9 @@ func logOf(l agents.LogLimits) agents.LogLimits {
 	return agents.LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay)}
 }
 
-// Load reads {base}/scopefs.yaml and fills in the limits of the log. A missing
-// file sets nothing. An unknown key is an error, and so is exposing what is not
-// for agents. here has the tools that there are, and checks what the file names on this host, for a process that
-// starts sandboxes on it.
+// Load reads {base}/scopefs.yaml and sets the defaults of the log. If the file does not exist, Load returns only the
+// defaults. It returns an error for an unknown key, and for an exposed path that agents must not see. here has the tools
+// of this program, and checks the paths that the file names, for a process that starts sandboxes on this host.
 func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
 	text, err := os.ReadFile(filepath.Join(p.Base, "scopefs.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +96,7 @@ func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
 	return h, err
 }
 
-// private fails for a path that leads to agents' files, definitions, the log or
-// the socket, or that holds them.
+// private returns an error for a path that shows agents' files, definitions, the log or the sockets.
 func (p Paths) private(path string) error {
 	shown := real(path)
 	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), filepath.Join(p.Base, "extensions.d"),
@@ -113,7 +109,7 @@ func (p Paths) private(path string) error {
 	return nil
 }
 
-// real is a path without links, as far as it exists.
+// real returns path with its symbolic links resolved, or a clean path if that fails.
 func real(path string) string {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		return to

@@ -9,8 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// claudeDraft reads an agent of Claude Code, as its page on subagents describes
-// one (code.claude.com/docs/en/sub-agents).
+// claudeDraft converts a subagent of Claude Code: code.claude.com/docs/en/sub-agents.
 func claudeDraft(doc *document) (*draft, error) {
 	d := &draft{ours: doc.ours, prompt: doc.body}
 	var words, denied, skills, hooks, mode *yaml.Node
@@ -52,10 +51,10 @@ func claudeDraft(doc *document) (*draft, error) {
 	if hooks != nil {
 		d.claudeHooks(hooks)
 	}
-	d.dropGone()
+	d.dropLeftOut()
 	d.confine()
 	d.computed()
-	d.elsewhere()
+	d.loseUndefined()
 	return d, nil
 }
 
@@ -88,7 +87,7 @@ func (d *draft) claudeTools(words, denied *yaml.Node) error {
 	return nil
 }
 
-// claudeGrant reads a name of Claude Code's, or mcp__SERVER, mcp__SERVER__TOOL.
+// claudeGrant converts a tool name of Claude Code, mcp__SERVER or mcp__SERVER__TOOL.
 func (d *draft) claudeGrant(word string) grant {
 	name, argument := cutArgument(word)
 	w, _ := toolNamed(d.ours, Claude, name)
@@ -99,7 +98,7 @@ func (d *draft) claudeGrant(word string) grant {
 	case name == "*":
 		g.tool = "*"
 	case g.tool == "delegate":
-		g.argument = "" // the members say it
+		g.argument = "" // members has the argument
 	case isMCP && rest == "*":
 		g.tool = "mcp"
 	case isMCP && !one:
@@ -110,7 +109,7 @@ func (d *draft) claudeGrant(word string) grant {
 	return g
 }
 
-// claudeMembers reads Agent(worker, researcher).
+// claudeMembers adds the members in words such as Agent(worker, researcher).
 func (d *draft) claudeMembers(words []string) {
 	for _, w := range words {
 		name, argument := cutArgument(w)
@@ -125,35 +124,35 @@ func (d *draft) claudeMembers(words []string) {
 			if id, err := toID(strings.TrimSpace(m)); err == nil {
 				d.members = addTo(d.members, string(id))
 			} else {
-				d.lose("tools: "+w, fmt.Sprintf("%q makes no id", strings.TrimSpace(m)), "left out of members")
+				d.lose("tools: "+w, fmt.Sprintf("%q is not a valid id", strings.TrimSpace(m)), "left out of members")
 			}
 		}
 	}
 }
 
-// claudeSkills reads what is put into an agent's context when it starts.
+// claudeSkills converts skills, which Claude Code loads into an agent's context at start.
 func (d *draft) claudeSkills(list []string) {
 	d.skills = append([]string{}, list...)
-	instead := "the agent reads them with the tool skill, and no others; copy them to BASE/skills, for the definition does not load without them"
+	instead := "the agent reads them with the tool skill, and no others; copy them to BASE/skills: the definition does not load without them"
 	if d.tools != nil && !slices.Contains(d.tools, "skill") && !slices.Contains(d.tools, "*") {
 		instead = "the list alone; copy them to BASE/skills, and add skill to tools to let the agent read them"
 	}
 	d.lose("skills", "they are not put into the context when the agent starts", instead)
 }
 
-// permissionMode has asked about what the mode asks about.
+// permissionMode requires approval for the calls that the mode asks about.
 func (d *draft) permissionMode(mode string) {
 	before := len(d.ask)
 	switch mode {
 	case "bypassPermissions":
 		return
 	case "acceptEdits":
-		d.askFor("bash", "delete_file", "delete", "mcp")
+		d.requireApproval("bash", "delete_file", "delete", "mcp")
 	case "plan":
 		d.access = "read"
-		d.askFor("bash", "mcp")
+		d.requireApproval("bash", "mcp")
 	default:
-		d.askFor(append(writers(), "mcp")...)
+		d.requireApproval(append(writers(), "mcp")...)
 	}
 	instead := d.asked(before)
 	if mode == "plan" {
@@ -162,7 +161,7 @@ func (d *draft) permissionMode(mode string) {
 	d.lose("permissionMode", fmt.Sprintf("scopefs has no mode %q", mode), instead)
 }
 
-// claudeHooks has asked about what a hook may have refused.
+// claudeHooks requires approval for the calls that a hook may deny.
 func (d *draft) claudeHooks(n *yaml.Node) {
 	pre := child(n, "PreToolUse")
 	if pre == nil {
@@ -188,23 +187,22 @@ func (d *draft) claudeHooks(n *yaml.Node) {
 	case slices.Contains(ask, "*"):
 		d.ask = addTo(d.ask, "*")
 	case slices.Contains(ask, "write_file"):
-		d.askFor(addTo(ask, fileWriters()...)...)
+		d.requireApproval(addTo(ask, fileWriters()...)...)
 	default:
-		d.askFor(ask...)
+		d.requireApproval(ask...)
 	}
 	d.lose("hooks", "scopefs runs no hooks, and one before a tool may refuse it", d.asked(before))
 }
 
-// asked says what has been added to what is asked about.
+// asked returns text about the patterns added to d.ask since its length was before.
 func (d *draft) asked(before int) string {
 	if len(d.ask) == before {
-		return "no more is asked about"
+		return "policy.tools.ask is unchanged"
 	}
 	return "policy.tools.ask has " + strings.Join(d.ask[before:], ", ")
 }
 
-// claudeServers reads a list of servers: names, or mappings of a name to what it
-// is. Some write one mapping.
+// claudeServers reads servers: a list of names and of mappings from a name to a server, or one mapping.
 func (d *draft) claudeServers(n *yaml.Node) error {
 	add := func(name string, v *yaml.Node) error { return d.addServer("mcpServers", name, v) }
 	if n.Kind == yaml.MappingNode {

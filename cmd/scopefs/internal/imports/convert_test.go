@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// conversion is a source's keys, those of the definition (beside name), and what is lost.
+// conversion is the keys of a source, the keys of its definition (except name), and the losses.
 type conversion struct {
 	from string
 	want keys
@@ -193,8 +193,8 @@ func TestManifest(t *testing.T) {
 	for text, why := range map[string]string{
 		"agent_type: a": "needs agent_type and modules", "modules: {}": "needs agent_type and modules",
 		"agent_type: a\nmodules: {filesystem: {mode: x}}":                         `modules: filesystem: mode is "x"`,
-		"agent_type: a\nmodules: {}\nrate_limits: {global: 3/day}":                "is no limit",
-		"agent_type: a\nmodules: {f: {type: mcp_proxy, config: {command: [x]}}}":  "want a text",
+		"agent_type: a\nmodules: {}\nrate_limits: {global: 3/day}":                "is not a limit",
+		"agent_type: a\nmodules: {f: {type: mcp_proxy, config: {command: [x]}}}":  "want a string",
 		"---\nagent_type: a\nmodules: {}\n---\nbody":                              "has a body",
 		"agent_type: a\nmodules: {}\nargument_filters: [{case_insensitive: yes}]": "want true or false",
 	} {

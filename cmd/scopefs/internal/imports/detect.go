@@ -10,15 +10,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// detect finds out the format by where the file is, or else by signs that only
-// one of them has.
+// detect returns the format, by the file's directory or by keys and values that only one format has.
 func detect(file string, doc *document) (f Format, because string, err error) {
 	has := func(key string) bool { return child(doc.top, key) != nil }
 	if !doc.markdown {
 		if has("agent_type") && has("modules") {
 			return ScopedMCP, "it has agent_type and modules", nil
 		}
-		return "", "", errors.New("is of no format that can be told: say which with --from")
+		return "", "", errors.New("has an unknown format: name it with --from")
 	}
 	if i := slices.IndexFunc(ownKeys(), has); i >= 0 {
 		return "", "", fmt.Errorf("has %s, so it looks like a definition already: copy it, or say --from scopes if its empty lists mean unrestricted", ownKeys()[i])
@@ -32,16 +31,16 @@ func detect(file string, doc *document) (f Format, because string, err error) {
 	gemini, claude := geminiSign(doc.top), claudeSign(doc.top)
 	switch {
 	case gemini != "" && claude != "":
-		return "", "", fmt.Errorf("could be gemini's (%s) or claude's (%s): say which with --from", gemini, claude)
+		return "", "", fmt.Errorf("could be gemini (%s) or claude (%s): name the format with --from", gemini, claude)
 	case gemini != "":
 		return Gemini, gemini, nil
 	case claude != "":
 		return Claude, claude, nil
 	}
-	return "", "", errors.New("could be gemini's or claude's: say which with --from")
+	return "", "", errors.New("could be gemini or claude: name the format with --from")
 }
 
-// ownKeys are keys that only our definitions have.
+// ownKeys returns keys that only scopefs definitions have.
 func ownKeys() []string {
 	return []string{"view", "members", "mcps", "limits", "network", "rate_limits", "argument_filters"}
 }
@@ -74,13 +73,12 @@ func claudeSign(top *yaml.Node) string {
 		return "the model is " + n.Value
 	}
 	if n := child(top, "tools"); n != nil && n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ",") {
-		return "tools is one text"
+		return "tools is one string"
 	}
 	return toolSign(top, Claude, "mcp__")
 }
 
-// toolSign is the first tool that has a name of the format or the prefix. One
-// with mcp__ is not one with mcp_.
+// toolSign returns the first tool with a name of the format or with the prefix. The prefix mcp_ does not match mcp__.
 func toolSign(top *yaml.Node, format Format, prefix string) string {
 	n := child(top, "tools")
 	if n == nil {

@@ -14,21 +14,20 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// The most bytes that a definition may have, and its keys.
+// The limits of a definition and of its keys, in bytes.
 const (
 	maxDefinition = 1 << 20
 	maxKeys       = 64 << 10
 )
 
-// draft is a definition in the making. Of a list, nil is absent (inherited) and
-// empty is none.
+// draft is a definition under construction. A nil list is absent (inherited). An empty list allows nothing.
 type draft struct {
 	ours agents.Tools // that a definition may name
 
 	id          scope.ID
-	name        string // as the source has it
+	name        string // the name in the source
 	description string
-	access      string // of the view
+	access      string // view.access
 	prompt      string
 	timeout     string
 
@@ -37,16 +36,16 @@ type draft struct {
 	mcpAllowed, mcpExcluded      []string // policy.mcp
 	trusted, untrusted           []string
 	servers                      []*server
-	named, gone, mentioned       []string // servers of the source, those left out, those of other files
+	named, gone, mentioned       []string // servers of the source, servers left out, servers defined in other files
 	rates                        []rate
-	filters                      []string              // of every tool
-	kept                         map[string]*yaml.Node // keys taken over as they are
+	filters                      []string              // filters for every tool
+	kept                         map[string]*yaml.Node // keys copied unchanged
 
-	gemini bool // the source expands $NAME, and trusts servers
+	gemini bool // the source expands $NAME and has trusted servers
 	lost   []Loss
 }
 
-// rate is a limit on the calls that match a pattern.
+// rate is a limit of the calls that match a pattern.
 type rate struct {
 	pattern string
 	calls   int
@@ -59,7 +58,7 @@ func (d *draft) lose(what, why, instead string) {
 	}
 }
 
-// loseKeys returns fields that are lost for one reason.
+// loseKeys adds fields that are lost for the same reason.
 func (d *draft) loseKeys(f fields, at, why string, keys ...string) {
 	for _, key := range keys {
 		f[key] = func(*yaml.Node) error {
@@ -69,7 +68,7 @@ func (d *draft) loseKeys(f fields, at, why string, keys ...string) {
 	}
 }
 
-// computed tells that absent tools are not all tools once other lists are there.
+// computed records a loss if tools is absent beside other lists: it then no longer means all tools.
 func (d *draft) computed() {
 	if d.tools == nil && (d.skills != nil || d.mcps != nil || d.members != nil) {
 		d.lose("tools", "absent they were all tools", "absent, which beside skills, mcps or members is the computed list; write tools: [\"*\"] for all")
@@ -158,7 +157,7 @@ func (d *draft) ratesNode() *yaml.Node {
 	return mapping(all...)
 }
 
-// limit adds a limit. Two on one pattern become one that is within both.
+// limit adds a rate limit. It merges two limits on one pattern into one that satisfies both.
 func (d *draft) limit(what string, add rate) {
 	i := slices.IndexFunc(d.rates, func(r rate) bool { return r.pattern == add.pattern })
 	if i < 0 {
@@ -172,14 +171,14 @@ func (d *draft) limit(what string, add rate) {
 	d.lose(what, fmt.Sprintf("%q has a limit already", add.pattern), fmt.Sprintf("one of %d/%s, within both", r.calls, r.unit))
 }
 
-// put adds a key, unless it has no value.
+// put adds a key if value is not nil.
 func put(to *yaml.Node, key string, value *yaml.Node) {
 	if value != nil {
 		to.Content = append(to.Content, text(key), value)
 	}
 }
 
-// mapping returns a mapping of keys and nodes, or nil when none has a value.
+// mapping returns a mapping of keys and nodes, or nil if no node has a value.
 func mapping(pairs ...any) *yaml.Node {
 	m := &yaml.Node{Kind: yaml.MappingNode}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -191,7 +190,7 @@ func mapping(pairs ...any) *yaml.Node {
 	return m
 }
 
-// text returns a node that is read as this text again, quoted where need be.
+// text returns a node that decodes to s, quoted if necessary.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(s)
@@ -208,7 +207,7 @@ func textUnlessEmpty(s string) *yaml.Node {
 	return text(s)
 }
 
-// list returns a list on one line, or nil for an absent one.
+// list returns a list in flow style, or nil for a nil list.
 func list(items []string) *yaml.Node {
 	n := blockList(items)
 	if n == nil && items != nil {

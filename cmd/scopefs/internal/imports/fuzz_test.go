@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// FuzzConvert holds that whatever is read makes definitions that can be read.
+// FuzzConvert checks that every definition from Convert parses.
 func FuzzConvert(f *testing.F) {
 	formats := []Format{"", Gemini, Claude, ScopedMCP, Scopes}
 	for _, seed := range []string{

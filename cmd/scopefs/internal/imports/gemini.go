@@ -10,12 +10,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// geminiDraft reads an agent of gemini-cli, as its docs/core/subagents.md and
-// agents/agentLoader.ts describe one.
+// geminiDraft converts an agent of gemini-cli: docs/core/subagents.md and agents/agentLoader.ts.
 func geminiDraft(doc *document) (*draft, error) {
 	d := &draft{ours: doc.ours, prompt: doc.body, gemini: true}
 	if kind := child(doc.top, "kind"); doc.top.Kind == yaml.SequenceNode || kind != nil && kind.Value == "remote" {
-		return nil, errors.New("is a remote agent, of which nothing runs here: import a local one")
+		return nil, errors.New("is a remote agent, which scopefs cannot run: import a local one")
 	}
 	var words *yaml.Node
 	var policy *yaml.Node
@@ -52,10 +51,10 @@ func geminiDraft(doc *document) (*draft, error) {
 			return nil, fmt.Errorf("policy: %w", err)
 		}
 	}
-	d.dropGone()
+	d.dropLeftOut()
 	d.confine()
-	d.mistrust()
-	d.elsewhere()
+	d.removeTrust()
+	d.loseUndefined()
 	return d, nil
 }
 
@@ -64,7 +63,7 @@ func (d *draft) minutes(n *yaml.Node) error {
 	if err != nil || !(m > 0 && m < 1e6) {
 		return fmt.Errorf("line %d: want minutes", n.Line)
 	}
-	// Seconds, rounded down: no longer than it was.
+	// Round down to seconds, so that the timeout is not longer than in the source.
 	d.timeout = fmt.Sprintf("%ds", max(1, int(m*60)))
 	if m == float64(int(m)) {
 		d.timeout = fmt.Sprintf("%dm", int(m))
@@ -72,8 +71,8 @@ func (d *draft) minutes(n *yaml.Node) error {
 	return nil
 }
 
-// geminiGrant reads a name of gemini-cli's: its own or ours, also after builtin:,
-// mcp_SERVER_TOOL, SERVER__TOOL as it once was, or mcp:SERVER:TOOL.
+// geminiGrant converts a tool name: one of gemini-cli or scopefs, optionally after builtin:; mcp_SERVER_TOOL;
+// SERVER__TOOL of older versions; or mcp:SERVER:TOOL.
 func (d *draft) geminiGrant(word string) grant {
 	name, argument := cutArgument(word)
 	if rest, ok := strings.CutPrefix(name, "mcp:"); ok {
@@ -112,8 +111,7 @@ func (d *draft) geminiGrant(word string) grant {
 	return g
 }
 
-// geminiPolicy reads gemini-cli's PolicySettings. Of tools, core and allowed are
-// both read as all that there is.
+// geminiPolicy converts gemini-cli's PolicySettings. It treats each of tools.core and tools.allowed as an allow-list.
 func (d *draft) geminiPolicy(n *yaml.Node) error {
 	var exclude, core, allowed []string
 	f := fields{
@@ -157,7 +155,7 @@ func (d *draft) geminiPolicy(n *yaml.Node) error {
 	return nil
 }
 
-// both returns the patterns that stand in two lists, [] for none.
+// both returns the patterns that both lists allow. The result is never nil.
 func (d *draft) both(a, b []string) []string {
 	all := []string{}
 	for _, lists := range [][2][]string{{a, b}, {b, a}} {
@@ -170,7 +168,7 @@ func (d *draft) both(a, b []string) []string {
 	return all
 }
 
-// readTrust reads which servers are trusted. Who says once that one is not means it.
+// readTrust reads which servers are trusted. A server is untrusted if the source says so once.
 func (d *draft) readTrust(n *yaml.Node) error {
 	return eachKey(n, func(name string, v *yaml.Node) error {
 		pattern := mcpTool(name, "*")

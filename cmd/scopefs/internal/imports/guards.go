@@ -10,10 +10,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// patterns returns ours that match at least the imported tools which a pattern
-// of the manifest (Python's fnmatch) does.
+// patterns returns scopefs patterns that match at least the imported tools matched by a pattern of the manifest
+// (Python's fnmatch).
 func (m *manifest) patterns(glob string) (out []string) {
-	// The documentation also writes MODULE.TOOL and the name of a type.
+	// The manifest's documentation also uses MODULE.TOOL and the name of a type.
 	matches := func(name string) bool {
 		return fnmatch(glob, name) || fnmatch(strings.Replace(glob, ".", "_", 1), name)
 	}
@@ -41,8 +41,7 @@ func (m *manifest) patterns(glob string) (out []string) {
 	return out
 }
 
-// ofOpen returns the pattern for what a glob may match of a server whose tools
-// are not known.
+// ofOpen returns a pattern for the tools that a glob may match on a server with unknown tools.
 func (m *manifest) ofOpen(glob, name string) string {
 	tool, ok := strings.CutPrefix(glob, name+"_")
 	if !ok {
@@ -51,7 +50,7 @@ func (m *manifest) ofOpen(glob, name string) string {
 	if !ok || !regexp.MustCompile(`^[\w*?]+$`).MatchString(tool) || regexp.MustCompile(`^tool_\d`).MatchString(tool) {
 		return mcpTool(name, "*")
 	}
-	// A '_' may be any sign that the name of a tool had.
+	// The manifest replaces any other character of a tool's name with '_'.
 	return mcpTool(name, regexp.MustCompile(`[_?*]+`).ReplaceAllString(tool, "*"))
 }
 
@@ -70,7 +69,7 @@ func mayMatch(glob, prefix string) bool {
 	return false
 }
 
-// fnmatch is Python's fnmatch.fnmatchcase for * and ?; a set stands for any character.
+// fnmatch is Python's fnmatch.fnmatchcase for * and ?. A set matches any character.
 func fnmatch(glob, name string) bool {
 	re := regexp.QuoteMeta(regexp.MustCompile(`\[[^\]]+\]`).ReplaceAllString(glob, "?"))
 	re = strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(re)
@@ -83,11 +82,11 @@ func (m *manifest) limits(n *yaml.Node) error {
 		digits, unit, _ := strings.Cut(v.Value, "/")
 		calls, err := strconv.Atoi(digits)
 		if err != nil || calls < 0 || !slices.Contains([]string{"second", "minute", "hour"}, unit) {
-			return fmt.Errorf("line %d: %q is no limit: want N/second, N/minute or N/hour", v.Line, v.Value)
+			return fmt.Errorf("line %d: %q is not a limit: want N/second, N/minute or N/hour", v.Line, v.Value)
 		}
 		if calls == 0 {
 			m.exclude = addTo(m.exclude, pattern)
-			m.lose(at, "no calls at all are no limit", "policy.tools.exclude has "+pattern)
+			m.lose(at, "a limit must be at least 1", "policy.tools.exclude has "+pattern)
 			return nil
 		}
 		m.limit(at, rate{pattern, calls, unit})
@@ -105,7 +104,7 @@ func (m *manifest) limits(n *yaml.Node) error {
 			case 1:
 				return add(at, list[0], v)
 			default:
-				// One counter for all of them: several would allow more.
+				// One counter for all of them: separate counters would allow more calls.
 				m.lose(at, "one limit for "+strings.Join(list, " and ")+" has no pattern", "the limit is for all tools together")
 				return add(at, "*", v)
 			}

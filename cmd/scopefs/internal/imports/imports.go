@@ -1,9 +1,7 @@
-// Package imports turns other programs' descriptions of agents into scopefs
-// definitions, and says what of them could not be kept.
+// Package imports converts other programs' agent files to scopefs definitions, and reports what it could not convert.
 //
-// It is pure: bytes in, bytes out. A definition never allows more than its
-// source does. What cannot be said here is dropped, or read narrowly, and is a
-// Loss either way; what comes out empty means nothing, never everything.
+// It does no I/O. A definition never allows more than its source. Settings without an equivalent are dropped or read
+// narrowly, and each is reported as a Loss. A list that becomes empty allows nothing.
 package imports
 
 import (
@@ -19,21 +17,21 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// MaxSource is the most bytes a source may have.
+// MaxSource limits a source, in bytes.
 const MaxSource = 1 << 20
 
-// Format is a kind of file that describes agents.
+// Format is a format of agent files.
 type Format string
 
-// The formats.
+// The formats that Convert reads.
 const (
 	Gemini    Format = "gemini"     // gemini-cli: .gemini/agents/*.md
 	Claude    Format = "claude"     // Claude Code: .claude/agents/*.md
-	ScopedMCP Format = "scoped-mcp" // a manifest of scoped-mcp, YAML or JSON
-	Scopes    Format = "scopes"     // agents in whose lists empty means unrestricted; never detected
+	ScopedMCP Format = "scoped-mcp" // a scoped-mcp manifest, YAML or JSON
+	Scopes    Format = "scopes"     // agents whose empty lists mean unrestricted; never detected
 )
 
-// ParseFormat returns the format called s.
+// ParseFormat returns the format named s. It returns an error for an unknown name.
 func ParseFormat(s string) (Format, error) {
 	all := []Format{Gemini, Claude, ScopedMCP, Scopes}
 	if f := Format(s); slices.Contains(all, f) {
@@ -44,35 +42,34 @@ func ParseFormat(s string) (Format, error) {
 
 // Source is a file to import.
 type Source struct {
-	File   string // its path; the stem names an agent that has no name
+	File   string // the path; its stem names an agent without a name
 	Text   []byte
-	Format Format       // "" is to be found out
-	Name   scope.ID     // "" is the one that the source gives
-	Tools  agents.Tools // that a definition may name
+	Format Format       // "" to detect the format
+	Name   scope.ID     // "" to use the name in the source
+	Tools  agents.Tools // the tools that a definition may name
 }
 
 // Result is one agent of a source.
 type Result struct {
 	Name     scope.ID
 	Format   Format
-	Because  string   // what the format was told by, if it was found out
-	Text     []byte   // of the definition
-	Lost     []Loss   // in the order they were met
-	Warnings []string // what its source's author gets: a line each, whatever the source holds
+	Because  string   // the sign that the format was detected by; "" if it was given
+	Text     []byte   // the definition
+	Lost     []Loss   // in the order of the source
+	Warnings []string // what the definition gives the source's author: one printable line each
 }
 
-// Loss is something of a source that its definition does not say.
+// Loss is a setting of a source that its definition does not have.
 type Loss struct {
-	What    string `json:"what"`    // the key, and the word if it is one of several
-	Why     string `json:"why"`     // why it could not be kept
+	What    string `json:"what"`    // the key, and the word if the key has several
+	Why     string `json:"why"`     // why it could not be converted
 	Instead string `json:"instead"` // what the definition has instead
 }
 
-// String returns one line, whatever the source holds.
+// String returns one printable line.
 func (l Loss) String() string { return printable.Text(l.What + ": " + l.Why + "; " + l.Instead) }
 
-// Convert returns the agents of a source, at least one. Its errors say what to
-// do, and do not name the file.
+// Convert returns the agents of a source, at least one. Its errors name a remedy, but not the file.
 func Convert(src Source) ([]Result, error) {
 	if len(src.Text) > MaxSource {
 		return nil, fmt.Errorf("is larger than %d bytes: shorten it", MaxSource)
@@ -96,7 +93,7 @@ func Convert(src Source) ([]Result, error) {
 		return nil, err
 	}
 	if src.Name != "" && len(drafts) > 1 {
-		return nil, fmt.Errorf("has %d agents: one name does not do, take --name away", len(drafts))
+		return nil, fmt.Errorf("has %d agents: remove --name", len(drafts))
 	}
 	var results []Result
 	seen := map[scope.ID]bool{}
@@ -141,8 +138,8 @@ func draftsOf(format Format, doc *document) ([]*draft, error) {
 	return []*draft{d}, nil
 }
 
-// identify gives the draft its id: the one asked for, or what its name or else
-// the file's becomes when nothing has to be guessed.
+// identify sets the draft's id: the requested one, or one from the draft's name or the file's name. It returns an
+// error if toID does.
 func (d *draft) identify(src Source) error {
 	if d.id = src.Name; d.id != "" {
 		if string(d.id) != d.name {
@@ -163,17 +160,17 @@ func (d *draft) identify(src Source) error {
 	case d.name == "":
 		d.lose("name", "is missing", "name: "+string(id)+", as the file is called")
 	case string(id) != d.name:
-		d.lose("name", fmt.Sprintf("%q is no id", d.name), "name: "+string(id))
+		d.lose("name", fmt.Sprintf("%q is not a valid id", d.name), "name: "+string(id))
 	}
 	return nil
 }
 
-// toID returns what name is as an id: in lower case, '-' for a blank, '_' or '.'.
-// Whatever would take more than that is refused.
+// toID converts a name to an id: lower case, with '-' for a blank, '_' or '.'. It returns an error if the result is
+// not a valid id.
 func toID(name string) (scope.ID, error) {
 	id, err := scope.ParseID(strings.NewReplacer("_", "-", " ", "-", ".", "-").Replace(strings.ToLower(name)))
 	if err != nil {
-		return "", fmt.Errorf("the name %q makes no id: give one with --name ID", name)
+		return "", fmt.Errorf("the name %q is not a valid id: give one with --name ID", name)
 	}
 	return id, nil
 }

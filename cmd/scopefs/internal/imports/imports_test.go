@@ -13,7 +13,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// accepted has scopefs read a definition.
+// accepted checks that scopefs parses a definition.
 func accepted(t *testing.T, r Result) {
 	t.Helper()
 	t.Setenv("A", "a variable of some definitions")
@@ -21,12 +21,12 @@ func accepted(t *testing.T, r Result) {
 	t.Setenv("C", "another")
 	_, err := agents.ParseDefinition(string(r.Name)+".md", r.Text)
 	if err != nil && strings.Contains(err.Error(), "unknown key") {
-		return // a key that is still to come there
+		return // a key that this version does not have yet
 	}
 	require.NoError(t, err, "%s", r.Text)
 }
 
-// parsed reads a definition as YAML.
+// parsed parses a definition as YAML.
 func parsed(t *testing.T, r Result) (got keys, prompt string) {
 	t.Helper()
 	front, body, ok := strings.Cut(strings.TrimPrefix(string(r.Text), "---\n"), "\n---\n")
@@ -46,7 +46,7 @@ func one(t *testing.T, src Source) Result {
 	return all[0]
 }
 
-// what are the keys that were lost.
+// what returns the keys of the losses.
 func what(r Result) []string {
 	list := []string{}
 	for _, l := range r.Lost {
@@ -58,12 +58,12 @@ func what(r Result) []string {
 	return list
 }
 
-// agent is a source of an agent file with these keys.
+// agent returns an agent file with these keys.
 func agent(keys string) []byte {
 	return []byte("---\n" + strings.TrimSpace(keys) + "\n---\nYou work.\n")
 }
 
-// keys are a mapping that was read.
+// keys is a parsed mapping.
 type keys = map[string]any
 
 func words(s string) (list []any) {
@@ -109,16 +109,16 @@ func TestDetect(t *testing.T) {
 		"manifest":           {"agent_type: a\nmodules: {ntfy: {}}\n", ScopedMCP, ""},
 		"manifest in JSON":   {`{"agent_type": "a", "modules": {"ntfy": {}}}`, ScopedMCP, ""},
 		"manifest, one mark": {"---\nagent_type: a\nmodules: {ntfy: {}}\n", ScopedMCP, ""},
-		"either":             {"---\nname: a\ndescription: b\nmodel: inherit\n---\n", "", "could be gemini's or claude's: say which with --from"},
-		"both":               {"---\nname: a\nkind: local\ncolor: red\n---\n", "", "could be gemini's (it has kind) or claude's (it has color): say which with --from"},
+		"either":             {"---\nname: a\ndescription: b\nmodel: inherit\n---\n", "", "could be gemini or claude: name the format with --from"},
+		"both":               {"---\nname: a\nkind: local\ncolor: red\n---\n", "", "could be gemini (it has kind) or claude (it has color): name the format with --from"},
 		"ours":               {"---\nname: a\nview: {access: read}\nmcp_servers: {}\n---\n", "", "looks like a definition already"},
-		"none":               {"name: a\n", "", "say which with --from"},
+		"none":               {"name: a\n", "", "name it with --from"},
 		"empty":              {"", "", "is empty"},
 		"alias":              {"agent_type: &a b\nmodules: *a\n", "", "anchors and aliases are not read"},
-		"merge":              {"agent_type: a\nmodules: {<<: {a: b}}\n", "", "a key is no text"},
+		"merge":              {"agent_type: a\nmodules: {<<: {a: b}}\n", "", "a key is not a string"},
 		"twice":              {"agent_type: a\nagent_type: b\nmodules: {}\n", "", "twice"},
 		"two documents":      {"agent_type: a\n---\nmodules: {}\n", "", "more than one YAML document"},
-		"no YAML":            {"---\nname: [\n---\n", "", "is no YAML"},
+		"no YAML":            {"---\nname: [\n---\n", "", "is not YAML"},
 		"no UTF-8":           {"\xff", "", "is not UTF-8"},
 		"large":              {strings.Repeat("#", MaxSource+1), "", "is larger than"},
 	} {
@@ -173,7 +173,7 @@ func TestLossIsOneLine(t *testing.T) {
 	assert.Equal(t, `tools: x\u000ay\u001b[0m: scopefs has no such tool; left out`, r.Lost[0].String())
 }
 
-// TestGoPattern holds that a filter never matches less than Python's would.
+// TestGoPattern checks that a filter matches at least what Python's would.
 func TestGoPattern(t *testing.T) {
 	for python, c := range map[string]struct{ matches, not string }{
 		`(password|api.?key)`: {"my api-key", "pass"},

@@ -9,17 +9,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// manifest is what converting a manifest has to remember. Tools are called
-// MODULE_TOOL in it.
+// manifest is the state of converting a manifest, in which tools are named MODULE_TOOL.
 type manifest struct {
 	*draft
-	files map[string]string // the names of file tools → ours
-	open  []string          // proxied servers of which every tool is allowed
+	files map[string]string // names of file tools to scopefs tools
+	open  []string          // proxied servers without a tool allow-list
 	stdio bool
 }
 
-// manifestDraft reads a manifest of scoped-mcp, as its docs/manifest-schema.md
-// and manifest.py describe one (github.com/TadMSTR/scoped-mcp).
+// manifestDraft converts a manifest of scoped-mcp: docs/manifest-schema.md and manifest.py of
+// github.com/TadMSTR/scoped-mcp.
 func manifestDraft(doc *document) (*draft, error) {
 	m := &manifest{draft: &draft{ours: doc.ours, tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}}
 	var rates, filters, hitl *yaml.Node
@@ -42,12 +41,12 @@ func manifestDraft(doc *document) (*draft, error) {
 		"argument_filters": keep(&filters),
 		"hitl":             keep(&hitl),
 	}
-	m.loseKeys(f, "", "counters and approvals are kept by the daemon", "state_backend")
+	m.loseKeys(f, "", "the daemon stores counters and approvals", "state_backend")
 	if err := f.read(m.draft, "", doc.top); err != nil {
 		return nil, err
 	}
 	if m.name == "" || !modules {
-		return nil, errors.New("is no manifest: it needs agent_type and modules")
+		return nil, errors.New("is not a manifest: it needs agent_type and modules")
 	}
 	if m.stdio {
 		m.lose("network", "proxied servers ran on the host", "none; network: host would give the sandbox one")
@@ -128,7 +127,7 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 		"tool_allowlist": listField(&allow),
 		"tool_denylist":  listField(&deny),
 	}
-	m.loseKeys(f, at+".config.", "a server is given its time by the daemon", "discovery_timeout_seconds")
+	m.loseKeys(f, at+".config.", "the daemon sets the limit of a server", "discovery_timeout_seconds")
 	if err := f.read(m.draft, at+".config.", config); err != nil {
 		return err
 	}
@@ -146,7 +145,7 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 		return nil
 	}
 	m.servers, m.mcps, m.stdio = append(m.servers, s), append(m.mcps, name), m.stdio || s.url == ""
-	if len(allow) == 0 { // every tool, by the manifest's rules
+	if len(allow) == 0 { // in a manifest, every tool is allowed
 		m.open = append(m.open, name)
 		m.tools = addTo(m.tools, mcpTool(name, "*"))
 	}
@@ -159,7 +158,7 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 	}
 	for _, t := range deny {
 		p := mcpTool(name, t)
-		if p == "" { // it cannot be named, so whatever could be it goes
+		if p == "" { // the tool cannot be named, so deny all tools of the server
 			p = mcpTool(name, "*")
 			m.lose(at+".config.tool_denylist: "+t, "it cannot be named", "all tools of the server are excluded")
 		}

@@ -9,17 +9,17 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// toolWord is a name of a tool. This is the one place that translates names.
+// toolWord maps tool names to scopefs tools. toolWords is the only translation of names.
 type toolWord struct {
-	from  Format   // whose it is; "" is ours
-	names string   // of one meaning, with blanks between them
-	ours  string   // the tool of ours that does no more, or ""
-	does  []string // the tools of ours that do what it does beside that one
+	from  Format   // the format of the names; "" is scopefs
+	names string   // names with this meaning, separated by blanks
+	ours  string   // the scopefs tool that does no more, or ""
+	does  []string // further scopefs tools that do what it does
 }
 
-// toolWords returns the names that the formats have, and those of our tools.
+// toolWords returns the tool names of the formats and of scopefs.
 func toolWords(ours agents.Tools) []toolWord {
-	changes := []string{"make_dir", "move", "copy", "delete_file", "delete"} // whoever may not write may not by these
+	changes := []string{"make_dir", "move", "copy", "delete_file", "delete"} // a denied write denies these too
 	notes := []string{"remember", "memory", "forget"}
 	all := []toolWord{
 		{Gemini, "read_file read_many_files", "read_file", nil},
@@ -49,7 +49,7 @@ func toolWords(ours agents.Tools) []toolWord {
 		{Claude, "Skill", "skill", nil},
 		{Claude, "AskUserQuestion", "ask_user", nil},
 		{Claude, "Task Agent", "delegate", nil},
-		{Claude, "NotebookRead", "", []string{"read_file"}}, // ours are for any file
+		{Claude, "NotebookRead", "", []string{"read_file"}}, // scopefs tools work on any file
 		{Claude, "NotebookEdit", "", []string{"edit_file"}},
 		{Claude, "SlashCommand", "", []string{"skill"}},
 		{Claude, "PowerShell Monitor", "", []string{"bash"}},
@@ -70,7 +70,7 @@ func toolWords(ours agents.Tools) []toolWord {
 	return all
 }
 
-// toolNamed returns what a name of a format, or of ours, means.
+// toolNamed returns the meaning of a tool name of the format or of scopefs.
 func toolNamed(ours agents.Tools, format Format, name string) (w toolWord, known bool) {
 	for _, w := range toolWords(ours) {
 		if (w.from == format || w.from == "" && format == Gemini) && slices.Contains(strings.Fields(w.names), name) {
@@ -80,9 +80,8 @@ func toolNamed(ours agents.Tools, format Format, name string) (w toolWord, known
 	return toolWord{}, false
 }
 
-// denied returns the patterns of ours for what is denied by a name or wildcard,
-// of whatever format: too many rather than one too few. It is not known when it
-// could be anything.
+// denied returns the scopefs patterns for a denied name or wildcard of any format. It rather denies too much than too
+// little. known is false if the name could mean any tool.
 func (d *draft) denied(name string) (patterns []string, known bool) {
 	if name == "*" {
 		return []string{"*"}, true
@@ -106,8 +105,8 @@ func (d *draft) denied(name string) (patterns []string, known bool) {
 	return patterns, known
 }
 
-// deniedOfServer is denied for tools of servers: mcp:SERVER:TOOL,
-// mcp__SERVER__TOOL, mcp_SERVER_TOOL and SERVER__TOOL.
+// deniedOfServer is denied for tools of MCP servers: mcp:SERVER:TOOL, mcp__SERVER__TOOL, mcp_SERVER_TOOL and
+// SERVER__TOOL.
 func (d *draft) deniedOfServer(name string) []string {
 	if rest, ok := strings.CutPrefix(name, "mcp:"); ok {
 		server, tool, _ := strings.Cut(rest, ":")
@@ -126,8 +125,8 @@ func (d *draft) deniedOfServer(name string) []string {
 	return nil
 }
 
-// ofServer returns the pattern of a server's tool, of the whole server when the
-// tool cannot be named, of all servers when that cannot.
+// ofServer returns the patterns of a server's tool. If the tool cannot be named it returns the pattern of the server,
+// and if the server cannot be named, that of all servers.
 func (d *draft) ofServer(server, tool, pattern string) (all []string) {
 	for _, s := range d.named {
 		if s == server || sanitised(s) == sanitised(server) {
@@ -150,7 +149,7 @@ func cover(server, tool, pattern string) string {
 	return "mcp"
 }
 
-// ofUnclear is for SERVER_TOOL, which may be cut at any '_'.
+// ofUnclear is ofServer for SERVER_TOOL, which can be split at any '_'.
 func (d *draft) ofUnclear(rest string) (all []string) {
 	var fits []string
 	for _, s := range d.named {
@@ -178,8 +177,8 @@ func sanitised(server string) string {
 	return regexp.MustCompile(`[^A-Za-z0-9]`).ReplaceAllString(server, "_")
 }
 
-// loose returns a wildcard for a tool's name in which other programs have
-// replaced what is no letter or digit by '_', and cut what was too long.
+// loose returns a wildcard for a tool's name. Other programs replace characters other than letters and digits by '_',
+// and truncate long names.
 func loose(tool string) string {
 	tool = regexp.MustCompile(`\.\.\.|[^A-Za-z0-9.-]`).ReplaceAllString(tool, "*")
 	tool = regexp.MustCompile(`\*+`).ReplaceAllString(tool, "*")
@@ -189,13 +188,13 @@ func loose(tool string) string {
 	return tool
 }
 
-// harmless are keys that say nothing about what an agent may do.
+// harmless returns keys that do not affect what an agent may do.
 func harmless() []string {
 	return []string{"version", "icon", "color", "author", "license", "tags", "keywords", "category", "metadata", "homepage", "repository", "examples", "title", "argument-hint", "created", "updated"}
 }
 
-// unknown loses a key that is not known. It may have denied something, so that
-// the tools of a pattern are asked about.
+// unknown records the loss of an unknown key. The key may deny something, so calls that match the pattern need
+// approval.
 func (d *draft) unknown(what, key, pattern string) {
 	if slices.Contains(harmless(), key) {
 		d.lose(what, "it says nothing about what the agent may do", "left out")

@@ -10,8 +10,8 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// capability is a tool of ours, and the words by which a source grants it and by
-// which it denies it (beside those). It is not made of the table that translates.
+// capability is a scopefs tool, the words by which a source grants it, and the further words by which a source denies
+// it. It is independent of toolWords.
 type capability struct {
 	ours          string
 	grant, denial string
@@ -246,7 +246,7 @@ func scopesCase(p picker) narrowCase {
 	}
 	computed := len(tools) == 0 && len(skills)+len(mcps)+len(members) > 0
 	if computed {
-		tools = append(tools, "bash", "ask_user", "remember") // the last as the host has memory
+		tools = append(tools, "bash", "ask_user", "remember") // the host has memory
 		for tool, list := range map[string][]string{"skill": skills, "mcp": mcps, "delegate": members} {
 			if len(list) > 0 {
 				tools = append(tools, tool)

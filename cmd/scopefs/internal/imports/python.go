@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// errPattern is the error of a pattern that RE2 does not have.
+// errPattern reports a pattern that RE2 does not support.
 var errPattern = errors.New("no such pattern")
 
-// goPattern returns a regexp of Go's that matches at least what one of Python's
-// does, so that a filter does not let more through: Python's classes know
-// Unicode, and its $ a last line's end.
+// goPattern returns a Go regexp that matches at least what the Python pattern matches, so that a filter does not
+// admit more. Python's classes include Unicode, and its $ matches before a final newline.
 //
 // See docs.python.org/3/library/re.html and github.com/google/re2/wiki/Syntax.
 func goPattern(python string, fold bool) (string, error) {
-	if strings.Contains(python, "{,") { // at most; text to RE2
+	if strings.Contains(python, "{,") { // {,n} is a repetition in Python and text in RE2
 		return "", errPattern
 	}
 	wide := map[byte]string{'d': `\p{Nd}`, 'w': `\p{L}\p{N}_`, 's': `\s\v\x1c-\x1f\x{85}\p{Z}`}
@@ -42,13 +41,13 @@ func goPattern(python string, fold bool) (string, error) {
 		case inClass:
 			inClass = c != ']'
 			if c == '[' {
-				b.WriteByte('\\') // [[:alpha:]] is a plain set
+				b.WriteByte('\\') // [[:alpha:]] is a plain set in Python
 			}
 			b.WriteByte(c)
 		case c == '[':
 			inClass = true
 			b.WriteByte(c)
-			for _, first := range []string{"^", "]"} { // a ']' here is a member
+			for _, first := range []string{"^", "]"} { // a ']' here is a member of the set
 				if strings.HasPrefix(python[i+1:], first) {
 					i++
 					b.WriteString(map[string]string{"^": "^", "]": `\]`}[first])

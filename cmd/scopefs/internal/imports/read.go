@@ -12,10 +12,10 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// document is a source that was read: a mapping or a list.
+// document is a parsed source: a mapping or a list.
 type document struct {
-	markdown bool       // keys between --- lines, and a body
-	top      *yaml.Node // no aliases, no key twice
+	markdown bool       // the source has keys between --- lines, and a body
+	top      *yaml.Node // has no aliases and no duplicate keys
 	body     string
 	lost     []Loss
 	ours     agents.Tools // of the Source
@@ -32,17 +32,16 @@ func readDocument(text string) (*document, error) {
 	if doc.top, err = parseYAML(front); err == nil || !doc.markdown {
 		return doc, err
 	}
-	// Agent files are often written with a colon in a plain description, and
-	// their programs read them all the same.
+	// Many agent files have an unquoted description with a colon. Their programs accept it.
 	if top, e := parseYAML(quoteTexts(front)); e == nil {
 		doc.top = top
-		doc.lost = []Loss{{"description", "is no YAML without quotes", "its line is one text"}}
+		doc.lost = []Loss{{"description", "is not YAML without quotes", "its line is one string"}}
 		return doc, nil
 	}
 	return nil, err
 }
 
-// quoteTexts quotes what stands plainly behind name and description.
+// quoteTexts quotes the unquoted values of name and description.
 func quoteTexts(front string) string {
 	plain := regexp.MustCompile(`(?m)^(name|description):[ \t]+([^\s'"|>\[{#].*?)[ \t\r]*$`)
 	return plain.ReplaceAllStringFunc(front, func(line string) string {
@@ -57,7 +56,7 @@ func parseYAML(text string) (*yaml.Node, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, errors.New("is empty: give a file that describes an agent")
 	} else if err != nil {
-		return nil, fmt.Errorf("is no YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fmt.Errorf("is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, errors.New("has more than one YAML document: give them one by one")
@@ -65,7 +64,7 @@ func parseYAML(text string) (*yaml.Node, error) {
 	return doc.Content[0], checkNode(&doc)
 }
 
-// checkNode refuses what makes YAML grow or mean two things.
+// checkNode returns an error for aliases, which can expand without limit, and for ambiguous keys.
 func checkNode(n *yaml.Node) error {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		return fmt.Errorf("line %d: anchors and aliases are not read: write the value out", n.Line)
@@ -74,7 +73,7 @@ func checkNode(n *yaml.Node) error {
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
 			if c.Kind != yaml.ScalarNode || c.Tag == "!!merge" {
-				return fmt.Errorf("line %d: a key is no text: write one", c.Line)
+				return fmt.Errorf("line %d: a key is not a string: write one", c.Line)
 			}
 			if seen[c.Value] {
 				return fmt.Errorf("line %d: %q is here twice: remove one", c.Line, c.Value)
@@ -88,14 +87,13 @@ func checkNode(n *yaml.Node) error {
 	return nil
 }
 
-// fields are the keys of a mapping that a converter knows.
+// fields maps the keys that a converter knows to functions that read their values.
 type fields map[string]func(*yaml.Node) error
 
-// read calls the field of each key of n, in the file's order; the others are
-// unknown.
+// read calls the function of each key of n, in the file's order, and unknown for other keys.
 func (f fields) read(d *draft, at string, n *yaml.Node) error { return f.readFor(d, at, n, "*") }
 
-// readFor is read for what is about the tools of a pattern alone.
+// readFor is read for keys that affect only the tools of a pattern.
 func (f fields) readFor(d *draft, at string, n *yaml.Node, tools string) error {
 	return eachKey(n, func(key string, value *yaml.Node) error {
 		read, ok := f[key]
@@ -107,7 +105,7 @@ func (f fields) readFor(d *draft, at string, n *yaml.Node, tools string) error {
 	})
 }
 
-// eachKey calls f for the keys of a mapping, and puts the key before its errors.
+// eachKey calls f for each key of a mapping. It prefixes errors with the key.
 func eachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
 		return fmt.Errorf("line %d: want keys with values", n.Line)
@@ -134,7 +132,7 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 
 func textOf(n *yaml.Node) (string, error) {
 	if n.Kind != yaml.ScalarNode || isNull(n) {
-		return "", fmt.Errorf("line %d: want a text", n.Line)
+		return "", fmt.Errorf("line %d: want a string", n.Line)
 	}
 	return n.Value, nil
 }
@@ -146,7 +144,7 @@ func textField(out *string) func(*yaml.Node) error {
 	}
 }
 
-// listOf returns the texts of a list, never nil.
+// listOf returns the strings of a list, never nil.
 func listOf(n *yaml.Node) ([]string, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, fmt.Errorf("line %d: want a list", n.Line)

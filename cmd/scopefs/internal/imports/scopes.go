@@ -10,16 +10,14 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// keptKeys are keys of a scopes file that are taken over as they are, in our
-// order.
+// keptKeys returns the keys of a scopes file that are copied unchanged, in the order of a definition.
 func keptKeys() []string {
 	return []string{"user", "view", "policy", "mcp_servers", "limits", "network", "rate_limits", "argument_filters"}
 }
 
-// scopesDrafts reads agents in whose lists (tools, members, skills, mcps) empty
-// means unrestricted, so becomes absent (or "*", where absent would mean the
-// computed list); empty members are none. It takes one mapping, a list of
-// them, or a mapping with agents, which is a list or names them.
+// scopesDrafts converts agents in whose lists (tools, members, skills, mcps) empty means unrestricted. An empty list
+// becomes absent, or "*" where absent would mean the computed list. Empty members become none. The source is one
+// mapping, a list of mappings, or a mapping with the key agents, whose value is a list or a mapping from names.
 func scopesDrafts(doc *document) ([]*draft, error) {
 	top := doc.top
 	if n := child(top, "agents"); n != nil {
@@ -65,7 +63,7 @@ func some(all []*draft, err error) ([]*draft, error) {
 func scopesDraft(ours agents.Tools, n *yaml.Node, name, body string) (*draft, error) {
 	d := &draft{ours: ours, name: name, prompt: body, kept: map[string]*yaml.Node{}}
 	var members []string
-	every := false // tools are there, and empty
+	every := false // tools is present and empty
 	list := func(out *[]string) func(*yaml.Node) error {
 		return func(n *yaml.Node) error {
 			if isNull(n) {
@@ -106,26 +104,24 @@ func scopesDraft(ours agents.Tools, n *yaml.Node, name, body string) (*draft, er
 	}
 	d.addMembers(members)
 	d.named = serverNames(n)
-	// Empty tools beside lists that name something are computed, there as here. No
-	// list names anything: they are all tools, which absent ones beside members are
-	// not here.
+	// Empty tools beside a list that names something are computed, in the source as in a definition. Without such a
+	// list they mean all tools. In a definition, absent tools beside members do not.
 	if every && d.skills == nil && d.mcps == nil && len(members) == 0 && d.members != nil {
 		d.tools = []string{"*"}
 	}
 	if !every && d.members != nil && len(members) == 0 {
 		d.computed()
 	}
-	d.elsewhere()
+	d.loseUndefined()
 	d.askInPolicy()
 	return d, nil
 }
 
-// askInPolicy adds what is asked about to the policy that was taken over, in
-// which nobody is trusted then.
+// askInPolicy adds d.ask to the copied policy. It removes trust, because calls of trusted servers need no approval.
 func (d *draft) askInPolicy() {
 	policy := d.kept["policy"]
 	if len(d.ask) == 0 || policy == nil || policy.Kind != yaml.MappingNode {
-		return // without one the draft's is written
+		return // without a policy render writes the draft's
 	}
 	drop := func(n *yaml.Node, key string) {
 		for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
@@ -160,10 +156,10 @@ func (d *draft) addMembers(members []string) {
 		case m == "*":
 			d.members = addTo(d.members, m)
 		case err != nil:
-			d.lose("members: "+m, "it makes no id", "left out")
+			d.lose("members: "+m, "it is not a valid id", "left out")
 		default:
 			if string(id) != m {
-				d.lose("members: "+m, "it is no id", string(id))
+				d.lose("members: "+m, "it is not a valid id", string(id))
 			}
 			d.members = addTo(d.members, string(id))
 		}

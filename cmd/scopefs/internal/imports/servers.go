@@ -15,22 +15,21 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// server is an MCP server that an agent has for itself.
+// server is an MCP server of one agent.
 type server struct {
 	name, command, cwd string
 	args               []string
 	env                []variable
-	url                string // of one that is not started
+	url                string // of a server that scopefs does not start
 	headers            []variable
-	timeout            string   // of a call
-	include, exclude   []string // of its tools; include nil is every one
+	timeout            string   // limit of a call
+	include, exclude   []string // tools; a nil include means every tool
 }
 
 type variable struct{ name, value string }
 
-// addServer reads a server of gemini-cli or Claude Code: one that is started by a
-// command, or one with an address. A server that speaks anything but streamable HTTP
-// at its address is lost.
+// addServer reads a server of gemini-cli or Claude Code, which has a command or an address. It leaves out a server
+// whose address is not for streamable HTTP.
 func (d *draft) addServer(at, name string, n *yaml.Node) error {
 	s := &server{name: name}
 	d.named = append(d.named, name)
@@ -89,7 +88,7 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 	case tcp:
 		why = "scopefs speaks MCP by streamable HTTP or to a command, not by TCP"
 	default:
-		why = d.place(at, s, transport, address, stream)
+		why = d.setAddress(at, s, transport, address, stream)
 	}
 	if why == "" {
 		d.variables(at, s, false)
@@ -105,9 +104,9 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 	return nil
 }
 
-// place settles whether a server is a command or an address. It returns why the
-// server is neither.
-func (d *draft) place(at string, s *server, transport, address, stream string) (why string) {
+// setAddress sets the server's address, if it has one. It returns why the server has neither a command nor a usable
+// address.
+func (d *draft) setAddress(at string, s *server, transport, address, stream string) (why string) {
 	far := address != "" || stream != ""
 	switch {
 	case far && s.command != "":
@@ -123,12 +122,12 @@ func (d *draft) place(at string, s *server, transport, address, stream string) (
 	case far && transport == "" && stream == "":
 		d.lose(at+".url", "gemini-cli may speak SSE to it", "scopefs speaks streamable HTTP")
 	}
-	s.url = d.long(cmp.Or(stream, address))
+	s.url = d.bracedVariables(cmp.Or(stream, address))
 	return ""
 }
 
-// confineAddress leaves out what a server with an address cannot have, or that has an
-// address what a command cannot. It returns why scopefs could not load the server.
+// confineAddress removes the settings that a server with an address, or one with a command, cannot have. It returns
+// why scopefs could not load the server.
 func (d *draft) confineAddress(at string, s *server) (why string) {
 	if s.url == "" {
 		if len(s.headers) > 0 {
@@ -141,7 +140,7 @@ func (d *draft) confineAddress(at string, s *server) (why string) {
 		d.lose(at, "args, env and cwd are for a server that is started", "left out")
 	}
 	s.args, s.env, s.cwd = nil, nil, ""
-	if len(variablesIn([]string{s.url})) > 0 { // judged when the definition is loaded
+	if len(variablesIn([]string{s.url})) > 0 { // checked when the definition is loaded
 		return ""
 	}
 	if err := agents.CheckURL(strings.ReplaceAll(s.url, "$${", "${")); err != nil {
@@ -150,11 +149,11 @@ func (d *draft) confineAddress(at string, s *server) (why string) {
 	return ""
 }
 
-// readTimeout reads the time of a call, in milliseconds.
+// readTimeout reads the limit of a call, in milliseconds.
 func (d *draft) readTimeout(at string, s *server, n *yaml.Node) {
 	ms, err := strconv.Atoi(n.Value)
 	if err != nil || ms <= 0 || ms > int(maxTimeout/time.Millisecond) {
-		d.lose(at, "is no number of milliseconds of at most a day", "left out; a server has the default")
+		d.lose(at, "is not a number of milliseconds up to a day", "left out; a server has the default")
 		return
 	}
 	s.timeout = (time.Duration(ms) * time.Millisecond).String()
@@ -170,11 +169,11 @@ func (d *draft) readHeaders(at string, s *server, n *yaml.Node) error {
 		case err != nil:
 			return err
 		case !agents.IsHeader(name):
-			d.lose(at+"."+name, "is no header that can be set", "left out")
+			d.lose(at+"."+name, "is not a header that can be set", "left out")
 		case !agents.IsHeaderText(value):
 			d.lose(at+"."+name, "holds a control character", "left out")
 		default:
-			s.headers = append(s.headers, variable{name, d.long(value)})
+			s.headers = append(s.headers, variable{name, d.bracedVariables(value)})
 		}
 		return nil
 	})
@@ -182,7 +181,7 @@ func (d *draft) readHeaders(at string, s *server, n *yaml.Node) error {
 
 func (d *draft) excludeTools(s *server) {
 	for _, t := range s.exclude {
-		// A word with arguments denies its tool altogether.
+		// A word with arguments denies its whole tool.
 		if t, _ = cutArgument(t); mcpTool(s.name, t) != "" {
 			d.exclude = addTo(d.exclude, mcpTool(s.name, t))
 			continue
@@ -192,7 +191,7 @@ func (d *draft) excludeTools(s *server) {
 	}
 }
 
-// readEnv reads a server's environment, in which gemini-cli expands $NAME too.
+// readEnv reads a server's environment.
 func (d *draft) readEnv(at string, s *server, n *yaml.Node) error {
 	return eachKey(n, func(name string, v *yaml.Node) error {
 		value, err := textOf(v)
@@ -200,24 +199,24 @@ func (d *draft) readEnv(at string, s *server, n *yaml.Node) error {
 			return err
 		}
 		if !regexp.MustCompile(`^[A-Za-z_]\w*$`).MatchString(name) {
-			d.lose(at+"."+name, "is no name of a variable", "left out")
+			d.lose(at+"."+name, "is not the name of a variable", "left out")
 			return nil
 		}
-		s.env = append(s.env, variable{name, d.long(value)})
+		s.env = append(s.env, variable{name, d.bracedVariables(value)})
 		return nil
 	})
 }
 
-// long writes $NAME as ${NAME} where the source expands both.
-func (d *draft) long(value string) string {
+// bracedVariables writes $NAME as ${NAME} if the source expands both.
+func (d *draft) bracedVariables(value string) string {
 	if !d.gemini {
 		return value
 	}
 	return regexp.MustCompile(`\$([A-Za-z_]\w*)`).ReplaceAllString(value, "$${$1}")
 }
 
-// variables writes what s has of variables as we read them: ${NAME} without a
-// default, and $${ for the characters, which is all there is in a manifest.
+// variables rewrites the variables of s for a definition: ${NAME} without a default, and $${ for a literal ${. With
+// none, the source has no variables (a manifest).
 func (d *draft) variables(at string, s *server, none bool) {
 	fallback := regexp.MustCompile(`\$\{([A-Za-z_]\w*):-[^}]*\}`)
 	other := regexp.MustCompile(`\$\{([A-Za-z_]\w*\})?`)
@@ -237,7 +236,7 @@ func (d *draft) variables(at string, s *server, none bool) {
 	write(at+".cwd", &s.cwd)
 	write(at+".url", &s.url)
 	if s.cwd != "" && !filepath.IsLocal(s.cwd) {
-		d.lose(at+".cwd", fmt.Sprintf("%q leads out of the workspace, where a server runs here", s.cwd), "left out")
+		d.lose(at+".cwd", fmt.Sprintf("%q leads out of the workspace, where servers run", s.cwd), "left out")
 		s.cwd = ""
 	}
 	for i := range s.args {
@@ -251,9 +250,8 @@ func (d *draft) variables(at string, s *server, none bool) {
 	}
 }
 
-// mistrust takes trust from the servers of which some tool is asked about, for
-// it would be stronger here.
-func (d *draft) mistrust() {
+// removeTrust removes trust from servers with a tool that needs approval, because a trusted server's tools need none.
+func (d *draft) removeTrust() {
 	d.trusted = slices.DeleteFunc(d.trusted, func(name string) bool {
 		asked := slices.ContainsFunc(d.ask, func(p string) bool {
 			server, _ := serverOf(p)
@@ -267,8 +265,8 @@ func (d *draft) mistrust() {
 	})
 }
 
-// confine keeps the tools to what the servers' own lists include. Where the
-// tools were all tools, ours and those of the agent's servers are written out.
+// confine restricts tools to those that the servers' own lists include. It replaces "all tools" by the scopefs tools
+// and those of the agent's servers.
 func (d *draft) confine() {
 	if !slices.ContainsFunc(d.servers, func(s *server) bool { return s.include != nil }) {
 		return
@@ -299,14 +297,13 @@ func (d *draft) confine() {
 		}
 	}
 	if wide {
-		d.lose("tools", "all tools but those that includeTools leaves out cannot be said", "the tools of scopefs and of the agent's own servers, one by one")
+		d.lose("tools", "a definition cannot allow all tools except those that includeTools omits", "the tools of scopefs and of the agent's own servers, one by one")
 	}
 	d.tools = tools
 }
 
-// dropGone takes the tools of the servers that were left out away. A server of
-// their name that the host has is not theirs.
-func (d *draft) dropGone() {
+// dropLeftOut removes the tools of servers that were left out. A host's server with the same name is another server.
+func (d *draft) dropLeftOut() {
 	d.allowOwn()
 	for i, list := range []*[]string{&d.tools, &d.allowed, &d.exclude, &d.ask} {
 		*list = slices.DeleteFunc(*list, func(pattern string) bool {
@@ -320,8 +317,8 @@ func (d *draft) dropGone() {
 	}
 }
 
-// allowOwn keeps an agent that has all tools of all servers from those that were
-// left out: what the host calls so may be another one.
+// allowOwn restricts an agent with all tools of all servers to its own servers if one was left out. A host's server
+// with that name is another server.
 func (d *draft) allowOwn() {
 	if len(d.gone) == 0 {
 		return
@@ -343,15 +340,15 @@ func (d *draft) allowOwn() {
 		}
 	}
 	d.mcpAllowed = own
-	d.lose("mcp servers", "what the host has of the names that were left out is another server", "policy.mcp.allowed has the agent's own")
+	d.lose("mcp servers", "a server of the host with the name of one that was left out is another server", "policy.mcp.allowed has the agent's own")
 }
 
-// wildcard reports whether s is what pattern says, in which '*' stands for any text.
+// wildcard reports whether s matches pattern, in which '*' matches any text.
 func wildcard(pattern, s string) bool {
 	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$").MatchString(s)
 }
 
-// serverOf returns the server in mcp:SERVER:TOOL.
+// serverOf returns SERVER of mcp:SERVER:TOOL.
 func serverOf(pattern string) (name string, ok bool) {
 	rest, ok := strings.CutPrefix(pattern, "mcp:")
 	name, _, _ = strings.Cut(rest, ":")
@@ -365,7 +362,7 @@ func (d *draft) ofServers() (tools []string) {
 	return tools
 }
 
-// tools are the patterns of what an agent may have of s.
+// tools returns the patterns of the tools that an agent may use on s.
 func (s *server) tools() (tools []string) {
 	if s.include == nil {
 		return []string{mcpTool(s.name, "*")}
@@ -378,9 +375,8 @@ func (s *server) tools() (tools []string) {
 	return tools
 }
 
-// elsewhere tells which servers a source names and does not have: they are of no
-// use until somebody defines them here.
-func (d *draft) elsewhere() {
+// loseUndefined records a loss for each server that the source names and does not define.
+func (d *draft) loseUndefined() {
 	names := slices.Concat(d.mentioned, d.mcps, d.trusted, d.mcpAllowed, d.mcpExcluded)
 	for _, t := range slices.Concat(d.tools, d.allowed, d.exclude, d.ask) {
 		if name, ok := serverOf(t); ok {
@@ -389,7 +385,7 @@ func (d *draft) elsewhere() {
 	}
 	for _, name := range names {
 		if !strings.Contains(name, "*") && !slices.Contains(d.named, name) {
-			d.lose("mcp server "+name, "it is defined in another file, which is not read", "its name at most; define it in mcp_servers or an extension, for a definition that names it does not load without it")
+			d.lose("mcp server "+name, "it is defined in another file, which is not read", "its name at most; define it in mcp_servers or an extension: a definition that names an undefined server does not load")
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// builtins are our tools, without the two that lead elsewhere, mcp and delegate.
+// builtins returns the scopefs tools except mcp and delegate, which lead to other programs.
 func builtins() []string {
 	return []string{
 		"read_file", "write_file", "edit_file", "list_dir", "stat", "glob", "grep", "make_dir", "move", "copy",
@@ -17,7 +17,7 @@ func builtins() []string {
 	}
 }
 
-// writers are those that change files, and bash, which may.
+// writers returns the tools that can change files, including bash.
 func writers() []string {
 	return append([]string{"bash"}, fileWriters()...)
 }
@@ -26,7 +26,7 @@ func fileWriters() []string {
 	return []string{"write_file", "edit_file", "make_dir", "move", "copy", "delete_file", "delete"}
 }
 
-// wordsOf reads a list of tools, or one text with commas.
+// wordsOf reads a list of tools, or a string with commas.
 func wordsOf(n *yaml.Node) ([]string, error) {
 	if n.Kind != yaml.ScalarNode {
 		return listOf(n)
@@ -55,7 +55,7 @@ func wordsOf(n *yaml.Node) ([]string, error) {
 	return words, nil
 }
 
-// cutArgument cuts Bash(git:*) into Bash and git:*.
+// cutArgument splits Bash(git:*) into Bash and git:*.
 func cutArgument(word string) (name, argument string) {
 	name, argument, ok := strings.Cut(word, "(")
 	if !ok {
@@ -64,7 +64,7 @@ func cutArgument(word string) (name, argument string) {
 	return strings.TrimSpace(name), strings.TrimSuffix(strings.TrimSpace(argument), ")")
 }
 
-// mcpTool returns the name of a server's tool, or "" when it would be no pattern.
+// mcpTool returns the name of a server's tool, or "" if it would not be a valid pattern.
 func mcpTool(server, tool string) string {
 	if !isServer(server) || !regexp.MustCompile(`^[\w.*-]{1,128}$`).MatchString(tool) || strings.Contains(tool, "**") {
 		return ""
@@ -76,15 +76,14 @@ func isServer(name string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9][\w.-]{0,63}$`).MatchString(name) && !strings.Contains(name, "__") && !strings.HasSuffix(name, "_")
 }
 
-// grant is what a word of a list of tools stands for here.
+// grant is the meaning of a word in a list of tools.
 type grant struct {
-	tool     string // ours, or ""
-	argument string // what narrows it, which we cannot
-	why      string // there is no tool
+	tool     string // the scopefs tool, or ""
+	argument string // a restriction of the arguments, which a definition cannot express
+	why      string // why there is no tool
 }
 
-// allow adds what the words of the key stand for to the tools. One that is only
-// there for some arguments is asked about.
+// allow adds the tools that the words of a key grant. A tool that is granted only for some arguments needs approval.
 func (d *draft) allow(key string, words []string, read func(word string) grant) {
 	if d.tools == nil {
 		d.tools = []string{}
@@ -102,13 +101,13 @@ func (d *draft) allow(key string, words []string, read func(word string) grant) 
 	for _, w := range words {
 		if g := read(w); g.tool != "" && !free[g.tool] {
 			d.ask = addTo(d.ask, g.tool)
-			d.lose(key+": "+w, "a tool cannot be kept to some arguments", fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", g.tool))
+			d.lose(key+": "+w, "a tool cannot be restricted to some arguments", fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", g.tool))
 		}
 	}
 }
 
-// deny excludes what the words of the key stand for. What is denied only for some
-// arguments is asked about; so is everything, for a word that is not known.
+// deny excludes the tools that the words of a key deny. A tool that is denied only for some arguments needs approval.
+// For an unknown word, every call needs approval.
 func (d *draft) deny(key string, words []string) {
 	for _, w := range words {
 		name, argument := cutArgument(w)
@@ -126,8 +125,8 @@ func (d *draft) deny(key string, words []string) {
 	}
 }
 
-// askFor has each of the tools asked about that the agent may have.
-func (d *draft) askFor(tools ...string) {
+// requireApproval requires approval for those of the tools that the agent may use.
+func (d *draft) requireApproval(tools ...string) {
 	for _, t := range tools {
 		switch {
 		case d.tools == nil || slices.Contains(d.tools, "*") || slices.Contains(d.tools, t):
@@ -142,7 +141,7 @@ func (d *draft) askFor(tools ...string) {
 	}
 }
 
-// addTo appends what is not there yet.
+// addTo appends the strings that list does not contain.
 func addTo(list []string, more ...string) []string {
 	for _, s := range more {
 		if !slices.Contains(list, s) {

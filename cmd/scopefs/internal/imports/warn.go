@@ -12,9 +12,8 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
-// warnings tell what the definition lets the author of its source do once it is
-// loaded, a line each: which commands start, which hosts are connected to, and what
-// they get of the daemon's environment.
+// warnings returns, one line each, what the definition lets the author of its source do once it is loaded: the
+// commands it starts, the hosts it connects to, and the variables it reads from the daemon's environment.
 func (d *draft) warnings() (lines []string) {
 	for _, servers := range []*yaml.Node{d.serversNode(), d.kept["mcp_servers"]} {
 		if servers == nil || servers.Kind != yaml.MappingNode {
@@ -36,7 +35,7 @@ func (d *draft) warnings() (lines []string) {
 	return lines
 }
 
-// hostIn is the host of an address, which may be a variable. The rest may hold a secret.
+// hostIn returns the host of an address, which may be a variable. The rest of the address may contain a secret.
 func hostIn(address string) string {
 	_, rest, _ := strings.Cut(address, "://")
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
@@ -48,8 +47,8 @@ func hostIn(address string) string {
 	return rest
 }
 
-// variablesIn returns the names of the variables that are replaced when a
-// definition with these texts is loaded; after $ it is no variable.
+// variablesIn returns the names of the variables that loading a definition with these texts expands. $${NAME} is not
+// a variable.
 func variablesIn(texts []string) (names []string) {
 	variable := regexp.MustCompile(`(\$?)\$\{([A-Za-z_]\w*)\}`)
 	for _, text := range texts {
@@ -63,7 +62,7 @@ func variablesIn(texts []string) (names []string) {
 	return names
 }
 
-// scalars are the texts in n, which may be nil.
+// scalars returns the scalar values in n, which may be nil.
 func scalars(n *yaml.Node) (texts []string) {
 	if n == nil {
 		return nil
@@ -77,7 +76,7 @@ func scalars(n *yaml.Node) (texts []string) {
 	return texts
 }
 
-// shown is a command on a line, with quotes where its words would not be clear.
+// shown returns a command on one line, with ambiguous words quoted.
 func shown(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {

@@ -1,5 +1,5 @@
-// Package logger is the process that writes the audit log for the daemon. It alone waits for the disk: a process that
-// waits for a frozen one cannot be ended.
+// Package logger is the process that writes the audit log for the daemon. Only this process waits for the disk,
+// because a process that waits for a frozen disk cannot be killed.
 package logger
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/scopefs/scopefs/audit"
 )
 
-// Name is the argv[0] that makes scopefs the process that writes the log.
+// Name is the argv[0] of a logger process.
 const Name = "scopefs-log"
 
-// Main is that process. It returns the exit status. It ends with the daemon, never before: a signal for all processes of
-// a service or a terminal must not take the log from what still runs.
+// Main runs the logger process and returns its exit status. The process ignores signals for all processes of a
+// service or a terminal: it must exit after the daemon, so that the daemon can still record.
 func Main() int {
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
 	if err := audit.Serve(os.NewFile(3, "daemon")); err != nil {
@@ -30,7 +30,7 @@ func Main() int {
 	return 0
 }
 
-// Start starts the process. Closing the connection ends it.
+// Start starts the logger process and returns a connection to it. Closing the connection ends the process.
 func Start(stderr io.Writer) (io.ReadWriteCloser, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -38,7 +38,7 @@ func Start(stderr io.Writer) (io.ReadWriteCloser, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "log")
 	defer theirs.Close()
-	_ = unix.SetNonblock(pair[0], true) // so that writes have deadlines
+	_ = unix.SetNonblock(pair[0], true) // so that writes can have deadlines
 	p := &process{File: os.NewFile(uintptr(pair[0]), "log"), ended: make(chan struct{})}
 	p.cmd = exec.Command("/proc/self/exe")
 	p.cmd.Args, p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = []string{Name}, "/", []string{}, stderr
@@ -58,7 +58,7 @@ type process struct {
 	ended chan struct{}
 }
 
-// writeTime is how long the process may take to read a group.
+// writeTime limits how long the process may take to read a group.
 const writeTime = 5 * time.Second
 
 func (p *process) Write(b []byte) (int, error) {
@@ -66,10 +66,11 @@ func (p *process) Write(b []byte) (int, error) {
 	return p.File.Write(b)
 }
 
-// killTime is how long Close waits for the process. One that waits for a frozen disk ends when that thaws.
+// killTime limits how long Close waits for the process. A process that waits for a frozen disk exits when the disk
+// thaws.
 const killTime = time.Second
 
-// Close ends the process.
+// Close closes the connection, kills the process and waits up to killTime for its exit.
 func (p *process) Close() error {
 	err := p.File.Close()
 	_ = p.cmd.Process.Kill()

@@ -14,26 +14,24 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Approvals are files of calls that the operator is to approve. It is a
-// tools.ApprovalStore.
+// Approvals stores calls that need the operator's approval, a file each. It implements tools.ApprovalStore.
 type Approvals struct {
 	root *os.Root
 	host string
 }
 
-// kept is an approval as a file has it.
-type kept struct {
-	Host string `json:"host"` // hash of what the operator had set for all agents
+// storedApproval is the format of an approval's file.
+type storedApproval struct {
+	Host string `json:"host"` // hash of the operator's settings for all agents
 	tools.Approval
 }
 
-// maxApproval bounds a file, in bytes. Arguments have 16 MiB at most.
+// maxApproval limits a file, in bytes. Arguments are limited to 16 MiB.
 const maxApproval = 32 << 20
 
-// OpenApprovals opens the approvals of a state directory and returns those that an
-// earlier daemon kept under the same settings; host is what identifies these.
-// Others it removes. lost says which files it could not read: they are removed,
-// too, so that the call is asked about anew.
+// OpenApprovals opens the approvals of a state directory. It returns those that an earlier daemon stored under the
+// same settings, which host identifies, and removes the others. lost has an error for each file that could not be
+// read. OpenApprovals removes that file too, so that its call needs a new approval.
 func OpenApprovals(state string, host any) (a *Approvals, all []tools.Approval, lost []error, err error) {
 	text, err := json.Marshal(host)
 	if err != nil {
@@ -63,21 +61,21 @@ func OpenApprovals(state string, host any) (a *Approvals, all []tools.Approval, 
 	return a, all, lost, nil
 }
 
-// load reads a file; nil is one that does not count any more.
+// load reads a file. It returns nil for a file that is no longer valid.
 func (a *Approvals) load(name string) (*tools.Approval, error) {
-	if strings.HasPrefix(name, ".") { // a daemon was killed while it wrote it
+	if strings.HasPrefix(name, ".") { // a daemon was killed while it wrote the file
 		return nil, nil
 	}
 	text, err := read(a.root, name, maxApproval)
 	if err != nil {
 		return nil, err
 	}
-	var k kept
+	var k storedApproval
 	if err := json.Unmarshal(text, &k); err != nil {
 		return nil, err
 	}
 	if name != file(k.Approval) {
-		return nil, errors.New("it is not what its name says")
+		return nil, errors.New("its content does not match its name")
 	}
 	if k.Host != a.host {
 		return nil, nil
@@ -85,22 +83,22 @@ func (a *Approvals) load(name string) (*tools.Approval, error) {
 	return &k.Approval, nil
 }
 
-// file is the name of an approval's file. IDs are letters and digits.
+// file returns the name of an approval's file. IDs are letters and digits.
 func file(p tools.Approval) string { return p.ID + ".json" }
 
-// Put stores an approval.
+// Put stores an approval. It returns nil once the file is on disk.
 func (a *Approvals) Put(p tools.Approval) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false) // an approval is for the very bytes of the arguments
-	if err := enc.Encode(kept{a.host, p}); err != nil {
+	enc.SetEscapeHTML(false) // an approval is for the exact bytes of the arguments
+	if err := enc.Encode(storedApproval{a.host, p}); err != nil {
 		return err
 	}
 	return replace(a.root, file(p), text.Bytes())
 }
 
-// Remove deletes an approval. That its file is gone already is an error: whoever
-// removed it has used it, or made it void.
+// Remove deletes an approval. It returns fs.ErrNotExist if the file is gone: another process has used or revoked the
+// approval.
 func (a *Approvals) Remove(p tools.Approval) error {
 	if err := a.root.Remove(file(p)); err != nil {
 		return err

@@ -13,8 +13,8 @@ const (
 	maxSeen        = 64 << 20
 )
 
-// Seen returns the SHA-256 of the definitions that have loaded, by file, as
-// KeepSeen was last given them; none when they cannot be read.
+// Seen returns the SHA-256 of each definition that has loaded, by file, as last stored by KeepSeen. It returns nil if
+// they cannot be read.
 func Seen(state string) map[string]string {
 	root, err := os.OpenRoot(filepath.Join(state, definitionsDir))
 	if err != nil {
@@ -28,8 +28,8 @@ func Seen(state string) map[string]string {
 	return seen
 }
 
-// KeepSeen keeps them for the next daemon. After a power loss they may be older
-// ones, or none: then a name that was removed is an error, as a mistyped one is.
+// KeepSeen stores the hashes for the next daemon. A power loss may lose them or restore older ones. Then a removed
+// name in a definition is an error, like a mistyped name.
 func KeepSeen(state string, seen map[string]string) error {
 	root, err := open(state, definitionsDir)
 	if err != nil {
@@ -40,7 +40,7 @@ func KeepSeen(state string, seen map[string]string) error {
 	if err == nil {
 		err = root.WriteFile("."+seenFile, text, 0o600)
 	}
-	if err == nil { // not synced: a reload does not wait for the disk
+	if err == nil { // not synced: a reload must not wait for the disk
 		err = root.Rename("."+seenFile, seenFile)
 	}
 	if err != nil {

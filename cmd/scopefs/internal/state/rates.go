@@ -17,27 +17,28 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Rates is the file of an agent's rate limits. It is a tools.RateStore. Daemons
-// that are started for one command share the file with each other.
+// Rates is the file of an agent's rate limits. It implements tools.RateStore. Daemons that run for one command share
+// the file.
 type Rates struct{ name string }
 
-// RatesOf returns the rates of an agent.
+// RatesOf returns the Rates of an agent.
 func RatesOf(state string, id scope.ID) *Rates {
 	return &Rates{filepath.Join(state, "rates", string(id))}
 }
 
 const (
-	maxRates = 1 << 20     // bytes of a file
-	lockTime = time.Second // how long an Update waits for another process
+	maxRates = 1 << 20     // limit of a file in bytes
+	lockTime = time.Second // limit of Update's wait for another process
 )
 
-// Update changes what is kept. It waits at most a second for another process.
+// Update calls change with the stored refills and stores the result. lost means that the file was damaged. Update
+// waits at most one second for another process.
 func (r *Rates) Update(change func(kept tools.Refills, lost bool)) error {
 	f, err := r.open()
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	defer f.Close() // and so the lock: flock(2)
+	defer f.Close() // also releases the lock: flock(2)
 	if err := lock(f); err != nil {
 		return fmt.Errorf("state: %s: another process has it locked: %w", r.name, err)
 	}
@@ -54,8 +55,8 @@ func (r *Rates) Update(change func(kept tools.Refills, lost bool)) error {
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	// One write, and the file never gets shorter: a process that is killed leaves
-	// the old text or the new one. Blanks after it are JSON, too.
+	// A single write that never shortens the file: a killed process leaves the old text or the new one. Trailing
+	// blanks are valid JSON.
 	if n := len(text) - len(now); n > 0 {
 		now = append(now, bytes.Repeat([]byte{' '}, n)...)
 	}
@@ -76,8 +77,8 @@ func (r *Rates) open() (*os.File, error) {
 	return f, err
 }
 
-// lock takes the file's lock. It does not wait in the kernel, where a process
-// that was stopped could hold it for ever.
+// lock takes the file's lock. It polls, because in flock(2) a stopped process that holds the lock could block it
+// forever.
 func lock(f *os.File) error {
 	for end := time.Now().Add(lockTime); ; time.Sleep(time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

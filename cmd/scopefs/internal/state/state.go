@@ -1,20 +1,17 @@
-// Package state keeps in files of {state} what must outlive a daemon. These files
-// are there:
+// Package state stores in {state} the data that must survive a restart of the daemon:
 //
-//	approvals/ID.json   a call that waits for the operator, or has his decision;
-//	                    the file goes when the approval is used, or expires
-//	rates/AGENT         how much of each of an agent's rate_limits is used
+//	approvals/ID.json   a call that waits for the operator's decision, or has it;
+//	                    removed when the approval is used or expires
+//	rates/AGENT         the used part of each of an agent's rate_limits
 //	unfinished/         the calls of file tools that may leave a temporary file
 //	definitions/        the hashes of definitions that have loaded
 //
-// Beside them are audit/, which package audit writes, and http.key, the key of
-// HTTP tokens. Only the daemon's user can read any of it: an approval holds a
-// call's arguments.
+// {state} also has audit/, which package audit writes, and http.key, the key of HTTP tokens. Only the daemon's user can
+// read these files, because an approval contains a call's arguments.
 //
-// A file of approvals/ is written under another name, synced, and renamed; then
-// its directory is synced. So approvals outlive the machine. Rates are written in
-// place and not synced, as are the links of unfinished/ and what is in definitions/: they outlive the daemon, and after a power loss may be
-// those of half a minute before.
+// A file of approvals/ is written under another name, synced and renamed, and then its directory is synced. So approvals
+// survive a power loss. Rates, unfinished/ and definitions/ are not synced. They survive a crash of the daemon, and after a
+// power loss may be half a minute old.
 package state
 
 import (
@@ -25,7 +22,7 @@ import (
 	"path/filepath"
 )
 
-// open opens a directory of {state}, and makes it (0700) when it is missing.
+// open opens a directory of {state} and creates it (mode 0700) if it does not exist.
 func open(state, name string) (*os.Root, error) {
 	dir := filepath.Join(state, name)
 	err := os.MkdirAll(dir, 0o700)
@@ -42,8 +39,8 @@ func open(state, name string) (*os.Root, error) {
 	return root, nil
 }
 
-// replace writes a file so that after a crash it is the old one or the new one,
-// and the new one once replace has returned nil.
+// replace writes a file atomically. After a crash the file has the old content or the new one. After replace returns
+// nil it has the new one.
 func replace(root *os.Root, name string, text []byte) (err error) {
 	temp := "." + name
 	f, err := root.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -63,7 +60,7 @@ func replace(root *os.Root, name string, text []byte) (err error) {
 	return syncDir(root)
 }
 
-// SyncDir waits until the names in a directory are on the disk.
+// SyncDir syncs a directory, so that its names are on the disk.
 func SyncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -72,7 +69,7 @@ func SyncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// syncDir is SyncDir for a directory that is open.
+// syncDir is SyncDir for an open directory.
 func syncDir(root *os.Root) error {
 	dir, err := root.Open(".")
 	if err != nil {
@@ -81,7 +78,7 @@ func syncDir(root *os.Root) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// read returns a file of at most max bytes.
+// read returns the content of a file. It returns an error for more than max bytes.
 func read(root *os.Root, name string, max int64) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {

@@ -62,7 +62,7 @@ func TestApprovalsOfOtherSettingsAreVoid(t *testing.T) {
 	assert.Empty(t, all, "void is void")
 }
 
-// What a crash leaves, or a disk damages, costs that approval and no other.
+// A file damaged by a crash or a disk affects only that approval.
 func TestApprovalsDamaged(t *testing.T) {
 	dir := t.TempDir()
 	a, _, _ := openAll(t, dir, "host")
@@ -119,7 +119,7 @@ func TestRatesAreKept(t *testing.T) {
 func TestRatesOfSeveralProcesses(t *testing.T) {
 	dir := t.TempDir()
 	var all sync.WaitGroup
-	for range 8 { // each opens the file on its own, as a process does
+	for range 8 { // each opens the file separately, as a process does
 		all.Go(func() {
 			for range 50 {
 				assert.NoError(t, RatesOf(dir, "a").Update(func(kept tools.Refills, _ bool) {
@@ -132,7 +132,7 @@ func TestRatesOfSeveralProcesses(t *testing.T) {
 	assert.NoError(t, RatesOf(dir, "a").Update(func(kept tools.Refills, _ bool) {
 		assert.Equal(t, 400*time.Second, kept["n"].Sub(time.Time{}))
 	}))
-	// A process that holds the lock for ever makes others fail, not wait.
+	// If a process holds the lock forever, others fail instead of waiting.
 	f, err := os.Open(filepath.Join(dir, "rates", "a"))
 	require.NoError(t, err)
 	defer f.Close()

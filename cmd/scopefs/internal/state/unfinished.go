@@ -13,35 +13,33 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Unfinished holds the calls of file tools that may leave a temporary file when
-// they are killed. It is a directory for each daemon, which the daemon has locked
-// while it lives, with a symbolic link for each call: AGENT.TOKEN leads to the
-// path. A link is metadata, which a file system with a journal writes no later
-// than the temporary.
+// Unfinished records the calls of file tools that may leave a temporary file if they are killed. Each daemon has a
+// directory, which it locks while it runs, with a symbolic link for each call: AGENT.TOKEN links to the path. A link
+// is metadata. A file system with a journal writes it no later than the temporary file.
 type Unfinished struct {
 	state string
 
-	mu   sync.Mutex
-	name string          // of own
-	own  *os.File        // nil until it is needed
-	live map[string]bool // names of calls under way
+	mu       sync.Mutex
+	name     string          // the path of own
+	own      *os.File        // the daemon's directory; nil until it is needed
+	inFlight map[string]bool // names of the calls in flight
 }
 
-// NewUnfinished returns the calls of one daemon. Close it.
+// NewUnfinished returns the record of one daemon. The caller must close it.
 func NewUnfinished(state string) *Unfinished {
-	return &Unfinished{state: filepath.Join(state, "unfinished"), live: map[string]bool{}}
+	return &Unfinished{state: filepath.Join(state, "unfinished"), inFlight: map[string]bool{}}
 }
 
-// UnfinishedOf is the part of an agent.
+// UnfinishedOf is the record of one agent.
 type UnfinishedOf struct {
 	*Unfinished
 	id scope.ID
 }
 
-// Of returns the part of an agent.
+// Of returns the record of an agent.
 func (u *Unfinished) Of(id scope.ID) UnfinishedOf { return UnfinishedOf{u, id} }
 
-// Begin notes a call. One that cannot be noted runs all the same.
+// Begin records a call. If it fails, the call runs anyway.
 func (u UnfinishedOf) Begin(token, path string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -52,11 +50,11 @@ func (u UnfinishedOf) Begin(token, path string) {
 		}
 	}
 	name := string(u.id) + "." + token
-	u.live[name] = true
+	u.inFlight[name] = true
 	_ = unix.Symlinkat(path, int(u.own.Fd()), name)
 }
 
-// open makes the daemon's directory, which others see once it is locked.
+// open creates the daemon's directory. It locks the directory before it renames it to a name that other daemons read.
 func (u *Unfinished) open() (*os.File, error) {
 	making := filepath.Join(u.state, "."+rand.Text())
 	if err := os.MkdirAll(making, 0o700); err != nil {
@@ -77,35 +75,33 @@ func (u *Unfinished) open() (*os.File, error) {
 	return dir, nil
 }
 
-// End notes that a call has ended. One that is not clean, because its worker did
-// not answer, is left.
+// End removes the record of a call. If the call is not clean, because its worker did not respond, the record stays.
 func (u UnfinishedOf) End(token string, clean bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	name := string(u.id) + "." + token
-	delete(u.live, name)
+	delete(u.inFlight, name)
 	if clean && u.own != nil {
 		_ = unix.Unlinkat(int(u.own.Fd()), name, 0)
 	}
 }
 
-// Left hands what calls may have left that will not go on to clean, and drops
-// those for which it returns true.
+// Left calls clean for each recorded call that is not in flight, and removes its record if clean returns true.
 func (u UnfinishedOf) Left(clean func(token, path string) bool) {
 	dirs, _ := os.ReadDir(u.state)
 	for _, d := range dirs {
 		if !strings.HasPrefix(d.Name(), ".") {
-			u.leftIn(filepath.Join(u.state, d.Name()), clean)
+			u.cleanDir(filepath.Join(u.state, d.Name()), clean)
 		}
 	}
 }
 
-func (u UnfinishedOf) leftIn(name string, clean func(token, path string) bool) {
+func (u UnfinishedOf) cleanDir(name string, clean func(token, path string) bool) {
 	dir, err := os.Open(name)
 	if err != nil {
 		return
 	}
-	defer dir.Close() // and so the lock
+	defer dir.Close() // also releases the lock
 	dead := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 	if !dead && !u.isOwn(dir) {
 		return
@@ -113,7 +109,7 @@ func (u UnfinishedOf) leftIn(name string, clean func(token, path string) bool) {
 	calls, _ := dir.Readdirnames(-1)
 	for _, call := range calls {
 		token, ours := strings.CutPrefix(call, string(u.id)+".")
-		if !ours || u.isLive(call) {
+		if !ours || u.isInFlight(call) {
 			continue
 		}
 		full := filepath.Join(name, call)
@@ -122,14 +118,14 @@ func (u UnfinishedOf) leftIn(name string, clean func(token, path string) bool) {
 		}
 	}
 	if dead {
-		_ = os.Remove(name) // when it is empty
+		_ = os.Remove(name) // fails unless it is empty
 	}
 }
 
-func (u *Unfinished) isLive(name string) bool {
+func (u *Unfinished) isInFlight(name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.live[name]
+	return u.inFlight[name]
 }
 
 func (u *Unfinished) isOwn(dir *os.File) bool {
@@ -143,14 +139,14 @@ func (u *Unfinished) isOwn(dir *os.File) bool {
 	return errors.Join(err1, err2) == nil && os.SameFile(a, b)
 }
 
-// Close ends the daemon's part. What calls have left stays for the next daemon.
+// Close releases the daemon's directory. Records that remain are for the next daemon.
 func (u *Unfinished) Close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.own == nil {
 		return nil
 	}
-	_ = os.Remove(u.name) // when it is empty
+	_ = os.Remove(u.name) // fails unless it is empty
 	err := u.own.Close()
 	u.own = nil
 	return err

@@ -34,7 +34,7 @@ func TestUnfinished(t *testing.T) {
 	assert.Equal(t, map[string]string{"T1": "d/f\n"}, left(one, true))
 	assert.Empty(t, left(one, true))
 
-	require.NoError(t, one.own.Close()) // it is killed
+	require.NoError(t, one.own.Close()) // as when it is killed
 	assert.Equal(t, map[string]string{"T3": "under way"}, left(two, true))
 	one.Of("b").Left(func(string, string) bool { return true })
 	two.Of("a").End("T5", true)
