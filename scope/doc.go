@@ -1,16 +1,16 @@
 // Package scope decides whether an agent may do an operation on a path.
 //
-// It is pure: it makes no system call, opens no file and knows no tool. An [ID]
-// names an agent. A [PolicySpec] holds the rules of an agent's files as its
-// definition states them; [Compile] turns it into a [Policy]; [Policy.File]
-// answers an [Op] on a path with a [Decision], which names the rule that
-// decided and the remedy.
+// It is pure: it makes no system call and opens no file. An [ID] names an
+// agent. A [PolicySpec] holds the rules of an agent's files as its definition
+// states them. [Compile] converts it to a [Policy]. [Policy.File] returns the
+// [Decision] about an [Op] on a path, which names the rule that decided.
+// [Policy.Remedy] returns the change that would allow the operation.
 //
 // Paths are relative to the scope, separated by slashes, clean, and without a
-// leading slash; "" is the scope's root. For a path that several rules match,
-// the most restrictive rule holds: hide before read, read before write.
+// leading slash; "" is the root of the scope. If several rules match a path,
+// the most restrictive one applies: hide before read, read before write.
 //
-// A Policy is immutable. Any number of goroutines may use it at once, and a
-// decision allocates no memory. Package scope/beneath opens what a policy has
-// allowed; package scope/agents reads definition files.
+// A Policy is immutable and safe for concurrent use. Policy.File does not
+// allocate. Package scope/beneath opens the files that a policy allows. Package
+// scope/agents reads definition files.
 package scope

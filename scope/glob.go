@@ -10,8 +10,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Braces multiply, so both the length of a pattern (bytes) and what it expands
-// to are bounded.
+// The limits of a pattern: its length in bytes, and the number of patterns that
+// its braces expand to, which grows exponentially.
 const (
 	maxPattern      = 1024
 	maxAlternatives = 256
@@ -19,13 +19,13 @@ const (
 
 // rule is a PathRule, or one alternative of its braces.
 type rule struct {
-	kind   Kind // KindPath, or KindAccess of the default
+	kind   Kind // KindPath, or KindAccess for the default
 	access Access
-	text   string // the PathRule as the log shows it
-	parts  []part // never ends in "**", which would add nothing; empty for "**" alone
+	text   string // the PathRule, as in the log
+	parts  []part // never ends in "**", which is redundant; empty for "**" alone
 }
 
-// part is what a rule asks of one name of a path.
+// part is the pattern for one component of a path.
 type part struct {
 	kind partKind
 	text string
@@ -34,14 +34,14 @@ type part struct {
 type partKind uint8
 
 const (
-	literalPart partKind = iota // these bytes
-	suffixPart                  // "*" and these bytes, the commonest glob by far
-	globPart                    // another doublestar pattern, without braces
-	anyPart                     // "**": any number of names
+	literalPart partKind = iota // exactly these bytes
+	suffixPart                  // "*" and these bytes: the most common glob
+	globPart                    // any other doublestar pattern, without braces
+	anyPart                     // "**": any number of components
 )
 
-// stricter returns the rule that restricts more, a when both do the same.
-// Either may be nil.
+// stricter returns the more restrictive rule, or a if both are equal. Either
+// may be nil.
 func stricter(a, b *rule) *rule {
 	if b == nil || a != nil && a.access >= b.access {
 		return a
@@ -49,7 +49,7 @@ func stricter(a, b *rule) *rule {
 	return b
 }
 
-// literal returns the path the rule names when it has no wildcard.
+// literal returns the path of a rule without wildcards.
 func (r *rule) literal() (path string, ok bool) {
 	names := make([]string, len(r.parts))
 	for i, p := range r.parts {
@@ -61,16 +61,16 @@ func (r *rule) literal() (path string, ok bool) {
 	return strings.Join(names, "/"), true
 }
 
-// portable reports whether the rule matches a name wherever it is.
+// portable reports whether the rule matches a name in any directory.
 func (r *rule) portable() bool { return len(r.parts) == 2 && r.parts[0].kind == anyPart }
 
-// Check reports whether Compile accepts the rule.
+// Check returns the error that Compile would return for the rule, or nil.
 func (r PathRule) Check() error {
 	_, err := parseRule(r)
 	return err
 }
 
-// parseRule returns the rules that r stands for, one an alternative.
+// parseRule returns the rules for r, one for each alternative.
 func parseRule(r PathRule) ([]rule, error) {
 	if r.Access >= accessCount {
 		return nil, fmt.Errorf("unknown %v: want write, read or hide", r.Access)
@@ -103,10 +103,11 @@ func checkPattern(pattern string) error {
 	case len(pattern) > maxPattern:
 		return fmt.Errorf("is longer than %d bytes: write several patterns", maxPattern)
 	case strings.ContainsRune(pattern, 0):
-		return errors.New("holds a NUL, which no name can: remove it")
+		return errors.New("contains a NUL, which no name can: remove it")
 	case strings.ContainsRune(pattern, utf8.RuneError):
-		// doublestar takes every byte that is not UTF-8 for U+FFFD, so a
-		// literal one would match more than it says. It would not survive JSON either.
+		// doublestar reads every byte that is not UTF-8 as U+FFFD, so a literal
+		// U+FFFD would match other bytes too. JSON does not preserve such
+		// bytes.
 		return errors.New("is not UTF-8 or holds U+FFFD: write ? for such a byte")
 	case !doublestar.ValidatePattern(pattern):
 		return errors.New("has a bracket, brace or backslash without its other half: complete it, or put \\ before it")
@@ -114,8 +115,8 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// expand appends the alternatives of pattern's braces to out. It expands the
-// text like doublestar, but once: matching braces takes exponential time.
+// expand appends the alternatives of pattern's braces to out. It expands like
+// doublestar, but only once, because matching braces takes exponential time.
 func expand(pattern string, out []string) ([]string, error) {
 	marks := braces(pattern)
 	if marks == nil {
@@ -134,8 +135,8 @@ func expand(pattern string, out []string) ([]string, error) {
 	return out, nil
 }
 
-// braces returns where the first group of a valid pattern has its '{', its ','
-// and its '}', or nil.
+// braces returns the positions of '{', ',' and '}' of the first group of a
+// valid pattern, or nil.
 func braces(pattern string) (marks []int) {
 	depth := 0
 	for i := 0; i < len(pattern); i++ {
@@ -165,7 +166,7 @@ func braces(pattern string) (marks []int) {
 	return nil
 }
 
-// parseParts splits a pattern without braces.
+// parseParts splits a pattern without braces into components.
 func parseParts(pattern string) ([]part, error) {
 	if strings.HasPrefix(pattern, "/") {
 		return nil, errors.New("starts with a slash: patterns begin at the root of the view, drop it")
@@ -180,7 +181,7 @@ func parseParts(pattern string) ([]part, error) {
 			parts = append(parts, p)
 		}
 	}
-	// A match covers what is below: "dir/**" is "dir".
+	// A match covers everything below it, so "dir/**" is equivalent to "dir".
 	if parts[len(parts)-1].kind == anyPart {
 		parts = parts[:len(parts)-1]
 	}
@@ -196,7 +197,8 @@ func parsePart(text string) (part, error) {
 	case !doublestar.ValidatePattern(text):
 		return part{}, errors.New("has a slash in brackets or after a backslash: write it outside")
 	case strings.Contains(text, "**"):
-		// doublestar reads it as "*", some tools as "**/*", and either is a surprise.
+		// doublestar reads it as "*", some tools as "**/*". Reject it, because
+		// either can surprise the author.
 		return part{}, errors.New("has ** beside other characters: write * for a part of a name, or **/ for directories")
 	case text[0] == '*' && !isGlob(text[1:]):
 		return part{suffixPart, unescape(text[1:])}, nil
@@ -210,7 +212,7 @@ func parsePart(text string) (part, error) {
 	return part{literalPart, name}, nil
 }
 
-// isGlob reports whether text holds a wildcard that is not escaped.
+// isGlob reports whether text contains an unescaped wildcard.
 func isGlob(text string) bool {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -234,9 +236,9 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// matches reports whether name is one the part stands for. doublestar sees
-// single names only: of a whole path, its [^x] would match the slash, and its
-// "a*/**" would not match "a".
+// matches reports whether the part matches name. doublestar gets only single
+// names: on a whole path its [^x] would match a slash, and its "a*/**" would
+// not match "a".
 func (p part) matches(name string) bool {
 	switch p.kind {
 	case literalPart:
@@ -248,8 +250,8 @@ func (p part) matches(name string) bool {
 	}
 }
 
-// covers reports whether parts match rel or an ancestor of it. It takes the
-// earliest match after each "**"; only the last of them can need another try.
+// covers reports whether parts match rel or an ancestor of it. It uses the
+// earliest match after each "**". Only the last "**" can need another attempt.
 func covers(parts []part, rel string) bool {
 	var again []part
 	var againRel string
@@ -276,8 +278,9 @@ func covers(parts []part, rel string) bool {
 	return true
 }
 
-// reachesBelow reports whether parts could match a path strictly below rel. It
-// may say yes too often, as it does for all of what follows a "**".
+// reachesBelow reports whether parts may match a path strictly below rel. It
+// may return true for a path that they cannot match, as for everything after a
+// "**".
 func reachesBelow(parts []part, rel string) bool {
 	for len(parts) > 0 && parts[0].kind != anyPart && rel != "" {
 		name, rest, _ := strings.Cut(rel, "/")

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// ErrInvalidID is the error of an id that is not one clean path component.
+// ErrInvalidID reports an id that is not valid: see ID.
 var ErrInvalidID = errors.New("invalid agent id")
 
-// ID names an agent. It is one path component of 1 to 63 bytes that matches
-// ^[a-z0-9][a-z0-9-]{0,62}$, so that it can stand in a path, a host name or a
-// socket name without being quoted.
+// ID names an agent. It has 1 to 63 bytes and matches
+// ^[a-z0-9][a-z0-9-]{0,62}$, so that it needs no quoting in a path, a host name
+// or a socket name.
 type ID string
 
-// ParseID returns s as an ID, or an error that wraps ErrInvalidID.
+// ParseID returns s as an ID. For an invalid id the error wraps ErrInvalidID.
 func ParseID(s string) (ID, error) {
 	ok := len(s) >= 1 && len(s) <= 63 && s[0] != '-'
 	for i := 0; ok && i < len(s); i++ {
@@ -26,11 +26,11 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
-// Dir returns the directory that is the agent's scope unless its definition
-// names another, relative to the base directory.
+// Dir returns the default directory of the agent's scope, relative to the base
+// directory. The agent's definition may name another.
 func (id ID) Dir() string { return "agents/" + string(id) }
 
-// UnmarshalText parses the id, so that no decoder can make an ID that is not one.
+// UnmarshalText parses the id, so that a decoder cannot create an invalid ID.
 func (id *ID) UnmarshalText(text []byte) error {
 	v, err := ParseID(string(text))
 	if err != nil {

@@ -1,22 +1,22 @@
 package scope
 
-// Kind names the sort of rule that made a [Decision]. Programs compare kinds; a
-// rule's text is for people. The log has it as rule_kind.
+// Kind is the kind of rule that made a [Decision]. Programs compare kinds; the
+// text of a rule is for people. The log records it as rule_kind.
 type Kind string
 
 // The kinds of rules about files.
 const (
-	KindAccess     Kind = "access"     // view.access: no rule of view.paths matches
+	KindAccess     Kind = "access"     // view.access, if no rule of view.paths matches
 	KindPath       Kind = "path"       // view.paths
-	KindBelow      Kind = "below"      // view.paths, about what is below a directory that would move
-	KindRoot       Kind = "root"       // the root of a view never moves
+	KindBelow      Kind = "below"      // a rule of view.paths for something below a directory that would move
+	KindRoot       Kind = "root"       // the root of a view cannot move
 	KindHardlinks  Kind = "hardlinks"  // view.hardlinks
-	KindView       Kind = "view"       // no view does this for an agent
+	KindView       Kind = "view"       // an operation that no view allows
 	KindResolution Kind = "resolution" // the path leads outside the scope
 )
 
-// The kinds of rules about what is not a file. Of a decision that no rule
-// restricts, the kind is that of the list that could.
+// The kinds of rules about calls. If no rule restricts a decision, its kind is
+// that of the list that could.
 const (
 	KindTool    Kind = "tool"    // tools, policy.tools, and the tools of a server
 	KindServer  Kind = "server"  // mcps, policy.mcp
@@ -25,9 +25,9 @@ const (
 	KindContext Kind = "context" // scopes
 	KindRate    Kind = "rate"    // rate_limits
 	KindFilter  Kind = "filter"  // argument_filters
-	KindSchema  Kind = "schema"  // the arguments that a tool takes
+	KindSchema  Kind = "schema"  // the schema of a tool's arguments
 )
 
-// KindNothing is of a Policy or of Grants that nobody has compiled: they allow
-// nothing.
+// KindNothing is the kind of every decision of the zero Policy or zero Grants,
+// which allow nothing.
 const KindNothing Kind = "nothing"

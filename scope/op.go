@@ -2,22 +2,22 @@ package scope
 
 import "fmt"
 
-// Op is an operation on a file of a view, as the policy sees it and the log
+// Op is an operation on a file of a view. A policy decides about it and the log
 // names it.
 type Op uint8
 
-// The operations. Those from OpOpenWrite on change something.
+// The operations. OpOpenWrite and the ones after it change something.
 const (
 	OpLookup Op = iota
 	OpStat
 	OpReadlink
 	OpReadDir
 	OpOpen // for reading
-	OpRead // from an open file, where data comes through the view
+	OpRead // from an open file, for data mediated by the view
 	OpGetXattr
 	OpStatFS
 	OpOpenWrite // for writing, truncating or appending
-	OpWrite     // to an open file, where data comes through the view
+	OpWrite     // to an open file, for data mediated by the view
 	OpCreate
 	OpMkdir
 	OpMknod
@@ -44,7 +44,7 @@ var opNames = [opCount]string{
 	OpSetXattr: "setxattr", OpIoctl: "ioctl",
 }
 
-// String returns the name the log and the command line use.
+// String returns the name used in the log and on the command line.
 func (op Op) String() string {
 	if op < opCount {
 		return opNames[op]
@@ -52,13 +52,14 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", uint8(op))
 }
 
-// Mutates reports whether the operation changes the tree or a file of it.
+// Mutates reports whether the operation changes the tree or a file in it.
 func (op Op) Mutates() bool { return op >= OpOpenWrite }
 
 // OpNames returns the names of all operations.
 func OpNames() []string { return opNames[:] }
 
-// ParseOp returns the operation that s names.
+// ParseOp returns the operation named s. It returns an error for an unknown
+// name.
 func ParseOp(s string) (Op, error) {
 	for op, name := range opNames {
 		if name == s {

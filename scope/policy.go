@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// ErrDenied is the error of an operation that a policy denies.
+// ErrDenied reports an operation that a policy denies.
 var ErrDenied = errors.New("denied by policy")
 
-// Access is what a policy grants on a path, in the order of restriction: of
-// two rules that match, the greater Access holds.
+// Access is the access that a policy grants to a path. A greater Access is more
+// restrictive, and applies if two rules match.
 type Access uint8
 
-// What may be granted.
+// The levels of access.
 const (
 	Write Access = iota // every operation
 	Read                // operations that change nothing
-	Hide                // no operation; to the agent the path does not exist
+	Hide                // no operation; the path does not exist for the agent
 	accessCount
 )
 
@@ -30,7 +30,7 @@ var (
 	_ encoding.TextUnmarshaler = (*Access)(nil)
 )
 
-// String returns the name a definition uses.
+// String returns the name used in a definition.
 func (a Access) String() string {
 	if a < accessCount {
 		return accessNames[a]
@@ -38,7 +38,7 @@ func (a Access) String() string {
 	return fmt.Sprintf("access(%d)", uint8(a))
 }
 
-// MarshalText returns the name a definition uses.
+// MarshalText returns the name used in a definition.
 func (a Access) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText parses "write", "read" or "hide".
@@ -51,71 +51,71 @@ func (a *Access) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Hardlinks says what a view does with a regular file that has more than one
-// name, since another of its names may be outside the scope.
+// Hardlinks is the rule for regular files with more than one name. Another name
+// of such a file may be outside the scope.
 type Hardlinks string
 
-// The rules for files of link count above one. The zero value means allow.
+// The rules for files with a link count above one. The zero value means allow.
 const (
-	HardlinksAllow Hardlinks = "allow" // like any file
-	HardlinksRead  Hardlinks = "read"  // may not be changed
-	HardlinksDeny  Hardlinks = "deny"  // may be neither opened nor changed
+	HardlinksAllow Hardlinks = "allow" // no restriction
+	HardlinksRead  Hardlinks = "read"  // deny changes
+	HardlinksDeny  Hardlinks = "deny"  // deny opening and changes
 )
 
-// PathRule grants Access on what Pattern matches, and on all that is below.
+// PathRule grants Access to the paths that Pattern matches, and to everything
+// below them.
 type PathRule struct {
 	Pattern string `json:"pattern"`
 	Access  Access `json:"access"`
 }
 
-// PolicySpec is a file policy as it is written down. It survives JSON, which
-// is how the daemon hands it to a view.
+// PolicySpec is a file policy in its written form. It can be encoded as JSON,
+// which the daemon sends to a view.
 type PolicySpec struct {
-	Access    Access     `json:"access"` // where no rule matches; Hide is an error
+	Access    Access     `json:"access"` // the default if no rule matches; Hide is an error
 	Paths     []PathRule `json:"paths,omitempty"`
 	Hardlinks Hardlinks  `json:"hardlinks,omitempty"`
 }
 
-// Decision is what a policy says about one operation, or Grants about a name.
+// Decision is the result of a policy for an operation, or of Grants for a name.
 type Decision struct {
 	Allow  bool
-	Ask    bool   // it would be allowed once it is approved; Allow is false
-	Hidden bool   // answer ENOENT, as if there were nothing
-	Access Access // what the rule grants
-	Kind   Kind   // the sort of rule that decided
-	Rule   string // its text, for people: "**/.env: hide", "access: read", "tools: [bash]"
-	Remedy string // of Grants: the smallest change that would allow it; for files see Policy.Remedy
+	Ask    bool   // the operation needs approval; Allow is false
+	Hidden bool   // return ENOENT, as for a path that does not exist
+	Access Access // the access that the rule grants
+	Kind   Kind   // the kind of the rule that decided
+	Rule   string // the rule's text, for people: "**/.env: hide", "access: read", "tools: [bash]"
+	Remedy string // from Grants: the smallest change that would allow it; for files see Policy.Remedy
 }
 
-// Policy decides about the files of one view. It is compiled once, never
-// changes and may be used by any number of goroutines. The zero Policy allows
-// nothing.
+// Policy decides about the files of one view. It is immutable and safe for
+// concurrent use. The zero Policy allows nothing.
 //
-// Patterns are doublestar globs, matched name by name against a path and each
-// of its ancestors, so that a match covers what is below. Hence "dir" and
-// "dir/**" mean the same: both cover the directory too, which can then be
-// neither renamed nor removed. Case counts, "*" and "?" match bytes that are
-// not UTF-8, and nothing but "**" crosses a slash. Of all rules that match the
-// most restrictive holds, whatever their order; the spec's Access holds only
-// where none does.
+// Patterns are doublestar globs. They are matched component by component
+// against a path and each of its ancestors, so that a match covers everything
+// below. Hence "dir" and "dir/**" are equivalent: both also cover the
+// directory, which can then be neither renamed nor removed. Matching is
+// case-sensitive. "*" and "?" match bytes that are not UTF-8, and only "**"
+// crosses a slash. Of all rules that match, the most restrictive applies,
+// whatever their order. The spec's Access applies only if no rule matches.
 type Policy struct {
 	spec     PolicySpec
 	fallback *rule             // the spec's Access
 	all      *rule             // "**"
 	paths    map[string]*rule  // "a/b" and "a/b/**", by path
 	names    map[string]*rule  // "**/name" and "**/name/**", by name
-	suffixes map[string]*rule  // "**/*.ext" and "**/*.ext/**", by what follows the star
-	lengths  []int             // of the keys of suffixes, each once
-	globs    map[string][]rule // the others, by literal first name, "" where there is none
-	below    map[string]*rule  // a rule of paths, by each proper ancestor
+	suffixes map[string]*rule  // "**/*.ext" and "**/*.ext/**", by the text after the star
+	lengths  []int             // the distinct lengths of the keys of suffixes
+	globs    map[string][]rule // all other rules, by literal first component, or "" without one
+	below    map[string]*rule  // the strictest rule of paths below each proper ancestor
 	longest  int               // length of the longest key of paths
 }
 
-// maxRules bounds the rules of a policy once braces are expanded.
+// maxRules limits the rules of a policy after brace expansion.
 const maxRules = 10_000
 
-// Compile returns the policy that spec describes. The error names the pattern
-// and what to write instead.
+// Compile returns the policy that spec describes. An error names the pattern
+// and the correction.
 func Compile(spec PolicySpec) (*Policy, error) {
 	if spec.Access != Write && spec.Access != Read {
 		return nil, fmt.Errorf("access: %v is no default: want write or read", spec.Access)
@@ -153,7 +153,7 @@ func Compile(spec PolicySpec) (*Policy, error) {
 	return p, nil
 }
 
-// add files r where File and Move find it without looking at the others.
+// add stores r in the index that File and Move use for rules of its form.
 func (p *Policy) add(r rule) {
 	switch path, literal := r.literal(); {
 	case len(r.parts) == 0:
@@ -188,21 +188,22 @@ func (p *Policy) add(r rule) {
 // inert reports whether r can never change a decision.
 func (p *Policy) inert(r *rule) bool { return r.access == Write && p.spec.Access == Write }
 
-// Spec returns what the policy was compiled from, its defaults filled in.
+// Spec returns the spec that the policy was compiled from, with its defaults
+// set.
 func (p *Policy) Spec() PolicySpec {
 	spec := p.spec
 	spec.Paths = slices.Clone(spec.Paths)
 	return spec
 }
 
-// Uniform reports whether the policy says the same of every path, so that it
-// does not matter where something stands.
+// Uniform reports whether the policy has no path rules, so that the location of
+// a file does not matter.
 func (p *Policy) Uniform() bool { return len(p.spec.Paths) == 0 }
 
-// File decides about op on rel, a clean path relative to the view's root
-// without a leading slash; "" is the root itself. The cost grows with the depth
-// of rel and with the rules that hold wildcards beyond "**/" and "/**", not
-// with the others.
+// File returns the decision about op on rel, a clean path relative to the
+// view's root without a leading slash; "" is the root. The cost grows with the
+// depth of rel and with the number of rules that have wildcards beyond "**/"
+// and "/**". It does not grow with the number of other rules.
 func (p *Policy) File(op Op, rel string) Decision {
 	best := p.all
 	for start := 0; start < len(rel); {
@@ -224,7 +225,8 @@ func (p *Policy) File(op Op, rel string) Decision {
 	}
 	for _, globs := range p.candidates(rel) {
 		for i := range globs {
-			// Matching costs more than comparing: ask only rules that could win.
+			// Matching costs more than comparing, so match only rules that
+			// could win.
 			if r := &globs[i]; stricter(best, r) == r && covers(r.parts, rel) {
 				best = r
 			}
@@ -236,7 +238,7 @@ func (p *Policy) File(op Op, rel string) Decision {
 	return decide(op, best)
 }
 
-// candidates returns the rules with wildcards that could match rel.
+// candidates returns the rules with wildcards that may match rel.
 func (p *Policy) candidates(rel string) [2][]rule {
 	first, _, _ := strings.Cut(rel, "/")
 	return [2][]rule{p.globs[""], p.globs[first]}
@@ -255,15 +257,15 @@ func decide(op Op, r *rule) Decision {
 	}
 }
 
-// Move decides whether the directory rel, and with it all that is below, may
-// be moved away, appear by a move or be replaced. It may not when a rule could
-// match something below rel without covering rel itself, for then the same
-// file would be under another rule at its new name. Rules like "**/name" match
-// alike everywhere and do not stand in the way.
+// Move decides whether the directory rel, with everything below it, may be
+// moved away, created by a move, or replaced. Move denies it if a rule may
+// match a path below rel without covering rel: the same file would then be
+// under another rule at its new name. Rules like "**/name" match everywhere
+// alike and do not prevent a move.
 //
-// Asked for both names, and with File allowing OpRenameFrom and OpRename, it
-// keeps what holds for each file below. A rule as strict as the default counts
-// too: it may restrict what another rule opened. The root never moves.
+// If Move allows both names, and File allows OpRenameFrom and OpRename, every
+// file below keeps its access. A rule as strict as the default counts too,
+// because it may restrict what another rule allows. The root never moves.
 func (p *Policy) Move(rel string) Decision {
 	if p.fallback == nil {
 		return decide(OpRename, nil)
@@ -285,8 +287,8 @@ func (p *Policy) Move(rel string) Decision {
 	return Decision{Allow: true, Access: Write, Kind: KindAccess, Rule: p.fallback.text}
 }
 
-// Linked is File for a regular file with nlink names: where File allows, the
-// hardlinks rule may still refuse.
+// Linked is File for a regular file with nlink names. If File allows the
+// operation, the hardlinks rule may still deny it.
 func (p *Policy) Linked(op Op, rel string, nlink uint64) Decision {
 	d := p.File(op, rel)
 	if !d.Allow || nlink <= 1 {

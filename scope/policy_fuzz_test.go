@@ -9,10 +9,10 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// naive decides by doublestar alone: every rule against rel and every ancestor.
-// It answers the least and the most access that may hold, which differ where
-// doublestar departs from what Policy promises: a class of its matches a
-// slash, and "{a*/**,b}" does not match "a".
+// naive decides with doublestar alone: every rule against rel and every
+// ancestor. It returns the least and the greatest access that may apply. They
+// differ where doublestar departs from Policy: a class matches a slash, and
+// "{a*/**,b}" does not match "a".
 func naive(spec PolicySpec, rel string) (least, most Access) {
 	sure, maybe := none, none
 	for _, r := range spec.Paths {
@@ -59,17 +59,17 @@ func matchesAny(pattern, rel string) bool {
 	return false
 }
 
-// exact reports whether naive is sure about all rules of spec.
+// exact reports whether naive is exact for all rules of spec.
 func exact(spec PolicySpec) bool {
 	return !slices.ContainsFunc(spec.Paths, func(r PathRule) bool { return strings.ContainsAny(r.Pattern, "[{") })
 }
 
-// parseSpec reads lines of a letter and a pattern, "r**/x", and drops those
-// that Compile refuses.
+// parseSpec parses lines of a letter and a pattern, such as "r**/x". It drops
+// lines that Compile rejects.
 func parseSpec(text string, access Access) PolicySpec {
 	spec := PolicySpec{Access: access, Hardlinks: HardlinksAllow}
 	for line := range strings.SplitSeq(text, "\n") {
-		// doublestar, not Policy, takes exponential time for braces.
+		// doublestar takes exponential time for braces.
 		if line == "" || len(spec.Paths) == 20 || strings.Count(line, "{") > 2 {
 			continue
 		}
@@ -81,7 +81,7 @@ func parseSpec(text string, access Access) PolicySpec {
 	return spec
 }
 
-// clean makes rel what Policy is promised: no NUL, no empty or dotted names.
+// clean makes rel valid for Policy: no NUL, no empty or dotted names.
 func clean(rel string) string {
 	rel = strings.ReplaceAll(rel, "\x00", "")
 	names := strings.FieldsFunc(rel, func(r rune) bool { return r == '/' })
@@ -122,11 +122,11 @@ func FuzzPolicyFile(f *testing.F) {
 		if got.Allow != (got.Access == Write) || p.File(OpOpen, rel).Allow != (got.Access != Hide) || got.Hidden != (got.Access == Hide) {
 			t.Fatalf("%v on %q: inconsistent %v", spec, rel, got)
 		}
-		// What a rule covers at a directory it covers below.
+		// A rule that covers a directory covers everything below it.
 		if below := p.File(OpOpenWrite, clean(rel+"/x")); got.Rule != p.fallback.text && below.Access < got.Access {
 			t.Fatalf("%v: %q is %v but below it %v", spec, rel, got, below)
 		}
-		// A rule more never allows more.
+		// An additional rule never allows more.
 		more := parseSpec(string('a'+access%2)+extra, Write)
 		more.Access, more.Paths = spec.Access, append(more.Paths, spec.Paths...)
 		if d := mustCompile(t, more).File(OpOpenWrite, rel); write && d.Access < got.Access {
@@ -135,8 +135,8 @@ func FuzzPolicyFile(f *testing.F) {
 	})
 }
 
-// FuzzPolicyMove holds Move to its promise: where File and Move allow the move
-// of d to e, every path below keeps its access.
+// FuzzPolicyMove checks that if File and Move allow a move of d to e, every
+// path below keeps its access.
 func FuzzPolicyMove(f *testing.F) {
 	for _, rules := range []string{
 		"ba/b/c", "c**/b/c", "aa/**", "ca/**/c\nbx", "c*/b\nc*/*/c", "c**/.env", "aa\naz\nba/x/c", "c{a,x/y}/b", "ca/[!b]", "b**/x*/**",

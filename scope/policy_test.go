@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// compile makes a policy of "pattern: access" lines; "access: read" among them
+// compile compiles lines of the form "pattern: access". The line "access: read"
 // sets the default.
 func compile(t testing.TB, lines ...string) *Policy {
 	t.Helper()
@@ -36,7 +36,7 @@ func TestPolicyFile(t *testing.T) {
 	cases := map[string]struct {
 		policy []string
 		rel    string
-		rule   string // its access is what is expected
+		rule   string // its access is the expected one
 	}{
 		"no rules":                        {nil, "a/b", "access: write"},
 		"root":                            {example, "", "access: write"},
@@ -95,8 +95,8 @@ func TestPolicyFile(t *testing.T) {
 	}
 }
 
-// A byte that is not UTF-8 must neither end a match early nor swallow the
-// slash behind it: a prefix of a multi-byte rune stands before one here.
+// A byte that is not UTF-8 must neither end a match early nor consume the slash
+// after it. Here it is a prefix of a multi-byte rune.
 func TestPolicyFileBytes(t *testing.T) {
 	for _, odd := range []string{"\xff", "\xe4", "\xe4\xbd", "\xf0\x9f\x98", "é", "\n", "a\xffb"} {
 		for pattern, rels := range map[string][]string{
@@ -122,7 +122,7 @@ func TestPolicyMove(t *testing.T) {
 	cases := map[string]struct {
 		policy []string
 		rel    string
-		rule   string // the one that stands in the way
+		rule   string // the rule that prevents the move
 	}{
 		"no rules":                      {nil, "a", ""},
 		"the root":                      {nil, "", "root of the view"},
@@ -268,7 +268,7 @@ func BenchmarkPolicyFile(b *testing.B) {
 		"literal": "dir%d/sub/file: read",
 		"below":   "dir%d/sub/**: hide",
 		"name":    "**/secret%d: hide",
-		"rooted":  "dir%d/*.txt: read", // a glob, found by its first name
+		"rooted":  "dir%d/*.txt: read", // a glob, indexed by its first component
 		"glob":    "**/*.secret%d: hide",
 	}
 	for shape, format := range shapes {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Record says which allowed file operations are recorded. Each level holds
-// those before it; denials always are.
+// Record selects the allowed file operations to record. Each level includes the
+// ones before it. Denials are always recorded.
 type Record uint8
 
 // The levels of recording.
@@ -20,7 +20,7 @@ const (
 
 var recordNames = [recordCount]string{"denials", "writes", "opens", "all"}
 
-// String returns the name a definition uses.
+// String returns the name used in a definition.
 func (r Record) String() string {
 	if r < recordCount {
 		return recordNames[r]
@@ -28,7 +28,7 @@ func (r Record) String() string {
 	return fmt.Sprintf("record(%d)", uint8(r))
 }
 
-// MarshalText returns the name a definition uses.
+// MarshalText returns the name used in a definition.
 func (r Record) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText parses "denials", "writes", "opens" or "all".

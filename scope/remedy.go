@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Remedy returns the smallest change of the rules that would allow an operation
-// on rel, "" when they do. It is for people who ask, and takes its time.
+// Remedy returns the smallest change of the rules that would allow op on rel,
+// or "" if they allow it. It is for messages to people and slower than File.
 func (p *Policy) Remedy(op Op, rel string) string {
 	if p.fallback == nil || p.File(op, rel).Allow {
 		return ""
@@ -33,7 +33,7 @@ func (p *Policy) Remedy(op Op, rel string) string {
 	return strings.Join(fixes, ", and ")
 }
 
-// RemedyMove is Remedy for what Move decides.
+// RemedyMove is Remedy for Move.
 func (p *Policy) RemedyMove(rel string) string {
 	if p.fallback == nil || rel == "" || p.Move(rel).Allow {
 		return ""
@@ -50,7 +50,7 @@ func (p *Policy) RemedyMove(rel string) string {
 	return strings.Join(fixes, ", and ")
 }
 
-// alternatives returns the rules that r, which compiled, stands for.
+// alternatives returns the rules for r, which Compile has accepted.
 func alternatives(r PathRule) []rule {
 	rules, err := parseRule(r)
 	if err != nil {

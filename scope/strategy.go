@@ -8,32 +8,32 @@ import (
 )
 
 // A Strategy divides a shared resource among agents. An agent uses keys; the
-// resource knows names. A Strategy maps each key of an agent to a name in the
-// agent's part of the resource, and no name is in the parts of two agents.
+// resource has names. A Strategy maps each key of an agent to a name in the
+// agent's part of the resource. The parts of two agents have no name in common.
 //
-// Package tools applies a tool's strategy to the inputs of each call before the
-// tool sees them. A tool does not call Apply or Enforce.
+// Package tools applies a tool's strategy to the inputs of each call before it
+// runs the tool. A tool does not call Apply or Enforce.
 type Strategy interface {
-	// Apply returns the name that stands for key in the part of agent id. The key
-	// "" stands for the whole part, where the strategy has a name for it; the name
-	// of every key begins with that. The error wraps ErrOutside when the key leads out of that part, and ErrKey
-	// when the key is malformed.
+	// Apply returns the name of key in the part of agent id. The key "" means
+	// the whole part, if the strategy has a name for it; the name of every key
+	// begins with that name. The error wraps ErrOutside if the key leads out of
+	// the part, and ErrKey if the key is malformed.
 	Apply(id ID, key string) (name string, err error)
 
-	// Enforce returns the key of a name in the part of agent id: it is the
-	// inverse of Apply. The error wraps ErrOutside for any other name.
+	// Enforce returns the key of a name in the part of agent id. It is the
+	// inverse of Apply. For any other name the error wraps ErrOutside.
 	Enforce(id ID, name string) (key string, err error)
 }
 
 var (
-	// ErrOutside is the error of a key or name outside an agent's part.
+	// ErrOutside reports a key or name outside an agent's part.
 	ErrOutside = errors.New("outside the scope")
 
-	// ErrKey is the error of a key that no agent can have.
+	// ErrKey reports a malformed key.
 	ErrKey = errors.New("malformed key")
 )
 
-// maxKey bounds a key, in bytes.
+// maxKey limits a key, in bytes.
 const maxKey = 1024
 
 func checkKey(key string) error {
@@ -46,12 +46,12 @@ func checkKey(key string) error {
 	return nil
 }
 
-// Prefix is the strategy of a resource with paths: a key is a relative path, and
-// its name is {Base}/agents/{id}/{key}. Base may be empty. A key with "..",
-// with an empty component or with a leading slash is outside.
+// Prefix is the strategy of a resource with paths. A key is a relative path,
+// and its name is {Base}/agents/{id}/{key}. Base may be empty. A key with "..",
+// an empty component or a leading slash is outside.
 type Prefix struct{ Base string }
 
-// Apply returns the path below the agent's directory.
+// Apply returns the path of key below the agent's directory.
 func (p Prefix) Apply(id ID, key string) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
@@ -62,7 +62,7 @@ func (p Prefix) Apply(id ID, key string) (string, error) {
 	return p.root(id) + key, nil
 }
 
-// Enforce returns the path relative to the agent's directory.
+// Enforce returns name relative to the agent's directory.
 func (p Prefix) Enforce(id ID, name string) (string, error) {
 	key, ok := strings.CutPrefix(name, p.root(id))
 	if !ok || key != "" && !localPath(key) {
@@ -79,12 +79,12 @@ func (p Prefix) root(id ID) string {
 	return root
 }
 
-// localPath reports whether a path is clean and leads nowhere but down.
+// localPath reports whether a path is clean, relative and without "..".
 func localPath(key string) bool {
 	return key != "." && key != ".." && path.Clean(key) == key && key[0] != '/' && !strings.HasPrefix(key, "../")
 }
 
-// File is the strategy of a resource that has one file for each agent:
+// File is the strategy of a resource with one file for each agent:
 // {Dir}/agent_{id}.db. Its only key is "".
 type File struct{ Dir string }
 
@@ -104,25 +104,25 @@ func (f File) Enforce(id ID, name string) (string, error) {
 	return "", nil
 }
 
-// Namespace is the strategy of a resource with flat names: the name of a key is
-// {id}{Separator}{key}. An id never holds a Separator, so no agent's part is the
-// beginning of another's.
+// Namespace is the strategy of a resource with flat names. The name of a key is
+// {id}{Separator}{key}. An id never contains a Separator, so one agent's part
+// is never a prefix of another's.
 //
-// Bytes of the key that are not letters, digits or in Plain are written as
-// Escape and two hexadecimal digits. Separator and Escape are never plain.
+// Bytes of the key other than letters, digits and those in Plain are encoded as
+// Escape and two hexadecimal digits. Separator and Escape are always encoded.
 type Namespace struct {
 	Separator, Escape byte
-	Plain             string // further bytes that stand for themselves
+	Plain             string // further bytes that are not encoded
 }
 
-// The namespaces of the resources that scopefs knows.
+// The namespaces of resources that scopefs supports.
 var (
-	// Keys is for key-value stores: {id}:{key}. A name holds no character that
-	// Redis's patterns (KEYS, SCAN) or hash tags give a meaning.
+	// Keys is for key-value stores: {id}:{key}. A name has no character that is
+	// special in Redis's patterns (KEYS, SCAN) or hash tags.
 	Keys = Namespace{Separator: ':', Escape: '%', Plain: "-._~/@+=,"}
 
-	// Buckets is for stores whose names hold letters, digits, '-' and '_' only,
-	// such as those of JetStream: {id}_{key}.
+	// Buckets is for stores whose names may only have letters, digits, '-' and
+	// '_', such as JetStream: {id}_{key}.
 	Buckets = Namespace{Separator: '_', Escape: '-'}
 )
 
@@ -159,7 +159,7 @@ func (n Namespace) Enforce(id ID, name string) (string, error) {
 			key = append(key, c)
 		case c == n.Escape && i+2 < len(rest):
 			high, low := strings.IndexByte(hexDigits, rest[i+1]), strings.IndexByte(hexDigits, rest[i+2])
-			if high < 0 || low < 0 || n.plain(byte(high<<4|low)) { // one name for each key
+			if high < 0 || low < 0 || n.plain(byte(high<<4|low)) { // each key has only one name
 				return "", ErrOutside
 			}
 			key = append(key, byte(high<<4|low))
@@ -181,9 +181,10 @@ func (n Namespace) plain(c byte) bool {
 	return strings.IndexByte(n.Plain, c) >= 0
 }
 
-// Subjects is the strategy of a message bus whose subjects are tokens between
-// dots, such as NATS: the name of a.b is {id}.a.b. A key with an empty token, a
-// wildcard ("*" or ">") or white space is malformed; nothing needs an escape.
+// Subjects is the strategy of a message bus whose subjects are tokens separated
+// by dots, such as NATS. The name of a.b is {id}.a.b. A key with an empty
+// token, a wildcard ("*" or ">") or white space is malformed. No character
+// needs encoding.
 type Subjects struct{}
 
 // Apply returns the agent's subject.
@@ -215,8 +216,8 @@ func isSubject(s string) bool {
 	return true
 }
 
-// None is the strategy of a resource that agents only write to, and whose
-// credential is its scope, such as a webhook: the name is the key.
+// None is the strategy of a resource that agents only write to and whose
+// credential defines its scope, such as a webhook. The name is the key.
 type None struct{}
 
 // Apply returns the key.

@@ -61,8 +61,8 @@ func TestStrategyNames(t *testing.T) {
 	}
 }
 
-// TestStrategyNeighbours: no name of one agent is in the part of another, also
-// where an id begins with the other.
+// TestStrategyNeighbours checks that no name of one agent is in the part of
+// another, even if one id is a prefix of the other.
 func TestStrategyNeighbours(t *testing.T) {
 	ids := []ID{"a", "ab", "a-b", "a-", "0", "b"}
 	keys := []string{"k", "b:k", ":k", "b.k", "b/k", "-k", "b_k", "%3A", "a/b/c", "agents"}
@@ -82,7 +82,8 @@ func TestStrategyNeighbours(t *testing.T) {
 	}
 }
 
-// FuzzStrategy: Apply and Enforce are inverse, and a name has one owner.
+// FuzzStrategy checks that Apply and Enforce are inverse, and that a name has
+// one owner.
 func FuzzStrategy(f *testing.F) {
 	for _, key := range []string{"a", "../a", "a:b", "a%3Ab", "a.b", "\xff", "a_b-5F"} {
 		f.Add(key)
@@ -96,7 +97,7 @@ func FuzzStrategy(f *testing.F) {
 				_, err = s.Enforce("a", name)
 				require.ErrorIs(t, err, ErrOutside, "%T %q", s, name)
 			}
-			if back, err := s.Enforce("ab", key); err == nil { // as a name
+			if back, err := s.Enforce("ab", key); err == nil { // the key used as a name
 				name, err := s.Apply("ab", back)
 				require.NoError(t, err)
 				require.Equal(t, key, name)
@@ -105,7 +106,8 @@ func FuzzStrategy(f *testing.F) {
 	})
 }
 
-// tenant is a strategy of another program: rows have the agent in a column.
+// tenant is a strategy of another program, for rows with a column for the
+// agent.
 type tenant struct{ table string }
 
 func (s tenant) Apply(id ID, key string) (string, error) {
@@ -122,7 +124,8 @@ func (s tenant) Enforce(id ID, name string) (string, error) {
 }
 
 // A custom strategy maps an agent's keys to the names of a resource that
-// scopefs does not know. This one is for a table with a column for the agent.
+// scopefs does not support. This one is for a table with a column for the
+// agent.
 func ExampleStrategy() {
 	var rows Strategy = tenant{table: "notes"}
 	name, _ := rows.Apply("research-01", "x")
