@@ -1,4 +1,4 @@
-# make help says what there is.
+# Run make help for the targets.
 SHELL   := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
@@ -6,13 +6,13 @@ LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERS
 .DEFAULT_GOAL := help
 .PHONY: help build demo check lint test bench bench-work bench-mcp bench-scale bench-floods fuzz clean
 
-help: ## say what there is
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/scopefs, one static program
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/scopefs ./cmd/scopefs
 
-demo: ## show it: two agents, real work, every way out tried (installs bubblewrap)
+demo: ## run two agents with real work and known escapes (installs bubblewrap)
 	@.ci/need bwrap:bubblewrap git:git flock:util-linux
 	@$(MAKE) --no-print-directory build
 	@integration/demo/demo.sh
@@ -36,13 +36,13 @@ $(LINT):
 lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run ./...
 
-# What it matters to whether the kernel keeps what a view says.
+# Tests whose result may depend on the kernel's caches.
 VIEWTESTS := ^Test(Attack|Busy|Coherent|Execute|Exercise|FileTools|Found|HeldUp|Posix|Private|Reload|Search|Shared|Trap|Trips)
 
-# What mostly waits: for disks, time-outs and the dead. Once, with -race, is enough.
+# Tests that mostly wait, for disks, timeouts and dead processes. They run once, with -race.
 WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|PowerLoss|Restart|SandboxStopped|Scale|ServerSlow|SocketConnectFlood|TemporariesOfKilled|ViewOutOfMemory)
 
-# The race detector needs a C compiler. Clients that others wrote, if they can be had, take part once.
+# The race detector needs a C compiler. Third-party clients take part once, if .ci/clients can fetch them.
 test: export REQUIRE_FUSE = 1
 test: ## vet, format, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
 	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount gcc:gcc /usr/include/stdio.h:libc6-dev
@@ -72,7 +72,7 @@ bench-mcp: ## calls of tools over MCP, beside server-filesystem's (as root; ARGS
 bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
 	integration/bench/scale.sh $(ARGS)
 
-bench-floods: ## what one agent's floods do to another's calls (as root)
+bench-floods: ## the effect of one agent's floods on another agent's calls (as root)
 	@.ci/need bwrap:bubblewrap
 	SCOPEFS_BENCH=1 go test -count=1 -v -run 'TestFloods$$' ./integration
 
@@ -83,5 +83,5 @@ fuzz: ## fuzz each target for FUZZTIME (10s)
 	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
 	  done; done
 
-clean: ## remove what was built and the demo's folder
+clean: ## remove build results and the demo's directory
 	rm -rf --one-file-system bin demo

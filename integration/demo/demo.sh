@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demo: two agents, real work in one's sandbox, and every way out of it tried. All it makes is in ./demo, which stays
-# to be looked at; what runs and is mounted is taken down at the end, whatever happens. Called by make demo.
+# The demo: two agents, real work in a sandbox, and attempts to escape from it. Its files are in ./demo and stay for
+# inspection. Its processes and mounts are removed at the end, also after a failure. Run by make demo.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=integration/demo
@@ -40,7 +40,7 @@ now() { echo $((${EPOCHREALTIME/./} / 1000)); }   # milliseconds
 seconds() { printf '%d.%03d s' $(($1 / 1000)) $(($1 % 1000)); }
 line() { printf '  %-62s %-7s %s\n' "$1" "$2" "$3"; }
 
-# step WHAT COMMAND...: runs it and prints one line; what it said is told when it failed.
+# step WHAT COMMAND...: runs COMMAND and prints one line, with its output if it failed.
 step() {
 	local what=$1 start said code=0
 	shift
@@ -54,15 +54,15 @@ step() {
 	line "$what" ok "$(seconds $(($(now) - start)))"
 }
 
-# inside SCRIPT: runs it in the agent's sandbox; work does in the module's directory.
+# inside SCRIPT: runs SCRIPT in the agent's sandbox; work does so in the module's directory.
 inside() { "$bin" run -T "$agent" -- sh -ec "$1" </dev/null 9>&-; }
 work() { "$bin" run -T -C project "$agent" -- sh -ec "$1" </dev/null 9>&-; }
 has() { inside "$1" >/dev/null 2>&1; }
 
-# reachable PATH: whether the agents' user can get there. Nobody gets further in the sandbox than on the host.
+# reachable PATH: whether the agents' user can reach PATH. The sandbox gives no more access than the host.
 reachable() { ! root || setpriv --reuid 1000 --regid 1000 --clear-groups test -r "$1"; }
 
-# left lists what is still there of this demo: a mount in any process's namespace, or a process of our program.
+# left lists remaining mounts, in any process's namespace, and processes of this demo.
 left() {
 	grep -ls "scopefs:\($agent\|writer-02\)" /proc/[0-9]*/mountinfo
 	find /proc -maxdepth 2 -name exe -lname "$bin*" 2>/dev/null
@@ -70,12 +70,12 @@ left() {
 
 lay_out() {
 	mkdir -p "$base/agents.d" "$base/agents/$agent"/{reference,project} "$base/agents/writer-02" "$demo/outside"
-	# A module of its own: go build ./... above does not look in here.
+	# A separate module, so that go build ./... of the repository skips it.
 	echo "module demo" >"$demo/go.mod"
 	cp $here/agents.d/*.md "$base/agents.d"
 	mkdir -p "$base/skills/house-style"
 	printf -- '---\nname: house-style\ndescription: How we write.\n---\nShort sentences.\n' >"$base/skills/house-style/SKILL.md"
-	root || sed -i '/^user:/d' "$base/agents.d"/*.md # everything belongs to who runs this
+	root || sed -i '/^user:/d' "$base/agents.d"/*.md # without root all files belong to the caller
 	canary="canary-$RANDOM$RANDOM"
 	echo "$canary of the host" >"$demo/outside/secret"
 	echo "$canary of writer-02" >"$base/agents/writer-02/notes.txt"
@@ -91,8 +91,8 @@ lay_out() {
 	chmod 700 "$base/agents/$agent" "$base/agents/writer-02"
 }
 
-# settings writes scopefs.yaml. A Go below /usr is in every sandbox; one that only root can reach is copied to where the
-# agents can, as is the mount point put there.
+# settings writes scopefs.yaml. Every sandbox has a Go below /usr. A Go, or a mount point, that only root can reach is put
+# where the agents can reach it.
 settings() {
 	local goroot
 	goroot=$(go env GOROOT)
@@ -131,7 +131,7 @@ start() {
 
 pid_of_view() { "$bin" ps | awk -v a="$agent" '$1 == a && $2 == "mounted" { print $3 }'; }
 
-# remount kills the view's process and waits until the view is back.
+# remount kills the view's process and waits for the new view.
 remount() {
 	local old new="" start took
 	old=$(pid_of_view)

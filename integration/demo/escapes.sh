@@ -1,15 +1,14 @@
-# Sourced by demo.sh: every way out that we know is tried from inside the sandbox, as the agent would. A row is good when
-# the attempt failed, said what it should, showed nothing of what is outside, and is in the log if it is to be.
+# Sourced by demo.sh: tries the known escapes from inside the sandbox. A row passes if the attempt failed with the expected
+# error, revealed nothing from outside, and is in the log if it must be.
 
-# denials prints what the log has refused of the agent, one JSON line each.
+# denials prints the agent's denials in the log, one JSON line each.
 denials() { "$bin" audit --denied --json --agent "$agent"; }
 field() { sed -n "s/.*\"$1\": *\"\(\([^\"\\\\]\|\\\\.\)*\)\".*/\1/p"; }
 
 tried=0
 row() { printf '  %-52s  %-27s  %s\n' "$1" "$2" "$3"; }
 
-# try WHAT SCRIPT ERROR PATH|-REASON: tries one way. PATH is what the log must name; a REASON tells why there is nothing
-# to record.
+# try WHAT SCRIPT ERROR PATH|-REASON: runs one attempt. PATH must be in the log; REASON is why nothing is recorded.
 try() {
 	local what=$1 script=$2 error=$3 want=$4 before said code=0 new recorded
 	tried=$((tried + 1))

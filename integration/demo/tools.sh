@@ -1,10 +1,10 @@
-# Sourced by demo.sh: the agents' tools, called as an MCP client would, through the same door. Each line says what was
-# asked, and shows the answer; what should be refused and is not, or the reverse, ends the demo.
+# Sourced by demo.sh: calls the agents' tools through Set.Call, as an MCP client does. Each line shows the call and its
+# answer. A call that is wrongly allowed or refused ends the demo.
 
 # call AGENT TOOL [NAME=TEXT...]: calls a tool.
 call() { "$bin" call --agent "$@" 2>&1 9>&-; }
 
-# says WHAT WANT COMMAND...: the answer must hold WANT.
+# says WHAT WANT COMMAND...: the answer must contain WANT.
 says() {
 	local what=$1 want=$2 said
 	shift 2
