@@ -1,0 +1,117 @@
+// Package egress opens network connections on behalf of agents.
+//
+// A [Dialer] resolves a name once, checks every address that it got, and dials
+// only addresses that passed. A name whose answer changes between the check and
+// the connection (DNS rebinding) therefore gains nothing, and no name of the
+// outside leads to an address of the inside.
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// ErrAddress is the error of a connection to an address that is not allowed.
+var ErrAddress = errors.New("the address is not allowed")
+
+// Dialer connects to public addresses, and to the others that Pinned allows. The
+// zero value connects to public addresses only. It ignores proxy variables.
+type Dialer struct {
+	// Pinned are address ranges that are allowed though they are not public.
+	Pinned []netip.Prefix
+
+	// Lookup resolves a name; nil is the system's resolver.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+const (
+	dialTime   = 10 * time.Second // for one connection, resolution included
+	maxAnswers = 16               // addresses of one name that are tried
+)
+
+// DialContext connects to addr ("host:port") over TCP. The error wraps
+// ErrAddress when the name has no address that is allowed. A name with both
+// kinds of addresses is refused: an honest name has no private ones.
+func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+		return nil, fmt.Errorf("%w: network %q", ErrAddress, network)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	all, err := d.resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, ip := range all {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(ip.String(), port))
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return d.checked([]netip.Addr{ip})
+	}
+	lookup := d.Lookup
+	if lookup == nil {
+		lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
+	all, err := lookup(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return d.checked(all[:min(len(all), maxAnswers)])
+}
+
+func (d *Dialer) checked(all []netip.Addr) ([]netip.Addr, error) {
+	for i, ip := range all {
+		ip = ip.Unmap()
+		if ip.Zone() != "" || !Public(ip) && !slices.ContainsFunc(d.Pinned, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			return nil, fmt.Errorf("%w: %v is not public", ErrAddress, ip)
+		}
+		all[i] = ip
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: the name has no address", ErrAddress)
+	}
+	return all, nil
+}
+
+// special are the ranges that are not globally reachable, or that embed another
+// address: the IANA special-purpose address registries (RFC 6890).
+var special = func() (all []netip.Prefix) {
+	for _, text := range []string{
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
+		"192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24",
+		"203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+		"::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+		"5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+	} {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}()
+
+// Public reports whether an address is one of the global Internet. An
+// IPv4-mapped address is judged as the IPv4 address.
+func Public(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	return ip.IsValid() && ip.IsGlobalUnicast() && !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) })
+}

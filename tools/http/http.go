@@ -1,0 +1,319 @@
+// Package http lets agents send requests to HTTP services that the operator
+// names. The agent gives the service's name, a method, a path, a query and a
+// body; scopefs adds the address and the credential.
+//
+// A request goes to the service's own scheme, host and port and to a path below
+// the service's URL, whatever the agent writes. Redirects are results, not
+// followed. Addresses are resolved and checked by package egress. The credential
+// is in no result: where a service repeats it, the result has "***".
+package http
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
+)
+
+// A Service is an HTTP service that agents may use.
+type Service struct {
+	URL        *url.URL             // http or https; its path is the root of all requests
+	Methods    []string             // upper case; none is GET and HEAD
+	Paths      []string             // doublestar patterns of paths below URL; none is all
+	Addresses  []netip.Prefix       // that are allowed though they are not public
+	Credential *credential.Source   // nil: none
+	Header     string               // for the credential; "" is Authorization
+	Prefix     string               // before the credential, such as "Bearer "
+	Lookup     egress.Dialer        // see Addresses; its Lookup is for tests
+	Timeout    time.Duration        // of a request; 0 is 30 s
+	Agents     func(id string) bool // whether an agent may use it; nil: every one
+}
+
+// Check reports what is wrong with a service, as "key: what: remedy".
+func (s Service) Check() error {
+	switch {
+	case s.URL == nil || s.URL.Host == "" || s.URL.Scheme != "https" && s.URL.Scheme != "http":
+		return errors.New("url: is no address: write https://HOST/PATH")
+	case s.URL.User != nil:
+		return errors.New("url: has a user: write a credential")
+	case s.URL.RawQuery != "" || s.URL.Fragment != "":
+		return errors.New("url: has a query or a fragment: remove it")
+	case s.URL.Scheme == "http" && s.Credential != nil && !loopback(s.URL.Hostname()):
+		return errors.New("url: is http, and the credential would be readable on the way: write https")
+	}
+	for _, m := range s.Methods {
+		if !slices.Contains(methods, m) {
+			return fmt.Errorf("methods: %q is unknown: want some of %s", m, strings.Join(methods, ", "))
+		}
+	}
+	for _, p := range s.Paths {
+		if p == "" || strings.HasPrefix(p, "/") || !doublestar.ValidatePattern(p) {
+			return fmt.Errorf("paths: %q is no pattern: write one relative to the url, such as dashboards/**", p)
+		}
+	}
+	if s.Credential != nil {
+		if err := s.Credential.Check(); err != nil {
+			return fmt.Errorf("credential: %w", err)
+		}
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
+
+// The bounds of a request and its response.
+const (
+	maxQuery    = 8 << 10 // bytes, encoded
+	maxResponse = 1 << 20 // bytes of a body; the rest is cut off
+	maxHeaders  = 64 << 10
+	defaultTime = 30 * time.Second
+)
+
+// New returns the tool http_request for the services of these names.
+func New(services map[string]Service) ([]tools.Tool, error) {
+	s := set{}
+	for name, service := range services {
+		if err := service.Check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		s[name] = newClient(service)
+	}
+	t, err := tools.New("http_request", "Send a request to one of the HTTP services that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
+		". The address and the credential are added. Redirects are not followed.",
+		tools.Hints{Title: "HTTP request", Acts: true, Destructive: true, OpenWorld: true, Waits: true}, s.request)
+	return []tools.Tool{t}, err
+}
+
+type set map[string]*client
+
+type client struct {
+	Service
+	http *http.Client
+}
+
+func newClient(s Service) *client {
+	dialer := s.Lookup
+	dialer.Pinned = s.Addresses
+	return &client{s, &http.Client{
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, Proxy: nil,
+			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: cmp.Or(s.Timeout, defaultTime),
+			MaxResponseHeaderBytes: maxHeaders, MaxConnsPerHost: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+			Protocols: protocols(),
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// protocols is HTTP/1.1 alone: a stream of one request cannot disturb another's.
+func protocols() *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	return &p
+}
+
+// requestArgs are the arguments of http_request.
+type requestArgs struct {
+	Service     string            `json:"service" limit:"len=64"`
+	Method      string            `json:"method,omitempty" limit:"enum=GET|HEAD|POST|PUT|PATCH|DELETE" jsonschema:"GET if absent"`
+	Path        string            `json:"path,omitempty" limit:"len=2048" jsonschema:"below the service's address; written as it is, without percent encoding"`
+	Query       map[string]string `json:"query,omitempty"`
+	Body        string            `json:"body,omitempty" limit:"len=1048576"`
+	ContentType string            `json:"content_type,omitempty" limit:"len=128" jsonschema:"of the body; application/json if absent"`
+	Accept      string            `json:"accept,omitempty" limit:"len=256"`
+}
+
+// Subject names the request in the log: service, method and path.
+func (a requestArgs) Subject() (rel, target string) {
+	return "", a.Service + " " + cmp.Or(a.Method, "GET") + " " + a.Path
+}
+
+// response is the result of http_request.
+type response struct {
+	Status      int    `json:"status"`
+	ContentType string `json:"content_type,omitempty"`
+	Location    string `json:"location,omitempty" jsonschema:"of a redirect, which is not followed"`
+	RetryAfter  string `json:"retry_after,omitempty"`
+	Body        string `json:"body"`
+	Truncated   bool   `json:"truncated,omitempty" jsonschema:"the body is longer than 1 MiB"`
+}
+
+func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out response, err error) {
+	c := s[in.Service]
+	if c == nil || c.Agents != nil && !c.Agents(string(env.Agent)) {
+		e := tools.Errorf(tools.Denied, "there is no service %.64q here", in.Service)
+		var names []string
+		for name, c := range s {
+			if c.Agents == nil || c.Agents(string(env.Agent)) {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		e.Hint = "services: " + strings.Join(names, ", ")
+		return out, e
+	}
+	target, err := c.target(in)
+	if err != nil {
+		return out, err
+	}
+	for name, value := range map[string]string{"content_type": in.ContentType, "accept": in.Accept} {
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
+			return out, tools.Errorf(tools.Invalid, "%s: holds a character that is not printable ASCII", name)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, defaultTime))
+	defer cancel()
+	method := cmp.Or(in.Method, http.MethodGet)
+	var body io.Reader = http.NoBody
+	if in.Body != "" {
+		body = strings.NewReader(in.Body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	if err != nil {
+		return out, tools.Errorf(tools.Invalid, "the request cannot be written")
+	}
+	req.Header.Set("User-Agent", "scopefs")
+	if in.Body != "" {
+		req.Header.Set("Content-Type", cmp.Or(in.ContentType, "application/json"))
+	}
+	if in.Accept != "" {
+		req.Header.Set("Accept", in.Accept)
+	}
+	var secret credential.Secret
+	if c.Credential != nil {
+		if secret, err = c.Credential.Read(ctx); err != nil {
+			return out, unavailable("the operator's credential for %s cannot be read", in.Service).Because(err)
+		}
+		req.Header.Set(cmp.Or(c.Header, "Authorization"), c.Prefix+secret.Reveal())
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return out, c.failure(ctx, in.Service, err, secret)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
+	if err != nil {
+		return out, c.failure(ctx, in.Service, err, secret)
+	}
+	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"), Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
+	if out.Truncated = len(text) > maxResponse; out.Truncated {
+		text = text[:maxResponse]
+		for len(text) > 0 && !utf8.Valid(text[max(0, len(text)-utf8.UTFMax):]) && !utf8.RuneStart(text[len(text)-1]) {
+			text = text[:len(text)-1]
+		}
+	}
+	if !utf8.Valid(text) {
+		return out, tools.Errorf(tools.Invalid, "the response is no text (%s, %d bytes)", secret.Redact(out.ContentType), len(text))
+	}
+	for _, field := range []*string{&out.ContentType, &out.Location, &out.RetryAfter} {
+		*field = secret.Redact(*field)
+	}
+	out.Body = secret.Redact(string(text))
+	return out, nil
+}
+
+// target returns the URL of a request. Its path is below the service's.
+func (c *client) target(in requestArgs) (*url.URL, error) {
+	allowed := c.Methods
+	if len(allowed) == 0 {
+		allowed = methods[:2]
+	}
+	if m := cmp.Or(in.Method, http.MethodGet); !slices.Contains(allowed, m) {
+		e := tools.Errorf(tools.Denied, "%s allows no %s", in.Service, m)
+		e.Hint = "methods: " + strings.Join(allowed, ", ")
+		return nil, e
+	}
+	rel := strings.TrimPrefix(in.Path, "/")
+	switch {
+	case strings.ContainsFunc(rel, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == utf8.RuneError }):
+		return nil, tools.Errorf(tools.Invalid, "path: holds a control character or a backslash")
+	case encoded(rel):
+		return nil, tools.Errorf(tools.Invalid, "path: is percent-encoded: write the characters themselves")
+	case climbs(rel):
+		e := tools.Errorf(tools.OutsideScope, "path: leads out of the service")
+		return nil, e.Violates("http: the path leads out of the service's url")
+	}
+	if len(c.Paths) > 0 && !slices.ContainsFunc(c.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.TrimSuffix(rel, "/")) }) {
+		e := tools.Errorf(tools.Denied, "%s allows no such path", in.Service)
+		e.Hint = "paths: " + strings.Join(c.Paths, ", ")
+		return nil, e
+	}
+	query := url.Values{}
+	for k, v := range in.Query {
+		query.Set(k, v)
+	}
+	u := *c.URL
+	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+"/"+rel, ""
+	if u.RawQuery = query.Encode(); len(u.RawQuery) > maxQuery {
+		return nil, tools.Errorf(tools.TooLarge, "the query has more than %d bytes", maxQuery)
+	}
+	return &u, nil
+}
+
+// climbs reports whether a path has a component that a server may resolve.
+func climbs(rel string) bool {
+	for part := range strings.SplitSeq(rel, "/") {
+		// Some servers take parameters off each component: ..;x is then ...
+		if name, _, _ := strings.Cut(part, ";"); name == ".." || name == "." {
+			return true
+		}
+	}
+	return path.IsAbs(rel) || strings.Contains(rel, "//")
+}
+
+// encoded reports whether a path holds what a server that decodes twice would
+// take for another character.
+func encoded(rel string) bool {
+	isHex := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+	for i := 0; i+2 < len(rel); i++ {
+		if rel[i] == '%' && isHex(rel[i+1]) && isHex(rel[i+2]) {
+			return true
+		}
+	}
+	return false
+}
+
+func unavailable(format string, args ...any) *tools.Error {
+	e := tools.Errorf(tools.Unavailable, format, args...)
+	e.Hint = "try again later, or ask the operator: scopefs audit has the reason"
+	return e
+}
+
+// failure is the error of a request that got no response. The cause goes to the
+// log, without the credential.
+func (c *client) failure(ctx context.Context, service string, err error, secret credential.Secret) *tools.Error {
+	why := "it cannot be reached"
+	var timeout net.Error
+	switch {
+	case errors.Is(err, egress.ErrAddress):
+		why = "its address is not allowed"
+	case ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout():
+		why = "it does not answer in time"
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err // url.Error repeats the address and the query
+	}
+	return unavailable("%s: %s", service, why).Because(errors.New(secret.Redact(err.Error())))
+}
