@@ -133,7 +133,10 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	if err := s.gate.Record(ctx, e); err != nil {
 		return Result{}, &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
 	}
-	env := Env{Agent: s.gate.Agent, Session: s.gate.Session, Call: r.id, Ask: c.Ask}
+	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask}
+	if s.gate.Within != nil {
+		env.Within = s.gate.Within()
+	}
 	ctx = context.WithValue(ctx, stillKey{}, func() error { return s.still(r) })
 	if r.objects != nil {
 		ctx = context.WithValue(ctx, approvedKey{}, r.objects)

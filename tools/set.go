@@ -20,6 +20,10 @@ type Gate struct {
 	Chain   string       // of agents, from the first that delegated to this one: a>b>c; "": nobody did
 	Rules   func() Rules // that hold now; nil allows nothing
 
+	// Within returns the agents whose allow-lists bound a call: Agent, and the
+	// callers that it may do no more than. Nil: Agent alone.
+	Within func() []scope.ID
+
 	// Find is called for a tool mcp:SERVER:TOOL that is not there, before the call
 	// is refused: it may Extend the set. Its error is why there is none; nil where
 	// that cannot change.

@@ -42,6 +42,7 @@ type Hints struct {
 // Env is what a tool is told of the call.
 type Env struct {
 	Agent   scope.ID
+	Within  []scope.ID // the agents that bound the call: see Gate
 	Session string
 	Call    string // its id in the log
 

@@ -21,6 +21,7 @@ type HostFile struct {
 	Expose  []string          // files and directories of the host that sandboxes show
 	Env     map[string]string // of sandboxes
 	Log     LogLimits
+	Stores  Stores
 }
 
 // Tasks bounds what is delegated.
@@ -34,7 +35,8 @@ type Tasks struct {
 // HostChecks check the values that only the caller of ParseHost can judge; a nil
 // function accepts all. Their errors are "what: remedy".
 type HostChecks struct {
-	Tools  Tools // that base_tools may name
+	Tools  Tools                       // that there are without stores
+	Stores func(Stores) (Tools, error) // the tools of the stores that are configured
 	Expose func(path string) error
 	Runner func(HostFile) error // of a file that has one
 }
@@ -55,6 +57,13 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	var runner int // its line
 	if err := parseYAML(text, h.fields(checks, &tools, &runner)); err != nil {
 		return fail(1, err)
+	}
+	if checks.Stores != nil {
+		more, err := checks.Stores(h.Stores)
+		if err != nil {
+			return fail(1, fmt.Errorf("stores: %w", err))
+		}
+		h.Tools = append(h.Tools[:len(h.Tools):len(h.Tools)], more...)
 	}
 	for _, r := range tools {
 		if p, err := h.Tools.parsePattern(r.text); err != nil || !h.Tools.known(p, nil) {
@@ -102,7 +111,8 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 			"network":  oneOfField(&h.Tasks.Network, NetworkNone, NetworkHost),
 			"env":      envField(&h.Tasks.Env, nil),
 		}),
-		"log": mappingField(h.Log.fields()),
+		"log":    mappingField(h.Log.fields()),
+		"stores": mappingField(h.Stores.fields()),
 		"sandbox": mappingField(map[string]field{
 			"expose": textsField(&h.Expose, "expose", checks.Expose),
 			"env": func(n *yaml.Node) error {

@@ -28,6 +28,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
 )
@@ -162,11 +163,11 @@ type response struct {
 
 func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out response, err error) {
 	c := s[in.Service]
-	if c == nil || c.Agents != nil && !c.Agents(string(env.Agent)) {
+	if c == nil || !c.allows(env) {
 		e := tools.Errorf(tools.Denied, "there is no service %.64q here", in.Service)
 		var names []string
 		for name, c := range s {
-			if c.Agents == nil || c.Agents(string(env.Agent)) {
+			if c.allows(env) {
 				names = append(names, name)
 			}
 		}
@@ -232,6 +233,11 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 	}
 	out.Body = secret.Redact(string(text))
 	return out, nil
+}
+
+// allows reports whether all agents that bound a call may use the service.
+func (c *client) allows(env tools.Env) bool {
+	return c.Agents == nil || len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !c.Agents(string(id)) })
 }
 
 // target returns the URL of a request. Its path is below the service's.

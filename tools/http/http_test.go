@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -199,10 +200,17 @@ func TestAddresses(t *testing.T) {
 
 func TestAgents(t *testing.T) {
 	s, _ := serve(t, func(http.ResponseWriter, *http.Request) {}, func(s *Service) { s.Agents = func(id string) bool { return id == "a" } })
-	_, err := s.request(t.Context(), tools.Env{Agent: "a"}, requestArgs{Service: "s"})
-	assert.NoError(t, err)
-	_, err = s.request(t.Context(), tools.Env{Agent: "ab"}, requestArgs{Service: "s"})
-	assert.Equal(t, tools.Denied, code(t, err))
+	for _, c := range []struct {
+		within []scope.ID
+		ok     bool
+	}{{[]scope.ID{"a"}, true}, {[]scope.ID{"ab"}, false}, {[]scope.ID{"b", "a"}, false}, {nil, false}} {
+		_, err := s.request(t.Context(), tools.Env{Within: c.within}, requestArgs{Service: "s"})
+		if c.ok {
+			assert.NoError(t, err)
+		} else {
+			assert.Equal(t, tools.Denied, code(t, err))
+		}
+	}
 }
 
 func TestCheck(t *testing.T) {

@@ -60,7 +60,7 @@ func (a *Agent) newClient(profile string, by *client) (*client, error) {
 	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
-			Agent: a.id, Session: c.name, Chain: c.chain(), Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record,
+			Agent: a.id, Session: c.name, Chain: c.chain(), Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record,
 			Queue: a.Queue, Rates: a.rates, Approvals: a.Approvals, Object: files.Object,
 		}, all...)
 	}

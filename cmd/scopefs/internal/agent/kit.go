@@ -51,6 +51,10 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 		func(name string) scope.Decision { return c.rules().Context(name) },
 		func() []string { return c.rules().RequiredContexts() })
 	add(agents.ListedMembers, []tools.Tool{hand}, err)
+	if c.agent.Stores != nil {
+		list, err = c.agent.Stores.Tools()
+		add(agents.ListedNever, list, err)
+	}
 	for i := range all {
 		if all[i].Name == "bash" { // the other tools of a shell only read and stop what it started
 			all[i].listed = agents.ListedBase

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -38,6 +39,7 @@ type Shared struct {
 	Queue      *tools.Queue     // of calls, agent by agent
 	Approvals  *tools.Approvals // nil: calls that need one are denied
 	Unfinished *state.Unfinished
+	Stores     *stores.Stores // nil: none
 	Control    fusedev.Control
 	Guard      *guard.Guard
 

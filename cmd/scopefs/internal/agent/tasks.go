@@ -95,6 +95,15 @@ func (c *client) callers() []scope.ID {
 	return append(c.by.callers(), c.agent.id)
 }
 
+// within returns the agents whose allow-lists bound the client: its own, and those of
+// the callers that it may do no more than.
+func (c *client) within() []scope.ID {
+	if c.by == nil || c.by.rules().Widens(c.agent.id) {
+		return []scope.ID{c.agent.id}
+	}
+	return append(c.by.within(), c.agent.id)
+}
+
 // chain returns callers for the log; "" for a client that works for no other agent.
 func (c *client) chain() string {
 	if c.by == nil {

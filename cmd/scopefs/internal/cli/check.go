@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -179,7 +180,7 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	host, err := config.Load(p, agents.HostChecks{Tools: tools})
+	host, err := config.Load(p, agents.HostChecks{Tools: tools, Stores: stores.Known})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -93,6 +94,7 @@ func New(opt Options) (*Daemon, error) {
 	d := &Daemon{
 		Shared: agent.Shared{
 			Paths: opt.Paths, Settings: settings, Root: privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
+			Stores: stores.New(settings.Stores),
 			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Queue: tools.NewQueue(), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
@@ -130,7 +132,7 @@ func New(opt Options) (*Daemon, error) {
 // hostChecks returns the checks of scopefs.yaml that need this host.
 func hostChecks() (agents.HostChecks, error) {
 	all, err := agent.Tools()
-	return agents.HostChecks{Tools: all, Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
+	return agents.HostChecks{Tools: all, Stores: stores.Known, Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
 		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
 	}}, err
 }

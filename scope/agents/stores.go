@@ -1,0 +1,175 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/credential"
+)
+
+// Stores are the shared stores that scopefs.yaml configures, under the key
+// stores. A nil store is not configured, and its tools do not exist.
+type Stores struct {
+	KV       *KVStore
+	SQL      *SQLStore
+	Services map[string]Service // of http_request; by name
+}
+
+// KVStore is the store of kv_get and the others: an embedded database, or a
+// Redis or Valkey server.
+type KVStore struct {
+	Redis    string             // HOST:PORT; "": embedded
+	TLS      bool               // to the server
+	User     string             // at the server
+	Password *credential.Source // nil: none
+	Keys     int                // of one agent; 0: the default
+	Size     int64              // bytes of one agent's values; 0: the default
+}
+
+// SQLStore is the store of sql_query and the others: one SQLite database for
+// each agent.
+type SQLStore struct {
+	Drop    bool          // agents may drop tables and indexes
+	Size    int64         // bytes of a database; 0: the default
+	Timeout time.Duration // of a statement; 0: the default
+}
+
+// Service is an HTTP service that agents may send requests to.
+type Service struct {
+	URL        string
+	Agents     []string // patterns of the agents that may use it; nil: every one
+	Methods    []string // nil: GET and HEAD
+	Paths      []string // patterns below URL; nil: all
+	Addresses  []netip.Prefix
+	Credential *credential.Source // nil: none
+	Header     string             // for the credential; "": Authorization
+	Prefix     string             // before the credential
+	Timeout    time.Duration      // 0: the default
+}
+
+// Allows reports whether an agent may use the service.
+func (s Service) Allows(id string) bool {
+	return s.Agents == nil || slices.ContainsFunc(s.Agents, func(p string) bool { return wild(p, id) })
+}
+
+func (s *Stores) fields() map[string]field {
+	return map[string]field{
+		"kv": func(n *yaml.Node) error {
+			s.KV = &KVStore{}
+			return storeField(s.KV.fields())(n)
+		},
+		"sql": func(n *yaml.Node) error {
+			s.SQL = &SQLStore{}
+			return storeField(map[string]field{
+				"drop":    switchField(&s.SQL.Drop),
+				"size":    numberField(&s.SQL.Size, parseSize, "!!int", "!!str"),
+				"timeout": durationField(&s.SQL.Timeout),
+			})(n)
+		},
+		"services": func(n *yaml.Node) error {
+			s.Services = map[string]Service{}
+			return eachKey(n, func(name string, value *yaml.Node) error {
+				if !isServerName(name) {
+					return fmt.Errorf("%q is no name of a service: write letters, digits, '-' and '_'", name)
+				}
+				var service Service
+				err := service.read(value)
+				s.Services[name] = service
+				return err
+			})
+		},
+	}
+}
+
+// storeField reads the settings of a store, of which there may be none.
+func storeField(fields map[string]field) field {
+	read := mappingField(fields)
+	return func(n *yaml.Node) error {
+		if n.Tag == "!!null" {
+			return nil
+		}
+		return read(n)
+	}
+}
+
+func (s *KVStore) fields() map[string]field {
+	return map[string]field{
+		"redis": func(n *yaml.Node) error {
+			if err := textField(&s.Redis)(n); err != nil {
+				return err
+			}
+			if host, port, err := net.SplitHostPort(s.Redis); err != nil || host == "" || port == "" {
+				return fmt.Errorf("%q is no address: write HOST:PORT", s.Redis)
+			}
+			return nil
+		},
+		"tls":      switchField(&s.TLS),
+		"user":     textField(&s.User),
+		"password": credentialField(&s.Password),
+		"keys":     numberField(&s.Keys, parseCount, "!!int"),
+		"size":     numberField(&s.Size, parseSize, "!!int", "!!str"),
+	}
+}
+
+func (s *Service) read(n *yaml.Node) error {
+	var wrong problems
+	var addresses []string
+	wrong.add(n.Line, mappingField(map[string]field{
+		"url":        textField(&s.URL),
+		"agents":     textsField(&s.Agents, "agents", checkName),
+		"methods":    textsField(&s.Methods, "methods", nil),
+		"paths":      textsField(&s.Paths, "paths", nil),
+		"addresses":  textsField(&addresses, "addresses", nil),
+		"credential": credentialField(&s.Credential),
+		"header":     textField(&s.Header),
+		"prefix":     textField(&s.Prefix),
+		"timeout":    durationField(&s.Timeout),
+	})(n))
+	if u, err := url.Parse(s.URL); err != nil || u.Hostname() == "" {
+		wrong.add(n.Line, errors.New("url: is no address: write https://HOST/PATH"))
+	}
+	if s.Header != "" && !IsHeader(s.Header) {
+		wrong.add(n.Line, errors.New("header: is no name of a header: correct it"))
+	}
+	if strings.ContainsFunc(s.Prefix, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
+		wrong.add(n.Line, errors.New("prefix: holds a character that no header may: remove it"))
+	}
+	for _, text := range addresses {
+		prefix, err := netip.ParsePrefix(text)
+		if ip, ipErr := netip.ParseAddr(text); ipErr == nil {
+			prefix, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+		}
+		if err != nil {
+			wrong.add(n.Line, fmt.Errorf("addresses: %q is no address or range: write one like 10.0.0.5 or 10.0.0.0/24", text))
+			continue
+		}
+		s.Addresses = append(s.Addresses, prefix)
+	}
+	return wrong.err()
+}
+
+// credentialField reads where a secret is: {env: NAME}, {file: PATH} or
+// {command: [PROGRAM, ARGUMENT...]}.
+func credentialField(out **credential.Source) field {
+	return func(n *yaml.Node) error {
+		var s credential.Source
+		err := mappingField(map[string]field{
+			"env":     textField(&s.Env),
+			"file":    textField(&s.File),
+			"command": textsField(&s.Command, "command", nil),
+		})(n)
+		if err == nil {
+			err = s.Check()
+		}
+		*out = &s
+		return err
+	}
+}
