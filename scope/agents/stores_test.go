@@ -1,0 +1,53 @@
+package agents
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/credential"
+)
+
+func TestStores(t *testing.T) {
+	h, err := ParseHost([]byte(`stores:
+  kv: {redis: "127.0.0.1:6379", user: u, password: {file: /etc/redis.pass}, keys: 10, size: 1MiB}
+  sql:
+  services:
+    grafana: {url: "https://grafana.example/api", agents: ["research-*"], methods: [GET, POST], paths: ["dashboards/**"],
+      addresses: [10.0.0.5, "10.1.0.0/16"], credential: {env: GRAFANA}, prefix: "Bearer ", timeout: 5s}
+`), HostChecks{})
+	require.NoError(t, err)
+	assert.Equal(t, Stores{
+		KV:  &KVStore{Redis: "127.0.0.1:6379", User: "u", Password: &credential.Source{File: "/etc/redis.pass"}, Keys: 10, Size: 1 << 20},
+		SQL: &SQLStore{},
+		Services: map[string]Service{"grafana": {
+			URL: "https://grafana.example/api", Agents: []string{"research-*"}, Methods: []string{"GET", "POST"}, Paths: []string{"dashboards/**"},
+			Addresses:  []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32"), netip.MustParsePrefix("10.1.0.0/16")},
+			Credential: &credential.Source{Env: "GRAFANA"}, Prefix: "Bearer ", Timeout: 5 * time.Second,
+		}},
+	}, h.Stores)
+	assert.True(t, h.Stores.Services["grafana"].Allows("research-01"))
+	assert.False(t, h.Stores.Services["grafana"].Allows("other"))
+}
+
+func TestStoresWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"kv: {redis: nowhere}":                                 "HOST:PORT",
+		"kv: {password: {}}":                                   "one of env, file and command",
+		"kv: {password: {env: A, file: /b}}":                   "one of env, file and command",
+		"kv: {password: {file: b}}":                            "absolute",
+		"kv: {pasword: x}":                                     "pasword",
+		"mongo: {}":                                            "mongo",
+		"services: {a: {url: x}}":                              "https://HOST/PATH",
+		"services: {a/b: {url: 'https://x'}}":                  "name of a service",
+		"services: {a: {url: 'https://x', addresses: [x]}}":    "10.0.0.0/24",
+		"services: {a: {url: 'https://x', header: 'A B'}}":     "header",
+		"services: {a: {url: 'https://x', prefix: \"a\\nb\"}}": "prefix",
+	} {
+		_, err := ParseHost([]byte("stores: {"+text+"}"), HostChecks{})
+		assert.ErrorContains(t, err, want, text)
+	}
+}
