@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Block returns what an agent is told of what it may use, in the form
+// Block returns a summary for the agent of what it may use, in the form
 //
 //	<scope>
 //	skills: check-feeds, summarize
@@ -28,10 +28,10 @@ import (
 //	tools with refused arguments: bash
 //	</scope>
 //
-// with a line for each of the first four that there is or that a list restricts,
-// and for each other rule that there is. It names nothing that the agent cannot
-// use, for want of a tool. What other tools there are, an agent sees by what it
-// is offered.
+// Each of the first four lines appears if it has names or a list restricts it.
+// Each other line appears if there is such a rule. The block omits names that
+// the agent cannot use because it lacks the tool. The agent gets the list of
+// its tools separately.
 func (g *Grants) Block() string {
 	if g == nil || g.version == "" {
 		return ""
@@ -76,7 +76,7 @@ func (g *Grants) Block() string {
 	return "<scope>\n" + b.String() + "</scope>"
 }
 
-// limits writes what the policy and the limits say.
+// limits writes the lines of the policy and the limits.
 func (g *Grants) limits(b *block) {
 	r := g.reach
 	b.line("only tools allowed", g.allowed != nil, r.Rules.Allowed)
@@ -97,10 +97,11 @@ func (g *Grants) limits(b *block) {
 	b.line("tools with refused arguments", false, filters)
 }
 
-// block is the text of a block in the making.
+// block builds the text of a block.
 type block struct{ strings.Builder }
 
-// line writes a line with names, when there are any or it is always shown.
+// line writes a line with names. It omits a line without names unless always is
+// set.
 func (b *block) line(label string, always bool, names []string) {
 	if !always && len(names) == 0 {
 		return
@@ -115,7 +116,7 @@ func (b *block) line(label string, always bool, names []string) {
 	b.WriteString(label + ": " + text + "\n")
 }
 
-// maxTold bounds the names in a line of a block.
+// maxTold limits the names in a line of a block.
 const maxTold = 100
 
 func patternTexts(all []toolPattern) (texts []string) {
@@ -125,19 +126,19 @@ func patternTexts(all []toolPattern) (texts []string) {
 	return texts
 }
 
-// offers reports whether a tool may be called, if need be with approval.
+// offers reports whether a tool may be called, possibly with approval.
 func (g *Grants) offers(tool string) bool {
 	d := g.Tool(tool)
 	return d.Allow || d.Ask
 }
 
-// Uses reports whether the rules leave at least one tool of a server, as far as
-// that can be said without knowing its tools: if need be with approval.
+// Uses reports whether the rules may allow at least one tool of a server,
+// possibly with approval. It does not know the server's tools.
 func (g *Grants) Uses(server string) bool {
 	if !g.Server(server).Allow {
 		return false
 	}
-	names := []string{"*"} // stands for a tool that no pattern but * matches
+	names := []string{"*"} // represents a tool that no pattern except * matches
 	add := func(patterns []toolPattern) {
 		for _, p := range patterns {
 			if p.server != "" && wild(p.server, server) {
@@ -153,24 +154,25 @@ func (g *Grants) Uses(server string) bool {
 			}
 		}
 	}
-	for _, a := range names[:min(len(names), 100)] { // what two patterns match
+	for _, a := range names[:min(len(names), 100)] { // a name that two patterns match
 		for _, b := range names[:min(len(names), 100)] {
 			names = append(names, a+b)
 		}
 	}
 	return slices.ContainsFunc(names, func(name string) bool {
-		// As a name, what has an asterisk is one of those that it matches.
+		// Replace the asterisk, so that the name is one that the pattern
+		// matches.
 		return g.offers(mcpPrefix + server + ":" + strings.ReplaceAll(name, "*", "\u2217"))
 	})
 }
 
-// idle is what a definition names to no effect, by key.
+// idle is an entry of a definition that has no effect, by key.
 type idle struct {
 	key string
 	err error
 }
 
-// idle returns what the agent may use and has no tool for.
+// idle returns the lists of the agent that need a tool it does not have.
 func (g *Grants) idle() (all []idle) {
 	add := func(key, what, tool string) {
 		all = append(all, idle{key, fmt.Errorf("%s: %s, for there is no tool %s: add %s to tools, or remove %s", key, what, tool, tool, key)})
@@ -188,8 +190,8 @@ func (g *Grants) idle() (all []idle) {
 	return all
 }
 
-// Prompt returns the body of the definition and the block, with an empty line
-// between them.
+// Prompt returns the body of the definition and the block, separated by an
+// empty line.
 func (g *Grants) Prompt() string {
 	if g == nil {
 		return ""
@@ -201,7 +203,7 @@ func (g *Grants) Prompt() string {
 	return text + block
 }
 
-// hash returns the version, and a sum over what the version leaves out as well.
+// hash returns the version, and a hash that also covers what the version omits.
 func (g *Grants) hash(def *Definition) (version, sum string) {
 	servers := Servers(g.Servers())
 	bare := servers.clone()
@@ -211,7 +213,7 @@ func (g *Grants) hash(def *Definition) (version, sum string) {
 		}
 	}
 	r := def.Reach
-	r.Servers = nil // they are among the others
+	r.Servers = nil // included in Servers
 	version = digest(struct {
 		Files   scope.PolicySpec
 		User    string
@@ -229,7 +231,7 @@ func (g *Grants) hash(def *Definition) (version, sum string) {
 func digest(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // cannot happen: values, texts and numbers
+		panic(err) // cannot happen: values, strings and numbers
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

@@ -13,9 +13,9 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Check reads one file as if it stood in agents.d, or in extensions.d when its
-// name ends in .yaml, .yml or .json, and returns what is wrong with it there and
-// what is not as it says.
+// Check parses a file as if it were in agents.d, or in extensions.d if its name
+// ends in .yaml, .yml or .json. It returns the errors and warnings that loading
+// it would give.
 func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
 	name := filepath.Base(file)
 	if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
@@ -30,7 +30,7 @@ func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
 		return eachError(err), nil
 	}
 	f := &parsed{id: stem(name), file: path.Join(agentsDir, name)}
-	for _, known := range s.files { // one that an extension brings, where it is
+	for _, known := range s.files { // a definition of an extension keeps its place
 		if abs, err := filepath.Abs(file); err == nil && abs == filepath.Join(s.base, known.file) {
 			f.id, f.file = known.id, known.file
 		}
@@ -41,8 +41,8 @@ func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
 	return errs, warnings
 }
 
-// checkExtension looks for names that nothing has, and for servers that an agent
-// would see twice.
+// checkExtension returns an error for a name that does not exist, and for two
+// servers of one name that an agent would see.
 func (s *Snapshot) checkExtension(e *extension) error {
 	var wrong problems
 	for _, r := range e.refs {
@@ -66,8 +66,8 @@ func (s *Snapshot) checkExtension(e *extension) error {
 	return nil
 }
 
-// check returns an error when the pattern matches nothing that the agent can
-// see. It names only that.
+// check returns an error if the pattern matches nothing that the agent sees.
+// The error names only what the agent sees.
 func (r ref) check(k known, self scope.ID, servers Servers) error {
 	if r.text == everything {
 		return nil
@@ -89,7 +89,7 @@ func (r ref) check(k known, self scope.ID, servers Servers) error {
 			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
 		}
 		if k.sees(self, r.text) {
-			return nil // most name one, and there may be many
+			return nil // fast path: most patterns are a name, and there may be many agents
 		}
 		if others := k.others(self); !anyWild(r.text, others) {
 			kind := "other agent"
@@ -144,7 +144,8 @@ func (t Tools) twice(refs []ref) (wrong problems) {
 	return wrong
 }
 
-// nothing says that a pattern matches nothing of a kind, and what there is.
+// nothing returns an error that a pattern matches nothing of a kind. It lists
+// the existing names.
 func (r ref) nothing(kind string, there []string, remedy string) error {
 	list := "there is none"
 	if len(there) > 0 {

@@ -9,11 +9,11 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// denial gathers what stands in the way of an allowance.
+// denial collects the rules that deny a request.
 type denial struct {
-	kind  scope.Kind // of the first rule
-	rule  string     // the first
-	fixes []string   // what would have to change, all of it
+	kind  scope.Kind // the kind of the first rule
+	rule  string     // the first rule
+	fixes []string   // all necessary changes
 }
 
 func (d *denial) add(kind scope.Kind, rule, fix string) {
@@ -30,15 +30,15 @@ func (d *denial) decision() scope.Decision {
 }
 
 const (
-	ruleNone    = "no rule"   // restricts it
-	ruleNothing = "no policy" // of a Grants that is nobody's
+	ruleNone    = "no rule"   // no rule restricts it
+	ruleNothing = "no policy" // a zero or nil Grants
 	rulePrimary = "primary"
 )
 
-// Tool decides about calling a tool: "read_file", "builtin:read_file" or
-// "mcp:server:tool". The name "mcp" in a list stands for all tools of the
-// servers that the agent may use. For a caller (Within) the more restrictive of
-// the two decisions holds.
+// Tool decides about a call of a tool: "read_file", "builtin:read_file" or
+// "mcp:server:tool". The name "mcp" in a list means all tools of the servers
+// that the agent may use. With a caller (see Within) the more restrictive
+// decision applies.
 func (g *Grants) Tool(name string) scope.Decision {
 	if g == nil {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
@@ -70,9 +70,9 @@ func (g *Grants) decide(name string, writes, foreign bool) scope.Decision {
 	return theirs
 }
 
-// tool decides by the agent's own lists. With foreign the server is another
-// agent's, which this one need not see; if it has one of that name, the lists of
-// its definition hold, too.
+// tool decides by the agent's own lists. With foreign, the server belongs to
+// another agent and this agent need not see it. If this agent has a server of
+// that name, the lists of its definition also apply.
 func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	if g == nil || g.version == "" {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
@@ -137,7 +137,7 @@ func (g *Grants) asks(n toolName) (d denial) {
 	return d
 }
 
-// base is the rule of what no list restricts.
+// base returns the rule for a request that no list restricts.
 func (g *Grants) base() string {
 	if g.primary {
 		return rulePrimary
@@ -145,7 +145,7 @@ func (g *Grants) base() string {
 	return ruleNone
 }
 
-// addTool says how to have a tool that the list does not hold.
+// addTool returns how to add a tool to the list.
 func (g *Grants) addTool(n toolName, name string) string {
 	if !g.tools.computed {
 		return fmt.Sprintf("add %s to tools", name)
@@ -164,8 +164,8 @@ func (g *Grants) addTool(n toolName, name string) string {
 	return fmt.Sprintf("add tools: [%s]", strings.Join(append(slices.Clone(g.tools.written), name), ", "))
 }
 
-// server adds to d what keeps the agent from a server, and returns the rule
-// that lets it there.
+// server adds to d the rules that deny a server, and returns the rule that
+// allows it.
 func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 	if _, ok := g.servers[name]; !ok && !foreign {
 		d.add(scope.KindServer, "no such server", fmt.Sprintf("define %q in mcp_servers", name))
@@ -190,7 +190,8 @@ func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 	return rule
 }
 
-// tool adds to d what the server's own definition says against one of its tools.
+// tool adds to d the rules of the server's definition that deny one of its
+// tools.
 func (s Server) tool(n toolName, d *denial) {
 	for _, p := range s.Exclude {
 		if wild(p, n.name) {
@@ -206,8 +207,8 @@ func anyOf(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return wild(p, name) })
 }
 
-// Server decides about the use of an MCP server. One that is not the agent's to
-// see is decided like one that does not exist.
+// Server decides about the use of an MCP server. For a server that the agent
+// does not see, the decision is the same as for one that does not exist.
 func (g *Grants) Server(name string) scope.Decision {
 	if g == nil || g.version == "" {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
@@ -243,7 +244,7 @@ func (g *Grants) Member(name string) scope.Decision {
 	return g.named(scope.KindMember, name, g.members, "members", d)
 }
 
-// Context decides about handing a context over on delegation.
+// Context decides about passing a context on delegation.
 func (g *Grants) Context(name string) scope.Decision {
 	if g == nil || g.version == "" {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
@@ -255,7 +256,7 @@ func (g *Grants) Context(name string) scope.Decision {
 	return g.named(scope.KindContext, name, g.contexts, key, denial{})
 }
 
-// named decides about a name by its list, and what else is in its way.
+// named decides about a name by its list l, in addition to the denials in d.
 func (g *Grants) named(kind scope.Kind, name string, l *nameList, key string, d denial) scope.Decision {
 	rule := g.base()
 	if l != nil {

@@ -14,22 +14,22 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Definition is what {base}/agents.d/<id>.md says about an agent.
+// Definition is the content of {base}/agents.d/<id>.md.
 type Definition struct {
 	Name        scope.ID
-	DisplayName string // for people; "" is the name
+	DisplayName string // for people; "" means Name
 	Description string
-	User        string // a name, a uid or uid:gid; "" is the owner of the prefix
+	User        string // a name, a uid or uid:gid; "" means the owner of the agent's directory
 	Identity    Identity
 	View        ViewSpec
 	Limits      Limits
 	Network     Network
-	Durable     *bool  // a change by a file tool is on the disk before its answer; nil is as the host says
-	Prompt      string // the body, without the blank space around it
-	Reach              // all that is not a file
+	Durable     *bool  // file tools sync a change before they respond; nil means the host's setting
+	Prompt      string // the body, without surrounding white space
+	Reach              // everything except files
 }
 
-// ViewSpec is how an agent sees its files.
+// ViewSpec configures an agent's view of its files.
 type ViewSpec struct {
 	Access    scope.Access
 	Paths     []scope.PathRule // in the order of the file
@@ -38,51 +38,51 @@ type ViewSpec struct {
 	Record    scope.Record
 	Cache     Cache
 
-	// AllowOther lets others than the agent's user in, as far as the modes and
-	// ACLs of the files allow. XAttrs gives files extended attributes.
+	// AllowOther admits users other than the agent's, subject to the modes and
+	// ACLs of the files. XAttrs enables extended attributes.
 	AllowOther, XAttrs bool
 }
 
-// PolicySpec returns the part that Compile takes.
+// PolicySpec returns the part of the spec for scope.Compile.
 func (v ViewSpec) PolicySpec() scope.PolicySpec {
 	return scope.PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks}
 }
 
-// Limits bounds what an agent may use. Zero is no limit for the first four, and the
-// default for the others.
+// Limits bounds the resources of an agent. Zero means no limit for the first
+// four, and the default for the others.
 type Limits struct {
 	Memory  int64         // bytes, of all sandboxes of the agent and its view
 	PIDs    int           // of each sandbox
 	CPU     float64       // processors, of all sandboxes of the agent and its view
 	Timeout time.Duration // of a command
 
-	OpenFiles  int   // files and directories that are open in the view at a time
-	Links      int   // names of a file, when the agent adds one
+	OpenFiles  int   // files and directories open in the view at one time
+	Links      int   // names of a file, when the agent adds a name
 	ViewMemory int64 // bytes of the view's tables
 }
 
-// The defaults of limits of a view.
+// The default limits of a view.
 const (
 	DefaultOpenFiles  = 16_384
 	DefaultLinks      = 4096
 	DefaultViewMemory = 512 << 20
 )
 
-// View returns the limits of the agent's view, with defaults.
+// View returns the limits of the agent's view, with defaults set.
 func (l Limits) View() (openFiles, links int, memory int64) {
 	return cmp.Or(l.OpenFiles, DefaultOpenFiles), cmp.Or(l.Links, DefaultLinks), cmp.Or(l.ViewMemory, DefaultViewMemory)
 }
 
-// Identity says as whom file operations are done.
+// Identity selects the user for file operations.
 type Identity string
 
 // The identities.
 const (
 	IdentityAgent  Identity = "agent"  // the agent's user, the default
-	IdentityCaller Identity = "caller" // whoever makes the system call
+	IdentityCaller Identity = "caller" // the user of the process that makes the system call
 )
 
-// DataPath says how bytes get to and from an open file.
+// DataPath selects how file data is transferred.
 type DataPath string
 
 // The data paths.
@@ -91,16 +91,16 @@ const (
 	DataMediated    DataPath = "mediated"    // through the view
 )
 
-// Cache says what the kernel may remember of a view's names and attributes.
+// Cache selects what the kernel may cache of a view's names and attributes.
 type Cache string
 
 // The caches.
 const (
-	CacheCoherent Cache = "coherent" // all, for as long as nobody changes it, the default
+	CacheCoherent Cache = "coherent" // everything, invalidated when it changes; the default
 	CacheNone     Cache = "none"     // nothing
 )
 
-// Network is what a sandbox sees of the network.
+// Network is the network of a sandbox.
 type Network string
 
 // The networks.
@@ -109,20 +109,20 @@ const (
 	NetworkHost Network = "host"
 )
 
-// Bounds, in bytes, on a definition and on the YAML it starts with.
+// The limits of a definition and of its YAML, in bytes.
 const (
 	maxDefinition  = 1 << 20
 	maxFrontmatter = 64 << 10
 )
 
-// ParseDefinition reads the text of the definition in file, of which only the
-// base name counts: it is the agent's id and ".md". Nothing is guessed or
-// skipped: an unknown or repeated key, a value of the wrong type and a pattern
-// that Compile refuses are errors, of type *DefinitionError, or DefinitionErrors
-// for more than one.
+// ParseDefinition parses the text of the definition in file. Only the base name
+// of file matters: it is the agent's id and ".md". An unknown or repeated key,
+// a value of the wrong type and a pattern that Compile rejects are errors. The
+// error is a *DefinitionError, or DefinitionErrors for more than one.
 //
-// Whether a pattern of a list matches anything is for Load to find out. ${VAR}
-// in mcp_servers is replaced from our own environment.
+// ParseDefinition does not check whether a pattern of a list matches anything;
+// Load does. It expands ${VAR} in mcp_servers from the environment of this
+// process.
 func ParseDefinition(file string, text []byte) (*Definition, error) {
 	name := filepath.Base(file)
 	def, _, err := parseDefinition(path.Join(agentsDir, name), stem(name), text)
@@ -132,9 +132,9 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 	return def, nil
 }
 
-// parseDefinition reads the definition of an agent in a file, relative to the
-// base directory. It also returns what has to match, and both as far as they
-// could be read beside an error.
+// parseDefinition parses the definition of an agent in a file, relative to the
+// base directory. It also returns the patterns that must match something.
+// Beside an error it returns what it could parse.
 func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref, error) {
 	fail := func(line int, err error) (*Definition, []ref, error) {
 		return nil, nil, wrongAt(file, line, id, err)
@@ -178,10 +178,9 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 	return def, refs, nil
 }
 
-// Frontmatter cuts a text at its first two "---" lines. The first of them is left
-// in front as an empty line, so that YAML counts lines as the file does. A byte
-// order mark before it, as some editors write, is dropped. Its errors say "what:
-// remedy".
+// Frontmatter splits a text at its first two "---" lines. It leaves the first
+// as an empty line in front, so that YAML line numbers are those of the file.
+// It drops a byte order mark. Its errors have the form "what: remedy".
 func Frontmatter(text []byte) (front, body []byte, err error) {
 	const mark = "---"
 	at := 0

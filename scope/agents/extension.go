@@ -26,31 +26,31 @@ import (
 type extension struct {
 	file        string // relative to the base directory
 	description string
-	agents      []string // ids and wildcards of others that its servers reach
+	agents      []string // ids and wildcards of other agents that see its servers
 	brings      []broughtAgent
 	servers     map[string]extensionServer
 	refs        []ref
 	text        *text
 }
 
-// extensionServer is a server, and the line it starts at.
+// extensionServer is a server and its line in the file.
 type extensionServer struct {
 	Server
 	line int
 }
 
-// broughtAgent is an agent that an extension brings.
+// broughtAgent is an agent defined by an extension.
 type broughtAgent struct {
 	id     scope.ID
-	path   string // of its definition, relative to the extension's directory
-	public bool   // every agent may name it as a member; otherwise those of the extension
+	path   string // the path of its definition, relative to the extension's directory
+	public bool   // every agent may name it as a member; otherwise only agents of the extension
 	line   int
 }
 
 const geminiManifest = "gemini-extension"
 
 // manifestName returns the name of the extension in a file, relative to
-// extensions.d; ok reports whether it is one.
+// extensions.d. ok is false if the file is not an extension.
 func manifestName(rel string) (name string, ok bool) {
 	dir, base := path.Split(rel)
 	dir = strings.TrimSuffix(dir, "/")
@@ -68,8 +68,8 @@ func manifestName(rel string) (name string, ok bool) {
 	return dir, yaml && (stem == "extension" || stem == dir)
 }
 
-// parseExtension reads the text of the extension in a file, relative to
-// extensions.d. It is as strict as a definition. base is the base directory.
+// parseExtension parses the text of the extension in a file, relative to
+// extensions.d. It is as strict as ParseDefinition. base is the base directory.
 func parseExtension(base, rel string, text []byte) (*extension, error) {
 	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}}
 	fail := func(line int, err error) (*extension, error) { return nil, wrongAt(e.file, line, "", err) }
@@ -133,8 +133,8 @@ func (e *extension) fields(base, rel, name string, named *bool) map[string]field
 	return all
 }
 
-// agentsField reads a list of agents: those that are named are reached by the
-// servers, those with a path are brought.
+// agentsField reads a list of agents. A name is an agent that sees the servers.
+// A mapping with a path is an agent that the extension defines.
 func (e *extension) agentsField(n *yaml.Node) error {
 	names := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line}
 	var wrong problems
@@ -193,18 +193,18 @@ func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) err
 	})
 }
 
-// Whom a server of an extension reaches, and who sees an agent that it brings.
+// The visibility of a server of an extension and of an agent that it defines.
 const (
 	visibilityPublic  = "public"  // every agent
-	visibilityPrivate = "private" // those that the extension names or brings, the default
+	visibilityPrivate = "private" // only agents that the extension names or defines; the default
 )
 
-// reaches reports whether the extension names or brings the agent.
+// reaches reports whether the extension names or defines the agent.
 func (e *extension) reaches(id scope.ID) bool {
 	return anyOf(e.agents, string(id)) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == id })
 }
 
-// audience is whom a private agent of an extension can be seen by.
+// audience is the set of agents that see a private agent of an extension.
 type audience struct {
 	patterns []string
 	brought  []scope.ID
@@ -222,9 +222,9 @@ func (a audience) holds(id scope.ID) bool {
 	return id == "" || slices.Contains(a.brought, id) || anyOf(a.patterns, string(id))
 }
 
-// visible returns the servers that an agent can see: its own, those of the host,
-// and of extensions what is public or reaches it. Its own win over others of the
-// same name.
+// visible returns the servers that an agent sees: its own, those of the host,
+// and those of extensions that are public or reach it. Its own servers take
+// precedence over others with the same name.
 func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (Servers, error) {
 	all := Servers{}
 	for name, s := range host {
@@ -248,8 +248,8 @@ func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (
 	return all, nil
 }
 
-// unseen returns the private servers that do not reach an agent, and the files of
-// their extensions, the first by name. servers are those that it can see.
+// unseen returns the private servers that do not reach an agent, with the file
+// of the extension (the first by name). servers are those that the agent sees.
 func unseen(id scope.ID, servers Servers, extensions map[string]*extension) map[string]string {
 	all := map[string]string{}
 	for _, file := range slices.Backward(slices.Sorted(maps.Keys(extensions))) {
@@ -263,9 +263,9 @@ func unseen(id scope.ID, servers Servers, extensions map[string]*extension) map[
 	return all
 }
 
-// Unseen returns the file of the extension that has a private server of that name
-// which does not reach the agent, or "". It is for the operator: decisions do not tell
-// such a server from one that does not exist.
+// Unseen returns the file of the extension that has a private server of that
+// name which does not reach the agent, or "". It is for the operator. To the
+// agent, such a server does not exist.
 func (g *Grants) Unseen(server string) (file string) {
 	if g == nil {
 		return ""

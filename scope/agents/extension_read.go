@@ -15,8 +15,8 @@ import (
 )
 
 // readExtensions reads the extensions of a base directory and the definitions
-// that they bring, in the order of their files. What does not load is taken from
-// last, where it is as it was.
+// of their agents, in the order of their files. For an extension that does not
+// load it uses the one in last.
 func (s *Snapshot) readExtensions(base string, last *Snapshot) (agents []*parsed, errs []error) {
 	fail := func(err error) ([]*parsed, []error) {
 		s.extensions, s.extendDirs = last.extensions, nil
@@ -78,7 +78,7 @@ func (s *Snapshot) readExtensionDir(base string, parent folder, name string, las
 	return agents, errs
 }
 
-// readExtension reads one, and what it brings.
+// readExtension reads an extension and the definitions of its agents.
 func (s *Snapshot) readExtension(base string, dir folder, name string, last *Snapshot) (agents []*parsed, errs []error) {
 	file := path.Join(dir.rel, name)
 	old := last.extensions[file]
@@ -87,7 +87,7 @@ func (s *Snapshot) readExtension(base string, dir folder, name string, last *Sna
 		errs = eachError(err)
 		e = old
 		at := s.extendDirs[dir.rel]
-		at.taken = time.Time{} // proves nothing of this file
+		at.taken = time.Time{} // the directory's stamp is no evidence for this file
 		s.extendDirs[dir.rel] = at
 	}
 	if e == nil {
@@ -122,8 +122,8 @@ func parsedExtension(base string, dir folder, name string, old *extension) (*ext
 	return e, err
 }
 
-// readBrought reads the definition of an agent that an extension brings. No part
-// of its path may be a link.
+// readBrought reads the definition of an agent of an extension. It follows no
+// symbolic link in the path.
 func readBrought(dir folder, b broughtAgent, last *loaded) *parsed {
 	file := path.Join(dir.rel, b.path)
 	parts := strings.Split(b.path, "/")
@@ -138,8 +138,8 @@ func readBrought(dir folder, b broughtAgent, last *loaded) *parsed {
 	return readAgent(dir, parts[len(parts)-1], b.id, last)
 }
 
-// currentExtensions reports whether readExtensions is certain to find no other
-// manifest.
+// currentExtensions reports whether readExtensions would certainly find the
+// same manifests.
 func (s *Snapshot) currentExtensions(base string) bool {
 	if s.extendDirs == nil {
 		return false
@@ -158,8 +158,8 @@ func (s *Snapshot) currentExtensions(base string) bool {
 	return true
 }
 
-// Directories returns the directories below extensions.d that hold extensions
-// and what they bring, relative to the base directory, for who watches them.
+// Directories returns the directories below extensions.d that have extensions
+// and definitions, relative to the base directory. The daemon watches them.
 func (s *Snapshot) Directories() []string {
 	dirs := map[string]bool{}
 	for rel := range s.extendDirs {

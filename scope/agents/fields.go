@@ -15,8 +15,8 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// fields are the keys of a definition in the file of id. They note whether it is
-// named, and in refs what has to match something.
+// fields returns the keys of the definition of agent id. They set named if
+// there is a name, and append to refs the patterns that must match something.
 func (d *Definition) fields(file string, id scope.ID, named *bool, refs *[]ref) map[string]field {
 	name := nameField(&d.Name, id)
 	keys := map[string]field{
@@ -107,7 +107,7 @@ func switchField(out *bool) field {
 	}
 }
 
-// optionalField is switchField for a value whose absence says something else.
+// optionalField is switchField for a value that may be absent.
 func optionalField(out **bool) field {
 	return func(n *yaml.Node) error {
 		*out = new(bool)
@@ -134,20 +134,20 @@ func isUser(s string) bool {
 		return false
 	}
 	if c := s[0]; c < '0' || c > '9' {
-		return c != '-' && c != '+' && !strings.Contains(s, ":") // no name starts so, but a number out of range
+		return c != '-' && c != '+' && !strings.Contains(s, ":") // a name does not start like this, but a number out of range does
 	}
 	uid, gid, both := strings.Cut(s, ":")
 	return isNumericID(uid) && (!both || isNumericID(gid))
 }
 
-// isNumericID reports whether s is a uid or gid. The greatest number is none:
-// setresuid(2) takes it for "leave as it is".
+// isNumericID reports whether s is a uid or gid. The greatest number is not:
+// setresuid(2) reads it as "unchanged".
 func isNumericID(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return err == nil && n != math.MaxUint32
 }
 
-// numberField reads a value that parse must find to be above zero.
+// numberField reads a value with parse. It must be greater than zero.
 func numberField[T int | int64 | float64 | time.Duration](out *T, parse func(string) (T, error), tags ...string) field {
 	return func(n *yaml.Node) error {
 		s, err := scalarOf(n, "a number without quotes, or with a unit where there is one", tags...)
@@ -164,7 +164,7 @@ func numberField[T int | int64 | float64 | time.Duration](out *T, parse func(str
 	}
 }
 
-// Below these, a shell and a few programs do not work in a view.
+// The least values with which a shell and a few programs work in a view.
 const (
 	minOpenFiles  = 64
 	minViewMemory = 1 << 20
@@ -186,9 +186,9 @@ func parseViewMemory(s string) (int64, error) {
 	return n, err
 }
 
-// minMemory is what a sandbox with the file tools' worker needs, and some more:
-// below, each start would fail. minCPU is the least the kernel takes: a
-// millisecond of each period of a hundred.
+// minMemory is slightly more than a sandbox with the file tools' worker needs;
+// with less, it cannot start. minCPU is the kernel's minimum: one millisecond
+// of each period of 100 milliseconds.
 const (
 	minMemory = 16 << 20
 	minCPU    = 0.01

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// field reads the value of one key. Its error says "what: remedy".
+// field reads the value of one key. Its errors have the form "what: remedy".
 type field func(*yaml.Node) error
 
 // lineError is an error at a line of the file.
@@ -25,14 +25,14 @@ type lineError struct {
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
 func (e *lineError) Unwrap() error { return e.err }
 
-// problems are all that is wrong with a file; each is a *lineError.
+// problems are the errors of a file. Each is a *lineError.
 type problems []error
 
 func (p problems) Error() string   { return errors.Join(p...).Error() }
 func (p problems) Unwrap() []error { return p }
 
-// add adds what err holds, at the line unless it has one. What was written
-// around an error that has a line is dropped.
+// add adds the errors in err, at the given line unless they have one. It drops
+// text wrapped around an error that has a line.
 func (p *problems) add(line int, err error) {
 	if err == nil {
 		return
@@ -46,7 +46,7 @@ func (p *problems) add(line int, err error) {
 	*p = append(*p, one)
 }
 
-// err returns nil for no problem.
+// err returns nil if there are no problems.
 func (p problems) err() error {
 	switch len(p) {
 	case 0:
@@ -57,7 +57,7 @@ func (p problems) err() error {
 	return p
 }
 
-// atLine gives err a line, unless it has one.
+// atLine adds a line to err, unless it has one.
 func atLine(line int, err error) error {
 	if have := (*lineError)(nil); err == nil || errors.As(err, &have) {
 		return err
@@ -65,9 +65,9 @@ func atLine(line int, err error) error {
 	return &lineError{line, err}
 }
 
-// parseYAML reads front, which is one mapping with these fields. It walks the
-// nodes itself, for decoding into a struct lets a repeated key of a map, an
-// alias and a number in place of a text through.
+// parseYAML parses front, which is one mapping with these fields. It walks the
+// nodes itself, because decoding into a struct accepts repeated keys of a map,
+// aliases, and a number in place of a string.
 func parseYAML(front []byte, fields map[string]field) error {
 	dec := yaml.NewDecoder(bytes.NewReader(front))
 	var doc, more yaml.Node
@@ -99,7 +99,7 @@ func syntaxError(err error) error {
 	return atLine(line, fmt.Errorf("is no YAML, %s: correct it%s", what, hint))
 }
 
-// noAliases refuses what makes YAML grow when it is read.
+// noAliases returns an error for aliases, which can expand without limit.
 func noAliases(n *yaml.Node) error {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		return atLine(n.Line, errors.New("anchors and aliases are not read: write the value out, and quote a pattern that starts with *"))
@@ -112,7 +112,7 @@ func noAliases(n *yaml.Node) error {
 	return nil
 }
 
-// eachKey calls f with each key of n and its value, and returns all errors.
+// eachKey calls f for each key of n and its value, and returns all errors.
 func eachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode || n.ShortTag() != "!!map" {
 		return fmt.Errorf("is %s: want keys with values", nodeKind(n))
@@ -151,7 +151,7 @@ func mappingField(fields map[string]field) field {
 	}
 }
 
-// nodeKind says what n is, for an error.
+// nodeKind describes the kind of n, for an error.
 func nodeKind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -171,7 +171,7 @@ func nodeKind(n *yaml.Node) string {
 	}
 }
 
-// scalarOf returns the value of n as it is written, if its tag is one of tags.
+// scalarOf returns the literal value of n if its tag is one of tags.
 func scalarOf(n *yaml.Node, want string, tags ...string) (string, error) {
 	if n.Kind != yaml.ScalarNode || !slices.Contains(tags, n.ShortTag()) {
 		return "", fmt.Errorf("is %s: want %s", nodeKind(n), want)
@@ -186,7 +186,7 @@ func textField(out *string) field {
 	}
 }
 
-// namedField reads a value that parses itself.
+// namedField reads a value with UnmarshalText.
 func namedField(out encoding.TextUnmarshaler) field {
 	return func(n *yaml.Node) error {
 		var s string

@@ -15,8 +15,8 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// yamlOfJSON returns JSON that a reader of YAML takes, with the same lines: YAML
-// has no tabs between values and no surrogates.
+// yamlOfJSON converts JSON to text that a YAML parser accepts, with the same
+// lines. YAML allows no tabs between values and no surrogates.
 func yamlOfJSON(text []byte) ([]byte, error) {
 	var v any
 	if err := json.Unmarshal(text, &v); err != nil {
@@ -26,7 +26,7 @@ func yamlOfJSON(text []byte) ([]byte, error) {
 		}
 		return nil, &lineError{line, fmt.Errorf("is no JSON, %w: correct it", err)}
 	}
-	text = bytes.ReplaceAll(text, []byte("\t"), []byte(" ")) // JSON has none in texts
+	text = bytes.ReplaceAll(text, []byte("\t"), []byte(" ")) // JSON strings contain no literal tabs
 	escape := regexp.MustCompile(`\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|.)`)
 	return escape.ReplaceAllFunc(text, func(s []byte) []byte {
 		var pair string
@@ -37,15 +37,15 @@ func yamlOfJSON(text []byte) ([]byte, error) {
 	}), nil
 }
 
-// geminiIgnored are keys of a gemini-extension.json that are not about what
-// agents may do. excludeTools is none of them.
+// geminiIgnored returns the keys of a gemini-extension.json that do not affect
+// what agents may do. excludeTools is not one of them.
 func geminiIgnored() []string {
 	return []string{"version", "contextFileName", "settings", "themes", "plan", "migratedTo", "author", "license",
 		"homepage", "repository", "keywords", "displayName", "display_name", "commands", "$schema"}
 }
 
-// geminiFields are fields in gemini-cli's spelling as well, with its variables.
-// What trust says is for the operator to say, as it is in gemini-cli.
+// geminiFields returns fields that also accept gemini-cli's spelling and
+// variables. They ignore trust: only the operator may set it, as in gemini-cli.
 func (s *Server) geminiFields(base, rel string) map[string]field {
 	dir := path.Join(base, extensionsDir, path.Dir(rel))
 	if abs, err := filepath.Abs(dir); err == nil {

@@ -9,39 +9,39 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Grants decides about all of an agent's reach that is not files: tools,
-// skills, MCP servers, agents to delegate to and contexts to hand over. It is
-// compiled once, never changes and may be used by any number of goroutines. The
-// nil and the zero Grants allow nothing.
+// Grants decides about everything except files: tools, skills, MCP servers,
+// delegation to agents, and contexts. It is immutable and safe for concurrent
+// use. The nil and the zero Grants allow nothing.
 //
-// Lists: one that is absent restricts nothing, except that members are none
-// then; an empty one is nothing; "*" in one is everything. An agent with skills,
-// mcps or members but no tools gets a computed list: the host's base tools, and
-// what its lists need. The key policy holds beside the lists, and of it deny is
-// above ask, and ask above allow, whatever their order. A bare "*" among the
-// excluded beside a non-empty allowed list only says that nothing else is
-// allowed; a narrower exclusion beats an allowance.
+// An absent list restricts nothing, except that absent members allow none. An
+// empty list allows nothing. "*" in a list allows everything. An agent with
+// skills, mcps or members but without tools has a computed list: the host's
+// base tools and the tools that its lists need. The key policy applies in
+// addition to the lists. In it, deny overrides ask, and ask overrides allow,
+// whatever their order. A bare "*" among the excluded beside a non-empty
+// allowed list only means that nothing else is allowed; a narrower exclusion
+// overrides the allowed list.
 //
-// The host's primary agent is not restricted by tools, skills, mcps and
-// members. Its policy holds, as that of any other.
+// The lists tools, skills, mcps and members do not restrict the host's primary
+// agent. Its policy applies.
 type Grants struct {
 	reach   Reach
 	primary bool
 
-	readOnly bool // the view
+	readOnly bool // the view is read-only
 	prompt   string
 
-	tools, allowed    *toolList // nil: does not restrict
+	tools, allowed    *toolList // nil means no restriction
 	exclude, ask      []toolPattern
-	skills, mcps      *nameList // likewise
+	skills, mcps      *nameList // nil means no restriction
 	members, contexts *nameList
 	serversAllowed    *nameList
 
-	caller       *Grants // see Within; nil: none
+	caller       *Grants // see Within; nil for none
 	id           scope.ID
 	known        known
-	servers      Servers           // that the agent can see
-	unseen       map[string]string // private servers that do not reach it, and their extensions' files
+	servers      Servers           // the servers that the agent sees
+	unseen       map[string]string // private servers that do not reach the agent, with the files of their extensions
 	version, sum string            // see Version and Equal
 }
 
@@ -49,7 +49,7 @@ type Grants struct {
 type toolList struct {
 	patterns []toolPattern
 	written  []string
-	computed bool   // from the other lists
+	computed bool   // derived from the other lists
 	rule     string // as in the file
 }
 
@@ -67,7 +67,7 @@ func (l *nameList) holds(name string) bool {
 	return slices.ContainsFunc(l.patterns, func(p string) bool { return wild(p, name) })
 }
 
-// compileGrants compiles what def says; servers are all that its agent sees.
+// compileGrants compiles def. servers are all servers that its agent sees.
 func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	r := def.Reach
 	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
@@ -95,7 +95,7 @@ func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	if len(r.Rules.AllowedServers) > 0 {
 		g.reach.Rules.ExcludedServer = slices.DeleteFunc(slices.Clone(r.Rules.ExcludedServer), func(p string) bool { return p == everything })
 	}
-	g.version = "none yet" // and from now on it decides
+	g.version = "none yet" // not empty, so that hash can use the decisions
 	g.version, g.sum = g.hash(def)
 	return g
 }
@@ -114,7 +114,7 @@ func (d *Definition) Grants(host Host) *Grants {
 	return compileGrants(d, known{host: host}, servers)
 }
 
-// list returns nil for what does not restrict: nil, and "*" in it.
+// list returns nil for a list without restriction: nil, or one with "*".
 func (t Tools) list(key string, patterns []string) *toolList {
 	if patterns == nil || slices.Contains(patterns, everything) {
 		return nil
@@ -136,7 +136,7 @@ func listRule(key string, entries []string) string {
 func (t Tools) patterns(list []string) []toolPattern {
 	var all []toolPattern
 	for _, s := range list {
-		if p, err := t.parsePattern(s); err == nil { // the definition was read by it
+		if p, err := t.parsePattern(s); err == nil { // cannot fail for a parsed definition
 			all = append(all, p)
 		}
 	}
@@ -157,14 +157,14 @@ func (t Tools) restricting(list []string) []toolPattern {
 	return all
 }
 
-// computedTools is the list of an agent that names skills, servers or members,
-// but no tools.
+// computedTools returns the list of an agent that names skills, servers or
+// members, but no tools.
 func computedTools(r Reach, host Host) *toolList {
 	list := host.BaseTools
 	if list == nil {
 		list = host.Tools.listed(ListedBase)
 	}
-	list = append([]string{}, list...) // nil would restrict nothing
+	list = append([]string{}, list...) // a nil list would restrict nothing
 	if host.Memory {
 		list = append(list, host.Tools.listed(ListedMemory)...)
 	}
@@ -182,14 +182,14 @@ func computedTools(r Reach, host Host) *toolList {
 		return twice
 	})
 	l := host.Tools.list("computed tools", list)
-	if l != nil { // base tools may be all there are
+	if l != nil { // base tools may be "*"
 		l.computed = true
 	}
 	return l
 }
 
-// Tools returns the patterns of the list of tools, as written or as computed;
-// nil restricts nothing. What policy says comes on top: see Tool.
+// Tools returns the patterns of the tool list, as written or computed. nil
+// means no restriction. The policy applies in addition: see Tool.
 func (g *Grants) Tools() []string {
 	switch {
 	case g == nil || g.version == "":
@@ -211,7 +211,7 @@ func (g *Grants) ToolNames() []string {
 // tooling returns the tools that definitions may name.
 func (g *Grants) tooling() Tools { return g.known.host.Tools }
 
-// Computed reports whether the list of tools is computed from the others.
+// Computed reports whether the tool list is computed from the other lists.
 func (g *Grants) Computed() bool { return g != nil && g.tools != nil && g.tools.computed }
 
 // Skills returns the names of the skills that exist and are allowed, sorted.
@@ -222,7 +222,7 @@ func (g *Grants) Skills() []string {
 	return allowedOf(g.known.skills, g.Skill)
 }
 
-// Servers returns the servers that the agent can see and may use.
+// Servers returns the servers that the agent sees and may use.
 func (g *Grants) Servers() map[string]Server {
 	if g == nil {
 		return nil
@@ -238,7 +238,7 @@ func (g *Grants) Members() []scope.ID {
 		return nil
 	}
 	names := g.known.ids
-	if l := g.members; l != nil && !slices.ContainsFunc(l.patterns, isWild) { // there may be many more
+	if l := g.members; l != nil && !slices.ContainsFunc(l.patterns, isWild) { // faster if there are many agents
 		names = slices.Compact(slices.Sorted(slices.Values(l.patterns)))
 	}
 	var ids []scope.ID
@@ -258,8 +258,8 @@ func allowedOf(names []string, decide func(string) scope.Decision) []string {
 	return all
 }
 
-// Contexts returns the names and patterns of the contexts that may be handed
-// over, nil for any. With fixed it is all of them, always.
+// Contexts returns the names and patterns of the contexts that the agent may
+// pass; nil means any. If fixed is true, all of them are always passed.
 func (g *Grants) Contexts() (names []string, fixed bool) {
 	if g == nil || g.version == "" {
 		return []string{}, false
@@ -267,7 +267,7 @@ func (g *Grants) Contexts() (names []string, fixed bool) {
 	return slices.Clone(g.reach.Contexts.Names), g.reach.Contexts.Fixed
 }
 
-// RequiredContexts returns the names of the contexts that must be handed over.
+// RequiredContexts returns the names of the contexts that must be passed.
 func (g *Grants) RequiredContexts() []string {
 	names, fixed := g.Contexts()
 	if !fixed {
@@ -276,7 +276,7 @@ func (g *Grants) RequiredContexts() []string {
 	return names
 }
 
-// Rates returns the limits on how often tools are called.
+// Rates returns the rate limits of calls.
 func (g *Grants) Rates() []scope.Rate {
 	if g == nil {
 		return nil
@@ -284,15 +284,15 @@ func (g *Grants) Rates() []scope.Rate {
 	return slices.Clone(g.reach.Rates)
 }
 
-// RatesOf returns the limits that count calls of a tool.
+// RatesOf returns the rate limits that count calls of a tool.
 func (g *Grants) RatesOf(tool string) []scope.Rate {
 	return slices.DeleteFunc(g.Rates(), func(r scope.Rate) bool { return !g.tooling().Match(r.Pattern, tool) })
 }
 
-// Within returns the grants of a member for a task of a caller's: what both
-// allow. The caller's tools, include_tools and exclude_tools of its servers, view
-// access and argument filters narrow those of g; skills, servers, members, contexts
-// and rates stay g's.
+// Within returns the grants of a member for a caller's task: what both allow.
+// The caller's tools, include_tools and exclude_tools of its servers, view
+// access and argument filters restrict those of g. Skills, servers, members,
+// contexts and rates remain those of g.
 func (g *Grants) Within(caller *Grants) *Grants {
 	if g == nil || caller == nil || g.version == "" || caller.version == "" {
 		return &Grants{}
@@ -306,16 +306,16 @@ func (g *Grants) Within(caller *Grants) *Grants {
 	return &narrow
 }
 
-// ReadOnly reports whether nothing in the view may be changed.
+// ReadOnly reports whether the view is read-only.
 func (g *Grants) ReadOnly() bool { return g == nil || g.readOnly }
 
-// Widens reports whether the operator lets a member do, for this agent, what the
-// agent itself may not.
+// Widens reports whether the operator allows a member, in a task of this agent,
+// what this agent itself may not do.
 func (g *Grants) Widens(member scope.ID) bool {
 	return g != nil && slices.Contains(g.reach.Widened, string(member))
 }
 
-// Filters returns what refuses calls by their arguments.
+// Filters returns the filters that deny calls by their arguments.
 func (g *Grants) Filters() []scope.Filter {
 	if g == nil {
 		return nil
@@ -327,8 +327,8 @@ func (g *Grants) Filters() []scope.Filter {
 	return all
 }
 
-// FiltersOf returns what refuses calls of a tool by their arguments. The caller
-// does not change it.
+// FiltersOf returns the filters that deny calls of a tool by their arguments.
+// The caller must not modify the result.
 func (g *Grants) FiltersOf(tool string) (all []scope.Filter) {
 	if g == nil {
 		return nil
@@ -344,10 +344,10 @@ func (g *Grants) FiltersOf(tool string) (all []scope.Filter) {
 // Primary reports whether the agent is the host's primary.
 func (g *Grants) Primary() bool { return g != nil && g.primary }
 
-// Version returns the hex SHA-256 of all that decides, files included: it stands
-// for the policy that an approval was given under. What servers find in their
-// environment is left out, for it is where secrets are. The nil and the zero
-// Grants have none.
+// Version returns the hex SHA-256 of everything that affects decisions,
+// including those about files. An approval is valid for one version. The
+// version omits the environment of servers, which may contain secrets. For the
+// nil and the zero Grants it is "".
 func (g *Grants) Version() string {
 	if g == nil {
 		return ""
@@ -355,12 +355,13 @@ func (g *Grants) Version() string {
 	return g.version
 }
 
-// Equal reports whether both decide alike, and start their servers alike.
+// Equal reports whether both make the same decisions and start their servers
+// with the same configuration.
 func (g *Grants) Equal(other *Grants) bool {
 	return g == other || g != nil && other != nil && g.sum == other.sum
 }
 
-// String and GoString keep secrets of servers out of what is printed by mistake.
+// String returns a short text without the secrets of servers.
 func (g *Grants) String() string { return fmt.Sprintf("grants %.12s", g.Version()) }
 
 // GoString is String.

@@ -7,12 +7,12 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// known is what there is that a pattern can match.
+// known holds the names that a pattern can match.
 type known struct {
 	host   Host
 	skills []string            // sorted
-	ids    []string            // of agents that have a file, sorted, whether they load or not
-	hidden map[string]audience // those of them that only some agents see
+	ids    []string            // of agents with a file, sorted, whether they load or not
+	hidden map[string]audience // the agents that only some agents see
 }
 
 func (k known) equal(other known) bool {
@@ -23,14 +23,14 @@ func (k known) equal(other known) bool {
 	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden)
 }
 
-// agent reports whether there is a file of that agent.
+// agent reports whether the agent has a file.
 func (k known) agent(name string) bool {
 	_, ok := slices.BinarySearch(k.ids, name)
 	return ok
 }
 
-// sees reports whether there is a file of that agent, and another one may know.
-// "" is the operator.
+// sees reports whether agent name has a file and agent self may see it. An
+// empty self is the operator.
 func (k known) sees(self scope.ID, name string) bool {
 	if !k.agent(name) {
 		return false
@@ -39,7 +39,7 @@ func (k known) sees(self scope.ID, name string) bool {
 	return !hidden || who.holds(self)
 }
 
-// others returns the agents beside one that it may know of, sorted.
+// others returns the other agents that self may see, sorted.
 func (k known) others(self scope.ID) []string {
 	return slices.DeleteFunc(slices.Clone(k.ids), func(name string) bool { return name == string(self) || !k.sees(self, name) })
 }

@@ -18,23 +18,23 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// The directories of a base directory that say what agents are.
+// The directories of a base directory that define agents.
 const (
 	agentsDir     = "agents.d"
 	extensionsDir = "extensions.d"
 	skillsDir     = "skills"
 )
 
-// folder is one of these directories, open.
+// folder is an open directory of definitions.
 type folder struct {
 	*os.File
-	rel string // to the base directory
+	rel string // relative to the base directory
 }
 
-// openFolder opens a directory of base. It refuses one inside {base}/agents,
+// openFolder opens a directory of base. It rejects one inside {base}/agents,
 // where an agent could write its own rules.
 func openFolder(base, rel string) (folder, error) {
-	// A link is followed: where it led is asked of the descriptor.
+	// It follows a symbolic link. The check uses the descriptor.
 	dir, err := os.OpenFile(filepath.Join(base, rel), unix.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return folder{}, err
@@ -70,8 +70,8 @@ func outsideViews(where, base, rel string) error {
 	return nil
 }
 
-// names returns what is in the directory and ends in suffix, sorted; hidden
-// files are left out.
+// names returns the names in the directory that end in suffix, sorted. It omits
+// hidden files.
 func (d folder) names(suffix string) ([]string, error) {
 	names, err := d.Readdirnames(-1)
 	if err != nil {
@@ -84,7 +84,7 @@ func (d folder) names(suffix string) ([]string, error) {
 	return names, nil
 }
 
-// sub opens a directory in this one. It follows no link.
+// sub opens a subdirectory. It follows no symbolic link.
 func (d folder) sub(name string) (folder, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -100,18 +100,18 @@ func (d folder) sub(name string) (folder, error) {
 	return folder{os.NewFile(uintptr(fd), name), path.Join(d.rel, name)}, nil
 }
 
-// parsed is a definition, or what is wrong with it.
+// parsed is a parsed definition, or its errors.
 type parsed struct {
 	id   scope.ID
 	file string // relative to the base directory
-	text *text  // nil: it could not be read
+	text *text  // nil if the file could not be read
 	def  *Definition
 	refs []ref
 	err  error
 }
 
-// readAgents reads {base}/agents.d/*.md in the order of their names. It parses
-// only what is not in last as it stands, in parallel. at is the directory before
+// readAgents reads {base}/agents.d/*.md, sorted by name. It parses only files
+// that differ from last, in parallel. at is the stamp of the directory before
 // it was read.
 func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at dated, err error) {
 	dir, err := openFolder(base, agentsDir)
@@ -145,7 +145,7 @@ func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at dated
 
 func stem(name string) scope.ID { return scope.ID(strings.TrimSuffix(name, ".md")) }
 
-// readAgent reads the definition of an agent in a file of a directory.
+// readAgent reads the definition of an agent from a file of a directory.
 func readAgent(dir folder, name string, id scope.ID, last *loaded) *parsed {
 	p := &parsed{id: id, file: path.Join(dir.rel, name)}
 	var old *text
@@ -165,7 +165,7 @@ func readAgent(dir folder, name string, id scope.ID, last *loaded) *parsed {
 }
 
 // readSkills returns the names of the directories {base}/skills/<name>/ that
-// hold a SKILL.md. A link, and a name that no list could hold, is none.
+// have a SKILL.md. It omits symbolic links and names that cannot be in a list.
 func readSkills(base string) ([]string, error) {
 	dir, err := openFolder(base, skillsDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +182,7 @@ func readSkills(base string) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return !isPlainName(name, maxSkill) || !isSkill(dir, name) }), nil
 }
 
-// maxSkill bounds the name of a skill in bytes.
+// maxSkill limits the name of a skill, in bytes.
 const maxSkill = 128
 
 func isSkill(dir folder, name string) bool {

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// LogLimits bound the audit log: the key log of scopefs.yaml. 0 is the default.
+// LogLimits are the limits of the audit log: the key log of scopefs.yaml. 0
+// means the default.
 type LogLimits struct {
-	Keep     time.Duration // events are removed when they are older
+	Keep     time.Duration // events older than this are removed
 	Size     int64         // bytes of the log on disk
-	AgentDay int64         // bytes of events that an agent may cause in a day before it is slowed down
+	AgentDay int64         // bytes of events that an agent may cause in a day before it is throttled
 }
 
 func (l *LogLimits) fields() map[string]field {
@@ -22,13 +23,13 @@ func (l *LogLimits) fields() map[string]field {
 	}
 }
 
-// The least that makes sense of the log: some segments, and some calls.
+// The minimum limits: some segments, and some calls.
 const (
 	minKeep    = time.Hour
 	minLogSize = 1 << 20
 )
 
-// parseKeep reads a duration, or a number of days such as 30d.
+// parseKeep parses a duration, or a number of days such as 30d.
 func parseKeep(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 15); err == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Reach is what a definition says about all that is not a file. Of a list, nil
-// means that the key is absent, and empty that nothing is named.
+// Reach is the part of a definition about everything except files. A nil list
+// means that the key is absent. An empty list allows nothing.
 type Reach struct {
 	Tools, Skills, MCPs, Members []string // patterns
 	Widened                      []string // members that may do more than the agent
@@ -26,23 +26,23 @@ type Reach struct {
 	Filters                      []scope.Filter
 }
 
-// Contexts are what an agent may hand over when it delegates.
+// Contexts are the contexts that an agent may pass when it delegates.
 type Contexts struct {
 	Names []string // patterns; nil: absent
-	Fixed bool     // it is always these, and there is no choice: const
+	Fixed bool     // const: exactly these contexts are always passed
 }
 
-// Rules are the key policy: they hold whatever the lists say.
+// Rules are the key policy. They apply in addition to the lists.
 type Rules struct {
 	Allowed, Exclude, Ask          []string // tools
 	AllowedServers, ExcludedServer []string
 	Trusted                        []string // servers whose tools need no approval
 }
 
-// ref is a pattern that has to match something there is.
+// ref is a pattern that must match an existing name.
 type ref struct {
 	line int
-	key  string // where it stands, as in "policy.tools.exclude"
+	key  string // the key, such as "policy.tools.exclude"
 	kind refKind
 	text string
 }
@@ -54,11 +54,12 @@ const (
 	skillRef
 	serverRef
 	memberRef
-	contextRef // these are nobody's to know
+	contextRef // not checked: contexts have no definition
 	trustRef   // a server, without wildcards
 )
 
-// reachFields are the keys of d.Reach. They note in refs what has to match.
+// reachFields returns the keys of d.Reach. They append to refs the patterns
+// that must match.
 func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
 	r := &d.Reach
 	list := func(out *[]string, key string, kind refKind) field { return listField(out, key, kind, refs) }
@@ -120,8 +121,8 @@ func listField(out *[]string, key string, kind refKind, refs *[]ref) field {
 	}
 }
 
-// membersField reads a list of members, or a mapping of members to what is said
-// of each: {may: widen}, or nothing.
+// membersField reads a list of members, or a mapping from a member to {may:
+// widen} or nothing.
 func membersField(r *Reach, refs *[]ref) field {
 	list := listField(&r.Members, "members", memberRef, refs)
 	return func(n *yaml.Node) error {
@@ -154,8 +155,8 @@ func membersField(r *Reach, refs *[]ref) field {
 	}
 }
 
-// checkEntry checks the form of an entry, and returns what is equal for two
-// spellings of one.
+// checkEntry checks the form of an entry. same is equal for two spellings of
+// one entry.
 func checkEntry(s string, kind refKind) (same string, err error) {
 	if kind == toolRef {
 		p, err := parseToolPattern(s)
@@ -194,7 +195,7 @@ func contextsField(out *Contexts) field {
 	}
 }
 
-// eachTool calls f with each key of n, which is a pattern of tools.
+// eachTool calls f for each key of n, which is a tool pattern.
 func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, value *yaml.Node) error) error {
 	lines := map[string]int{}
 	return eachKey(n, func(s string, value *yaml.Node) error {
@@ -259,7 +260,7 @@ func filtersField(out *[]scope.Filter, refs *[]ref) field {
 	}
 }
 
-// reason is what regexp has against an expression, if anything.
+// reason returns why regexp rejects an expression.
 func reason(err error) string {
 	if err == nil {
 		return "its length"
@@ -270,8 +271,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// maxRegexp bounds the length of a filter's regular expression, in bytes.
+// maxRegexp limits a filter's regular expression, in bytes.
 const maxRegexp = 1024
 
-// maxRate bounds a rate limit's number of calls.
+// maxRate limits the number of calls in a rate limit.
 const maxRate = 1_000_000

@@ -15,39 +15,39 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Server says how an MCP server is started, or where it is. Its texts have their
-// ${VAR} replaced and may hold secrets: they are not for logs.
+// Server configures how an MCP server is started, or its address. Its strings
+// have ${VAR} expanded and may contain secrets. Never log them.
 type Server struct {
-	URL     string            // of one that is not started; "" is a Command
-	Headers map[string]string // of requests to URL
+	URL     string            // the address of a server that is not started; "" for a Command
+	Headers map[string]string // headers of requests to URL
 	Command string
 	Args    []string
 	Env     map[string]string
-	Cwd     string        // relative to the workspace; "" is that itself
-	Timeout time.Duration // of one call; 0 is the default
-	Include []string      // wildcards of its tools; nil: all
-	Exclude []string      // wildcards of its tools; beats Include
-	Start   time.Duration // of a start; 0 is the default
-	Private bool          // of the agents that it is defined for
-	Own     bool          // of the agent whose definition defines it
-	Network Network       // of its sandbox; "" is none
-	Shows   Workspace     // of the agent's view; "" is the default, see Use
+	Cwd     string        // relative to the workspace; "" is the workspace
+	Timeout time.Duration // limit of one call; 0 is the default
+	Include []string      // wildcards of its tools; nil means all
+	Exclude []string      // wildcards of its tools; overrides Include
+	Start   time.Duration // limit of a start; 0 is the default
+	Private bool          // visible only to the agents that it is defined for
+	Own     bool          // defined in the agent's definition
+	Network Network       // network of its sandbox; "" is none
+	Shows   Workspace     // access to the agent's view; "" is the default, see Use
 	From    string        // the file that defines it, relative to the base directory
 }
 
-// Workspace is how a server's sandbox shows the agent's view.
+// Workspace is a server's access to the agent's view.
 type Workspace string
 
-// The workspaces.
+// The levels of access to the view.
 const (
 	WorkspaceNone  Workspace = "none"
 	WorkspaceRead  Workspace = "read"
 	WorkspaceWrite Workspace = "write"
 )
 
-// Use is how the server's sandbox shows the view: as its definition says, else an
-// agent's own server may write to it, and one that the operator defines for
-// several agents does not see it.
+// Use returns the server's access to the view. The default is write for an
+// agent's own server and none for one that the operator defines for several
+// agents.
 func (s Server) Use() Workspace {
 	switch {
 	case s.Shows != "":
@@ -58,7 +58,7 @@ func (s Server) Use() Workspace {
 	return WorkspaceNone
 }
 
-// String names the server's file, and nothing that may be secret.
+// String returns the server's file. It contains no secrets.
 func (s Server) String() string { return "server of " + s.From }
 
 // GoString is String.
@@ -67,7 +67,7 @@ func (s Server) GoString() string { return s.String() }
 // Servers are MCP servers by name.
 type Servers map[string]Server
 
-// clone returns a copy that shares nothing.
+// clone returns a deep copy.
 func (s Servers) clone() Servers {
 	out := make(Servers, len(s))
 	for name, server := range s {
@@ -78,8 +78,8 @@ func (s Servers) clone() Servers {
 	return out
 }
 
-// eachServer calls f with each server of n, and refuses one that has neither a
-// command nor a url, or what is of the other.
+// eachServer calls f for each server of n. A server needs a command or a url,
+// and must not have keys of the other kind.
 func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
 	return eachKey(n, func(name string, value *yaml.Node) error {
 		var wrong, inside problems
@@ -119,15 +119,15 @@ func valueOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// isServerName reports whether s can stand in mcp:SERVER:TOOL, and in
-// mcp__SERVER__TOOL, as clients see it: there a tool b__t of a server a must not
-// be taken for the tool t of a server a__b.
+// isServerName reports whether s is valid in mcp:SERVER:TOOL and in
+// mcp__SERVER__TOOL, the form for clients. There, tool b__t of server a must
+// not equal tool t of server a__b.
 func isServerName(s string) bool {
 	return isPlainName(s, 64) && !strings.Contains(s, "__") && !strings.HasSuffix(s, "_")
 }
 
-// isPlainName reports whether s is letters, digits, '_', '-' and '.', the first
-// of them a letter or a digit.
+// isPlainName reports whether s has only letters, digits, '_', '-' and '.',
+// starts with a letter or a digit, and has at most longest bytes.
 func isPlainName(s string, longest int) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -139,7 +139,8 @@ func isPlainName(s string, longest int) bool {
 	return s != "" && len(s) <= longest
 }
 
-// fields are the keys of a server. vars are variables beside the environment's.
+// fields returns the keys of a server. vars are variables in addition to the
+// environment.
 func (s *Server) fields(vars map[string]string) map[string]field {
 	expandedField := func(out *string) field { return expandedField(out, vars) }
 	return map[string]field{
@@ -207,7 +208,8 @@ func envField(out *map[string]string, vars map[string]string) field {
 			}
 			var text string
 			if err := expandedField(&text, vars)(value); err != nil {
-				// No colon after the name: the log hides what follows API_KEY and one.
+				// No colon after the name: the log redacts text after
+				// "API_KEY:".
 				return atLine(value.Line, fmt.Errorf("env: %s %w", name, err))
 			}
 			(*out)[name] = text
@@ -216,8 +218,8 @@ func envField(out *map[string]string, vars map[string]string) field {
 	}
 }
 
-// urlField reads the address of a server. Errors do not quote it: it may hold a
-// secret.
+// urlField reads the address of a server. Its errors do not quote the address,
+// which may contain a secret.
 func urlField(out *string, vars map[string]string) field {
 	return func(n *yaml.Node) error {
 		if err := expandedField(out, vars)(n); err != nil {
@@ -227,8 +229,8 @@ func urlField(out *string, vars map[string]string) field {
 	}
 }
 
-// CheckURL reports what is wrong with the address of a server. Its errors do not
-// quote the address.
+// CheckURL returns an error if text is not a valid address of a server. The
+// error does not quote the address.
 func CheckURL(text string) error {
 	at, err := url.Parse(text)
 	switch {
@@ -247,7 +249,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// headersField reads headers. Errors quote no value.
+// headersField reads headers. Its errors quote no value.
 func headersField(out *map[string]string, vars map[string]string) field {
 	return func(n *yaml.Node) error {
 		*out = map[string]string{}
@@ -269,8 +271,8 @@ func headersField(out *map[string]string, vars map[string]string) field {
 	}
 }
 
-// IsHeaderText reports whether s can be the value of a header: it has no control
-// character.
+// IsHeaderText reports whether s is a valid value of a header: it has no
+// control character except a tab.
 func IsHeaderText(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
@@ -289,7 +291,7 @@ func IsHeader(s string) bool {
 	})
 }
 
-// wildcardsField reads a list of names of a server's tools.
+// wildcardsField reads a list of wildcards of a server's tools.
 func wildcardsField(out *[]string) field {
 	return textsField(out, "names", func(name string) error {
 		if err := checkTool(name); err != nil {
@@ -299,7 +301,7 @@ func wildcardsField(out *[]string) field {
 	})
 }
 
-// eachItem calls f with each item of a list, and returns all errors.
+// eachItem calls f for each item of a list, and returns all errors.
 func eachItem(n *yaml.Node, f func(*yaml.Node) error) error {
 	if n.Kind != yaml.SequenceNode || n.ShortTag() != "!!seq" {
 		return fmt.Errorf("is %s: want a list, [] for none", nodeKind(n))
@@ -324,8 +326,8 @@ func expandedField(out *string, vars map[string]string) field {
 	}
 }
 
-// expandVars replaces each ${VAR} of s by what vars say, or else our environment,
-// and each $${ by ${. What is replaced is not read again.
+// expandVars expands each ${VAR} of s from vars or else from the environment,
+// and replaces $${ by ${. It does not expand the result again.
 func expandVars(s string, vars map[string]string) (string, error) {
 	var b strings.Builder
 	for {
@@ -356,7 +358,7 @@ func expandVars(s string, vars map[string]string) (string, error) {
 	}
 }
 
-// isVariable reports whether s is a name that a shell would take for one.
+// isVariable reports whether s is a valid name of a shell variable.
 func isVariable(s string) bool {
 	return s != "" && (s[0] < '0' || s[0] > '9') && !strings.ContainsFunc(s, func(r rune) bool {
 		return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')

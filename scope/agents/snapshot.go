@@ -12,76 +12,79 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Host is what the operator has set for all agents, in {base}/scopefs.yaml.
+// Host is the operator's configuration for all agents, from
+// {base}/scopefs.yaml.
 type Host struct {
-	Primary   scope.ID // the agent that its lists do not restrict; "" is none
+	Primary   scope.ID // the agent that its lists do not restrict; "" for none
 	BaseTools []string // of a computed list of tools; nil: those with ListedBase
 	Memory    bool     // whether that list holds those with ListedMemory
 	Servers   Servers  // that every agent sees
 	Tools     Tools    // that definitions may name
 }
 
-// Agent is one agent that is defined, and what it may do.
+// Agent is a defined agent and its grants.
 type Agent struct {
 	*Definition
 	Grants *Grants
 }
 
-// Snapshot is all that definitions say at one time. It never changes.
+// Snapshot is the state of all definitions at one time. It is immutable.
 type Snapshot struct {
 	Agents map[scope.ID]*Agent
 
-	// Warnings are of type *DefinitionError: what loads, and is not as it says.
+	// Warnings are of type *DefinitionError: entries that load and have no
+	// effect.
 	Warnings []error
 
 	base       string // absolute
 	known      known
 	extensions map[string]*extension // by file
 
-	// What it was made of, so that the next one takes over what has not changed.
+	// The sources of the snapshot, so that Reload can reuse what has not
+	// changed.
 	files      map[scope.ID]*loaded
 	seen       map[string]string // the SHA-256 of what has loaded, by file
-	dir        dated             // agents.d before it was read
-	extendDirs map[string]dated  // extensions.d and those in it, likewise; nil: unknown
+	dir        dated             // stamp of agents.d before it was read
+	extendDirs map[string]dated  // stamps of extensions.d and its directories; nil if unknown
 }
 
-// loaded is a definition and what became of it.
+// loaded is a definition and the result of loading it.
 type loaded struct {
 	*parsed
-	agent    *Agent // nil: errs
+	agent    *Agent // nil if there are errs
 	errs     []error
 	warnings []error
 }
 
 // Load reads the definitions of a base directory: agents.d, extensions.d and
-// the names of skills. An agent that does not load gives an error, mostly a
-// *DefinitionError, and is not in the snapshot.
+// the names of skills. For an agent that does not load it returns an error,
+// usually a *DefinitionError, and the snapshot does not have the agent.
 func Load(base string, host Host) (*Snapshot, []error) {
 	return (&Snapshot{}).Reload(base, host)
 }
 
-// Resume returns an empty snapshot, whose Reload knows what has loaded before:
-// Seen of an earlier one.
+// Resume returns an empty snapshot for Reload. seen is Seen of an earlier
+// snapshot.
 func Resume(seen map[string]string) *Snapshot { return &Snapshot{seen: maps.Clone(seen)} }
 
-// Seen returns the SHA-256 of each file that has loaded, by its name. What such a
-// file names was there once.
+// Seen returns the SHA-256 of each file that has loaded, by name. The names in
+// such a file existed when it first loaded.
 func (s *Snapshot) Seen() map[string]string { return maps.Clone(s.seen) }
 
-// Reload is Load that takes what does not load any more from s, where it is as
-// it was. It parses only files that have changed since s, and *Agent of what has
-// not changed is that of s. s itself does not change.
+// Reload is Load, except that it keeps from s the last good state of what no
+// longer loads. It parses only files that have changed since s. An unchanged
+// agent keeps its *Agent. Reload does not change s.
 //
-// What a file names and nothing matches is an error, for it was mistyped. In a
-// file that has loaded as it stands it was removed since: that is a warning, and
-// grants nothing.
+// A pattern that matches nothing is an error in a new or changed file. In a
+// file that has loaded before with the same content, the name was removed
+// later: that is a warning, and the pattern grants nothing.
 func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	next := &Snapshot{base: base, Agents: map[scope.ID]*Agent{}, files: map[scope.ID]*loaded{}, seen: map[string]string{}}
 	if abs, err := filepath.Abs(base); err == nil {
 		next.base = abs
 	}
 	files, dir, err := readAgents(base, s.files)
-	if err != nil { // agents.d itself: of nothing in it is known that it has changed
+	if err != nil { // agents.d could not be read: keep everything
 		next.Agents, next.known, next.extensions, next.files, next.seen = s.Agents, s.known, s.extensions, s.files, s.seen
 		if next.Agents == nil {
 			next.Agents = map[scope.ID]*Agent{}
@@ -134,8 +137,8 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	return next, errs
 }
 
-// identify notes which agents there are, of agents.d and of extensions. It
-// returns the files of both, without those whose id another one has.
+// identify records the agents of agents.d and of extensions. It returns the
+// files of both, without duplicates of an id.
 func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []error) {
 	by := map[scope.ID]string{}
 	for _, f := range files {
@@ -172,7 +175,7 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 	return files, errs
 }
 
-// checkExtensions checks what extensions name.
+// checkExtensions checks the names in extensions.
 func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
 		e := s.extensions[file]
@@ -198,8 +201,8 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 	return errs
 }
 
-// Current reports whether Reload is certain to find nothing new about one agent.
-// It costs the same however many agents there are.
+// Current reports whether Reload would certainly find nothing new about one
+// agent. Its cost does not depend on the number of agents.
 func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if s.dir == (dated{}) || !s.dir.stillIn(base, agentsDir) || !s.currentExtensions(base) {
 		return false
@@ -219,8 +222,8 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	return err == nil && f.text.still(now)
 }
 
-// agent completes one definition. One that has loaded before, as it stands, may
-// name what is no more.
+// agent compiles one definition. If before is set, the same content has loaded
+// before, and names that no longer exist are warnings.
 func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings []error) {
 	if f.def == nil {
 		return nil, eachError(f.err), nil

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stamp identifies one state of a file or directory. Every change of its content
-// changes ctime, which no program can set.
+// stamp identifies the state of a file or directory. Every change of its
+// content changes ctime, which programs cannot set.
 type stamp struct {
 	dev, ino     uint64
 	mode         uint32
@@ -24,24 +24,24 @@ type stamp struct {
 	mtime, ctime unix.Timespec
 }
 
-// dated is a stamp and when it was taken. Two changes within one tick of a file
-// system's clock leave the same ctime: a stamp identifies a state only once its
-// ctime is older than a tick.
+// dated is a stamp and the time when it was taken. Two changes within one tick
+// of a file system's clock have the same ctime. A stamp therefore identifies a
+// state only if its ctime was more than a tick old.
 type dated struct {
 	stamp
 	taken time.Time
 }
 
-// tick is longer than the coarsest clock of a file system, which is FAT's: 2 s.
+// tick is longer than the coarsest clock of a file system: 2 s for FAT.
 const tick = 3 * time.Second
 
-// still reports whether nothing has changed between d and now.
+// still reports whether nothing changed between d and now.
 func (d dated) still(now dated) bool {
 	return d.stamp == now.stamp && d.taken.Sub(time.Unix(d.ctime.Unix())) > tick
 }
 
-// stampOf takes the stamp of name in the directory at, or of at itself when
-// name is empty. It does not follow a link.
+// stampOf returns the stamp of name in the directory at, or of at if name is
+// empty. It does not follow a symbolic link.
 func stampOf(at int, name string) (dated, error) {
 	return stampAt(at, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH)
 }
@@ -56,35 +56,35 @@ func stampAt(at int, name string, flags int) (dated, error) {
 	return dated{stamp{st.Dev, st.Ino, st.Mode, uint64(st.Nlink), st.Size, st.Mtim, st.Ctim}, taken}, err
 }
 
-// stillIn reports whether a directory of base, d when it was read, has the same
-// names in it. The zero value is that of a directory that was missing.
+// stillIn reports whether a directory of base has the same names as when d was
+// taken. The zero value stands for a missing directory.
 func (d dated) stillIn(base, name string) bool {
 	now, err := stampAt(unix.AT_FDCWD, filepath.Join(base, name), 0)
 	return err == nil && d.still(now) || errors.Is(err, unix.ENOENT) && d == dated{}
 }
 
-// text is the content of a file as it was at one time.
+// text is the content of a file at one time.
 type text struct {
 	dated
 	data []byte
 	sum  string // SHA-256, in hex
 }
 
-// is reports whether two texts say the same. A nil text is of no file.
+// is reports whether two texts have the same content. A nil text equals none.
 func (t *text) is(other *text) bool {
 	return t != nil && other != nil && bytes.Equal(t.data, other.data)
 }
 
-// read returns the content of a file. It does not open one that is certain to
-// be as it was in last. It takes only a regular file with one name: a link may
-// lead into a view, and so may a second name.
+// read returns the content of a file. It does not open the file if it certainly
+// equals last. It accepts only a regular file with one name, because a symbolic
+// link or a second name may be in a view.
 func (d folder) read(name string, last *text) (*text, error) {
 	if last != nil {
 		if now, err := stampOf(int(d.Fd()), name); err == nil && last.still(now) {
 			return last, nil
 		}
 	}
-	// O_NONBLOCK, for a FIFO would make open wait for a writer.
+	// O_NONBLOCK: opening a FIFO would wait for a writer.
 	fd, err := unix.Openat(int(d.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, errors.New("is a symbolic link: put the file itself here")
@@ -94,7 +94,7 @@ func (d folder) read(name string, last *text) (*text, error) {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	now, err := stampOf(fd, "") // before it is read: a change meanwhile must show
+	now, err := stampOf(fd, "") // before the read, so that a concurrent change shows
 	if err != nil {
 		return nil, fmt.Errorf("stat: %w: check its file system", err)
 	}
@@ -109,7 +109,7 @@ func (d folder) read(name string, last *text) (*text, error) {
 		return nil, fmt.Errorf("read: %w: check its file system", err)
 	}
 	if last != nil && bytes.Equal(last.data, data) {
-		return &text{now, last.data, last.sum}, nil // one copy
+		return &text{now, last.data, last.sum}, nil // share one copy
 	}
 	sum := sha256.Sum256(data)
 	return &text{now, data, hex.EncodeToString(sum[:])}, nil

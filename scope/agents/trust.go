@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// policyField reads the key policy, in which trust may stand at one of two places.
+// policyField reads the key policy, which may have trust in one of two places.
 func policyField(fields map[string]field) field {
 	read := mappingField(fields)
 	return func(n *yaml.Node) error {

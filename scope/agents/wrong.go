@@ -10,15 +10,15 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// DefinitionError tells where a definition is wrong and what to do about it.
+// DefinitionError reports an error in a definition and its remedy.
 type DefinitionError struct {
 	File  string   // relative to the base directory, such as agents.d/a.md
-	Line  int      // from 1, or 0 for the file as a whole
-	Agent scope.ID // that is not loaded for it; "" when none is, as for an extension
+	Line  int      // from 1; 0 means the whole file
+	Agent scope.ID // the agent that does not load because of it; "" for none, as in an extension
 	Err   error    // "what: remedy"
 }
 
-// Error returns one line, whatever the file and its name hold.
+// Error returns one printable line.
 func (e *DefinitionError) Error() string {
 	where := e.File
 	if e.Line > 0 {
@@ -29,13 +29,13 @@ func (e *DefinitionError) Error() string {
 
 func (e *DefinitionError) Unwrap() error { return e.Err }
 
-// DefinitionErrors are all errors of a file, in the order of its lines.
+// DefinitionErrors are all errors of a file, ordered by line.
 type DefinitionErrors []*DefinitionError
 
-// Error returns a line for each.
+// Error returns one line for each error.
 func (e DefinitionErrors) Error() string { return errors.Join(e.Unwrap()...).Error() }
 
-// Unwrap returns them.
+// Unwrap returns the errors.
 func (e DefinitionErrors) Unwrap() []error {
 	all := make([]error, len(e))
 	for i, err := range e {
@@ -44,11 +44,11 @@ func (e DefinitionErrors) Unwrap() []error {
 	return all
 }
 
-// maxErrors bounds what is said about one file.
+// maxErrors limits the errors reported for one file.
 const maxErrors = 50
 
-// wrongAt returns a DefinitionError at the line of err, or else this one, or all
-// of them when err holds several.
+// wrongAt returns a DefinitionError at the line of err, or else at the given
+// line. If err has several errors it returns DefinitionErrors.
 func wrongAt(file string, line int, agent scope.ID, err error) error {
 	var all problems
 	all.add(line, err)
@@ -68,7 +68,7 @@ func wrongAt(file string, line int, agent scope.ID, err error) error {
 	return errs
 }
 
-// eachError returns what err holds, one by one.
+// eachError returns the errors in err.
 func eachError(err error) []error {
 	if all, ok := err.(DefinitionErrors); ok {
 		return all.Unwrap()
@@ -79,7 +79,7 @@ func eachError(err error) []error {
 	return []error{err}
 }
 
-// removed says of what nothing matches any more what comes of it.
+// removed adds to each error that the name existed before.
 func removed(wrong problems) problems {
 	all := make(problems, len(wrong))
 	for i, err := range wrong {
@@ -89,7 +89,7 @@ func removed(wrong problems) problems {
 	return all
 }
 
-// lineOf returns the line of the first entry under a key, or the file's first.
+// lineOf returns the line of the first entry under a key, or 1.
 func lineOf(refs []ref, key string) int {
 	for _, r := range refs {
 		if r.key == key {
