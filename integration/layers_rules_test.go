@@ -64,6 +64,7 @@ var owners = map[string]struct {
 	"github.com/stretchr/testify":                {nil, "for tests"},
 	"github.com/modelcontextprotocol":            {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
+	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
 	"golang.org/x/time/rate":                     {[]string{"cmd/scopefs/internal/agent"}, "what an agent writes to the log"},
 	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
