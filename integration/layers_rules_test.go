@@ -10,14 +10,15 @@ var floors = map[string]struct {
 }{
 	"scope":                       {nil, "what an agent may do must be decidable without anything else"},
 	"scope/beneath":               {nil, "a richer os.Root is useful alone"},
-	"scope/agents":                {[]string{"scope", "scope/beneath", "internal/printable", "internal/credential"}, "a definition is text: nothing runs for it to be read"},
+	"scope/agents":                {[]string{"scope", "scope/beneath", "internal/frontmatter", "internal/printable", "internal/credential"}, "a definition is text: nothing runs for it to be read"},
 	"audit":                       {[]string{"internal/peer"}, "the log must be provable without what writes to it"},
 	"fs/fusedev":                  {nil, "a connection to the kernel carries any file system"},
 	"fs":                          {[]string{"scope", "audit", "scope/beneath", "internal/thread", "fs/fusedev"}, "the view resolves and decides by scope, and records by audit"},
 	"tools":                       {[]string{"scope", "audit"}, "another module can have the one door with rules of its own, and without definition files"},
 	"tools/sandbox":               {[]string{"scope", "internal/thread", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
 	"tools/sandbox/pid1":          {nil, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
-	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox", "scope/beneath", "scope/agents", "internal/credential", "tools/egress"}, "a tool does not know the other tools, nor who calls it"},
+	"tools/skill":                 {[]string{"scope", "tools", "internal/frontmatter"}, "a skill is a text with front matter"},
+	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox", "internal/credential", "tools/egress"}, "a tool does not know the other tools, nor who calls it, nor where the rules come from"},
 	"tools/file":                  {[]string{"scope", "audit", "tools", "tools/file/worker", "tools/sandbox", "scope/beneath"}, "operations on files, which its worker does inside"},
 	"internal/peer":               {nil, "frames and ids know no message"},
 	"tools/file/worker":           {[]string{"tools", "tools/sandbox", "internal/peer"}, "a transport knows no operation"},
@@ -35,6 +36,7 @@ var floors = map[string]struct {
 	"tools/egress":                 {nil, "whoever connects for an agent does it here"},
 	"cmd/scopefs/internal/stores":  {[]string{"scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
 	"internal/credential":          {nil, "who holds a secret need not know what it is for"},
+	"internal/frontmatter":         {nil, "definitions, skills and imports have one reader"},
 	"internal/printable":           {nil, "anybody writes a line"},
 	"internal/thread":              {nil, "anybody starts a thread"},
 	"cmd/scopefs/internal/control": {[]string{"scope", "tools", "tools/sandbox", "cmd/scopefs/internal/config"}, "a client of the daemon needs nothing that runs in it"},
@@ -42,7 +44,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/mount":   {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
 	"cmd/scopefs/internal/guard":   {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
-	"cmd/scopefs/internal/imports": {[]string{"internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
+	"cmd/scopefs/internal/imports": {[]string{"internal/frontmatter", "internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 }
 
 // owners says which packages may import a dependency, so that it can be replaced
@@ -58,7 +60,7 @@ var owners = map[string]struct {
 	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer"}, "the view confines itself"},
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
-	"go.yaml.in/yaml":                            {[]string{"scope/agents", "tools/skill", "cmd/scopefs/internal/imports"}, "what the operator writes"},
+	"go.yaml.in/yaml":                            {[]string{"internal/frontmatter", "scope/agents", "cmd/scopefs/internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"cmd/scopefs/internal/cli"}, "the daemon does not know which service manager there is"},
 	"github.com/fsnotify/fsnotify":               {[]string{"cmd/scopefs/internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":                {nil, "for tests"},
@@ -93,10 +95,9 @@ var exits = map[string]int{
 
 // textReaders may look into an error's text, with the reason.
 var textReaders = map[string]string{
-	"scope/agents/frontmatter.go":          "go.yaml.in/yaml has no type for its errors: their line and their prefix are in the text",
-	"cmd/scopefs/internal/imports/read.go": "likewise",
-	"tools/validate.go":                    "jsonschema-go has no type for its errors: the way to the property is in the text",
-	"tools/upstream/conn.go":               "the SDK's error for a request that was not sent has no exported value, and servers use its code",
+	"internal/frontmatter/frontmatter.go": "go.yaml.in/yaml has no type for its errors: their line and their prefix are in the text",
+	"tools/validate.go":                   "jsonschema-go has no type for its errors: the way to the property is in the text",
+	"tools/upstream/conn.go":              "the SDK's error for a request that was not sent has no exported value, and servers use its code",
 }
 
 // topLevel is what may be at the top, beside files whose name starts with a dot.

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -109,11 +110,8 @@ const (
 	NetworkHost Network = "host"
 )
 
-// The limits of a definition and of its YAML, in bytes.
-const (
-	maxDefinition  = 1 << 20
-	maxFrontmatter = 64 << 10
-)
+// maxDefinition bounds a definition, in bytes.
+const maxDefinition = 1 << 20
 
 // ParseDefinition parses the text of the definition in file. Only the base name
 // of file matters: it is the agent's id and ".md". An unknown or repeated key,
@@ -151,7 +149,7 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
-	front, body, err := Frontmatter(text)
+	front, body, err := frontmatter.Cut(text)
 	if err != nil {
 		return fail(1, err)
 	}
@@ -176,28 +174,4 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 		return def, refs, wrongAt(file, 1, id, wrong)
 	}
 	return def, refs, nil
-}
-
-// Frontmatter splits a text at its first two "---" lines. It leaves the first
-// as an empty line in front, so that YAML line numbers are those of the file.
-// It drops a byte order mark. Its errors have the form "what: remedy".
-func Frontmatter(text []byte) (front, body []byte, err error) {
-	const mark = "---"
-	at := 0
-	text = bytes.TrimPrefix(text, []byte("\ufeff"))
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, nil, errors.New("is empty: put the keys between two --- lines, name at least")
-	}
-	for line := range bytes.Lines(text) {
-		switch isMark := string(bytes.TrimRight(line, " \t\r\n")) == mark; {
-		case at == 0 && !isMark:
-			return nil, nil, errors.New("does not start with a --- line: put the keys between two of them")
-		case at > maxFrontmatter:
-			return nil, nil, fmt.Errorf("has more than %d bytes of keys: shorten them, or add the second --- line", maxFrontmatter)
-		case at > 0 && isMark:
-			return text[len(mark):at], text[at+len(line):], nil
-		}
-		at += len(line)
-	}
-	return nil, nil, errors.New("has no second --- line: end the keys with one")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -105,7 +106,7 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"alias":                {"description: &a b\nuser: *a", "3: anchors and aliases are not read: write"},
 		"merge":                {"<<: {user: a}", "3: the key is !!merge: want"},
 		"second document":      {"...\n--- a", "a second YAML document: keep one"},
-		"no YAML":              {"a: [", "is no YAML, "},
+		"no YAML":              {"a: [", "is not YAML, "},
 		"user with a space":    {"user: a b", `3: user: "a b" is no user: want`},
 		"user is minus one":    {"user: 4294967295", `3: user: "4294967295" is no user: want`},
 		"user below zero":      {"user: -1", `3: user: "-1" is no user: want a name, a uid or uid:gid, numbers from 0 to 4294967294`},
@@ -126,9 +127,9 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"cpu infinite":         {"limits: {cpu: .inf}", "is no number of processors: write"},
 		"timeout has no unit":  {"limits: {timeout: 10}", `3: timeout: "10" is no duration: write`},
 		"timeout below zero":   {"limits: {timeout: -1s}", "is not above zero: drop"},
-		"too many keys":        {strings.Repeat("# long\n", maxFrontmatter/7+1), "1: has more than 65536 bytes of keys: shorten"},
+		"too many keys":        {strings.Repeat("# long\n", frontmatter.MaxKeys/7+1), "1: has more than 65536 bytes of keys: shorten"},
 		"control in a key":     {`"a\e[0m\nb": 1`, `3: unknown key "a\x1b[0m\nb": want`},
-		"too deep":             {"view: " + strings.Repeat("[", 20_000), "is no YAML, "},
+		"too deep":             {"view: " + strings.Repeat("[", 20_000), "is not YAML, "},
 		"too many once spread": {"view:\n  paths:\n" + manyBraces(), "1: pattern "},
 	}
 	for name, c := range cases {

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -80,8 +81,8 @@ func parseExtension(base, rel string, text []byte) (*extension, error) {
 	if _, err := scope.ParseID(name); err != nil {
 		return fail(0, fmt.Errorf("%q is no name of an extension: want 1 to 63 of a-z, 0-9 and '-', not starting with '-'", name))
 	}
-	if len(text) > maxFrontmatter {
-		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", maxFrontmatter))
+	if len(text) > frontmatter.MaxKeys {
+		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))

@@ -1,29 +1,23 @@
 package agents
 
 import (
-	"bytes"
 	"encoding"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // field reads the value of one key. Its errors have the form "what: remedy".
 type field func(*yaml.Node) error
 
 // lineError is an error at a line of the file.
-type lineError struct {
-	line int
-	err  error
-}
-
-func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
-func (e *lineError) Unwrap() error { return e.err }
+type lineError = frontmatter.Error
 
 // problems are the errors of a file. Each is a *lineError.
 type problems []error
@@ -41,7 +35,7 @@ func (p *problems) add(line int, err error) {
 		*p = append(*p, all...)
 		return
 	}
-	one := &lineError{line, err}
+	one := &lineError{Line: line, Err: err}
 	_ = errors.As(err, &one)
 	*p = append(*p, one)
 }
@@ -62,54 +56,18 @@ func atLine(line int, err error) error {
 	if have := (*lineError)(nil); err == nil || errors.As(err, &have) {
 		return err
 	}
-	return &lineError{line, err}
+	return &lineError{Line: line, Err: err}
 }
 
 // parseYAML parses front, which is one mapping with these fields. It walks the
 // nodes itself, because decoding into a struct accepts repeated keys of a map,
 // aliases, and a number in place of a string.
 func parseYAML(front []byte, fields map[string]field) error {
-	dec := yaml.NewDecoder(bytes.NewReader(front))
-	var doc, more yaml.Node
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil
-	} else if err != nil {
-		return syntaxError(err)
-	}
-	if err := dec.Decode(&more); err == nil {
-		return atLine(more.Line, errors.New("starts a second YAML document: keep one"))
-	} else if !errors.Is(err, io.EOF) {
-		return syntaxError(err)
-	}
-	if err := noAliases(&doc); err != nil {
+	top, err := frontmatter.Parse(front)
+	if err != nil || top == nil {
 		return err
 	}
-	return atLine(doc.Line, mappingField(fields)(doc.Content[0]))
-}
-
-func syntaxError(err error) error {
-	line, what := 1, strings.TrimPrefix(err.Error(), "yaml: ")
-	if n, _ := fmt.Sscanf(what, "line %d:", &line); n == 1 {
-		_, what, _ = strings.Cut(what, ": ")
-	}
-	hint := ""
-	if strings.Contains(what, "unknown anchor") || strings.Contains(what, "expected alphabetic or numeric") {
-		hint = "; a pattern that starts with * needs quotes"
-	}
-	return atLine(line, fmt.Errorf("is no YAML, %s: correct it%s", what, hint))
-}
-
-// noAliases returns an error for aliases, which can expand without limit.
-func noAliases(n *yaml.Node) error {
-	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		return atLine(n.Line, errors.New("anchors and aliases are not read: write the value out, and quote a pattern that starts with *"))
-	}
-	for _, c := range n.Content {
-		if err := noAliases(c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return atLine(top.Line, mappingField(fields)(top))
 }
 
 // eachKey calls f for each key of n and its value, and returns all errors.

@@ -24,7 +24,7 @@ func yamlOfJSON(text []byte) ([]byte, error) {
 		if at, ok := errors.AsType[*json.SyntaxError](err); ok {
 			line += bytes.Count(text[:at.Offset], []byte("\n"))
 		}
-		return nil, &lineError{line, fmt.Errorf("is no JSON, %w: correct it", err)}
+		return nil, &lineError{Line: line, Err: fmt.Errorf("is no JSON, %w: correct it", err)}
 	}
 	text = bytes.ReplaceAll(text, []byte("\t"), []byte(" ")) // JSON strings contain no literal tabs
 	escape := regexp.MustCompile(`\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|.)`)

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // hostFile is what the operator has set for all agents.
@@ -45,8 +47,8 @@ type HostChecks struct {
 // errors are of type *DefinitionError.
 func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	fail := func(line int, err error) (HostFile, error) { return HostFile{}, wrongAt(hostFile, line, "", err) }
-	if len(text) > maxFrontmatter {
-		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", maxFrontmatter))
+	if len(text) > frontmatter.MaxKeys {
+		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))

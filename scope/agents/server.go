@@ -101,7 +101,7 @@ func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error
 		inside.add(value.Line, f(name, value))
 		for _, err := range inside {
 			at := err.(*lineError)
-			wrong.add(at.line, fmt.Errorf("mcp_servers: %s: %w", name, at.err))
+			wrong.add(at.Line, fmt.Errorf("mcp_servers: %s: %w", name, at.Err))
 		}
 		return wrong.err()
 	})

@@ -52,15 +52,15 @@ const maxErrors = 50
 func wrongAt(file string, line int, agent scope.ID, err error) error {
 	var all problems
 	all.add(line, err)
-	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(a.(*lineError).line, b.(*lineError).line) })
+	slices.SortStableFunc(all, func(a, b error) int { return cmp.Compare(a.(*lineError).Line, b.(*lineError).Line) })
 	var errs DefinitionErrors
 	for i, err := range all {
 		at := err.(*lineError)
 		if more := len(all) - i; i == maxErrors && more > 1 {
-			at = &lineError{at.line, fmt.Errorf("%d more errors: correct those above", more)}
-			return append(errs, &DefinitionError{File: file, Line: at.line, Agent: agent, Err: at.err})
+			at = &lineError{Line: at.Line, Err: fmt.Errorf("%d more errors: correct those above", more)}
+			return append(errs, &DefinitionError{File: file, Line: at.Line, Agent: agent, Err: at.Err})
 		}
-		errs = append(errs, &DefinitionError{File: file, Line: at.line, Agent: agent, Err: at.err})
+		errs = append(errs, &DefinitionError{File: file, Line: at.Line, Agent: agent, Err: at.Err})
 	}
 	if len(errs) == 1 {
 		return errs[0]
@@ -84,7 +84,7 @@ func removed(wrong problems) problems {
 	all := make(problems, len(wrong))
 	for i, err := range wrong {
 		at := err.(*lineError)
-		all[i] = &lineError{at.line, fmt.Errorf("%w; it was there once, and grants nothing now", at.err)}
+		all[i] = &lineError{Line: at.Line, Err: fmt.Errorf("%w; it was there once, and grants nothing now", at.Err)}
 	}
 	return all
 }

@@ -10,9 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 const main = "SKILL.md"
@@ -136,13 +134,13 @@ func files(dir, skill string) (list []string, err error) {
 // description returns the description in the frontmatter of a SKILL.md, on one
 // line and cut to maxDescription characters.
 func description(text string) string {
-	front, _, err := agents.Frontmatter([]byte(text))
-	var about struct {
-		Description string `yaml:"description"`
+	about := ""
+	if front, _, err := frontmatter.Cut([]byte(text)); err == nil {
+		about, _ = frontmatter.Text(front, "description")
 	}
-	if err != nil || yaml.Unmarshal(front, &about) != nil || strings.TrimSpace(about.Description) == "" {
+	words := []rune(strings.Join(strings.Fields(about), " "))
+	if len(words) == 0 {
 		return "(no description in SKILL.md)"
 	}
-	words := []rune(strings.Join(strings.Fields(about.Description), " "))
 	return string(words[:min(len(words), maxDescription)])
 }

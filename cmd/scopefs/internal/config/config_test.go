@@ -37,7 +37,7 @@ func TestLoad(t *testing.T) {
 		"no command":      {"mcp_servers: {s: {args: [x]}}", agents.Host{}, `1: mcp_servers: "s" has no command: add one`},
 		"unset":           {"mcp_servers: {s: {command: \"${SCOPEFS_TEST_UNSET}\"}}", agents.Host{}, "1: mcp_servers: s: command: names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it"},
 		"servers no keys": {"mcp_servers: [s]", agents.Host{}, "1: mcp_servers: is a list: want keys with values"},
-		"no YAML":         {"a: [", agents.Host{}, "is no YAML, "},
+		"no YAML":         {"a: [", agents.Host{}, "is not YAML, "},
 		"log's time":      {"log: {keep: 30}", agents.Host{}, "1: keep: is a number"},
 		"log's size":      {"log: {size: 1KiB}", agents.Host{}, `1: size: "1KiB" is too little for a log: want 1MiB or more`},
 		"log":             {"log: {keep: 30d, size: 10GiB, agent_day: 1MiB}", agents.Host{}, ""},

@@ -117,7 +117,7 @@ func TestDetect(t *testing.T) {
 		"alias":              {"agent_type: &a b\nmodules: *a\n", "", "anchors and aliases are not read"},
 		"merge":              {"agent_type: a\nmodules: {<<: {a: b}}\n", "", "a key is not a string"},
 		"twice":              {"agent_type: a\nagent_type: b\nmodules: {}\n", "", "twice"},
-		"two documents":      {"agent_type: a\n---\nmodules: {}\n", "", "more than one YAML document"},
+		"two documents":      {"agent_type: a\n---\nmodules: {}\n", "", "a second YAML document"},
 		"no YAML":            {"---\nname: [\n---\n", "", "is not YAML"},
 		"no UTF-8":           {"\xff", "", "is not UTF-8"},
 		"large":              {strings.Repeat("#", MaxSource+1), "", "is larger than"},

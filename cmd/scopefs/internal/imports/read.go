@@ -3,12 +3,12 @@ package imports
 import (
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -25,7 +25,7 @@ func readDocument(text string) (*document, error) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	doc := &document{}
 	front := text
-	if keys, body, err := agents.Frontmatter([]byte(text)); err == nil {
+	if keys, body, err := frontmatter.Cut([]byte(text)); err == nil {
 		doc.markdown, doc.body, front = true, strings.TrimSpace(string(body)), string(keys)
 	}
 	var err error
@@ -50,25 +50,20 @@ func quoteTexts(front string) string {
 	})
 }
 
+// parseYAML returns the top of a document in which no mapping has a key twice.
 func parseYAML(text string) (*yaml.Node, error) {
-	dec := yaml.NewDecoder(strings.NewReader(text))
-	var doc, more yaml.Node
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, errors.New("is empty: give a file that describes an agent")
-	} else if err != nil {
-		return nil, fmt.Errorf("is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+	top, err := frontmatter.Parse([]byte(text))
+	if err == nil && top == nil {
+		err = errors.New("is empty: give a file that describes an agent")
 	}
-	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has more than one YAML document: give them one by one")
+	if err == nil {
+		err = checkKeys(top)
 	}
-	return doc.Content[0], checkNode(&doc)
+	return top, err
 }
 
-// checkNode returns an error for aliases, which can expand without limit, and for ambiguous keys.
-func checkNode(n *yaml.Node) error {
-	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		return fmt.Errorf("line %d: anchors and aliases are not read: write the value out", n.Line)
-	}
+// checkKeys returns an error for ambiguous keys.
+func checkKeys(n *yaml.Node) error {
 	seen := map[string]bool{}
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
@@ -80,7 +75,7 @@ func checkNode(n *yaml.Node) error {
 			}
 			seen[c.Value] = true
 		}
-		if err := checkNode(c); err != nil {
+		if err := checkKeys(c); err != nil {
 			return err
 		}
 	}
