@@ -8,8 +8,7 @@ import (
 // face is another name and form of some tools.
 type face struct {
 	covers []string
-	calls  func(json.RawMessage) ([]Inner, error)
-	render func(json.RawMessage, []Result) Result
+	read   func(json.RawMessage) ([]Inner, func([]Result) Result, error) // returns the calls, and the function that joins their results
 }
 
 // Inner is a call that an alias stands for.
@@ -26,7 +25,7 @@ type Inner struct {
 // model was taught them. What it does is what the covered tools do: each of the
 // calls goes through the door under the covered tool's own name, one after the
 // other, until one fails that is not optional. A covered tool is not offered under its own name.
-// render makes one result of theirs; nil joins what they say.
+// render joins their results; nil joins their contents.
 func Alias[In any](name, about string, hints Hints, covers []string, calls func(In) ([]Inner, error), render func(In, []Result) Result) (Tool, error) {
 	t := Tool{Name: name, About: about, Hints: hints}
 	var err error
@@ -36,25 +35,23 @@ func Alias[In any](name, about string, hints Hints, covers []string, calls func(
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
-	t.face = &face{
-		covers: covers,
-		calls: func(args json.RawMessage) ([]Inner, error) {
-			in, err := decode[In](args)
-			if err != nil {
-				return nil, err
-			}
-			return calls(in)
-		},
-		render: func(args json.RawMessage, all []Result) Result {
-			if in, err := decode[In](args); err == nil && render != nil {
-				return render(in, all)
-			}
-			var joined Result
-			for _, r := range all {
-				joined.Content = append(joined.Content, r.Content...)
-			}
-			return joined
-		},
-	}
+	t.face = &face{covers, func(args json.RawMessage) ([]Inner, func([]Result) Result, error) {
+		in, err := decode[In](args)
+		if err != nil {
+			return nil, nil, err
+		}
+		inner, err := calls(in)
+		if render == nil {
+			return inner, joined, err
+		}
+		return inner, func(all []Result) Result { return render(in, all) }, err
+	}}
 	return t, nil
+}
+
+func joined(all []Result) (one Result) {
+	for _, r := range all {
+		one.Content = append(one.Content, r.Content...)
+	}
+	return one
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,22 +18,21 @@ const (
 	maxDepth     = 32      // of objects and lists within each other
 )
 
-// arguments are a call's, read once. What runs gets the canonical form, so that
-// it sees what was judged: of a name that is there twice only the last.
+// arguments are the arguments of a call. The door decides by value and by the
+// canonical form, and the tool gets the canonical form, decoded once: of a name that
+// occurs twice both have the last value.
 type arguments struct {
-	value     any             // as encoding/json reads it
+	value     any             // for schemas and filters; nil after them
 	canonical json.RawMessage // names sorted, no blanks
 }
 
+// parse reads arguments, bounded in size and depth, and makes them canonical.
 func parse(text json.RawMessage) (*arguments, *Error) {
 	if len(bytes.TrimSpace(text)) == 0 || string(bytes.TrimSpace(text)) == "null" {
 		text = json.RawMessage("{}")
 	}
 	if len(text) > maxArguments {
 		return nil, Errorf(TooLarge, "the arguments have %d bytes, and %d are the limit", len(text), maxArguments)
-	}
-	if tooDeep(text) {
-		return nil, Errorf(TooLarge, "the arguments are more than %d levels deep", maxDepth)
 	}
 	// Numbers stay as they are written: a float64 would lose digits.
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -47,6 +47,9 @@ func parse(text json.RawMessage) (*arguments, *Error) {
 	if _, ok := v.(map[string]any); !ok {
 		return nil, Errorf(Invalid, "arguments: want an object")
 	}
+	if tooDeep(v, maxDepth) {
+		return nil, Errorf(TooLarge, "the arguments are more than %d levels deep", maxDepth)
+	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
@@ -56,12 +59,11 @@ func parse(text json.RawMessage) (*arguments, *Error) {
 	return &arguments{floats(v), bytes.TrimRight(out.Bytes(), "\n")}, nil
 }
 
-// floats puts a float64 in the place of each number: to a schema's validation a
-// json.Number would be a string.
+// floats replaces each number by a float64: a schema takes a json.Number for a string.
 func floats(v any) any {
 	switch v := v.(type) {
 	case json.Number:
-		f, _ := v.Float64() // what is out of range is infinite, and no integer
+		f, _ := v.Float64() // a number out of range becomes infinite, which is no integer
 		return f
 	case []any:
 		for i := range v {
@@ -75,7 +77,7 @@ func floats(v any) any {
 	return v
 }
 
-// integers writes each number that is an integer as digits alone.
+// integers returns arguments in which each integral number is written as digits alone.
 func integers(args json.RawMessage) json.RawMessage {
 	dec := json.NewDecoder(bytes.NewReader(args))
 	dec.UseNumber()
@@ -114,24 +116,20 @@ func plainIntegers(v any) any {
 	return v
 }
 
-// tooDeep counts brackets outside strings, before anything is built of them.
-func tooDeep(text []byte) bool {
-	depth, inString, escaped := 0, false, false
-	for _, c := range text {
-		switch {
-		case escaped:
-			escaped = false
-		case inString:
-			escaped, inString = c == '\\', c != '"'
-		case c == '"':
-			inString = true
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
+// tooDeep reports whether objects and lists are nested deeper than room. encoding/json
+// rejects more than 10000 levels before it builds them.
+func tooDeep(v any, room int) bool {
+	deeper := func(e any) bool { return tooDeep(e, room-1) }
+	switch v := v.(type) {
+	case []any:
+		return room == 0 || slices.ContainsFunc(v, deeper)
+	case map[string]any:
+		for _, e := range v {
+			if deeper(e) {
 				return true
 			}
-		case c == '}' || c == ']':
-			depth--
 		}
+		return room == 0
 	}
 	return false
 }

@@ -67,7 +67,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	if err := validate(alias, args); err != nil {
 		return Result{}, s.refuse(ctx, &request{name: name}, err)
 	}
-	inner, err := alias.face.calls(args.canonical)
+	inner, render, err := alias.face.read(args.canonical)
 	if err != nil {
 		return Result{}, s.refuse(ctx, &request{name: name}, asError(err))
 	}
@@ -93,7 +93,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		}
 		all = append(all, r)
 	}
-	return alias.face.render(args.canonical, all), nil
+	return render(all), nil
 }
 
 // request is one call of one tool, on its way through the door.
@@ -102,7 +102,7 @@ type request struct {
 	tool    *Tool
 	args    *arguments
 	inner   bool           // it is what an alias stands for
-	subject                // what it is about
+	decoded                // its arguments as the tool takes them
 	allowed scope.Decision // that it may run
 	version string         // of the rules by which it was allowed
 	id      string
@@ -121,9 +121,7 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	if r.tool == nil {
 		return Result{}, s.refuse(ctx, r, s.noSuchTool(r.name))
 	}
-	if r.tool.subject != nil {
-		r.subject = r.tool.subject(s.gate.Agent, r.args.canonical)
-	}
+	r.decoded = r.tool.read(s.gate.Agent, r.args.canonical)
 	if err := s.decide(ctx, r); err != nil {
 		return Result{}, s.refuse(ctx, r, err)
 	}
@@ -146,7 +144,10 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	}
 	result, err := Result{}, Still(ctx)
 	if err == nil {
-		result, err = run(ctx, r.tool, env, r.args.canonical)
+		err = r.err
+	}
+	if err == nil {
+		result, err = run(ctx, r.tool, env, r.value)
 	}
 	e.Outcome, e.Detail, e.DurationUS = outcomeOK, "", time.Since(began).Microseconds()
 	if asked, ok := errors.AsType[*Asked](err); ok {
@@ -210,6 +211,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	if r.outside != nil {
 		return r.outside
 	}
+	r.args.value = nil // schemas and filters are done; an approval may take long
 	// Rates come last: a call that is refused uses nothing up.
 	count := func() *Error { return s.count(rules.RatesOf(r.name), r.name) }
 	if d.Ask {
@@ -275,13 +277,13 @@ func (s *Set) noSuchTool(name string) *Error {
 }
 
 // run runs the tool, of which nothing else than an error may come out.
-func run(ctx context.Context, t *Tool, env Env, args json.RawMessage) (result Result, err error) {
+func run(ctx context.Context, t *Tool, env Env, in any) (result Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			result, err = Result{}, fmt.Errorf("panic in %s: %v", t.Name, p)
 		}
 	}()
-	result, err = t.run(ctx, env, args)
+	result, err = t.run(ctx, env, in)
 	if err != nil && ctx.Err() != nil {
 		return Result{}, &Error{Code: Internal, Message: "the call was cancelled", cause: errors.Join(ctx.Err(), err)}
 	}

@@ -48,7 +48,7 @@ func (d *desk) told() (all []string) {
 }
 
 // gate makes the gate of an agent with this frontmatter.
-func (d *desk) gate(t *testing.T, front string) Gate {
+func (d *desk) gate(t testing.TB, front string) Gate {
 	t.Helper()
 	agent := load(t, front)
 	return Gate{
@@ -60,7 +60,7 @@ func (d *desk) gate(t *testing.T, front string) Gate {
 	}
 }
 
-func load(t *testing.T, front string) *agents.Agent {
+func load(t testing.TB, front string) *agents.Agent {
 	t.Helper()
 	base := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))

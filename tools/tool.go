@@ -21,11 +21,10 @@ type Tool struct {
 	Input       *jsonschema.Schema // of the arguments
 	Output      *jsonschema.Schema // of the result; nil: text only
 
-	input *jsonschema.Resolved // what arguments are held against; nil: nothing, see Dynamic
-	run   func(context.Context, Env, json.RawMessage) (Result, error)
+	input *jsonschema.Resolved                    // what arguments are held against; nil: nothing, see Dynamic
+	read  func(scope.ID, json.RawMessage) decoded // decodes an agent's arguments, once a call
+	run   func(context.Context, Env, any) (Result, error)
 	face  *face // a name and form of other tools; see Alias
-
-	subject func(scope.ID, json.RawMessage) subject // what an agent's arguments are about, or nil
 }
 
 // Hints tell a client, and the door, what a tool does.
@@ -104,23 +103,14 @@ func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hin
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
-	t.run = func(ctx context.Context, env Env, args json.RawMessage) (Result, error) {
-		in, err := decode[In](args)
-		if err != nil {
-			return Result{}, err
-		}
-		if strategy != nil {
-			if err := apply(reflect.ValueOf(&in), strategy, env.Agent); err != nil {
-				return Result{}, err
-			}
-		}
-		out, err := f(ctx, env, in)
+	t.read = func(agent scope.ID, args json.RawMessage) decoded { return read[In](strategy, agent, args) }
+	t.run = func(ctx context.Context, env Env, in any) (Result, error) {
+		out, err := f(ctx, env, in.(In))
 		if err != nil {
 			return Result{}, err
 		}
 		return newResult(out)
 	}
-	t.subject = func(agent scope.ID, args json.RawMessage) subject { return subjectOf[In](strategy, agent, args) }
 	return t, nil
 }
 
@@ -128,8 +118,12 @@ func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hin
 // ours, such as a proxied one's. It is for clients to read: to validate by it
 // could cost anything, so arguments need only be an object. Of the result
 // nothing is known.
-func Dynamic(name, about string, hints Hints, input *jsonschema.Schema, f func(context.Context, Env, json.RawMessage) (Result, error)) Tool {
-	return Tool{Name: name, About: about, Hints: hints, Input: input, run: f}
+func Dynamic(name, about string, hints Hints, schema *jsonschema.Schema, f func(context.Context, Env, json.RawMessage) (Result, error)) Tool {
+	return Tool{Name: name, About: about, Hints: hints, Input: schema,
+		read: func(_ scope.ID, args json.RawMessage) decoded { return decoded{value: args} },
+		run: func(ctx context.Context, env Env, in any) (Result, error) {
+			return f(ctx, env, in.(json.RawMessage))
+		}}
 }
 
 // decode reads arguments strictly: they have been validated, so an error is one
@@ -154,7 +148,14 @@ func decodeInto(in any, args json.RawMessage) error {
 	return dec.Decode(in)
 }
 
-// subject is what a call is about, of its arguments.
+// decoded is the arguments of a call as its tool takes them.
+type decoded struct {
+	value any   // of the tool's In; nil after an error
+	err   error // they do not fit the type
+	subject
+}
+
+// subject is what a call is about.
 type subject struct {
 	path, target string // see Subject
 	outside      *Error // see Scoped
@@ -163,14 +164,15 @@ type subject struct {
 // rulePath is the rule by which a path that leads out of the view is refused.
 const rulePath = "resolution: path leads outside"
 
-func subjectOf[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage) (about subject) {
+func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage) (about decoded) {
 	in, err := decode[In](args)
 	if err != nil {
-		return subject{}
+		return decoded{err: err}
 	}
 	if strategy != nil {
 		about.outside = apply(reflect.ValueOf(&in), strategy, agent)
 	}
+	about.value = in
 	if s, ok := any(in).(Subject); ok {
 		about.path, about.target = s.Subject()
 	}
