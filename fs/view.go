@@ -229,7 +229,7 @@ func (v *View) alone() (done func(), err error) {
 		return nil, err
 	}
 	return func() {
-		v.turn.Unlock()
+		_ = v.turn.Unlock() // the caller cannot act on an error; closing the file unlocks it, too
 		v.turns.Unlock()
 	}, nil
 }

@@ -96,8 +96,7 @@ func TestRunNoHostDescriptor(t *testing.T) {
 func TestRunClosedStreams(t *testing.T) {
 	h := newHost(t, map[string]string{"a": ""})
 	m := &way{host: h, tmp: t.TempDir()}
-	cmd := m.scopefs()
-	cmd = privately(t, "", "sh", "-c", fmt.Sprintf("%s --base %s run a -- sh -c 'cat; echo x >made' <&- >&- 2>&-", program, m.base))
+	cmd := privately(t, "", "sh", "-c", fmt.Sprintf("%s --base %s run a -- sh -c 'cat; echo x >made' <&- >&- 2>&-", program, m.base))
 	assert.Zero(t, finish(t, cmd).code)
 	assert.FileExists(t, m.scope("a", "made"))
 }

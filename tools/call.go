@@ -192,7 +192,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		return rule, err
 	}
 	if !d.Allow && !d.Ask {
-		held()
+		_, _ = held() // the refusal stands, whatever the filters return
 		err := s.noSuchTool(r.name)
 		if err.by = d; r.inner { // the alias is there
 			err.Message, err.Hint = fmt.Sprintf("%s is not allowed here", r.name), ""
@@ -200,7 +200,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		return err
 	}
 	if err := validate(r.tool, r.args); err != nil {
-		held()
+		_, _ = held() // the refusal stands, whatever the filters return
 		return err
 	}
 	if rule, err := held(); err != nil {

@@ -11,6 +11,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -158,8 +159,8 @@ var ops = []op{
 		if err != nil {
 			return err
 		}
-		syscall.Write(fd, block)
-		return syscall.Close(fd)
+		_, err = syscall.Write(fd, block)
+		return errors.Join(err, syscall.Close(fd))
 	}},
 	{name: "stat, cached", n: 2000, prepare: makeOne, run: func(dir string, _ int) error {
 		var st syscall.Stat_t
@@ -178,8 +179,8 @@ var ops = []op{
 		if err != nil {
 			return err
 		}
-		syscall.Read(fd, buf[:])
-		return syscall.Close(fd)
+		_, err = syscall.Read(fd, buf[:])
+		return errors.Join(err, syscall.Close(fd))
 	}},
 	{name: "pread 4 KiB, open file", n: 5000, prepare: openFile, run: func(_ string, i int) error {
 		var buf [4096]byte

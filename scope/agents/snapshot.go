@@ -185,9 +185,7 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 		}
 		loaded := last.seen[file] == e.text.sum
 		if len(wrong) > 0 && loaded {
-			for _, err := range eachError(wrongAt(file, 1, "", removed(wrong))) {
-				s.Warnings = append(s.Warnings, err)
-			}
+			s.Warnings = append(s.Warnings, eachError(wrongAt(file, 1, "", removed(wrong)))...)
 		} else if len(wrong) > 0 {
 			errs = append(errs, eachError(wrongAt(file, 1, "", wrong))...)
 			if delete(s.extensions, file); last.extensions[file] != nil {

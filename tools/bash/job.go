@@ -74,7 +74,7 @@ func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, d
 	go func() {
 		defer s.work.Done()
 		defer j.proc.Stdin.Close()
-		io.WriteString(j.proc.Stdin, in.Stdin) // the command may exit without reading it
+		_, _ = io.WriteString(j.proc.Stdin, in.Stdin) // the command may exit without reading it
 	}()
 	go func() {
 		defer s.release()

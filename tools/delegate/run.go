@@ -33,11 +33,11 @@ func Run(ctx context.Context, in Sandbox, c sandbox.Command, stdin string) (Outp
 	out, errs := newCapture(maxAnswer), newCapture(2*maxErrors)
 	var streams sync.WaitGroup
 	streams.Go(func() {
-		io.WriteString(p.Stdin, stdin) // the runner may exit without reading it
+		_, _ = io.WriteString(p.Stdin, stdin) // the runner may exit without reading it
 		p.Stdin.Close()
 	})
-	streams.Go(func() { io.Copy(out, p.Stdout) }) // until EOF or the Close below
-	streams.Go(func() { io.Copy(errs, p.Stderr) })
+	streams.Go(func() { _, _ = io.Copy(out, p.Stdout) }) // until EOF or the Close below
+	streams.Go(func() { _, _ = io.Copy(errs, p.Stderr) })
 	exit, err := p.Wait()
 	ended := make(chan struct{})
 	go func() {

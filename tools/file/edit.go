@@ -22,7 +22,7 @@ func (a EditArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
 func (a EditArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
 
-// edit replaces a text, or inserts one.
+// Edit replaces a text, or inserts one.
 type Edit struct {
 	OldText    string `json:"old_text,omitempty" limit:"len=1048576" jsonschema:"exactly what is there now, with its indentation; it must be there once, so take enough of the lines around it"`
 	NewText    string `json:"new_text" limit:"len=1048576" jsonschema:"what replaces it"`

@@ -32,6 +32,7 @@ const (
 
 type grepOutput string
 
+// What grep prints: lines, the names of files, or how many lines match.
 const (
 	OutputContent grepOutput = "content"
 	OutputFiles   grepOutput = "files"

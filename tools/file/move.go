@@ -113,12 +113,12 @@ func (t *tree) pair(from, to string, why intent) (a, b place, err error) {
 // failPair is the error of an operation on two names: of the one it is about.
 func (t *tree) failPair(from, to place, err error, why intent) error {
 	errno, _ := errors.AsType[unix.Errno](err)
-	switch {
-	case errno == unix.EINVAL:
+	switch errno {
+	case unix.EINVAL:
 		return problem(tools.Invalid, to.rel, "a directory cannot be put into itself", "")
-	case errno == unix.EEXIST:
+	case unix.EEXIST:
 		return problem(tools.Conflict, to.rel, "exists already", "set overwrite, or take another path")
-	case errno == unix.EISDIR || errno == unix.ENOTEMPTY:
+	case unix.EISDIR, unix.ENOTEMPTY:
 		return t.fail(to, err, writing)
 	}
 	if _, ferr := t.lstat(from, why); ferr != nil {

@@ -15,6 +15,7 @@ import (
 
 type writeMode string
 
+// ModeCreate makes a new file, and fails when there is one.
 const (
 	ModeCreate    writeMode = "create"
 	modeOverwrite writeMode = "overwrite"

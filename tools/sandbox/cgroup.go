@@ -230,7 +230,7 @@ func (c *Groups) Agent(agent scope.ID, l Limits) (*Group, error) {
 		g.shared, err = g.group.child("run", nil)
 	}
 	if err != nil {
-		g.Remove()
+		_ = g.Remove() // err says why no group can be used
 		if !g.limited {
 			return nil, nil
 		}

@@ -155,8 +155,8 @@ func (s *Session) wait() {
 		defer close(reader)
 		s.read()
 	}()
-	s.bwrap.Wait() // its status says nothing of init
-	s.kill()       // init may have cleared PR_SET_PDEATHSIG
+	_ = s.bwrap.Wait() // its status says nothing of init
+	s.kill()           // init may have cleared PR_SET_PDEATHSIG
 	s.mu.Lock()
 	pidfd := s.pidfd
 	s.pidfd, s.ended = -1, true
@@ -180,7 +180,7 @@ func (s *Session) wait() {
 	clear(s.procs)
 	s.mu.Unlock()
 	s.tellMemory()
-	s.removeGroup() // Close returns its error
+	_ = s.removeGroup() // Close returns its error
 	s.host.release(s)
 	close(s.done)
 }

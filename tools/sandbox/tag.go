@@ -146,7 +146,7 @@ func (t *tags) exited(c *tagged) {
 // ticks returns the time since boot in the unit of /proc/PID/stat: 100 a second.
 func ticks() int {
 	var now unix.Timespec
-	unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail
 	return int(now.Nano() / (10 * time.Millisecond).Nanoseconds())
 }
 

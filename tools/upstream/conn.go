@@ -122,7 +122,7 @@ func (s *server) dial(ctx context.Context, c *conn) (_ mcp.Transport, drained ch
 	}
 	go func() {
 		defer close(drained)
-		io.Copy(c.stderr, p.Stderr) // until EOF, or until kill closes it
+		_, _ = io.Copy(c.stderr, p.Stderr) // until EOF, or until kill closes it
 	}()
 	stdio := newStdio(p.Stdin, p.Stdout, c.stderr)
 	c.reason, c.plain = stdio.reason, func(err error) error { return err }

@@ -59,7 +59,7 @@ func (w *stdio) Read(p []byte) (int, error) {
 		k, admitted := admit(w.line)
 		switch k {
 		case noise:
-			w.other.Write(w.line)
+			_, _ = w.other.Write(w.line) // other keeps the tail of what is no message
 		case request:
 			select {
 			case w.unread <- struct{}{}:

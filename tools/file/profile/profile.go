@@ -71,7 +71,7 @@ func aliasOf[In any](l *aliases, name, about string, hints tools.Hints, covers [
 
 // out returns the structured result of a native tool.
 func out[Out any](r tools.Result) (o Out) {
-	json.Unmarshal(r.Structured, &o) // it has the native tool's schema
+	_ = json.Unmarshal(r.Structured, &o) // it has the native tool's schema
 	return o
 }
 

@@ -224,6 +224,6 @@ func (c *conn) listenFor() {
 		c.fail(ErrSilent)
 	} else if ping {
 		// On a goroutine of its own: a process that does not read blocks the write.
-		go c.send(request{id, Request{Op: opPing}})
+		go func() { _ = c.send(request{id, Request{Op: opPing}}) }() // without an answer, silence grows
 	}
 }

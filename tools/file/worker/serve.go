@@ -28,7 +28,7 @@ func Main(h Handler) int {
 	// /proc/PID/{fd,mem,...} of an undumpable process to them (proc(5), ptrace(2)).
 	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil {
-		unix.FcntlInt(1, unix.F_SETPIPE_SZ, 512<<10) // fewer wake-ups for a long reply; it may fail
+		_, _ = unix.FcntlInt(1, unix.F_SETPIPE_SZ, 512<<10) // fewer wake-ups for a long reply; it may fail
 		err = Serve(0, 1, h)
 	}
 	if err != nil {

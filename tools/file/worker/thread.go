@@ -20,7 +20,7 @@ func setThreadName(call string) {
 	}
 	var name [16]byte
 	copy(name[:15], call)
-	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0) // cannot fail
+	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0) // cannot fail
 }
 
 type nameKey struct{}
@@ -95,5 +95,5 @@ func (b baton) take() error {
 func (b baton) pass() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	descriptor(b).Write(one[:]) // cannot be full
+	_, _ = descriptor(b).Write(one[:]) // cannot be full
 }

@@ -199,7 +199,7 @@ func (in *initProcess) reap() {
 		if status.Signaled() {
 			exit.Signal = status.Signal()
 		}
-		in.wire.Send(exit) // without a daemon, serve returns
+		_ = in.wire.Send(exit) // without a daemon, serve returns
 	}
 }
 

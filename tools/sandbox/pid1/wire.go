@@ -26,6 +26,7 @@ const (
 // Op is the kind of a message.
 type Op string
 
+// The kinds of messages.
 const (
 	OpReady   Op = "ready"   // init → daemon, once
 	OpExec    Op = "exec"    // daemon → init
@@ -113,7 +114,9 @@ func (w *Wire) Send(v any, fds ...int) error {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	w.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err := w.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
 	_, _, err = w.conn.WriteMsgUnix(b, oob, nil)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 // Change is what a reload means for an agent.
 type Change int
 
+// The changes, from the least to the greatest.
 const (
 	Unchanged Change = iota
 	Added            // the agent has no view and never had one

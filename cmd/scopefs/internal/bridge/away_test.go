@@ -145,7 +145,7 @@ func TestClientGoes(t *testing.T) {
 	assert.Equal(t, "warning", s.message())
 	assert.NoError(t, s.end())
 
-	s, d = greeted(t, nil) // a daemon that does not respond
+	s, _ = greeted(t, nil) // a daemon that does not respond
 	s.sick.Store(true)
 	assert.NoError(t, s.end())
 

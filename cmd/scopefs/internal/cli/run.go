@@ -156,22 +156,24 @@ func (a *app) attend(run *control.Run) (int, error) {
 	}
 	stop := forward(run, own)
 	defer stop()
+	// Each copy ends when either side closes. The command gets SIGPIPE or EOF, and
+	// its exit status is the result.
 	var copies sync.WaitGroup
 	if run.TTY != nil {
 		go func() {
 			// A terminal has no EOF: send the VEOF character, termios(3).
-			io.Copy(run.TTY, a.in)
-			run.TTY.Write([]byte{4})
+			_, _ = io.Copy(run.TTY, a.in)
+			_, _ = run.TTY.Write([]byte{4})
 		}()
-		copies.Go(func() { io.Copy(a.out, run.TTY) })
+		copies.Go(func() { _, _ = io.Copy(a.out, run.TTY) })
 	} else {
 		go func() {
-			io.Copy(run.Stdin, a.in)
+			_, _ = io.Copy(run.Stdin, a.in)
 			run.Stdin.Close()
 		}()
 		// If our reader closes its end, the command must get SIGPIPE.
-		copies.Go(func() { io.Copy(a.out, run.Stdout); run.Stdout.Close() })
-		copies.Go(func() { io.Copy(a.err, run.Stderr); run.Stderr.Close() })
+		copies.Go(func() { _, _ = io.Copy(a.out, run.Stdout); run.Stdout.Close() })
+		copies.Go(func() { _, _ = io.Copy(a.err, run.Stderr); run.Stderr.Close() })
 	}
 	exit, err := run.Wait()
 	if exit.OutOfMemory {

@@ -166,12 +166,12 @@ func (r *reason) call(agent *agents.Agent, e audit.Event) error {
 	kind := scope.Kind(e.RuleKind)
 	d := agent.Grants.Tool(name)
 	if target, err := audit.Unescape(e.Target); err == nil && d.Allow && e.Verdict == audit.Deny {
-		switch {
-		case kind == scope.KindContext:
+		switch kind {
+		case scope.KindContext:
 			r.Note = "the tool is allowed; scopes decide about each context that goes with a task"
-		case kind == scope.KindMember:
+		case scope.KindMember:
 			d = agent.Grants.Member(target)
-		case kind == scope.KindSkill:
+		case scope.KindSkill:
 			skill, _, _ := strings.Cut(target, "/")
 			d = agent.Grants.Skill(skill)
 		}
