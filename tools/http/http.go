@@ -11,6 +11,7 @@ package http
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -80,6 +81,23 @@ func (s Service) Check() error {
 func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// Dial connects to the service and, for https, checks its certificate. It sends
+// no request and no credential.
+func (s Service) Dial(ctx context.Context) error {
+	dialer := s.Lookup
+	dialer.Pinned = s.Addresses
+	port := cmp.Or(s.URL.Port(), map[string]string{"http": "80", "https": "443"}[s.URL.Scheme])
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(s.URL.Hostname(), port))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if s.URL.Scheme == "https" {
+		return tls.Client(conn, &tls.Config{ServerName: s.URL.Hostname()}).HandshakeContext(ctx)
+	}
+	return nil
 }
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}

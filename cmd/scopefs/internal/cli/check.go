@@ -176,14 +176,19 @@ func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 
 // load loads all agents. errs has an error for each file that does not load.
 func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
-	tools, err := agent.Tools()
-	if err != nil {
-		return nil, nil, err
-	}
-	host, err := config.Load(p, agents.HostChecks{Tools: tools, Stores: stores.Known})
+	host, err := loadHost(p)
 	if err != nil {
 		return nil, nil, err
 	}
 	all, errs = agents.Resume(state.Seen(p.State)).Reload(p.Base, host.Host)
 	return all, errs, nil
+}
+
+// loadHost reads scopefs.yaml.
+func loadHost(p config.Paths) (agents.HostFile, error) {
+	tools, err := agent.Tools()
+	if err != nil {
+		return agents.HostFile{}, err
+	}
+	return config.Load(p, agents.HostChecks{Tools: tools, Stores: stores.Known})
 }

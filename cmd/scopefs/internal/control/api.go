@@ -6,6 +6,7 @@
 //
 //	GET  /v1/agents            the agents defined and mounted: []Agent
 //	GET  /v1/health            answers {} when nothing is stuck
+//	GET  /v1/stores            the shared stores, their health and who reaches them: []Store
 //	POST /v1/reload            read the definitions again: []Reloaded
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
@@ -45,6 +46,15 @@ type Agent struct {
 	Sandboxes []int    `json:"sandbox_pids,omitempty"`
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
 	Error     string   `json:"error,omitempty"`
+}
+
+// Store is a shared store that scopefs.yaml configures.
+type Store struct {
+	Name   string   `json:"store"`
+	Kind   string   `json:"kind"`
+	Tools  []string `json:"tools"`
+	Agents []string `json:"agents"`          // that may call one of the tools
+	Error  string   `json:"error,omitempty"` // "": it works
 }
 
 // State is the state of an agent's view.

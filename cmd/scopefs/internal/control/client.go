@@ -125,6 +125,13 @@ func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
 	return list, err
 }
 
+// Stores lists the shared stores, after checking each.
+func (c *Client) Stores(ctx context.Context) ([]Store, error) {
+	var list []Store
+	err := c.call(ctx, http.MethodGet, "/v1/stores", struct{}{}, &list)
+	return list, err
+}
+
 // Up mounts an agent's view and returns the mount point.
 func (c *Client) Up(ctx context.Context, id scope.ID, at string) (string, error) {
 	var done UpRequest

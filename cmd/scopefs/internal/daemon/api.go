@@ -35,6 +35,9 @@ func (d *Daemon) handler() http.Handler {
 		defer leave()
 		_ = reply(w, d.Reload(r.Context()))
 	})
+	mux.HandleFunc("GET /v1/stores", func(w http.ResponseWriter, r *http.Request) {
+		_ = reply(w, d.Stores.Report(r.Context(), d.loaded.Load().Agents))
+	})
 	mux.HandleFunc("POST /v1/agents/{id}/up", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
 		var req control.UpRequest
 		if err := body(r, &req); err != nil {

@@ -53,6 +53,9 @@ func (d *Daemon) close() {
 	d.unmountLeft()
 	d.requests.Wait()
 	d.Warnings.Close()
+	if err := d.Stores.Close(); err != nil {
+		d.Logger.Error("stores", "err", err)
+	}
 	d.Event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
 	if err := d.Log.Close(); err != nil {
 		d.Logger.Error("audit", "err", err)

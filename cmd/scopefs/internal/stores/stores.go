@@ -1,12 +1,21 @@
-// Package stores opens the shared stores that scopefs.yaml configures and makes
-// their tools. A store is opened when its first call needs it; one that cannot be
-// opened fails its own calls only, and is tried again.
+// Package stores makes the tools of the shared stores that scopefs.yaml
+// configures, and reports the health of each. A store is opened when its first
+// call needs it; one that cannot be opened fails its own calls only, and is tried
+// again.
 package stores
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/http"
@@ -14,38 +23,116 @@ import (
 
 // Stores are the stores of one daemon.
 type Stores struct {
-	config agents.Stores
+	all   []store
+	tools []tools.Tool // of all
+	err   error        // of the configuration
+}
+
+// A store is one of them.
+type store struct {
+	name, kind string
+	tools      []tools.Tool
+	names      []string                    // of the tools
+	check      func(context.Context) error // whether it works; bounded by its context
+	close      func() error                // nil: nothing is to be closed
+	allows     func(id string) bool        // nil: every agent that has one of the tools
 }
 
 // New returns the stores of a configuration. It opens none of them.
-func New(config agents.Stores) *Stores { return &Stores{config: config} }
-
-// Tools returns the tools of all configured stores. They are the same for every
-// agent: the door applies their strategies to the agent of each call.
-func (s *Stores) Tools() (all []tools.Tool, err error) {
-	if len(s.config.Services) > 0 {
-		list, err := s.services()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, list...)
-	}
-	return all, nil
+func New(config agents.Stores) *Stores {
+	s := &Stores{}
+	s.err = s.services(config.Services)
+	return s
 }
 
-func (s *Stores) services() ([]tools.Tool, error) {
-	all := map[string]http.Service{}
-	for name, c := range s.config.Services {
+// Tools returns the tools of all stores. They are the same for every agent: the
+// door applies their strategies to the agent of each call.
+func (s *Stores) Tools() ([]tools.Tool, error) { return s.tools, s.err }
+
+// Close closes the stores that were opened.
+func (s *Stores) Close() error {
+	var errs []error
+	for _, one := range s.all {
+		if one.close != nil {
+			errs = append(errs, one.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkTime bounds the check of one store.
+const checkTime = 5 * time.Second
+
+// Report checks every store and returns its health, and the agents that reach it.
+// It takes 5 s at most.
+func (s *Stores) Report(ctx context.Context, loaded map[scope.ID]*agents.Agent) []control.Store {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	all := make([]control.Store, len(s.all))
+	var checks sync.WaitGroup
+	for i, one := range s.all {
+		all[i] = control.Store{Name: one.name, Kind: one.kind, Tools: one.names, Agents: one.reachedBy(loaded)}
+		checks.Go(func() {
+			if err := one.check(ctx); err != nil {
+				all[i].Error = err.Error()
+			}
+		})
+	}
+	checks.Wait()
+	return all
+}
+
+// reachedBy returns the agents that may call one of the store's tools, sorted.
+func (one store) reachedBy(loaded map[scope.ID]*agents.Agent) []string {
+	ids := []string{}
+	for id, a := range loaded {
+		may := slices.ContainsFunc(one.tools, func(t tools.Tool) bool {
+			d := a.Grants.Tool(t.Name)
+			return d.Allow || d.Ask
+		})
+		if may && (one.allows == nil || one.allows(string(id))) {
+			ids = append(ids, string(id))
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// add adds a store with its tools.
+func (s *Stores) add(one store) {
+	for _, t := range one.tools {
+		one.names = append(one.names, t.Name)
+	}
+	s.all = append(s.all, one)
+}
+
+// services adds the services of http_request: a store for each.
+func (s *Stores) services(config map[string]agents.Service) error {
+	if len(config) == 0 {
+		return nil
+	}
+	all, names := map[string]http.Service{}, []string{}
+	for name, c := range config {
 		u, err := url.Parse(c.URL)
 		if err != nil {
-			return nil, errors.New(name + ": url: is no address: write https://HOST/PATH")
+			return fmt.Errorf("services: %s: url: is no address: write https://HOST/PATH", name)
 		}
 		all[name] = http.Service{
 			URL: u, Agents: c.Allows, Methods: c.Methods, Paths: c.Paths, Addresses: c.Addresses,
 			Credential: c.Credential, Header: c.Header, Prefix: c.Prefix, Timeout: c.Timeout,
 		}
+		names = append(names, name)
 	}
-	return http.New(all)
+	list, err := http.New(all)
+	if err != nil {
+		return fmt.Errorf("services: %w", err)
+	}
+	slices.SortFunc(names, strings.Compare)
+	for _, name := range names {
+		s.add(store{name: "services." + name, kind: "http", tools: list, check: all[name].Dial, allows: config[name].Allows})
+	}
+	s.tools = append(s.tools, list...) // one tool for all of them
+	return nil
 }
 
 // Known returns the tools of a configuration as definitions may name them.
