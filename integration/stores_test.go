@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,4 +73,51 @@ func TestStoresService(t *testing.T) {
 	out, err = run("agents", "show", "one", "--json")
 	require.NoError(t, err, out)
 	assert.NotContains(t, out, hush)
+}
+
+// TestStoresKV: two agents use the same key and never meet, and an agent that may
+// only read sets nothing.
+func TestStoresKV(t *testing.T) {
+	needFUSE(t)
+	base := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
+	for id, keys := range map[string]string{"a": "", "ab": "", "reader": "view: {access: read}\n", "none": "tools: [read_file]\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte("---\nname: "+id+"\nuser: \"1000\"\n"+keys+"---\n"), 0o644))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(base, "scopefs.yaml"), []byte("stores: {kv: {keys: 3}}\n"), 0o644))
+	run := func(words ...string) (string, error) {
+		out, err := exec.CommandContext(t.Context(), program, append([]string{"--base", base}, words...)...).CombinedOutput()
+		return string(out), err
+	}
+	for _, id := range []string{"a", "ab"} {
+		out, err := run("call", "kv_set", "key=b:k", "value=of "+id, "--agent", id)
+		require.NoError(t, err, out)
+	}
+	for _, id := range []string{"a", "ab"} {
+		out, err := run("call", "kv_get", "key=b:k", "--agent", id, "--json")
+		require.NoError(t, err, out)
+		assert.Contains(t, out, `"of `+id+`"`)
+		out, err = run("call", "kv_list", "--agent", id, "--json")
+		require.NoError(t, err, out)
+		assert.Equal(t, 1, strings.Count(out, `"key"`), out)
+	}
+	out, err := run("call", "kv_get", "key=k", "--agent", "a")
+	assert.Error(t, err)
+	assert.Contains(t, out, "not_found")
+	for _, id := range []string{"reader", "none"} {
+		out, err = run("call", "kv_set", "key=k", "value=v", "--agent", id)
+		assert.Error(t, err)
+		assert.Contains(t, out, `"denied"`)
+	}
+	for _, key := range []string{"1", "2", "3"} {
+		out, err = run("call", "kv_set", "key="+key, "value=v", "--agent", "a")
+	}
+	assert.Error(t, err)
+	assert.Contains(t, out, `"too_large"`)
+	out, err = run("stores")
+	require.NoError(t, err, out)
+	assert.Regexp(t, `kv +sqlite +ok +a,ab,reader +kv_get`, out)
+	st, err := os.Stat(filepath.Join(base, "state", "kv.db"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
 }

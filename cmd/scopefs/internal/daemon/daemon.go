@@ -94,7 +94,7 @@ func New(opt Options) (*Daemon, error) {
 	d := &Daemon{
 		Shared: agent.Shared{
 			Paths: opt.Paths, Settings: settings, Root: privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
-			Stores: stores.New(settings.Stores),
+			Stores: stores.New(settings.Stores, opt.Paths.State),
 			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Queue: tools.NewQueue(), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
