@@ -107,6 +107,7 @@ settings() {
 		goroot=$elsewhere/go
 	fi
 	{
+		echo "stores: {kv: {}}"
 		echo "sandbox:"
 		case $goroot in /usr/*) ;; *) echo "  expose: ['$goroot']" ;; esac
 		echo "  env:"

@@ -25,6 +25,10 @@ says "$agent: bash, touch .env" "Permission denied" call "$agent" bash command="
 denial=$("$bin" audit --denied --json --agent "$agent" | tail -n 1)
 [ -n "$(field call <<<"$denial")" ] || fail "the denial does not carry its call's id: $denial"
 row "the denial of that carries the call's id" "$(field call <<<"$denial")" ""
+says "kv_set of a key" "version" call writer-02 kv_set key=plan value="of writer-02"
+says "$agent: kv_set of the same key" "version" call "$agent" kv_set key=plan value="of $agent"
+says "kv_get of it: the agents do not meet" "of writer-02" call writer-02 kv_get key=plan
+says "kv_get of the other agent's name" "not_found" call writer-02 kv_get key="$agent:plan"
 if root; then
 	says "write_file, which must be approved" "approval_required" call writer-02 write_file path=draft.md content=Hello
 	id=$("$bin" approvals --json | field id)
