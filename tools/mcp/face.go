@@ -9,10 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -98,7 +100,7 @@ func (f *Face) Refresh() {
 // Serve serves one client on conn, with one JSON-RPC message per line, until the
 // client disconnects or ctx ends. It then cancels the client's running calls. A
 // client that has only closed its sending side has a second ([maxLinger]) to
-// receive the responses. Serve returns nil at the end of the client's input and at
+// receive the responses. Serve returns nil when the client has disconnected and at
 // the end of ctx, otherwise the error of the connection.
 func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	l := newLines(conn, f.set.HoldAnswer)
@@ -110,11 +112,15 @@ func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	err = session.Wait()
-	if errors.Is(err, io.EOF) || ctx.Err() != nil {
+	if ctx.Err() != nil || slices.ContainsFunc(disconnected, func(end error) bool { return errors.Is(err, end) }) {
 		return nil
 	}
 	return err
 }
+
+// disconnected are the errors of a connection whose client has disconnected: of a read,
+// or of a write that was in progress.
+var disconnected = []error{io.EOF, io.ErrClosedPipe, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET}
 
 // Handler returns a handler of MCP's streamable HTTP transport. faceOf returns the
 // Face for a request, or nil and the status of the refusal. The handler refuses
