@@ -284,6 +284,27 @@ func TestNoInit(t *testing.T) {
 	}
 }
 
+// TestLayersNoGlobalBounds holds convention 17 for what several agents share: a
+// bound is a value of package limit, which its user gets.
+func TestLayersNoGlobalBounds(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			vars, ok := d.(*ast.GenDecl)
+			if !ok || vars.Tok != token.VAR {
+				continue
+			}
+			ast.Inspect(vars, func(n ast.Node) bool {
+				_, isChan := n.(*ast.ChanType)
+				assert.False(t, isChan, "%s:%d is a global channel: pass a limit.Slots", s.name, s.fset.Position(vars.Pos()).Line)
+				return !isChan
+			})
+		}
+	}
+}
+
 // TestOnlySandboxKnowsBubblewrap keeps the means of confinement in one place.
 func TestOnlySandboxKnowsBubblewrap(t *testing.T) {
 	for _, s := range sources(t) {

@@ -33,12 +33,11 @@ type Call struct {
 // end. It is the only way to run one. The error is an *[Error] or an *[Asked].
 func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	name := strings.TrimPrefix(c.Tool, "builtin:")
-	select {
-	case s.running <- struct{}{}:
-		defer func() { <-s.running }()
-	default:
-		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%d calls are running already", cap(s.running)))
+	ran, ok := s.running.Try()
+	if !ok {
+		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%d calls are running already", maxRunning))
 	}
+	defer ran()
 	release, full := s.gate.Rates.hold(len(c.Args))
 	if full != "" {
 		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%s", full))
@@ -185,7 +184,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	r.allowed, r.version = d, rules.Version()
 	// What filters hold back is not for the log either, whyever a call is refused.
 	held := func() (string, *Error) {
-		rule, err := filtered(ctx, rules.FiltersOf(r.name), r.args)
+		rule, err := filtered(ctx, s.gate.Examiners, rules.FiltersOf(r.name), r.args)
 		if rule != "" || err != nil {
 			r.path, r.target = "", ""
 		}

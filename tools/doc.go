@@ -19,8 +19,8 @@
 // A [Set] holds the tools of one session of one agent, behind a [Gate]. A call
 // goes through these steps. The first that fails ends it:
 //
-//  1. It takes one of the session's 32 places, room for its arguments, and a turn
-//     of the [Queue], in which no agent delays another.
+//  1. It takes one of the session's 32 slots, room for its arguments, and a turn of
+//     the host's queue ([NewQueue]), in which no agent delays another.
 //  2. The arguments are parsed once: JSON, an object, no key twice, 8 MiB at most.
 //     All that follows uses the same canonical bytes.
 //  3. [Rules.Call] decides about the tool.

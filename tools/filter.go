@@ -8,18 +8,19 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // The bounds of what filters cost.
 const (
 	maxExamined  = 512 << 20 // bytes of a call, each form of a string as often as there are expressions
 	formCost     = 64        // bytes that a form counts beside its own: most are short
-	longExamined = 256 << 10 // bytes of arguments from which on a call waits for one of examiners
+	longExamined = 256 << 10 // bytes of arguments from which on a call waits for one of Gate.Examiners
 )
 
-// examiners are those calls whose long arguments are examined now: filters take
-// all of a processor.
-var examiners = make(chan struct{}, 2)
+// MaxExaminers is how many calls of a daemon are examined at the same time if their
+// arguments are long: filters take all of a processor.
+const MaxExaminers = 2
 
 // ruleFilters begins the rules of argument filters.
 const ruleFilters = "argument_filters"
@@ -28,7 +29,7 @@ const ruleFilters = "argument_filters"
 // of fields included: the string as it is, and after one base64 or URL decoding.
 // It returns the rule that refuses, or "". It returns an error when it cannot
 // match them all.
-func filtered(ctx context.Context, filters []scope.Filter, args *arguments) (string, *Error) {
+func filtered(ctx context.Context, examiners *limit.Slots, filters []scope.Filter, args *arguments) (string, *Error) {
 	x := examination{ctx: ctx, left: maxExamined}
 	for _, f := range filters {
 		for _, re := range f.Regexps {
@@ -39,12 +40,11 @@ func filtered(ctx context.Context, filters []scope.Filter, args *arguments) (str
 		return "", nil
 	}
 	if len(args.canonical) >= longExamined {
-		select {
-		case examiners <- struct{}{}:
-			defer func() { <-examiners }()
-		case <-ctx.Done():
+		done, err := examiners.Take(ctx)
+		if err != nil {
 			return "", cancelled(ctx)
 		}
+		defer done()
 	}
 	x.value(args.value)
 	return x.rule, x.err

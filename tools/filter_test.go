@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 func TestFiltered(t *testing.T) {
@@ -40,7 +41,7 @@ func TestFiltered(t *testing.T) {
 		"harmless":         {map[string]any{"c": "rm -r f", "n": json.Number("12")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rule, err := filtered(t.Context(), filters, &arguments{value: c.args})
+			rule, err := filtered(t.Context(), nil, filters, &arguments{value: c.args})
 			assert.Nil(t, err)
 			assert.Equal(t, c.hit, rule != "")
 			assert.NotContains(t, rule, " x", "never the value")
@@ -63,10 +64,10 @@ func FuzzParse(f *testing.F) {
 }
 
 // examine holds one expression against a text.
-func examine(ctx context.Context, re, text string) (bool, *Error) {
+func examine(ctx context.Context, examiners *limit.Slots, re, text string) (bool, *Error) {
 	filters := []scope.Filter{{Pattern: "*", Regexps: []*regexp.Regexp{regexp.MustCompile(re)}}}
 	canonical, _ := json.Marshal(text)
-	rule, err := filtered(ctx, filters, &arguments{value: text, canonical: canonical})
+	rule, err := filtered(ctx, examiners, filters, &arguments{value: text, canonical: canonical})
 	return rule != "", err
 }
 
@@ -96,7 +97,7 @@ func TestFilterIsNotGoneAround(t *testing.T) {
 		"an empty form":          {"^$", "x y", false},
 		"nothing of that kind":   {re, "echo " + base64.StdEncoding.EncodeToString([]byte("nothing of that kind")), false},
 	} {
-		hit, err := examine(t.Context(), c.re, c.text)
+		hit, err := examine(t.Context(), nil, c.re, c.text)
 		assert.Nil(t, err, name)
 		assert.Equal(t, c.hit, hit, name)
 	}
@@ -134,12 +135,12 @@ func (c *tiring) Err() error {
 
 func TestFiltersAreCancelled(t *testing.T) {
 	ctx := &tiring{t.Context(), 10}
-	_, err := examine(ctx, "s[3]cret", strings.Repeat("many words ", 1000)+"s3cret%20c3NlY3JldA==")
+	_, err := examine(ctx, nil, "s[3]cret", strings.Repeat("many words ", 1000)+"s3cret%20c3NlY3JldA==")
 	assert.Nil(t, err, "found at once")
-	hit, err := examine(ctx, "s[3]cret", strings.Repeat("many words ", 1000)+"%733cret")
+	hit, err := examine(ctx, nil, "s[3]cret", strings.Repeat("many words ", 1000)+"%733cret")
 	assert.True(t, hit)
 	assert.Nil(t, err)
-	_, err = examine(ctx, "s[3]cret", strings.Repeat("many words ", 1000))
+	_, err = examine(ctx, nil, "s[3]cret", strings.Repeat("many words ", 1000))
 	require.NotNil(t, err)
 	assert.Equal(t, "the call was cancelled", err.Message)
 	assert.GreaterOrEqual(t, ctx.left, -3, "and nothing is done after that")
@@ -147,16 +148,16 @@ func TestFiltersAreCancelled(t *testing.T) {
 
 // TestFiltersWaitTheirTurn: long arguments do, short ones need not.
 func TestFiltersWaitTheirTurn(t *testing.T) {
-	for range cap(examiners) {
-		examiners <- struct{}{}
-		defer func() { <-examiners }()
-	}
-	hit, err := examine(t.Context(), "s[3]cret", "s3cret")
+	examiners := limit.NewSlots(1)
+	done, taken := examiners.Take(t.Context())
+	require.NoError(t, taken)
+	defer done()
+	hit, err := examine(t.Context(), examiners, "s[3]cret", "s3cret")
 	assert.True(t, hit)
 	assert.Nil(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = examine(ctx, "s[3]cret", strings.Repeat("x", longExamined)+"s3cret")
+	_, err = examine(ctx, examiners, "s[3]cret", strings.Repeat("x", longExamined)+"s3cret")
 	require.NotNil(t, err)
 	assert.Equal(t, Internal, err.Code)
 }

@@ -10,15 +10,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/scopefs/scopefs/scope"
 )
 
-// drawer is a store of approvals and rates that outlives those who use it.
+// drawer is a store of approvals that outlives those who use it.
 type drawer struct {
 	approvals map[string]Approval
-	rates     Refills
-	lost      bool
 	err       error
 }
 
@@ -35,13 +31,6 @@ func (d *drawer) Remove(p Approval) error {
 	}
 	if d.err == nil {
 		delete(d.approvals, p.ID)
-	}
-	return d.err
-}
-
-func (d *drawer) Update(change func(Refills, bool)) error {
-	if d.err == nil {
-		change(d.rates, d.lost)
 	}
 	return d.err
 }
@@ -143,71 +132,4 @@ func TestApprovalsNotStored(t *testing.T) {
 	delete(kept.approvals, id) // by the operator's hand, or another daemon's
 	assert.Equal(t, Internal, code(t, call()))
 	assert.False(t, ran)
-}
-
-func TestRatesOutliveTheDaemon(t *testing.T) {
-	kept := &drawer{rates: Refills{}}
-	limits := []scope.Rate{{Pattern: "bash", N: 3, Per: time.Hour}, {Pattern: "*", N: 5, Per: time.Hour}}
-	take := func(tool string) string {
-		t.Helper()
-		these := limits
-		if tool != "bash" {
-			these = limits[1:]
-		}
-		rule, wait, err := NewRates(kept).take(these) // another daemon for each
-		require.NoError(t, err)
-		assert.Equal(t, rule != "", wait > 0)
-		assert.LessOrEqual(t, wait, time.Hour)
-		return rule
-	}
-	for range 3 {
-		assert.Empty(t, take("bash"))
-	}
-	assert.Equal(t, "rate_limits: bash: 3 per 1h0m0s", take("bash"))
-	assert.Empty(t, take("stat"))
-	assert.Empty(t, take("stat"), "what was refused did not count")
-	assert.Equal(t, "rate_limits: *: 5 per 1h0m0s", take("stat"))
-
-	for limit := range kept.rates {
-		kept.rates[limit] = time.Now().Add(1000 * time.Hour) // and the clock is set back
-	}
-	_, wait, err := NewRates(kept).take(limits[1:])
-	require.NoError(t, err)
-	assert.LessOrEqual(t, wait, time.Hour)
-
-	kept.rates, kept.lost = Refills{}, true
-	assert.NotEmpty(t, take("stat"), "what is lost counts as used")
-	kept.err = errors.New("disk gone")
-	_, _, err = NewRates(kept).take(limits[1:])
-	assert.Error(t, err)
-	rule, _, err := NewRates(kept).take(nil)
-	assert.NoError(t, err, "it has no limit")
-	assert.Empty(t, rule)
-}
-
-// A limit gives out N calls at once, and then one each Per/N.
-func TestRefills(t *testing.T) {
-	f, now := Refills{}, time.Now()
-	limits := []scope.Rate{{Pattern: "*", N: 60, Per: time.Minute}}
-	count := func() (n int) {
-		for {
-			if rule, _ := f.take(limits, now); rule != "" {
-				return n
-			}
-			n++
-		}
-	}
-	assert.Equal(t, 60, count())
-	now = now.Add(999 * time.Millisecond)
-	_, wait := f.take(limits, now)
-	assert.Equal(t, time.Millisecond, wait)
-	now = now.Add(time.Millisecond)
-	assert.Equal(t, 1, count())
-	now = now.Add(10 * time.Second)
-	assert.Equal(t, 10, count())
-	now = now.Add(time.Hour)
-	assert.Equal(t, 60, count())
-	now = now.Add(time.Hour)
-	f.take([]scope.Rate{{Pattern: "x", N: 1, Per: time.Hour}}, now)
-	assert.Len(t, f, 1, "a limit that is full takes no room")
 }

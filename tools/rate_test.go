@@ -31,7 +31,7 @@ func TestArgumentsUnderWayAreBounded(t *testing.T) {
 	}
 	_, err = set.Call(context.Background(), call)
 	assert.NoError(t, err)
-	assert.Zero(t, gate.Rates.held.Load())
+	assert.Zero(t, gate.Rates.held.Held())
 
 	all = nil
 	for range maxAgentRunning {
@@ -46,7 +46,7 @@ func TestArgumentsUnderWayAreBounded(t *testing.T) {
 	}
 	_, err = set.Call(context.Background(), call)
 	assert.NoError(t, err)
-	assert.Zero(t, gate.Rates.running.Load())
+	assert.Zero(t, gate.Rates.running.Held())
 }
 
 // A call that is refused uses nothing up. A call that waits for the operator is

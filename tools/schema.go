@@ -61,7 +61,7 @@ func bound(s *jsonschema.Schema, t reflect.Type) error {
 			if hasResource(f.Type) {
 				nonEmpty(p)
 			}
-			if err := limit(p, f.Tag.Get("limit")); err != nil {
+			if err := restrict(p, f.Tag.Get("limit")); err != nil {
 				return fmt.Errorf("field %s: %w", f.Name, err)
 			}
 		}
@@ -79,8 +79,8 @@ func nonEmpty(s *jsonschema.Schema) {
 	}
 }
 
-// limit adds the words of one tag to a schema.
-func limit(s *jsonschema.Schema, tag string) error {
+// restrict adds the words of one tag to a schema.
+func restrict(s *jsonschema.Schema, tag string) error {
 	if tag != "" {
 		for word := range strings.SplitSeq(tag, ",") {
 			key, value, _ := strings.Cut(word, "=")
@@ -96,7 +96,7 @@ func limit(s *jsonschema.Schema, tag string) error {
 		s.MaxItems = jsonschema.Ptr(100)
 	}
 	if s.Type == "array" && s.Items != nil {
-		return limit(s.Items, "")
+		return restrict(s.Items, "")
 	}
 	return nil
 }

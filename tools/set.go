@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // Gate is what stands before an agent's tools.
@@ -32,9 +33,10 @@ type Gate struct {
 	// Record writes an event to the log. Nothing runs that it did not take.
 	Record func(context.Context, audit.Event) error
 
-	Queue     *Queue     // of all agents; nil: nobody waits for a turn
-	Rates     *Rates     // of the agent, in all its sessions
-	Approvals *Approvals // nil: nobody is there who could approve
+	Queue     *limit.Queue // of all agents; nil: no call waits for a turn
+	Examiners *limit.Slots // of all agents, see [MaxExaminers]; nil: no bound
+	Rates     *Rates       // of the agent, in all its sessions
+	Approvals *Approvals   // nil: nobody is there who could approve
 
 	// Object returns what stands at a path of a call of a tool, with the content of a
 	// directory if asked. An approval holds for it alone.
@@ -48,7 +50,7 @@ type Set struct {
 	aliases map[string]*Tool
 	covered map[string]bool
 	more    atomic.Pointer[map[string]*Tool] // see Extend
-	running chan struct{}                    // holds one for each call on its way
+	running *limit.Slots                     // of calls in flight
 }
 
 // maxRunning bounds the calls of a session that run at the same time.
@@ -57,7 +59,7 @@ const maxRunning = 32
 // NewSet returns a set. A name that is there twice is an error; an alias may
 // have the name of a tool that it covers.
 func NewSet(gate Gate, all ...Tool) (*Set, error) {
-	s := &Set{gate: gate, natives: map[string]*Tool{}, aliases: map[string]*Tool{}, covered: map[string]bool{}, running: make(chan struct{}, maxRunning)}
+	s := &Set{gate: gate, natives: map[string]*Tool{}, aliases: map[string]*Tool{}, covered: map[string]bool{}, running: limit.NewSlots(maxRunning)}
 	for _, t := range all {
 		into := s.natives
 		if t.face != nil {

@@ -35,7 +35,7 @@ type Hints struct {
 	Destructive bool // may change or remove what was there
 	Idempotent  bool // to do it twice is to do it once
 	OpenWorld   bool // reaches beyond the view
-	Waits       bool // mostly waits, for a program, a person or a server: see [Queue]
+	Waits       bool // mostly waits, for a program, a person or a server: see [NewQueue]
 }
 
 // Env is what a tool is told of the call.

@@ -66,7 +66,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 	if err != nil {
 		return failed(err), nil
 	}
-	return resultOf(result, req.ProtocolVersion() >= statelessProtocol), nil
+	return resultOf(result, req.ProtocolVersion() >= statelessProtocol, f.opt.Encoders), nil
 }
 
 // statelessProtocol is the first protocol version without a handshake; SEP-2575.

@@ -1,11 +1,13 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // plainResult is a result with only text and an optional value. It has no
@@ -27,16 +29,22 @@ type plainText struct {
 
 // largeResult limits how many large results are encoded at once: each encoding
 // makes several copies.
-type largeResult struct{ *mcp.CallToolResult }
+type largeResult struct {
+	*mcp.CallToolResult
+	encoders *limit.Slots
+}
 
 const large = 1 << 20 // bytes of text above which a result is a largeResult
 
-// encoders holds one element per largeResult being encoded.
-var encoders = make(chan struct{}, 4)
+// MaxEncoders is how many large results a daemon encodes at the same time.
+const MaxEncoders = 4
 
 func (r *largeResult) MarshalJSON() ([]byte, error) {
-	encoders <- struct{}{}
-	defer func() { <-encoders }()
+	done, err := r.encoders.Take(context.Background()) // encoding ends
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	text, err := r.CallToolResult.MarshalJSON()
 	r.Content, r.StructuredContent = nil, nil // free it: a slow client may read the JSON late
 	return text, err
@@ -50,13 +58,13 @@ func (m plainMeta) MarshalJSON() ([]byte, error) { return json.Marshal(m.of.Meta
 
 // resultOf converts a result of a tool. In the stateless protocol a text result
 // has resultType "complete": the client need not call again.
-func resultOf(r tools.Result, stateless bool) mcp.Result {
+func resultOf(r tools.Result, stateless bool, encoders *limit.Slots) mcp.Result {
 	res := &mcp.CallToolResult{Content: contents(r.Content), StructuredContent: r.Value()}
 	plain := &plainResult{Result: res, Content: []plainText{}, Structured: res.StructuredContent, Meta: plainMeta{res}}
 	size := 0
 	for _, c := range r.Content {
 		if size += len(c.Text); c.MIME != "" || size > large {
-			return &largeResult{res}
+			return &largeResult{res, encoders}
 		}
 		plain.Content = append(plain.Content, plainText{"text", c.Text})
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // Limits of clients.
@@ -35,6 +36,7 @@ type Options struct {
 	Instructions func() string         // returns the current instructions for the model; nil: none
 	Listing      func(context.Context) // called before each tools/list; may call Refresh; nil: nothing
 	Logger       *slog.Logger          // of the SDK
+	Encoders     *limit.Slots          // of all faces of a daemon, see [MaxEncoders]; nil: no bound
 }
 
 // Face is an MCP server for a tool set, with any number of clients. Nothing that a

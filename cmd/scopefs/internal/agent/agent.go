@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -32,7 +33,7 @@ type Agent struct {
 	id scope.ID
 
 	turn    chan struct{} // holds a value while the view goes up or down: see take
-	slots   chan struct{} // holds a value for each client
+	slots   *limit.Slots  // of clients
 	paces   *paces
 	rates   *tools.Rates
 	group   group
@@ -57,7 +58,7 @@ type Agent struct {
 func New(shared *Shared, id scope.ID) *Agent {
 	a := &Agent{
 		Shared: shared, id: id,
-		turn: make(chan struct{}, 1), slots: make(chan struct{}, maxClients),
+		turn: make(chan struct{}, 1), slots: limit.NewSlots(maxClients),
 		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
 		sessions: map[*sandbox.Session]string{}, clients: map[*client]struct{}{},
 	}

@@ -61,14 +61,14 @@ func (a *Agent) newClient(profile string, by *client) (*client, error) {
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
 			Agent: a.id, Session: c.name, Chain: c.chain(), Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record,
-			Queue: a.Queue, Rates: a.rates, Approvals: a.Approvals, Object: files.Object,
+			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Object: files.Object,
 		}, all...)
 	}
 	if err != nil {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.servers.list, Logger: quiet})
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.servers.list, Logger: quiet, Encoders: a.Encoders})
 	return c, nil
 }
 

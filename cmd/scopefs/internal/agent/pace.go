@@ -6,79 +6,47 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// pace throttles what an agent writes to the log, so that the agent cannot fill the disk. No event is dropped: its answer is late.
-type pace struct {
-	*rate.Limiter        // a token is a byte
-	used          func() // called when the bucket is empty; may be nil
-}
-
-// wait takes size bytes and returns when they are earned, or when hurry is closed. If ctx ends first, wait returns them and
-// an error.
-func (p *pace) wait(ctx context.Context, hurry <-chan struct{}, size int) error {
-	taken := p.ReserveN(time.Now(), min(size, p.Burst()))
-	late := taken.Delay()
-	if late == 0 {
-		return nil
-	}
-	if p.used != nil {
-		p.used()
-	}
-	timer := time.NewTimer(late)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-hurry:
-	case <-ctx.Done():
-		taken.Cancel()
-		return ctx.Err()
-	}
-	return nil
-}
-
-// settled returns when all that was taken is earned, as far as it slows down.
-func (p *pace) settled(ctx context.Context) error { return p.wait(ctx, nil, 0) }
-
-// paces are those of an agent, over all its clients and its view. What an agent may cause in a day (log: agent_day) earns
+// paces throttle what an agent writes to the log, so that the agent cannot fill the disk. No event is dropped: its answer
+// is late. They are those of an agent, over all its clients and its view. What an agent may cause in a day (log: agent_day) earns
 // itself over a day: the agent may take it at once, and is then slowed down to that rate. A quarter of it is for denials
 // alone, so that they are recorded when the calls have used up theirs.
 type paces struct {
-	calls, denials pace // of a day
-	flood          pace // of denials
+	calls, denials *limit.Pace // of a day; a token is a byte
+	flood          *limit.Pace // of denials
 }
 
 const day = 24 * 60 * 60 // seconds
 
 func newPaces(agentDay int64, used func()) *paces {
-	daily := func(bytes int64) pace { return pace{rate.NewLimiter(rate.Limit(bytes)/day, int(bytes)), used} }
+	daily := func(bytes int64) *limit.Pace { return limit.NewPace(float64(bytes)/day, int(bytes), used) }
 	return &paces{
 		calls:   daily(agentDay - agentDay/4),
 		denials: daily(agentDay / 4),
-		flood:   pace{rate.NewLimiter(64<<10, 256<<10), nil},
+		flood:   limit.NewPace(64<<10, 256<<10, nil),
 	}
 }
 
-// wait returns when an event may be written: see pace.wait.
+// wait returns when an event may be written: see limit.Pace.
 func (p *paces) wait(ctx context.Context, hurry <-chan struct{}, e audit.Event) error {
 	size := lineBytes(e)
 	if e.Verdict != audit.Deny && e.Verdict != audit.Violation {
-		return p.calls.wait(ctx, hurry, size)
+		return p.calls.Wait(ctx, hurry, size)
 	}
-	if err := p.flood.wait(ctx, hurry, size); err != nil {
+	if err := p.flood.Wait(ctx, hurry, size); err != nil {
 		return err
 	}
-	return p.denials.wait(ctx, hurry, size)
+	return p.denials.Wait(ctx, hurry, size)
 }
 
 // settled returns when an event of either kind would not wait. Clients that disconnect do
 // not wait, so whoever starts others in their place calls settled first.
 func (p *paces) settled(ctx context.Context) error {
-	for _, each := range []*pace{&p.calls, &p.flood, &p.denials} {
-		if err := each.settled(ctx); err != nil {
+	for _, each := range []*limit.Pace{p.calls, p.flood, p.denials} {
+		if err := each.Settled(ctx); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"golang.org/x/time/rate"
 
 	"github.com/scopefs/scopefs/audit"
 )
@@ -18,39 +17,6 @@ func took(f func()) time.Duration {
 	began := time.Now()
 	f()
 	return time.Since(began)
-}
-
-func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := pace{Limiter: rate.NewLimiter(100, 1000)}
-		take := func(size int) time.Duration {
-			return took(func() { assert.NoError(t, p.wait(t.Context(), nil, size)) })
-		}
-		assert.Zero(t, take(600))
-		assert.Zero(t, take(400))
-		assert.Equal(t, time.Second, take(100))
-		time.Sleep(time.Hour)
-		assert.Zero(t, take(1000), "and no more for having waited long")
-		assert.Equal(t, 10*time.Second, take(1000))
-
-		// Several wait for all of them together.
-		assert.Equal(t, 10*time.Second, took(func() {
-			for range 10 {
-				go func() { _ = p.wait(t.Context(), nil, 100) }()
-			}
-			synctest.Wait()
-			take(0)
-		}))
-
-		// Who goes takes nothing; who is in a hurry pays later.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		assert.ErrorIs(t, p.wait(ctx, nil, 1<<20), context.DeadlineExceeded)
-		hurry := make(chan struct{})
-		close(hurry)
-		assert.Zero(t, took(func() { assert.NoError(t, p.wait(t.Context(), hurry, 1000)) }))
-		assert.Equal(t, 10*time.Second, take(100), "of which a second has passed")
-	})
 }
 
 // TestPaceOrdinary: what agents do is not slowed down.

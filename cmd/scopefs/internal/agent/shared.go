@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -36,7 +37,9 @@ type Shared struct {
 	Logger     *slog.Logger
 	Warnings   *Warnings
 	Log        *audit.Log
-	Queue      *tools.Queue     // of calls, agent by agent
+	Queue      *limit.Queue     // of calls, agent by agent
+	Examiners  *limit.Slots     // of long arguments
+	Encoders   *limit.Slots     // of large results
 	Approvals  *tools.Approvals // nil: calls that need one are denied
 	Unfinished *state.Unfinished
 	Stores     *stores.Stores // nil: none

@@ -119,16 +119,20 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner user, by *client) 
 			conn.Close()
 			continue
 		}
-		select {
-		case a.slots <- struct{}{}:
-		default:
+		free, ok := a.slots.Try()
+		if !ok {
 			// A refusal is slow, so that connecting in a loop costs the client more than us.
-			select {
-			case a.slots <- struct{}{}:
-			case <-ctx.Done():
+			wait, cancel := context.WithTimeout(ctx, refusePause)
+			free, err = a.slots.Take(wait)
+			cancel()
+			switch {
+			case ctx.Err() != nil:
+				if err == nil {
+					free()
+				}
 				conn.Close()
 				return
-			case <-time.After(refusePause):
+			case err != nil:
 				a.Warnings.Warn(a.id, "too many clients", "limit", maxClients)
 				conn.SetWriteDeadline(time.Now().Add(refusePause))
 				fmt.Fprintf(conn, "scopefs: the agent has %d clients already: end one of them\n", maxClients)
@@ -137,7 +141,7 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner user, by *client) 
 			}
 		}
 		s.clients.Go(func() {
-			defer func() { <-a.slots }()
+			defer free()
 			if err := a.serveClient(ctx, conn, by); err != nil && ctx.Err() == nil {
 				a.Warnings.Warn(a.id, "client", "err", err)
 			}

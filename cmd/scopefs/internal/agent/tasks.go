@@ -21,6 +21,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/delegate"
+	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -49,7 +50,7 @@ func RemoveTaskSockets(p config.Paths) {
 // task that waits for one below it holds no slot that the other needs.
 type queues struct {
 	mu    sync.Mutex
-	slots map[queue]chan struct{}
+	slots map[queue]*limit.Slots
 }
 
 // queue names the slots of one depth, and of one agent at that depth; "": of all agents.
@@ -60,28 +61,26 @@ type queue struct {
 
 // hold waits for a slot for a task of an agent. One agent has half of all slots.
 func (q *queues) hold(ctx context.Context, depth int, id scope.ID, parallel int) (free func(), err error) {
-	own, all := q.of(queue{depth, id}, max(1, parallel/2)), q.of(queue{depth, ""}, parallel)
-	for _, slots := range []chan struct{}{own, all} {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			if slots == all {
-				<-own
-			}
-			return nil, ctx.Err()
-		}
+	own, err := q.of(queue{depth, id}, max(1, parallel/2)).Take(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return func() { <-all; <-own }, nil
+	all, err := q.of(queue{depth, ""}, parallel).Take(ctx)
+	if err != nil {
+		own()
+		return nil, err
+	}
+	return func() { all(); own() }, nil
 }
 
-func (q *queues) of(which queue, size int) chan struct{} {
+func (q *queues) of(which queue, size int) *limit.Slots {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.slots == nil {
-		q.slots = map[queue]chan struct{}{}
+		q.slots = map[queue]*limit.Slots{}
 	}
 	if q.slots[which] == nil {
-		q.slots[which] = make(chan struct{}, size)
+		q.slots[which] = limit.NewSlots(size)
 	}
 	return q.slots[which]
 }

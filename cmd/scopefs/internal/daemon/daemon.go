@@ -31,6 +31,8 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/mcp"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -95,7 +97,8 @@ func New(opt Options) (*Daemon, error) {
 		Shared: agent.Shared{
 			Paths: opt.Paths, Settings: settings, Root: privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
 			Stores: stores.New(settings.Stores, opt.Paths.State),
-			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Queue: tools.NewQueue(), Unfinished: state.NewUnfinished(opt.Paths.State),
+			Queue:  tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
+			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
 	}

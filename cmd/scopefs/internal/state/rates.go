@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// Rates is the file of an agent's rate limits. It implements tools.RateStore. Daemons that run for one command share
+// Rates is the file of an agent's rate limits. It implements limit.Store. Daemons that run for one command share
 // the file.
 type Rates struct{ name string }
 
@@ -33,7 +33,7 @@ const (
 
 // Update calls change with the stored refills and stores the result. lost means that the file was damaged. Update
 // waits at most one second for another process.
-func (r *Rates) Update(change func(kept tools.Refills, lost bool)) error {
+func (r *Rates) Update(change func(kept limit.Refills, lost bool)) error {
 	f, err := r.open()
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
@@ -46,9 +46,9 @@ func (r *Rates) Update(change func(kept tools.Refills, lost bool)) error {
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	kept, lost := tools.Refills{}, false
+	kept, lost := limit.Refills{}, false
 	if len(text) > 0 && (json.Unmarshal(text, &kept) != nil || kept == nil) {
-		kept, lost = tools.Refills{}, true
+		kept, lost = limit.Refills{}, true
 	}
 	change(kept, lost)
 	now, err := json.Marshal(kept)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 func openAll(t *testing.T, dir string, host any) (*Approvals, []tools.Approval, []error) {
@@ -86,21 +87,21 @@ func TestApprovalsDamaged(t *testing.T) {
 func TestRatesAreKept(t *testing.T) {
 	dir := t.TempDir()
 	at := time.Now().Round(0)
-	update := func(change func(kept tools.Refills, lost bool)) {
+	update := func(change func(kept limit.Refills, lost bool)) {
 		t.Helper()
 		require.NoError(t, RatesOf(dir, "a").Update(change))
 	}
-	update(func(kept tools.Refills, lost bool) {
+	update(func(kept limit.Refills, lost bool) {
 		assert.Empty(t, kept)
 		assert.False(t, lost)
 		kept["bash: 30/minute"], kept["*: 1/second"] = at, at
 	})
-	update(func(kept tools.Refills, lost bool) {
+	update(func(kept limit.Refills, lost bool) {
 		assert.True(t, kept["bash: 30/minute"].Equal(at))
 		assert.False(t, lost)
 		delete(kept, "*: 1/second")
 	})
-	update(func(kept tools.Refills, lost bool) {
+	update(func(kept limit.Refills, lost bool) {
 		assert.Len(t, kept, 1, "a shorter text leaves nothing of the longer")
 		assert.False(t, lost)
 	})
@@ -109,7 +110,7 @@ func TestRatesAreKept(t *testing.T) {
 	assert.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
 	for _, text := range []string{"{", "null", "\x00\x00", `{"x": 1}`} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "rates", "a"), []byte(text), 0o600))
-		update(func(kept tools.Refills, lost bool) {
+		update(func(kept limit.Refills, lost bool) {
 			assert.True(t, lost, text)
 			kept["x"] = at
 		})
@@ -122,14 +123,14 @@ func TestRatesOfSeveralProcesses(t *testing.T) {
 	for range 8 { // each opens the file separately, as a process does
 		all.Go(func() {
 			for range 50 {
-				assert.NoError(t, RatesOf(dir, "a").Update(func(kept tools.Refills, _ bool) {
+				assert.NoError(t, RatesOf(dir, "a").Update(func(kept limit.Refills, _ bool) {
 					kept["n"] = kept["n"].Add(time.Second)
 				}))
 			}
 		})
 	}
 	all.Wait()
-	assert.NoError(t, RatesOf(dir, "a").Update(func(kept tools.Refills, _ bool) {
+	assert.NoError(t, RatesOf(dir, "a").Update(func(kept limit.Refills, _ bool) {
 		assert.Equal(t, 400*time.Second, kept["n"].Sub(time.Time{}))
 	}))
 	// If a process holds the lock forever, others fail instead of waiting.
@@ -137,5 +138,5 @@ func TestRatesOfSeveralProcesses(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
-	assert.ErrorIs(t, RatesOf(dir, "a").Update(func(tools.Refills, bool) {}), unix.EWOULDBLOCK)
+	assert.ErrorIs(t, RatesOf(dir, "a").Update(func(limit.Refills, bool) {}), unix.EWOULDBLOCK)
 }

@@ -1,4 +1,4 @@
-package tools
+package limit
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func take(t *testing.T, q *Queue, id scope.ID) (done func()) {
 
 // TestQueueTurns: agents have their turns one after the other, however many calls each has.
 func TestQueueTurns(t *testing.T) {
-	q := &Queue{all: 3, each: 2, agents: map[scope.ID]*lane{}}
+	q := NewQueue(3, 2, time.Minute)
 	names := map[chan struct{}]string{}
 	lanes := []*lane{}
 	for _, id := range []scope.ID{"loud", "calm"} {
@@ -76,13 +76,13 @@ func TestQueueTurns(t *testing.T) {
 // TestQueueEnds: a call that is cancelled while it waits leaves nothing; one that takes
 // long keeps nobody from his turn.
 func TestQueueEnds(t *testing.T) {
-	q := &Queue{all: 1, each: 1, agents: map[scope.ID]*lane{}}
+	q := NewQueue(1, 1, 50*time.Millisecond)
 	done := take(t, q, "a")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := q.Take(ctx, "a")
 	assert.ErrorIs(t, err, context.Canceled)
-	again := take(t, q, "a") // after maxTurn
+	again := take(t, q, "a") // after the time of a turn
 	done()
 	again()
 	again()
@@ -92,7 +92,7 @@ func TestQueueEnds(t *testing.T) {
 
 // TestQueueNeighbour: among hundreds of calls of another agent a call waits for none.
 func TestQueueNeighbour(t *testing.T) {
-	q := NewQueue()
+	q := NewQueue(8, 4, 50*time.Millisecond)
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls sync.WaitGroup
 	for range 300 {

@@ -1,23 +1,22 @@
-package tools
+package limit
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Queue admits calls agent by agent, so that an agent with hundreds of calls under way
-// delays one with a single call no more than a second agent with a single call would. A
-// call has a turn while it is decided, recorded and run; it ends early when the tool
-// starts to wait (Hints.Waits) or takes longer than maxTurn. An agent that has no turn
-// gets one at once, whatever others have.
+// Queue admits calls agent by agent, so that an agent with hundreds of calls in
+// flight delays one with a single call no more than a second agent with a single
+// call would. An agent that holds no turn gets one at once, whatever others hold.
+// A turn ends when the caller ends it, or after the time that the Queue gives it.
 //
 // A nil Queue admits every call.
 type Queue struct {
-	all, each int // turns at a time, and of one agent
+	all, each int           // turns at a time, and of one agent
+	turnTime  time.Duration // how long a turn lasts at most
 
 	mu     sync.Mutex
 	taken  int
@@ -32,13 +31,10 @@ type lane struct {
 	waiting []chan struct{} // closed when the call has its turn
 }
 
-// maxTurn is how long a call keeps others of its agent from their turn.
-const maxTurn = 50 * time.Millisecond
-
-// NewQueue returns a queue for the processors of this host.
-func NewQueue() *Queue {
-	n := runtime.GOMAXPROCS(0)
-	return &Queue{all: 4 * n, each: 2 * n, agents: map[scope.ID]*lane{}}
+// NewQueue returns a queue of so many turns at a time, of which one agent has at
+// most each while others wait. A turn ends after turn.
+func NewQueue(all, each int, turn time.Duration) *Queue {
+	return &Queue{all: all, each: each, turnTime: turn, agents: map[scope.ID]*lane{}}
 }
 
 // Take waits for a turn of an agent. done ends it, once, and may be called again. Calls of
@@ -89,7 +85,7 @@ func (q *Queue) turn(l *lane) (done func()) {
 		defer q.mu.Unlock()
 		q.end(l)
 	})
-	timer := time.AfterFunc(maxTurn, end)
+	timer := time.AfterFunc(q.turnTime, end)
 	return func() {
 		timer.Stop()
 		end()
