@@ -69,6 +69,7 @@ var owners = map[string]struct {
 	"github.com/modelcontextprotocol":            {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
 	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},
+	"github.com/redis/go-redis/v9":               {[]string{"tools/kv"}, "a store on a server"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
 	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},

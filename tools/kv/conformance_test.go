@@ -26,6 +26,7 @@ var stores = map[string]func(t *testing.T, limits Limits) Store{
 	"SQLite": func(t *testing.T, limits Limits) Store {
 		return openSQLite(t, filepath.Join(t.TempDir(), "kv.db"), limits)
 	},
+	"Redis": func(t *testing.T, limits Limits) Store { return startServer(t).open(t, limits) },
 }
 
 func openSQLite(t *testing.T, file string, limits Limits) *SQLite {

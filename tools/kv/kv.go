@@ -1,11 +1,12 @@
 // Package kv provides the tools kv_get, kv_set, kv_delete and kv_list: a
-// key-value store of which each agent has a part. The store is a file of SQLite
-// ([OpenSQLite]) that needs no set-up.
+// key-value store of which each agent has a part. Two stores exist: a file of
+// SQLite ([OpenSQLite]) that needs no set-up, and a Redis or Valkey server
+// ([OpenRedis]).
 //
 // The door divides a store by [scope.Keys] before a tool sees a key, so a tool
 // and a store only work with names such as "coder:notes%2Atodo". A name holds
 // letters, digits and the characters -._~/@+=,:% only. A store never interprets
-// a name: SQLite gets it as a parameter.
+// a name: SQLite gets it as a parameter, Redis as an argument.
 //
 // A version is a number that a store gives to an entry when it is set. No key
 // has the same version twice, even after it was deleted or has expired. A caller

@@ -1,0 +1,129 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+// The bounds of what a server may answer to what was written last. An entry
+// takes one string, and a page of entries has maxPage names.
+const (
+	maxReply  = 16 << 20 // bytes
+	maxString = 2 << 20  // bytes
+	maxArray  = 10_000   // elements
+	maxDepth  = 4        // arrays within each other
+	maxLine   = 16 << 10 // bytes
+)
+
+var errReply = errors.New("the server does not speak the protocol of Redis, or answers more than was asked for")
+
+// dial connects to a server whose replies are bounded.
+func dial(ctx context.Context, protocol, address string, config *tls.Config) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, network)
+	defer cancel()
+	var d interface {
+		DialContext(ctx context.Context, network, address string) (net.Conn, error)
+	} = &net.Dialer{}
+	if config != nil {
+		d = &tls.Dialer{Config: config}
+	}
+	conn, err := d.DialContext(ctx, protocol, address)
+	if err != nil {
+		return nil, err
+	}
+	b := &boundedConn{Conn: conn, left: maxReply}
+	if raw, ok := conn.(syscall.Conn); ok { // by which go-redis sees that an idle connection was closed
+		return struct {
+			*boundedConn
+			syscall.Conn
+		}{b, raw}, nil
+	}
+	return b, nil
+}
+
+// A boundedConn fails when a server's reply is not RESP2 or exceeds the bounds.
+// go-redis allocates as many bytes as a reply says that it has, and recurses into
+// arrays: without bounds, a server could end this process.
+type boundedConn struct {
+	net.Conn
+	left   int    // bytes of the reply
+	line   []byte // the beginning of one
+	skip   int    // bytes of a string
+	arrays int    // that have begun one after the other
+}
+
+// Write expects a new reply.
+func (c *boundedConn) Write(b []byte) (int, error) {
+	c.left = maxReply
+	return c.Conn.Write(b)
+}
+
+// Read reads and checks a part of the reply.
+func (c *boundedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.left -= n; c.left < 0 || !c.check(b[:n]) {
+		c.Conn.Close()
+		return 0, errReply
+	}
+	return n, err
+}
+
+// check reports whether b may be the next bytes of a reply.
+func (c *boundedConn) check(b []byte) bool {
+	for len(b) > 0 {
+		if k := min(c.skip, len(b)); k > 0 {
+			c.skip -= k
+			b = b[k:]
+			continue
+		}
+		line, rest, whole := bytes.Cut(b, []byte("\n"))
+		if c.line = append(c.line, line...); len(c.line) > maxLine {
+			return false
+		}
+		if whole {
+			if !c.head(bytes.TrimSuffix(c.line, []byte("\r"))) {
+				return false
+			}
+			c.line = c.line[:0]
+		}
+		b = rest
+	}
+	return true
+}
+
+// head reports whether a line may begin a value.
+func (c *boundedConn) head(line []byte) bool {
+	if len(line) == 0 {
+		return false
+	}
+	kind, rest := line[0], string(line[1:])
+	switch kind {
+	case '+', '-', ':':
+		c.arrays = 0
+		return true
+	case '$', '*':
+	default:
+		return false
+	}
+	n, err := strconv.Atoi(rest)
+	switch {
+	case err != nil || n < -1:
+		return false
+	case kind == '$':
+		c.arrays = 0
+		if n >= 0 {
+			c.skip = n + len("\r\n")
+		}
+		return n <= maxString
+	case n > 0:
+		c.arrays++
+	default:
+		c.arrays = 0
+	}
+	return n <= maxArray && c.arrays <= maxDepth
+}
