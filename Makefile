@@ -22,10 +22,11 @@ check: ## format, vet and the fast tests (no root, no network)
 	@set -e; echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee -a /dev/stderr)"; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "go test -short ./..."; go test -short $$(go list ./... | grep -v /integration); \
-	echo "go test ./integration, rules of the house and a user's own views"; go test -short -run '$(CHECKTESTS)' ./integration
+	echo "go test ./integration/house"; go test -short ./integration/house; \
+	echo "go test ./integration/cli, a user's own views"; go test -short -run '$(CHECKTESTS)' ./integration/cli
 
-# The rules of the packages, and what an ordinary user does without a daemon.
-CHECKTESTS := ^Test(Imports|Dependencies|SystemCalls|OnlyMainExits|NoInit|TopLevel|ViewImplementsAll|Readme|Script)
+# What an ordinary user does without a daemon.
+CHECKTESTS := ^Test(Readme|Script)
 
 LINTVERSION := v2.15.0
 LINT := bin/golangci-lint-$(LINTVERSION)
@@ -37,7 +38,7 @@ lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run ./...
 
 # Tests whose result may depend on the kernel's caches.
-VIEWTESTS := ^Test(Attack|Busy|Coherent|Execute|Exercise|FileTools|Found|HeldUp|Posix|Private|Reload|Search|Shared|Trap|Trips)
+VIEWTESTS := ./integration/attack ./integration/view
 
 # Tests that mostly wait, for disks, timeouts and dead processes. They run once, with -race.
 WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|PowerLoss|Restart|SandboxStopped|Scale|ServerSlow|SocketConnectFlood|TemporariesOfKilled|ViewOutOfMemory)
@@ -54,7 +55,7 @@ test: ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real 
 	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -timeout 25m -p=2 ./...; \
 	export WITHOUT_CLIENTS=1; \
 	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m -p=2 -skip '$(WAITTESTS)' ./...; \
-	echo "SCOPEFS_TEST_CACHE=none go test -count=1 ./integration, views"; SCOPEFS_TEST_CACHE=none go test -count=1 -run '$(VIEWTESTS)' ./integration; \
+	echo "SCOPEFS_TEST_CACHE=none go test -count=1 $(VIEWTESTS)"; SCOPEFS_TEST_CACHE=none go test -count=1 -p=2 $(VIEWTESTS); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)
@@ -75,7 +76,7 @@ bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules 
 
 bench-floods: ## the effect of one agent's floods on another agent's calls (as root)
 	@.ci/need bwrap:bubblewrap
-	SCOPEFS_BENCH=1 go test -count=1 -v -run 'TestFloods$$' ./integration
+	SCOPEFS_BENCH=1 go test -count=1 -v -run 'TestFloods$$' ./integration/daemon
 
 FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)

@@ -1,0 +1,509 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// What one agent can do to another, and to its own view, by asking too much. The
+// flooder is this test binary, in the agent's sandbox.
+
+func init() {
+	harness.Roles["flood-metadata"] = func([]string) error {
+		return forever(64, func(thread, round int) error {
+			at := fmt.Sprintf("/workspace/m%d-%d", thread, round%7)
+			for _, op := range churn(at, at+"-renamed") {
+				if err := op(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	harness.Roles["flood-denials"] = func([]string) error {
+		return forever(16, func(int, int) error {
+			if err := unix.Access("/workspace/.env", 0); err != unix.ENOENT {
+				return fmt.Errorf(".env: %v", err)
+			}
+			_ = unix.Chmod("/workspace/secret", 0o600)
+			return nil
+		})
+	}
+	harness.Roles["flood-directories"] = func(args []string) error {
+		most, _ := strconv.Atoi(args[0])
+		return holdDirectories(most)
+	}
+	harness.Roles["flood-links"] = func(args []string) error {
+		most, _ := strconv.Atoi(args[0])
+		return makeLinks(most)
+	}
+}
+
+func init() {
+	// A descriptor of O_PATH is no open file to the view, and keeps what it knows of the file.
+	harness.Roles["flood-paths"] = func([]string) error {
+		for n := 0; ; n++ {
+			if _, err := unix.Open(fmt.Sprintf("/workspace/many/entry-%d", n), unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+				made := os.WriteFile("/workspace/new", nil, 0o644)
+				_, read := os.ReadFile("/workspace/many/entry-0")
+				fmt.Println("ready", n, harness.ErrnoOf(err), harness.ErrnoOf(made), harness.ErrnoOf(read))
+				return wait()
+			}
+		}
+	}
+}
+
+// forever runs f in so many threads.
+func forever(threads int, f func(thread, round int) error) error {
+	failed := make(chan error)
+	for thread := range threads {
+		go func() {
+			for round := 0; ; round++ {
+				if err := f(thread, round); err != nil {
+					failed <- err
+				}
+			}
+		}()
+	}
+	fmt.Println("ready")
+	return <-failed
+}
+
+// holdDirectories opens one directory again and again, reads a bit of each, and keeps
+// them open. It prints how many it has, and the errno of the next.
+func holdDirectories(most int) error {
+	n, err := 0, error(nil)
+	for buf := make([]byte, 64); n < most; n++ {
+		var fd int
+		if fd, err = unix.Open("/workspace/many", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			break
+		}
+		if _, err = unix.ReadDirent(fd, buf); err != nil {
+			break
+		}
+	}
+	_, again := os.ReadFile("/workspace/f") // a descriptor of its own, for a moment
+	stat := unix.Stat("/workspace/many/entry-1", &unix.Stat_t{})
+	fmt.Println("ready", n, harness.ErrnoOf(err), harness.ErrnoOf(again), harness.ErrnoOf(stat))
+	return wait()
+}
+
+// makeLinks gives a file names, with a look at the file after each. It prints how many,
+// the errno of the next, and how many milliseconds that took.
+func makeLinks(most int) error {
+	began := time.Now()
+	n, err := 1, error(nil)
+	for ; n < most; n++ {
+		name := fmt.Sprintf("/workspace/links/%d", n)
+		if err = unix.Link("/workspace/linked", name); err != nil {
+			break
+		}
+		if err = unix.Chmod(name, 0o640+uint32(n%2)); err != nil {
+			break
+		}
+	}
+	fmt.Println("ready", n, harness.ErrnoOf(err), time.Since(began).Milliseconds())
+	return wait()
+}
+
+func wait() error {
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// flooder is a role of this binary, run in an agent's sandbox.
+type flooder struct {
+	cmd   *exec.Cmd
+	in    io.Closer
+	ready string // its first line
+}
+
+// startFlood starts a flooder and waits until it is at work.
+func startFlood(h *harness.Host, agent, role string, argv ...string) *flooder {
+	h.T.Helper()
+	f := &flooder{cmd: h.InSandbox(agent, role, argv...)}
+	var err error
+	f.in, err = f.cmd.StdinPipe()
+	require.NoError(h.T, err)
+	out, err := f.cmd.StdoutPipe()
+	require.NoError(h.T, err)
+	require.NoError(h.T, f.cmd.Start())
+	h.T.Cleanup(func() { f.stop() })
+	f.ready, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(h.T, err, "%s: it ended before it was ready", role)
+	return f
+}
+
+func (f *flooder) stop() {
+	f.in.Close()
+	_ = f.cmd.Process.Signal(syscall.SIGTERM)
+	_ = f.cmd.Wait()
+}
+
+// startCallers are clients of an agent that each keep so many calls under way.
+func startCallers(h *harness.Host, agent string, clients, each int) (stop func(), done *atomic.Int64) {
+	var wg sync.WaitGroup
+	var ended atomic.Bool
+	done = new(atomic.Int64)
+	var conns []*harness.Raw
+	for range clients {
+		r := h.Dial(agent).Greet()
+		require.NoError(h.T, r.SetDeadline(time.Now().Add(5*time.Minute)))
+		conns = append(conns, r)
+		send := func(n int) error {
+			_, err := io.WriteString(r, harness.Request(n, "read_file", `{"path":"f"}`))
+			return err
+		}
+		for n := range each {
+			require.NoError(h.T, send(n))
+		}
+		wg.Go(func() {
+			for n := each; !ended.Load(); n++ {
+				if _, err := r.In.ReadString('\n'); err != nil {
+					return
+				}
+				done.Add(1)
+				if send(n) != nil {
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		ended.Store(true)
+		for _, r := range conns {
+			r.Close()
+		}
+		wg.Wait()
+	}, done
+}
+
+// latency is what so many calls, one after another, took.
+type latency []time.Duration
+
+func (l latency) at(percent int) time.Duration {
+	slices.Sort(l)
+	return l[(len(l)-1)*percent/100]
+}
+
+func (l latency) String() string {
+	return fmt.Sprintf("p50 %.2f ms, p99 %.2f ms, max %.2f ms", l.at(50).Seconds()*1e3, l.at(99).Seconds()*1e3, l.at(100).Seconds()*1e3)
+}
+
+// measureCalls calls read_file of an agent, one call after another.
+func measureCalls(h *harness.Host, r *harness.Raw, count int) (l latency) {
+	h.T.Helper()
+	require.NoError(h.T, r.SetDeadline(time.Now().Add(5*time.Minute)))
+	for n := range count {
+		began := time.Now()
+		_, err := io.WriteString(r, harness.Request(n, "read_file", `{"path":"f"}`))
+		require.NoError(h.T, err)
+		line := r.Line()
+		l = append(l, time.Since(began))
+		require.NotContains(h.T, line, `"isError":true`, "%.300s", line)
+	}
+	return l
+}
+
+// measureView opens and reads a file of a view that the kernel asks for anew.
+func measureView(h *harness.Host, agent string, count int) (l latency) {
+	h.T.Helper()
+	for range count {
+		began := time.Now()
+		_, err := os.ReadFile(h.View(agent, "f"))
+		l = append(l, time.Since(began))
+		require.NoError(h.T, err)
+	}
+	return l
+}
+
+// memoryOf is the resident memory of a process in KiB, spentBy its processor time.
+func memoryOf(pid int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, after, _ := strings.Cut(string(text), "VmRSS:")
+	fields := strings.Fields(after)
+	if len(fields) == 0 {
+		return 0
+	}
+	kb, _ := strconv.Atoi(fields[0])
+	return kb
+}
+
+func spentBy(pid int) time.Duration {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// floodHost has a flooder's agent, with limits, and its neighbour.
+func floodHost(t *testing.T, limits string) *harness.Host {
+	h := harness.LayOut(t, map[string]string{"loud": "view: {paths: {.env: hide, secret: read}}\n" + limits, "calm": ""})
+	h.Timeout = 10 * time.Minute
+	harness.Plant(t, h.Scope("loud"), "f", ".env", "secret", "linked", "links/", "many/")
+	for i := range 200 {
+		harness.Plant(t, h.Scope("loud"), fmt.Sprintf("many/entry-%d", i))
+	}
+	require.NoError(t, os.WriteFile(h.Scope("calm", "f"), []byte(strings.Repeat("some text\n", 400)), 0o644))
+	h.Start()
+	return h
+}
+
+// TestFloods prints what each flood of one agent does to another's calls. It asserts
+// nothing about time. SCOPEFS_FLOOD_PROGRAM names another build, to compare with.
+func TestFloods(t *testing.T) {
+	if os.Getenv("SCOPEFS_BENCH") != "1" {
+		t.Skip("set SCOPEFS_BENCH=1 to measure")
+	}
+	if other := os.Getenv("SCOPEFS_FLOOD_PROGRAM"); other != "" {
+		defer func(ours string) { harness.Program = ours }(harness.Program)
+		harness.Program = other
+	}
+	count := 1000
+	if text := os.Getenv("SCOPEFS_FLOOD_COUNT"); text != "" {
+		count, _ = strconv.Atoi(text)
+	}
+	floods := []struct {
+		name  string
+		start func(h *harness.Host) (stop func(), what func() string)
+	}{
+		{"none", func(*harness.Host) (func(), func() string) { return func() {}, func() string { return "" } }},
+		{"8 x 32 calls", func(h *harness.Host) (func(), func() string) {
+			stop, done := startCallers(h, "loud", 8, 32)
+			began := time.Now()
+			return stop, func() string {
+				return fmt.Sprintf("%.0f calls/s", float64(done.Load())/time.Since(began).Seconds())
+			}
+		}},
+		{"metadata, 64 threads", flooding("flood-metadata")},
+		{"open directories", flooding("flood-directories", "19900")},
+		{"hard links", flooding("flood-links", "20000")},
+		{"denials, 16 threads", flooding("flood-denials")},
+	}
+	for _, f := range floods {
+		if only := os.Getenv("SCOPEFS_FLOOD"); !strings.Contains(f.name, only) {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			h := floodHost(t, os.Getenv("SCOPEFS_FLOOD_LIMITS"))
+			r := h.Dial("calm").Greet()
+			measureCalls(h, r, 20)
+			pid := h.ViewPID("loud")
+			before := memoryOf(pid)
+			stop, what := f.start(h)
+			began, cpu := time.Now(), spentBy(pid)
+			calls := measureCalls(h, r, count)
+			views := measureView(h, "calm", count)
+			used := (spentBy(pid) - cpu).Seconds() / time.Since(began).Seconds()
+			fmt.Printf("| %-20s | read_file: %v | view: %v | view of the flooder: %d -> %d MiB, %.2f cores | %s |\n", f.name, calls, views,
+				before>>10, memoryOf(pid)>>10, used, strings.TrimSpace(what()))
+			stop()
+		})
+	}
+}
+
+func flooding(role string, argv ...string) func(h *harness.Host) (func(), func() string) {
+	return func(h *harness.Host) (func(), func() string) {
+		f := startFlood(h, "loud", role, argv...)
+		return f.stop, func() string { return strings.TrimPrefix(f.ready, "ready") }
+	}
+}
+
+// TestFloodDirectories: a client that opens all it can is stopped by the limit of its
+// agent, with EMFILE. What takes no handle works on, and an open directory takes no memory
+// to speak of.
+func TestFloodDirectories(t *testing.T) {
+	h := floodHost(t, "limits: {open_files: 6000}")
+	before := memoryOf(h.ViewPID("loud"))
+	f := startFlood(h, "loud", "flood-directories", "19000")
+	var n int
+	var opened, read, stat string
+	_, err := fmt.Sscanf(f.ready, "ready %d %s %s %s", &n, &opened, &read, &stat)
+	require.NoError(t, err, f.ready)
+	assert.InDelta(t, 6000, n, 10)
+	assert.Equal(t, []string{"EMFILE", "EMFILE", "ok"}, []string{opened, read, stat})
+	assert.Less(t, memoryOf(h.ViewPID("loud"))-before, 48<<10, "KiB for 6000 open directories")
+	f.stop()
+	h.Eventually("the handles are free again", func() bool { return harness.HostOps(t, h.View("loud"), "read f")[0] == "ok" })
+}
+
+// TestFloodDescriptors: where the process may have few descriptors, requests that need one
+// for a moment still have it.
+func TestFloodDescriptors(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"loud": ""})
+	harness.Plant(t, h.Scope("loud"), "f", "many/", "many/entry-1")
+	old := harness.Program
+	defer func() { harness.Program = old }()
+	wrapper := filepath.Join(h.Base, "few")
+	require.NoError(t, os.WriteFile(wrapper, []byte("#!/bin/sh\nulimit -n 1024\nexec "+old+" \"$@\"\n"), 0o755))
+	harness.Program = wrapper
+	h.Start()
+	harness.Program = old
+	var n int
+	var opened, read, stat string
+	_, err := fmt.Sscanf(startFlood(h, "loud", "flood-directories", "19000").ready, "ready %d %s %s %s", &n, &opened, &read, &stat)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"EMFILE", "EMFILE", "ok"}, []string{opened, read, stat}, "%d", n)
+	assert.InDelta(t, 512, n, 20)
+}
+
+// TestFloodLinks: a file has so many names, and no operation on it costs more for that.
+func TestFloodLinks(t *testing.T) {
+	h := floodHost(t, "limits: {links: 1500}")
+	var n, took int
+	var errno string
+	_, err := fmt.Sscanf(startFlood(h, "loud", "flood-links", "20000").ready, "ready %d %s %d", &n, &errno, &took)
+	require.NoError(t, err)
+	assert.Equal(t, 1500, n)
+	assert.Equal(t, "EMLINK", errno)
+
+	many := floodHost(t, "limits: {links: 30000}")
+	_, err = fmt.Sscanf(startFlood(many, "loud", "flood-links", "20000").ready, "ready %d %s %d", &n, &errno, &took)
+	require.NoError(t, err)
+	assert.Equal(t, 20000, n)
+	assert.Less(t, took, 30_000, "ms; it was 72 s before")
+	t.Logf("20000 names in %d ms", took)
+}
+
+// TestFloodNames: the host has made thousands of names of a file. The most restricted one
+// holds for all, whatever it costs to find it.
+func TestFloodNames(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": "view: {paths: {kept: read}}"})
+	harness.Plant(t, h.Scope("a"), "f", "d/", "kept/")
+	const count = 15_000
+	for i := range count {
+		require.NoError(t, os.Link(h.Scope("a", "f"), h.Scope("a", "d", strconv.Itoa(i))))
+	}
+	require.NoError(t, os.Link(h.Scope("a", "f"), h.Scope("a", "kept", "f")))
+	h.Start()
+	began, spent := time.Now(), spentBy(h.ViewPID("a"))
+	for i := range count {
+		require.NoError(t, unix.Chmod(h.View("a", "d", strconv.Itoa(i)), 0o644))
+	}
+	cost := spentBy(h.ViewPID("a")) - spent
+	t.Logf("%d names: %v, of which the view %v", count, time.Since(began), cost)
+	assert.Less(t, cost, 20*time.Second)
+	assert.Equal(t, []string{"ok", "ok", "ok"}, harness.HostOps(t, h.View("a"), "write f", "write d/7", "read kept/f"))
+	assert.Equal(t, []string{"EACCES", "EACCES", "ok"}, harness.HostOps(t, h.View("a"), "write f", "write d/7", "read d/8"))
+}
+
+// TestFloodMemory: a tree of any size can be walked in a view of little memory, for the
+// kernel forgets what nobody uses. Who keeps it from that gets ENOMEM.
+func TestFloodMemory(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"loud": "limits: {view_memory: 1MiB}"})
+	harness.Plant(t, h.Scope("loud"), "f", "many/")
+	const count = 8000
+	for i := range count {
+		harness.Plant(t, h.Scope("loud"), fmt.Sprintf("many/entry-%d", i))
+	}
+	h.Start()
+	before := memoryOf(h.ViewPID("loud"))
+	for i := range count {
+		_, err := os.Lstat(h.View("loud", "many", fmt.Sprintf("entry-%d", i)))
+		require.NoError(t, err, "%d", i)
+	}
+	assert.Less(t, memoryOf(h.ViewPID("loud"))-before, 24<<10, "KiB after %d files", count)
+	f := startFlood(h, "loud", "flood-paths")
+	var n int
+	var errno, made, read string
+	_, err := fmt.Sscanf(f.ready, "ready %d %s %s %s", &n, &errno, &made, &read)
+	require.NoError(t, err, f.ready)
+	assert.Equal(t, []string{"ENOMEM", "ENOMEM", "ok"}, []string{errno, made, read}, "%d", n)
+	f.stop()
+	h.Eventually("there is room again", func() bool { return harness.HostOps(t, h.View("loud"), "create new")[0] == "ok" })
+}
+
+// TestLimitsHoldForView: what an agent makes its view do is done within its limits.
+func TestLimitsHoldForView(t *testing.T) {
+	h := floodHost(t, "limits: {cpu: 0.5, memory: 96MiB}")
+	pid := h.ViewPID("loud")
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	require.NoError(t, err)
+	assert.Contains(t, string(groups), "-loud/view")
+	f := startFlood(h, "loud", "flood-metadata")
+	spent, began := spentBy(pid), time.Now()
+	time.Sleep(4 * time.Second) // the measure itself
+	assert.Less(t, (spentBy(pid)-spent).Seconds()/time.Since(began).Seconds(), 0.6, "processors of the view")
+	f.stop()
+	u := h.Connect("loud")
+	out := u.Call("bash", args{"command": "head -c 300M /dev/zero | tail"})
+	assert.Equal(t, true, out["out_of_memory"], "%v", out)
+	h.Eventually("the log says so", func() bool {
+		return h.Recorded("loud", audit.Event{Event: audit.KindSandbox, Outcome: "out of memory"})
+	})
+	assert.Equal(t, pid, h.ViewPID("loud"), "the view is killed last")
+	u.Bash("cat f")
+	_, said, code := h.Try("run", "-T", "loud", "--", "sh", "-c", "head -c 300M /dev/zero | exec tail; exit $?")
+	assert.NotZero(t, code)
+	assert.Contains(t, said, "out of memory")
+	h.Must("down", "loud")
+	left, _ := filepath.Glob("/sys/fs/cgroup/*/scopefs-" + strconv.Itoa(h.Cmd.Process.Pid) + "-*-loud")
+	assert.Empty(t, left)
+}
+
+// TestWorkerOutOfMemory: a call of a file tool whose process the kernel killed says so.
+func TestWorkerOutOfMemory(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": "limits: {memory: 32MiB}"})
+	harness.Plant(t, h.Scope("a"), "f")
+	require.NoError(t, os.WriteFile(h.Scope("a", "long"), bytes.Repeat([]byte("a line of text\n"), 7<<16), 0o644))
+	h.Start()
+	u := h.Connect("a")
+	u.Call("stat", args{"path": "f"})
+	h.Eventually("it is killed", func() bool {
+		ctx := u.Soon()
+		for range 8 {
+			go u.Send(ctx, "edit_file", args{"path": "long", "edits": []args{{"old_text": "a line", "new_text": "b"}}})
+		}
+		r, err := u.Send(ctx, "edit_file", args{"path": "long", "edits": []args{{"old_text": "a line", "new_text": "b"}}})
+		return err == nil && strings.Contains(harness.Said(r), "out of memory")
+	})
+}
+
+// TestViewOutOfMemory: a view that the kernel killed is back, and the log has the reason.
+func TestViewOutOfMemory(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": "limits: {memory: 16MiB}"})
+	const count = 25_000
+	name := func(i int) string { return fmt.Sprintf("d/%0200d", i) }
+	harness.Plant(t, h.Scope("a"), "f", "d/")
+	for i := range count {
+		harness.Plant(t, h.Scope("a"), name(i)+"=")
+	}
+	h.Start()
+	pid := h.ViewPID("a")
+	failed := false
+	for i := 0; i < count && !failed; i++ {
+		_, err := os.Lstat(h.View("a", name(i)))
+		failed = err != nil
+	}
+	assert.True(t, failed, "the view has %d KiB", memoryOf(pid))
+	h.Eventually("the log has why", func() bool {
+		return h.Recorded("a", audit.Event{Event: audit.KindView, Outcome: "out of memory"})
+	})
+	h.Eventually("the view is back", func() bool { _, err := os.ReadFile(h.View("a", "f")); return err == nil })
+	assert.NotEqual(t, pid, h.ViewPID("a"))
+}

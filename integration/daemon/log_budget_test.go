@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// TestLogBudget: an agent that writes more than its part of the log is slowed down, which is recorded and shown; all that
+// it was denied is recorded, and others notice nothing.
+func TestLogBudget(t *testing.T) {
+	t.Parallel()
+	rules := "view: {paths: {\"ro/**\": read}}"
+	h := harness.LayOut(t, map[string]string{"a": rules, "b": rules})
+	h.Put("scopefs.yaml", "log: {agent_day: 1MiB}\n")
+	for _, id := range []string{"a", "b"} {
+		require.NoError(t, os.Mkdir(h.Scope(id, "ro"), 0o755))
+	}
+	h.Start()
+	answered := make(chan int)
+	go func() {
+		n := 0
+		for syscall.Mkdir(h.View("a", "ro", fmt.Sprint(strings.Repeat("x", 200), n)), 0o755) == syscall.EACCES {
+			n++
+		}
+		answered <- n
+	}()
+	h.Eventually("the budget is used up", func() bool {
+		return h.Recorded("a", audit.Event{Event: audit.KindAgent, Outcome: "log budget used up"})
+	})
+	require.ErrorIs(t, syscall.Mkdir(h.View("b", "ro", "d"), 0o755), syscall.EACCES)
+	h.Stop()
+	assert.Contains(t, h.Log.String(), "log: agent_day in scopefs.yaml")
+	denied, used := 0, 0
+	for _, e := range assertUnique(h) {
+		if e.Agent == "a" && e.Verdict == audit.Deny {
+			denied++
+		}
+		if e.Outcome == "log budget used up" {
+			used++
+		}
+	}
+	n := <-answered
+	assert.Greater(t, n, 100)
+	assert.GreaterOrEqual(t, denied, n)
+	assert.Equal(t, 1, used)
+}
+
+// TestLogRetention: complete segments are compressed, and old ones removed, as scopefs.yaml says.
+func TestLogRetention(t *testing.T) {
+	t.Parallel()
+	h := harness.NewHost(t, map[string]string{"a": ""})
+	h.Stop()
+	dir := filepath.Join(h.Base, "state", "audit")
+	first := filepath.Join(dir, "00000001.jsonl")
+	require.NoError(t, os.Chmod(first, 0o400))
+	before := assertUnique(h)
+	h.Start()
+	h.Eventually("the segment is compressed", func() bool { _, err := os.Stat(first); return os.IsNotExist(err) })
+	assert.FileExists(t, first+".zst")
+	after := assertUnique(h)
+	require.Greater(t, len(after), len(before))
+	assert.Equal(t, before, after[:len(before)])
+	h.Stop()
+
+	h.Put("scopefs.yaml", "log: {keep: 1h}\n")
+	old := before[0].Time.AddDate(0, 0, -1)
+	require.NoError(t, os.Chtimes(first+".zst", old, old))
+	h.Start()
+	h.Eventually("the segment is removed", func() bool { return h.Recorded("", audit.Event{Outcome: audit.OutcomeRemoved}) })
+	assert.NoFileExists(t, first+".zst")
+	assert.Equal(t, before[len(before)-1].Seq+1, assertUnique(h)[0].Seq)
+}

@@ -1,0 +1,248 @@
+package harness
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Host is a base directory with agents, and a daemon on it.
+type Host struct {
+	T       *testing.T
+	Base    string
+	Cmd     *exec.Cmd
+	Log     *bytes.Buffer
+	Stderr  io.Writer // of the daemon; nil is Log
+	Ended   chan struct{}
+	Timeout time.Duration
+}
+
+// NewHost lays out a base with the given agents (id → frontmatter without name
+// and description) and starts a daemon, which is stopped when the test ends. A
+// test that takes longer than a minute has its mounts aborted.
+func NewHost(t *testing.T, agents map[string]string) *Host {
+	t.Helper()
+	h := LayOut(t, agents)
+	h.Start()
+	return h
+}
+
+// LayOut is NewHost without the daemon.
+func LayOut(t *testing.T, agents map[string]string) *Host {
+	t.Helper()
+	NeedFUSE(t)
+	// Not t.TempDir: its parents are closed to other users.
+	base, err := os.MkdirTemp("", TempPrefix)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(base, 0o755))
+	h := &Host{T: t, Base: base, Timeout: time.Minute}
+	t.Cleanup(func() { h.remove() })
+	require.NoError(t, os.MkdirAll(filepath.Join(base, "agents.d"), 0o755))
+	for id, front := range agents {
+		h.Define(id, front)
+		require.NoError(t, os.MkdirAll(h.Scope(id), 0o755))
+	}
+	return h
+}
+
+// Define writes an agent's definition.
+func (h *Host) Define(id, front string) {
+	h.T.Helper()
+	text := fmt.Sprintf("---\nname: %s\ndescription: test\n%s\n---\nprompt\n", id, uncached(strings.TrimSpace(front)))
+	require.NoError(h.T, os.WriteFile(filepath.Join(h.Base, "agents.d", id+".md"), []byte(text), 0o644))
+}
+
+// Put writes a file below the host's base directory.
+func (h *Host) Put(rel, text string) {
+	h.T.Helper()
+	path := filepath.Join(h.Base, rel)
+	require.NoError(h.T, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(h.T, os.WriteFile(path, []byte(text), 0o644))
+}
+
+// Start starts the daemon and waits until each view is mounted or has failed.
+func (h *Host) Start(flags ...string) {
+	h.T.Helper()
+	h.Launch(flags...)
+	h.Eventually("the daemon answers, and every view is mounted or cannot be", func() bool {
+		_, _, code := h.Try("ps")
+		return code == 0 && !slices.ContainsFunc(h.PS(), func(a Agent) bool { return a.State != "mounted" && a.State != "failed" })
+	})
+}
+
+// Launch starts the daemon and does not wait for it.
+func (h *Host) Launch(flags ...string) {
+	h.T.Helper()
+	h.Log = &bytes.Buffer{}
+	h.Cmd = exec.Command(Program, append([]string{"daemon", "--base", h.Base}, flags...)...)
+	h.Cmd.Stderr = cmp.Or[io.Writer](h.Stderr, h.Log)
+	h.Cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(h.T, h.Cmd.Start())
+	h.Ended = make(chan struct{})
+	cmd, ended := h.Cmd, h.Ended
+	go func() { _ = cmd.Wait(); close(ended) }()
+	watchdog := time.AfterFunc(h.Timeout, func() {
+		h.T.Errorf("watchdog: the test hangs; aborting its mounts")
+		h.Abort()
+	})
+	h.T.Cleanup(func() {
+		h.Stop()
+		watchdog.Stop()
+		if h.T.Failed() {
+			h.T.Logf("daemon:\n%s", h.Log)
+		}
+	})
+}
+
+// remove removes the base, with what a killed daemon left: dead mounts, on
+// directories that cannot be changed.
+func (h *Host) remove() {
+	points, _ := filepath.Glob(h.View("*"))
+	for _, at := range points {
+		_ = unix.Unmount(at, unix.MNT_DETACH)
+		if fd, err := unix.Open(at, unix.O_RDONLY|unix.O_DIRECTORY, 0); err == nil {
+			_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, 0)
+			unix.Close(fd)
+		}
+	}
+	assert.NoError(h.T, os.RemoveAll(h.Base))
+}
+
+// Abort kills the daemon and all views: the kernel then ends every request.
+func (h *Host) Abort() {
+	for _, a := range h.PS() {
+		if a.ViewPID > 0 { // 0 would be our own process group: kill(2)
+			defer syscall.Kill(a.ViewPID, syscall.SIGKILL)
+		}
+	}
+	_ = h.Cmd.Process.Kill()
+	<-h.Ended
+}
+
+// Stop ends the daemon as a service manager does.
+func (h *Host) Stop() {
+	select {
+	case <-h.Ended:
+		return
+	default:
+	}
+	_ = h.Cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-h.Ended:
+	case <-time.After(30 * time.Second):
+		h.T.Errorf("the daemon did not stop")
+		h.Abort()
+	}
+}
+
+// Kill kills the daemon.
+func (h *Host) Kill() {
+	_ = h.Cmd.Process.Kill()
+	<-h.Ended
+}
+
+// Scope returns the path of a file in an agent's directory on the host.
+func (h *Host) Scope(id string, more ...string) string {
+	return filepath.Join(append([]string{h.Base, "agents", id}, more...)...)
+}
+
+// View returns the path of a file below an agent's mount point.
+func (h *Host) View(id string, more ...string) string {
+	return filepath.Join(append([]string{h.Base, "run", "views", id}, more...)...)
+}
+
+// Try runs the command line and returns what it printed and its exit status.
+func (h *Host) Try(args ...string) (stdout, stderr string, code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), h.Timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, Program, append([]string{"--base", h.Base}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		h.T.Errorf("scopefs %v: %v", args, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// Must runs the command line, which must succeed, and returns what it printed.
+func (h *Host) Must(args ...string) string {
+	h.T.Helper()
+	out, errs, code := h.Try(args...)
+	require.Zero(h.T, code, "scopefs %v: %s%s", args, out, errs)
+	return out
+}
+
+// Agent is what ps reports of an agent.
+type Agent struct {
+	ID        string `json:"agent"`
+	State     string `json:"state"`
+	Mount     string `json:"mount"`
+	ViewPID   int    `json:"view_pid"`
+	Sandboxes []int  `json:"sandbox_pids"`
+	Error     string `json:"error"`
+}
+
+// PS returns what ps reports of every agent.
+func (h *Host) PS() []Agent {
+	var list []Agent
+	out, _, _ := h.Try("ps", "--json")
+	_ = json.Unmarshal([]byte(out), &list)
+	return list
+}
+
+// Agent returns what ps reports of an agent.
+func (h *Host) Agent(id string) Agent {
+	for _, a := range h.PS() {
+		if string(a.ID) == id {
+			return a
+		}
+	}
+	return Agent{}
+}
+
+// ViewPID returns the process that serves an agent's view, or 0.
+func (h *Host) ViewPID(agent string) int { return h.Agent(agent).ViewPID }
+
+// Mounted counts the views that are mounted below or at a directory.
+func (h *Host) Mounted(dir string) (n int) {
+	text, err := os.ReadFile("/proc/self/mounts")
+	require.NoError(h.T, err)
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); f[2] == "fuse.scopefs" && strings.HasPrefix(f[1]+"/", dir+"/") {
+			n++
+		}
+	}
+	return n
+}
+
+// patience bounds how long a test waits for a condition that holds soon when the
+// code is right. It allows for a host with few processors and other work.
+const patience = 20 * time.Second
+
+// Eventually waits for a condition, for up to patience.
+func (h *Host) Eventually(what string, ok func() bool) {
+	h.T.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			h.T.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}

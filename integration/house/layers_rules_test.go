@@ -1,0 +1,115 @@
+// Package house holds the rules of the house: which package may import which, who may call
+// the system, what is at the top.
+package house
+
+const module = "github.com/scopefs/scopefs/"
+
+// floors says what of ours each package may import. A package that is not here
+// has no floor yet: give it one.
+var floors = map[string]struct {
+	imports []string
+	why     string
+}{
+	"scope":                       {nil, "what an agent may do must be decidable without anything else"},
+	"scope/beneath":               {nil, "a richer os.Root is useful alone"},
+	"scope/agents":                {[]string{"scope", "scope/beneath", "internal/frontmatter", "internal/printable", "internal/credential"}, "a definition is text: nothing runs for it to be read"},
+	"audit":                       {[]string{"internal/peer"}, "the log must be provable without what writes to it"},
+	"fs/fusedev":                  {nil, "a connection to the kernel carries any file system"},
+	"fs":                          {[]string{"scope", "audit", "scope/beneath", "internal/thread", "fs/fusedev"}, "the view resolves and decides by scope, and records by audit"},
+	"tools/limit":                 {[]string{"scope"}, "a bound knows neither what it bounds nor how much"},
+	"tools":                       {[]string{"scope", "audit", "tools/limit"}, "another module can have the one door with rules of its own, and without definition files"},
+	"tools/sandbox":               {[]string{"scope", "internal/thread", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
+	"tools/sandbox/pid1":          {nil, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
+	"tools/skill":                 {[]string{"scope", "tools", "internal/frontmatter"}, "a skill is a text with front matter"},
+	"tools/mcp":                   {[]string{"scope", "tools", "tools/limit"}, "the MCP face of a set"},
+	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox", "internal/credential", "tools/egress"}, "a tool does not know the other tools, nor who calls it, nor where the rules come from"},
+	"tools/file":                  {[]string{"scope", "audit", "tools", "tools/file/worker", "tools/sandbox", "scope/beneath"}, "operations on files, which its worker does inside"},
+	"internal/peer":               {nil, "frames and ids know no message"},
+	"tools/file/worker":           {[]string{"tools", "tools/sandbox", "internal/peer"}, "a transport knows no operation"},
+	"tools/file/profile":          {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},
+	"cmd/scopefs/internal/config": {[]string{"scope", "scope/agents"}, "settings are values"},
+	"cmd/scopefs/internal/viewer": {[]string{"scope", "audit", "fs", "scope/beneath", "internal/peer"}, "the view's process holds nothing that it has no use for"},
+	"cmd/scopefs/internal/bridge": {nil, "it passes messages on, and must not decide"},
+	"cmd/scopefs/internal/state":  {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
+	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/agents", "fs/fusedev", "cmd/scopefs/internal/stores"}, "it serves no view itself: a process that does must not touch one"},
+	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents", "cmd/scopefs/internal/stores"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
+	"integration/*":               {[]string{"**"}, "tests of the whole, and their tools"},
+
+	"tools/egress":                 {nil, "whoever connects for an agent does it here"},
+	"cmd/scopefs/internal/stores":  {[]string{"cmd/scopefs/internal/control", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
+	"internal/credential":          {nil, "who holds a secret need not know what it is for"},
+	"internal/frontmatter":         {nil, "definitions, skills and imports have one reader"},
+	"internal/printable":           {nil, "anybody writes a line"},
+	"internal/thread":              {nil, "anybody starts a thread"},
+	"cmd/scopefs/internal/control": {[]string{"scope", "tools", "tools/sandbox", "cmd/scopefs/internal/config"}, "a client of the daemon needs nothing that runs in it"},
+	"cmd/scopefs/internal/agent":   {[]string{"scope", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "cmd/scopefs/internal/viewer", "scope/beneath", "scope/agents", "fs/fusedev", "cmd/scopefs/internal/stores"}, "one agent does not know the daemon that has it"},
+	"cmd/scopefs/internal/mount":   {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
+	"cmd/scopefs/internal/guard":   {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
+	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
+	"cmd/scopefs/internal/imports": {[]string{"internal/frontmatter", "internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
+}
+
+// owners says which packages may import a dependency, so that it can be replaced
+// in one place. A key is an import path and stands for what is below it. Tests and
+// the tools of tests may import whatever is listed; without packages, only they
+// may. docs/dependencies.md has each module, with the reason that it is there.
+var owners = map[string]struct {
+	packages []string
+	why      string
+}{
+	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/fusedev"}, "one view, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
+	"github.com/spf13/cobra":                     {[]string{"cmd/scopefs/internal/cli"}, "only the command line parses one"},
+	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer"}, "the view confines itself"},
+	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
+	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
+	"go.yaml.in/yaml":                            {[]string{"internal/frontmatter", "scope/agents", "cmd/scopefs/internal/imports"}, "what the operator writes"},
+	"github.com/coreos/go-systemd":               {[]string{"cmd/scopefs/internal/cli"}, "the daemon does not know which service manager there is"},
+	"github.com/fsnotify/fsnotify":               {[]string{"cmd/scopefs/internal/daemon"}, "only the daemon watches"},
+	"github.com/stretchr/testify":                {nil, "for tests"},
+	"github.com/modelcontextprotocol":            {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
+	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
+	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},
+	"github.com/redis/go-redis/v9":               {[]string{"tools/kv"}, "a store on a server"},
+	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
+	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
+	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
+	"github.com/rogpeppe/go-internal/diff":       {[]string{"tools/file"}, "the diff of edit_file"},
+	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
+	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
+	"golang.org/x/sys/unix":                      {[]string{"**"}, "constants and types; TestSystemCalls holds which packages make system calls"},
+	"golang.org/x/net/bpf":                       {[]string{"tools/sandbox"}, "assembles the filters of a sandbox's sockets"},
+	"golang.org/x/term":                          {[]string{"cmd/scopefs/internal/cli"}, "only the command line has a terminal"},
+	"github.com/creack/pty":                      {nil, "for tests"},
+}
+
+// callers may make system calls: for files (convention 8; tools/file runs inside a
+// sandbox), and for mounts, namespaces, sockets and confinement.
+var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
+	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential"} // flock(2), socketpair(2), gettid(2), kill(2)
+
+// pure are functions of x/sys/unix and syscall that call nobody.
+var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
+
+// exits are the files outside tests that may end the process, with how often.
+var exits = map[string]int{
+	"cmd/scopefs/main.go":                   6, // one for each role
+	"cmd/scopefs/internal/viewer/viewer.go": 1, // a view without a daemon cannot record: it ends
+}
+
+// textReaders may look into an error's text, with the reason.
+var textReaders = map[string]string{
+	"internal/frontmatter/frontmatter.go": "go.yaml.in/yaml has no type for its errors: their line and their prefix are in the text",
+	"tools/validate.go":                   "jsonschema-go has no type for its errors: the way to the property is in the text",
+	"tools/upstream/conn.go":              "the SDK's error for a request that was not sent has no exported value, and servers use its code",
+}
+
+// topLevel is what may be at the top, beside files whose name starts with a dot.
+var topLevel = []string{
+	"go.mod", "go.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
+	"Makefile", "README.md", "CONTRIBUTING.md", "LICENSE", "docs", "packaging",
+	"bin", "demo", // built, and never committed
+}
+
+// A class is a package that stands for all packages beside it.
+var classes = []string{"tools/*", "integration/*"}

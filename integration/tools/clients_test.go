@@ -1,0 +1,220 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// The programs of others that these tests run, from where .ci/clients puts them.
+const (
+	inspector        = "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+	conformance      = "@modelcontextprotocol/conformance/dist/index.js"
+	serverFilesystem = "@modelcontextprotocol/server-filesystem/dist/index.js"
+)
+
+// needClients skips a test where the clients of others are not, or are not to
+// take part; under REQUIRE_CLIENTS=1 the former is a failure.
+func needClients(t *testing.T) {
+	t.Helper()
+	if os.Getenv("WITHOUT_CLIENTS") != "" {
+		t.Skip("WITHOUT_CLIENTS is set")
+	}
+	if _, err := os.Stat("../../bin/clients/stamp"); err != nil {
+		const why = "no MCP clients in bin/clients: .ci/clients puts them there, if it can reach the npm registry"
+		if os.Getenv("REQUIRE_CLIENTS") == "1" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+}
+
+// theirs returns a command that runs one of their programs, in an environment
+// that holds nothing of this machine's user.
+func theirs(ctx context.Context, t *testing.T, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	clients, err := filepath.Abs("../../bin/clients")
+	require.NoError(t, err)
+	cmd := exec.CommandContext(ctx, filepath.Join(clients, "node/bin/node"),
+		append([]string{filepath.Join(clients, "node_modules", program)}, args...)...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "NO_COLOR=1"}
+	return cmd
+}
+
+// runTheirs runs a command of theirs to its end.
+func runTheirs(t *testing.T, program string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := theirs(ctx, t, program, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		t.Errorf("%s %q: %v", program, args, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// startHTTP starts the daemon with MCP by HTTP, and returns its URL.
+func startHTTP(h *harness.Host) string {
+	h.T.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(h.T, err)
+	address := l.Addr().String()
+	require.NoError(h.T, l.Close())
+	h.Start("--http", address)
+	return "http://" + address + "/mcp"
+}
+
+// TestInspector uses an agent's tools as the MCP Inspector's command line does,
+// by standard input and output and by HTTP.
+func TestInspector(t *testing.T) {
+	needClients(t)
+	h := harness.LayOut(t, map[string]string{"a": "", "b": "tools: [read_file]"})
+	url := startHTTP(h)
+	overHTTP := func(agent string) []string {
+		return []string{"--header", "Authorization: Bearer " + strings.TrimSpace(h.Must("token", agent)), "--", url}
+	}
+	overStdio := func(agent string) []string {
+		return []string{"--", harness.Program, "--base", h.Base, "mcp", "--agent", agent}
+	}
+	for name, over := range map[string]func(string) []string{"stdio": overStdio, "http": overHTTP} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(h.Scope("a", "f"), []byte("of the host\n"), 0o644))
+			require.NoError(t, os.WriteFile(h.Scope("b", "f"), []byte("of b\n"), 0o644))
+			inspect := func(agent string, code int, args ...string) inspected {
+				out, errs, got := runTheirs(t, inspector, append(append([]string{"--cli"}, args...), over(agent)...)...)
+				var said inspected
+				require.Equal(t, code, got, "%q: %s%s", args, out, errs)
+				require.NoError(t, json.Unmarshal([]byte(out), &said), "%q: %s%s", args, out, errs)
+				return said
+			}
+			call := func(tool string, args ...string) []string {
+				return append([]string{"--method", "tools/call", "--tool-name", tool, "--tool-arg"}, args...)
+			}
+			// --strict: exit status 6 when clients that are particular cannot use a schema.
+			said := inspect("a", 0, "--method", "tools/list", "--strict")
+			assert.Subset(t, said.names(), []string{"read_file", "write_file", "edit_file", "bash"})
+			assert.Equal(t, []string{"read_file"}, inspect("b", 0, "--method", "tools/list").names())
+
+			said = inspect("a", 0, call("read_file", "path=f")...)
+			assert.False(t, said.IsError)
+			assert.Equal(t, "of the host\n", said.text())
+			assert.Equal(t, "of b\n", inspect("b", 0, call("read_file", "path=f")...).text())
+
+			inspect("a", 0, call("write_file", "path=made/"+name, "content=made by "+name)...)
+			made, err := os.ReadFile(h.Scope("a", "made", name))
+			require.NoError(t, err)
+			assert.Equal(t, "made by "+name, string(made))
+			said = inspect("a", 0, call("bash", "command=cat made/"+name)...)
+			assert.Contains(t, said.text(), "made by "+name)
+
+			said = inspect("a", 5, call("read_file", "path=../b/f")...)
+			assert.True(t, said.IsError)
+			assert.Contains(t, said.text(), `"code":"not_found"`)
+			said = inspect("a", 5, call("read_file", "path=f", "limit=0")...)
+			assert.Contains(t, said.text(), `"code":"invalid"`)
+		})
+	}
+	_, errs, code := runTheirs(t, inspector, "--cli", "--method", "tools/list", "--header", "Authorization: Bearer a.0", "--", url)
+	assert.NotZero(t, code)
+	assert.Contains(t, errs, "auth_required") // what it makes of a 401
+}
+
+// inspected is what the Inspector prints of a list or a result.
+type inspected struct {
+	Tools []struct {
+		Name string `json:"name"`
+	} `json:"tools"`
+	IsError bool `json:"isError"`
+	Content []struct {
+		Text string `json:"text"`
+	} `json:"content"`
+}
+
+func (i inspected) names() (all []string) {
+	for _, tool := range i.Tools {
+		all = append(all, tool.Name)
+	}
+	return all
+}
+
+func (i inspected) text() (all string) {
+	for _, c := range i.Content {
+		all += c.Text
+	}
+	return all
+}
+
+// TestConformance runs the official conformance suite: every scenario that it
+// has for servers. It cannot give a token, which is added on the way; else,
+// also of the Host header, nothing is changed.
+func TestConformance(t *testing.T) {
+	needClients(t)
+	h := harness.LayOut(t, map[string]string{"a": ""})
+	to, err := url.Parse(startHTTP(h))
+	require.NoError(t, err)
+	token := strings.TrimSpace(h.Must("token", "a"))
+	var ours string
+	proxy := httptest.NewUnstartedServer(&httputil.ReverseProxy{FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host
+		// Our name for the proxy is its name for us. Another one, of a page, is refused.
+		r.Out.Host = strings.Replace(r.In.Host, ours, to.Host, 1)
+		if origin := r.In.Header.Get("Origin"); origin != "" {
+			r.Out.Header.Set("Origin", strings.Replace(origin, ours, to.Host, 1))
+		}
+		r.Out.Header.Set("Authorization", "Bearer "+token)
+		// Go's server closes the body of a request when the response begins. A transport
+		// that has sent the body, and not yet read its EOF, then closes its connection
+		// within the response (net/http/transfer.go, writeBody). So it gets a copy.
+		if r.In.ContentLength > 0 {
+			text, _ := io.ReadAll(r.In.Body) // one cut short contradicts Content-Length, and fails
+			r.Out.Body = io.NopCloser(bytes.NewReader(text))
+		}
+	}})
+	defer proxy.Close()
+	ours = proxy.Listener.Addr().String()
+	proxy.Start()
+	baseline, err := filepath.Abs("clients/conformance.yml")
+	require.NoError(t, err)
+	results := t.TempDir()
+	out, errs, code := runTheirs(t, conformance, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", baseline, "-o", results)
+	_, summary, _ := strings.Cut(out, "=== SUMMARY ===")
+	require.NotEmpty(t, summary, "%s%s", out, errs)
+	t.Log(summary)
+	if !assert.Zero(t, code, "scenarios fail that are not in clients/conformance.yml, or pass and are: %s", errs) {
+		failed, _ := filepath.Glob(results + "/*/checks.json")
+		for _, name := range failed {
+			text, _ := os.ReadFile(name)
+			if bytes.Contains(text, []byte(`"FAILURE"`)) {
+				fmt.Printf("%s: %s\n", name, text)
+			}
+		}
+	}
+	// What any server is to pass, without regard to the list.
+	for _, scenario := range []string{"server-initialize", "ping", "tools-list", "logging-set-level", "tools-call-error",
+		"server-sse-multiple-streams", "resources-list", "prompts-list", "dns-rebinding-protection"} {
+		assert.Regexp(t, `(?m)^✓ `+scenario+`: [1-9]\d* passed, 0 failed$`, summary)
+	}
+}
