@@ -26,6 +26,7 @@ const (
 	KindRate    Kind = "rate"    // rate_limits
 	KindFilter  Kind = "filter"  // argument_filters
 	KindSchema  Kind = "schema"  // the schema of a tool's arguments
+	KindStore   Kind = "store"   // what a store of that kind allows any agent
 )
 
 // KindNothing is the kind of every decision of the zero Policy or zero Grants,

@@ -22,6 +22,8 @@ var floors = map[string]struct {
 	"tools/sandbox/pid1":          {nil, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
 	"tools/skill":                 {[]string{"scope", "tools", "internal/frontmatter"}, "a skill is a text with front matter"},
 	"tools/mcp":                   {[]string{"scope", "tools", "tools/limit"}, "the MCP face of a set"},
+	"tools/sql":                   {[]string{"scope", "tools", "tools/sandbox", "tools/sql/engine", "internal/peer"}, "it starts engines, and speaks to them"},
+	"tools/sql/engine":            {[]string{"internal/peer"}, "a confined process that knows no agent: hostile statements run in it"},
 	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/sandbox", "internal/credential", "tools/egress"}, "a tool does not know the other tools, nor who calls it, nor where the rules come from"},
 	"tools/file":                  {[]string{"scope", "audit", "tools", "tools/file/worker", "tools/sandbox", "scope/beneath"}, "operations on files, which its worker does inside"},
 	"internal/peer":               {nil, "frames and ids know no message"},
@@ -33,7 +35,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
 	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/agents", "fs/fusedev", "cmd/scopefs/internal/stores"}, "it serves no view itself: a process that does must not touch one"},
 	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents", "cmd/scopefs/internal/stores"}, "a thin face: what it can, others can without it"},
-	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
+	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration/*":               {[]string{"**"}, "tests of the whole, and their tools"},
 
 	"tools/egress":                 {nil, "whoever connects for an agent does it here"},
@@ -60,8 +62,8 @@ var owners = map[string]struct {
 }{
 	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/fusedev"}, "one view, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra":                     {[]string{"cmd/scopefs/internal/cli"}, "only the command line parses one"},
-	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer"}, "the view confines itself"},
-	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox"}, "those who confine"},
+	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer", "tools/sql/engine"}, "those who confine themselves"},
+	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox", "tools/sql/engine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
 	"go.yaml.in/yaml":                            {[]string{"internal/frontmatter", "scope/agents", "cmd/scopefs/internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"cmd/scopefs/internal/cli"}, "the daemon does not know which service manager there is"},
@@ -69,6 +71,8 @@ var owners = map[string]struct {
 	"github.com/stretchr/testify":                {nil, "for tests"},
 	"github.com/modelcontextprotocol":            {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
+	"modernc.org/sqlite":                         {[]string{"tools/sql/engine"}, "statements of agents run in a confined process alone"},
+	"modernc.org/libc":                           {nil, "for tests"},
 	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},
 	"github.com/redis/go-redis/v9":               {[]string{"tools/kv"}, "a store on a server"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
@@ -86,14 +90,14 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
-	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential"} // flock(2), socketpair(2), gettid(2), kill(2)
+	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential", "tools/sql", "tools/sql/engine"} // flock(2), socketpair(2), gettid(2), kill(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
-	"cmd/scopefs/main.go":                   6, // one for each role
+	"cmd/scopefs/main.go":                   7, // one for each role
 	"cmd/scopefs/internal/viewer/viewer.go": 1, // a view without a daemon cannot record: it ends
 }
 

@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/scopefs/scopefs/internal/peer"
+)
+
+// Main is the engine process. It confines itself, then executes one request after the
+// other until its standard input ends. It returns the exit status.
+func Main() int {
+	in, out := peer.NewReader(os.Stdin, MaxFrame), peer.NewWriter(os.Stdout, MaxFrame, 0)
+	if err := serve(in, out); err != nil {
+		_ = Send(out, Reply{Error: &Error{Code: Failed, Message: err.Error()}})
+		return 1
+	}
+	return 0
+}
+
+func serve(in *peer.Reader, out *peer.Writer) error {
+	ctx := context.Background()
+	var cfg Config
+	if err := Receive(in, &cfg); err != nil {
+		return fmt.Errorf("receive configuration: %w", err)
+	}
+	// Beyond RLIMIT_FSIZE a write then fails with EFBIG. setrlimit(2).
+	signal.Ignore(syscall.SIGXFSZ)
+	debug.SetMemoryLimit(cfg.Memory / 2) // of Go; SQLite's memory is beside it
+	if err := seed(ctx); err != nil {
+		return err
+	}
+	means, err := Confine(cfg)
+	if err != nil {
+		return fmt.Errorf("confine: %w", err)
+	}
+	d, err := open(ctx, databasePath, cfg)
+	if err != nil {
+		return err
+	}
+	if err := Send(out, Reply{Means: means}); err != nil {
+		return err
+	}
+	for {
+		var r Request
+		if err := Receive(in, &r); errors.Is(err, io.EOF) {
+			return d.close()
+		} else if err != nil {
+			return err
+		}
+		if err := Send(out, d.do(ctx, &r)); err != nil {
+			return err
+		}
+	}
+}
+
+// seed makes SQLite read /dev/urandom, which the confined process cannot open.
+func seed(ctx context.Context) error {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	var b []byte
+	return db.QueryRowContext(ctx, "SELECT randomblob(1)").Scan(&b)
+}

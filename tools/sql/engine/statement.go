@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// MaxParams bounds the parameters of a statement.
+const MaxParams = 500
+
+// maxTables bounds one answer to Tables.
+const maxTables = 200
+
+// do executes a request.
+func (d *database) do(ctx context.Context, r *Request) Reply {
+	if d.write == nil {
+		if err := d.connect(ctx); err != nil {
+			return Reply{Error: d.errorOf(ctx, err)}
+		}
+	}
+	stmt, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	var reply Reply
+	var err error
+	switch r.Op {
+	case Query:
+		err = d.read.as(Query, func() (err error) {
+			reply, err = d.page(stmt, d.read, r)
+			return err
+		})
+	case Change, Define, Drop:
+		reply, err = d.change(stmt, r)
+	case Tables:
+		err = d.read.as(own, func() (err error) {
+			reply, err = d.tables(stmt, r)
+			return err
+		})
+	default:
+		err = &Error{Code: Failed, Message: fmt.Sprintf("unknown operation %q", r.Op)}
+	}
+	if err == nil {
+		return reply
+	}
+	e := d.errorOf(stmt, err)
+	if stmt.Err() != nil || e.Code == Failed {
+		// The driver gives a connection up when a statement on it is interrupted.
+		_ = d.close()
+	}
+	return Reply{Error: e}
+}
+
+// page runs a statement and returns a page of its result.
+func (d *database) page(ctx context.Context, c *conn, r *Request) (reply Reply, err error) {
+	rows, err := c.QueryContext(ctx, r.SQL, arguments(r.Params)...)
+	if err != nil {
+		return reply, err
+	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
+	if reply.Columns, err = rows.Columns(); err != nil {
+		return reply, err
+	}
+	for i, name := range reply.Columns {
+		reply.Columns[i] = strings.ToValidUTF8(name, "\uFFFD")
+	}
+	size := 0
+	values, into := make([]any, len(reply.Columns)), make([]any, len(reply.Columns))
+	for i := range into {
+		into[i] = &values[i]
+	}
+	for n := int64(0); rows.Next(); n++ {
+		if n < r.Offset {
+			continue
+		}
+		if len(reply.Rows) == r.Limit {
+			reply.More = true
+			return reply, nil
+		}
+		clear(values)
+		if err := rows.Scan(into...); err != nil {
+			return reply, err
+		}
+		row := make([]Value, len(values))
+		for i, v := range values {
+			row[i] = columnValue(v)
+			size += row[i].size()
+		}
+		if size > d.cfg.PageBytes {
+			if len(reply.Rows) == 0 {
+				return reply, &Error{TooLarge, fmt.Sprintf("a row has more than %d bytes", d.cfg.PageBytes), "select fewer columns, or parts of values with substr()"}
+			}
+			reply.More = true
+			return reply, nil
+		}
+		reply.Rows = append(reply.Rows, row)
+	}
+	return reply, rows.Err()
+}
+
+// change runs a statement in a transaction of its own. After any error nothing of it is
+// left.
+func (d *database) change(ctx context.Context, r *Request) (reply Reply, err error) {
+	c := d.write
+	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return reply, err
+	}
+	defer func() {
+		if err != nil {
+			// When a statement was interrupted the driver may refuse; closing the
+			// connection rolls back, too.
+			if e := c.exec(context.WithoutCancel(ctx), "ROLLBACK"); e != nil {
+				_ = d.close()
+			}
+		}
+	}()
+	if r.New != "" {
+		if err := d.mustBeNew(ctx, r.New); err != nil {
+			return reply, err
+		}
+	}
+	err = c.as(r.Op, func() (err error) {
+		reply, err = d.page(ctx, c, r)
+		return err
+	})
+	if err == nil && reply.More {
+		err = &Error{TooLarge, fmt.Sprintf("RETURNING gives more than %d rows or %d bytes", r.Limit, d.cfg.PageBytes), "change fewer rows at a time, or return fewer columns"}
+	}
+	if err == nil {
+		err = c.as(own, func() error { return d.after(ctx, r.Op, &reply) })
+	}
+	if err != nil {
+		return Reply{}, err
+	}
+	return reply, c.exec(ctx, "COMMIT")
+}
+
+func (d *database) mustBeNew(ctx context.Context, name string) error {
+	found := false
+	err := d.write.as(own, func() error {
+		return d.write.each(ctx, "SELECT 1 FROM sqlite_schema WHERE name = ? COLLATE NOCASE", []Value{{name}}, func([]Value) error {
+			found = true
+			return errEnough
+		})
+	})
+	if err == nil && found {
+		err = &Error{Conflict, fmt.Sprintf("%q exists already", name), "sql_tables shows the tables and their columns"}
+	}
+	return err
+}
+
+// after completes the reply to a change, within its transaction.
+func (d *database) after(ctx context.Context, op Op, reply *Reply) error {
+	if op != Change {
+		return d.checkTypes(ctx)
+	}
+	return d.write.each(ctx, "SELECT changes(), last_insert_rowid()", nil, func(v []Value) error {
+		reply.Changes, _ = v[0].v.(int64)
+		reply.LastID, _ = v[1].v.(int64)
+		return nil
+	})
+}
+
+// Types are the types of columns. CREATE TABLE AS makes INT and NUM.
+var Types = []string{"INTEGER", "TEXT", "REAL", "BLOB", "NUMERIC", "BOOLEAN"}
+
+// checkTypes refuses a schema with a type that is not in Types. SQLite takes any words
+// for a type, and the driver converts values of some.
+func (d *database) checkTypes(ctx context.Context) error {
+	const columns = `SELECT m.name, c.name, c.type FROM sqlite_schema m, pragma_table_xinfo(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite\_%' ESCAPE '\'`
+	return d.write.each(ctx, columns, nil, func(v []Value) error {
+		table, _ := v[0].v.(string)
+		column, _ := v[1].v.(string)
+		kind, _ := v[2].v.(string)
+		switch upper := strings.ToUpper(kind); {
+		case upper == "", upper == "INT", upper == "NUM", slices.Contains(Types, upper):
+			return nil
+		}
+		return &Error{Invalid, fmt.Sprintf("column %.80q of table %.80q has the type %.80q", column, table, kind), "the types are " + strings.Join(Types, ", ")}
+	})
+}
+
+// tables lists tables and views by name, after the name in r.SQL.
+func (d *database) tables(ctx context.Context, r *Request) (reply Reply, err error) {
+	const names = `SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\' AND name > ? ORDER BY name`
+	size := 0
+	err = d.read.each(ctx, names, []Value{{r.SQL}}, func(v []Value) error {
+		if len(reply.Tables) == min(r.Limit, maxTables) || size > d.cfg.PageBytes {
+			reply.More = true
+			return errEnough
+		}
+		var t Table
+		t.Name, _ = v[0].v.(string)
+		t.Kind, _ = v[1].v.(string)
+		t.Columns = []Column{}
+		size += len(t.Name) + 40
+		reply.Tables = append(reply.Tables, t)
+		return nil
+	})
+	for i := range reply.Tables {
+		if err == nil {
+			err = d.columns(ctx, &reply.Tables[i])
+		}
+	}
+	return reply, err
+}
+
+// columns adds a table's columns. A view whose table is gone has none.
+func (d *database) columns(ctx context.Context, t *Table) error {
+	err := d.read.each(ctx, `SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?)`, []Value{{t.Name}}, func(v []Value) error {
+		var c Column
+		c.Name, _ = v[0].v.(string)
+		c.Type, _ = v[1].v.(string)
+		notNull, _ := v[2].v.(int64)
+		key, _ := v[3].v.(int64)
+		c.NotNull, c.PrimaryKey = notNull != 0, key != 0
+		t.Columns = append(t.Columns, c)
+		return nil
+	})
+	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqlite3.SQLITE_ERROR {
+		return nil
+	}
+	return err
+}
+
+// errorOf returns the error of a request whose context was ctx.
+func (d *database) errorOf(ctx context.Context, err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	slow := &Error{TooLarge, fmt.Sprintf("the statement ran longer than %v and was undone", d.cfg.Timeout), "make it smaller, add an index, or select fewer rows"}
+	if ctx.Err() != nil {
+		return slow
+	}
+	e, ok := errors.AsType[*sqlite.Error](err)
+	if !ok { // of the driver: a parameter is missing
+		return &Error{Code: Invalid, Message: err.Error()}
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
+		return &Error{Invalid, e.Error(), "sql_tables shows the tables and their columns"}
+	case sqlite3.SQLITE_CONSTRAINT:
+		return &Error{Conflict, e.Error(), "nothing was changed"}
+	case sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY:
+		return &Error{Code: Denied, Message: "a statement here must not do this"}
+	case sqlite3.SQLITE_INTERRUPT:
+		return slow
+	case sqlite3.SQLITE_FULL:
+		return &Error{TooLarge, fmt.Sprintf("the database would have more than %d bytes; nothing was changed", d.cfg.FileBytes), "delete rows that are not needed"}
+	case sqlite3.SQLITE_TOOBIG:
+		return &Error{TooLarge, fmt.Sprintf("a value has more than %d bytes, or the statement more than %d", d.cfg.ValueBytes, d.cfg.SQLBytes), "use smaller values"}
+	case sqlite3.SQLITE_NOMEM:
+		return &Error{TooLarge, "the statement needs too much memory; nothing was changed", "sort or join fewer rows"}
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return &Error{Busy, "another process changes the database", "call again"}
+	}
+	return &Error{Code: Failed, Message: err.Error()}
+}

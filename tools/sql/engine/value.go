@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Value is a value of SQLite as JSON: null, a number, a string, or {"blob": base64}. A
+// boolean is 1 or 0. An infinite REAL is the string "Infinity" or "-Infinity"; text
+// that is not UTF-8 has U+FFFD for each wrong byte.
+type Value struct {
+	v any // nil, int64, float64, string or []byte
+}
+
+type blob struct {
+	Blob *string `json:"blob"`
+}
+
+// MarshalJSON writes an INTEGER with all its digits, and a REAL so that it reads as a
+// REAL again.
+func (v Value) MarshalJSON() ([]byte, error) {
+	switch x := v.v.(type) {
+	case []byte:
+		text := base64.StdEncoding.EncodeToString(x)
+		return json.Marshal(blob{&text})
+	case float64:
+		switch {
+		case math.IsInf(x, 1):
+			return []byte(`"Infinity"`), nil
+		case math.IsInf(x, -1):
+			return []byte(`"-Infinity"`), nil
+		}
+		text := strconv.FormatFloat(x, 'g', -1, 64)
+		if !strings.ContainsAny(text, ".e") {
+			text += ".0"
+		}
+		return []byte(text), nil
+	}
+	return json.Marshal(v.v)
+}
+
+// UnmarshalJSON reads a Value. A number without fraction and exponent that fits 64 bits
+// is an INTEGER, any other a REAL.
+func (v *Value) UnmarshalJSON(text []byte) error {
+	text = bytes.TrimSpace(text)
+	if len(text) > 0 && text[0] == '{' {
+		var b blob
+		if err := strict(text, &b); err != nil {
+			return err
+		}
+		if b.Blob == nil {
+			return errors.New(`an object is {"blob": "base64"}`)
+		}
+		data, err := base64.StdEncoding.DecodeString(*b.Blob)
+		v.v = data
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var x any
+	if err := dec.Decode(&x); err != nil {
+		return err
+	}
+	switch x := x.(type) {
+	case nil, string:
+		v.v = x
+	case bool:
+		v.v = int64(0)
+		if x {
+			v.v = int64(1)
+		}
+	case json.Number:
+		if n, err := x.Int64(); err == nil {
+			v.v = n
+			return nil
+		}
+		f, err := x.Float64()
+		v.v = f
+		return err
+	default:
+		return fmt.Errorf("a value is null, a boolean, a number, a string or {\"blob\": \"base64\"}")
+	}
+	return nil
+}
+
+// size returns the bytes of the value in a reply, roughly.
+func (v Value) size() int {
+	switch x := v.v.(type) {
+	case string:
+		return len(x) + 2
+	case []byte:
+		return base64.StdEncoding.EncodedLen(len(x)) + 12
+	}
+	return 20
+}
+
+// columnValue returns a value that the driver read.
+func columnValue(x any) Value {
+	switch x := x.(type) {
+	case string:
+		return Value{strings.ToValidUTF8(x, "\uFFFD")}
+	case time.Time: // of a column declared DATE, DATETIME or TIMESTAMP, which no statement here makes
+		return Value{x.Format(time.RFC3339Nano)}
+	case bool:
+		if x {
+			return Value{int64(1)}
+		}
+		return Value{int64(0)}
+	}
+	return Value{x}
+}
+
+// strict decodes one JSON value. An unknown field is an error.
+func strict(text []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
