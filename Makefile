@@ -19,7 +19,7 @@ demo: ## run two agents with real work and known escapes (installs bubblewrap)
 
 # The tests of packages need neither root nor /dev/fuse; an ordinary user who may open it has his views in a user namespace.
 check: ## format, vet and the fast tests (no root, no network)
-	@set -e; echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee -a /dev/stderr)"; \
+	@set -e; echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "go test -short ./..."; go test -short $$(go list ./... | grep -v /integration); \
 	echo "go test ./integration/house"; go test -short ./integration/house; \
@@ -50,7 +50,7 @@ test: ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real 
 	@.ci/clients
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
-	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee -a /dev/stderr)"; \
+	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
 	.ci/lint $(LINT); \
 	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -timeout 25m -p=2 ./...; \
 	export WITHOUT_CLIENTS=1; \
