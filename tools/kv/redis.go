@@ -38,7 +38,8 @@ type RedisOptions struct {
 //
 //	a:    sorted set of the names, for pages
 //	a:%t  sorted set of the names that expire, by time
-//	a:%s  hash of the sizes of entries by name, with their sum under ""
+//	a:%s  hash of the sizes of entries by name, with their sum under "" unless
+//	      entries were removed since
 //
 // A change watches the entry and the sizes of its part, and is one transaction.
 // So a change needs no script, and several daemons may share a server. A version
@@ -122,7 +123,12 @@ func (r *Redis) Set(ctx context.Context, c Change, value string, ttl time.Durati
 		if part.size == 0 {
 			keys++
 		}
-		if err := r.limits.allow(keys, part.sum-part.size+size); err != nil {
+		sum, err := part.sumOf(ctx, tx, c.Part)
+		if err != nil {
+			return err
+		}
+		sum += size - part.size
+		if err := r.limits.allow(keys, sum); err != nil {
 			return err
 		}
 		out = Entry{Name: c.Name, Bytes: int64(len(value)), Version: max(part.now.UnixMicro(), part.version+1)}
@@ -141,8 +147,7 @@ func (r *Redis) Set(ctx context.Context, c Change, value string, ttl time.Durati
 			} else {
 				p.ZRem(ctx, expiries(c.Part), c.Name)
 			}
-			p.HSet(ctx, sizes(c.Part), c.Name, size)
-			p.HIncrBy(ctx, sizes(c.Part), "", size-part.size)
+			p.HSet(ctx, sizes(c.Part), c.Name, size, "", sum)
 		})
 	})
 	if err != nil {
@@ -160,7 +165,15 @@ func (r *Redis) Delete(ctx context.Context, c Change) (found bool, err error) {
 		if found = part.version != 0; !found {
 			return nil
 		}
-		return forget(ctx, tx, c.Part, part.size, c.Name)
+		err := commit(ctx, tx, forget(ctx, c.Part, c.Name))
+		if redis.IsOOMError(err) && c.IfVersion == nil {
+			// A server without memory refuses all transactions, and also the commands
+			// that would set the entry meanwhile. Agents must be able to free memory.
+			pipe := tx.Pipeline()
+			forget(ctx, c.Part, c.Name)(pipe)
+			_, err = pipe.Exec(ctx)
+		}
+		return err
 	})
 	return found && err == nil, err
 }
@@ -230,10 +243,30 @@ func (r *Redis) Close() error { return r.client.Close() }
 
 // redisPart is what a change must know of an agent's part.
 type redisPart struct {
-	now       time.Time // the server's
-	version   int64     // of the entry, 0: it does not exist
-	size      int64     // of the entry, as the sum counts it
-	keys, sum int64     // of all entries that have not expired
+	now     time.Time // the server's
+	version int64     // of the entry, 0: it does not exist
+	size    int64     // of the entry, as the sum counts it
+	keys    int64     // that have not expired
+	sum     int64     // of the sizes, 0: it must be counted
+}
+
+// sumOf returns the sum of all sizes.
+func (p *redisPart) sumOf(ctx context.Context, tx *redis.Tx, part string) (sum int64, err error) {
+	if p.sum > 0 {
+		return p.sum, nil
+	}
+	all, err := tx.HVals(ctx, sizes(part)).Result()
+	if err != nil {
+		return 0, err
+	}
+	for _, text := range all {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return 0, errNoEntry
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // change calls f in a transaction that fails if the part changes meanwhile, and
@@ -308,34 +341,22 @@ func (r *Redis) forgetExpired(ctx context.Context, tx *redis.Tx, part string, no
 			return foreign(fmt.Errorf("%.100q", name))
 		}
 	}
-	fields, err := tx.HMGet(ctx, sizes(part), names...).Result()
-	if err != nil {
-		return err
-	}
-	numbers, err := integers(fields)
-	if err != nil {
-		return err
-	}
-	var sum int64
-	for _, n := range numbers {
-		sum += n
-	}
-	return forget(ctx, tx, part, sum, names...)
+	return commit(ctx, tx, forget(ctx, part, names...))
 }
 
-// forget removes entries, whose sizes are sum together.
-func forget(ctx context.Context, tx *redis.Tx, part string, sum int64, names ...string) error {
+// forget returns the commands that remove entries, and the sum of sizes, which
+// the next Set counts anew. None of them needs memory.
+func forget(ctx context.Context, part string, names ...string) func(redis.Pipeliner) {
 	members := make([]any, len(names))
 	for i, name := range names {
 		members[i] = name
 	}
-	return commit(ctx, tx, func(p redis.Pipeliner) {
+	return func(p redis.Pipeliner) {
 		p.Del(ctx, names...)
 		p.ZRem(ctx, part, members...)
 		p.ZRem(ctx, expiries(part), members...)
-		p.HDel(ctx, sizes(part), names...)
-		p.HIncrBy(ctx, sizes(part), "", -sum)
-	})
+		p.HDel(ctx, sizes(part), append([]string{""}, names...)...)
+	}
 }
 
 // commit executes a transaction of tx. A server that refuses a command of a
@@ -405,7 +426,7 @@ func (r *Redis) failed(err error) error {
 	hint := "try again; the operator's log has the cause"
 	switch {
 	case redis.IsOOMError(err):
-		hint = "the store is full: the operator must give it more memory"
+		hint = "the store is full: delete keys without if_version, or ask the operator to give it more memory"
 	case redis.IsLoadingError(err):
 		hint = "the store is starting: try again"
 	case redis.IsReadOnlyError(err), redis.IsClusterDownError(err), redis.IsMasterDownError(err):

@@ -25,7 +25,7 @@ import (
 const (
 	testUser     = "scopefs"
 	testPassword = "s3cret-word"
-	testRights   = "~* -@all +ping +watch +unwatch +multi +exec +time +del +pexpireat +hset +hget +hmget +hdel +hstrlen +hincrby +zadd +zrem +zcard +zrange +zrangebyscore +zrangebylex"
+	testRights   = "~* -@all +ping +watch +unwatch +multi +exec +time +del +pexpireat +hset +hget +hmget +hdel +hstrlen +hvals +zadd +zrem +zcard +zrange +zrangebyscore +zrangebylex"
 )
 
 // server is a redis-server on a socket.
@@ -156,6 +156,7 @@ func TestRedisFull(t *testing.T) {
 	assert.Equal(t, tools.Unavailable, code(err))
 	assert.Contains(t, err.(*tools.Error).Hint, "full", cause(err))
 	assert.Equal(t, "v", must[got](t, a, "kv_get", args{"key": "k"}).Value)
+	assert.True(t, must[deleted](t, a, "kv_delete", args{"key": "k"}).Deleted)
 	require.NoError(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "0").Err())
 	must[set](t, a, "kv_set", args{"key": "k", "value": "w"})
 }

@@ -15,7 +15,7 @@ import (
 const (
 	maxReply  = 16 << 20 // bytes
 	maxString = 2 << 20  // bytes
-	maxArray  = 10_000   // elements
+	maxArray  = 1 << 20  // elements
 	maxDepth  = 4        // arrays within each other
 	maxLine   = 16 << 10 // bytes
 )
