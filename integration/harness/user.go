@@ -136,7 +136,7 @@ func (u *User) Begin(ctx context.Context, tool string, a args) chan error {
 }
 
 // Call calls a tool, which must succeed, and returns its structured result.
-func (u *User) Call(tool string, a args) args {
+func (u *User) Call(tool string, a args) map[string]any {
 	u.T.Helper()
 	r, err := u.Send(u.Soon(), tool, a)
 	require.NoError(u.T, err)
