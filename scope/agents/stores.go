@@ -26,7 +26,7 @@ type Stores struct {
 // KVStore is the store of kv_get and the others: an embedded database, or a
 // Redis or Valkey server.
 type KVStore struct {
-	Redis    string             // HOST:PORT; "": embedded
+	Redis    string             // HOST:PORT or the absolute path of a socket; "": embedded
 	TLS      bool               // to the server
 	User     string             // at the server
 	Password *credential.Source // nil: none
@@ -106,8 +106,8 @@ func (s *KVStore) fields() map[string]field {
 			if err := textField(&s.Redis)(n); err != nil {
 				return err
 			}
-			if host, port, err := net.SplitHostPort(s.Redis); err != nil || host == "" || port == "" {
-				return fmt.Errorf("%q is no address: write HOST:PORT", s.Redis)
+			if host, port, err := net.SplitHostPort(s.Redis); !strings.HasPrefix(s.Redis, "/") && (err != nil || host == "" || port == "") {
+				return fmt.Errorf("%q is no address: write HOST:PORT or the absolute path of a socket", s.Redis)
 			}
 			return nil
 		},

@@ -2,7 +2,9 @@ package stores
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"path/filepath"
 	"sync"
 	"time"
@@ -18,27 +20,44 @@ func (s *Stores) kv(config *agents.KVStore, state string) error {
 		return nil
 	}
 	limits := kv.Limits{Keys: config.Keys, Bytes: config.Size}
-	lazy := &lazyKV{open: func(context.Context) (kv.Store, error) { return kv.OpenSQLite(filepath.Join(state, "kv.db"), limits) }}
+	kind, lazy := "sqlite", &lazyKV{open: func() (kv.Store, error) { return kv.OpenSQLite(filepath.Join(state, "kv.db"), limits) }}
+	if config.Redis != "" {
+		kind, lazy.open = "redis", func() (kv.Store, error) { return kv.OpenRedis(redisOptions(config), limits) }
+	}
 	list, err := kv.New(lazy)
 	if err != nil {
 		return err
 	}
-	s.add(store{name: "kv", kind: "sqlite", tools: list, check: lazy.Ping, close: lazy.Close})
+	s.add(store{name: "kv", kind: kind, tools: list, check: lazy.Ping, close: lazy.Close})
 	s.tools = append(s.tools, list...)
 	return nil
+}
+
+func redisOptions(config *agents.KVStore) kv.RedisOptions {
+	o := kv.RedisOptions{Address: config.Redis, Username: config.User}
+	if config.Password != nil {
+		o.Password = func(ctx context.Context) (string, error) {
+			secret, err := config.Password.Read(ctx)
+			return secret.Reveal(), err
+		}
+	}
+	if host, _, err := net.SplitHostPort(config.Redis); err == nil && config.TLS {
+		o.TLS = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+	}
+	return o
 }
 
 // lazyKV opens a store when it is first used, and again at the next use if that
 // failed.
 type lazyKV struct {
-	open func(context.Context) (kv.Store, error)
+	open func() (kv.Store, error)
 
 	mu     sync.Mutex
 	store  kv.Store
 	closed bool
 }
 
-func (l *lazyKV) get(ctx context.Context) (kv.Store, error) {
+func (l *lazyKV) get() (kv.Store, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.store != nil {
@@ -47,7 +66,7 @@ func (l *lazyKV) get(ctx context.Context) (kv.Store, error) {
 	if l.closed {
 		return nil, tools.Errorf(tools.Unavailable, "the store is closed")
 	}
-	store, err := l.open(ctx)
+	store, err := l.open()
 	if err != nil {
 		e := tools.Errorf(tools.Unavailable, "the store cannot be opened")
 		e.Hint = "ask the operator: scopefs stores has the reason"
@@ -59,7 +78,7 @@ func (l *lazyKV) get(ctx context.Context) (kv.Store, error) {
 
 // Get returns the entry of a name.
 func (l *lazyKV) Get(ctx context.Context, name string) (kv.Entry, error) {
-	store, err := l.get(ctx)
+	store, err := l.get()
 	if err != nil {
 		return kv.Entry{}, err
 	}
@@ -68,7 +87,7 @@ func (l *lazyKV) Get(ctx context.Context, name string) (kv.Entry, error) {
 
 // Set replaces the value of an entry.
 func (l *lazyKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Duration) (kv.Entry, error) {
-	store, err := l.get(ctx)
+	store, err := l.get()
 	if err != nil {
 		return kv.Entry{}, err
 	}
@@ -77,7 +96,7 @@ func (l *lazyKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Du
 
 // Delete removes an entry.
 func (l *lazyKV) Delete(ctx context.Context, c kv.Change) (bool, error) {
-	store, err := l.get(ctx)
+	store, err := l.get()
 	if err != nil {
 		return false, err
 	}
@@ -86,7 +105,7 @@ func (l *lazyKV) Delete(ctx context.Context, c kv.Change) (bool, error) {
 
 // List returns a page of entries.
 func (l *lazyKV) List(ctx context.Context, prefix, after string, limit int) ([]kv.Entry, string, error) {
-	store, err := l.get(ctx)
+	store, err := l.get()
 	if err != nil {
 		return nil, "", err
 	}
@@ -95,7 +114,7 @@ func (l *lazyKV) List(ctx context.Context, prefix, after string, limit int) ([]k
 
 // Ping opens the store and checks that it works. Its error is for the operator.
 func (l *lazyKV) Ping(ctx context.Context) error {
-	store, err := l.get(ctx)
+	store, err := l.get()
 	if err == nil {
 		err = store.Ping(ctx)
 	}
