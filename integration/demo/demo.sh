@@ -107,7 +107,7 @@ settings() {
 		goroot=$elsewhere/go
 	fi
 	{
-		echo "stores: {kv: {}}"
+		echo "stores: {kv: {}, sql: {}}"
 		echo "sandbox:"
 		case $goroot in /usr/*) ;; *) echo "  expose: ['$goroot']" ;; esac
 		echo "  env:"

@@ -29,6 +29,12 @@ says "kv_set of a key" "version" call writer-02 kv_set key=plan value="of writer
 says "$agent: kv_set of the same key" "version" call "$agent" kv_set key=plan value="of $agent"
 says "kv_get of it: the agents do not meet" "of writer-02" call writer-02 kv_get key=plan
 says "kv_get of the other agent's name" "not_found" call writer-02 kv_get key="$agent:plan"
+for who in writer-02 "$agent"; do
+	says "$who: create_table notes" "notes" call "$who" create_table name=notes 'columns:=[{"name":"text","type":"TEXT"}]'
+	says "$who: sql_execute, insert" "" call "$who" sql_execute sql="INSERT INTO notes VALUES ('of $who')"
+done
+says "sql_query: a table for each agent" "of writer-02" call writer-02 sql_query sql="SELECT * FROM notes"
+says "sql_execute, attach the other agent's file" "denied" call writer-02 sql_execute sql="ATTACH 'agent_$agent.db' AS n"
 if root; then
 	says "write_file, which must be approved" "approval_required" call writer-02 write_file path=draft.md content=Hello
 	id=$("$bin" approvals --json | field id)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -122,4 +123,47 @@ func TestStoresKV(t *testing.T) {
 	st, err := os.Stat(filepath.Join(base, "state", "kv.db"))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
+}
+
+// TestStoresSQL: each agent has a database of its own, whose process runs as the
+// agent's user and ends with the daemon.
+func TestStoresSQL(t *testing.T) {
+	harness.NeedFUSE(t)
+	base := t.TempDir()
+	require.NoError(t, os.Chmod(base, 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
+	for id, keys := range map[string]string{"a": "", "ab": "", "reader": "view: {access: read}\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte("---\nname: "+id+"\nuser: \"1000\"\n"+keys+"---\n"), 0o644))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(base, "scopefs.yaml"), []byte("stores: {sql: {timeout: 5s}}\n"), 0o644))
+	run := func(words ...string) (string, error) {
+		out, err := exec.CommandContext(t.Context(), harness.Program, append([]string{"--base", base}, words...)...).CombinedOutput()
+		return string(out), err
+	}
+	for _, id := range []string{"a", "ab"} {
+		out, err := run("call", "create_table", "--agent", id, "--args", `{"name": "notes", "columns": [{"name": "text", "type": "TEXT"}]}`)
+		require.NoError(t, err, out)
+		out, err = run("call", "sql_execute", "--agent", id, "--args", `{"sql": "INSERT INTO notes VALUES (?)", "params": ["of `+id+`"]}`)
+		require.NoError(t, err, out)
+	}
+	for _, id := range []string{"a", "ab"} {
+		out, err := run("call", "sql_query", "sql=SELECT text FROM notes", "--agent", id, "--json")
+		require.NoError(t, err, out)
+		assert.Contains(t, out, `"of `+id+`"`)
+		assert.Equal(t, 1, strings.Count(out, "of a"), out)
+		st, err := os.Stat(filepath.Join(base, "state", "db", "agent_"+id+".db"))
+		require.NoError(t, err)
+		assert.EqualValues(t, 1000, st.Sys().(*syscall.Stat_t).Uid)
+		assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
+	}
+	for _, statement := range []string{
+		"ATTACH '" + filepath.Join(base, "state", "db", "agent_ab.db") + "' AS n",
+		"SELECT readfile('/etc/passwd')", "PRAGMA writable_schema = 1", "VACUUM INTO '/tmp/x'", "DROP TABLE notes", "SELECT 1; SELECT 2",
+	} {
+		out, err := run("call", "sql_execute", "sql="+statement, "--agent", "a")
+		assert.Error(t, err, "%s: %s", statement, out)
+	}
+	out, err := run("call", "sql_execute", "sql=CREATE TABLE x (a)", "--agent", "reader")
+	assert.Error(t, err)
+	assert.Contains(t, out, `"denied"`)
 }

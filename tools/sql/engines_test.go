@@ -222,3 +222,26 @@ func TestFilesAreTheAgents(t *testing.T) {
 	_, err = b.querySQL("SELECT * FROM sqlite_schema")
 	assert.Equal(t, "unavailable", outcomeOf(err), "a file that is no database")
 }
+
+// TestOrphan: a process whose daemon is gone ends, also while a statement runs.
+func TestOrphan(t *testing.T) {
+	a := newAgent(t, Limits{Timeout: 10 * time.Minute}, false)
+	c := counted(a)
+	a.must(t, "CREATE TABLE t (x INTEGER)")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.execSQL("INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n")
+		ended <- err
+	}()
+	p := c.last.Load()
+	time.AfterFunc(200*time.Millisecond, func() { p.In.Close() })
+	select {
+	case err := <-ended:
+		assert.Equal(t, "unavailable", outcomeOf(err))
+	case <-time.After(20 * time.Second):
+		t.Error("the process runs on")
+		p.Kill()
+	}
+	got, err := a.querySQL("SELECT count(*) FROM t")
+	assert.Contains(t, rows(t, got, err), "0")
+}

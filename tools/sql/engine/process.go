@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/scopefs/scopefs/internal/peer"
 )
@@ -48,16 +49,35 @@ func serve(in *peer.Reader, out *peer.Writer) error {
 	if err := Send(out, Reply{Means: means}); err != nil {
 		return err
 	}
+	requests, ended := make(chan Request, 1), make(chan error, 1)
+	go receive(in, requests, ended)
+	for {
+		select {
+		case r := <-requests:
+			if err := Send(out, d.do(ctx, &r)); err != nil {
+				return err
+			}
+		case err := <-ended:
+			if errors.Is(err, io.EOF) {
+				return d.close()
+			}
+			return err
+		}
+	}
+}
+
+// receive reads requests until the input ends. It then ends the process after a
+// second: the daemon is gone, and nobody else would end a statement that the
+// engine does not interrupt. The journal undoes what the statement did.
+func receive(in *peer.Reader, requests chan<- Request, ended chan<- error) {
 	for {
 		var r Request
-		if err := Receive(in, &r); errors.Is(err, io.EOF) {
-			return d.close()
-		} else if err != nil {
-			return err
+		if err := Receive(in, &r); err != nil {
+			ended <- err
+			time.AfterFunc(time.Second, func() { os.Exit(1) })
+			return
 		}
-		if err := Send(out, d.do(ctx, &r)); err != nil {
-			return err
-		}
+		requests <- r
 	}
 }
 

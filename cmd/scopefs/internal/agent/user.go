@@ -60,6 +60,19 @@ func agentUser(spec string, root *beneath.Root) (user, error) {
 	return user{uint32(uid), uint32(gid)}, nil
 }
 
+// UserOf returns the user and group of an agent's processes.
+func (s *Shared) UserOf(id scope.ID) (uid, gid uint32, err error) {
+	def, err := s.Registry.Definition(id)
+	if err != nil {
+		return 0, 0, err
+	}
+	root, owner, err := openScope(s.Paths.Base, id, def.User)
+	if err != nil {
+		return 0, 0, err
+	}
+	return owner.uid, owner.gid, root.Close()
+}
+
 // openScope opens an agent's directory and returns as whom the agent runs.
 func openScope(base string, id scope.ID, spec string) (*beneath.Root, user, error) {
 	root, err := beneath.OpenRoot(base, id.Dir())

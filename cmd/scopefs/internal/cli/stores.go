@@ -66,7 +66,7 @@ func ownStores(ctx context.Context, p config.Paths) ([]control.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := stores.New(host.Stores, p.State)
+	s := stores.New(host.Stores, p.State, nil)
 	defer s.Close()
 	return s.Report(ctx, all.Agents), nil
 }

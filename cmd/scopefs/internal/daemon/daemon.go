@@ -96,13 +96,17 @@ func New(opt Options) (*Daemon, error) {
 	d := &Daemon{
 		Shared: agent.Shared{
 			Paths: opt.Paths, Settings: settings, Root: privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
-			Stores: stores.New(settings.Stores, opt.Paths.State),
-			Queue:  tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
+			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
 	}
 	d.Registry = d
+	var user stores.UserOf // of an ordinary user's daemon: himself
+	if d.Root {
+		user = d.UserOf
+	}
+	d.Stores = stores.New(settings.Stores, opt.Paths.State, user)
 	d.loaded.Store(&loaded{Snapshot: agents.Resume(state.Seen(opt.Paths.State))})
 	if d.notify == nil {
 		d.notify = func(string) {}

@@ -39,10 +39,10 @@ type store struct {
 }
 
 // New returns the stores of a configuration. It opens none of them. Embedded
-// stores have their files in the directory state.
-func New(config agents.Stores, state string) *Stores {
+// stores have their files in the directory state; user says as whom they run.
+func New(config agents.Stores, state string, user UserOf) *Stores {
 	s := &Stores{}
-	s.err = errors.Join(s.kv(config.KV, state), s.services(config.Services))
+	s.err = errors.Join(s.kv(config.KV, state), s.sql(config.SQL, state, user), s.services(config.Services))
 	return s
 }
 
@@ -138,7 +138,7 @@ func (s *Stores) services(config map[string]agents.Service) error {
 
 // Known returns the tools of a configuration as definitions may name them.
 func Known(config agents.Stores) (known agents.Tools, err error) {
-	all, err := New(config, "").Tools()
+	all, err := New(config, "", nil).Tools()
 	for _, t := range all {
 		known = append(known, agents.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes})
 	}
