@@ -149,7 +149,7 @@ func TestRestartBridge(t *testing.T) {
 					assert.Equal(t, "unknown", m.Error.Data.Effect)
 					assert.Contains(t, m.Error.Message, "whether it had an effect is unknown")
 				}
-				assert.Contains(t, c.log("warning").Params.Data, "connecting again")
+				assert.Contains(t, c.log("warning").Params.Data, "reconnecting")
 				c.says(harness.Request(i+1, "stat", `{"path":"`+name+`"}`)) // while there is none
 				h.Start()
 				m = c.answer(i + 1)
@@ -257,7 +257,7 @@ func TestRestartBridgeSDK(t *testing.T) {
 			t.Logf("%v", kinds)
 			<-changed
 			if version == "2025-06-18" {
-				assert.Contains(t, <-logged, "connecting again")
+				assert.Contains(t, <-logged, "reconnecting")
 			}
 		})
 	}
