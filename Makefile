@@ -35,7 +35,7 @@ $(LINT):
 	GOBIN=$(CURDIR)/bin/lint.$$$$ go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINTVERSION) && mv bin/lint.$$$$/golangci-lint $@ && rmdir bin/lint.$$$$
 
 lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
-	$(LINT) run ./...
+	$(LINT) run --allow-parallel-runners ./...
 
 # Tests whose result may depend on the kernel's caches.
 VIEWTESTS := ./integration/attack ./integration/view
