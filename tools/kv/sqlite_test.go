@@ -158,6 +158,9 @@ func TestSQLiteFile(t *testing.T) {
 // TestSQLiteBusy: a file that another process has locked is unavailable to
 // writers, not to readers, and nobody waits for ever.
 func TestSQLiteBusy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a time limit")
+	}
 	file := filepath.Join(t.TempDir(), "kv.db")
 	s := openSQLite(t, file, Limits{})
 	a := newClient(t, s, "a", "")

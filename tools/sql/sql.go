@@ -298,11 +298,11 @@ func (in createArgs) statement() (string, error) {
 		if err := checkName("column", c.Name); err != nil {
 			return "", err
 		}
-		if lower := strings.ToLower(c.Name); seen[lower] {
+		lower := strings.ToLower(c.Name)
+		if seen[lower] {
 			return "", tools.Errorf(tools.Invalid, "there are two columns %q", c.Name)
-		} else {
-			seen[lower] = true
 		}
+		seen[lower] = true
 		if !slices.Contains(engine.Types, c.Type) {
 			return "", tools.Errorf(tools.Invalid, "column %q: the types are %s", c.Name, strings.Join(engine.Types, ", "))
 		}

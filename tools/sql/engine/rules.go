@@ -48,7 +48,7 @@ func (r *rules) refusal(a sqlite.AuthorizerActionCode, arg1, arg2, db string) st
 		return r.function(arg2)
 	case sqlite.AuthRead:
 		switch {
-		case db != "main" && db != "" && !(defines && db == "temp"): // "" is of a WITH or a subquery
+		case db != "main" && db != "" && (db != "temp" || !defines): // "" is of a WITH or a subquery
 			return fmt.Sprintf("read the schema %.80q", db)
 		case r.module(arg1):
 			return "read the virtual table " + arg1
