@@ -196,7 +196,7 @@ func TestConformance(t *testing.T) {
 	defer proxy.Close()
 	ours = proxy.Listener.Addr().String()
 	proxy.Start()
-	baseline, err := filepath.Abs("clients/conformance.yml")
+	baseline, err := filepath.Abs("../clients/conformance.yml")
 	require.NoError(t, err)
 	results := t.TempDir()
 	out, errs, code := runTheirs(t, conformance, "server", "--url", proxy.URL+"/mcp", "--suite", "all", "--expected-failures", baseline, "-o", results)
