@@ -55,7 +55,7 @@ test: ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real 
 	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -timeout 25m -p=2 ./...; \
 	export WITHOUT_CLIENTS=1; \
 	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m -p=2 -skip '$(WAITTESTS)' ./...; \
-	echo "SCOPEFS_TEST_CACHE=none go test -count=1 $(VIEWTESTS)"; SCOPEFS_TEST_CACHE=none go test -count=1 -p=2 $(VIEWTESTS); \
+	echo "SCOPEFS_TEST_CACHE=none go test -count=1 $(VIEWTESTS)"; SCOPEFS_TEST_CACHE=none go test -count=1 -p=2 -skip '$(WAITTESTS)' $(VIEWTESTS); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)
