@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 func TestProcessesShareALog(t *testing.T) {
@@ -64,12 +66,7 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 // TestFullDisk runs in its own mount namespace, so that its tmpfs ends with the process.
 func TestFullDisk(t *testing.T) {
 	if os.Getenv("AUDIT_TEST_FULL") == "" {
-		if os.Getuid() != 0 {
-			if os.Getenv("REQUIRE_FUSE") == "1" {
-				t.Fatal("mounting needs root")
-			}
-			t.Skip("mounting needs root")
-		}
+		need.Root(t, "it mounts")
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
 		cmd.Env = append(os.Environ(), "AUDIT_TEST_FULL=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // packed reports whether all segments of a log except the last are packed.
@@ -46,9 +48,7 @@ func TestPackedSegments(t *testing.T) {
 		written.Write(append(e.Raw, '\n'))
 	}
 	t.Run("zstd -d", func(t *testing.T) {
-		if _, err := exec.LookPath("zstd"); err != nil {
-			t.Skip("no zstd")
-		}
+		need.Program(t, "zstd")
 		text := sha256.New()
 		for _, name := range names {
 			cmd := exec.Command("zstd", "-dcq", name)

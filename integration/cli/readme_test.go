@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestReadme runs the commands of README.md in its order, in one shell, in a copy
@@ -22,13 +24,11 @@ import (
 //
 // It needs no root: `scopefs run` mounts a view in a user namespace.
 func TestReadme(t *testing.T) {
-	if f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0); err == nil {
-		f.Close()
-	} else if os.Getenv("REQUIRE_FUSE") == "1" {
-		t.Fatal(err)
-	} else {
-		t.Skipf("needs /dev/fuse: %v", err)
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		need.Skip(t, err)
 	}
+	f.Close()
 	dir := t.TempDir()
 	for _, name := range []string{"Makefile", "go.mod", "go.sum", "README.md"} {
 		text, err := os.ReadFile(filepath.Join("../..", name))

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // disk is an ext4 file system in an image file, mounted by a loop device.
@@ -35,7 +36,7 @@ func newDisk(t *testing.T, at string) *disk {
 	require.NoError(t, f.Truncate(128<<20))
 	require.NoError(t, f.Close())
 	if err := d.attach(); err != nil {
-		t.Skipf("power loss is not tested: no loop devices: %v", err)
+		need.Skip(t, "needs loop devices: ", err)
 	}
 	require.NoError(t, exec.Command("losetup", "--detach", d.device).Run())
 	out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", d.image).CombinedOutput()

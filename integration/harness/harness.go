@@ -30,6 +30,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // Program is the path of the scopefs under test: static, as users get it.
@@ -124,8 +126,5 @@ func NeedFUSE(t *testing.T) {
 			return
 		}
 	}
-	if os.Getenv("REQUIRE_FUSE") == "1" {
-		t.Fatalf("needs root and /dev/fuse: %v", err)
-	}
-	t.Skipf("needs root and /dev/fuse: %v", err)
+	need.Skip(t, "needs root and /dev/fuse: ", err)
 }

@@ -40,6 +40,7 @@ var floors = map[string]struct {
 
 	"tools/egress":                 {nil, "whoever connects for an agent does it here"},
 	"cmd/scopefs/internal/stores":  {[]string{"cmd/scopefs/internal/control", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
+	"internal/need":                {nil, "any test may need root, a program or time"},
 	"internal/credential":          {nil, "who holds a secret need not know what it is for"},
 	"internal/frontmatter":         {nil, "definitions, skills and imports have one reader"},
 	"internal/printable":           {nil, "anybody writes a line"},

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 const hush = "s3cret-value"
@@ -65,9 +67,7 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadForeignFile(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: chown")
-	}
+	need.Root(t, "chown")
 	file := filepath.Join(t.TempDir(), "theirs")
 	require.NoError(t, os.WriteFile(file, []byte(hush), 0o600))
 	require.NoError(t, os.Chown(file, 1234, 1234))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -134,8 +135,8 @@ func TestStop(t *testing.T) {
 		"ended":   {"echo r; exit 7", "KILL", status{ExitCode: code(7)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && name == "ignored" {
-				t.Skip("waits for the grace period")
+			if name == "ignored" {
+				need.Long(t, "waits for the grace period")
 			}
 			id := background(t, s, c.command)
 			require.Equal(t, "r\n", read(t, s, readArgs{ID: id, WaitMS: 5000}).Output)

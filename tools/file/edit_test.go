@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -80,11 +81,7 @@ func TestEditRefuses(t *testing.T) {
 
 // patch(1) makes the new text of the old one and the diff.
 func TestDiffPatches(t *testing.T) {
-	patch, err := exec.LookPath("patch")
-	if err != nil && os.Getenv("REQUIRE_FUSE") == "" {
-		t.Skip("no patch")
-	}
-	require.NoError(t, err)
+	patch := need.Program(t, "patch")
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 60 {

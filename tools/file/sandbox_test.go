@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -72,9 +73,7 @@ func TestSandboxRestart(t *testing.T) {
 // A worker that a command has stopped is replaced: a call that only reads has its
 // answer, another an error that says what to do, and the next call works.
 func TestSandboxStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a time limit")
-	}
+	need.Long(t, "waits for a time limit")
 	tr := newTree(t, map[string]string{"f": "text\n"})
 	w, s := newSandboxWorker(t, tr.root)
 	w.Beat = time.Second / 2
@@ -139,9 +138,7 @@ func TestSandboxCannotTouchWorker(t *testing.T) {
 
 // While a call's work is done the thread has its name, and so do those that help.
 func TestSandboxThreadNames(t *testing.T) {
-	if os.Geteuid() != 0 && os.Getenv("REQUIRE_FUSE") == "" {
-		t.Skip("looks into another user's process")
-	}
+	need.Root(t, "looks into another user's process")
 	require.Zero(t, os.Geteuid(), "looks into another user's process")
 	tr := newTree(t, nil)
 	for n := range 300 {

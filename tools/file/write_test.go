@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -128,9 +129,7 @@ func TestWriteIsAtomic(t *testing.T) {
 
 // A full disk leaves the old file, and nothing else.
 func TestWriteNoSpace(t *testing.T) {
-	if os.Geteuid() != 0 && os.Getenv("REQUIRE_FUSE") == "" {
-		t.Skip("mounts a file system")
-	}
+	need.Root(t, "mounts a file system")
 	require.Zero(t, os.Geteuid(), "mounts a file system")
 	tr := newTree(t, map[string]string{"d/": ""})
 	dir := tr.root + "/d"

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -36,12 +37,7 @@ type server struct {
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv("REQUIRE_FUSE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("no redis-server: apt install redis-server")
-	}
+	need.Program(t, "redis-server")
 	dir, err := os.MkdirTemp("", "kv") // a socket's path is short
 	require.NoError(t, err)
 	s := &server{dir: dir}

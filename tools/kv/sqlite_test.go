@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"zombiezen.com/go/sqlite"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -158,9 +159,7 @@ func TestSQLiteFile(t *testing.T) {
 // TestSQLiteBusy: a file that another process has locked is unavailable to
 // writers, not to readers, and nobody waits for ever.
 func TestSQLiteBusy(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a time limit")
-	}
+	need.Long(t, "waits for a time limit")
 	file := filepath.Join(t.TempDir(), "kv.db")
 	s := openSQLite(t, file, Limits{})
 	a := newClient(t, s, "a", "")

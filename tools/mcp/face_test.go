@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -231,9 +232,7 @@ func TestGoneClientEndsTheCall(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for reports of progress")
-	}
+	need.Long(t, "waits for reports of progress")
 	told := make(chan float64, 10)
 	b := newBench(t, "", &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 		told <- r.Params.Progress

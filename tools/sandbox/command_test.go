@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -86,9 +87,7 @@ func TestStreams(t *testing.T) {
 		assert.Equal(t, "8388608\n", string(out))
 	})
 	t.Run("1 GiB", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("takes seconds of processor time")
-		}
+		need.Long(t, "takes seconds of processor time")
 		p, err := s.Exec(ctx, Command{Argv: []string{"head", "-c", "1G", "/dev/zero"}})
 		require.NoError(t, err)
 		defer p.Close()

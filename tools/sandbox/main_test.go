@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -53,10 +54,7 @@ func needRoot(t *testing.T, why string) {
 	if !ordinary() {
 		return
 	}
-	if os.Getenv("REQUIRE_FUSE") == "1" {
-		t.Fatal("needs root: ", why)
-	}
-	t.Skip("needs root: ", why)
+	need.Skip(t, "needs root: ", why)
 }
 
 // newHost opens a Host and sees, when the test is over, that nothing is left.
@@ -68,8 +66,8 @@ func newHost(t *testing.T) *Host {
 	w.Close()
 	before := footprint(t)
 	h, err := Open(context.Background(), Config{})
-	if err != nil && os.Getenv("REQUIRE_FUSE") == "" {
-		t.Skip("no sandbox here: ", err)
+	if err != nil {
+		need.Skip(t, "no sandbox here: ", err)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() {

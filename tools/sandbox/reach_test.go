@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestInitUnreachable: what a command does to process 1 by its number changes
@@ -30,9 +32,7 @@ func TestInitUnreachable(t *testing.T) {
 // TestStopStorm: a command that stops every process as soon as it is there costs
 // its session. The caller has an error, and does not wait for init.
 func TestStopStorm(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a time limit")
-	}
+	need.Long(t, "waits for a time limit")
 	s := newTestSession(t)
 	s.answerTime = 2 * time.Second
 	storm, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "exec >/dev/null 2>&1 </dev/null; while :; do kill -STOP -1; done"}})

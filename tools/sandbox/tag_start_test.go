@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -81,8 +82,8 @@ func TestTagOfUnexecuted(t *testing.T) {
 		defer unix.Close(fan)
 		err = unix.FanotifyMark(fan, unix.FAN_MARK_ADD, unix.FAN_OPEN_EXEC_PERM, unix.AT_FDCWD, filepath.Join(dir, "program"))
 	}
-	if err != nil && os.Getenv("REQUIRE_FUSE") == "" {
-		t.Skip("fanotify: ", err)
+	if err != nil {
+		need.Skip(t, "fanotify: ", err)
 	}
 	require.NoError(t, err)
 	start(t, s, "held", Workspace+"/program")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -56,12 +57,7 @@ const testUser = 12345
 // newAgent returns an agent with real engines.
 func newAgent(t testing.TB, limits Limits, drop bool) agent {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_FUSE") == "1" {
-			t.Fatal("needs root")
-		}
-		t.Skip("needs root: an engine makes mounts")
-	}
+	need.Root(t, "an engine makes mounts")
 	files := scope.File{Dir: filepath.Join(t.TempDir(), "db")}
 	start := Exec{Files: files, Program: program, Stderr: os.Stderr, User: func(scope.ID) (uid, gid uint32) { return testUser, testUser }}
 	engines := NewEngines(start.Start, limits)

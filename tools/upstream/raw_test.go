@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -67,9 +68,7 @@ func restless() int {
 
 // TestRestlessServer requires that the interval between listings grows.
 func TestRestlessServer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits until a server may be listed again")
-	}
+	need.Long(t, "waits until a server may be listed again")
 	f := start(t, "restless")
 	var mu sync.Mutex
 	var times []time.Time
@@ -96,9 +95,7 @@ func TestRestlessServer(t *testing.T) {
 // TestNothingThatAServerSaysEndsUs sends malformed results: one daemon serves all
 // agents and must survive each of them.
 func TestNothingThatAServerSaysEndsUs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a server for each answer")
-	}
+	need.Long(t, "starts a server for each answer")
 	f := start(t, "raw", "good")
 	f.pause = 0
 	for _, answer := range []string{

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -208,8 +209,8 @@ func TestRemoteIsBad(t *testing.T) {
 		}), "Not Found"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && strings.HasPrefix(test.want, "no answer") {
-				t.Skip("waits for a time limit")
+			if strings.HasPrefix(test.want, "no answer") {
+				need.Long(t, "waits for a time limit")
 			}
 			t.Parallel()
 			server, _, _ := listen(t, test.h)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -206,9 +207,7 @@ func TestListChanges(t *testing.T) {
 
 // TestLastChangeIsSeen requires that OnChange sees the last of many changes.
 func TestLastChangeIsSeen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits until a server may be listed again")
-	}
+	need.Long(t, "waits until a server may be listed again")
 	f := start(t, "good")
 	var seen atomic.Bool
 	f.OnChange = func() { seen.Store(slices.Contains(f.names(t), "mcp:good:new")) }
@@ -220,9 +219,7 @@ func TestLastChangeIsSeen(t *testing.T) {
 }
 
 func TestFloodOfChanges(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits until a server may be listed again")
-	}
+	need.Long(t, "waits until a server may be listed again")
 	f := start(t, "good")
 	release := make(chan struct{})
 	f.OnChange = func() { f.changes.Add(1); <-release }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -141,9 +142,7 @@ func TestHostileWorker(t *testing.T) {
 
 // A worker that does not end a cancelled request is killed.
 func TestSilentWorker(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a time limit")
-	}
+	need.Long(t, "waits for a time limit")
 	f := newFake(t, 0)
 	c, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()

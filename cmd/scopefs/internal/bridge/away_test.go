@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestStoppedDaemon checks that a stopped daemon counts as lost. Later requests
@@ -83,9 +85,7 @@ func TestGivesUp(t *testing.T) {
 // TestRefused checks that the bridge retries a daemon that refuses it until
 // giveUp, and does not announce that daemon.
 func TestRefused(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits until the bridge gives up")
-	}
+	need.Long(t, "waits until the bridge gives up")
 	s := newStage(t, nil)
 	s.daemon().says("scopefs: unknown agent")
 	assert.EqualError(t, <-s.ended, "unknown agent")

@@ -12,14 +12,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // A daemon that does not answer, and is not stopped, is slow: only after a while
 // it is given up.
 func TestPulseOfTheSlow(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for pulses")
-	}
+	need.Long(t, "waits for pulses")
 	socket := filepath.Join(t.TempDir(), strings.Repeat("long/", 30), "s")
 	require.NoError(t, exec.Command("mkdir", "-p", filepath.Dir(socket)).Run())
 	p := NewPulse(socket)

@@ -14,15 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 )
 
 // TestBodyDeadline: who sends no body is not waited for, and who is answered for
 // long is not cut off.
 func TestBodyDeadline(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a deadline")
-	}
+	need.Long(t, "waits for a deadline")
 	const patience = 300 * time.Millisecond
 	a := agent.New(&agent.Shared{}, "a")
 	h := &httpFace{d: &Daemon{agents: map[scope.ID]*agent.Agent{"a": a}}, key: []byte("key"), patience: patience}

@@ -11,15 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 )
 
 // TestMountTable: the table is parsed once, and again after a change; a mount root
 // is known without it.
 func TestMountTable(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("for root")
-	}
+	need.Root(t, "it mounts")
 	at := filepath.Join(t.TempDir(), "mount point") // with a space, which the kernel escapes
 	require.NoError(t, os.Mkdir(at, 0o755))
 	var table Table

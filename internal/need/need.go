@@ -1,0 +1,48 @@
+// Package need is for tests that depend on something a machine may lack: root, a
+// program, a device. Such a test skips there. Under REQUIRE_FUSE=1, which make test
+// and CI set, it fails instead, so that no promise goes untested unnoticed.
+package need
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Required reports whether a missing dependency is a failure.
+func Required() bool { return os.Getenv("REQUIRE_FUSE") == "1" }
+
+// Skip ends a test for want of something. It fails the test if that is Required.
+func Skip(t testing.TB, why ...any) {
+	t.Helper()
+	if Required() {
+		t.Fatal(why...)
+	}
+	t.Skip(why...)
+}
+
+// Root ends a test that runs as an ordinary user.
+func Root(t testing.TB, why string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Skip(t, "needs root: ", why)
+	}
+}
+
+// Program ends a test on a machine without a program, and returns its path.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Skip(t, err)
+	}
+	return path
+}
+
+// Long skips a test that takes long, under go test -short. A Required test runs.
+func Long(t testing.TB, why string) {
+	t.Helper()
+	if testing.Short() && !Required() {
+		t.Skip(why)
+	}
+}
