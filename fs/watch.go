@@ -21,8 +21,8 @@ const (
 )
 
 // follower keeps the kernel's caches coherent with the directory below. It watches each
-// directory of which the kernel caches entries, and invalidates what other processes
-// change there. Changes by the view need no invalidation: the kernel requested them.
+// directory whose entries the kernel caches, and invalidates the changes that other
+// processes make there. Changes by the view need no invalidation: the kernel requested them.
 type follower struct {
 	watch *beneath.Watch // nil: none
 
@@ -217,8 +217,8 @@ func (v *View) dropNames() {
 	}
 }
 
-// searchable invalidates all dentries after a change of who may search a directory. For
-// a private view the kernel does not check that itself. It may run on a reader.
+// searchable invalidates all dentries after the search permission of a directory has
+// changed. In a private view the kernel does not check that permission itself. It may run on a reader.
 func (v *View) searchable() {
 	if v.opt.Shared || v.conn.InvalidateEntries() {
 		return

@@ -16,7 +16,7 @@
 //
 // One reader goroutine, the leader, reads a request, performs it and reads the next,
 // which costs no switch between threads. Followers help in two cases: four requests
-// in a row were queued already, or a request takes longer than 1 ms, in which case a
+// in a row were queued already, or a request takes longer than 1 ms; then a
 // follower becomes the leader. So a Handler that blocks delays other requests by about
 // 1 ms once, and does not stop them until [MaxRequests] are blocked. At most four
 // followers stay idle.

@@ -21,7 +21,7 @@ import (
 )
 
 // While the log cannot be written, changes are refused with EIO and reads go on;
-// denials are answered; nothing runs; all of it is told; and it heals by itself.
+// denials are answered; nothing runs; the daemon reports the state, and recovers by itself.
 func TestDaemonLogFull(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "view: {xattrs: true, paths: {\"ro/**\": read}}"})
 	dir := harness.SmallState(t, h)
@@ -72,7 +72,7 @@ func TestDaemonLogFull(t *testing.T) {
 	assert.Contains(t, o.Stderr, "scopefs: nothing runs while the audit log cannot be written: ")
 	assert.Contains(t, o.Stderr, "no space left on device")
 	assert.NoFileExists(t, h.Scope("a", "ran"))
-	// A view that starts now is told, too.
+	// A view that starts now gets the state, too.
 	killView(h, "a")
 	h.Eventually("the view is there again", func() bool { _, err := os.ReadDir(h.View("a")); return err == nil })
 	assert.ErrorIs(t, os.Mkdir(h.View("a", "d"), 0o755), syscall.EIO)

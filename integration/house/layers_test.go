@@ -59,7 +59,7 @@ func goList(t *testing.T, args ...string) []*pkg {
 	}
 }
 
-// forTests are packages of which users get nothing.
+// forTests reports whether a package is for tests only.
 func forTests(name string) bool { return matches("integration/*", name) }
 
 func matches(pattern, name string) bool {
@@ -127,7 +127,7 @@ func ownerOf(imp string) (key string) {
 	return key
 }
 
-// TestImportsHaveOwners holds who may use what is not ours: every import is
+// TestImportsHaveOwners holds which packages may import a dependency: every import is
 // listed, and every listed import and importer is there.
 func TestImportsHaveOwners(t *testing.T) {
 	used := map[string][]string{} // key → packages outside tests

@@ -59,7 +59,7 @@ func assertAbsent(u *harness.User, agent, tool string, a args) {
 	u.T.Helper()
 	assert.NotContains(u.T, u.List(), tool)
 	got := u.Fails(tool, a)
-	// A hint goes by the name and by what is listed, not by what there is.
+	// A hint depends on the name and on the listed tools, not on tools that exist unlisted.
 	if near, ok := strings.CutPrefix(got.Hint, "did you mean "); ok {
 		assert.Contains(u.T, u.List(), strings.ReplaceAll(strings.TrimSuffix(near, "?"), ":", "__"))
 	}

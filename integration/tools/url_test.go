@@ -42,7 +42,7 @@ func farServer(t *testing.T, token string) (url string, requests *atomic.Int32) 
 }
 
 // TestServerByURL: the daemon speaks to a server by HTTP, with a credential that
-// nobody else sees; not before it is needed, nor for who may not.
+// no agent sees. It connects at the first use, and only for agents that may use the server.
 func TestServerByURL(t *testing.T) {
 	const secret = "sesame-4711-by-url"
 	t.Setenv("SCOPEFS_TEST_TOKEN", secret)

@@ -16,8 +16,8 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// TestReload: when reload returns the new rules hold, also for what the kernel
-// knew by the old ones, and for who is at work meanwhile.
+// TestReload: when reload returns, the new rules are in force, also for entries that
+// the kernel cached under the old rules, and for clients that are at work meanwhile.
 func TestReload(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {secret: hide}}", "b": ""})
 	harness.Plant(t, h.Scope("a"), "secret/s", "ref/f", "ref/g", "free/f")

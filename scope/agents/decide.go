@@ -116,8 +116,8 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	return scope.Decision{Allow: true, Kind: scope.KindTool, Rule: rule}
 }
 
-// reaches is match for what restricts: a pattern that matches the name "mcp",
-// however, restricts all that the name stands for.
+// reaches is match for a list that restricts. A pattern that matches the name "mcp"
+// also restricts all tools that the name stands for.
 // So does one of builtin:s* for builtin:shell.
 func (p toolPattern) reaches(tools Tools, n toolName) bool {
 	if p.match(n) || n.server != "" && p.match(toolName{name: mcpName}) {

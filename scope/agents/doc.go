@@ -10,7 +10,7 @@
 // [Definition.Grants].
 //
 // The package knows no tool: [Host].Tools lists those that definitions may name,
-// with what rules have to know of them. Whoever has the tools makes the list.
+// with their aliases and hints. The program that has the tools makes the list.
 //
 // All errors of a file are returned at once, each a [*DefinitionError] with
 // file, line, key and remedy. A pattern that matches nothing when its file is

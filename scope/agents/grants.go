@@ -143,7 +143,7 @@ func (t Tools) patterns(list []string) []toolPattern {
 	return all
 }
 
-// restricting is patterns for what is excluded or asked about. In a definition
+// restricting is patterns for the lists exclude and ask. In a definition
 // made in code an entry may be no pattern: it restricts every tool.
 func (t Tools) restricting(list []string) []toolPattern {
 	var all []toolPattern

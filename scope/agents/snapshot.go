@@ -71,7 +71,7 @@ func Resume(seen map[string]string) *Snapshot { return &Snapshot{seen: maps.Clon
 // such a file existed when it first loaded.
 func (s *Snapshot) Seen() map[string]string { return maps.Clone(s.seen) }
 
-// Reload is Load, except that it keeps from s the last good state of what no
+// Reload is Load, except that it keeps the last good state in s of a file that no
 // longer loads. It parses only files that have changed since s. An unchanged
 // agent keeps its *Agent. Reload does not change s.
 //

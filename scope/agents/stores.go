@@ -89,7 +89,7 @@ func (s *Stores) fields() map[string]field {
 	}
 }
 
-// storeField reads the settings of a store, of which there may be none.
+// storeField reads the settings of a store. An empty value means the defaults.
 func storeField(fields map[string]field) field {
 	read := mappingField(fields)
 	return func(n *yaml.Node) error {

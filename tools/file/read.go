@@ -310,7 +310,7 @@ func readTail(r ReadResult, f *os.File, lines int) (ReadResult, error) {
 	return r, nil
 }
 
-// lastLines is the end of b with at most n lines, the last of which may have no end.
+// lastLines returns the last lines of b, at most n. The final line may lack a newline.
 func lastLines(b []byte, n int) []byte {
 	at := len(b)
 	if at > 0 && b[at-1] == '\n' {

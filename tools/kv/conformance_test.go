@@ -88,7 +88,7 @@ func (c *client) call(t *testing.T, tool string, in args, out any) error {
 	return err
 }
 
-// must is call of what must succeed.
+// must calls a tool and fails the test if the call fails.
 func must[T any](t *testing.T, c *client, tool string, in args) (out T) {
 	t.Helper()
 	require.NoError(t, c.call(t, tool, in, &out))

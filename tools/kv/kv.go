@@ -1,5 +1,5 @@
 // Package kv provides the tools kv_get, kv_set, kv_delete and kv_list: a
-// key-value store of which each agent has a part. Two stores exist: a file of
+// key-value store that is divided among agents. Two stores exist: a file of
 // SQLite ([OpenSQLite]) that needs no set-up, and a Redis or Valkey server
 // ([OpenRedis]).
 //

@@ -20,7 +20,7 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// RedisOptions say where a Redis or Valkey server is, and as which user.
+// RedisOptions hold the address of a Redis or Valkey server and the credentials for it.
 type RedisOptions struct {
 	Address  string // host:port, or the absolute path of a socket
 	Username string

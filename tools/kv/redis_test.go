@@ -116,7 +116,7 @@ func TestRedisServer(t *testing.T) {
 	s.signal(t, syscall.SIGCONT)
 	assert.Eventually(t, func() bool { return a.call(t, "kv_get", args{"key": "k"}, nil) == nil }, 10*time.Second, 20*time.Millisecond)
 
-	// Killed in a call, it answers nobody; then it is down.
+	// Killed during a call, the server does not answer that call; then it is down.
 	done := make(chan error)
 	s.signal(t, syscall.SIGSTOP)
 	go func() { done <- a.call(t, "kv_list", args{}, nil) }()

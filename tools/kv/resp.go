@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// The bounds of what a server may answer to what was written last. An entry
+// The bounds of a server's reply to one write. An entry
 // takes one string, and a page of entries has maxPage names.
 const (
 	maxReply  = 16 << 20 // bytes

@@ -38,7 +38,7 @@ func TestPace(t *testing.T) {
 			take(0)
 		}))
 
-		// Who goes takes nothing; who is in a hurry pays later.
+		// A cancelled wait takes nothing; a caller that does not wait is charged later.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		assert.ErrorIs(t, p.Wait(ctx, nil, 1<<20), context.DeadlineExceeded)

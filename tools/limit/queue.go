@@ -31,8 +31,8 @@ type lane struct {
 	waiting []chan struct{} // closed when the call has its turn
 }
 
-// NewQueue returns a queue of so many turns at a time, of which one agent has at
-// most each while others wait. A turn ends after turn.
+// NewQueue returns a queue with all turns at a time. While others wait, one agent
+// has at most each of them. A turn ends after turn.
 func NewQueue(all, each int, turn time.Duration) *Queue {
 	return &Queue{all: all, each: each, turnTime: turn, agents: map[scope.ID]*lane{}}
 }

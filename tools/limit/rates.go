@@ -28,8 +28,8 @@ const lostKey = ""
 // Store keeps the limits of an agent for the next daemon, and for other
 // processes that serve it.
 type Store interface {
-	// Update calls change with what is kept, and keeps what change makes of it.
-	// lost reports that what was kept cannot be read. Updates happen one after
+	// Update calls change with the stored state, and stores the state that change
+	// leaves. lost reports that the stored state cannot be read. Updates happen one after
 	// another, also those of other processes.
 	Update(change func(kept Refills, lost bool)) error
 }

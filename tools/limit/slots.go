@@ -44,7 +44,7 @@ func (s *Slots) release() func() { return sync.OnceFunc(func() { <-s.taken }) }
 // Budget bounds an amount that is held. The zero value holds nothing.
 type Budget struct{ held atomic.Int64 }
 
-// Hold adds n to what is held, unless that becomes more than most. release
+// Hold adds n to the sum in use, unless the sum would exceed most. release
 // subtracts n again; it is called once.
 func (b *Budget) Hold(n int, most int64) (release func(), ok bool) {
 	if b.held.Add(int64(n)) > most {

@@ -200,7 +200,7 @@ func (l *lines) write(text []byte) error {
 	return err
 }
 
-// unread returns the error that replaces a response for which hold has no memory.
+// unread returns the error that replaces a response when hold refuses its memory.
 func unread(id jsonrpc.ID) ([]byte, error) {
 	result, err := json.Marshal(failed(tools.Errorf(tools.RateLimited, "too many bytes in unread responses: read them first")))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setThreadName gives the calling thread, to which the goroutine must be locked, the
-// id of a call as its name. At most 15 bytes count (PR_SET_NAME(2const)). Without a
+// setThreadName names the calling thread after a call's id. The goroutine must be
+// locked to the thread. At most 15 bytes count (PR_SET_NAME(2const)). Without a
 // call the name is one that no call has.
 func setThreadName(call string) {
 	if call == "" {

@@ -43,7 +43,7 @@ func (p *paces) wait(ctx context.Context, hurry <-chan struct{}, e audit.Event) 
 }
 
 // settled returns when an event of either kind would not wait. Clients that disconnect do
-// not wait, so whoever starts others in their place calls settled first.
+// not wait, so a caller that starts new ones in their place calls settled first.
 func (p *paces) settled(ctx context.Context) error {
 	for _, each := range []*limit.Pace{p.calls, p.flood, p.denials} {
 		if err := each.Settled(ctx); err != nil {

@@ -59,7 +59,7 @@ func (a *Agent) Grant(g *agents.Grants) {
 }
 
 // sameButRules reports whether two definitions differ at most in the rules that a
-// mounted view can take, or in what is not the view's, such as grants.
+// mounted view can take, or in keys that do not concern the view, such as grants.
 func sameButRules(a, b *agents.Definition) bool {
 	x, y := *a, *b
 	for _, def := range []*agents.Definition{&x, &y} {

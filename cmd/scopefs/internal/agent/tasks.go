@@ -28,7 +28,7 @@ import (
 // A task is what one agent has delegated to another. The operator's runner does
 // it in a sandbox without a view. All that the runner does to files, commands,
 // skills, servers and further members are calls of the member's tools, on a
-// socket of this task alone: the socket says which agent calls, and for whom.
+// socket of this task alone. The socket identifies the member and its callers.
 
 // Where a runner finds its tools.
 const (

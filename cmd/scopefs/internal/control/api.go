@@ -69,7 +69,7 @@ const (
 )
 
 // Reloaded is what a reload did with one agent, or why it did nothing. A reload
-// lists no agent of which nothing has changed.
+// omits agents that have not changed.
 type Reloaded struct {
 	Agent   scope.ID `json:"agent,omitempty"`
 	File    string   `json:"file,omitempty"` // the file, where it belongs to no agent

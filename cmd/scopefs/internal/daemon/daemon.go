@@ -54,7 +54,7 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Daemon is one running daemon. What it embeds is what its agents share.
+// Daemon is one running daemon. It embeds the state that its agents share.
 //
 // Lock order: mu, then the locks of an agent (see package agent). A reload holds
 // reloading, then loading.

@@ -39,7 +39,8 @@ type store struct {
 }
 
 // New returns the stores of a configuration. It opens none of them. Embedded
-// stores have their files in the directory state; user says as whom they run.
+// stores keep their files in the directory state. user returns the user of an
+// agent's SQL process; nil is the daemon's own.
 func New(config agents.Stores, state string, user UserOf) *Stores {
 	s := &Stores{}
 	s.err = errors.Join(s.kv(config.KV, state), s.sql(config.SQL, state, user), s.services(config.Services))
