@@ -73,6 +73,9 @@ func (h *Host) ConnectWith(opt *mcp.ClientOptions, agent string, flags ...string
 	return h.Attach(opt, cmd, &mcp.CommandTransport{Command: cmd, TerminateDuration: 15 * time.Second})
 }
 
+// subscribes is the first version of MCP whose clients subscribe to changes of the list.
+const subscribes = "2026-07-28"
+
 // Attach connects by a transport. When the test ends it checks that no message had a path
 // of the host.
 func (h *Host) Attach(opt *mcp.ClientOptions, cmd *exec.Cmd, transport mcp.Transport) *User {
@@ -83,12 +86,29 @@ func (h *Host) Attach(opt *mcp.ClientOptions, cmd *exec.Cmd, transport mcp.Trans
 	}
 	opt.ToolListChangedHandler = func(context.Context, *mcp.ToolListChangedRequest) { u.Changed <- struct{}{} }
 	client := mcp.NewClient(&mcp.Implementation{Name: "integration", Version: "v1"}, opt)
+	subscribed := make(chan struct{})
+	var once sync.Once
+	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if method == "notifications/subscriptions/acknowledged" {
+				once.Do(func() { close(subscribed) }) // a new daemon acknowledges it again
+			}
+			return next(ctx, method, req)
+		}
+	})
 	if cmd != nil {
 		transport = &mcp.LoggingTransport{Transport: transport, Writer: u.Heard}
 	}
 	session, err := client.Connect(h.Soon(), transport, nil)
 	require.NoError(h.T, err)
 	u.Session = session
+	if session.InitializeResult().ProtocolVersion >= subscribes {
+		select { // Connect does not wait for it, and a change before it is not told
+		case <-subscribed:
+		case <-h.Soon().Done():
+			h.T.Fatal("the client's subscription is not acknowledged")
+		}
+	}
 	h.T.Cleanup(func() {
 		_ = session.Close()
 		assert.NotContains(h.T, u.Heard.String(), h.Base, "a path of the host was told")
