@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,6 +44,26 @@ func TestViolationIsNotAsked(t *testing.T) {
 		e := h.Last("a", c.tool)
 		assert.Equal(t, audit.Violation, e.Verdict, "%s %v", c.tool, c.args)
 		assert.Equal(t, string(beneath.RulePath), e.Rule, "%s %v", c.tool, c.args)
+	}
+	// Neither is anybody asked about a link that leads there.
+	require.NoError(t, os.Symlink(h.Scope("other"), h.Scope("a", "out")))
+	require.NoError(t, os.Symlink("../other/none", h.Scope("a", "absent")))
+	for _, c := range []struct {
+		tool string
+		args args
+		code tools.Code
+	}{
+		{"write_file", args{"path": "out/notes.md", "content": "x"}, tools.OutsideScope},
+		{"write_file", args{"path": "absent", "content": "x"}, tools.OutsideScope},
+		{"edit_file", args{"path": "out/notes.md", "edits": []args{{"old_text": "a", "new_text": "b"}}}, tools.OutsideScope},
+		{"move", args{"from": "out/notes.md", "to": "mine"}, tools.OutsideScope},
+		{"move", args{"from": "mine", "to": "out/mine"}, tools.OutsideScope},
+		{"delete_file", args{"path": "out/notes.md"}, tools.OutsideScope},
+		{"read_file", args{"path": "out/notes.md"}, tools.NotFound},
+		{"read_file", args{"path": "absent"}, tools.NotFound},
+		{"list_dir", args{"path": "out"}, tools.NotFound},
+	} {
+		assert.Equal(t, c.code, u.Fails(c.tool, c.args).Code, "%s %v", c.tool, c.args)
 	}
 	assert.False(t, h.Recorded("a", audit.Event{Event: audit.KindApproval, Outcome: "asked"}))
 	assert.Equal(t, "[]\n", h.Must("approvals", "list", "--json"))

@@ -116,7 +116,7 @@ const opHash = "hash"
 
 type hashArgs struct {
 	Path string `json:"path"`
-	Tree bool   `json:"tree,omitempty"` // a directory has a hash, too
+	Tree bool   `json:"tree,omitempty"` // the tool writes: a directory has a hash, too
 	Name bool   `json:"name,omitempty"` // of a link, the object is the link
 }
 
@@ -132,7 +132,11 @@ func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
 	if err != nil {
 		return hashResult{}, nil
 	}
-	o, err := t.object(p, !in.Name)
+	why := reading
+	if in.Tree {
+		why = writing
+	}
+	o, err := t.object(p, !in.Name, why)
 	if err != nil {
 		return hashResult{}, err
 	}

@@ -12,27 +12,29 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// object finds what stands at a place: after every link, or at the name itself.
-// What cannot be there is named as it was asked for.
-func (t *tree) object(p place, follow bool) (tools.Object, error) {
+// object finds what stands at a place: after every link, or at the name itself. A
+// name that does not exist is named as the agent wrote it. A link that leads outside is
+// an error, as for the tool itself: nobody is asked to approve the call.
+func (t *tree) object(p place, follow bool, why intent) (tools.Object, error) {
 	o, err := t.objectAt(p, follow)
 	switch {
 	case isCode(err, tools.OutsideScope):
-		return tools.Object{}, nil
+		return o, outside(p.asked, why)
 	case isCode(err, tools.NotFound), isCode(err, tools.Invalid):
 		return tools.Object{Path: p.rel}, nil
 	}
 	return o, err
 }
 
+// objectAt tells what is outside from what does not exist.
 func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
 	for links := 0; follow; links++ {
-		st, err := t.lstat(p, reading)
+		st, err := t.lstat(p, writing)
 		if isCode(err, tools.NotFound) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK {
 			break
 		}
 		if err == nil && links == 40 { // path_resolution(7)
-			err = t.fail(p, unix.ELOOP, reading)
+			err = t.fail(p, unix.ELOOP, writing)
 		}
 		if err == nil {
 			p, err = t.follow(p)
@@ -51,20 +53,20 @@ func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
 		fd, err = openPath(dir)
 	}
 	if err != nil {
-		return tools.Object{}, t.fail(p, err, reading)
+		return tools.Object{}, t.fail(p, err, writing)
 	}
 	defer unix.Close(fd)
 	at, err := os.Readlink(fmt.Sprint(fdDir, fd))
 	if err != nil {
-		return tools.Object{}, t.fail(p, err, reading)
+		return tools.Object{}, t.fail(p, err, writing)
 	}
 	rel, ok := Within(t.root, at)
 	if !ok {
-		return tools.Object{}, nil
+		return tools.Object{}, outside(p.asked, writing)
 	}
 	id, err := identity(fd, rest)
 	if err != nil {
-		return tools.Object{}, t.fail(p, err, reading)
+		return tools.Object{}, t.fail(p, err, writing)
 	}
 	return tools.Object{Path: path.Join(rel, rest), ID: id}, nil
 }
