@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"syscall"
 	"time"
@@ -98,20 +99,65 @@ func (s *SQLite) prepare() (err error) {
 		return err
 	}
 	defer end(&err)
-	var version int64
-	err = sqlitex.Execute(conn, "PRAGMA user_version", &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
-		version = row.ColumnInt64(0)
-		return nil
-	}})
+	version, err := versionOf(conn)
 	switch {
 	case err != nil:
 		return err
 	case version == 0:
 		return sqlitex.ExecuteScript(conn, schema, nil)
 	case version != 1:
-		return fmt.Errorf("the file has version %d, not 1", version)
+		return errVersion(version)
 	}
 	return execute(conn, nil, "DELETE FROM entries WHERE expires > 0 AND expires <= ?", now())
+}
+
+func versionOf(conn *sqlite.Conn) (version int64, err error) {
+	err = execute(conn, func(row *sqlite.Stmt) { version = row.ColumnInt64(0) }, "PRAGMA user_version")
+	return version, err
+}
+
+func errVersion(version int64) error { return fmt.Errorf("the file has version %d, not 1", version) }
+
+// CheckFile returns an error if a file is no store. It makes no file and changes none. A
+// file that does not exist is no error. A store that a process has open is read as it was
+// at its last checkpoint.
+func CheckFile(ctx context.Context, file string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- checkFile(file) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return broken(file, errors.New("the disk does not answer"))
+	}
+}
+
+func checkFile(file string) error {
+	switch info, err := os.Lstat(file); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return broken(file, err)
+	case !info.Mode().IsRegular():
+		return broken(file, errors.New("it is no regular file"))
+	}
+	// SQLite would make a -shm file: https://sqlite.org/uri.html#uriimmutable
+	uri := url.URL{Scheme: "file", Path: file, RawQuery: "immutable=1"}
+	conn, err := sqlite.OpenConn(uri.String(), sqlite.OpenReadOnly, sqlite.OpenURI)
+	if err != nil {
+		return broken(file, err)
+	}
+	defer conn.Close()
+	version, err := versionOf(conn)
+	if err == nil && version != 0 && version != 1 { // 0: the tables are in the log
+		err = errVersion(version)
+	}
+	if err != nil {
+		return broken(file, err)
+	}
+	return nil
 }
 
 // Get returns an entry.

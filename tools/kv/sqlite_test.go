@@ -156,6 +156,41 @@ func TestSQLiteFile(t *testing.T) {
 	assert.ErrorContains(t, err, "version 2")
 }
 
+// TestCheckFile: a check finds what OpenSQLite would, and leaves the directory as it is.
+func TestCheckFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	s := openSQLite(t, in("open.db"), Limits{})
+	other, err := OpenSQLite(in("other.db"), Limits{})
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+	conn, err := sqlite.OpenConn(in("version.db"), sqlite.OpenReadWrite, sqlite.OpenCreate)
+	require.NoError(t, err)
+	require.NoError(t, execute(conn, nil, "PRAGMA user_version = 2"))
+	require.NoError(t, conn.Close())
+	require.NoError(t, os.WriteFile(in("text"), []byte(strings.Repeat("no database ", 1000)), 0o600))
+	require.NoError(t, os.Symlink("other.db", in("link")))
+	require.NoError(t, os.Mkdir(in("directory"), 0o700))
+	before, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for name, want := range map[string]string{
+		"open.db": "", "other.db": "", "none.db": "", "version.db": "version 2", "text": "not a database", "link": "regular", "directory": "regular",
+	} {
+		err := CheckFile(t.Context(), in(name))
+		if want == "" {
+			assert.NoError(t, err, name)
+		} else {
+			assert.ErrorContains(t, err, want, name)
+			assert.ErrorContains(t, err, in(name))
+		}
+	}
+	after, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+	assert.NoError(t, s.Ping(t.Context()))
+}
+
 // TestSQLiteBusy: a file that another process has locked is unavailable to
 // writers, not to readers, and nobody waits for ever.
 func TestSQLiteBusy(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,10 +19,10 @@ import (
 )
 
 const (
+	diskTimeout  = 5 * time.Second  // to open an agent's files, and for a killed process to end
 	startTimeout = 20 * time.Second // until a process is confined and has opened its database
 	sendTimeout  = 10 * time.Second // for one request
 	grace        = 2 * time.Second  // to interrupt a statement and roll it back
-	endTimeout   = 5 * time.Second  // of a process whose input has ended
 )
 
 // Process is an engine process and the daemon's ends of its pipes, which must not block:
@@ -45,14 +47,14 @@ type Engines struct {
 	closed bool
 }
 
-// place is where an agent's process is.
+// place is where an agent's process is. It lasts as long as the Engines.
 type place struct {
 	turn chan struct{} // held by the goroutine that uses the process
 	idle *time.Timer
-	p    *running // nil: none; guarded by turn
-	gone bool     // it is not in Engines.agents any more; guarded by turn
+	p    *running        // nil: none; guarded by turn
+	gone <-chan struct{} // closed when the process before p has ended; guarded by turn
 
-	ending atomic.Bool            // no process starts any more
+	ending atomic.Int32           // not 0: no process starts
 	kill   atomic.Pointer[func()] // ends the process that is now in use
 }
 
@@ -64,12 +66,12 @@ func NewEngines(start Start, limits Limits) *Engines {
 	}}
 }
 
-// Close ends all processes. Later calls fail.
+// Close ends all processes. Later calls fail. It takes 15 s at most, even if a disk does
+// not answer.
 func (e *Engines) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	places := e.agents
-	e.agents = map[scope.ID]*place{}
+	places := slices.Collect(maps.Values(e.agents))
 	e.mu.Unlock()
 	var all sync.WaitGroup
 	for _, at := range places {
@@ -80,78 +82,62 @@ func (e *Engines) Close() error {
 }
 
 // End ends an agent's process, with the statement that it runs. The next call starts
-// another.
+// another. It takes 15 s at most.
 func (e *Engines) End(agent scope.ID) {
 	e.mu.Lock()
 	at := e.agents[agent]
-	delete(e.agents, agent)
 	e.mu.Unlock()
 	if at != nil {
 		at.end()
 	}
 }
 
-// Running returns the number of agents with a process, or that start one.
-func (e *Engines) Running() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.agents)
-}
-
 // take returns the place of an agent and its turn.
 func (e *Engines) take(ctx context.Context, agent scope.ID) (*place, error) {
-	for {
-		at, err := e.place(agent)
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case at.turn <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if !at.gone {
-			return at, nil
-		}
-		<-at.turn // it was ended meanwhile
+	at := e.place(agent)
+	select {
+	case at.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-}
-
-func (e *Engines) place(agent scope.ID) (*place, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
+		<-at.turn
 		return nil, unavailable("the store is closed", nil)
-	}
-	at := e.agents[agent]
-	if at == nil {
-		at = &place{turn: make(chan struct{}, 1)}
-		at.idle = time.AfterFunc(time.Hour, func() { e.expire(agent, at) })
-		at.idle.Stop()
-		e.agents[agent] = at
 	}
 	return at, nil
 }
 
+func (e *Engines) place(agent scope.ID) *place {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := e.agents[agent]
+	if at == nil {
+		gone := make(chan struct{})
+		close(gone)
+		at = &place{turn: make(chan struct{}, 1), gone: gone}
+		at.idle = time.AfterFunc(time.Hour, at.expire)
+		at.idle.Stop()
+		e.agents[agent] = at
+	}
+	return at
+}
+
 // expire ends an idle process. A call that has the turn sets the timer again.
-func (e *Engines) expire(agent scope.ID, at *place) {
+func (at *place) expire() {
 	select {
 	case at.turn <- struct{}{}:
+		at.stop()
+		<-at.turn
 	default:
-		return
 	}
-	e.mu.Lock()
-	if e.agents[agent] == at {
-		delete(e.agents, agent)
-	}
-	e.mu.Unlock()
-	at.stop()
-	<-at.turn
 }
 
 // end ends the process. A statement that runs is killed with it.
 func (at *place) end() {
-	at.ending.Store(true) // before kill is read: whoever sets kill then sees it
+	at.ending.Add(1) // before kill is read: whoever sets kill then sees it
+	defer at.ending.Add(-1)
 	select {
 	case at.turn <- struct{}{}:
 	default:
@@ -164,13 +150,41 @@ func (at *place) end() {
 	<-at.turn
 }
 
-// stop ends the process of a place for good. The caller has the turn.
+// stop ends the process by the end of its input. The caller has the turn.
 func (at *place) stop() {
-	at.gone = true
 	at.idle.Stop()
-	if at.p != nil {
-		at.p.close()
-		at.p = nil
+	if at.p == nil {
+		return
+	}
+	p := at.p
+	at.p = nil
+	p.In.Close()
+	timer := time.AfterFunc(diskTimeout, p.Kill)
+	at.gone = p.wait()
+	select {
+	case <-at.gone:
+	case <-time.After(2 * diskTimeout): // it waits for a disk: see left
+	}
+	timer.Stop()
+}
+
+// drop kills the process, and reports whether it has ended. The caller has the turn.
+func (at *place) drop() bool {
+	at.p.Kill()
+	at.p.In.Close()
+	at.gone = at.p.wait()
+	at.p = nil
+	return at.left()
+}
+
+// left reports whether the process before has ended. One that waits for a disk does not,
+// though it was killed. Until it has, no other one starts: an agent has at most one.
+func (at *place) left() bool {
+	select {
+	case <-at.gone:
+		return true
+	case <-time.After(diskTimeout):
+		return false
 	}
 }
 
@@ -190,12 +204,12 @@ func (e *Engines) do(ctx context.Context, agent scope.ID, r engine.Request) (rep
 	for tries := 0; ; tries++ {
 		old := at.p != nil
 		if !old {
-			if at.p, err = e.begin(ctx, agent); err != nil {
+			if at.p, err = e.begin(ctx, at, agent); err != nil {
 				return reply, err
 			}
 		}
 		at.kill.Store(&at.p.Kill)
-		if at.ending.Load() {
+		if at.ending.Load() > 0 {
 			return reply, unavailable("the database's process was ended", nil)
 		}
 		var sent bool
@@ -206,14 +220,22 @@ func (e *Engines) do(ctx context.Context, agent scope.ID, r engine.Request) (rep
 		if errors.Is(err, peer.ErrTooLarge) && !sent {
 			return reply, tools.Errorf(tools.TooLarge, "the statement and its values have more than %d bytes", engine.MaxFrame)
 		}
-		at.p.end()
-		at.p = nil
+		if !at.drop() {
+			return reply, stuck(err)
+		}
 		harmless := !sent || r.Op == engine.Query || r.Op == engine.Tables
-		if ctx.Err() == nil && !at.ending.Load() && old && harmless && tries == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if ctx.Err() == nil && at.ending.Load() == 0 && old && harmless && tries == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
 			continue // it died while it was idle
 		}
 		return reply, lost(ctx, err, e.limits.Timeout)
 	}
+}
+
+// stuck is the error of a call whose files or process wait for the disk.
+func stuck(cause error) error {
+	e := tools.Errorf(tools.Unavailable, "the database's disk does not answer")
+	e.Hint = "try again later; of a change, look first whether it was made"
+	return e.Because(cause)
 }
 
 // lost returns the error of a request whose process was killed or died.
@@ -257,8 +279,7 @@ func (e *Engines) check(at *place, r *engine.Request, reply engine.Reply) (engin
 	if err == nil {
 		return reply, nil
 	}
-	at.p.end()
-	at.p = nil
+	at.drop()
 	return engine.Reply{}, unavailable("the database's process answered nonsense and was ended", err)
 }
 
@@ -289,10 +310,10 @@ type running struct {
 }
 
 // begin starts a process and waits until it is confined.
-func (e *Engines) begin(ctx context.Context, agent scope.ID) (*running, error) {
-	process, err := e.start(ctx, agent)
+func (e *Engines) begin(ctx context.Context, at *place, agent scope.ID) (*running, error) {
+	process, err := e.launch(ctx, at, agent)
 	if err != nil {
-		return nil, unavailable("the database's process does not start", err)
+		return nil, err
 	}
 	p := &running{process, peer.NewWriter(process.In, engine.MaxFrame, sendTimeout), peer.NewReader(process.Out, engine.MaxFrame)}
 	stop := context.AfterFunc(ctx, p.Kill)
@@ -312,11 +333,50 @@ func (e *Engines) begin(ctx context.Context, agent scope.ID) (*running, error) {
 	if err == nil {
 		return p, nil
 	}
-	p.end()
-	if ctx.Err() != nil {
+	at.p = p
+	switch ended := at.drop(); {
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case !ended:
+		return nil, stuck(err)
 	}
 	return nil, unavailable("the database's process does not start", err)
+}
+
+// launch starts a process when the one before has ended.
+func (e *Engines) launch(ctx context.Context, at *place, agent scope.ID) (*Process, error) {
+	if !at.left() {
+		return nil, stuck(errors.New("the process before has not ended"))
+	}
+	type result struct {
+		*Process
+		err error
+	}
+	started, gone := make(chan result, 1), make(chan struct{})
+	go func() {
+		p, err := e.start(ctx, agent) // blocks as long as the disk does
+		started <- result{p, err}
+	}()
+	err := stuck(errors.New("its files cannot be opened"))
+	select {
+	case r := <-started:
+		if r.err != nil {
+			return nil, unavailable("the database's process does not start", r.err)
+		}
+		return r.Process, nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-time.After(diskTimeout):
+	}
+	at.gone = gone
+	go func() {
+		defer close(gone)
+		if r := <-started; r.err == nil {
+			r.Kill()
+			<-r.wait()
+		}
+	}()
+	return nil, err
 }
 
 // exchange sends a request and reads its reply. When ctx ends, it kills the process:
@@ -336,19 +396,14 @@ func (p *running) exchange(ctx context.Context, r *engine.Request, wait time.Dur
 	return reply, true, err
 }
 
-// end ends the process at once.
-func (p *Process) end() {
-	p.Kill()
-	p.In.Close()
-	p.Out.Close()
-	_ = p.Wait()
-}
-
-// close ends the process by the end of its input.
-func (p *running) close() {
-	p.In.Close()
-	timer := time.AfterFunc(endTimeout, p.Kill)
-	_ = p.Wait()
-	timer.Stop()
-	p.Out.Close()
+// wait waits for the process beside the caller, and then closes the pipes.
+func (p *Process) wait() (gone <-chan struct{}) {
+	ended := make(chan struct{})
+	go func() {
+		_ = p.Wait()
+		p.In.Close()
+		p.Out.Close()
+		close(ended)
+	}()
+	return ended
 }

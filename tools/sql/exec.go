@@ -95,7 +95,8 @@ func run(cmd *exec.Cmd) (*Process, error) {
 	}
 	p := &Process{In: in, Out: out, Kill: func() { _ = cmd.Process.Kill() }, Wait: cmd.Wait}
 	if err := sandbox.Expendable(cmd.Process.Pid); err != nil {
-		p.end()
+		p.Kill()
+		<-p.wait()
 		return nil, err
 	}
 	return p, nil

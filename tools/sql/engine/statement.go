@@ -254,7 +254,8 @@ func (d *database) errorOf(ctx context.Context, err error) *Error {
 	case sqlite3.SQLITE_INTERRUPT:
 		return slow
 	case sqlite3.SQLITE_FULL:
-		return &Error{TooLarge, fmt.Sprintf("the database would have more than %d bytes; nothing was changed", d.cfg.FileBytes), "delete rows that are not needed"}
+		return &Error{TooLarge, fmt.Sprintf("the database would have more than %d bytes, or the disk is full; nothing was changed", d.cfg.FileBytes),
+			"delete rows that are not needed, or ask the operator for space"}
 	case sqlite3.SQLITE_TOOBIG:
 		return &Error{TooLarge, fmt.Sprintf("a value has more than %d bytes, or the statement more than %d", d.cfg.ValueBytes, d.cfg.SQLBytes), "use smaller values"}
 	case sqlite3.SQLITE_NOMEM:

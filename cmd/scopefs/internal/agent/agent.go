@@ -226,6 +226,7 @@ func (a *Agent) Down(ctx context.Context) error {
 		a.Logger.Error("approvals", "agent", a.id, "err", err)
 	}
 	v.down()
+	a.Stores.End(a.id)
 	a.mu.Lock()
 	a.setView(nil)
 	a.mu.Unlock()

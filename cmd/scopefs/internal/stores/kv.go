@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/scope/agents"
@@ -20,15 +19,17 @@ func (s *Stores) kv(config *agents.KVStore, state string) error {
 		return nil
 	}
 	limits := kv.Limits{Keys: config.Keys, Bytes: config.Size}
-	kind, lazy := "sqlite", &lazyKV{open: func() (kv.Store, error) { return kv.OpenSQLite(filepath.Join(state, "kv.db"), limits) }}
+	kind, one := "sqlite", &lazyKV{file: filepath.Join(state, "kv.db")}
+	one.open = func() (kv.Store, error) { return kv.OpenSQLite(one.file, limits) }
 	if config.Redis != "" {
-		kind, lazy.open = "redis", func() (kv.Store, error) { return kv.OpenRedis(redisOptions(config), limits) }
+		kind, one.file = "redis", ""
+		one.open = func() (kv.Store, error) { return kv.OpenRedis(redisOptions(config), limits) }
 	}
-	list, err := kv.New(lazy)
+	list, err := kv.New(one)
 	if err != nil {
 		return err
 	}
-	s.add(store{name: "kv", kind: kind, tools: list, check: lazy.Ping, close: lazy.Close})
+	s.add(store{name: "kv", kind: kind, tools: list, check: one.Ping, close: one.Close})
 	s.tools = append(s.tools, list...)
 	return nil
 }
@@ -47,38 +48,15 @@ func redisOptions(config *agents.KVStore) kv.RedisOptions {
 	return o
 }
 
-// lazyKV opens a store when it is first used, and again at the next use if that
-// failed.
+// lazyKV is a key-value store that is opened when it is first used.
 type lazyKV struct {
-	open func() (kv.Store, error)
-
-	mu     sync.Mutex
-	store  kv.Store
-	closed bool
-}
-
-func (l *lazyKV) get() (kv.Store, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.store != nil {
-		return l.store, nil
-	}
-	if l.closed {
-		return nil, tools.Errorf(tools.Unavailable, "the store is closed")
-	}
-	store, err := l.open()
-	if err != nil {
-		e := tools.Errorf(tools.Unavailable, "the store cannot be opened")
-		e.Hint = "ask the operator: scopefs stores has the reason"
-		return nil, e.Because(err)
-	}
-	l.store = store
-	return store, nil
+	lazy[kv.Store]
+	file string // of an embedded store; "": it has none
 }
 
 // Get returns the entry of a name.
 func (l *lazyKV) Get(ctx context.Context, name string) (kv.Entry, error) {
-	store, err := l.get()
+	store, err := l.get(ctx)
 	if err != nil {
 		return kv.Entry{}, err
 	}
@@ -87,7 +65,7 @@ func (l *lazyKV) Get(ctx context.Context, name string) (kv.Entry, error) {
 
 // Set replaces the value of an entry.
 func (l *lazyKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Duration) (kv.Entry, error) {
-	store, err := l.get()
+	store, err := l.get(ctx)
 	if err != nil {
 		return kv.Entry{}, err
 	}
@@ -96,7 +74,7 @@ func (l *lazyKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Du
 
 // Delete removes an entry.
 func (l *lazyKV) Delete(ctx context.Context, c kv.Change) (bool, error) {
-	store, err := l.get()
+	store, err := l.get(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -105,16 +83,24 @@ func (l *lazyKV) Delete(ctx context.Context, c kv.Change) (bool, error) {
 
 // List returns a page of entries.
 func (l *lazyKV) List(ctx context.Context, prefix, after string, limit int) ([]kv.Entry, string, error) {
-	store, err := l.get()
+	store, err := l.get(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	return store.List(ctx, prefix, after, limit)
 }
 
-// Ping opens the store and checks that it works. Its error is for the operator.
+// Ping checks that the store works. It makes no file: an embedded store that is not open
+// is checked by reading its file. The error is for the operator.
 func (l *lazyKV) Ping(ctx context.Context) error {
-	store, err := l.get()
+	store, ok := l.opened()
+	if !ok && l.file != "" {
+		return kv.CheckFile(ctx, l.file)
+	}
+	err := error(nil)
+	if !ok {
+		store, err = l.get(ctx)
+	}
 	if err == nil {
 		err = store.Ping(ctx)
 	}
@@ -122,15 +108,4 @@ func (l *lazyKV) Ping(ctx context.Context) error {
 		return e.Unwrap()
 	}
 	return err
-}
-
-// Close closes the store if it is open. It stays closed.
-func (l *lazyKV) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	if l.store == nil {
-		return nil
-	}
-	return l.store.Close()
 }

@@ -37,7 +37,7 @@ func (s *Stores) sql(config *agents.SQLStore, state string, user UserOf) error {
 		return err
 	}
 	// A database is opened for an agent's call, so there is nothing to check before.
-	s.add(store{name: "sql", kind: "sqlite", tools: list, check: func(context.Context) error { return nil }, close: engines.Close})
+	s.add(store{name: "sql", kind: "sqlite", tools: list, check: func(context.Context) error { return nil }, close: engines.Close, end: engines.End})
 	s.tools = append(s.tools, list...)
 	return nil
 }

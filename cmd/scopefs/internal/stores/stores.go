@@ -33,8 +33,9 @@ type store struct {
 	name, kind string
 	tools      []tools.Tool
 	names      []string                    // of the tools
-	check      func(context.Context) error // whether it works; bounded by its context
+	check      func(context.Context) error // whether it works; bounded by its context; makes no file
 	close      func() error                // nil: nothing is to be closed
+	end        func(scope.ID)              // ends the processes of an agent; nil: it has none
 	allows     func(id string) bool        // nil: every agent that has one of the tools
 }
 
@@ -60,6 +61,16 @@ func (s *Stores) Close() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// End ends the processes that work for an agent, which goes down. Its next call starts
+// others.
+func (s *Stores) End(agent scope.ID) {
+	for _, one := range s.all {
+		if one.end != nil {
+			one.end(agent)
+		}
+	}
 }
 
 // checkTime bounds the check of one store.

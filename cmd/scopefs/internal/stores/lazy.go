@@ -1,0 +1,114 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// openTime bounds the wait of a call for a store that opens.
+const openTime = 5 * time.Second
+
+// lazy opens a store when a call first needs it, and again at the next call if that
+// failed. Its methods are safe for concurrent use.
+type lazy[T io.Closer] struct {
+	open func() (T, error) // may block for as long as the disk does
+
+	mu     sync.Mutex
+	now    *attempt[T] // the last one; nil: none, or it failed
+	closed bool
+}
+
+// attempt is one call of open.
+type attempt[T io.Closer] struct {
+	done  chan struct{} // closed when store and err are set
+	store T
+	err   error
+}
+
+// get returns the open store. It waits 5 s at most. The error is for an agent; its
+// cause is for the operator.
+func (l *lazy[T]) get(ctx context.Context) (none T, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	a := l.attempt()
+	if a == nil {
+		return none, tools.Errorf(tools.Unavailable, "the store is closed")
+	}
+	err := error(nil)
+	select {
+	case <-a.done:
+		if a.err == nil {
+			return a.store, nil
+		}
+		err = a.err
+	case <-ctx.Done():
+		err = errors.New("it does not open: the disk does not answer")
+	}
+	e := tools.Errorf(tools.Unavailable, "the store cannot be opened")
+	e.Hint = "ask the operator: scopefs stores has the reason"
+	return none, e.Because(err)
+}
+
+// attempt returns the attempt that callers wait for, and starts one if there is none. It
+// returns nil after Close.
+func (l *lazy[T]) attempt() *attempt[T] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil && !l.closed {
+		l.now = &attempt[T]{done: make(chan struct{})}
+		go l.try(l.now)
+	}
+	return l.now
+}
+
+// try opens the store.
+func (l *lazy[T]) try(a *attempt[T]) {
+	a.store, a.err = l.open()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed && a.err == nil {
+		a.err = errors.Join(errors.New("the store is closed"), a.store.Close())
+	}
+	if a.err != nil {
+		l.now = nil
+	}
+	close(a.done)
+}
+
+// opened returns the store if it is open.
+func (l *lazy[T]) opened() (store T, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return store, false
+	}
+	select {
+	case <-l.now.done:
+		return l.now.store, true
+	default:
+		return store, false
+	}
+}
+
+// Close closes the store if it is open. It does not wait for one that opens; that is
+// closed when it has opened.
+func (l *lazy[T]) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	a := l.now
+	if l.now = nil; a == nil {
+		return nil
+	}
+	select {
+	case <-a.done:
+		return a.store.Close()
+	default:
+		return nil
+	}
+}
