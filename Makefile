@@ -41,7 +41,7 @@ lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 VIEWTESTS := ./integration/attack ./integration/view
 
 # Tests that mostly wait, for disks, timeouts and dead processes. They run once, with -race.
-WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|PowerLoss|Restart|SandboxStopped|Scale|ServerSlow|SocketConnectFlood|TemporariesOfKilled|ViewOutOfMemory)
+WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|PowerLoss|Restart|SandboxStopped|Scale|ServerSlow|SocketConnectFlood|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
 
 # The race detector needs a C compiler. Third-party clients take part once, if .ci/clients can fetch them.
 test: export REQUIRE_FUSE = 1

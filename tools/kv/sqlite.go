@@ -45,7 +45,10 @@ PRAGMA user_version = 1;
 `
 
 // SQLite is a [Store] in one file. A change is on the disk when Set or Delete
-// returns (WAL with synchronous=FULL). Expired entries are removed by the next
+// returns (a rollback journal with synchronous=FULL). The journal is no write-ahead log:
+// that has an index in shared memory, and a goroutine that writes there while the disk is
+// frozen blocks in a page fault, and with it all goroutines at the next garbage
+// collection. Expired entries are removed by the next
 // Set in their part, and when the file is opened.
 type SQLite struct {
 	pool    *sqlitex.Pool
@@ -59,18 +62,22 @@ const connections = 4
 // OpenSQLite opens the store in a file, and creates the file with mode 0600 if
 // it does not exist.
 func OpenSQLite(file string, limits Limits) (*SQLite, error) {
-	// The -wal and -shm files get the mode of the file.
+	// The journal gets the mode of the file.
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("key-value store: %w", err)
 	}
 	f.Close()
 	pool, err := sqlitex.NewPool(file, sqlitex.PoolOptions{
-		Flags:    sqlite.OpenReadWrite | sqlite.OpenWAL,
+		Flags:    sqlite.OpenReadWrite,
 		PoolSize: connections,
 		PrepareConn: func(conn *sqlite.Conn) error {
 			conn.SetBusyTimeout(patience)
-			return errors.Join(execute(conn, nil, "PRAGMA synchronous = FULL"), execute(conn, nil, "PRAGMA journal_size_limit = 16777216"))
+			return errors.Join(
+				execute(conn, nil, "PRAGMA journal_mode = PERSIST"), // to make and to remove a file takes longer
+				execute(conn, nil, "PRAGMA journal_size_limit = 16777216"),
+				execute(conn, nil, "PRAGMA synchronous = FULL"),
+			)
 		},
 	})
 	if err != nil {
@@ -87,13 +94,22 @@ func broken(file string, err error) error {
 	return fmt.Errorf("key-value store %s: %w: repair it with sqlite3's .recover, or move it away to start empty", file, err)
 }
 
-// prepare creates the tables of a new file, and removes expired entries.
-func (s *SQLite) prepare() (err error) {
-	conn, err := s.pool.Take(context.Background())
-	if err != nil {
-		return err
+// prepare sets all connections up, which needs the disk, and then the tables.
+func (s *SQLite) prepare() error {
+	var last *sqlite.Conn
+	for range connections {
+		conn, err := s.pool.Take(context.Background())
+		if err != nil {
+			return err
+		}
+		defer s.pool.Put(conn)
+		last = conn
 	}
-	defer s.pool.Put(conn)
+	return prepareTables(last)
+}
+
+// prepareTables creates the tables of a new file, and removes expired entries.
+func prepareTables(conn *sqlite.Conn) (err error) {
 	end, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {
 		return err
@@ -119,8 +135,7 @@ func versionOf(conn *sqlite.Conn) (version int64, err error) {
 func errVersion(version int64) error { return fmt.Errorf("the file has version %d, not 1", version) }
 
 // CheckFile returns an error if a file is no store. It makes no file and changes none. A
-// file that does not exist is no error. A store that a process has open is read as it was
-// at its last checkpoint.
+// file that does not exist is no error.
 func CheckFile(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -143,7 +158,7 @@ func checkFile(file string) error {
 	case !info.Mode().IsRegular():
 		return broken(file, errors.New("it is no regular file"))
 	}
-	// SQLite would make a -shm file: https://sqlite.org/uri.html#uriimmutable
+	// Without locks, and a hot journal stays: https://sqlite.org/uri.html#uriimmutable
 	uri := url.URL{Scheme: "file", Path: file, RawQuery: "immutable=1"}
 	conn, err := sqlite.OpenConn(uri.String(), sqlite.OpenReadOnly, sqlite.OpenURI)
 	if err != nil {
@@ -151,7 +166,7 @@ func checkFile(file string) error {
 	}
 	defer conn.Close()
 	version, err := versionOf(conn)
-	if err == nil && version != 0 && version != 1 { // 0: the tables are in the log
+	if err == nil && version != 0 && version != 1 { // 0: the tables were never committed
 		err = errVersion(version)
 	}
 	if err != nil {
