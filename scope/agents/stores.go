@@ -21,6 +21,7 @@ type Stores struct {
 	KV       *KVStore
 	SQL      *SQLStore
 	Services map[string]Service // of http_request; by name
+	Notify   map[string]Channel // of notify; by name
 }
 
 // KVStore is the store of kv_get and the others: an embedded database, or a
@@ -74,6 +75,7 @@ func (s *Stores) fields() map[string]field {
 				"timeout": durationField(&s.SQL.Timeout),
 			})(n)
 		},
+		"notify": channelsField(&s.Notify),
 		"services": func(n *yaml.Node) error {
 			s.Services = map[string]Service{}
 			return eachKey(n, func(name string, value *yaml.Node) error {
@@ -121,13 +123,12 @@ func (s *KVStore) fields() map[string]field {
 
 func (s *Service) read(n *yaml.Node) error {
 	var wrong problems
-	var addresses []string
 	wrong.add(n.Line, mappingField(map[string]field{
 		"url":        textField(&s.URL),
 		"agents":     textsField(&s.Agents, "agents", checkName),
 		"methods":    textsField(&s.Methods, "methods", nil),
 		"paths":      textsField(&s.Paths, "paths", nil),
-		"addresses":  textsField(&addresses, "addresses", nil),
+		"addresses":  prefixesField(&s.Addresses),
 		"credential": credentialField(&s.Credential),
 		"header":     textField(&s.Header),
 		"prefix":     textField(&s.Prefix),
@@ -136,24 +137,40 @@ func (s *Service) read(n *yaml.Node) error {
 	if u, err := url.Parse(s.URL); err != nil || u.Hostname() == "" {
 		wrong.add(n.Line, errors.New("url: is no address: write https://HOST/PATH"))
 	}
-	if s.Header != "" && !IsHeader(s.Header) {
-		wrong.add(n.Line, errors.New("header: is no name of a header: correct it"))
-	}
-	if strings.ContainsFunc(s.Prefix, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
-		wrong.add(n.Line, errors.New("prefix: holds a character that no header may: remove it"))
-	}
-	for _, text := range addresses {
-		prefix, err := netip.ParsePrefix(text)
-		if ip, ipErr := netip.ParseAddr(text); ipErr == nil {
-			prefix, err = netip.PrefixFrom(ip, ip.BitLen()), nil
-		}
-		if err != nil {
-			wrong.add(n.Line, fmt.Errorf("addresses: %q is no address or range: write one like 10.0.0.5 or 10.0.0.0/24", text))
-			continue
-		}
-		s.Addresses = append(s.Addresses, prefix)
-	}
+	wrong.add(n.Line, checkHeader(s.Header, s.Prefix))
 	return wrong.err()
+}
+
+// checkHeader checks the header that carries a credential, and the text before it.
+func checkHeader(name, prefix string) error {
+	if name != "" && !IsHeader(name) {
+		return errors.New("header: is no name of a header: correct it")
+	}
+	if strings.ContainsFunc(prefix, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
+		return errors.New("prefix: holds a character that no header may: remove it")
+	}
+	return nil
+}
+
+// prefixesField reads addresses and ranges of addresses.
+func prefixesField(out *[]netip.Prefix) field {
+	return func(n *yaml.Node) error {
+		var texts []string
+		if err := textsField(&texts, "addresses", nil)(n); err != nil {
+			return err
+		}
+		for _, text := range texts {
+			prefix, err := netip.ParsePrefix(text)
+			if ip, ipErr := netip.ParseAddr(text); ipErr == nil {
+				prefix, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+			}
+			if err != nil {
+				return fmt.Errorf("%q is no address or range: write one like 10.0.0.5 or 10.0.0.0/24", text)
+			}
+			*out = append(*out, prefix)
+		}
+		return nil
+	}
 }
 
 // credentialField reads where a secret is: {env: NAME}, {file: PATH} or

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"net/netip"
+	"net/url"
 	"testing"
 	"time"
 
@@ -18,6 +19,9 @@ func TestStores(t *testing.T) {
   services:
     grafana: {url: "https://grafana.example/api", agents: ["research-*"], methods: [GET, POST], paths: ["dashboards/**"],
       addresses: [10.0.0.5, "10.1.0.0/16"], credential: {env: GRAFANA}, prefix: "Bearer ", timeout: 5s}
+  notify:
+    ops: {kind: email, url: "smtp://mail.example:587", from: a@x.example, to: [b@x.example], user: u, credential: {env: MAIL}, agents: [a],
+      addresses: [10.0.0.5], rate: 3, timeout: 5s}
 `), HostChecks{})
 	require.NoError(t, err)
 	assert.Equal(t, Stores{
@@ -28,9 +32,16 @@ func TestStores(t *testing.T) {
 			Addresses:  []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32"), netip.MustParsePrefix("10.1.0.0/16")},
 			Credential: &credential.Source{Env: "GRAFANA"}, Prefix: "Bearer ", Timeout: 5 * time.Second,
 		}},
+		Notify: map[string]Channel{"ops": {
+			Kind: "email", URL: &url.URL{Scheme: "smtp", Host: "mail.example:587"}, From: "a@x.example", To: []string{"b@x.example"}, User: "u",
+			Credential: &credential.Source{Env: "MAIL"}, Agents: []string{"a"}, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")},
+			Rate: 3, Timeout: 5 * time.Second,
+		}},
 	}, h.Stores)
 	assert.True(t, h.Stores.Services["grafana"].Allows("research-01"))
 	assert.False(t, h.Stores.Services["grafana"].Allows("other"))
+	assert.True(t, h.Stores.Notify["ops"].Allows("a"))
+	assert.False(t, h.Stores.Notify["ops"].Allows("ab"))
 }
 
 func TestStoresWrong(t *testing.T) {
@@ -46,6 +57,12 @@ func TestStoresWrong(t *testing.T) {
 		"services: {a: {url: 'https://x', addresses: [x]}}":    "10.0.0.0/24",
 		"services: {a: {url: 'https://x', header: 'A B'}}":     "header",
 		"services: {a: {url: 'https://x', prefix: \"a\\nb\"}}": "prefix",
+		"notify: {a/b: {kind: slack}}":                         "name of a channel",
+		"notify: {a: {url: x}}":                                "https://HOST/PATH",
+		"notify: {a: {kind: [x]}}":                             "kind",
+		"notify: {a: {addresses: [x]}}":                        "10.0.0.0/24",
+		"notify: {a: {header: 'A B'}}":                         "header",
+		"notify: {a: {rate: 0}}":                               "above zero",
 	} {
 		_, err := ParseHost([]byte("stores: {"+text+"}"), HostChecks{})
 		assert.ErrorContains(t, err, want, text)

@@ -1,0 +1,89 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/credential"
+)
+
+// Channel is a place that agents may send notifications to.
+type Channel struct {
+	Kind       string   // slack, discord, ntfy, matrix, email or webhook
+	URL        *url.URL // nil: the credential is the URL
+	Agents     []string // patterns of the agents that may use it; nil: every one
+	Room       string   // of Matrix
+	From       string   // of an e-mail
+	To         []string // of an e-mail
+	User       string   // at an SMTP server
+	Credential *credential.Source
+	Header     string // of a webhook, for the credential; "": Authorization
+	Prefix     string // of a webhook, before the credential
+	Addresses  []netip.Prefix
+	Rate       int           // notifications of an agent in a minute; 0: the default
+	Timeout    time.Duration // 0: the default
+}
+
+// Allows reports whether an agent may use the channel.
+func (c Channel) Allows(id string) bool {
+	return c.Agents == nil || slices.ContainsFunc(c.Agents, func(p string) bool { return wild(p, id) })
+}
+
+// channelsField reads channels by name.
+func channelsField(out *map[string]Channel) field {
+	return func(n *yaml.Node) error {
+		*out = map[string]Channel{}
+		return eachKey(n, func(name string, value *yaml.Node) error {
+			if !isServerName(name) {
+				return fmt.Errorf("%q is no name of a channel: write letters, digits, '-' and '_'", name)
+			}
+			var c Channel
+			err := c.read(value)
+			(*out)[name] = c
+			return err
+		})
+	}
+}
+
+func (c *Channel) read(n *yaml.Node) error {
+	var wrong problems
+	wrong.add(n.Line, mappingField(map[string]field{
+		"kind":       textField(&c.Kind),
+		"url":        storeURLField(&c.URL),
+		"agents":     textsField(&c.Agents, "agents", checkName),
+		"room":       textField(&c.Room),
+		"from":       textField(&c.From),
+		"to":         textsField(&c.To, "to", nil),
+		"user":       textField(&c.User),
+		"credential": credentialField(&c.Credential),
+		"header":     textField(&c.Header),
+		"prefix":     textField(&c.Prefix),
+		"addresses":  prefixesField(&c.Addresses),
+		"rate":       numberField(&c.Rate, parseCount, "!!int"),
+		"timeout":    durationField(&c.Timeout),
+	})(n))
+	wrong.add(n.Line, checkHeader(c.Header, c.Prefix))
+	return wrong.err()
+}
+
+// storeURLField reads an absolute URL.
+func storeURLField(out **url.URL) field {
+	return func(n *yaml.Node) error {
+		var text string
+		if err := textField(&text)(n); err != nil {
+			return err
+		}
+		u, err := url.Parse(text)
+		if err != nil || u.Hostname() == "" {
+			return errors.New("is no address: write https://HOST/PATH")
+		}
+		*out = u
+		return nil
+	}
+}

@@ -1,0 +1,263 @@
+// Package notify lets agents send notifications to channels that the operator
+// names: Slack, Discord, ntfy, Matrix, e-mail and webhooks. The agent gives the
+// channel's name, a text and a title; scopefs adds the address and the credential.
+//
+// A channel is write-only: its strategy is [scope.None], and the credential is the
+// scope. The call delivers: its result says that the server has taken the
+// notification, and its record in the log has the outcome. There is no queue that
+// a crash could lose.
+//
+// An attempt that failed before the server can have taken the notification is
+// repeated with back-off; so is an answer that asks for it (429, 5xx; 4xx of SMTP).
+// An attempt without an answer is not repeated, because the server may have
+// taken it.
+//
+// Addresses are resolved and checked by package egress. Redirects are not followed,
+// and no part of an answer but its status reaches the agent or the log.
+package notify
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
+)
+
+// The bounds of a notification and its delivery.
+const (
+	maxContent  = 16 << 10 // bytes, and see most
+	defaultTime = 30 * time.Second
+	defaultRate = 10 // notifications of an agent in a minute
+	allAgents   = 6  // times the rate of one agent
+	maxAtOnce   = 4  // deliveries of one channel
+	maxAttempts = 4
+	firstPause  = 500 * time.Millisecond // before the second attempt; doubled for each further one
+)
+
+// New returns the tool notify for the channels of these names.
+func New(channels map[string]Channel) ([]tools.Tool, error) {
+	s := set{}
+	for name, c := range channels {
+		if err := c.Check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		s[name] = newSender(c)
+	}
+	t, err := tools.NewScoped(scope.None{}, "notify", "Send a notification to one of the channels that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
+		". It is plain text: markup is shown as it is written, and it mentions nobody. The result means that the channel's server has taken it.",
+		tools.Hints{Title: "Notify", Acts: true, OpenWorld: true, Waits: true}, s.notify)
+	return []tools.Tool{t}, err
+}
+
+type set map[string]*sender
+
+// A sender delivers to one channel.
+type sender struct {
+	Channel
+	rates limit.Rates
+	slots *limit.Slots
+}
+
+func newSender(c Channel) *sender { return &sender{Channel: c, slots: limit.NewSlots(maxAtOnce)} }
+
+// notifyArgs are the arguments of notify.
+type notifyArgs struct {
+	Channel tools.Resource `json:"channel" jsonschema:"name of the channel"`
+	Content string         `json:"content" limit:"len=16384" jsonschema:"plain text; at most 16 KiB, 2000 characters for Discord, 4096 bytes for ntfy"`
+	Title   string         `json:"title,omitempty" limit:"len=200" jsonschema:"one line"`
+}
+
+// Subject names the channel in the log.
+func (a notifyArgs) Subject() (rel, target string) { return "", a.Channel.Key() }
+
+// delivered is the result of notify.
+type delivered struct {
+	Attempts int `json:"attempts" jsonschema:"how often the delivery was tried"`
+}
+
+// Content says that the notification was delivered.
+func (d delivered) Content() []tools.Content {
+	text := "delivered"
+	if d.Attempts > 1 {
+		text = fmt.Sprintf("delivered by attempt %d", d.Attempts)
+	}
+	return []tools.Content{{Text: text}}
+}
+
+// A message is a notification on its way.
+type message struct {
+	id, agent, title, content string
+}
+
+// heading is the first line: the agent, which no agent can hide, and the title.
+func (m message) heading() string { return strings.TrimSpace("[" + m.agent + "] " + m.title) }
+
+func (s set) notify(ctx context.Context, env tools.Env, in notifyArgs) (out delivered, err error) {
+	name := in.Channel.Name()
+	c := s[name]
+	if c == nil || !c.allows(env) {
+		return out, s.unknown(env, name)
+	}
+	m := message{env.Call, string(env.Agent), in.Title, in.Content}
+	if err := c.check(m); err != nil {
+		return out, err
+	}
+	if err := c.count(env.Agent); err != nil {
+		return out, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, defaultTime))
+	defer cancel()
+	release, err := c.slots.Take(ctx)
+	if err != nil {
+		return out, unavailable("%s: too many deliveries are running", name)
+	}
+	defer release()
+	secret, err := c.secret(ctx)
+	if err != nil {
+		return out, unavailable("the operator's credential for %s cannot be read", name).Because(err)
+	}
+	out.Attempts, err = c.deliver(ctx, name, m, secret)
+	return out, err
+}
+
+// unknown is the error for a channel that is not there, or not for this agent.
+func (s set) unknown(env tools.Env, name string) *tools.Error {
+	e := tools.Errorf(tools.Denied, "there is no channel %.64q here", name)
+	var names []string
+	for name, c := range s {
+		if c.allows(env) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	e.Hint = "channels: " + strings.Join(names, ", ")
+	return e
+}
+
+// allows reports whether all agents that bound a call may use the channel.
+func (c *sender) allows(env tools.Env) bool {
+	return c.Agents == nil || len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !c.Agents(string(id)) })
+}
+
+// check reports what the channel does not take.
+func (c *sender) check(m message) error {
+	if strings.TrimSpace(m.content) == "" {
+		return tools.Errorf(tools.Invalid, "content: is empty")
+	}
+	if strings.ContainsFunc(m.title, unprintable) {
+		return tools.Errorf(tools.Invalid, "title: holds a line break or another control character")
+	}
+	if strings.ContainsFunc(m.content, func(r rune) bool { return unprintable(r) && r != '\n' && r != '\r' && r != '\t' }) {
+		return tools.Errorf(tools.Invalid, "content: holds a control character")
+	}
+	size, most, unit := len(m.content), maxContent, "bytes"
+	switch c.Kind {
+	case Discord: // https://discord.com/developers/docs/resources/webhook#execute-webhook
+		size, most, unit = utf8.RuneCountInString(m.heading()+"\n"+m.content), 2000, "characters, with its heading"
+	case Ntfy: // https://docs.ntfy.sh/publish/#limitations
+		most = 4096
+	}
+	if size > most {
+		e := tools.Errorf(tools.TooLarge, "the notification has %d %s: the channel takes %d", size, unit, most)
+		e.Hint = "shorten it"
+		return e
+	}
+	return nil
+}
+
+// unprintable reports whether a rune is a control character, a line separator or
+// one that changes the order of the text around it.
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) || r == utf8.RuneError || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+}
+
+// count counts a notification against the rates of its agent and of the channel.
+func (c *sender) count(id scope.ID) error {
+	rate := cmp.Or(c.Rate, defaultRate)
+	reached, wait, err := c.rates.Take([]scope.Rate{
+		{Pattern: "agent " + string(id), N: rate, Per: time.Minute},
+		{Pattern: "all agents", N: rate * allAgents, Per: time.Minute},
+	})
+	if err != nil || reached == nil {
+		return err
+	}
+	e := tools.Errorf(tools.RateLimited, "too many notifications to this channel")
+	e.Hint = again(wait)
+	return e
+}
+
+func again(wait time.Duration) string {
+	return fmt.Sprintf("try again in %v", wait.Truncate(time.Second)+time.Second)
+}
+
+func unavailable(format string, args ...any) *tools.Error {
+	e := tools.Errorf(tools.Unavailable, format, args...)
+	e.Hint = "ask the operator: scopefs audit has the reason"
+	return e
+}
+
+// deliver sends a message, and repeats what failed and may be repeated. It returns
+// the attempts that it made.
+func (c *sender) deliver(ctx context.Context, name string, m message, secret credential.Secret) (int, error) {
+	for n := 1; ; n++ {
+		f := c.send(ctx, m, secret)
+		if f == nil {
+			return n, nil
+		}
+		pause := max(firstPause<<(n-1), f.after)
+		end, _ := ctx.Deadline()
+		if !f.again || n == maxAttempts || time.Now().Add(pause).After(end) {
+			return n, f.error(name, n)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return n, f.error(name, n)
+		}
+	}
+}
+
+// send makes one attempt.
+func (c *sender) send(ctx context.Context, m message, secret credential.Secret) *failure {
+	u, err := c.target(secret)
+	switch {
+	case err != nil:
+		return &failure{why: err.Error()}
+	case c.Kind == Email:
+		return c.mail(ctx, u, m, secret)
+	}
+	return c.post(ctx, u, m, secret)
+}
+
+// A failure is why an attempt did not deliver. Its text is for the log: it holds no
+// text of the server, which may repeat the credential.
+type failure struct {
+	why     string
+	again   bool          // the attempt may be repeated
+	after   time.Duration // not before
+	unknown bool          // the server may have taken the notification
+}
+
+// error is the failure as the agent sees it, after n attempts.
+func (f *failure) error(name string, n int) *tools.Error {
+	e := unavailable("%s: not delivered", name)
+	switch {
+	case f.unknown:
+		e = unavailable("%s: the server did not answer: the notification may have been delivered", name)
+	case f.after > 0:
+		e.Code, e.Hint = tools.RateLimited, again(f.after)
+	case f.again:
+		e.Hint = "try again later: the channel's server does not work"
+	}
+	return e.Because(fmt.Errorf("attempt %d: %s", n, f.why))
+}
