@@ -21,6 +21,8 @@ type MountOptions struct {
 	// AllowOther admits all users and makes the kernel check modes and ACLs:
 	// allow_other and default_permissions in fuse(4).
 	AllowOther bool
+
+	NoExec bool // no program is executed from the mount
 }
 
 // Device is an open /dev/fuse and the mount that it serves. It has no finalizer:
@@ -105,7 +107,11 @@ func create(fuse int, opt MountOptions) (int, error) {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return -1, err
 	}
-	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID)
+	attrs := unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID
+	if opt.NoExec {
+		attrs |= unix.MOUNT_ATTR_NOEXEC
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attrs)
 }
 
 func nonEmpty(s string) string {
@@ -124,6 +130,14 @@ func (d *Device) FD() int { return d.fuse }
 func (d *Device) File() *os.File {
 	f := os.NewFile(uintptr(d.fuse), "/dev/fuse")
 	d.fuse = -1
+	return f
+}
+
+// Mount hands over the descriptor of a mount that is not attached, for move_mount(2):
+// the caller closes it, and Close does not.
+func (d *Device) Mount() *os.File {
+	f := os.NewFile(uintptr(d.mount), "mount")
+	d.mount = -1
 	return f
 }
 

@@ -16,6 +16,7 @@ var floors = map[string]struct {
 	"audit":                       {[]string{"internal/peer"}, "the log must be provable without what writes to it"},
 	"fs/fusedev":                  {nil, "a connection to the kernel carries any file system"},
 	"fs":                          {[]string{"scope", "audit", "scope/beneath", "internal/thread", "fs/fusedev"}, "the view resolves and decides by scope, and records by audit"},
+	"fs/callfs":                   {[]string{"fs/fusedev"}, "which call a process works for is told to it"},
 	"tools/limit":                 {[]string{"scope"}, "a bound knows neither what it bounds nor how much"},
 	"tools/context":               {nil, "what a call may see of a context must be decidable without anything else"},
 	"tools":                       {[]string{"scope", "audit", "tools/limit", "tools/context"}, "another module can have the one door with rules of its own, and without definition files"},
@@ -63,7 +64,7 @@ var owners = map[string]struct {
 	packages []string
 	why      string
 }{
-	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/fusedev"}, "one view, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
+	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/callfs", "fs/fusedev"}, "two file systems, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra":                     {[]string{"cmd/scopefs/internal/cli"}, "only the command line parses one"},
 	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer", "tools/sql/engine"}, "those who confine themselves"},
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox", "tools/sql/engine"}, "those who confine"},

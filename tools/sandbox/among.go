@@ -9,26 +9,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// aside is where bwrap finds Spec.Context, in a mount namespace that only bwrap is in:
+// every host has the directory, and no sandbox shows it.
+const aside = "/sys"
+
 // startAmong calls start on the fork thread, in a mount namespace that holds the
 // given mounts alone. bwrap reads the table of all mounts for each file that it
 // binds, so that thousands of mounts that the sandbox has no use for would cost
-// more than the sandbox. Where the namespace cannot be had, start runs in ours.
-func (h *Host) startAmong(mounts []string, start func() error) error {
+// more than the sandbox. Where the namespace cannot be had, start runs in ours; with a
+// mount for aside it does not run.
+func (h *Host) startAmong(mounts []string, context *os.File, start func() error) error {
 	return h.thread.Do(func() error {
-		if len(mounts) == 0 {
+		if len(mounts) == 0 && context == nil {
 			return start()
+		}
+		without := func(err error) error {
+			if context == nil {
+				return start()
+			}
+			return &MissingError{fmt.Sprintf("no mount namespace for %s (%v)", Context, err), "run the daemon with CAP_SYS_ADMIN and CAP_SYS_CHROOT"}
 		}
 		home, err := os.Open("/proc/thread-self/ns/mnt")
 		if err != nil {
-			return start()
+			return without(err)
 		}
 		defer home.Close()
 		// That we may come back must be known before we go: setns(2) wants CAP_SYS_CHROOT.
 		back := func() error { return unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) }
-		if unix.Unshare(unix.CLONE_FS) != nil || back() != nil {
-			return start()
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS), back()); err != nil {
+			return without(err)
 		}
 		away := enter(mounts)
+		if away == nil && context != nil {
+			away = unix.MoveMount(int(context.Fd()), "", unix.AT_FDCWD, aside, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		}
 		if away == nil {
 			err = start()
 		}
@@ -36,17 +50,18 @@ func (h *Host) startAmong(mounts []string, start func() error) error {
 			panic(fmt.Sprintf("return to the mount namespace: %v", lost)) // cannot happen: it was ours a moment ago
 		}
 		if away != nil {
-			return start()
+			return without(away)
 		}
 		return err
 	})
 }
 
 // enter moves the calling thread to a new mount namespace with these mounts, the
-// first of which is "/" and parents come before children. The mounts are slaves of
-// ours: what the host unmounts goes there as well, and nothing comes back.
+// first of which is "/" and parents come before children; none stands for all. The
+// mounts are slaves of ours: what the host unmounts goes there as well, and nothing
+// comes back.
 func enter(mounts []string) error {
-	if mounts[0] != "/" {
+	if len(mounts) > 0 && mounts[0] != "/" {
 		return errors.New("the first mount is not the root")
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -54,6 +69,9 @@ func enter(mounts []string) error {
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("make mounts slaves: %w", err)
+	}
+	if len(mounts) == 0 {
+		return nil
 	}
 	clones := make([]int, 0, len(mounts))
 	defer func() {

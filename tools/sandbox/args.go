@@ -151,6 +151,9 @@ func (p *plan) work(spec *Spec) error {
 		}
 		p.fd(option, view, Workspace)
 	}
+	if spec.Context != nil {
+		p.add("--ro-bind", aside, Context)
+	}
 	if len(spec.Binds) > 0 {
 		p.add("--perms", "0755", "--dir", Run)
 	}

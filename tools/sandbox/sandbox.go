@@ -54,6 +54,9 @@ const (
 	Scratch = "/scratch"
 	// Run is the directory of a session's Binds.
 	Run = "/run/scopefs"
+	// Context is the directory of Spec.Context: the context of the call that a process works
+	// for.
+	Context = "/context"
 	// Home is the home directory in the sandbox: private, removed at the end.
 	Home = "/tmp/home"
 	// User is the name of the agent's user in the sandbox.

@@ -25,6 +25,7 @@ type Spec struct {
 	Expose   []string          // host paths shown read-only at the same place
 	Env      map[string]string // added to the environment of every command
 	Binds    []Bind            // mounted below Run
+	Context  *os.File          // a mount that is attached nowhere (fsmount(2)), mounted read-only at Context; nil: none
 
 	// Mounts are the mount points of the host that bwrap sees: "/" first, parents before
 	// children, including the mounts of View, Expose and Binds. Nil is all. A short list

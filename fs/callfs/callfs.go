@@ -1,0 +1,163 @@
+package callfs
+
+import (
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	rootInode = fuse.FUSE_ROOT_ID
+
+	ownerTime = time.Second // that Owner may take
+	maxAsking = 64          // calls of Owner at a time
+)
+
+// fileSystem decides each request by the thread in its header.
+type fileSystem struct {
+	fuse.RawFileSystem // ENOSYS for what a read-only mount has no use for
+	opt                Options
+	asking             chan struct{}
+}
+
+var _ fuse.RawFileSystem = (*fileSystem)(nil)
+
+// owner returns the files of the process that sent a request. It answers within
+// ownerTime, whatever Options.Owner does.
+func (s *fileSystem) owner(in *fuse.InHeader) (*Files, fuse.Status) {
+	late := time.NewTimer(ownerTime)
+	defer late.Stop()
+	select {
+	case s.asking <- struct{}{}:
+	case <-late.C:
+		return nil, fuse.EIO
+	}
+	found := make(chan *Files, 1)
+	go func() {
+		defer func() { <-s.asking }()
+		found <- s.opt.Owner(in.Pid)
+	}()
+	select {
+	case files := <-found:
+		return files, fuse.OK
+	case <-late.C:
+		return nil, fuse.EIO
+	}
+}
+
+// file returns the file that a request is about, if it is one of the sender's.
+func (s *fileSystem) file(in *fuse.InHeader) (f *Files, i int, status fuse.Status) {
+	f, status = s.owner(in)
+	if !status.Ok() {
+		return nil, 0, status
+	}
+	i, ok := f.at(in.NodeId)
+	if !ok {
+		return nil, 0, fuse.Status(unix.ESTALE)
+	}
+	return f, i, fuse.OK
+}
+
+func (s *fileSystem) String() string { return "scopefs-context" }
+
+// Lookup finds a file of the sender's. The zero validity keeps the entry out of the
+// kernel's caches.
+func (s *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	if in.NodeId != rootInode {
+		return fuse.ENOTDIR
+	}
+	f, status := s.owner(in)
+	if !status.Ok() {
+		return status
+	}
+	i, ok := f.find(name)
+	if !ok {
+		return fuse.ENOENT
+	}
+	out.NodeId = f.first + uint64(i)
+	s.attr(f, i, &out.Attr)
+	return fuse.OK
+}
+
+// GetAttr returns the attributes of the root, which are the same for everybody, or of
+// a file of the sender's.
+func (s *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if in.NodeId == rootInode {
+		out.Attr = fuse.Attr{Ino: rootInode, Mode: unix.S_IFDIR | 0o555, Nlink: 2, Owner: s.opt.user()}
+		return fuse.OK
+	}
+	f, i, status := s.file(&in.InHeader)
+	if status.Ok() {
+		s.attr(f, i, &out.Attr)
+	}
+	return status
+}
+
+func (s *fileSystem) attr(f *Files, i int, out *fuse.Attr) {
+	size := uint64(len(f.data[i]))
+	*out = fuse.Attr{Ino: f.first + uint64(i), Mode: unix.S_IFREG | 0o444, Nlink: 1, Owner: s.opt.user(), Size: size, Blocks: (size + 511) / 512, Blksize: 4096}
+	out.SetTimes(&f.made, &f.made, &f.made)
+}
+
+// Open opens a file of the sender's for reading.
+func (s *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if in.Flags&unix.O_ACCMODE != unix.O_RDONLY {
+		return fuse.EROFS
+	}
+	_, _, status := s.file(&in.InHeader)
+	out.OpenFlags = fuse.FOPEN_DIRECT_IO
+	return status
+}
+
+// Read reads a file of the sender's. Only read(2) has a lock owner: fuse_direct_io,
+// linux fs/fuse/file.c. Other requests fill the page cache, which another process
+// could read.
+func (s *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, _ []byte) (fuse.ReadResult, fuse.Status) {
+	if in.ReadFlags&fuse.READ_LOCKOWNER == 0 {
+		return nil, fuse.EINVAL
+	}
+	f, i, status := s.file(&in.InHeader)
+	if !status.Ok() {
+		return nil, status
+	}
+	data := f.data[i]
+	from := min(in.Offset, uint64(len(data)))
+	to := min(from+uint64(in.Size), uint64(len(data)))
+	return fuse.ReadResultData(data[from:to]), fuse.OK
+}
+
+// OpenDir opens the root.
+func (s *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
+	if in.NodeId != rootInode {
+		return fuse.ENOTDIR
+	}
+	return fuse.OK
+}
+
+// ReadDir lists the sender's files.
+func (s *fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	f, status := s.owner(&in.InHeader)
+	if !status.Ok() {
+		return status
+	}
+	entries := []fuse.DirEntry{{Name: ".", Mode: unix.S_IFDIR, Ino: rootInode}, {Name: "..", Mode: unix.S_IFDIR, Ino: rootInode}}
+	if f != nil {
+		for i, name := range f.names {
+			entries = append(entries, fuse.DirEntry{Name: name, Mode: unix.S_IFREG, Ino: f.first + uint64(i)})
+		}
+	}
+	for i := min(in.Offset, uint64(len(entries))); i < uint64(len(entries)); i++ {
+		entries[i].Off = i + 1
+		if !out.AddDirEntry(entries[i]) {
+			break
+		}
+	}
+	return fuse.OK
+}
+
+// StatFs reports an empty file system.
+func (s *fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	out.NameLen, out.Bsize = unix.NAME_MAX, 4096
+	return fuse.OK
+}

@@ -1,0 +1,147 @@
+package callfs_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+)
+
+// roles are what this binary does inside the sandbox.
+var roles = map[string]func(args []string) error{"hold": hold, "steal": steal}
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == pid1.Arg {
+		os.Exit(pid1.Main())
+	}
+	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
+		if err := roles[os.Args[1]](os.Args[2:]); err != nil {
+			os.Stdout.WriteString("failed: " + err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// ordinaryEnv marks a run of this binary as root of a user namespace.
+const ordinaryEnv = "CALLFS_TEST_ORDINARY"
+
+// agentUID is the agent's user where the host's root runs the tests.
+const agentUID = 1000
+
+// box is a sandbox with the files of calls.
+type box struct {
+	t       *testing.T
+	session *sandbox.Session
+	mount   *callfs.Mount
+
+	running atomic.Pointer[sandbox.Session]
+	mu      sync.Mutex
+	calls   map[string]*callfs.Files
+	stall   chan struct{} // Owner waits for it; nil: no wait
+}
+
+func newBox(t *testing.T) *box {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		need.Skip(t, "needs root or a user namespace: it mounts")
+	}
+	b := &box{t: t, calls: map[string]*callfs.Files{}}
+	uid := uint32(agentUID)
+	if os.Getenv(ordinaryEnv) != "" {
+		uid = 0
+	}
+	t.Cleanup(func() { // after the sandbox has ended
+		if b.mount != nil {
+			_ = b.mount.Close()
+		}
+	})
+	host, err := sandbox.Open(t.Context(), sandbox.Config{})
+	if err != nil {
+		need.Skip(t, "no sandbox here: ", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, host.Close()) })
+	b.mount, err = callfs.Open(callfs.Options{UID: uid, GID: uid, Owner: b.owner})
+	require.NoError(t, err)
+	b.session, err = host.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: uid, GID: uid, Context: b.mount.Root})
+	require.NoError(t, err)
+	b.running.Store(b.session)
+	require.NoError(t, b.mount.Root.Close())
+	return b
+}
+
+func (b *box) owner(tid uint32) *callfs.Files {
+	b.mu.Lock()
+	stall := b.stall
+	b.mu.Unlock()
+	if stall != nil {
+		<-stall
+	}
+	s := b.running.Load()
+	if s == nil {
+		return nil
+	}
+	tag, _, _ := s.TagOf(int(tid))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.calls[tag]
+}
+
+// show makes the files of a call visible, and hides them again.
+func (b *box) show(call string, content map[string]string) (hide func()) {
+	b.t.Helper()
+	bytes := map[string][]byte{}
+	for name, text := range content {
+		bytes[name] = []byte(text)
+	}
+	f, err := callfs.New(bytes)
+	require.NoError(b.t, err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls[call] = f
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.calls, call)
+	}
+}
+
+// start starts a command of a call.
+func (b *box) start(call string, argv ...string) *sandbox.Process {
+	b.t.Helper()
+	p, err := b.session.Exec(context.Background(), sandbox.Command{Argv: argv, Tag: call})
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { p.Close() })
+	require.NoError(b.t, p.Stdout.SetReadDeadline(time.Now().Add(30*time.Second)))
+	return p
+}
+
+// run runs a command of a call, and returns its output.
+func (b *box) run(call string, argv ...string) string {
+	b.t.Helper()
+	p := b.start(call, argv...)
+	defer p.Close()
+	p.Stdin.Close()
+	errs := make(chan []byte, 1)
+	go func() {
+		text, _ := io.ReadAll(p.Stderr)
+		errs <- text
+	}()
+	out, err := io.ReadAll(p.Stdout)
+	require.NoError(b.t, err)
+	_, err = p.Wait()
+	require.NoError(b.t, err)
+	return string(out) + string(<-errs)
+}

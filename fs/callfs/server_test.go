@@ -1,0 +1,84 @@
+package callfs_test
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/internal/need"
+)
+
+// TestDead ends the server while a client has its file open.
+func TestDead(t *testing.T) {
+	b := newBox(t)
+	defer b.show("a", map[string]string{"state.json": "x"})()
+	p := b.start("a", "bash", "-c", `exec 3</context/state.json; echo open; read; head -c1 <&3; cat /context/state.json; ls /context`)
+	line := make([]byte, 5)
+	_, err := p.Stdout.Read(line)
+	require.NoError(t, err)
+	require.Equal(t, "open\n", string(line))
+	began := time.Now()
+	require.NoError(t, b.mount.Close())
+	_, err = p.Stdin.WriteString("\n")
+	require.NoError(t, err)
+	text, err := io.ReadAll(p.Stderr)
+	require.NoError(t, err)
+	for _, program := range []string{"head", "cat", "ls"} {
+		assert.Regexp(t, program+":.*(not connected|abort)", string(text))
+	}
+	_, err = p.Wait()
+	require.NoError(t, err)
+	assert.Less(t, time.Since(began), 5*time.Second)
+}
+
+// TestHung has a server whose Owner never returns: a client waits two seconds at most,
+// and later ones are served.
+func TestHung(t *testing.T) {
+	b := newBox(t)
+	defer b.show("a", map[string]string{"state.json": "x"})()
+	stall := make(chan struct{})
+	b.mu.Lock()
+	b.stall = stall
+	b.mu.Unlock()
+	began := time.Now()
+	assert.Contains(t, b.run("a", "cat", "/context/state.json"), "Input/output error")
+	assert.Less(t, time.Since(began), 2*time.Second)
+	b.mu.Lock()
+	b.stall = nil
+	b.mu.Unlock()
+	close(stall)
+	assert.Equal(t, "x", b.run("a", "cat", "/context/state.json"))
+}
+
+// TestMany has a thousand calls, some at the same time, each of which reads its own.
+func TestMany(t *testing.T) {
+	need.Long(t, "it starts a thousand programs")
+	b := newBox(t)
+	turn := make(chan struct{}, 8)
+	var all sync.WaitGroup
+	for i := range 1000 {
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			call, text := fmt.Sprint("call", i), fmt.Sprintf("<%d>", i)
+			defer b.show(call, map[string]string{"state.json": text})()
+			assert.Equal(t, "/context/state.json "+text+text, b.run(call, "sh", "-c", `echo -n /context/* ""; read x < /context/state.json; echo -n $x; exec cat /context/state.json`))
+		})
+	}
+	all.Wait()
+}
+
+// TestNames refuses names that no file can have.
+func TestNames(t *testing.T) {
+	for _, name := range []string{"", ".", "..", "a/b", "a\x00b", strings.Repeat("x", 256)} {
+		_, err := callfs.New(map[string][]byte{name: nil})
+		assert.Error(t, err, "%q", name)
+	}
+}
