@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check lint test bench bench-work bench-mcp bench-scale bench-floods fuzz clean
+.PHONY: help build demo check lint test bench bench-work bench-mcp bench-stores bench-scale bench-floods fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, and nati
 
 bench-mcp: ## calls of tools over MCP, beside server-filesystem's (as root; ARGS="-count N")
 	integration/bench/mcp.sh $(ARGS)
+
+bench-stores: ## calls of each store through the door, beside the same library called directly (as root; ARGS="-count N", -smoke)
+	@.ci/need redis-server:redis-server
+	integration/bench/stores.sh $(ARGS)
 
 bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
 	integration/bench/scale.sh $(ARGS)

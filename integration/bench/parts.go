@@ -24,6 +24,7 @@ var parts = map[string]part{
 	"inotify": {"COUNT DIR", inotify},
 	"rebuild": {"COUNT FILE COMMAND...", rebuild},
 	"mcp":     {"COUNT WARM ROOT PLAIN SCOPEFS BASE NODE SERVER", mcpCompare},
+	"stores":  {"COUNT WARM DIR SCOPEFS", storesCompare},
 	"threads": {"THREADS DIRS FILES DIR", threads},
 	"single":  {"ROUNDS DIRS FILES DIR...", single},
 }
