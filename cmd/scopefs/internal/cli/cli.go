@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -62,6 +63,9 @@ type app struct {
 
 // Main runs the command line and returns the exit status.
 func Main(ctx context.Context, args []string) int {
+	// Load the time zone before any process is started: package time opens its file
+	// without O_CLOEXEC, and a process that is started meanwhile would inherit it.
+	_, _ = time.Now().Zone()
 	a := &app{streams: streams{os.Stdin, os.Stdout, os.Stderr}}
 	root := a.root()
 	root.SetArgs(args)
