@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -68,10 +69,23 @@ type Event struct {
 	UID        *uint32   `json:"uid,omitempty"` // a pointer, because 0 is a valid user id
 	Bytes      int64     `json:"bytes,omitempty"`
 	DurationUS int64     `json:"duration_us,omitempty"` // microseconds
+	Instance   string    `json:"instance,omitempty"`    // of a call with a context
+	Context    []Scope   `json:"context,omitempty"`     // what a call sees of its client's context
 	Detail     string    `json:"detail,omitempty"`      // short text for people
 
 	Raw []byte `json:"-"` // the line without its newline; set by Read, ignored by Append
 }
+
+// Scope is what the log has of one scope of a call's context. It has no content.
+type Scope struct {
+	Name     string `json:"scope"`
+	Messages int    `json:"messages"`
+	Bytes    int    `json:"bytes"`
+	Hash     string `json:"hash"` // of the JSON array of the messages: sha256:HEX
+}
+
+// maxScopes is how many scopes of an event the log keeps. A call has fewer.
+const maxScopes = 64
 
 // The limits of a string in the log, in bytes after escaping.
 const (
@@ -91,9 +105,13 @@ func clean(e Event) Event {
 	e.Detail = bound(redact(e.Detail), maxText)
 	e.Verdict = Verdict(bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
-		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno,
+		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Instance,
 	} {
 		*s = bound(*s, maxText)
+	}
+	e.Context = slices.Clone(e.Context[:min(len(e.Context), maxScopes)])
+	for i := range e.Context {
+		e.Context[i].Name, e.Context[i].Hash = bound(e.Context[i].Name, maxText), bound(e.Context[i].Hash, maxText)
 	}
 	return e
 }
@@ -116,10 +134,28 @@ func appendBody(b []byte, e Event) []byte {
 	}
 	b = appendInt(b, `,"bytes":`, e.Bytes)
 	b = appendInt(b, `,"duration_us":`, e.DurationUS)
+	if e.Instance != "" {
+		b = appendString(append(b, `,"instance":`...), e.Instance)
+	}
+	if len(e.Context) > 0 {
+		b = appendContext(append(b, `,"context":`...), e.Context)
+	}
 	if e.Detail != "" {
 		b = appendString(append(b, `,"detail":`...), e.Detail)
 	}
 	return append(b, "}\n"...)
+}
+
+// appendContext appends the JSON of scopes. A number is there, zero or not.
+func appendContext(b []byte, scopes []Scope) []byte {
+	for i, s := range scopes {
+		b = append(b, "[,"[min(i, 1)])
+		b = appendString(append(b, `{"scope":`...), s.Name)
+		b = strconv.AppendInt(append(b, `,"messages":`...), int64(s.Messages), 10)
+		b = strconv.AppendInt(append(b, `,"bytes":`...), int64(s.Bytes), 10)
+		b = append(appendString(append(b, `,"hash":`...), s.Hash), '}')
+	}
+	return append(b, ']')
 }
 
 // appendHead appends the beginning of a line: its sequence number and time.

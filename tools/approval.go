@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
 // How long an approval waits for the operator, and then for the agent.
@@ -23,6 +24,7 @@ const approvalTime = 15 * time.Minute
 const (
 	maxWaiting      = 64
 	maxWaitingBytes = 16 << 20 // of their arguments
+	maxPreviews     = 32 << 20 // bytes of contexts that are kept for previews
 )
 
 // ErrNoApproval is the error of an id of which nothing waits.
@@ -45,16 +47,23 @@ type Approval struct {
 	Chain          string          `json:"chain,omitempty"` // of agents that the call is for, see Gate
 	Session        string          `json:"session"`         // that asked first; any of the agent's may use it
 	Tool           string          `json:"tool"`
-	Arguments      json.RawMessage `json:"arguments"` // canonical
-	Policy         string          `json:"policy"`    // version of the agent's rules
-	Rule           string          `json:"rule"`      // that wants it
+	Version        string          `json:"version,omitempty"` // of the tool
+	Arguments      json.RawMessage `json:"arguments"`         // canonical
+	Policy         string          `json:"policy"`            // version of the agent's rules
+	Rule           string          `json:"rule"`              // that wants it
 	Path           string          `json:"path,omitempty"`
 	Object         Object          `json:"object,omitzero"`    // what Path led to when it was asked
 	Content        string          `json:"content,omitempty"`  // and the hash of that file or directory
 	Replaced       string          `json:"replaced,omitempty"` // and of the one that the call would replace by it
 	ReplacedObject Object          `json:"replaced_object,omitzero"`
+	Envelope       json.RawMessage `json:"envelope,omitempty"` // what the call says beside its arguments
+	Context        []scoped.Part   `json:"context,omitempty"`  // what it would see
+	Granted        []string        `json:"granted,omitempty"`  // of a call that was approved: the scopes that it gets; nil: all of Context
+	Preview        string          `json:"preview,omitempty"`  // of one approval, while its call waits: the beginning of what it would see
 	Asked          time.Time       `json:"asked"`
 	Expires        time.Time       `json:"expires"`
+
+	given scoped.Scoped // not stored: content is not for the disk
 }
 
 // Whose returns the agent, or the chain of agents that ends with it.
@@ -63,7 +72,7 @@ func (a *Approval) Whose() string { return cmp.Or(a.Chain, string(a.Agent)) }
 // key is all that an approval is bound to.
 func (a *Approval) key() string {
 	text, _ := json.Marshal([]string{string(a.Agent), a.Chain, a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content, a.Replaced,
-		a.Object.Path, a.Object.ID, a.ReplacedObject.Path, a.ReplacedObject.ID})
+		a.Object.Path, a.Object.ID, a.ReplacedObject.Path, a.ReplacedObject.ID, string(a.Envelope), fmt.Sprint(a.Context), a.Version})
 	return hash(text)
 }
 
@@ -142,11 +151,12 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 		}
 		return *known, false, nil
 	}
-	waiting, size := 0, len(p.Arguments)
+	waiting, size, previews := 0, len(p.Arguments), p.given.Size()
 	for _, other := range a.byKey {
 		if other.Agent == p.Agent {
 			waiting++
 			size += len(other.Arguments)
+			previews += other.given.Size()
 		}
 	}
 	if waiting >= maxWaiting || size > maxWaitingBytes {
@@ -157,6 +167,9 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 	}
 	p.ID, p.State, p.Asked = newID(), ApprovalWaits, a.now()
 	p.Expires = p.Asked.Add(approvalTime)
+	if previews > maxPreviews {
+		p.given = scoped.Scoped{}
+	}
 	if err := a.put(p); err != nil {
 		return p, false, &Error{Code: Internal, Message: "what the operator is to approve cannot be stored", cause: err}
 	}
@@ -206,20 +219,27 @@ func (a *Approvals) List() []Approval {
 	return list
 }
 
-// Get returns one of them.
+// Get returns one of them, with a preview of the context.
 func (a *Approvals) Get(id string) (Approval, error) {
 	for _, p := range a.List() {
 		if p.ID == id {
+			if !p.given.Empty() {
+				p.Preview = Clip(string(p.given.JSON()), maxPreview)
+			}
 			return p, nil
 		}
 	}
 	return Approval{}, ErrNoApproval
 }
 
-// Decide takes the operator's word on a call that waits. record is called with
+// maxPreview bounds the preview of a context, in bytes.
+const maxPreview = 4 << 10
+
+// Decide takes the operator's word on a call that waits. If scopes is not nil, the
+// call gets these scopes of its context alone. record is called with
 // the lock held, before it holds; its error, or the store's, is returned, and
 // nothing is decided.
-func (a *Approvals) Decide(id string, grant bool, record func(Approval) error) (Approval, error) {
+func (a *Approvals) Decide(id string, grant bool, scopes []string, record func(Approval) error) (Approval, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweep()
@@ -229,6 +249,9 @@ func (a *Approvals) Decide(id string, grant bool, record func(Approval) error) (
 		}
 		decided := *p
 		decided.State, decided.Expires = ApprovalDenied, a.now().Add(approvalTime)
+		if err := decided.narrow(scopes); err != nil {
+			return decided, err
+		}
 		if grant {
 			decided.State = ApprovalGranted
 		}
@@ -244,12 +267,32 @@ func (a *Approvals) Decide(id string, grant bool, record func(Approval) error) (
 	return Approval{}, ErrNoApproval
 }
 
+// narrow sets the scopes that the operator grants; nil: all.
+func (a *Approval) narrow(scopes []string) error {
+	if scopes == nil {
+		return nil
+	}
+	if len(scopes) == 0 {
+		return errors.New("no scope is granted: deny the call instead")
+	}
+	for _, name := range scopes {
+		if !slices.ContainsFunc(a.Context, func(p scoped.Part) bool { return p.Name == name }) {
+			return fmt.Errorf("the call %s does not ask for the scope %q: see scopefs approvals show", a.ID, name)
+		}
+	}
+	a.Granted = slices.Compact(slices.Sorted(slices.Values(scopes)))
+	return nil
+}
+
 // approved lets a call pass that the operator has granted.
 func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy string, count func() *Error) *Error {
 	if s.gate.Approvals == nil {
 		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), by: d}
 	}
-	p := Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Arguments: r.args.canonical, Policy: policy, Rule: d.Rule, Path: r.path}
+	p := Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Version: r.tool.Version, Arguments: r.args.canonical, Policy: policy, Rule: d.Rule, Path: r.path}
+	if err := r.about(&p); err != nil {
+		return asError(err)
+	}
 	if err := s.objectsOf(ctx, r, &p); err != nil {
 		return asError(err)
 	}
@@ -263,9 +306,14 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 		return refused
 	}
 	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool, Path: p.Path, Target: r.target, Rule: d.Rule, Detail: said.ID}
+	r.describe(&event)
 	switch said.State {
 	case ApprovalGranted:
-		event.Outcome = "used"
+		if refused := r.narrow(said.Granted); refused != nil {
+			return refused
+		}
+		event.Outcome, event.Context = "used", nil
+		r.describe(&event)
 	case ApprovalDenied:
 		return &Error{Code: Denied, Message: fmt.Sprintf("the operator has denied this call of %s", r.name), ApprovalID: said.ID, by: d}
 	default:

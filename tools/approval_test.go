@@ -42,7 +42,7 @@ func TestApprovalIsForOneCall(t *testing.T) {
 	require.NotEmpty(t, id)
 	again := call(`{"text":"1", "path":"x"}`)
 	assert.Equal(t, id, again.(*Error).ApprovalID, "the same call asks once, however it is written")
-	_, err = gate.Approvals.Decide(id, true, ok)
+	_, err = gate.Approvals.Decide(id, true, nil, ok)
 	require.NoError(t, err)
 	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"2"}`)), "other arguments")
 	d.hash = "h2"
@@ -66,14 +66,14 @@ func TestApprovalDeniedAndOver(t *testing.T) {
 		return err
 	}
 	id := call().(*Error).ApprovalID
-	_, err := gate.Approvals.Decide(id, false, ok)
+	_, err := gate.Approvals.Decide(id, false, nil, ok)
 	require.NoError(t, err)
 	assert.Equal(t, Denied, code(t, call()))
-	_, err = gate.Approvals.Decide(id, true, ok)
+	_, err = gate.Approvals.Decide(id, true, nil, ok)
 	assert.ErrorIs(t, err, ErrNoApproval, "decided is decided")
 	now = now.Add(approvalTime + time.Second)
 	id = call().(*Error).ApprovalID
-	_, err = gate.Approvals.Decide(id, true, ok)
+	_, err = gate.Approvals.Decide(id, true, nil, ok)
 	require.NoError(t, err)
 	now = now.Add(approvalTime + time.Second)
 	assert.Equal(t, ApprovalRequired, code(t, call()), "a grant expires")
@@ -84,7 +84,7 @@ func TestApprovalNotRecordedIsNone(t *testing.T) {
 	set, gate := askingSet(t, d)
 	_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
 	id := err.(*Error).ApprovalID
-	_, err = gate.Approvals.Decide(id, true, func(Approval) error { return errors.New("disk full") })
+	_, err = gate.Approvals.Decide(id, true, nil, func(Approval) error { return errors.New("disk full") })
 	assert.Error(t, err)
 	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
 	assert.Equal(t, ApprovalRequired, code(t, err))
@@ -129,7 +129,7 @@ func TestApprovalDoesNotOutliveRules(t *testing.T) {
 		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
 		return err
 	}
-	_, err = gate.Approvals.Decide(call().(*Error).ApprovalID, true, ok)
+	_, err = gate.Approvals.Decide(call().(*Error).ApprovalID, true, nil, ok)
 	require.NoError(t, err)
 	forbidden := load(t, "policy: {tools: {exclude: [bash]}}").Grants
 	hashed = func() { rules = forbidden }

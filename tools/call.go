@@ -15,12 +15,19 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
 // Call is what an agent asks for.
 type Call struct {
 	Tool string
 	Args json.RawMessage // an object; nothing is {}
+
+	Context  *scoped.Environment // of the client: the call sees of it what it selects
+	Envelope scoped.Envelope     // beside the one in Args: both say the same, or one of them nothing
+
+	// Keep replaces the environment for later calls; nil where none is kept.
+	Keep func(*scoped.Environment) error
 
 	// Ask puts a question to the client's user, or ends the call by an [Asked];
 	// nil where there is no user.
@@ -49,7 +56,11 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	}
 	defer done()
 	c.done = done
-	args, bad := parse(c.Args)
+	said, text, bad := c.cut(name)
+	if bad != nil {
+		return Result{}, s.refuse(ctx, &request{name: name}, bad)
+	}
+	args, bad := parse(text)
 	if bad != nil {
 		return Result{}, s.refuse(ctx, &request{name: name}, bad)
 	}
@@ -58,7 +69,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		if s.covered[name] { // offered under other names
 			return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
 		}
-		return s.one(ctx, c, &request{name: name, args: args})
+		return s.one(ctx, c, &request{name: name, args: args, given: given{env: c.Context, envelope: said}})
 	}
 	if !s.mayAny(s.rules(), alias) {
 		return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
@@ -83,7 +94,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		if bad != nil {
 			return Result{}, s.refuse(ctx, &request{name: in.Tool}, bad)
 		}
-		r, err := s.one(ctx, c, &request{name: in.Tool, args: args, inner: true})
+		r, err := s.one(ctx, c, &request{name: in.Tool, args: args, inner: true, given: given{env: c.Context, envelope: said}})
 		if failed, ok := errors.AsType[*Error](err); ok && in.Optional {
 			r, err = Result{Content: []Content{{Text: failed.Error()}}}, nil
 		}
@@ -106,6 +117,7 @@ type request struct {
 	version string         // of the rules by which it was allowed
 	id      string
 	objects map[string]Object // for which it was approved
+	given
 }
 
 // one takes a call of a tool by its own name through the door.
@@ -127,10 +139,11 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	began := time.Now()
 	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
 		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
+	r.describe(&e)
 	if err := s.gate.Record(ctx, e); err != nil {
 		return Result{}, &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
 	}
-	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask}
+	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
 	if s.gate.Within != nil {
 		env.Within = s.gate.Within()
 	}
@@ -146,9 +159,10 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 		err = r.err
 	}
 	if err == nil {
-		result, err = run(ctx, r.tool, env, r.value)
+		result, err = s.run(ctx, r, env)
 	}
 	e.Outcome, e.Detail, e.DurationUS = outcomeOK, "", time.Since(began).Microseconds()
+	e.Instance, e.Context = "", nil // they are in the record of the beginning
 	if asked, ok := errors.AsType[*Asked](err); ok {
 		e.Outcome, err = outcomeAsked, asked
 	} else if err != nil {
@@ -184,7 +198,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	r.allowed, r.version = d, rules.Version()
 	// What filters hold back is not for the log either, whyever a call is refused.
 	held := func() (string, *Error) {
-		rule, err := filtered(ctx, s.gate.Examiners, rules.FiltersOf(r.name), r.args)
+		rule, err := filtered(ctx, s.gate.Examiners, rules.FiltersOf(r.name), r.args, r.said())
 		if rule != "" || err != nil {
 			r.path, r.target = "", ""
 		}
@@ -209,6 +223,13 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	}
 	if r.outside != nil {
 		return r.outside
+	}
+	wanted, err := r.choose(rules)
+	if err != nil {
+		return err
+	}
+	if wanted.Ask && !d.Ask {
+		d = wanted
 	}
 	r.args.value = nil // schemas and filters are done; an approval may take long
 	// Rates come last: a call that is refused uses nothing up.
@@ -273,6 +294,16 @@ func (s *Set) noSuchTool(name string) *Error {
 		e.Hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	return e
+}
+
+// run runs the tool of a call while what the call starts can see its context.
+func (s *Set) run(ctx context.Context, r *request, env Env) (Result, error) {
+	hide, err := s.show(r)
+	if err != nil {
+		return Result{}, Errorf(Unavailable, "the context of the call cannot be shown").Because(err)
+	}
+	defer hide()
+	return run(ctx, r.tool, env, r.value)
 }
 
 // run runs the tool, of which nothing else than an error may come out.

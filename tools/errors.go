@@ -31,7 +31,7 @@ const (
 type Error struct {
 	Code       Code   `json:"code"`
 	Message    string `json:"message"`
-	Path       string `json:"path,omitempty"` // relative to the view
+	Path       string `json:"path,omitempty"` // relative to the view; of a context or an envelope a JSON pointer, which begins with a slash
 	Hint       string `json:"hint,omitempty"`
 	ApprovalID string `json:"approval_id,omitempty"`
 

@@ -26,10 +26,10 @@ const MaxExaminers = 2
 const ruleFilters = "argument_filters"
 
 // filtered matches filters against every string in args, names
-// of fields included: the string as it is, and after one base64 or URL decoding.
+// of fields included, and in what else the call says: the string as it is, and after one base64 or URL decoding.
 // It returns the rule that refuses, or "". It returns an error when it cannot
 // match them all.
-func filtered(ctx context.Context, examiners *limit.Slots, filters []scope.Filter, args *arguments) (string, *Error) {
+func filtered(ctx context.Context, examiners *limit.Slots, filters []scope.Filter, args *arguments, said []any) (string, *Error) {
 	x := examination{ctx: ctx, left: maxExamined}
 	for _, f := range filters {
 		for _, re := range f.Regexps {
@@ -46,7 +46,9 @@ func filtered(ctx context.Context, examiners *limit.Slots, filters []scope.Filte
 		}
 		defer done()
 	}
-	x.value(args.value)
+	if !x.value(args.value) {
+		x.value(said)
+	}
 	return x.rule, x.err
 }
 

@@ -41,7 +41,7 @@ func TestFiltered(t *testing.T) {
 		"harmless":         {map[string]any{"c": "rm -r f", "n": json.Number("12")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rule, err := filtered(t.Context(), nil, filters, &arguments{value: c.args})
+			rule, err := filtered(t.Context(), nil, filters, &arguments{value: c.args}, nil)
 			assert.Nil(t, err)
 			assert.Equal(t, c.hit, rule != "")
 			assert.NotContains(t, rule, " x", "never the value")
@@ -67,7 +67,7 @@ func FuzzParse(f *testing.F) {
 func examine(ctx context.Context, examiners *limit.Slots, re, text string) (bool, *Error) {
 	filters := []scope.Filter{{Pattern: "*", Regexps: []*regexp.Regexp{regexp.MustCompile(re)}}}
 	canonical, _ := json.Marshal(text)
-	rule, err := filtered(ctx, examiners, filters, &arguments{value: text, canonical: canonical})
+	rule, err := filtered(ctx, examiners, filters, &arguments{value: text, canonical: canonical}, nil)
 	return rule != "", err
 }
 

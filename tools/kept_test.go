@@ -61,7 +61,7 @@ func TestApprovalsOutliveTheDaemon(t *testing.T) {
 	id := call().(*Error).ApprovalID
 	require.NotEmpty(t, id)
 	assert.Equal(t, id, call().(*Error).ApprovalID, "it waits still")
-	_, err := kept.restart().Decide(id, true, ok)
+	_, err := kept.restart().Decide(id, true, nil, ok)
 	require.NoError(t, err)
 	desk.hash = "other"
 	assert.Equal(t, ApprovalRequired, code(t, call()), "it is for the content that it was for")
@@ -72,7 +72,7 @@ func TestApprovalsOutliveTheDaemon(t *testing.T) {
 	assert.Equal(t, ApprovalRequired, code(t, second), "used is used")
 	assert.NotEqual(t, id, second.(*Error).ApprovalID)
 
-	_, err = kept.restart().Decide(second.(*Error).ApprovalID, false, ok)
+	_, err = kept.restart().Decide(second.(*Error).ApprovalID, false, nil, ok)
 	require.NoError(t, err)
 	assert.Equal(t, Denied, code(t, call()), "denied is denied")
 	a := kept.restart()
@@ -117,17 +117,17 @@ func TestApprovalsNotStored(t *testing.T) {
 	kept.err = nil
 	id := call().(*Error).ApprovalID
 	kept.err = errors.New("disk full")
-	_, err = gate.Approvals.Decide(id, true, ok)
+	_, err = gate.Approvals.Decide(id, true, nil, ok)
 	assert.Error(t, err)
 	kept.err = nil
-	_, err = gate.Approvals.Decide(id, true, ok)
+	_, err = gate.Approvals.Decide(id, true, nil, ok)
 	require.NoError(t, err)
 	kept.err = errors.New("disk full")
 	assert.Equal(t, Internal, code(t, call()))
 	kept.err = nil
 	assert.False(t, ran)
 	id = call().(*Error).ApprovalID
-	_, err = gate.Approvals.Decide(id, true, ok)
+	_, err = gate.Approvals.Decide(id, true, nil, ok)
 	require.NoError(t, err)
 	delete(kept.approvals, id) // by the operator's hand, or another daemon's
 	assert.Equal(t, Internal, code(t, call()))

@@ -66,7 +66,7 @@ func TestRatesCountWhatMayRun(t *testing.T) {
 	require.Equal(t, ApprovalRequired, code(t, first), "%v", first)
 	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x"}`)), "it waits still")
 	assert.Equal(t, RateLimited, code(t, call(`{"path":"y"}`)), "another call is one too many")
-	_, err = gate.Approvals.Decide(first.(*Error).ApprovalID, true, ok)
+	_, err = gate.Approvals.Decide(first.(*Error).ApprovalID, true, nil, ok)
 	require.NoError(t, err)
 	assert.NoError(t, call(`{"path":"x"}`))
 	assert.Equal(t, RateLimited, code(t, call(`{"path":"x"}`)), "once")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -38,6 +39,10 @@ type Gate struct {
 	Rates     *Rates       // of the agent, in all its sessions
 	Approvals *Approvals   // nil: nobody is there who could approve
 
+	// Show makes the context of a call visible to what the call starts, until hide.
+	// It is called only for calls that have one. Nil: the tool alone has it.
+	Show func(call string, context scoped.Scoped) (hide func(), err error)
+
 	// Object returns what stands at a path of a call of a tool, with the content of a
 	// directory if asked. An approval holds for it alone.
 	Object func(ctx context.Context, tool, path string, tree bool) (Object, error)
@@ -45,12 +50,13 @@ type Gate struct {
 
 // Set is the tools of one agent's session.
 type Set struct {
-	gate    Gate
-	natives map[string]*Tool
-	aliases map[string]*Tool
-	covered map[string]bool
-	more    atomic.Pointer[map[string]*Tool] // see Extend
-	running *limit.Slots                     // of calls in flight
+	gate     Gate
+	natives  map[string]*Tool
+	aliases  map[string]*Tool
+	covered  map[string]bool
+	more     atomic.Pointer[map[string]*Tool] // see Extend
+	declared atomic.Pointer[map[string]*Tool] // see Declare
+	running  *limit.Slots                     // of calls in flight
 }
 
 // maxRunning bounds the calls of a session that run at the same time.
@@ -102,15 +108,41 @@ func (s *Set) Extend(all []Tool) error {
 	return nil
 }
 
+// Declare replaces the tools that the operator has declared. It changes nothing after
+// an error: a name that another tool has, or that is there twice.
+func (s *Set) Declare(all []Tool) error {
+	declared := map[string]*Tool{}
+	for _, t := range all {
+		if t.terms == nil || declared[t.Name] != nil || s.natives[t.Name] != nil || s.aliases[t.Name] != nil {
+			return fmt.Errorf("tool %q is there twice, or is not declared", t.Name)
+		}
+		declared[t.Name] = &t
+	}
+	s.declared.Store(&declared)
+	return nil
+}
+
 // native returns the tool that rules know by this name.
 func (s *Set) native(name string) *Tool {
 	if t := s.natives[name]; t != nil {
 		return t
 	}
-	if more := s.more.Load(); more != nil {
-		return (*more)[name]
+	for _, more := range s.comeAndGo() {
+		if t := more[name]; t != nil {
+			return t
+		}
 	}
 	return nil
+}
+
+// comeAndGo returns the tools of servers, and those that are declared.
+func (s *Set) comeAndGo() (all []map[string]*Tool) {
+	for _, p := range []*atomic.Pointer[map[string]*Tool]{&s.more, &s.declared} {
+		if m := p.Load(); m != nil {
+			all = append(all, *m)
+		}
+	}
+	return all
 }
 
 // List returns the tools that may be called now, by name.
@@ -123,13 +155,16 @@ func (s *Set) List() []Tool {
 		}
 	}
 	all := maps.Clone(s.natives)
-	if more := s.more.Load(); more != nil {
-		maps.Copy(all, *more)
+	for _, more := range s.comeAndGo() {
+		maps.Copy(all, more)
 	}
 	for name, t := range all {
 		if !s.covered[name] && s.may(rules, name) {
 			list = append(list, *t)
 		}
+	}
+	for i := range list {
+		list[i].Input = list[i].offer(rules)
 	}
 	slices.SortFunc(list, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
 	return list

@@ -20,7 +20,7 @@ func Still(ctx context.Context) error {
 // still decides again when the rules are not those by which r was allowed.
 func (s *Set) still(r *request) error {
 	now := s.rules()
-	if now.Version() == r.version || len(now.FiltersOf(r.name)) == 0 && s.judge(now, r.name).Allow {
+	if now.Version() == r.version || len(now.FiltersOf(r.name)) == 0 && s.judge(now, r.name).Allow && r.mayStill(now) {
 		return nil
 	}
 	return Refused(s.judge(now, r.name), Conflict, "the rules have changed meanwhile: call again")

@@ -11,6 +11,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/scopefs/scopefs/scope"
+	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
 // Tool is one tool. It is run by [Set.Call] alone.
@@ -18,13 +19,15 @@ type Tool struct {
 	Name, About string
 	Aliases     []string // names of the tool in other programs; definitions write builtin:ALIAS
 	Hints       Hints
+	Version     string             // of a tool that may be replaced: an approval holds for one
 	Input       *jsonschema.Schema // of the arguments
 	Output      *jsonschema.Schema // of the result; nil: text only
 
 	input *jsonschema.Resolved                    // what arguments are held against; nil: nothing, see Dynamic
 	read  func(scope.ID, json.RawMessage) decoded // decodes an agent's arguments, once a call
 	run   func(context.Context, Env, any) (Result, error)
-	face  *face // a name and form of other tools; see Alias
+	face  *face  // a name and form of other tools; see Alias
+	terms *terms // of calls with a context; see Declared
 }
 
 // Hints tell a client, and the door, what a tool does.
@@ -35,6 +38,7 @@ type Hints struct {
 	Destructive bool // may change or remove what was there
 	Idempotent  bool // to do it twice is to do it once
 	OpenWorld   bool // reaches beyond the view
+	Context     bool // starts programs or agents, which may get the agent's scopes: see ContextRules
 	Waits       bool // mostly waits, for a program, a person or a server: see [NewQueue]
 }
 
@@ -44,6 +48,13 @@ type Env struct {
 	Within  []scope.ID // the agents that bound the call: see Gate
 	Session string
 	Call    string // its id in the log
+
+	Context  scoped.Scoped   // what the call may see of its client's context
+	Envelope scoped.Envelope // what it says beside its parameters
+
+	// Keep makes an environment that of the client's session, for the next calls;
+	// nil: the client has no session.
+	Keep func(*scoped.Environment) error
 
 	// Ask asks the client's user a question; nil where there is none.
 	Ask func(ctx context.Context, q Question) (Answer, error)

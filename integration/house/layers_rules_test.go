@@ -12,7 +12,7 @@ var floors = map[string]struct {
 }{
 	"scope":                       {nil, "what an agent may do must be decidable without anything else"},
 	"scope/beneath":               {nil, "a richer os.Root is useful alone"},
-	"scope/agents":                {[]string{"scope", "scope/beneath", "internal/frontmatter", "internal/printable", "internal/credential"}, "a definition is text: nothing runs for it to be read"},
+	"scope/agents":                {[]string{"scope", "scope/beneath", "tools/context", "internal/frontmatter", "internal/printable", "internal/credential"}, "a definition is text: nothing runs for it to be read"},
 	"audit":                       {[]string{"internal/peer"}, "the log must be provable without what writes to it"},
 	"fs/fusedev":                  {nil, "a connection to the kernel carries any file system"},
 	"fs":                          {[]string{"scope", "audit", "scope/beneath", "internal/thread", "fs/fusedev"}, "the view resolves and decides by scope, and records by audit"},

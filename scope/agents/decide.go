@@ -244,7 +244,7 @@ func (g *Grants) Member(name string) scope.Decision {
 	return g.named(scope.KindMember, name, g.members, "members", d)
 }
 
-// Context decides about passing a context on delegation.
+// Context decides about giving a call a scope of its client's context.
 func (g *Grants) Context(name string) scope.Decision {
 	if g == nil || g.version == "" {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
@@ -253,7 +253,13 @@ func (g *Grants) Context(name string) scope.Decision {
 	if g.reach.Contexts.Fixed {
 		key = "scopes.const"
 	}
-	return g.named(scope.KindContext, name, g.contexts, key, denial{})
+	d := g.named(scope.KindContext, name, g.contexts, key, denial{})
+	for _, p := range g.reach.Contexts.Ask {
+		if d.Allow && wild(p, name) {
+			return scope.Decision{Ask: true, Kind: scope.KindContext, Rule: "scopes.ask: " + p, Remedy: fmt.Sprintf("remove %s from scopes.ask, or approve the call", p)}
+		}
+	}
+	return d
 }
 
 // named decides about a name by its list l, in addition to the denials in d.

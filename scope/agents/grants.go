@@ -258,8 +258,8 @@ func allowedOf(names []string, decide func(string) scope.Decision) []string {
 	return all
 }
 
-// Contexts returns the names and patterns of the contexts that the agent may
-// pass; nil means any. If fixed is true, all of them are always passed.
+// Contexts returns the names and patterns of the scopes that calls of the agent may
+// see; nil means any. If fixed is true, calls that choose none see all of them.
 func (g *Grants) Contexts() (names []string, fixed bool) {
 	if g == nil || g.version == "" {
 		return []string{}, false

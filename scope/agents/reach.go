@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/scope"
+	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
 // Reach is the part of a definition about everything except files. A nil list
@@ -26,10 +28,11 @@ type Reach struct {
 	Filters                      []scope.Filter
 }
 
-// Contexts are the contexts that an agent may pass when it delegates.
+// Contexts are the scopes of its client's context that calls of an agent may see.
 type Contexts struct {
 	Names []string // patterns; nil: absent
 	Fixed bool     // const: exactly these contexts are always passed
+	Ask   []string // patterns of those for which a call needs an approval
 }
 
 // Rules are the key policy. They apply in addition to the lists.
@@ -169,11 +172,12 @@ func checkEntry(s string, kind refKind) (same string, err error) {
 }
 
 func contextsField(out *Contexts) field {
-	var enum, fixed []string
+	var enum, fixed, ask []string
 	var none []ref
 	read := mappingField(map[string]field{
 		"enum":  listField(&enum, "scopes.enum", contextRef, &none),
 		"const": listField(&fixed, "scopes.const", contextRef, &none),
+		"ask":   listField(&ask, "scopes.ask", contextRef, &none),
 	})
 	return func(n *yaml.Node) error {
 		if err := read(n); err != nil {
@@ -182,12 +186,20 @@ func contextsField(out *Contexts) field {
 		if (enum == nil) == (fixed == nil) {
 			return errors.New("wants one of enum and const: write {enum: [...]} for a choice, {const: [...]} for none")
 		}
+		for _, name := range slices.Concat(enum, fixed, ask) {
+			if !scoped.IsName(strings.ReplaceAll("x"+name, "*", "x")) {
+				return fmt.Errorf("%q is no name of a scope: write a letter, then letters, digits, _ and -", name)
+			}
+		}
 		for _, name := range fixed {
 			if strings.Contains(name, "*") {
 				return fmt.Errorf("const: %q holds a wildcard: write the names, or use enum", name)
 			}
+			if !scoped.IsName(name) {
+				return fmt.Errorf("const: %q is no name of a scope: write a letter, then letters, digits, _ and -", name)
+			}
 		}
-		*out = Contexts{Names: enum, Fixed: fixed != nil}
+		*out = Contexts{Names: enum, Fixed: fixed != nil, Ask: ask}
 		if out.Fixed {
 			out.Names = fixed
 		}

@@ -49,7 +49,7 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 	run, err := tools.New("bash", "Run a command with bash -c, in the sandbox whose /workspace is the view. "+
 		"Each call starts a new shell: cd and variables do not persist. A command that fails is a result with its exit_code. "+
 		"The middle of long output is left out; process_read returns it.",
-		tools.Hints{Title: "Run a command", Waits: true, Acts: true, Destructive: true}, s.run)
+		tools.Hints{Title: "Run a command", Waits: true, Context: true, Acts: true, Destructive: true}, s.run)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,6 @@ func TestCut(t *testing.T) {
 		"all":             {`{"_tool":"t","x":{"_scopes":["secret"]},"_scopes":["b","a"],"_instance":"①","y":[ 1, 2 ],"_activity":"f","_delegate":"d","_module":true}`, `{"_tool":"t","_scopes":["b","a"],"_instance":"①","_activity":"f","_delegate":"d","_module":true}`, `{"x":{"_scopes":["secret"]},"y":[1,2]}`, ""},
 		"escaped":         {`{"\u005fscopes":["a"],"x":"}],\""}`, `{"_scopes":["a"]}`, `{"x":"}],\""}`, ""},
 		"nothing":         {`{"_scopes":[]}`, `{"_scopes":[]}`, `{}`, ""},
-		"own":             {`{"_own":1,"_scopes":["a"]}`, `{"_scopes":["a"]}`, `{"_own":1}`, ""},
 		"nested alone":    {`{"a":{"_scopes":["x"],"_scopes":["y"]}}`, `{}`, `{"a":{"_scopes":["x"],"_scopes":["y"]}}`, ""},
 		"unknown":         {`{"__proto__":{"_scopes":["a"]}}`, "", "", "invalid: the protocol has no such member: it has _tool, _scopes, _instance, _activity, _delegate and _module: /__proto__"},
 		"an underscore":   {`{"_":1}`, "", "", "invalid: the protocol has no such member: it has _tool, _scopes, _instance, _activity, _delegate and _module: /_"},
@@ -104,7 +103,7 @@ func TestCut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			call, params, err := Cut(json.RawMessage(c.args), func(name string) bool { return name == "_own" })
+			call, params, err := Cut(json.RawMessage(c.args))
 			if c.err != "" {
 				require.NotNil(t, err)
 				assert.Equal(t, c.err, err.Error())
@@ -122,7 +121,7 @@ func TestCut(t *testing.T) {
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	cut := func(text string) Envelope {
-		e, _, err := Cut(json.RawMessage(text), nil)
+		e, _, err := Cut(json.RawMessage(text))
 		require.Nil(t, err)
 		return e
 	}
@@ -230,7 +229,7 @@ func selection(t *testing.T, env, spec, call string, bound func(string) bool) (S
 	require.Nil(t, err)
 	s, err := ParseSpec(json.RawMessage(spec))
 	require.Nil(t, err)
-	cut, _, err := Cut(json.RawMessage(call), nil)
+	cut, _, err := Cut(json.RawMessage(call))
 	require.Nil(t, err)
 	return Select(e, s, bound, cut)
 }

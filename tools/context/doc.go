@@ -7,13 +7,14 @@
 // offers. [Select] returns what the call gets: a [Scoped].
 //
 //	env, err := scoped.Parse([]byte(`[{"type":"state","user":"Alice"},{"type":"input","user":"Bob"}]`))
-//	call, params, err := scoped.Cut(args, nil) // {"_scopes":["input"],"text":"hello"}
+//	call, params, err := scoped.Cut(args) // {"_scopes":["input"],"text":"hello"}
 //	given, err := scoped.Select(env, spec, nil, call)
 //	given.Files() // {"input": `[{"type":"input","user":"Bob"}]`}
 //
 // A scope's name begins with an ASCII letter, continues with ASCII letters, digits,
 // '_' and '-', and has at most 64 bytes: it becomes the name of a file. An instance
-// is any text of 1 to 128 bytes without control characters.
+// is any text of 1 to 128 bytes without control characters. A call has at most 32
+// scopes.
 //
 // The package's name differs from its directory's because the standard library has
 // a package context, which every user of this package imports, too.

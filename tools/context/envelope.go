@@ -17,12 +17,10 @@ type Envelope struct {
 }
 
 // Cut divides the arguments of a call, a JSON object, into the envelope and the
-// parameters: members whose names begin with an underscore, and the others. If own
-// is not nil and reports true for a name, the member is a parameter all the same.
-// A member of the envelope that the protocol does not know, or that is there
+// parameters: members whose names begin with an underscore, and the others. A member of the envelope that the protocol does not know, or that is there
 // twice, is an error. Members of parameters are never looked at. Arguments that
 // begin no name with an underscore are returned as they are.
-func Cut(args json.RawMessage, own func(name string) bool) (e Envelope, params json.RawMessage, err *Error) {
+func Cut(args json.RawMessage) (e Envelope, params json.RawMessage, err *Error) {
 	if !bytes.Contains(args, []byte(`"_`)) && !bytes.Contains(args, []byte(`"\u005`)) {
 		return e, args, nil
 	}
@@ -33,7 +31,7 @@ func Cut(args json.RawMessage, own func(name string) bool) (e Envelope, params j
 	w := &walker{text: text}
 	params = append(params, '{')
 	err = w.members(func(name string, quoted, value []byte) *Error {
-		if name == "" || name[0] != '_' || own != nil && own(name) {
+		if name == "" || name[0] != '_' {
 			if len(params) > 1 {
 				params = append(params, ',')
 			}
@@ -124,6 +122,9 @@ func boolean(value json.RawMessage) (bool, *Error) {
 	return false, errorf(Invalid, "want true or false")
 }
 
+// maxScopes bounds the scopes of a call: the log has a hash of each.
+const maxScopes = 32
+
 // scopeNames reads a list of names, none twice. It is not nil without an error.
 func scopeNames(value json.RawMessage) ([]string, *Error) {
 	if value[0] != '[' {
@@ -131,6 +132,9 @@ func scopeNames(value json.RawMessage) ([]string, *Error) {
 	}
 	names, seen, w := []string{}, map[string]bool{}, &walker{text: value}
 	return names, w.array(0, func(int) *Error {
+		if len(names) == maxScopes {
+			return errorf(TooLarge, "more than %d scopes", maxScopes)
+		}
 		element, err := w.raw(1)
 		if err != nil {
 			return err

@@ -148,7 +148,7 @@ func FuzzCut(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		e, params, err := Cut(text, nil)
+		e, params, err := Cut(text)
 		if err != nil {
 			return
 		}

@@ -82,6 +82,14 @@ func (s Scoped) Instance() string { return s.instance }
 // Empty reports whether the call has no scope at all.
 func (s Scoped) Empty() bool { return len(s.names) == 0 }
 
+// Size returns the bytes of the messages.
+func (s Scoped) Size() (n int) {
+	for _, m := range s.messages {
+		n += len(m.text)
+	}
+	return n
+}
+
 // Files returns the JSON array of the messages of each scope.
 func (s Scoped) Files() map[string][]byte {
 	files := map[string][]byte{}

@@ -21,7 +21,8 @@ func (a *app) approvalsCmd() *cobra.Command {
 covers one call, once, within 15 minutes: the same agent, tool and arguments, while
 the agent's rules, the file at the path and its content stay the same. For a task,
 AGENT is the chain of agents (editor>writer), and the approval covers that chain
-only. A path through a link is shown with the path that it resolves to.
+only. A call that would see scopes of its client's context is approved for exactly
+their content; show prints a preview, and approve ID --scopes NAME,NAME grants fewer. A path through a link is shown with the path that it resolves to.
 An agent cannot reach the socket that decides.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.listApprovals(c, asJSON) },
@@ -35,21 +36,26 @@ An agent cannot reach the socket that decides.`,
 		RunE: func(c *cobra.Command, words []string) error { return a.showApproval(c, words[0]) },
 	})
 	for word, grant := range map[string]bool{"approve": true, "deny": false} {
-		c.AddCommand(&cobra.Command{
+		var scopes []string
+		decide := &cobra.Command{
 			Use: word + " ID", Short: word + " a call that waits", Args: args(cobra.ExactArgs(1)),
 			RunE: func(c *cobra.Command, words []string) error {
 				p, err := a.paths()
 				if err != nil {
 					return err
 				}
-				decided, err := control.NewClient(p).Decide(c.Context(), words[0], grant)
+				decided, err := control.NewClient(p).Decide(c.Context(), words[0], grant, scopes)
 				if err != nil {
 					return err
 				}
 				fmt.Fprintf(a.out, "%s %s of %s: %s until %s\n", decided.ID, decided.Tool, decided.Whose(), decided.State, decided.Expires.Local().Format(time.TimeOnly))
 				return nil
 			},
-		})
+		}
+		if grant {
+			decide.Flags().StringSliceVar(&scopes, "scopes", nil, "the scopes of its context that the call gets, and no other")
+		}
+		c.AddCommand(decide)
 	}
 	return c
 }

@@ -83,14 +83,20 @@ func (c *Client) Approval(ctx context.Context, id string) (tools.Approval, error
 	return p, err
 }
 
-// Decide grants or denies a call that waits.
-func (c *Client) Decide(ctx context.Context, id string, grant bool) (tools.Approval, error) {
+// DecideRequest is the body of a decision about an approval.
+type DecideRequest struct {
+	Scopes []string `json:"scopes,omitzero"` // that the call gets of its context; nil: all
+}
+
+// Decide grants or denies a call that waits. A call that is granted gets only scopes of
+// its context; nil: all.
+func (c *Client) Decide(ctx context.Context, id string, grant bool, scopes []string) (tools.Approval, error) {
 	word := "deny"
 	if grant {
 		word = "approve"
 	}
 	var p tools.Approval
-	err := c.call(ctx, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, struct{}{}, &p)
+	err := c.call(ctx, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, DecideRequest{scopes}, &p)
 	return p, err
 }
 

@@ -3,8 +3,10 @@ package daemon
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -53,7 +55,12 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 				return
 			}
 			defer leave()
-			p, err := d.decide(r, r.PathValue("id"), grant)
+			var said control.DecideRequest
+			if err := body(r, &said); err != nil {
+				fail(w, http.StatusBadRequest, err)
+				return
+			}
+			p, err := d.decide(r, r.PathValue("id"), grant, said.Scopes)
 			if err != nil {
 				fail(w, http.StatusBadRequest, err)
 				return
@@ -63,13 +70,17 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 	}
 }
 
-func (d *Daemon) decide(r *http.Request, id string, grant bool) (tools.Approval, error) {
+func (d *Daemon) decide(r *http.Request, id string, grant bool, scopes []string) (tools.Approval, error) {
 	if d.Approvals == nil {
 		return tools.Approval{}, errors.New("this daemon serves one command alone: nothing waits for approval")
 	}
 	uid, _ := r.Context().Value(peerKey{}).(uint32)
-	return d.Approvals.Decide(id, grant, func(p tools.Approval) error {
+	return d.Approvals.Decide(id, grant, scopes, func(p tools.Approval) error {
+		detail := p.ID
+		if p.Granted != nil {
+			detail += ", scopes " + strings.Join(p.Granted, " ")
+		}
 		return d.Record(r.Context(), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool,
-			Path: p.Path, Rule: p.Rule, Outcome: p.State, UID: &uid, Detail: p.ID})
+			Path: p.Path, Rule: p.Rule, Outcome: p.State, UID: &uid, Detail: detail})
 	})
 }

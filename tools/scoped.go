@@ -1,0 +1,206 @@
+package tools
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+	scoped "github.com/scopefs/scopefs/tools/context"
+)
+
+// ContextRules is implemented by [Rules] that bound the context of calls. Other
+// rules bound nothing, and tools with [Hints].Context get nothing by them.
+type ContextRules interface {
+	// Context decides about giving a call a scope. Ask: the call needs an approval.
+	Context(scope string) scope.Decision
+
+	// Contexts returns the scopes that calls of tools with [Hints].Context choose
+	// among: names and patterns. Nil: none. fixed: each of these calls gets all.
+	Contexts() (names []string, fixed bool)
+}
+
+// given is what a call says of its context, and what it gets.
+type given struct {
+	env      *scoped.Environment
+	envelope scoped.Envelope
+	context  scoped.Scoped
+	narrowed []string // the scopes that it selected, if the operator granted fewer
+}
+
+// cut divides the arguments of a call from its envelope, of which a part may be
+// beside them. The arguments of an MCP server's tool are the server's alone.
+func (c Call) cut(name string) (scoped.Envelope, json.RawMessage, *Error) {
+	e, args := c.Envelope, c.Args
+	if !strings.HasPrefix(name, serverPrefix) && len(args) <= maxArguments { // parse refuses longer ones
+		own, params, err := scoped.Cut(args)
+		if err == nil {
+			e, err = e.Join(own)
+		}
+		if err != nil {
+			return e, nil, ofContext(err, ruleSchema)
+		}
+		args = params
+	}
+	if e.Tool != nil && *e.Tool != c.Tool && *e.Tool != name {
+		return e, nil, &Error{Code: Invalid, Message: "the call is of another tool", Path: "/_tool", by: scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}}
+	}
+	return e, args, nil
+}
+
+// ofContext returns the error of a call for one of package scoped. The log has the
+// message: names of scopes, and no content.
+func ofContext(err *scoped.Error, rule string) *Error {
+	e := &Error{Code: Code(err.Code), Message: err.Message, Path: err.Path, by: scope.Decision{Kind: scope.KindContext, Rule: rule}}
+	return e.Because(errors.New(err.Message))
+}
+
+// said are the texts of an envelope, for filters.
+func (g given) said() (all []any) {
+	for _, s := range []*string{g.envelope.Instance, g.envelope.Activity, g.envelope.Delegate} {
+		if s != nil {
+			all = append(all, *s)
+		}
+	}
+	return all
+}
+
+// choose selects the context of a call. ask is the decision that wants an approval.
+func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
+	bounds, _ := rules.(ContextRules)
+	spec, err := r.tool.takes(&r.envelope, bounds)
+	if err != nil {
+		return ask, err
+	}
+	rule := ruleSchema
+	may := func(name string) bool {
+		if bounds == nil {
+			return true
+		}
+		d := bounds.Context(name)
+		if d.Ask {
+			ask = d
+		}
+		if !d.Allow && !d.Ask {
+			rule = d.Rule
+		}
+		return d.Allow || d.Ask
+	}
+	var bad *scoped.Error
+	if r.context, bad = scoped.Select(r.env, spec, may, r.envelope); bad != nil {
+		return ask, ofContext(bad, rule)
+	}
+	return ask, nil
+}
+
+// takes returns what a tool offers to a call, whose envelope it completes.
+func (t *Tool) takes(e *scoped.Envelope, bounds ContextRules) (scoped.Spec, *Error) {
+	if t.terms != nil {
+		return t.terms.spec, t.terms.check(e)
+	}
+	extra := map[string]bool{"/_activity": e.Activity != nil, "/_delegate": e.Delegate != nil, "/_module": e.Module != nil}
+	if !t.Hints.Context {
+		extra["/_scopes"], extra["/_instance"] = e.Scopes != nil, e.Instance != nil
+	}
+	for _, path := range slices.Sorted(maps.Keys(extra)) {
+		if extra[path] {
+			err := Errorf(Invalid, "calls of %s have no %s", t.Name, strings.TrimPrefix(path, "/"))
+			err.Path, err.by = path, scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}
+			return scoped.Spec{}, err
+		}
+	}
+	if bounds == nil || !t.Hints.Context {
+		return scoped.Spec{}, nil
+	}
+	names, fixed := bounds.Contexts()
+	if fixed {
+		return scoped.Spec{Names: slices.Sorted(slices.Values(names)), Fixed: true}, nil
+	}
+	return scoped.Spec{Any: names != nil}, nil
+}
+
+// offer returns the schema of a tool's arguments, with the scopes that the rules
+// offer to its calls.
+func (t *Tool) offer(rules Rules) *jsonschema.Schema {
+	bounds, ok := rules.(ContextRules)
+	if !ok || !t.Hints.Context || t.Input == nil {
+		return t.Input
+	}
+	names, fixed := bounds.Contexts()
+	if names == nil {
+		return t.Input
+	}
+	scopes := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "what the call sees of the context, at /context/SCOPE.json"}
+	var list []any
+	for _, name := range names {
+		list = append(list, name)
+	}
+	switch {
+	case fixed:
+		scopes = &jsonschema.Schema{Const: jsonschema.Ptr(any(list)), Description: scopes.Description}
+	case !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "*") }):
+		scopes.Items.Enum = list
+	}
+	offered := *t.Input
+	offered.Properties = maps.Clone(t.Input.Properties)
+	offered.Properties["_scopes"] = scopes
+	offered.Properties["_instance"] = &jsonschema.Schema{Type: "string", Description: "the instance whose messages the call sees, beside those of none"}
+	return &offered
+}
+
+// mayStill reports whether rules still give the call what it got.
+func (r *request) mayStill(rules Rules) bool {
+	bounds, ok := rules.(ContextRules)
+	return !ok || !slices.ContainsFunc(r.context.Names(), func(name string) bool { return !bounds.Context(name).Allow })
+}
+
+// describe adds to an event what the call sees: never content.
+func (g given) describe(e *audit.Event) {
+	if g.context.Empty() {
+		return
+	}
+	e.Instance = g.context.Instance()
+	for _, p := range g.context.Parts() {
+		e.Context = append(e.Context, audit.Scope{Name: p.Name, Messages: p.Messages, Bytes: p.Bytes, Hash: p.Hash})
+	}
+	if g.narrowed != nil {
+		e.Detail += ", narrowed from " + strings.Join(g.narrowed, " ")
+	}
+}
+
+// about notes in an approval what the call says and would see.
+func (g given) about(p *Approval) (err error) {
+	if p.Envelope, err = json.Marshal(g.envelope); string(p.Envelope) == "{}" {
+		p.Envelope = nil
+	}
+	if !g.context.Empty() {
+		p.Context, p.given = g.context.Parts(), g.context
+	}
+	return err
+}
+
+// narrow leaves the call the scopes that the operator has granted; nil: all.
+func (g *given) narrow(granted []string) *Error {
+	if granted == nil {
+		return nil
+	}
+	narrow, err := g.context.Narrow(granted)
+	if err != nil {
+		return ofContext(err, "the approval")
+	}
+	g.context, g.narrowed = narrow, g.context.Names()
+	return nil
+}
+
+// show makes the context of a call visible to what the call starts.
+func (s *Set) show(r *request) (hide func(), err error) {
+	if s.gate.Show == nil || r.context.Empty() {
+		return func() {}, nil
+	}
+	return s.gate.Show(r.id, r.context)
+}
