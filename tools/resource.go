@@ -56,23 +56,46 @@ var resourceType = reflect.TypeFor[Resource]()
 // resourceSchema is the schema of a Resource in a tool's input.
 var resourceSchema = map[reflect.Type]*jsonschema.Schema{resourceType: {Type: "string"}}
 
-// hasResource reports whether values of type t hold a Resource.
-func hasResource(t reflect.Type) bool {
+// hasResource reports whether values of type t hold a Resource. The error is of a type
+// whose Resources apply would not find.
+func hasResource(t reflect.Type) (bool, error) { return holdsResource(t, map[reflect.Type]bool{}) }
+
+func holdsResource(t reflect.Type, seen map[reflect.Type]bool) (bool, error) {
+	if t == resourceType {
+		return true, nil
+	}
+	if seen[t] { // a type that holds itself
+		return false, nil
+	}
+	seen[t] = true
 	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		return hasResource(t.Elem())
-	case reflect.Struct:
-		if t == resourceType {
-			return true
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return holdsResource(t.Elem(), seen)
+	case reflect.Map:
+		has, err := holdsResource(t.Elem(), seen)
+		if has && err == nil {
+			err = fmt.Errorf("%v: a Resource cannot be in a map: use a list", t)
 		}
+		return has, err
+	case reflect.Struct:
+		any := false
 		for i := range t.NumField() {
-			if f := t.Field(i); f.IsExported() && hasResource(f.Type) {
-				return true
+			if f := t.Field(i); decodes(f) {
+				has, err := holdsResource(f.Type, seen)
+				if err != nil {
+					return has, err
+				}
+				any = any || has
 			}
 		}
+		return any, nil
 	}
-	return false
+	return false, nil
 }
+
+// decodes reports whether encoding/json writes to a field: also to the exported fields
+// of an embedded struct whose own name is not exported.
+func decodes(f reflect.StructField) bool { return f.IsExported() || f.Anonymous }
 
 // apply applies a strategy to each Resource in v, which is addressable. The
 // strategy is held to its own word: a name that Enforce refuses is an error.
@@ -94,7 +117,7 @@ func apply(v reflect.Value, s scope.Strategy, agent scope.ID) *Error {
 			return applyTo(v.Addr().Interface().(*Resource), s, agent)
 		}
 		for i := range v.NumField() {
-			if !v.Type().Field(i).IsExported() {
+			if !decodes(v.Type().Field(i)) {
 				continue
 			}
 			if err := apply(v.Field(i), s, agent); err != nil {

@@ -84,8 +84,93 @@ func (sameName) Enforce(scope.ID, string) (string, error) { return "", nil }
 func TestResourcesNeedStrategy(t *testing.T) {
 	_, err := New("keys", "names", Hints{}, keyNamesOf)
 	assert.ErrorContains(t, err, "strategy")
+	_, err = New("keys", "names", Hints{}, func(context.Context, Env, hiddenArgs) (keyNames, error) { return keyNames{}, nil })
+	assert.ErrorContains(t, err, "strategy", "JSON reaches a field of an embedded type that is not exported")
 	_, err = NewScoped(nil, "keys", "names", Hints{}, keyNamesOf)
 	assert.ErrorContains(t, err, "strategy")
 	_, err = NewScoped(scope.Keys, "none", "names", Hints{}, func(context.Context, Env, struct{}) (keyNames, error) { return keyNames{}, nil })
 	assert.ErrorContains(t, err, "strategy")
+}
+
+type hidden struct {
+	Key Resource `json:"key"`
+}
+
+type hiddenArgs struct{ hidden }
+
+// TestResourcesEmbedded: a strategy is applied to the fields that encoding/json finds.
+func TestResourcesEmbedded(t *testing.T) {
+	tool, err := NewScoped(scope.Keys, "keys", "names", Hints{}, func(_ context.Context, _ Env, in hiddenArgs) (keyNames, error) {
+		return keyNames{[]string{in.Key.Name()}}, nil
+	})
+	require.NoError(t, err)
+	d := &desk{}
+	set, err := NewSet(d.gate(t, ""), tool)
+	require.NoError(t, err)
+	r, err := set.Call(t.Context(), Call{Tool: "keys", Args: json.RawMessage(`{"key": "b:k"}`)})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"names": ["a:b%3Ak"]}`, string(r.Structured))
+}
+
+// TestResourcesThatCannotBeScoped: a tool whose Resources the door would not find, or
+// would take for the whole part, cannot be made.
+func TestResourcesThatCannotBeScoped(t *testing.T) {
+	type inMap struct {
+		Keys map[string]Resource `json:"keys"`
+	}
+	_, err := NewScoped(scope.Keys, "keys", "names", Hints{}, func(context.Context, Env, inMap) (keyNames, error) { return keyNames{}, nil })
+	assert.ErrorContains(t, err, "map")
+	type absent struct {
+		Key Resource `json:"key,omitempty"`
+	}
+	_, err = NewScoped(scope.Keys, "keys", "names", Hints{}, func(context.Context, Env, absent) (keyNames, error) { return keyNames{}, nil })
+	assert.ErrorContains(t, err, "empty")
+	type loop struct {
+		Next []loop   `json:"next,omitempty"`
+		Key  Resource `json:"key"`
+	}
+	_, err = NewScoped(scope.Keys, "keys", "names", Hints{}, func(context.Context, Env, loop) (keyNames, error) { return keyNames{}, nil })
+	assert.Error(t, err, "and it ends")
+}
+
+// TestServerToolIsNoStoreTool: the tool of an MCP server that has the name of a store's
+// tool neither replaces that, nor gets its calls, nor its grants.
+func TestServerToolIsNoStoreTool(t *testing.T) {
+	var got []string
+	theirs := func(name string) Tool {
+		return Dynamic(name, "", Hints{}, nil, func(context.Context, Env, json.RawMessage) (Result, error) {
+			got = append(got, name)
+			return Result{}, nil
+		})
+	}
+	ours, err := NewScoped(scope.Keys, "kv_get", "names", Hints{}, keyNamesOf)
+	require.NoError(t, err)
+	d := &desk{}
+	gate := d.gate(t, "")
+	gate.Rules = func() Rules { return onlyTool{name: "kv_get"} }
+	set, err := NewSet(gate, ours)
+	require.NoError(t, err)
+	for _, name := range []string{"kv_get", "builtin:kv_get", "mcp", "mcp__s__kv_get", "MCP:s:kv_get", " mcp:s:kv_get"} {
+		assert.Error(t, set.Extend([]Tool{theirs(name)}), name)
+	}
+	require.NoError(t, set.Extend([]Tool{theirs("mcp:s:kv_get"), theirs("mcp::kv_get"), theirs("mcp:builtin:kv_get")}))
+	for _, name := range []string{"kv_get", "builtin:kv_get"} {
+		_, err := set.Call(t.Context(), Call{Tool: name, Args: json.RawMessage(`{"key": "k"}`)})
+		assert.NoError(t, err, name)
+	}
+	for _, name := range []string{"mcp:s:kv_get", "mcp::kv_get", "mcp:builtin:kv_get", "builtin:mcp:s:kv_get", "builtin:builtin:kv_get"} {
+		_, err := set.Call(t.Context(), Call{Tool: name, Args: json.RawMessage(`{"key": "k"}`)})
+		assert.Error(t, err, name)
+	}
+	assert.Empty(t, got)
+}
+
+// onlyTool are rules that allow one tool.
+type onlyTool struct {
+	noRules
+	name string
+}
+
+func (o onlyTool) Call(name string, _ bool) scope.Decision {
+	return scope.Decision{Allow: name == o.name, Rule: "test"}
 }

@@ -50,7 +50,7 @@ func bound(s *jsonschema.Schema, t reflect.Type) error {
 		}
 	case reflect.Struct:
 		for _, f := range reflect.VisibleFields(t) {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			name, omit, _ := strings.Cut(f.Tag.Get("json"), ",")
 			p := s.Properties[name]
 			if p == nil {
 				continue
@@ -58,11 +58,16 @@ func bound(s *jsonschema.Schema, t reflect.Type) error {
 			if err := bound(p, f.Type); err != nil {
 				return err
 			}
-			if hasResource(f.Type) {
+			if has, err := hasResource(f.Type); err != nil {
+				return err
+			} else if has {
 				nonEmpty(p)
 			}
 			if err := restrict(p, f.Tag.Get("limit")); err != nil {
 				return fmt.Errorf("field %s: %w", f.Name, err)
+			}
+			if f.Type == resourceType && omit != "" && p.MinLength != nil { // absent, it would be the whole part
+				return fmt.Errorf("field %s: a Resource that may be absent may be empty: tag it limit:\"empty\"", f.Name)
 			}
 		}
 	}

@@ -101,10 +101,13 @@ func NewScoped[In, Out any](strategy scope.Strategy, name, about string, hints H
 
 func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
 	t := Tool{Name: name, About: about, Hints: hints}
-	if (strategy != nil) != hasResource(reflect.TypeFor[In]()) {
-		return Tool{}, fmt.Errorf("tool %q: a strategy and inputs of type Resource go together", name)
+	scoped, err := hasResource(reflect.TypeFor[In]())
+	if err == nil && (strategy != nil) != scoped {
+		err = errors.New("a strategy and inputs of type Resource go together")
 	}
-	var err error
+	if err != nil {
+		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
+	}
 	if t.Input, err = schemaOf[In](); err == nil {
 		t.input, err = t.Input.Resolve(nil)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/tools"
 )
 
 // TestStoresService: an agent reaches a service that the operator names, without
@@ -31,8 +32,8 @@ func TestStoresService(t *testing.T) {
 	defer server.Close()
 	base := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
-	for id, tools := range map[string]string{"one": "[http_request]", "two": "[http_request]", "three": "[read_file]"} {
-		require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte("---\nname: "+id+"\nuser: \"1000\"\ntools: "+tools+"\n---\n"), 0o644))
+	for id, list := range map[string]string{"one": "[http_request]", "two": "[http_request]", "three": "[read_file]"} {
+		require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte("---\nname: "+id+"\nuser: \"1000\"\ntools: "+list+"\n---\n"), 0o644))
 	}
 	secret := filepath.Join(base, "secret")
 	require.NoError(t, os.WriteFile(secret, []byte(hush+"\n"), 0o600))
@@ -166,4 +167,26 @@ func TestStoresSQL(t *testing.T) {
 	out, err := run("call", "sql_execute", "sql=CREATE TABLE x (a)", "--agent", "reader")
 	assert.Error(t, err)
 	assert.Contains(t, out, `"denied"`)
+}
+
+// TestStoresDelegated: a member in a task has at most the store tools of its caller, and
+// its own part of the store.
+func TestStoresDelegated(t *testing.T) {
+	h := harness.Delegating(t, "stores: {kv: {}, sql: {}}\n", map[string]string{
+		"a": "tools: [delegate, kv_get, sql_query]\nmembers: [b]", "b": "tools: ['*']\npolicy: {tools: {exclude: [sql_query]}}",
+	})
+	b := h.Connect("b")
+	b.Call("kv_set", args{"key": "k", "value": "of b"})
+	b.Call("sql_execute", args{"sql": "CREATE TABLE t (x)"})
+	assert.Equal(t, tools.Denied, b.Fails("sql_query", args{"sql": "SELECT 1"}).Code)
+	told := h.Connect("a").Text("delegate", args{"member": "b", "task": `
+scopefs call kv_get key=k --json
+scopefs call kv_set key=k value=owned
+scopefs call kv_delete key=k
+scopefs call sql_query 'sql=SELECT 1'
+scopefs call sql_execute 'sql=DROP TABLE t'
+scopefs call kv_get key=k --json`})
+	assert.Equal(t, 2, strings.Count(told, "of b"), told)
+	assert.Equal(t, 4, strings.Count(told, `"denied"`), told)
+	assert.Equal(t, "of b", b.Call("kv_get", args{"key": "k"})["value"])
 }

@@ -2,10 +2,15 @@ package credential
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -94,4 +99,51 @@ func TestSecretDoesNotPrint(t *testing.T) {
 		assert.NotContains(t, shown, hush)
 	}
 	assert.Equal(t, "token ***!", s.Redact("token "+hush+"!"))
+}
+
+// TestRedact: a secret is found in the encodings in which services repeat requests.
+func TestRedact(t *testing.T) {
+	s := Secret{`p&ss "wörd"/+`}
+	for name, text := range map[string]string{
+		"plain":       s.text,
+		"JSON":        string(must(json.Marshal(map[string]string{"a": "Bearer " + s.text}))),
+		"HTML":        html.EscapeString(s.text),
+		"query":       url.QueryEscape(s.text),
+		"path":        url.PathEscape(s.text),
+		"hexadecimal": hex.EncodeToString([]byte("Bearer " + s.text)),
+		"HEX":         fmt.Sprintf("%X", s.text),
+		"base64 0":    base64.StdEncoding.EncodeToString([]byte(s.text)),
+		"base64 1":    base64.StdEncoding.EncodeToString([]byte("x" + s.text + "y")),
+		"base64 2":    base64.URLEncoding.EncodeToString([]byte("xx" + s.text + "yyy")),
+		"base64 7":    base64.StdEncoding.EncodeToString([]byte("Bearer " + s.text)),
+		"UTF-16":      "\x00" + strings.Join(strings.Split(s.text, ""), "\x00"),
+	} {
+		got := s.Redact("<" + text + ">")
+		assert.Contains(t, got, "***", name)
+		assert.Less(t, len(got), 30, name)
+	}
+	basic := Secret{base64.StdEncoding.EncodeToString([]byte("user:long-password"))}
+	assert.Equal(t, "*** *** is ***", basic.Redact(basic.text+" user:long-password is long-password"))
+	short := Secret{"1234567"}
+	assert.Equal(t, "1234567", short.Redact("1234567"))
+}
+
+// TestRedactCut: no part of a secret is left where a text was cut off.
+func TestRedactCut(t *testing.T) {
+	s := Secret{hush}
+	for n := range len(hush) + 1 {
+		want := "text "
+		if n == len(hush) {
+			want = "text ***"
+		}
+		assert.Equal(t, want, s.RedactCut("text "+hush[:n]), n)
+	}
+	assert.Equal(t, "", s.RedactCut(""))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -249,7 +249,9 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 	for _, field := range []*string{&out.ContentType, &out.Location, &out.RetryAfter} {
 		*field = secret.Redact(*field)
 	}
-	out.Body = secret.Redact(string(text))
+	if out.Body = secret.Redact(string(text)); out.Truncated {
+		out.Body = secret.RedactCut(string(text))
+	}
 	return out, nil
 }
 
@@ -296,11 +298,18 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 	return &u, nil
 }
 
+// compatible replaces the characters that some servers normalise to those of paths
+// (Unicode's form NFKC).
+var compatible = strings.NewReplacer("\u2024", ".", "\u2025", "..", "\ufe52", ".", "\uff0e", ".", "\uff0f", "/", "\ufe68", "/", "\uff3c", "/", "\uff1b", ";")
+
 // climbs reports whether a path has a component that a server may resolve.
 func climbs(rel string) bool {
+	rel = compatible.Replace(rel)
 	for part := range strings.SplitSeq(rel, "/") {
-		// Some servers take parameters off each component: ..;x is then ...
-		if name, _, _ := strings.Cut(part, ";"); name == ".." || name == "." {
+		// Some servers take parameters off each component: ..;x is then ... Others take
+		// blanks off its end.
+		name, _, _ := strings.Cut(part, ";")
+		if name = strings.TrimSpace(name); name == ".." || name == "." {
 			return true
 		}
 	}

@@ -3,6 +3,8 @@ package http
 import (
 	"cmp"
 	"compress/gzip"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -81,6 +83,18 @@ func TestHostileRequests(t *testing.T) {
 		"path of the root":     {requestArgs{Service: "s", Path: ""}, tools.Denied},
 		"up":                   {requestArgs{Service: "s", Path: "dashboards/../admin"}, tools.OutsideScope},
 		"up with a parameter":  {requestArgs{Service: "s", Path: "dashboards/..;x/admin"}, tools.OutsideScope},
+		"up, full width":       {requestArgs{Service: "s", Path: "dashboards/\uff0e\uff0e/admin"}, tools.OutsideScope},
+		"slash, full width":    {requestArgs{Service: "s", Path: "dashboards/..\uff0fadmin"}, tools.OutsideScope},
+		"two dots in one":      {requestArgs{Service: "s", Path: "dashboards/\u2025/admin"}, tools.OutsideScope},
+		"up and a blank":       {requestArgs{Service: "s", Path: "dashboards/.. /admin"}, tools.OutsideScope},
+		"up at the end":        {requestArgs{Service: "s", Path: "dashboards/.."}, tools.OutsideScope},
+		"IIS's encoding":       {requestArgs{Service: "s", Path: "admin/%u002e%u002e/dashboards"}, tools.Denied},
+		"query in the path":    {requestArgs{Service: "s", Path: "admin?x=/dashboards/1"}, tools.Denied},
+		"fragment":             {requestArgs{Service: "s", Path: "admin#/dashboards/1"}, tools.Denied},
+		"parameter":            {requestArgs{Service: "s", Path: "dashboards;x/1"}, tools.Denied},
+		"URL":                  {requestArgs{Service: "s", Path: "http://127.0.0.1/dashboards/1"}, tools.OutsideScope},
+		"URL without slashes":  {requestArgs{Service: "s", Path: "http:127.0.0.1/dashboards/1"}, tools.Denied},
+		"user":                 {requestArgs{Service: "s", Path: "@evil.example/dashboards/1"}, tools.Denied},
 		"dot":                  {requestArgs{Service: "s", Path: "dashboards/./1"}, tools.OutsideScope},
 		"absolute":             {requestArgs{Service: "s", Path: "//evil.example/dashboards/1"}, tools.OutsideScope},
 		"double slash":         {requestArgs{Service: "s", Path: "dashboards//1"}, tools.OutsideScope},
@@ -179,6 +193,40 @@ func (z zeros) Read(p []byte) (int, error) {
 		p[i] = z.b
 	}
 	return len(p), nil
+}
+
+// TestEcho: a service that repeats the credential gives the agent no part of it, in no
+// common encoding, and not where the response is cut off.
+func TestEcho(t *testing.T) {
+	echoes := map[string]func(secret string) string{
+		"base64": func(secret string) string {
+			return base64.StdEncoding.EncodeToString([]byte("Authorization: " + secret))
+		},
+		"hex":    func(secret string) string { return hex.EncodeToString([]byte(secret)) },
+		"UTF-16": func(secret string) string { return strings.Join(strings.Split(secret, ""), "\x00") },
+	}
+	for n := 1; n < len(hush); n++ {
+		echoes[fmt.Sprint("cut after ", n)] = func(secret string) string { return strings.Repeat(".", maxResponse-len("Bearer ")-n) + secret }
+	}
+	s, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, echoes[r.URL.Query().Get("how")](r.Header.Get("Authorization")))
+	}, nil)
+	for name, echo := range echoes {
+		out, err := s.request(t.Context(), tools.Env{}, requestArgs{Service: "s", Query: map[string]string{"how": name}})
+		require.NoError(t, err, name)
+		end := strings.TrimLeft(out.Body, ".")
+		if strings.HasPrefix(name, "cut") {
+			assert.True(t, out.Truncated, name)
+			assert.Equal(t, "Bearer ", end, name)
+			continue
+		}
+		assert.Contains(t, end, "***", name)
+		for i := range len(hush) - 8 {
+			for _, part := range []string{echo(hush[i : i+8]), hush[i : i+8]} {
+				assert.NotContains(t, end, part, name)
+			}
+		}
+	}
 }
 
 // TestAddresses: a service whose name leads inside is refused unless its address

@@ -414,6 +414,17 @@ func integers(fields []any) ([]int64, error) {
 	return numbers, nil
 }
 
+// tooOld reports whether an error is that of a server that does not know a command or its
+// arguments.
+func tooOld(text string) bool {
+	for _, begin := range []string{"ERR unknown command", "ERR wrong number of arguments", "NOPROTO"} {
+		if strings.HasPrefix(text, begin) {
+			return true
+		}
+	}
+	return false
+}
+
 // failed returns err as an agent may see it. The cause never contains the
 // password: a server may repeat the commands that it does not know.
 func (r *Redis) failed(err error) error {
@@ -435,6 +446,9 @@ func (r *Redis) failed(err error) error {
 		hint = "the store refuses the user: the operator must check its name, password and rights"
 	}
 	text := err.Error()
+	if tooOld(text) {
+		hint = "the operator must check the server: scopefs needs Redis 6.2 or newer, or Valkey"
+	}
 	if p := r.password.Load(); p != nil && *p != "" {
 		text = strings.ReplaceAll(text, *p, "[redacted]")
 	}

@@ -3,13 +3,22 @@ package kv
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
+	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -98,6 +107,8 @@ func cause(err error) string {
 // TestRedisServer: a server that is down, stopped, killed or started again makes
 // calls unavailable in bounded time, and nothing that was set is lost.
 func TestRedisServer(t *testing.T) {
+	need.Long(t, "waits for time limits")
+	t.Parallel()
 	s := startServer(t)
 	a := newClient(t, s.open(t, Limits{}), "a", "")
 	unavailable := func(tool string, in args) {
@@ -144,6 +155,7 @@ func TestRedisServer(t *testing.T) {
 
 // TestRedisFull: a server without memory takes no changes, and answers reads.
 func TestRedisFull(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	a := newClient(t, s.open(t, Limits{}), "a", "")
 	must[set](t, a, "kv_set", args{"key": "k", "value": "v"})
@@ -160,6 +172,7 @@ func TestRedisFull(t *testing.T) {
 // TestRedisPoisoned: what another program wrote into an agent's part gives the
 // agent nothing of its neighbour's, and changes nothing there.
 func TestRedisPoisoned(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	store, admin, ctx := s.open(t, Limits{}), s.admin(t), t.Context()
 	a, b := newClient(t, store, "a", ""), newClient(t, store, "b", "")
@@ -195,6 +208,7 @@ func TestRedisPoisoned(t *testing.T) {
 // asked for, or repeats the password makes calls unavailable: nothing crashes,
 // nothing waits, and no error holds the password.
 func TestRedisNonsense(t *testing.T) {
+	t.Parallel()
 	for name, reply := range map[string]string{
 		"HTTP":           "HTTP/1.1 400 Bad Request\r\n\r\n",
 		"nothing":        "",
@@ -211,6 +225,7 @@ func TestRedisNonsense(t *testing.T) {
 		"echo":           "echo",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			defer l.Close()
@@ -258,8 +273,150 @@ func serveNonsense(conn net.Conn, reply string) {
 	}
 }
 
+// TestRedisTLS: the daemon talks to a server with TLS if it trusts the certificate for the
+// server's name, and sends no password if it does not.
+func TestRedisTLS(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	pool := certify(t, s.dir)
+	port := freePort(t)
+	require.NoError(t, s.admin(t).ConfigSet(t.Context(), "tls-cert-file", filepath.Join(s.dir, "cert")).Err())
+	require.NoError(t, s.admin(t).Do(t.Context(), "CONFIG", "SET", "tls-key-file", filepath.Join(s.dir, "key"), "tls-ca-cert-file", filepath.Join(s.dir, "cert"),
+		"tls-auth-clients", "no", "tls-port", port).Err())
+	var asked atomic.Int32
+	open := func(config *tls.Config) *client {
+		r, err := OpenRedis(RedisOptions{Address: "127.0.0.1:" + port, Username: testUser, TLS: config, Password: func(context.Context) (string, error) {
+			asked.Add(1)
+			return testPassword, nil
+		}}, Limits{})
+		require.NoError(t, err)
+		t.Cleanup(func() { r.Close() })
+		return newClient(t, r, "a", "")
+	}
+	for name, config := range map[string]*tls.Config{"no TLS": nil, "unknown authority": {ServerName: "redis.test"}, "another name": {ServerName: "other.test", RootCAs: pool}} {
+		err := open(config).call(t, "kv_get", args{"key": "k"}, nil)
+		assert.Equal(t, tools.Unavailable, code(err), name)
+		if config != nil {
+			assert.Contains(t, cause(err), "x509", name)
+			assert.Zero(t, asked.Load(), name)
+		}
+		asked.Store(0)
+	}
+	a := open(&tls.Config{ServerName: "redis.test", RootCAs: pool})
+	must[set](t, a, "kv_set", args{"key": "k", "value": strings.Repeat("v", maxValue)})
+	assert.Len(t, must[got](t, a, "kv_get", args{"key": "k"}).Value, maxValue)
+}
+
+// certify makes a key and a certificate of redis.test in a directory.
+func certify(t *testing.T, dir string) *x509.CertPool {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	from := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"redis.test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, from, from, &key.PublicKey, key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cert"), cert, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(cert))
+	return pool
+}
+
+// freePort returns a port that no server listened on a moment ago.
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+// TestRedisOld: a server that does not know our commands is the operator's to replace,
+// and the hint says so. The replies are those of Redis 2.8 and 5.0.
+func TestRedisOld(t *testing.T) {
+	t.Parallel()
+	for version, replies := range map[string]map[string]string{
+		"2.8, no user":  {"hello": "-ERR unknown command 'HELLO'", "auth": "-ERR wrong number of arguments for 'auth' command"},
+		"2.8, no field": {"hello": "-ERR unknown command 'HELLO'", "auth": "+OK", "hset": "-ERR wrong number of arguments for 'hset' command"},
+		"3.0":           {"hello": "-ERR unknown command 'HELLO'", "auth": "+OK", "hstrlen": "-ERR unknown command 'hstrlen'", "hmget": "-ERR unknown command 'hmget'"},
+		"5.0":           {"hello": "-ERR unknown command `HELLO`, with args beginning with: `2`, `AUTH`, ", "auth": "-ERR wrong number of arguments for 'auth' command"},
+		"not ours":      {"hello": "-NOPROTO unsupported protocol version", "auth": "-ERR wrong number of arguments for 'auth' command"},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go serveOld(conn, replies)
+			}
+		}()
+		err = newClient(t, openAt(t, l.Addr().String(), Limits{}), "a", "").call(t, "kv_set", args{"key": "k", "value": "v"}, nil)
+		require.Equal(t, tools.Unavailable, code(err), "%s: %v", version, err)
+		assert.Contains(t, err.(*tools.Error).Hint, "6.2", "%s: %s", version, cause(err))
+		assert.NotContains(t, fmt.Sprint(err, cause(err)), testPassword)
+	}
+}
+
+// serveOld answers the commands of a client.
+func serveOld(conn net.Conn, replies map[string]string) {
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	queued := 0
+	for {
+		var n, size int
+		if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
+			return
+		}
+		var words []string
+		for range n {
+			if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
+				return
+			}
+			word := make([]byte, size+len("\r\n"))
+			if _, err := io.ReadFull(r, word); err != nil {
+				return
+			}
+			words = append(words, strings.ToLower(string(word[:size])))
+		}
+		reply, bad := replies[words[0]]
+		switch {
+		case bad:
+		case words[0] == "multi":
+			queued, reply = 1, "+OK"
+		case words[0] == "exec":
+			queued, reply = 0, "-EXECABORT Transaction discarded because of previous errors."
+		case queued > 0:
+			reply = "+QUEUED"
+		case words[0] == "time":
+			reply = "*2\r\n$1\r\n1\r\n$1\r\n1"
+		case words[0] == "hmget":
+			reply = "*2\r\n$-1\r\n$-1"
+		case words[0] == "zcard":
+			reply = ":0"
+		case words[0] == "zrange", words[0] == "hvals":
+			reply = "*0"
+		default:
+			reply = "+OK"
+		}
+		if _, err := io.WriteString(conn, reply+"\r\n"); err != nil {
+			return
+		}
+	}
+}
+
 // TestRedisUser: a wrong password is the operator's to repair, and in no error.
 func TestRedisUser(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	const wrong = "wr0ng-word"
 	r, err := OpenRedis(RedisOptions{Address: s.socket(), Username: testUser, Password: func(context.Context) (string, error) { return wrong, nil }}, Limits{})

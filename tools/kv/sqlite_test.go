@@ -60,6 +60,7 @@ func crashValue(n int) string { return fmt.Sprintf("%d %s", n, strings.Repeat("x
 // TestSQLiteCrash: what a process was told that it had set is there after the
 // process was killed, values are whole, and no version is given twice.
 func TestSQLiteCrash(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "kv.db")
 	var last int64
 	for round := range 4 {
@@ -113,6 +114,7 @@ func TestSQLiteCrash(t *testing.T) {
 // TestSQLiteFile: the file is the daemon's user's alone, expired entries leave it
 // when it is opened, and a file that is no store is an error.
 func TestSQLiteFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kv.db")
 	s, err := OpenSQLite(file, Limits{})
@@ -194,6 +196,7 @@ func TestCheckFile(t *testing.T) {
 // TestSQLiteBusy: a file that another process has locked is unavailable to
 // writers, not to readers, and nobody waits for ever.
 func TestSQLiteBusy(t *testing.T) {
+	t.Parallel()
 	need.Long(t, "waits for a time limit")
 	file := filepath.Join(t.TempDir(), "kv.db")
 	s := openSQLite(t, file, Limits{})
