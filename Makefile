@@ -34,6 +34,13 @@ LINT := bin/golangci-lint-$(LINTVERSION)
 $(LINT):
 	GOBIN=$(CURDIR)/bin/lint.$$$$ go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINTVERSION) && mv bin/lint.$$$$/golangci-lint $@ && rmdir bin/lint.$$$$
 
+# The S3 server of tests.
+S3VERSION := v1.8.0
+S3SERVER := bin/versitygw-$(S3VERSION)/versitygw
+
+$(S3SERVER):
+	GOBIN=$(CURDIR)/bin/s3.$$$$ go install github.com/versity/versitygw/cmd/versitygw@$(S3VERSION) && mkdir -p $(@D) && mv bin/s3.$$$$/versitygw $@ && rmdir bin/s3.$$$$
+
 lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run --allow-parallel-runners ./...
 
@@ -45,9 +52,11 @@ WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|PowerL
 
 # The race detector needs a C compiler. Third-party clients take part once, if .ci/clients can fetch them.
 test: export REQUIRE_FUSE = 1
+test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(PATH)
 test: ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
 	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin pgrep:procps python3:python3 zstd:zstd gcc:gcc redis-server:redis-server /usr/include/stdio.h:libc6-dev
 	@.ci/clients
+	@$(MAKE) --no-print-directory $(S3SERVER)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \

@@ -78,6 +78,7 @@ var owners = map[string]struct {
 	"modernc.org/sqlite":                         {[]string{"tools/sql/engine"}, "statements of agents run in a confined process alone"},
 	"modernc.org/libc":                           {nil, "for tests"},
 	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},
+	"github.com/minio/minio-go/v7":               {[]string{"tools/objects"}, "a store on an S3 server"},
 	"github.com/wneessen/go-mail":                {[]string{"tools/notify"}, "e-mail is one kind of channel"},
 	"github.com/redis/go-redis/v9":               {[]string{"tools/kv"}, "a store on a server"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},

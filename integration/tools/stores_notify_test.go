@@ -43,7 +43,7 @@ func TestStoresNotify(t *testing.T) {
 	h.Put("scopefs.yaml", fmt.Sprintf(`stores:
   notify:
     team: {kind: slack, credential: {file: %q}, addresses: [127.0.0.1], agents: [a]}
-    ops: {kind: webhook, url: %q, addresses: [127.0.0.1]}
+    ops: {kind: webhook, url: %q, addresses: [127.0.0.1], timeout: 2s}
     inside: {kind: webhook, url: %q, addresses: [127.0.0.1]}
     private: {kind: webhook, url: %q}
 `, secret, server.URL+"/ops", server.URL+"/inside", server.URL+"/private"))

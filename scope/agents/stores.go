@@ -22,6 +22,7 @@ type Stores struct {
 	SQL      *SQLStore
 	Services map[string]Service // of http_request; by name
 	Notify   map[string]Channel // of notify; by name
+	Objects  *ObjectStore
 }
 
 // KVStore is the store of kv_get and the others: an embedded database, or a
@@ -76,6 +77,10 @@ func (s *Stores) fields() map[string]field {
 			})(n)
 		},
 		"notify": channelsField(&s.Notify),
+		"objects": func(n *yaml.Node) error {
+			s.Objects = &ObjectStore{}
+			return mappingField(s.Objects.fields())(n)
+		},
 		"services": func(n *yaml.Node) error {
 			s.Services = map[string]Service{}
 			return eachKey(n, func(name string, value *yaml.Node) error {

@@ -22,6 +22,7 @@ func TestStores(t *testing.T) {
   notify:
     ops: {kind: email, url: "smtp://mail.example:587", from: a@x.example, to: [b@x.example], user: u, credential: {env: MAIL}, agents: [a],
       addresses: [10.0.0.5], rate: 3, timeout: 5s}
+  objects: {url: "https://s3.example:9000", bucket: b, prefix: p, region: r, access_key: k, secret_key: {env: S3}, addresses: [10.0.0.5], timeout: 5s}
 `), HostChecks{})
 	require.NoError(t, err)
 	assert.Equal(t, Stores{
@@ -37,6 +38,10 @@ func TestStores(t *testing.T) {
 			Credential: &credential.Source{Env: "MAIL"}, Agents: []string{"a"}, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")},
 			Rate: 3, Timeout: 5 * time.Second,
 		}},
+		Objects: &ObjectStore{
+			URL: &url.URL{Scheme: "https", Host: "s3.example:9000"}, Bucket: "b", Prefix: "p", Region: "r", AccessKey: "k", SecretKey: &credential.Source{Env: "S3"},
+			Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}, Timeout: 5 * time.Second,
+		},
 	}, h.Stores)
 	assert.True(t, h.Stores.Services["grafana"].Allows("research-01"))
 	assert.False(t, h.Stores.Services["grafana"].Allows("other"))
@@ -63,6 +68,9 @@ func TestStoresWrong(t *testing.T) {
 		"notify: {a: {addresses: [x]}}":                        "10.0.0.0/24",
 		"notify: {a: {header: 'A B'}}":                         "header",
 		"notify: {a: {rate: 0}}":                               "above zero",
+		"objects: {url: x}":                                    "https://HOST/PATH",
+		"objects: {secret_key: x}":                             "secret_key",
+		"objects: []":                                          "objects",
 	} {
 		_, err := ParseHost([]byte("stores: {"+text+"}"), HostChecks{})
 		assert.ErrorContains(t, err, want, text)

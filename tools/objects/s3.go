@@ -1,0 +1,291 @@
+package objects
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
+)
+
+// Options say where a bucket is, and who may use it.
+type Options struct {
+	URL       *url.URL // https://HOST or http://HOST; the daemon sends no secret to it, only signatures
+	Bucket    string
+	Prefix    string // of all names; "": none
+	Region    string // "": us-east-1
+	AccessKey string
+	SecretKey *credential.Source
+	Addresses []netip.Prefix // that are allowed though they are not public
+	Lookup    egress.Dialer  // see Addresses; its Lookup is for tests
+	Timeout   time.Duration  // of a call; 0 is 30 s
+}
+
+// Check reports what is wrong with the options, as "key: what: remedy".
+func (o Options) Check() error {
+	switch {
+	case o.URL == nil || o.URL.Hostname() == "" || o.URL.Scheme != "https" && o.URL.Scheme != "http":
+		return errors.New("url: is no address: write https://HOST")
+	case o.URL.User != nil || strings.Trim(o.URL.Path, "/") != "" || o.URL.RawQuery != "" || o.URL.Fragment != "":
+		return errors.New("url: has more than a host: write https://HOST, and bucket and prefix")
+	case s3utils.CheckValidBucketNameStrict(o.Bucket) != nil:
+		return fmt.Errorf("bucket: %q is no name of a bucket: correct it", o.Bucket)
+	case o.Prefix != "" && (len(o.Prefix) > 256 || !filepath.IsLocal(o.Prefix) || path.Clean(o.Prefix) != o.Prefix || strings.ContainsAny(o.Prefix, "%\\")):
+		return fmt.Errorf("prefix: %q is no relative path: correct it", o.Prefix)
+	case o.AccessKey == "" || o.SecretKey == nil:
+		return errors.New("access_key, secret_key: the server asks for both: write them")
+	}
+	if err := o.SecretKey.Check(); err != nil {
+		return fmt.Errorf("secret_key: %w", err)
+	}
+	return nil
+}
+
+// The bounds of a request and its response.
+const (
+	defaultTime = 30 * time.Second
+	maxAnswer   = 8 << 20 // bytes of a body: a page of 1000 names has less
+	maxHeaders  = 64 << 10
+)
+
+// A Store is a bucket on an S3 server. Its methods may be called by several goroutines.
+type Store struct {
+	Options
+	transport *http.Transport
+}
+
+// Open returns the store. The server need not run yet.
+func Open(o Options) (*Store, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	dialer := o.Lookup
+	dialer.Pinned = o.Addresses
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &Store{o, &http.Transport{
+		DialContext: dialer.DialContext, Proxy: nil, Protocols: protocols, DisableCompression: true,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
+		MaxResponseHeaderBytes: maxHeaders, MaxConnsPerHost: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+	}}, nil
+}
+
+// Close closes the idle connections.
+func (s *Store) Close() error {
+	s.transport.CloseIdleConnections()
+	return nil
+}
+
+// Ping returns an error if the bucket cannot be reached. It is for the operator.
+func (s *Store) Ping(ctx context.Context) error {
+	err := s.do(ctx, func(ctx context.Context, c *minio.Core) error {
+		found, err := c.BucketExists(ctx, s.Bucket)
+		if err == nil && !found {
+			err = minio.ErrorResponse{Code: minio.NoSuchBucket, StatusCode: http.StatusNotFound}
+		}
+		return err
+	})
+	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
+		return e.Unwrap()
+	}
+	return err
+}
+
+type object = minio.ObjectInfo
+
+// get returns an object.
+func (s *Store) get(ctx context.Context, name string) (content []byte, info object, err error) {
+	err = s.do(ctx, func(ctx context.Context, c *minio.Core) error {
+		body, found, _, err := c.GetObject(ctx, s.Bucket, name, minio.GetObjectOptions{})
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		info = found
+		if content, err = io.ReadAll(io.LimitReader(body, maxObject+1)); err == nil && len(content) > maxObject {
+			e := tools.Errorf(tools.TooLarge, "the object has more than %d bytes", maxObject)
+			e.Hint = "ask for it in smaller objects"
+			return e
+		}
+		return err
+	})
+	return content, info, err
+}
+
+// put replaces an object and returns its ETag. ifMatch is the ETag that the object
+// must have, "" for any.
+func (s *Store) put(ctx context.Context, name string, content []byte, ifMatch string, ifAbsent bool) (etag string, err error) {
+	options := minio.PutObjectOptions{DisableContentSha256: true} // no signature in chunks
+	if ifMatch != "" {
+		options.SetMatchETag(ifMatch)
+	} else if ifAbsent {
+		options.SetMatchETagExcept("*")
+	}
+	err = s.do(ctx, func(ctx context.Context, c *minio.Core) error {
+		// The hash of the whole body is signed. The client would sign chunks; versitygw takes
+		// the chunk of an empty body for the next request on the connection.
+		sum := sha256.Sum256(content)
+		info, err := c.PutObject(ctx, s.Bucket, name, bytes.NewReader(content), int64(len(content)), "", hex.EncodeToString(sum[:]), options)
+		etag = info.ETag
+		return err
+	})
+	return etag, err
+}
+
+// delete removes an object. ifMatch is the ETag that it must have, "" for any.
+func (s *Store) delete(ctx context.Context, name, ifMatch string) error {
+	return s.do(context.WithValue(ctx, ifMatchKey{}, ifMatch), func(ctx context.Context, c *minio.Core) error {
+		err := c.RemoveObject(ctx, s.Bucket, name, minio.RemoveObjectOptions{})
+		if ifMatch == "" && minio.ToErrorResponse(err).Code == minio.NoSuchKey {
+			return nil
+		}
+		return err
+	})
+}
+
+// list calls f for each object whose name begins with prefix and comes after a name,
+// until f returns false. A name that does not begin with prefix is an error.
+func (s *Store) list(ctx context.Context, prefix, after string, f func(object) bool) error {
+	return s.do(ctx, func(ctx context.Context, c *minio.Core) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // ends the listing
+		options := minio.ListObjectsOptions{Prefix: prefix, StartAfter: after, Recursive: true, MaxKeys: maxPage}
+		for o := range c.ListObjectsIter(ctx, s.Bucket, options) {
+			if o.Err != nil {
+				return o.Err
+			}
+			if !strings.HasPrefix(o.Key, prefix) || o.Key <= after {
+				return unavailable(fmt.Errorf("the server listed a foreign name: %.100q", o.Key), "the operator must check the server")
+			}
+			if !f(o) {
+				return nil
+			}
+		}
+		return ctx.Err()
+	})
+}
+
+// do calls f with a client that has the credential of now. f must end with its
+// context. The error is a *[tools.Error].
+func (s *Store) do(ctx context.Context, f func(context.Context, *minio.Core) error) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Timeout, defaultTime))
+	defer cancel()
+	secret, err := s.SecretKey.Read(ctx)
+	if err != nil {
+		return unavailable(fmt.Errorf("secret_key: %w", err), "the operator must check the store's credential")
+	}
+	c, err := minio.NewCore(s.URL.Host, &minio.Options{
+		Creds: credentials.NewStaticV4(s.AccessKey, secret.Reveal(), ""), Secure: s.URL.Scheme == "https",
+		Transport: bounded{s.transport}, Region: cmp.Or(s.Region, "us-east-1"),
+		MaxRetries: 1, // a change that was sent is never sent again
+	})
+	if err == nil {
+		err = f(ctx, c)
+	}
+	return failed(ctx, err)
+}
+
+// ifMatchKey is the key of a context whose value is the condition of a DELETE. The
+// client has no option for it. The signature need not cover the header.
+type ifMatchKey struct{}
+
+// bounded bounds the body of each response, and checks that a listing is one.
+type bounded struct{ *http.Transport }
+
+// RoundTrip sends a request.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	if tag, _ := r.Context().Value(ifMatchKey{}).(string); tag != "" && r.Method == http.MethodDelete {
+		r.Header.Set("If-Match", `"`+tag+`"`)
+	}
+	res, err := b.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	text := bufio.NewReader(io.LimitReader(res.Body, maxAnswer))
+	// The client takes any XML for an empty page.
+	if head, _ := text.Peek(512); r.URL.Query().Has("list-type") && res.StatusCode == http.StatusOK && !bytes.Contains(head, []byte("<ListBucketResult")) {
+		res.Body.Close()
+		return nil, errors.New("the answer is no listing")
+	}
+	res.Body = body{text, res.Body}
+	return res, nil
+}
+
+type body struct {
+	io.Reader
+	io.Closer
+}
+
+// failed returns the error of a call as agents see it. The cause has the server's
+// code, and no other text of it.
+func failed(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*tools.Error](err); ok {
+		return e
+	}
+	answer, ok := errors.AsType[minio.ErrorResponse](err)
+	if !ok {
+		return unavailable(cause(ctx, err), "try again; after a change read the object first: the change may have been made")
+	}
+	why := fmt.Errorf("status %d, code %.64q", answer.StatusCode, answer.Code)
+	switch {
+	case answer.Code == minio.NoSuchKey:
+		return tools.Errorf(tools.NotFound, "there is no such object").Because(why)
+	case answer.StatusCode == http.StatusPreconditionFailed || answer.Code == minio.PreconditionFailed:
+		e := tools.Errorf(tools.Conflict, "the object is not as if_match or if_absent says")
+		e.Hint = "get the object again"
+		return e.Because(why)
+	case answer.StatusCode == http.StatusConflict:
+		e := tools.Errorf(tools.Conflict, "another object or change is in the way")
+		e.Hint = "on some servers an object a excludes an object a/b; else try again"
+		return e.Because(why)
+	case answer.StatusCode == http.StatusInsufficientStorage || strings.Contains(answer.Code, "Quota") || strings.Contains(answer.Code, "StorageFull"):
+		return unavailable(why, "the store is full: delete objects, or ask the operator")
+	case answer.StatusCode == http.StatusForbidden:
+		return unavailable(why, "the operator must check the store's keys and rights")
+	case answer.Code == minio.NoSuchBucket:
+		return unavailable(why, "the operator must make the bucket")
+	}
+	return unavailable(why, "try again later; the operator's log has the reason")
+}
+
+// cause describes an error of a connection for the log, without the request's URL.
+func cause(ctx context.Context, err error) error {
+	var timeout net.Error
+	if ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout() {
+		return errors.New("the server does not answer in time")
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	return errors.New(tools.Clip(tools.Clean(err.Error()), 300))
+}
+
+func unavailable(cause error, hint string) *tools.Error {
+	e := tools.Errorf(tools.Unavailable, "the store does not work")
+	e.Hint = hint
+	return e.Because(cause)
+}
