@@ -24,6 +24,7 @@ const (
 	KindSandbox  = "sandbox"
 	KindCall     = "call"     // a tool call; Op is the tool's name
 	KindApproval = "approval" // the operator's decision about a call
+	KindNetwork  = "network"  // a connection or a request of a sandbox; Op is connect or request
 	KindDaemon   = "daemon"
 	KindAudit    = "audit"
 )
@@ -39,7 +40,7 @@ const (
 	OutcomeUnclean   = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
 )
 
-// The outcomes of events of [KindCall].
+// The outcomes of events of [KindCall] and [KindNetwork].
 const (
 	OutcomeBegin   = "begin"   // the call runs; another event follows
 	OutcomeUnknown = "unknown" // the log was closed before the call's end was recorded
@@ -66,8 +67,10 @@ type Event struct {
 	Outcome    string    `json:"outcome,omitempty"`
 	Errno      string    `json:"errno,omitempty"` // the name, such as EACCES
 	PID        int       `json:"pid,omitempty"`
-	UID        *uint32   `json:"uid,omitempty"` // a pointer, because 0 is a valid user id
+	UID        *uint32   `json:"uid,omitempty"`    // a pointer, because 0 is a valid user id
+	Status     int       `json:"status,omitempty"` // of an HTTP response
 	Bytes      int64     `json:"bytes,omitempty"`
+	Sent       int64     `json:"sent_bytes,omitempty"`  // to a host; Bytes are those from it
 	DurationUS int64     `json:"duration_us,omitempty"` // microseconds
 	Instance   string    `json:"instance,omitempty"`    // of a call with a context
 	Context    []Scope   `json:"context,omitempty"`     // what a call sees of its client's context
@@ -132,7 +135,9 @@ func appendBody(b []byte, e Event) []byte {
 	if e.UID != nil {
 		b = strconv.AppendUint(append(b, `,"uid":`...), uint64(*e.UID), 10)
 	}
+	b = appendInt(b, `,"status":`, int64(e.Status))
 	b = appendInt(b, `,"bytes":`, e.Bytes)
+	b = appendInt(b, `,"sent_bytes":`, e.Sent)
 	b = appendInt(b, `,"duration_us":`, e.DurationUS)
 	if e.Instance != "" {
 		b = appendString(append(b, `,"instance":`...), e.Instance)

@@ -23,10 +23,19 @@ const (
 	KindSkill   Kind = "skill"   // skills
 	KindMember  Kind = "member"  // members
 	KindContext Kind = "context" // scopes
-	KindRate    Kind = "rate"    // rate_limits
+	KindRate    Kind = "rate"    // rate_limits, network.limit
 	KindFilter  Kind = "filter"  // argument_filters
 	KindSchema  Kind = "schema"  // the schema of a tool's arguments
 	KindStore   Kind = "store"   // what a store of that kind allows any agent
+)
+
+// The kinds of rules about network connections.
+const (
+	KindHost     Kind = "host"     // network.deny, network.ask, network.allow
+	KindRequest  Kind = "request"  // methods and paths of a rule of network.allow
+	KindAddress  Kind = "address"  // the address of a host is not public, and no rule has it
+	KindSecret   Kind = "secret"   // a credential's placeholder goes to its host only
+	KindProtocol Kind = "protocol" // a request that another server could read differently
 )
 
 // KindNothing is the kind of every decision of the zero Policy or zero Grants,

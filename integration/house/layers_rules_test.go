@@ -41,7 +41,7 @@ var floors = map[string]struct {
 	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration/*":               {[]string{"**"}, "tests of the whole, and their tools"},
 
-	"tools/egress":                 {nil, "whoever connects for an agent does it here"},
+	"tools/egress":                 {[]string{"scope", "audit", "tools/limit"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
 	"cmd/scopefs/internal/stores":  {[]string{"cmd/scopefs/internal/control", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
 	"internal/need":                {nil, "any test may need root, a program or time"},
 	"internal/credential":          {nil, "who holds a secret need not know what it is for"},
@@ -89,6 +89,7 @@ var owners = map[string]struct {
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
 	"golang.org/x/sys/unix":                      {[]string{"**"}, "constants and types; TestSystemCalls holds which packages make system calls"},
 	"golang.org/x/net/bpf":                       {[]string{"tools/sandbox"}, "assembles the filters of a sandbox's sockets"},
+	"golang.org/x/net/idna":                      {[]string{"scope"}, "one canonical form of a host's name"},
 	"golang.org/x/term":                          {[]string{"cmd/scopefs/internal/cli"}, "only the command line has a terminal"},
 	"github.com/creack/pty":                      {nil, "for tests"},
 }
@@ -96,7 +97,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
-	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential", "tools/sql", "tools/sql/engine"} // flock(2), socketpair(2), gettid(2), kill(2)
+	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}

@@ -1,9 +1,3 @@
-// Package egress opens network connections on behalf of agents.
-//
-// A [Dialer] resolves a name once, checks every address that it got, and dials
-// only addresses that passed. A name whose answer changes between the check and
-// the connection (DNS rebinding) therefore gains nothing, and no name of the
-// outside leads to an address of the inside.
 package egress
 
 import (
@@ -43,6 +37,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
+	deadline, _ := ctx.Deadline()
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
@@ -52,8 +47,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		return nil, err
 	}
 	var errs []error
-	for _, ip := range all {
-		var dialer net.Dialer
+	for i, ip := range all {
+		// An address that does not answer leaves time for the others.
+		dialer := net.Dialer{Timeout: time.Until(deadline) / time.Duration(len(all)-i)}
 		conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(ip.String(), port))
 		if err == nil {
 			return conn, nil

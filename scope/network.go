@@ -1,0 +1,269 @@
+package scope
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// HostRule names hosts, and the requests to them that it covers. In Deny it has a
+// host and ports alone, in Ask no methods and no paths.
+type HostRule struct {
+	// Host is a name, an IP address, "*.example.org" for every name with one or
+	// more labels before example.org, or "*" for every name.
+	Host string `json:"host"`
+
+	Ports     []uint16       `json:"ports,omitempty"`   // none: 443 and 80; in Deny: all
+	Methods   []string       `json:"methods,omitempty"` // none: all; upper case
+	Paths     []string       `json:"paths,omitempty"`   // none: all; doublestar patterns that begin with a slash
+	Address   netip.AddrPort `json:"address,omitzero"`  // where the host is; port 0 is the requested port
+	CA        string         `json:"ca,omitempty"`      // PEM certificates that sign the host's; "": the system's
+	Secret    string         `json:"secret,omitempty"`  // name of the credential that the proxy adds; "": none
+	Intercept bool           `json:"intercept,omitempty"`
+}
+
+// NetworkSpec is a network policy in its written form.
+type NetworkSpec struct {
+	Deny   []HostRule `json:"deny,omitempty"`
+	Ask    []HostRule `json:"ask,omitempty"`
+	Allow  []HostRule `json:"allow,omitempty"`
+	Others bool       `json:"others,omitempty"` // the operator is asked about hosts without a rule
+}
+
+// Route is how an allowed connection is made.
+type Route struct {
+	Address   netip.AddrPort // not valid: a public address of the host
+	CA        string         // see HostRule
+	Intercept bool           // requests are decided one by one; otherwise the connection is a tunnel
+}
+
+// Network decides about the connections of one agent. It is immutable and safe
+// for concurrent use. The zero Network allows nothing.
+//
+// Deny overrides Ask, and Ask overrides Allow, whatever the order of rules. In
+// each list the rules with the narrowest host that matches decide alone, and
+// rules with the same host add up. So a rule for api.example.org restricts what a
+// rule for *.example.org would allow.
+type Network struct {
+	deny, ask, allow []hostRule
+	others           bool
+	compiled         bool
+}
+
+type hostRule struct {
+	HostRule
+	pattern hostPattern
+}
+
+// maxHosts limits the rules of one list.
+const maxHosts = 1000
+
+// CompileNetwork returns the policy that spec describes. An error names the host,
+// the key and the correction.
+func CompileNetwork(spec NetworkSpec) (*Network, error) {
+	n := &Network{others: spec.Others, compiled: true}
+	for _, list := range []struct {
+		key   string
+		rules []HostRule
+		into  *[]hostRule
+	}{{"deny", spec.Deny, &n.deny}, {"ask", spec.Ask, &n.ask}, {"allow", spec.Allow, &n.allow}} {
+		if len(list.rules) > maxHosts {
+			return nil, fmt.Errorf("%s: has more than %d rules", list.key, maxHosts)
+		}
+		for _, r := range list.rules {
+			rule, err := parseHostRule(list.key, r)
+			if err == nil {
+				err = rule.agrees(*list.into)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %q: %w", list.key, r.Host, err)
+			}
+			*list.into = append(*list.into, rule)
+		}
+	}
+	return n, nil
+}
+
+func parseHostRule(list string, r HostRule) (hostRule, error) {
+	pattern, err := parseHostPattern(r.Host)
+	if err != nil {
+		return hostRule{}, fmt.Errorf("host: %w", err)
+	}
+	if list != "allow" && len(r.Methods)+len(r.Paths) > 0 {
+		return hostRule{}, errors.New("methods, paths: are for network.allow: remove them")
+	}
+	if len(r.Ports) == 0 && list != "deny" {
+		r.Ports = []uint16{443, 80}
+	}
+	for _, m := range r.Methods {
+		if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || m == "CONNECT" {
+			return hostRule{}, fmt.Errorf("methods: %q is no method: write one such as GET", m)
+		}
+	}
+	for _, p := range r.Paths {
+		if !strings.HasPrefix(p, "/") || len(p) > maxPattern || !doublestar.ValidatePattern(p) {
+			return hostRule{}, fmt.Errorf("paths: %.100q is no pattern: write one that begins with a slash, such as /api/**", p)
+		}
+	}
+	if r.Address.Addr().Zone() != "" {
+		return hostRule{}, errors.New("address: has a zone: remove it")
+	}
+	if pattern.wild && (r.Address.IsValid() || r.Secret != "") {
+		return hostRule{}, errors.New("host: an address or a credential is for one host: write its name without *")
+	}
+	r.Methods, r.Paths, r.Ports = slices.Clone(r.Methods), slices.Clone(r.Paths), slices.Clone(r.Ports)
+	return hostRule{r, pattern}, nil
+}
+
+// agrees returns an error if an earlier rule for the host has another route.
+func (r hostRule) agrees(all []hostRule) error {
+	for _, o := range all {
+		if o.pattern == r.pattern && o.shares(r.Ports) && (o.Address != r.Address || o.CA != r.CA) {
+			return errors.New("two rules for the host differ in address or ca: make them equal")
+		}
+	}
+	return nil
+}
+
+// shares reports whether the rule is for one of the ports.
+func (r hostRule) shares(ports []uint16) bool {
+	return len(r.Ports) == 0 || slices.ContainsFunc(ports, func(p uint16) bool { return slices.Contains(r.Ports, p) })
+}
+
+// narrowest returns the rules for a canonical host and a port that decide.
+func narrowest(all []hostRule, host string, port uint16) (found []hostRule) {
+	for _, r := range all {
+		if !r.shares([]uint16{port}) || !r.pattern.match(host) {
+			continue
+		}
+		if len(found) > 0 && r.pattern.narrower(found[0].pattern) {
+			found = nil
+		}
+		if len(found) == 0 || r.pattern == found[0].pattern {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// Connect decides about a connection to a host in canonical form; see ParseHost.
+// The route is that of a connection that is allowed or approved.
+func (n *Network) Connect(host string, port uint16) (Decision, Route) {
+	d, rules := n.decide(host, port, nil)
+	var route Route
+	for _, r := range rules {
+		route.Address, route.CA = r.Address, r.CA
+		route.Intercept = route.Intercept || r.Intercept || r.Secret != "" || len(r.Methods) > 0 || len(r.Paths) > 0
+	}
+	return d, route
+}
+
+// Request decides about a request on a connection. path is as the client wrote
+// it, percent-encoded and without the query. secret names the credential of the
+// rule that allows it.
+func (n *Network) Request(host string, port uint16, method, path string) (d Decision, secret string) {
+	d, rules := n.decide(host, port, &request{method, path})
+	if len(rules) > 0 {
+		secret = rules[0].Secret
+	}
+	return d, secret
+}
+
+// request is the part of a request that rules match.
+type request struct{ method, path string }
+
+// decide returns the rules that decide, of Ask and Allow only.
+func (n *Network) decide(host string, port uint16, r *request) (Decision, []hostRule) {
+	if n == nil || !n.compiled {
+		return Decision{Kind: KindNothing, Rule: "no network", Remedy: "set network in the definition"}, nil
+	}
+	if denying := narrowest(n.deny, host, port); len(denying) > 0 {
+		rule := "network.deny: " + denying[0].Host
+		return Decision{Kind: KindHost, Rule: rule, Remedy: "remove " + denying[0].Host + " from network.deny"}, nil
+	}
+	if asking := narrowest(n.ask, host, port); len(asking) > 0 {
+		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: " + asking[0].Host, Remedy: "approve the connection"}, asking
+	}
+	named := narrowest(n.allow, host, port)
+	allowing := named
+	if r != nil {
+		allowing = slices.DeleteFunc(slices.Clone(named), func(rule hostRule) bool { return !rule.covers(r) })
+	}
+	switch {
+	case len(allowing) > 0:
+		return Decision{Allow: true, Kind: KindHost, Rule: "network.allow: " + allowing[0].text()}, allowing
+	case len(named) > 0:
+		return Decision{Kind: KindRequest, Rule: "network.allow: " + named[0].text(),
+			Remedy: fmt.Sprintf("add %s and %s to methods and paths of %s in network.allow", r.method, r.path, named[0].Host)}, nil
+	case n.others:
+		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: true", Remedy: "approve the connection"}, nil
+	}
+	return Decision{Kind: KindHost, Rule: "network.allow", Remedy: remedy(host, port)}, nil
+}
+
+func remedy(host string, port uint16) string {
+	if port == 443 || port == 80 {
+		return fmt.Sprintf("add {host: %s} to network.allow", host)
+	}
+	return fmt.Sprintf("add {host: %s, ports: [%d]} to network.allow", host, port)
+}
+
+// text returns the rule for people.
+func (r hostRule) text() string {
+	text := r.Host
+	if len(r.Methods) > 0 {
+		text += " " + strings.Join(r.Methods, ",")
+	}
+	if len(r.Paths) > 0 {
+		text += " " + strings.Join(r.Paths, ",")
+	}
+	return text
+}
+
+func (r hostRule) covers(req *request) bool {
+	if len(r.Methods) > 0 && !slices.Contains(r.Methods, req.method) {
+		return false
+	}
+	if len(r.Paths) == 0 {
+		return true
+	}
+	readings, ok := readPath(req.path)
+	return ok && !slices.ContainsFunc(readings, func(path string) bool {
+		return !slices.ContainsFunc(r.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, path) })
+	})
+}
+
+// readPath returns the paths that servers may read: with an encoded slash as a
+// separator, and as part of a component. It is not ok for a path with a dot
+// segment, an empty component, or a second encoding: servers differ in what they
+// make of it.
+func readPath(path string) (readings []string, ok bool) {
+	decoded, err := url.PathUnescape(path)
+	if err != nil || !cleanPath(decoded) {
+		return nil, false
+	}
+	kept, err := url.PathUnescape(encodedSlash.Replace(path))
+	return []string{decoded, kept}, err == nil
+}
+
+var encodedSlash = strings.NewReplacer("%2f", "%252F", "%2F", "%252F")
+
+// cleanPath reports whether a decoded path has one meaning.
+func cleanPath(path string) bool {
+	if !strings.HasPrefix(path, "/") || strings.Contains(path, "//") || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }) {
+		return false
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		// Some servers remove parameters from each component: ..;x is then ...
+		if name, _, _ := strings.Cut(part, ";"); name == "." || name == ".." {
+			return false
+		}
+	}
+	again, err := url.PathUnescape(path)
+	return err != nil || again == path
+}

@@ -1,0 +1,177 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// access is one connection or request, from the decision to the end.
+type access struct {
+	in           *incoming
+	op           string // connect or request
+	host         string
+	port         uint16
+	method, path string // of a request
+	scheme       string
+	began        time.Time
+	decision     scope.Decision
+	route        scope.Route // of a connection
+	secret       string      // of a request
+	asked        bool        // the operator has approved it
+	status       int
+	sent, got    atomic.Int64 // bytes to the host and from it
+	remote       string
+	failure      *refusal // of an exchange
+}
+
+func (p *Proxy) newAccess(in *incoming, op string) *access {
+	return &access{in: in, op: op, began: time.Now()}
+}
+
+// admit decides about an access, and records the decision.
+func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
+	rules := p.client.Rules()
+	if rules == nil {
+		rules = (*scope.Network)(nil)
+	}
+	if a.op == "request" {
+		a.decision, a.secret = rules.Request(a.host, a.port, a.method, a.path)
+	} else {
+		a.decision, a.route = rules.Connect(a.host, a.port)
+	}
+	switch {
+	case a.decision.Allow, a.decision.Ask && a.asked:
+	case a.decision.Ask:
+		if r := p.approve(ctx, a); r != nil {
+			return p.deny(ctx, a, r)
+		}
+	default:
+		return p.deny(ctx, a, denied(a.target(), a.decision))
+	}
+	e := p.event(a)
+	e.Verdict, e.Outcome = audit.Allow, audit.OutcomeBegin
+	return p.record(ctx, e)
+}
+
+// approve waits for the operator.
+func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
+	refuse := denied(a.target(), a.decision)
+	if p.client.Approve == nil {
+		refuse.Remedy = "nobody is here who could approve it: add the host to network.allow"
+		return refuse
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Limits.Approve)
+	defer cancel()
+	ok, err := p.client.Approve(ctx, Question{a.host, a.port, a.method, a.path, a.decision.Rule})
+	switch {
+	case err != nil:
+		refuse.cause = err
+	case ok && p.stillAsked(a):
+		a.asked = true
+		return nil
+	}
+	return refuse
+}
+
+// stillAsked reports whether the rules, which may have changed meanwhile, do not
+// deny what the operator has approved.
+func (p *Proxy) stillAsked(a *access) bool {
+	a.asked = true
+	ok := p.stillAllowed(a)
+	a.asked = false
+	return ok
+}
+
+// stillAllowed reports whether the rules of now allow an access as it was made.
+func (p *Proxy) stillAllowed(a *access) bool {
+	rules := p.client.Rules()
+	if rules == nil {
+		return false
+	}
+	if a.op == "request" {
+		d, secret := rules.Request(a.host, a.port, a.method, a.path)
+		return secret == a.secret && (d.Allow || d.Ask && a.asked)
+	}
+	d, route := rules.Connect(a.host, a.port)
+	return route == a.route && (d.Allow || d.Ask && a.asked)
+}
+
+// deny records a refusal and returns it, or that of a log that cannot be written.
+func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
+	e := p.event(a)
+	e.Verdict, e.Detail = r.verdict, r.detail()
+	e.Rule, e.RuleKind = r.Rule, string(r.kind)
+	if failure := p.record(ctx, e); failure != nil {
+		return failure
+	}
+	return r
+}
+
+func (r *refusal) detail() string {
+	if r.cause != nil {
+		return r.Message + ": " + r.cause.Error()
+	}
+	return r.Message
+}
+
+// end records the end of an access that was admitted; r is nil for one that came
+// to its end.
+func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
+	e := p.event(a)
+	e.Verdict, e.Outcome, e.Status = audit.Allow, "end", a.status
+	e.Bytes, e.Sent, e.DurationUS = a.got.Load(), a.sent.Load(), time.Since(a.began).Microseconds()
+	if a.remote != "" {
+		e.Detail = "at " + a.remote
+	}
+	if r != nil {
+		e.Outcome, e.Detail = "failed", r.detail()
+		if r.verdict != "" {
+			e.Verdict, e.Rule, e.RuleKind = r.verdict, r.Rule, string(r.kind)
+		}
+	}
+	// The connection is over: there is nothing left to refuse.
+	_ = p.client.Record(context.WithoutCancel(ctx), e)
+}
+
+func (p *Proxy) event(a *access) audit.Event {
+	return audit.Event{
+		Event: audit.KindNetwork, Agent: string(p.client.Agent), Session: p.client.Session, Chain: p.client.Chain,
+		Call: a.in.call, PID: a.in.pid, Op: a.op, Target: a.target(), Rule: a.decision.Rule, RuleKind: string(a.decision.Kind),
+	}
+}
+
+func (p *Proxy) record(ctx context.Context, e audit.Event) *refusal {
+	if err := p.client.Record(ctx, e); err != nil {
+		return &refusal{Message: "the connection cannot be recorded, so it is not made", status: http.StatusServiceUnavailable, verdict: audit.Deny, cause: err}
+	}
+	return nil
+}
+
+// target names the access, without the query of a request.
+func (a *access) target() string {
+	switch {
+	case a.host == "":
+		return ""
+	case a.op == "request":
+		return a.method + " " + a.scheme + "://" + authority(a.host, a.port, a.scheme) + a.path
+	}
+	return authority(a.host, a.port, "")
+}
+
+// authority is HOST:PORT as a URL has it; the default port of the scheme is left out.
+func authority(host string, port uint16, scheme string) string {
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port == map[string]uint16{"http": 80, "https": 443}[scheme] {
+		return host
+	}
+	return fmt.Sprintf("%s:%d", host, port)
+}

@@ -1,0 +1,108 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// socket is a connection that the kernel can splice.
+type socket interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+}
+
+// incoming is a connection from the sandbox.
+type incoming struct {
+	socket
+	ahead   []byte // read already, and returned first
+	release func() // frees its slot
+	once    sync.Once
+	origin  *origin // of a connection that a tunnel has led here; nil: none
+	call    string
+	pid     int
+}
+
+// origin is the host at the other end of a connection, as far as the client
+// knows.
+type origin struct {
+	host   string
+	port   uint16
+	scheme string
+	asked  bool // the operator has approved the connection
+	in     *incoming
+}
+
+func (c *incoming) Read(p []byte) (int, error) {
+	if len(c.ahead) > 0 {
+		n := copy(p, c.ahead)
+		if c.ahead = c.ahead[n:]; len(c.ahead) == 0 {
+			c.ahead = nil
+		}
+		return n, nil
+	}
+	return c.socket.Read(p)
+}
+
+func (c *incoming) Close() error {
+	err := c.socket.Close()
+	c.once.Do(c.release)
+	return err
+}
+
+// guarded returns a connection for HTTP/1.1.
+func (p *Proxy) guarded(ctx context.Context, in *incoming) *guard {
+	return &guard{Conn: in, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
+}
+
+// originKey is the key of an origin in the context of a request.
+type originKey struct{}
+
+// originOf returns the origin of a connection that the server has.
+func originOf(c net.Conn) *origin {
+	if g, ok := c.(*guard); ok {
+		c = g.Conn
+	}
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	in := c.(*incoming)
+	if in.origin == nil {
+		return &origin{in: in}
+	}
+	return in.origin
+}
+
+// handoff is a listener of connections that others have accepted.
+type handoff struct {
+	done  <-chan struct{}
+	addr  net.Addr
+	conns chan net.Conn
+}
+
+func newHandoff(done <-chan struct{}, addr net.Addr) *handoff {
+	return &handoff{done, addr, make(chan net.Conn)}
+}
+
+func (h *handoff) give(c net.Conn) {
+	select {
+	case h.conns <- c:
+	case <-h.done:
+		c.Close()
+	}
+}
+
+func (h *handoff) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handoff) Close() error   { return nil }
+func (h *handoff) Addr() net.Addr { return h.addr }

@@ -1,0 +1,24 @@
+// Package egress opens network connections on behalf of agents.
+//
+// A [Dialer] resolves a name once, checks every address that it got, and dials
+// only addresses that passed. A name whose answer changes between the check and
+// the connection (DNS rebinding) therefore gains nothing, and no name of the
+// outside leads to an address of the inside.
+//
+// A [Proxy] serves the listening socket of one sandbox, which has no other
+// network. It speaks SOCKS5 (RFC 1928: CONNECT alone, without authentication) and
+// HTTP/1.1 (RFC 9112: CONNECT, and requests for http with an absolute URL). For
+// each connection and request it resolves the host, decides by [Rules], records,
+// and then connects:
+//
+//   - A host without further rules gets a tunnel: bytes pass unchanged, through
+//     splice(2). The server name of a TLS client must be the host's. Plain HTTP in
+//     a tunnel is decided request by request.
+//   - Requests that two servers could read differently are refused: two lengths,
+//     a Host other than the URL's, bare line feeds, folded lines.
+//   - What is refused is answered at once: with status 403 and a JSON object with
+//     the keys error, rule and remedy, or by SOCKS5 with reply 2.
+//
+// On a port other than 80 and 443 the proxy waits half a second for a client to
+// speak first. If it does not, bytes pass without a look at what they are.
+package egress

@@ -1,0 +1,250 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// serveHTTP answers a request to the proxy, or one inside a tunnel.
+func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	o := r.Context().Value(originKey{}).(*origin)
+	if o.scheme == "" && r.Method == http.MethodConnect {
+		p.serveConnect(ctx, w, r, o.in)
+		return
+	}
+	a := p.newAccess(o.in, "request")
+	a.method = r.Method
+	err := a.locate(r, o)
+	if err != nil {
+		err = p.deny(r.Context(), a, err)
+	} else {
+		err = p.admit(r.Context(), a)
+	}
+	if err != nil {
+		err.write(w, r)
+		return
+	}
+	p.exchange(w, r, a)
+}
+
+// locate takes the place of a request from its target, which must be that of its
+// connection.
+func (a *access) locate(r *http.Request, o *origin) *refusal {
+	a.scheme, a.host, a.port, a.asked = o.scheme, o.host, o.port, o.asked
+	a.path = r.URL.EscapedPath()
+	if a.path == "" {
+		a.path = "/"
+	}
+	host, absolute := r.Host, r.URL.Host != ""
+	switch {
+	case r.Method == http.MethodConnect:
+		return malformed("CONNECT inside a tunnel")
+	case o.scheme == "" && !absolute:
+		return malformed("this is a proxy: a request needs an absolute URL")
+	case absolute && o.scheme != "" && r.URL.Scheme != o.scheme || o.scheme == "" && r.URL.Scheme != "http":
+		return malformed("the scheme is not that of the connection: use CONNECT for https")
+	case len(r.Header["Host"]) > 0 && r.Header["Host"][0] != host: // HTTP/2 may have both
+		return violates(scope.KindProtocol, "protocol", "the Host field is not the authority")
+	}
+	if o.scheme == "" {
+		a.scheme = "http"
+		var err error
+		if a.host, a.port, err = splitHost(host, 80); err != nil {
+			return refusalOf(err)
+		}
+		return nil
+	}
+	name, port, err := splitHost(host, 0)
+	if err != nil {
+		return refusalOf(err)
+	}
+	if name != o.host || port != 0 && port != o.port {
+		return violates(scope.KindProtocol, "protocol", "the Host field is not %s", o.host)
+	}
+	return nil
+}
+
+// serveConnect takes a connection from the server of requests and makes a tunnel
+// of it. The server's memory for it is free from here.
+func (p *Proxy) serveConnect(ctx context.Context, w http.ResponseWriter, r *http.Request, in *incoming) {
+	host, port, err := splitHost(r.RequestURI, 0)
+	if err == nil && port == 0 {
+		err = malformed("CONNECT needs a port")
+	}
+	if err != nil {
+		p.deny(r.Context(), p.newAccess(in, "connect"), refusalOf(err)).write(w, r)
+		return
+	}
+	_, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	ahead, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
+	in.ahead = append(append([]byte(nil), ahead...), in.ahead...)
+	p.wait.Go(func() {
+		stop := context.AfterFunc(ctx, func() { in.Close() })
+		defer stop()
+		p.stream(ctx, in, host, port, func(r *refusal) error {
+			text := []byte("HTTP/1.1 200 Connection established\r\n\r\n")
+			if r != nil {
+				text = r.raw()
+			}
+			_ = in.SetWriteDeadline(time.Now().Add(p.Limits.Speak))
+			defer func() { _ = in.SetWriteDeadline(time.Time{}) }()
+			_, err := in.Write(text)
+			return err
+		})
+	})
+}
+
+// accessKey is the key of the access in the context of a request.
+type accessKey struct{}
+
+// exchange forwards a request that was admitted, and its response.
+func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), accessKey{}, a))
+	defer cancel()
+	defer p.track(a, cancel)()
+	var failure *refusal
+	defer func() { p.end(ctx, a, failure) }()
+	// A response that breaks off makes ServeHTTP panic, for the server to see.
+	failure = &refusal{Message: "the response broke off"}
+	r = r.WithContext(ctx)
+	r.Body = &counted{ReadCloser: r.Body, n: &a.sent}
+	p.forward.ServeHTTP(&answer{w}, r)
+	failure = a.failure
+}
+
+// answer is a response to the client. It passes no interim response: 103 has
+// header fields of the host, which nobody has looked at.
+type answer struct {
+	http.ResponseWriter
+}
+
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *answer) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// counted counts the bytes of a body.
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// upgraded is a counted body that is a connection.
+type upgraded struct {
+	counted
+	io.Writer
+	sent *atomic.Int64
+}
+
+func (u *upgraded) Write(p []byte) (int, error) {
+	n, err := u.Writer.Write(p)
+	u.sent.Add(int64(n))
+	return n, err
+}
+
+// newForward returns what forwards requests. It is net/http's reverse proxy: it
+// writes requests and responses anew, so that nothing of a client's framing
+// passes, and streams them.
+func (p *Proxy) newForward() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		ModifyResponse: func(res *http.Response) error {
+			a := res.Request.Context().Value(accessKey{}).(*access)
+			a.status = res.StatusCode
+			body := counted{res.Body, &a.got}
+			if w, ok := res.Body.(io.Writer); ok {
+				res.Body = &upgraded{body, w, &a.sent}
+			} else {
+				res.Body = &body
+			}
+			if wantsUpgrade(res.Request) && res.StatusCode != http.StatusSwitchingProtocols {
+				res.Header.Set("Connection", "close") // the guard reads no more requests
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			a := r.Context().Value(accessKey{}).(*access)
+			a.failure = failed(a.host, err)
+			a.status = a.failure.status
+			a.failure.write(w, r)
+		},
+	}
+}
+
+func wantsUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
+
+// rewrite addresses a request to its host.
+func rewrite(r *httputil.ProxyRequest) {
+	a := r.In.Context().Value(accessKey{}).(*access)
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User = a.scheme, authority(a.host, a.port, ""), nil
+	r.Out.Host = authority(a.host, a.port, a.scheme)
+	// Inside another protocol, such as h2c, no request would be decided.
+	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") || a.method != http.MethodGet {
+		r.Out.Header.Del("Upgrade")
+		r.Out.Header.Del("Connection")
+	}
+}
+
+// newTransport returns the client of hosts.
+func (p *Proxy) newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialAgain(ctx, addr) },
+		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return p.dialTLS(ctx, addr)
+		},
+		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead, TLSHandshakeTimeout: p.Limits.Speak,
+		ResponseHeaderTimeout: p.Limits.Idle, ExpectContinueTimeout: time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64,
+	}
+}
+
+// dialAgain connects for a request. The rules of now say where to, because the
+// connection may serve later requests too.
+func (p *Proxy) dialAgain(ctx context.Context, addr string) (socket, error) {
+	host, digits, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	return p.dial(ctx, host, uint16(port), p.routeOf(host, uint16(port)))
+}
+
+func (p *Proxy) routeOf(host string, port uint16) scope.Route {
+	rules := p.client.Rules()
+	if rules == nil {
+		return scope.Route{}
+	}
+	_, route := rules.Connect(host, port)
+	return route
+}
+
+// dialTLS is dialAgain with a handshake. It needs no approval by a rule for
+// interception: http requests alone come without one.
+func (p *Proxy) dialTLS(context.Context, string) (*tls.Conn, error) {
+	return nil, malformed("interception is not there yet")
+}

@@ -1,0 +1,257 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/limit"
+)
+
+// Rules decide about the connections and requests of one agent. Hosts are in the
+// form of [scope.ParseHost]. A [scope.Network] is one.
+type Rules interface {
+	// Connect decides about a connection, and returns how it is made.
+	Connect(host string, port uint16) (scope.Decision, scope.Route)
+
+	// Request decides about a request. path is percent-encoded and has no query.
+	// secret names the credential that the request gets.
+	Request(host string, port uint16, method, path string) (d scope.Decision, secret string)
+}
+
+// A Client is the agent that a proxy serves.
+type Client struct {
+	Agent   scope.ID
+	Session string
+	Chain   string // of agents that the session is for; see audit.Event
+
+	// Rules returns the rules of now. It is called for each connection and each
+	// request.
+	Rules func() Rules
+
+	// Record writes to the log. After an error nothing is done.
+	Record func(context.Context, audit.Event) error
+
+	// Approve asks the operator about what a rule does not decide, and waits for
+	// at most Limits.Approve. nil approves nothing.
+	Approve func(context.Context, Question) (bool, error)
+
+	// Caller returns the call and the process that a connection belongs to, as
+	// far as they are known. nil knows none.
+	Caller func(net.Conn) (call string, pid int)
+}
+
+// A Question is what the operator approves: a connection, or a request if Method
+// is set.
+type Question struct {
+	Host   string
+	Port   uint16
+	Method string
+	Path   string
+	Rule   string
+}
+
+// Limits bounds a proxy. Zero values have the defaults.
+type Limits struct {
+	Connections int           // at a time; more are closed at once; default 2048
+	Speak       time.Duration // for a client to send a request's head, or a handshake; default 10 s
+	Idle        time.Duration // without a byte in either direction; default 15 min
+	Approve     time.Duration // for the operator; default 5 min
+}
+
+// Options are the parts of a proxy that do not depend on the agent.
+type Options struct {
+	Dialer Dialer // for every connection; its Pinned are added to those of rules
+	Limits Limits
+}
+
+// A Proxy is the network of one client. Make it by New.
+type Proxy struct {
+	Options
+	client    Client
+	slots     *limit.Slots
+	transport *http.Transport
+	forward   *httputil.ReverseProxy
+	requests  *handoff // connections for the server of requests, from Serve on
+
+	mu   sync.Mutex
+	open map[*access]func() // what ends each connection and request under way
+	wait sync.WaitGroup
+	full time.Time // when a connection that was too many was last recorded
+}
+
+// New returns a proxy for a client.
+func New(o Options, client Client) *Proxy {
+	for _, l := range []struct{ limit, value *time.Duration }{
+		{&o.Limits.Speak, new(10 * time.Second)}, {&o.Limits.Idle, new(15 * time.Minute)}, {&o.Limits.Approve, new(5 * time.Minute)},
+	} {
+		if *l.limit == 0 {
+			*l.limit = *l.value
+		}
+	}
+	if o.Limits.Connections == 0 {
+		o.Limits.Connections = 2048
+	}
+	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), open: map[*access]func(){}}
+	p.transport = p.newTransport()
+	p.forward = p.newForward()
+	return p
+}
+
+// newServer returns the server of HTTP requests, on the listener and inside
+// tunnels.
+func (p *Proxy) newServer(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serveHTTP(ctx, w, r) }),
+		ReadHeaderTimeout: p.Limits.Speak, IdleTimeout: min(p.Limits.Idle, 2*time.Minute),
+		MaxHeaderBytes:               maxHead - 4<<10, // net/http adds 4 KiB
+		ErrorLog:                     log.New(io.Discard, "", 0),
+		DisableGeneralOptionsHandler: true,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, originKey{}, originOf(c))
+		},
+	}
+}
+
+// Serve accepts connections until ctx ends or the listener fails, and returns when
+// all of them are closed. It closes the listener. Connections must be TCP or Unix
+// sockets. A proxy serves once.
+func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	p.requests = newHandoff(ctx.Done(), l.Addr())
+	server := p.newServer(ctx)
+	p.wait.Go(func() { _ = server.Serve(p.requests) }) // ends with the hand-off
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	err := p.accept(ctx, l)
+	cancel()
+	l.Close()
+	server.Close()
+	p.closeAll()
+	p.wait.Wait()
+	p.transport.CloseIdleConnections()
+	return err
+}
+
+func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			if c != nil {
+				c.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ECONNABORTED) {
+				time.Sleep(50 * time.Millisecond) // until a connection ends
+				continue
+			}
+			return err
+		}
+		s, ok := c.(socket)
+		release, free := p.slots.Try()
+		if !ok || !free {
+			c.Close()
+			if ok {
+				p.recordFull(ctx)
+			}
+			continue
+		}
+		in := &incoming{socket: s, release: release}
+		if p.client.Caller != nil {
+			in.call, in.pid = p.client.Caller(c)
+		}
+		p.wait.Go(func() { p.serve(ctx, in) })
+	}
+}
+
+// serve reads the first byte of a connection, which says what it speaks.
+func (p *Proxy) serve(ctx context.Context, in *incoming) {
+	stop := context.AfterFunc(ctx, func() { in.Close() })
+	defer stop()
+	first := make([]byte, 1)
+	_ = in.SetReadDeadline(time.Now().Add(p.Limits.Speak))
+	if n, _ := in.Read(first); n == 0 {
+		in.Close()
+		return
+	}
+	in.ahead = first
+	if first[0] != socksVersion {
+		p.requests.give(p.guarded(ctx, in))
+		return
+	}
+	host, port, err := readSOCKS(in)
+	if err != nil {
+		p.recordMalformed(ctx, in, err)
+		in.Close()
+		return
+	}
+	p.stream(ctx, in, host, port, func(r *refusal) error { return answerSOCKS(in, socksReply(r)) })
+}
+
+// recordMalformed records a request that could not be read. A client that went
+// away is not worth a line.
+func (p *Proxy) recordMalformed(ctx context.Context, in *incoming, err error) {
+	var r *refusal
+	if errors.As(err, &r) {
+		a := p.newAccess(in, "connect")
+		_ = p.deny(ctx, a, r) // it is refused whether recorded or not
+	}
+}
+
+// recordFull records, once a minute, that there are too many connections.
+func (p *Proxy) recordFull(ctx context.Context) {
+	p.mu.Lock()
+	again := time.Since(p.full) > time.Minute
+	if again {
+		p.full = time.Now()
+	}
+	p.mu.Unlock()
+	if again {
+		r := &refusal{Message: "too many connections at a time", Rule: "connections", verdict: audit.Deny, kind: scope.KindRate}
+		_ = p.deny(ctx, p.newAccess(&incoming{}, "connect"), r) // it is refused whether recorded or not
+	}
+}
+
+// Recheck ends the connections and requests that the rules of now do not allow,
+// or lead elsewhere. It is called after a change of the rules.
+func (p *Proxy) Recheck() {
+	p.transport.CloseIdleConnections()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for a, end := range p.open {
+		if !p.stillAllowed(a) {
+			end()
+		}
+	}
+}
+
+func (p *Proxy) closeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, end := range p.open {
+		end()
+	}
+}
+
+// track keeps what ends an access until done is called.
+func (p *Proxy) track(a *access, end func()) (done func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[a] = end
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, a)
+	}
+}

@@ -1,0 +1,231 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// TestTunnel: TLS passes unchanged, by CONNECT and by SOCKS, and is recorded.
+func TestTunnel(t *testing.T) {
+	t.Parallel()
+	rule, server := host(t, "good.example", true, hello)
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	client := l.client(t, &tls.Config{RootCAs: authorityPool()})
+	_, body := get(t, client, "https://good.example/x?y=1")
+	assert.Equal(t, "GET good.example /x?y=1 ", body)
+	client.CloseIdleConnections()
+
+	c := l.dial(t)
+	require.Equal(t, 0, socks(c, "GOOD.example.", 443))
+	secure := tls.Client(c, &tls.Config{RootCAs: authorityPool(), ServerName: "good.example"})
+	require.NoError(t, secure.Handshake())
+	assert.Equal(t, server.Certificate().Raw, secure.ConnectionState().PeerCertificates[0].Raw)
+	fmt.Fprint(secure, "GET / HTTP/1.1\r\nHost: good.example\r\nConnection: close\r\n\r\n")
+	text, _ := io.ReadAll(secure)
+	assert.Contains(t, string(text), "GET good.example / ")
+
+	e := l.logged(t, func(e audit.Event) bool { return e.Outcome == "end" })
+	assert.Equal(t, audit.Event{Event: audit.KindNetwork, Agent: "a", Session: "s", Op: "connect", Target: "good.example:443", Verdict: audit.Allow,
+		Rule: "network.allow: good.example", RuleKind: string(scope.KindHost), Outcome: "end", Detail: "at " + rule.Address.String(),
+		Bytes: e.Bytes, Sent: e.Sent, DurationUS: e.DurationUS}, e)
+	assert.Positive(t, e.Bytes)
+	assert.Positive(t, e.Sent)
+}
+
+// TestOtherPorts: a host that speaks first is heard, and one end may end first.
+func TestOtherPorts(t *testing.T) {
+	t.Parallel()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer server.Close()
+	go func() {
+		c, err := server.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		fmt.Fprint(c, "220 ready\n")
+		text, _ := io.ReadAll(c)
+		fmt.Fprintf(c, "got %s", text)
+	}()
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "mail.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}}, nil)
+	c := l.connect(t, "mail.example:25")
+	line := make([]byte, len("220 ready\n"))
+	_, err = io.ReadFull(c, line)
+	require.NoError(t, err)
+	fmt.Fprint(c, "hello")
+	require.NoError(t, c.CloseWrite())
+	text, _ := io.ReadAll(c)
+	assert.Equal(t, "got hello", string(text))
+}
+
+func TestPlainHTTP(t *testing.T) {
+	t.Parallel()
+	rule, _ := host(t, "good.example", false, hello)
+	rule.Ports = []uint16{8080}
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	_, body := get(t, l.client(t, nil), "http://good.example:8080/a%2fb?token=x")
+	assert.Equal(t, "GET good.example:8080 /a%2fb?token=x ", body)
+	e := l.logged(t, func(e audit.Event) bool { return e.Outcome == "end" })
+	assert.Equal(t, "GET http://good.example:8080/a%2fb", e.Target, "the query is not recorded")
+	assert.Equal(t, 200, e.Status)
+	assert.EqualValues(t, len(body), e.Bytes)
+}
+
+// TestDenied: a host without a rule is refused at once, with what to do.
+func TestDenied(t *testing.T) {
+	t.Parallel()
+	l := start(t, scope.NetworkSpec{}, nil)
+	want := `403 {"error":"%s is not allowed","rule":"network.allow","remedy":"add {host: a.example} to network.allow"}` + "\n"
+	assert.Equal(t, fmt.Sprintf(want, "a.example:443"), l.raw(t, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n"))
+	assert.Equal(t, fmt.Sprintf(want, "GET http://a.example/"), l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"))
+	assert.Equal(t, 2, socks(l.dial(t), "a.example", 443))
+	for _, e := range l.log() {
+		assert.Equal(t, audit.Deny, e.Verdict)
+		assert.Equal(t, string(scope.KindHost), e.RuleKind)
+	}
+	assert.Len(t, l.log(), 3)
+}
+
+// TestUnrecorded: what cannot be recorded is not done.
+func TestUnrecorded(t *testing.T) {
+	t.Parallel()
+	reached := false
+	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { reached = true })
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l.mu.Lock()
+	l.refuse = errors.New("disk full")
+	l.mu.Unlock()
+	status, _ := get(t, l.client(t, nil), "http://good.example/")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, l.raw(t, "CONNECT good.example:80 HTTP/1.1\r\nHost: good.example:80\r\n\r\n"), "503")
+	assert.False(t, reached)
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	gone.Close()
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "gone.example", Address: netip.MustParseAddrPort(gone.Addr().String())}, {Host: "unknown.example"}}}, nil)
+	assert.Contains(t, l.raw(t, "CONNECT gone.example:443 HTTP/1.1\r\nHost: gone.example:443\r\n\r\n"), "502 {\"error\":\"gone.example cannot be reached\"}")
+	assert.Contains(t, l.raw(t, "CONNECT unknown.example:443 HTTP/1.1\r\nHost: unknown.example:443\r\n\r\n"), "unknown.example cannot be resolved")
+	assert.Equal(t, 4, socks(l.dial(t), "gone.example", 443))
+}
+
+// TestApprove: the operator decides about hosts without a rule; what the rules
+// deny meanwhile stays denied.
+func TestApprove(t *testing.T) {
+	t.Parallel()
+	rule, _ := host(t, "good.example", false, hello)
+	var l *lab
+	l = start(t, scope.NetworkSpec{Others: true, Ask: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
+		c.Approve = func(_ context.Context, q Question) (bool, error) {
+			if q.Path == "/late" {
+				l.set(t, scope.NetworkSpec{Deny: []scope.HostRule{{Host: "good.example"}}})
+			}
+			return q.Host == "good.example", nil
+		}
+	})
+	status, _ := get(t, l.client(t, nil), "http://good.example/")
+	assert.Equal(t, 200, status)
+	status, body := get(t, l.client(t, nil), "http://other.example/")
+	assert.Equal(t, 403, status)
+	assert.Contains(t, body, "approve the connection")
+	status, _ = get(t, l.client(t, nil), "http://good.example/late")
+	assert.Equal(t, 403, status)
+}
+
+// TestRecheck: an open tunnel, and a response under way, end with their rule.
+func TestRecheck(t *testing.T) {
+	t.Parallel()
+	open := make(chan struct{})
+	rule, _ := host(t, "good.example", false, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		close(open)
+		<-r.Context().Done()
+	})
+	other := rule
+	other.Host, other.Ports = "raw.example", []uint16{25}
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule, other}}, nil)
+	tunnel := l.connect(t, "raw.example:25")
+	res, err := l.client(t, nil).Get("http://good.example/")
+	require.NoError(t, err)
+	defer res.Body.Close()
+	<-open
+	l.Recheck()
+	require.NoError(t, tunnel.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err = tunnel.Read(make([]byte, 1))
+	var timeout net.Error
+	require.ErrorAs(t, err, &timeout, "what is still allowed stays")
+
+	l.set(t, scope.NetworkSpec{})
+	l.Recheck()
+	assert.True(t, ended(tunnel))
+	_, err = io.ReadAll(res.Body)
+	assert.Error(t, err)
+}
+
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer server.Close()
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}},
+		func(o *Options, _ *Client) { o.Limits.Idle = time.Second })
+	c := l.connect(t, "a.example:25")
+	began := time.Now()
+	for range 8 { // one direction that moves keeps both
+		time.Sleep(200 * time.Millisecond)
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+	}
+	require.Greater(t, time.Since(began), 1500*time.Millisecond)
+	assert.True(t, ended(c))
+}
+
+// TestIdleTunnels: 300 idle tunnels take less than 40 KiB each, their clients'
+// and hosts' ends in this process included.
+func TestIdleTunnels(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer server.Close()
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}}, nil)
+	const tunnels = 300
+	used := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapInuse + m.StackInuse)
+	}
+	before := used()
+	for range tunnels {
+		c := l.connect(t, "a.example:25")
+		_, err := c.Write([]byte("1"))
+		require.NoError(t, err)
+		up, err := server.Accept()
+		require.NoError(t, err)
+		defer up.Close()
+		_, err = up.Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+	each := (used() - before) / tunnels
+	t.Logf("%d bytes for each idle tunnel", each)
+	assert.Less(t, each, int64(40<<10))
+}

@@ -1,0 +1,97 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// A refusal says why a connection or a request is not made. The client gets it as
+// JSON.
+type refusal struct {
+	Message string `json:"error"`
+	Rule    string `json:"rule,omitempty"`
+	Remedy  string `json:"remedy,omitempty"`
+
+	status  int           // of HTTP
+	verdict audit.Verdict // for the log; "" is a failure of what was allowed
+	kind    scope.Kind
+	cause   error // for the log alone
+}
+
+func (r *refusal) Error() string { return r.Message }
+
+func (r *refusal) Unwrap() error { return r.cause }
+
+// denied returns the refusal of what a decision does not allow.
+func denied(what string, d scope.Decision) *refusal {
+	return &refusal{Message: what + " is not allowed", Rule: d.Rule, Remedy: d.Remedy, status: http.StatusForbidden, verdict: audit.Deny, kind: d.Kind}
+}
+
+// violates returns the refusal of an attempt to get around the rules.
+func violates(kind scope.Kind, rule, format string, args ...any) *refusal {
+	return &refusal{Message: fmt.Sprintf(format, args...), Rule: rule, status: http.StatusForbidden, verdict: audit.Violation, kind: kind}
+}
+
+func malformed(format string, args ...any) *refusal {
+	r := violates(scope.KindProtocol, "protocol", format, args...)
+	r.status = http.StatusBadRequest
+	return r
+}
+
+// failed returns the refusal for an error of a connection that was allowed.
+func failed(host string, err error) *refusal {
+	var own *refusal
+	if errors.As(err, &own) {
+		return own
+	}
+	r := &refusal{status: http.StatusBadGateway, cause: err}
+	var dns *net.DNSError
+	var cert *tls.CertificateVerificationError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, ErrAddress):
+		r = violates(scope.KindAddress, "public addresses", "%s has an address that is not public", host)
+		r.Remedy, r.cause = "add address: to the host's rule in network.allow", err
+	case errors.As(err, &dns):
+		r.Message = host + " cannot be resolved"
+	case errors.As(err, &cert):
+		r.Message = fmt.Sprintf("the certificate of %s is not valid: %v", host, cert.Err)
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
+		r.Message, r.status = host+" does not answer in time", http.StatusGatewayTimeout
+	default:
+		r.Message = host + " cannot be reached"
+	}
+	return r
+}
+
+func (r *refusal) body() []byte {
+	text, _ := json.Marshal(r) // cannot fail: it has strings alone
+	return append(text, '\n')
+}
+
+// write answers an HTTP request.
+func (r *refusal) write(w http.ResponseWriter, to *http.Request) {
+	body := r.body()
+	if to.ProtoMajor == 1 && (to.Method == http.MethodConnect || wantsUpgrade(to)) {
+		w.Header().Set("Connection", "close") // the guard reads no more requests
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(r.status)
+	_, _ = w.Write(body)
+}
+
+// raw is the answer to CONNECT on a connection without a server.
+func (r *refusal) raw() []byte {
+	body := r.body()
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", r.status, http.StatusText(r.status), len(body), body)
+}

@@ -1,0 +1,240 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// stream connects a client to a host, by CONNECT or SOCKS. answer tells the
+// client; it is called once.
+func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint16, answer func(*refusal) error) {
+	a := p.newAccess(in, "connect")
+	a.port = port
+	name, err := scope.ParseHost(host)
+	refuse := func(r *refusal) {
+		_ = answer(r)
+		in.Close()
+	}
+	if err != nil || port == 0 {
+		r := violates(scope.KindAddress, "host names", "%.100q is no host name", host)
+		r.cause = err
+		refuse(p.deny(ctx, a, r))
+		return
+	}
+	a.host = name
+	if r := p.admit(ctx, a); r != nil {
+		refuse(r)
+		return
+	}
+	untrack := p.track(a, func() { in.Close() })
+	defer untrack()
+	if a.route.Intercept {
+		p.end(ctx, a, p.intercept(ctx, a, answer))
+		return
+	}
+	up, err := p.dial(ctx, a.host, a.port, a.route)
+	if err != nil {
+		r := failed(a.host, err)
+		p.end(ctx, a, r)
+		refuse(r)
+		return
+	}
+	defer up.Close()
+	if err := answer(nil); err != nil {
+		in.Close()
+		p.end(ctx, a, failed(a.host, err))
+		return
+	}
+	a.remote = up.RemoteAddr().String()
+	p.end(ctx, a, p.pass(ctx, a, up))
+}
+
+// dial connects to a host, at the address that its rule has.
+func (p *Proxy) dial(ctx context.Context, host string, port uint16, route scope.Route) (socket, error) {
+	dialer, at := p.Dialer, authority(host, port, "")
+	if pin := route.Address; pin.IsValid() {
+		if pin.Port() == 0 {
+			pin = netip.AddrPortFrom(pin.Addr(), port)
+		}
+		ip := pin.Addr().Unmap()
+		dialer.Pinned, at = []netip.Prefix{netip.PrefixFrom(ip, ip.BitLen())}, pin.String()
+	}
+	c, err := dialer.DialContext(ctx, "tcp", at)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil // the dialer dials TCP alone
+}
+
+// speaks is what a client's first bytes are.
+type speaks uint8
+
+const (
+	speaksOther speaks = iota
+	speaksTLS
+	speaksHTTP
+	speaksNothing // and waits for the host
+)
+
+// quiet is how long the proxy waits for a client on a port whose protocol it does
+// not know.
+const quiet = 500 * time.Millisecond
+
+// sniff reads a client's first bytes without taking them.
+func (p *Proxy) sniff(in *incoming, known bool) speaks {
+	wait := quiet
+	if known {
+		wait = p.Limits.Speak
+	}
+	_ = in.SetReadDeadline(time.Now().Add(wait))
+	defer func() { _ = in.SetReadDeadline(time.Time{}) }()
+	const longest = 24 // of a method
+	for {
+		if got := classify(in.ahead); got != speaksNothing {
+			return got
+		}
+		more := make([]byte, 512)
+		n, err := in.socket.Read(more)
+		in.ahead = append(in.ahead, more[:n]...)
+		if err != nil || len(in.ahead) > longest && classify(in.ahead) == speaksNothing {
+			if len(in.ahead) > 0 && classify(in.ahead) == speaksNothing {
+				return speaksOther
+			}
+			return classify(in.ahead)
+		}
+	}
+}
+
+// classify returns speaksNothing for what is too short to be known.
+func classify(start []byte) speaks {
+	if len(start) == 0 {
+		return speaksNothing
+	}
+	if start[0] == 0x16 { // a handshake record (RFC 8446, section 5.1)
+		return speaksTLS
+	}
+	for i, c := range start {
+		switch {
+		case c == ' ' && i+1 == len(start):
+			return speaksNothing
+		case c == ' ' && strings.IndexByte("/h*", start[i+1]) >= 0:
+			return speaksHTTP
+		case (c < 'A' || c > 'Z') && (c < 'a' || c > 'z'):
+			return speaksOther
+		}
+	}
+	return speaksNothing
+}
+
+// pass is a tunnel. What it carries must be for its host, as far as that shows.
+func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
+	known := a.port == 443 || a.port == 80
+	switch got := p.sniff(a.in, known); {
+	case got == speaksHTTP:
+		up.Close()
+		p.handOver(ctx, a)
+		return nil
+	case got == speaksTLS:
+		name, err := p.serverName(ctx, a.in)
+		if err == nil {
+			err = agrees(a.host, name)
+		}
+		if err != nil {
+			a.in.Close()
+			return refusalOf(err)
+		}
+	case known:
+		a.in.Close()
+		if len(a.in.ahead) == 0 {
+			return &refusal{Message: "the client sent nothing"}
+		}
+		return malformed("the client speaks neither TLS nor HTTP on port %d", a.port)
+	}
+	t := tunnel{in: a.in.socket, up: up, idle: p.Limits.Idle, sent: &a.sent, got: &a.got}
+	ahead := a.in.ahead
+	a.in.ahead = nil
+	err := t.run(ahead)
+	a.in.Close()
+	if err != nil {
+		return &refusal{Message: "the tunnel broke", cause: err}
+	}
+	return nil
+}
+
+// handOver lets the server of requests have the rest of a connection. Requests
+// are decided one by one from here.
+func (p *Proxy) handOver(ctx context.Context, a *access) {
+	a.in.origin = &origin{host: a.host, port: a.port, scheme: "http", asked: a.asked, in: a.in}
+	p.requests.give(p.guarded(ctx, a.in))
+}
+
+func refusalOf(err error) *refusal {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return &refusal{Message: "the client's TLS handshake cannot be read", cause: err}
+}
+
+// agrees returns an error if a client names another host to TLS than to the
+// proxy. A client sends no name for an address (RFC 6066, section 3).
+func agrees(host, serverName string) error {
+	isIP := false
+	if _, err := netip.ParseAddr(host); err == nil {
+		isIP = true
+	}
+	if serverName == "" && isIP {
+		return nil
+	}
+	if name, err := scope.ParseHost(serverName); err != nil || name != host {
+		return violates(scope.KindProtocol, "protocol", "the TLS client names the host %.100q", serverName)
+	}
+	return nil
+}
+
+// errHello ends a handshake after its first message.
+var errHello = errors.New("the client's hello is read")
+
+// serverName returns the name in a client's first TLS message, which stays to be
+// read.
+func (p *Proxy) serverName(ctx context.Context, in *incoming) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
+	defer cancel()
+	seen := &recorder{Conn: in}
+	name := ""
+	err := tls.Server(seen, &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		name = hello.ServerName
+		return nil, errHello
+	}}).HandshakeContext(ctx)
+	in.ahead = seen.Bytes()
+	if !errors.Is(err, errHello) {
+		r := malformed("the client's TLS handshake cannot be read")
+		r.cause = err
+		r.verdict = audit.Deny
+		return "", r
+	}
+	return name, nil
+}
+
+// recorder keeps what is read, and writes nothing.
+type recorder struct {
+	net.Conn
+	bytes.Buffer
+}
+
+func (r *recorder) Read(p []byte) (int, error) {
+	n, err := r.Conn.Read(p)
+	r.Buffer.Write(p[:n])
+	return n, err
+}
+
+func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,117 @@
+package egress
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tunnel passes bytes between two sockets. While nothing moves it has two
+// goroutines, and neither buffers nor pipes.
+type tunnel struct {
+	in, up    socket
+	idle      time.Duration
+	sent, got *atomic.Int64
+	moved     atomic.Int64 // when bytes moved last, in Unix nanoseconds
+}
+
+// run passes ahead and then everything, until both sides have ended, one fails,
+// or nothing has moved for the idle time.
+func (t *tunnel) run(ahead []byte) error {
+	t.moved.Store(time.Now().UnixNano())
+	if len(ahead) > 0 {
+		_ = t.up.SetWriteDeadline(time.Now().Add(t.idle))
+		n, err := t.up.Write(ahead)
+		t.sent.Add(int64(n))
+		if err != nil {
+			return err
+		}
+	}
+	var back error
+	var wait sync.WaitGroup
+	wait.Go(func() { back = t.pump(t.in, t.up, t.got) })
+	err := t.pump(t.up, t.in, t.sent)
+	wait.Wait()
+	for _, err := range []error{err, back} {
+		if err != nil && !hungUp(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// hungUp reports whether a side has ended the connection without waiting for the
+// other, which many programs do, or this process has closed it.
+func hungUp(err error) bool {
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ENOTCONN)
+}
+
+// pump moves bytes from src to dst until src ends, and then ends dst. An error
+// ends both directions.
+func (t *tunnel) pump(dst, src socket, count *atomic.Int64) (err error) {
+	defer func() {
+		if err != nil {
+			t.in.Close()
+			t.up.Close()
+		}
+	}()
+	for {
+		n, err := t.readable(src)
+		if err == nil && n == 0 {
+			return dst.CloseWrite()
+		}
+		if err == nil {
+			_ = dst.SetWriteDeadline(time.Now().Add(t.idle))
+			n, err = io.CopyN(dst, src, n) // splice(2) between sockets
+			count.Add(n)
+			t.moved.Store(time.Now().UnixNano())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readable waits until src has bytes, and returns how many; 0 is its end. A pipe
+// for splice(2) is then held only while bytes move.
+func (t *tunnel) readable(src socket) (n int64, err error) {
+	raw, err := src.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	for {
+		last := time.Unix(0, t.moved.Load())
+		_ = src.SetReadDeadline(last.Add(t.idle))
+		var failure error
+		err = raw.Read(func(fd uintptr) bool {
+			n, failure = pending(int(fd))
+			return failure != unix.EAGAIN
+		})
+		if errors.Is(err, os.ErrDeadlineExceeded) && time.Unix(0, t.moved.Load()).After(last) {
+			continue // the other direction moves
+		}
+		return n, errors.Join(err, failure)
+	}
+}
+
+// pending returns how many bytes a socket has; 0 is its end, EAGAIN none yet.
+func pending(fd int) (int64, error) {
+	for {
+		var one [1]byte
+		n, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil || n == 0:
+			return 0, err
+		}
+		all, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+		return int64(max(all, 1)), err
+	}
+}
