@@ -20,6 +20,7 @@ import (
 type Stores struct {
 	KV       *KVStore
 	SQL      *SQLStore
+	Metrics  *MetricsStore
 	Services map[string]Service // of http_request; by name
 	Notify   map[string]Channel // of notify; by name
 	Objects  *ObjectStore
@@ -81,6 +82,7 @@ func (s *Stores) fields() map[string]field {
 			s.Objects = &ObjectStore{}
 			return mappingField(s.Objects.fields())(n)
 		},
+		"metrics": metricsField(&s.Metrics),
 		"services": func(n *yaml.Node) error {
 			s.Services = map[string]Service{}
 			return eachKey(n, func(name string, value *yaml.Node) error {

@@ -16,6 +16,7 @@ func TestStores(t *testing.T) {
 	h, err := ParseHost([]byte(`stores:
   kv: {redis: "127.0.0.1:6379", user: u, password: {file: /etc/redis.pass}, keys: 10, size: 1MiB}
   sql:
+  metrics: {url: "https://influx.example", version: 2, org: o, credential: {env: INFLUX}, addresses: [10.0.0.6], retention: 720h, timeout: 5s}
   services:
     grafana: {url: "https://grafana.example/api", agents: ["research-*"], methods: [GET, POST], paths: ["dashboards/**"],
       addresses: [10.0.0.5, "10.1.0.0/16"], credential: {env: GRAFANA}, prefix: "Bearer ", timeout: 5s}
@@ -28,6 +29,10 @@ func TestStores(t *testing.T) {
 	assert.Equal(t, Stores{
 		KV:  &KVStore{Redis: "127.0.0.1:6379", User: "u", Password: &credential.Source{File: "/etc/redis.pass"}, Keys: 10, Size: 1 << 20},
 		SQL: &SQLStore{},
+		Metrics: &MetricsStore{
+			URL: &url.URL{Scheme: "https", Host: "influx.example"}, Version: 2, Org: "o", Credential: &credential.Source{Env: "INFLUX"},
+			Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.6/32")}, Retention: 720 * time.Hour, Timeout: 5 * time.Second,
+		},
 		Services: map[string]Service{"grafana": {
 			URL: "https://grafana.example/api", Agents: []string{"research-*"}, Methods: []string{"GET", "POST"}, Paths: []string{"dashboards/**"},
 			Addresses:  []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32"), netip.MustParsePrefix("10.1.0.0/16")},
@@ -51,11 +56,14 @@ func TestStores(t *testing.T) {
 
 func TestStoresWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"kv: {redis: nowhere}":                                 "HOST:PORT",
-		"kv: {password: {}}":                                   "one of env, file and command",
-		"kv: {password: {env: A, file: /b}}":                   "one of env, file and command",
-		"kv: {password: {file: b}}":                            "absolute",
-		"kv: {pasword: x}":                                     "pasword",
+		"kv: {redis: nowhere}":                      "HOST:PORT",
+		"kv: {password: {}}":                        "one of env, file and command",
+		"kv: {password: {env: A, file: /b}}":        "one of env, file and command",
+		"kv: {password: {file: b}}":                 "absolute",
+		"kv: {pasword: x}":                          "pasword",
+		"metrics: {url: nowhere}":                   "https://HOST",
+		"metrics: {url: 'https://x', version: two}": "want a number",
+		"metrics: {url: 'https://x', password: x}":  "password",
 		"mongo: {}":                                            "mongo",
 		"services: {a: {url: x}}":                              "https://HOST/PATH",
 		"services: {a/b: {url: 'https://x'}}":                  "name of a service",

@@ -185,8 +185,10 @@ func TestNonsense(t *testing.T) {
 		"time too large": {answer: series(`{"columns":["time","c0"],"values":[[9223372036854775808,1]]}`)},
 		"object":         {answer: series(`{"columns":["time","c0"],"values":[[1,{"a":1}]]}`)},
 		"other tags":     {answer: series(`{"tags":{"of":"b"},"columns":["time","c0"],"values":[[1,2]]}`)},
-		"redirect":       {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://169.254.169.254/", 307) }},
-		"echo":           {answer: func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Authorization")) }},
+		"redirect": {answer: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://169.254.169.254/", http.StatusTemporaryRedirect)
+		}},
+		"echo": {answer: func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Authorization")) }},
 		"echo as error": {func(w http.ResponseWriter, r *http.Request) {
 			text(400, `{"error":"`+r.Header.Get("Authorization")+`"}`)(w, r)
 		}, tools.Invalid, tools.Invalid},
@@ -214,7 +216,7 @@ func TestNonsense(t *testing.T) {
 		"bomb": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
-			io.Copy(z, io.LimitReader(endless(" "), 64<<20))
+			io.Copy(z, io.LimitReader(endless(strings.Repeat(" ", 4096)), 8<<20))
 			z.Close()
 		}, tools.TooLarge, tools.TooLarge},
 		"entity too large": {text(413, `{"error":"x"}`), tools.TooLarge, tools.TooLarge},

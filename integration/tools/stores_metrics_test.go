@@ -1,0 +1,119 @@
+package tools
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// TestStoresMetrics: two agents write the same measurement and never meet; one
+// that may only read writes nothing; a server that ends takes no other store along.
+func TestStoresMetrics(t *testing.T) {
+	const hush = "s3cret-of-the-operator"
+	h := harness.LayOut(t, map[string]string{"a": "", "ab": "", "reader": "view: {access: read}", "none": "tools: [read_file]"})
+	address, influxd := startInfluxd(t, hush)
+	h.Put("influx.secret", hush+"\n")
+	require.NoError(t, os.Chmod(filepath.Join(h.Base, "influx.secret"), 0o600))
+	h.Put("scopefs.yaml", fmt.Sprintf("stores:\n  kv: {}\n  metrics: {url: 'http://%s', user: scopefs, credential: {file: %s/influx.secret}, timeout: 5s}\n", address, h.Base))
+	h.Start()
+
+	point := func(of string) args {
+		return args{"points": []args{{"measurement": "cpu", "tags": args{"host": "h"}, "fields": args{"of": of}, "time": time.Now().UTC().Truncate(time.Minute).Format(time.RFC3339)}}}
+	}
+	query := args{"measurement": "cpu", "fields": []args{{"name": "of"}}}
+	users := map[string]*harness.User{}
+	for _, id := range []string{"a", "ab"} {
+		users[id] = h.Connect(id)
+		assert.Equal(t, 1.0, users[id].Call("metrics_write", point("of "+id))["points"])
+	}
+	for id, u := range users {
+		series := u.Call("metrics_query", query)["series"].([]any)
+		require.Len(t, series, 1, id)
+		rows := series[0].(args)["rows"].([]any)
+		require.Len(t, rows, 1, id)
+		assert.Equal(t, "of "+id, rows[0].([]any)[1])
+		for _, measurement := range []string{`ab_"."autogen"."cpu`, "ab_..cpu", "/cpu/"} {
+			assert.Empty(t, u.Call("metrics_query", args{"measurement": measurement, "fields": query["fields"]})["series"])
+		}
+		assert.Equal(t, tools.Invalid, u.Fails("metrics_query", args{"measurement": "cpu", "fields": query["fields"], "database": "ab_"}).Code)
+		assert.Equal(t, tools.Invalid, u.Fails("metrics_write", args{"points": []args{{"measurement": "m\nn v=1", "fields": args{"v": 1}}}}).Code)
+	}
+	reader := h.Connect("reader")
+	assert.NotContains(t, reader.List(), "metrics_write")
+	assert.Empty(t, reader.Call("metrics_query", query)["series"])
+	assert.NotContains(t, h.Connect("none").List(), "metrics_query")
+	assert.Regexp(t, `metrics +influxdb +ok +a,ab,reader +metrics_write,metrics_query`, h.Must("stores"))
+
+	require.NoError(t, influxd.Process.Kill())
+	influxd.Wait()
+	assert.Equal(t, tools.Unavailable, users["a"].Fails("metrics_query", query).Code)
+	assert.Equal(t, tools.Unavailable, users["a"].Fails("metrics_write", point("of a")).Code)
+	users["a"].Call("kv_set", args{"key": "k", "value": "v"})
+	out, _, code := h.Try("stores")
+	assert.Equal(t, 1, code)
+	assert.Regexp(t, `kv +sqlite +ok`, out)
+	assert.Contains(t, out, "connection refused")
+	for _, words := range [][]string{{"audit", "--json"}, {"agents", "show", "a", "--json"}} {
+		assert.NotContains(t, h.Must(words...), hush)
+	}
+}
+
+var influxListens = regexp.MustCompile(`Listening on HTTP.*addr=([0-9.:]+)`)
+
+// startInfluxd starts an InfluxDB 1.x server on a free port. Its user scopefs may do
+// everything.
+func startInfluxd(t *testing.T, password string) (address string, cmd *exec.Cmd) {
+	t.Helper()
+	program, dir := need.Program(t, "influxd"), t.TempDir()
+	config, log := filepath.Join(dir, "conf"), filepath.Join(dir, "log")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `reporting-disabled = true
+bind-address = "127.0.0.1:0"
+[meta]
+dir = "%[1]s/meta"
+[data]
+dir = "%[1]s/data"
+wal-dir = "%[1]s/wal"
+[monitor]
+store-enabled = false
+[http]
+bind-address = "127.0.0.1:0"
+auth-enabled = true
+`, dir), 0o600))
+	stderr, err := os.Create(log)
+	require.NoError(t, err)
+	defer stderr.Close()
+	cmd = exec.Command(program, "-config", config)
+	cmd.Stderr = stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(log)
+		m := influxListens.FindSubmatch(text)
+		if m == nil {
+			return false
+		}
+		address = string(m[1])
+		res, err := http.PostForm("http://"+address+"/query", url.Values{"q": {"CREATE USER scopefs WITH PASSWORD '" + password + "' WITH ALL PRIVILEGES"}})
+		if err == nil {
+			res.Body.Close()
+		}
+		return err == nil && res.StatusCode == http.StatusOK
+	}, 30*time.Second, 20*time.Millisecond, "influxd does not answer")
+	return address, cmd
+}
