@@ -55,7 +55,7 @@ func TestServerSick(t *testing.T) {
 
 	s.start(t, "")
 	require.NoError(t, patient.write(t, onePoint))
-	assert.Len(t, patient.query(t, oneField).Series[0].Rows, 2)
+	assert.GreaterOrEqual(t, len(patient.query(t, oneField).Series[0].Rows), 2, "and what was sent while the server was stopped may be there")
 	s.kill()
 	s.start(t, "")
 	require.NoError(t, patient.write(t, onePoint), "a connection that the server closed is not used")
