@@ -219,11 +219,11 @@ func TestPointMember(t *testing.T) {
 	h.Put("scopefs.yaml", "runner: ["+h.Base+"/runner]\nsandbox: {expose: ["+h.Base+"/runner]}\n")
 	h.Start()
 	u := h.Connect("a")
-	task := u.Text("delegate", args{"member": "b", "task": "dig", "context": []args{{"name": "state", "text": "wet"}}})
+	task := u.Text("delegate", args{"member": "b", "task": "dig", "_scopes": []string{"state"}})
 	assert.Contains(t, task, "dig")
-	assert.Contains(t, task, "wet")
+	assert.Contains(t, task, "<context from=\"a\">\n[]\n</context>")
 	assert.True(t, h.Recorded("b", audit.Event{Event: audit.KindAgent, Outcome: "delegated to"}))
-	assert.Equal(t, tools.Denied, u.Fails("delegate", args{"member": "b", "task": "dig", "context": []args{{"name": "secret", "text": "x"}}}).Code)
+	assert.Equal(t, tools.Denied, u.Fails("delegate", args{"member": "b", "task": "dig", "_scopes": []string{"secret"}}).Code)
 
 	want := u.Fails("delegate", args{"member": "nobody", "task": "dig"})
 	for _, id := range []string{"c", "d", "a"} {

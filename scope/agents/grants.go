@@ -267,15 +267,6 @@ func (g *Grants) Contexts() (names []string, fixed bool) {
 	return slices.Clone(g.reach.Contexts.Names), g.reach.Contexts.Fixed
 }
 
-// RequiredContexts returns the names of the contexts that must be passed.
-func (g *Grants) RequiredContexts() []string {
-	names, fixed := g.Contexts()
-	if !fixed {
-		return nil
-	}
-	return names
-}
-
 // Rates returns the rate limits of calls.
 func (g *Grants) Rates() []scope.Rate {
 	if g == nil {

@@ -277,3 +277,20 @@ func TestAppend(t *testing.T) {
 	require.NotNil(t, err)
 	assert.Equal(t, TooLarge, err.Code)
 }
+
+func TestWith(t *testing.T) {
+	tool := "x"
+	for params, want := range map[string]string{
+		"{}": `{"_tool":"x"}`, ` { } `: `{"_tool":"x"}`, `{"a":{"_scopes":["state"]}}`: `{"_tool":"x","a":{"_scopes":["state"]}}`,
+	} {
+		text, err := Envelope{Tool: &tool}.With(json.RawMessage(params))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(text))
+		e, _, bad := Cut(text)
+		require.Nil(t, bad)
+		assert.Equal(t, tool, *e.Tool)
+		text, err = Envelope{}.With(json.RawMessage(params))
+		require.NoError(t, err)
+		assert.JSONEq(t, params, string(text))
+	}
+}

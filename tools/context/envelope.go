@@ -181,3 +181,19 @@ func join[T comparable](differs *string, name string, to **T, other *T) {
 		*differs = name
 	}
 }
+
+// With returns the arguments of a call that says e, as Cut divides them. params is a
+// JSON object.
+func (e Envelope) With(params json.RawMessage) (json.RawMessage, error) {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	rest := bytes.TrimSpace(bytes.TrimSpace(params)[1:])
+	if len(text) > 2 && rest[0] != '}' {
+		text = append(text[:len(text)-1], ',')
+	} else {
+		text = text[:len(text)-1]
+	}
+	return append(text, rest...), nil
+}

@@ -1,12 +1,13 @@
 // Package delegate provides the tool that gives a task to another agent, a member.
 // The operator's runner, such as claude -p, runs the task in a runner sandbox with
 // the member's tools; its standard output is the answer. The runner receives the
-// member's prompt, the task and the contexts that the caller may hand on, and
-// nothing else of the caller.
+// member's prompt, the scopes of the caller's context that the call selects, and the
+// task, and nothing else of the caller.
 package delegate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -17,42 +18,52 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
+	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-const (
-	maxAnswer = 256 << 10 // bytes of an answer; the middle of a longer one is left out
-	maxErrors = 2 << 10   // bytes of the end of stderr in an error
-	maxInput  = 512 << 10 // bytes of a task and its contexts
-)
+// MaxAnswer bounds an answer, in bytes. The middle of a longer one is left out.
+const MaxAnswer = 256 << 10
 
-// ErrNoRunner is the error of the run function of [New] when the operator has
+// MaxErrors bounds the end of stderr in an error, in bytes.
+const MaxErrors = 2 << 10
+
+// ErrNoRunner is the error of [Tools].Run when the operator has
 // configured no runner.
 var ErrNoRunner = errors.New("no runner is configured")
 
-// Output is the output and the exit status of a runner. Stdout may leave out the
-// middle.
-type Output struct {
-	Stdout string
-	Stderr string // at least its last 2 KiB
-	Exit   sandbox.Exit
+// Task is what a runner does for a member.
+type Task struct {
+	Text    string        // of its input; the member's own prompt comes before it
+	Context scoped.Scoped // what the member is given; Text has it, too
+	Module  bool          // without the member's own prompt
 }
 
-type contextArg struct {
-	Name string `json:"name" limit:"len=64"`
-	Text string `json:"text" limit:"len=65536"`
+// Tools hands tasks to members.
+type Tools struct {
+	// Run runs the operator's runner for a member, and keeps MaxAnswer bytes of its
+	// stdout and twice MaxErrors of its stderr; nil is the same as ErrNoRunner. It limits
+	// how deep and how many tasks are delegated.
+	Run func(ctx context.Context, member scope.ID, t Task) (sandbox.Output, error)
+
+	// Members returns the members that the agent may delegate to now, Decide decides
+	// about one. A member must be in Members and allowed by Decide. Otherwise a call fails
+	// with tools.NotFound, as for an unknown name.
+	Members func() []scope.ID
+	Decide  func(member string) scope.Decision
 }
 
 type args struct {
-	Member  string       `json:"member" jsonschema:"the agent that does the task" limit:"len=63"`
-	Task    string       `json:"task" jsonschema:"everything the member must know: it sees neither this conversation nor these files" limit:"len=65536"`
-	Context []contextArg `json:"context,omitempty" jsonschema:"named texts for the member, under names that this agent may hand on" limit:"items=20"`
+	Member string `json:"member" jsonschema:"the agent that does the task" limit:"len=63"`
+	Task   string `json:"task" jsonschema:"everything the member must know: it sees neither this conversation nor these files" limit:"len=65536"`
 }
 
 // Subject returns the member as the target.
 func (a args) Subject() (rel, target string) { return "", a.Member }
 
+// result is also a message for the caller's own context.
 type result struct {
+	Type      string `json:"type" jsonschema:"the tool" limit:"len=64"`
 	Member    string `json:"member" limit:"len=63"`
 	Answer    string `json:"answer" limit:"len=263000"`
 	Truncated bool   `json:"truncated,omitempty" jsonschema:"the middle of the answer is left out"`
@@ -66,41 +77,50 @@ func (r result) Content() []tools.Content {
 	return []tools.Content{{Text: r.Answer}}
 }
 
-// New returns the tool delegate.
-//
-// run runs the operator's runner for a member, with the member's prompt and then
-// stdin as its input; nil is the same as ErrNoRunner. run limits how deep and how
-// many tasks are delegated.
-//
-// members returns the members that the agent may delegate to now. decide decides
-// about one member, contexts about one context by name. required returns the
-// contexts that every task must have. A member must be in members and allowed by
-// decide. Otherwise the call fails with tools.NotFound, as for an unknown name.
-func New(run func(ctx context.Context, member scope.ID, stdin string) (Output, error), members func() []scope.ID,
-	decide, contexts func(name string) scope.Decision, required func() []string) (tools.Tool, error) {
-	d := delegate{run, members, decide, contexts, required}
-	return tools.New("delegate",
+const name = "delegate"
+
+// Delegate returns the tool delegate. A call may give the member scopes of its context.
+func (d Tools) Delegate() (tools.Tool, error) {
+	return tools.New(name,
 		"Give a task to another agent and wait for its answer. It works in its own files, with its own tools.",
-		tools.Hints{Title: "Delegate", Waits: true, Acts: true, Destructive: true, OpenWorld: true}, d.call)
+		tools.Hints{Title: "Delegate", Waits: true, Context: true, Acts: true, Destructive: true, OpenWorld: true},
+		d.task)
 }
 
-type delegate struct {
-	run      func(ctx context.Context, member scope.ID, stdin string) (Output, error)
-	members  func() []scope.ID
-	decide   func(member string) scope.Decision
-	contexts func(name string) scope.Decision
-	required func() []string
-}
-
-func (d delegate) call(ctx context.Context, env tools.Env, a args) (result, error) {
-	stdin, err := d.check(env, a)
-	if err != nil {
+func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) {
+	if err := d.check(env, a.Member); err != nil {
 		return result{}, err
 	}
-	err = ErrNoRunner
-	var out Output
-	if d.run != nil {
-		out, err = d.run(ctx, scope.ID(a.Member), stdin)
+	if strings.TrimSpace(a.Task) == "" {
+		return result{}, tools.Errorf(tools.Invalid, "the task is empty")
+	}
+	return d.run(ctx, name, a.Member, Task{Text: compose(env, "task", a.Task), Context: env.Context})
+}
+
+// Call has a member do a declared call: it gets the call's name and parameters, and its
+// context. With module it has no prompt of its own.
+func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json.RawMessage, member string, module bool) (tools.Result, error) {
+	if err := d.check(env, member); err != nil {
+		return tools.Result{}, err
+	}
+	call, err := scoped.Envelope{Tool: &tool}.With(params)
+	if err != nil {
+		return tools.Result{}, err
+	}
+	r, err := d.run(ctx, tool, member, Task{Text: compose(env, "call", string(call)), Context: env.Context, Module: module})
+	if err != nil {
+		return tools.Result{}, err
+	}
+	text, err := json.Marshal(r)
+	return tools.Result{Structured: text, Content: r.Content()}, err
+}
+
+// run runs the task of a member that check has authorised.
+func (d Tools) run(ctx context.Context, tool, member string, t Task) (result, error) {
+	err := ErrNoRunner
+	var out sandbox.Output
+	if d.Run != nil {
+		out, err = d.Run(ctx, scope.ID(member), t)
 	}
 	switch {
 	case errors.Is(err, ErrNoRunner):
@@ -110,72 +130,46 @@ func (d delegate) call(ctx context.Context, env tools.Env, a args) (result, erro
 	case err != nil:
 		return result{}, err
 	case out.Exit.Code != 0 || out.Exit.Signal != 0:
-		return result{}, failure(a.Member, out)
+		return result{}, failure(member, out)
 	}
-	answer := newCapture(maxAnswer)
-	_, _ = answer.Write([]byte(out.Stdout)) // a capture accepts every write
-	return result{Member: a.Member, Answer: answer.String(), Truncated: answer.cut()}, nil
+	return result{Type: tool, Member: member, Answer: out.Stdout, Truncated: out.Cut}, nil
 }
 
-// check validates the arguments, authorises the member and the contexts, and
-// returns the text for the member.
-func (d delegate) check(env tools.Env, a args) (string, error) {
-	may := func(id scope.ID) bool { return id != env.Agent && d.decide(string(id)).Allow }
-	members := slices.Sorted(slices.Values(d.members()))
-	if id := scope.ID(a.Member); !slices.Contains(members, id) || !may(id) {
-		e := tools.Refused(d.decide(a.Member), tools.NotFound, "no member %q", a.Member)
-		e.Hint = "this agent has no members"
-		if members = slices.DeleteFunc(members, func(id scope.ID) bool { return !may(id) }); len(members) > 0 {
-			e.Hint = tools.Clip(fmt.Sprintf("members: %v", members), 500)
-		}
-		return "", e
+// check authorises a member.
+func (d Tools) check(env tools.Env, member string) error {
+	may := func(id scope.ID) bool { return id != env.Agent && d.Decide(string(id)).Allow }
+	members := slices.Sorted(slices.Values(d.Members()))
+	if id := scope.ID(member); slices.Contains(members, id) && may(id) {
+		return nil
 	}
-	if strings.TrimSpace(a.Task) == "" {
-		return "", tools.Errorf(tools.Invalid, "the task is empty")
+	e := tools.Refused(d.Decide(member), tools.NotFound, "no member %q", member)
+	e.Hint = "this agent has no members"
+	if members = slices.DeleteFunc(members, func(id scope.ID) bool { return !may(id) }); len(members) > 0 {
+		e.Hint = tools.Clip(fmt.Sprintf("members: %v", members), 500)
 	}
-	var seen []string
-	for _, c := range a.Context {
-		switch may := d.contexts(c.Name); {
-		case !may.Allow:
-			return "", tools.Refused(may, tools.Denied, "this agent may not hand on the context %q", c.Name)
-		case slices.Contains(seen, c.Name):
-			return "", tools.Errorf(tools.Invalid, "the context %q is given twice", c.Name)
-		}
-		seen = append(seen, c.Name)
-	}
-	if missing := slices.DeleteFunc(d.required(), func(name string) bool { return slices.Contains(seen, name) }); len(missing) > 0 {
-		e := tools.Errorf(tools.Invalid, "the context %q is missing", missing[0])
-		e.Hint = tools.Clip(fmt.Sprintf("each task needs these contexts: %s", strings.Join(d.required(), ", ")), 500)
-		return "", e
-	}
-	text := compose(env.Agent, a)
-	if len(text) > maxInput {
-		e := tools.Errorf(tools.TooLarge, "task and context have %d bytes: the limit is %d", len(text), maxInput)
-		e.Hint = "name the file or store that holds the data instead"
-		return "", e
-	}
-	return text, nil
+	return e
 }
 
-// closing matches what a model could read as the closing tag of a task or context:
+// closing matches what a model could read as the closing tag of a task, call or context:
 // in any case, with white space or invisible characters in it.
-var closing = regexp.MustCompile(`(?i)<([\s\pZ\pC]*)/([\s\pZ\pC]*(?:task|context))`)
+var closing = regexp.MustCompile(`(?i)<([\s\pZ\pC]*)/([\s\pZ\pC]*(?:task|call|context))`)
 
-// compose returns the task for the member's input, which follows the member's
-// prompt. Tags mark the sender and the end, and closing tags inside are escaped,
-// so that a task cannot pass for the operator's text.
-func compose(from scope.ID, a args) string {
+// compose returns what a member is given and what it is to do, for its input, which
+// follows its prompt. Tags mark the sender and the end, and closing tags inside are
+// escaped, as JSON allows: neither can pass for the operator's text. Messages have no
+// _instance.
+func compose(env tools.Env, kind, text string) string {
 	inside := func(text string) string { return closing.ReplaceAllString(text, `<${1}\/${2}`) }
 	var b strings.Builder
-	fmt.Fprintf(&b, "<task from=%q>\n%s\n</task>\n", from, inside(a.Task))
-	for _, c := range a.Context {
-		fmt.Fprintf(&b, "<context name=%q>\n%s\n</context>\n", c.Name, inside(c.Text))
+	if !env.Context.Empty() {
+		fmt.Fprintf(&b, "<context from=%q>\n%s\n</context>\n", env.Agent, inside(string(env.Context.Environment().JSON())))
 	}
+	fmt.Fprintf(&b, "<%s from=%q>\n%s\n</%[1]s>\n", kind, env.Agent, inside(text))
 	return b.String()
 }
 
 // failure returns the error for a runner that exited with an error.
-func failure(member string, out Output) error {
+func failure(member string, out sandbox.Output) error {
 	how := fmt.Sprintf("with status %d", out.Exit.Code)
 	switch {
 	case out.Exit.TimedOut:
@@ -190,7 +184,7 @@ func failure(member string, out Output) error {
 		detail = strings.TrimSpace(tools.Clean(out.Stdout))
 	}
 	if detail != "" {
-		detail = ": " + strings.ToValidUTF8(detail[max(0, len(detail)-maxErrors):], "")
+		detail = ": " + strings.ToValidUTF8(detail[max(0, len(detail)-MaxErrors):], "")
 	}
 	return tools.Errorf(tools.Internal, "%s ended %s%s", member, how, detail)
 }

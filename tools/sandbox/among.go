@@ -16,44 +16,62 @@ const aside = "/sys"
 // startAmong calls start on the fork thread, in a mount namespace that holds the
 // given mounts alone. bwrap reads the table of all mounts for each file that it
 // binds, so that thousands of mounts that the sandbox has no use for would cost
-// more than the sandbox. Where the namespace cannot be had, start runs in ours; with a
-// mount for aside it does not run.
+// more than the sandbox. Where the namespace cannot be had, start runs in ours.
+//
+// With context, a mount for aside, the namespace holds all mounts where it cannot hold
+// the given ones alone; without a namespace start does not run.
 func (h *Host) startAmong(mounts []string, context *os.File, start func() error) error {
 	return h.thread.Do(func() error {
 		if len(mounts) == 0 && context == nil {
 			return start()
 		}
-		without := func(err error) error {
-			if context == nil {
-				return start()
-			}
-			return &MissingError{fmt.Sprintf("no mount namespace for %s (%v)", Context, err), "run the daemon with CAP_SYS_ADMIN and CAP_SYS_CHROOT"}
-		}
 		home, err := os.Open("/proc/thread-self/ns/mnt")
 		if err != nil {
-			return without(err)
+			return startHere(context, start, err)
 		}
 		defer home.Close()
 		// That we may come back must be known before we go: setns(2) wants CAP_SYS_CHROOT.
 		back := func() error { return unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) }
 		if err := errors.Join(unix.Unshare(unix.CLONE_FS), back()); err != nil {
-			return without(err)
+			return startHere(context, start, err)
 		}
-		away := enter(mounts)
-		if away == nil && context != nil {
-			away = unix.MoveMount(int(context.Fd()), "", unix.AT_FDCWD, aside, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		started, err := startIn(mounts, context, start, back)
+		if !started && context != nil && len(mounts) > 0 {
+			started, err = startIn(nil, context, start, back)
 		}
-		if away == nil {
-			err = start()
-		}
-		if lost := back(); lost != nil {
-			panic(fmt.Sprintf("return to the mount namespace: %v", lost)) // cannot happen: it was ours a moment ago
-		}
-		if away != nil {
-			return without(away)
+		if !started {
+			return startHere(context, start, err)
 		}
 		return err
 	})
+}
+
+// startIn calls start in a new mount namespace, and returns to ours. Unless it has
+// started, the error says why there is no such namespace.
+func startIn(mounts []string, context *os.File, start, back func() error) (started bool, err error) {
+	defer func() {
+		if lost := back(); lost != nil {
+			panic(fmt.Sprintf("return to the mount namespace: %v", lost)) // cannot happen: it was ours a moment ago
+		}
+	}()
+	if err := enter(mounts); err != nil {
+		return false, err
+	}
+	if context != nil {
+		if err := unix.MoveMount(int(context.Fd()), "", unix.AT_FDCWD, aside, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return false, fmt.Errorf("mount %s: %w", Context, err)
+		}
+	}
+	return true, start()
+}
+
+// startHere calls start in our mount namespace, for want of another. There is no place
+// for a context in ours.
+func startHere(context *os.File, start func() error, why error) error {
+	if context == nil {
+		return start()
+	}
+	return &MissingError{fmt.Sprintf("no mount namespace for %s (%v)", Context, why), "run the daemon with CAP_SYS_ADMIN and CAP_SYS_CHROOT"}
 }
 
 // enter moves the calling thread to a new mount namespace with these mounts, the

@@ -162,6 +162,11 @@ func (p *plan) work(spec *Spec) error {
 		if err != nil {
 			return fmt.Errorf("bind at %s: %w", b.At, err)
 		}
+		if b.Copy {
+			p.add("--perms", "0555")
+			p.fd("--ro-bind-data", f, b.At)
+			continue
+		}
 		p.fd("--ro-bind-fd", f, b.At)
 	}
 	return nil

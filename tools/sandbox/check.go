@@ -25,7 +25,7 @@ func (e *MissingError) Error() string { return e.What + ": " + e.Get }
 // needed are the options of bwrap that we use and that some release lacks.
 var needed = []string{
 	"--add-seccomp-fd", "--args", "--as-pid-1", "--bind-fd", "--clearenv", "--disable-userns",
-	"--info-fd", "--perms", "--ro-bind-fd", "--size",
+	"--info-fd", "--perms", "--ro-bind-data", "--ro-bind-fd", "--size",
 }
 
 // check finds bwrap and sees that it can confine here.

@@ -39,8 +39,13 @@ type Spec struct {
 
 // Bind is a file or socket of the host that a session sees, read-only.
 type Bind struct {
-	File *os.File // O_PATH
+	File *os.File // O_PATH; the user must reach its path
 	At   string   // below Run
+
+	// Copy makes the session see an executable copy of what File has from its offset on,
+	// which Start reads: File is open for reading, and the user need not reach its path.
+	// The copy counts as the session's memory.
+	Copy bool
 }
 
 // Limits bound a session, or with Spec.Group the agent. Zero is no limit.

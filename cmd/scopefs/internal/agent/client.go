@@ -23,14 +23,15 @@ import (
 // which they run. The sandbox starts on first use, and again after it has ended.
 type client struct {
 	agent *Agent
-	by    *client // whose task it works for; nil: for no other agent
-	name  string  // of its session, in the log
-	set   *tools.Set
-	face  *mcp.Face
-	own   []func() error // what to close
+	work
+	name string // of its session, in the log
+	set  *tools.Set
+	face *mcp.Face
+	own  []func() error // what to close
 
-	files   *file.Files
-	servers *servers
+	files    *file.Files
+	servers  *servers
+	contexts contexts // of its calls
 
 	life    context.Context // ends with the client
 	stop    context.CancelFunc
@@ -45,12 +46,12 @@ type client struct {
 }
 
 // newClient returns a client of the agent's tools under the names of a profile, "" for
-// their own. It works for by; nil: for no other agent. admit starts it.
-func (a *Agent) newClient(profile string, by *client) (*client, error) {
+// their own, which does a task. admit starts it.
+func (a *Agent) newClient(profile string, task work) (*client, error) {
 	if _, err := a.definition(); err != nil {
 		return nil, err
 	}
-	c := &client{agent: a, by: by, name: fmt.Sprintf("c%d-%d", time.Now().Unix(), a.connected.Add(1))}
+	c := &client{agent: a, work: task, name: fmt.Sprintf("c%d-%d", time.Now().Unix(), a.connected.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, a.Unfinished.Of(a.id), a.renames.take
@@ -60,7 +61,7 @@ func (a *Agent) newClient(profile string, by *client) (*client, error) {
 	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
-			Agent: a.id, Session: c.name, Chain: c.chain(), Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record,
+			Agent: a.id, Session: c.name, Chain: c.chain(), Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.contexts.show,
 			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Object: files.Object,
 		}, all...)
 	}
@@ -222,6 +223,9 @@ func (c *client) instructions() string {
 		return ""
 	}
 	text := fmt.Sprintf("You are agent %s. Your files are below %s; paths of tools are relative to it. What is outside does not exist for you.", c.agent.id, sandbox.Workspace)
+	if c.module {
+		return text
+	}
 	return strings.TrimSpace(text + "\n\n" + c.rules().Prompt())
 }
 

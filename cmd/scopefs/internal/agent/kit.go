@@ -9,7 +9,6 @@ import (
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/ask"
 	"github.com/scopefs/scopefs/tools/bash"
-	"github.com/scopefs/scopefs/tools/delegate"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/profile"
 	"github.com/scopefs/scopefs/tools/file/worker"
@@ -46,10 +45,7 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(agents.ListedSkills, list, err)
 	list, err = memory.New(files)
 	add(agents.ListedMemory, list, err)
-	hand, err := delegate.New(c.delegate, func() []scope.ID { return c.rules().Members() },
-		func(name string) scope.Decision { return c.rules().Member(name) },
-		func(name string) scope.Decision { return c.rules().Context(name) },
-		func() []string { return c.rules().RequiredContexts() })
+	hand, err := c.hands().Delegate()
 	add(agents.ListedMembers, []tools.Tool{hand}, err)
 	if c.agent.Stores != nil {
 		list, err = c.agent.Stores.Tools()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -31,6 +32,10 @@ type Purpose struct {
 	NoView  bool           // it runs programs that must not see the agent's files
 	Network agents.Network // its own network; "": the agent's
 	Binds   []sandbox.Bind // further files that it shows
+
+	// Context returns what /context shows to the processes of a command, by its tag; nil:
+	// there is no /context.
+	Context func(tag string) *callfs.Files
 }
 
 // Sandbox is a running sandbox of an agent.
@@ -38,8 +43,9 @@ type Sandbox struct {
 	*sandbox.Session
 	Name string // in the log
 
-	agent *Agent
-	end   sync.Once
+	agent   *Agent
+	context *contextMount // nil: none
+	end     sync.Once
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -118,14 +124,24 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	if p.Network != "" {
 		spec.Network = p.Network == agents.NetworkHost
 	}
-	session, err := host.Start(ctx, spec)
-	if err != nil {
+	box := &Sandbox{agent: a}
+	if p.Context != nil {
+		if box.context, err = a.mountContext(owner, p.Context); err != nil {
+			return nil, err
+		}
+		spec.Context = box.context.Root
+	}
+	if box.Session, err = host.Start(ctx, spec); err != nil {
+		box.context.close()
 		return nil, errors.Join(closedTo(owner, v.at), err)
 	}
-	box := &Sandbox{Session: session, Name: fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID()), agent: a}
+	session := box.Session
+	box.context.started(session)
+	box.Name = fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
 	err = a.Record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
 	if err != nil {
 		session.Close()
+		box.context.close()
 		return nil, err
 	}
 	a.mu.Lock()
@@ -139,6 +155,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 func (b *Sandbox) End() {
 	b.end.Do(func() {
 		err := b.Close()
+		b.context.close()
 		b.agent.mu.Lock()
 		delete(b.agent.sessions, b.Session)
 		b.agent.mu.Unlock()

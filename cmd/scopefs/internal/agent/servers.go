@@ -65,7 +65,7 @@ func (s *servers) specs() map[string]upstream.Spec {
 // purpose says what a server's sandbox has.
 func (s *servers) purpose(server agents.Server) Purpose {
 	p := s.c.newPurpose()
-	p.NoView, p.Network = server.Use() == agents.WorkspaceNone, agents.NetworkNone
+	p.Context, p.NoView, p.Network = nil, server.Use() == agents.WorkspaceNone, agents.NetworkNone
 	p.ReadOnly = p.ReadOnly || server.Use() == agents.WorkspaceRead
 	if server.Network == agents.NetworkHost && !p.NoNetwork {
 		p.Network = agents.NetworkHost

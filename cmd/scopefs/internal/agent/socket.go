@@ -41,7 +41,7 @@ func (a *Agent) openSocket(owner user) error {
 	if a.socket != nil {
 		return nil
 	}
-	s, err := a.listen(a.Paths.ToolSocket(string(a.id)), owner, nil)
+	s, err := a.listen(a.Paths.ToolSocket(string(a.id)), owner, work{})
 	if err != nil {
 		return fmt.Errorf("socket of %q: %w", a.id, err)
 	}
@@ -50,8 +50,8 @@ func (a *Agent) openSocket(owner user) error {
 }
 
 // listen makes a socket for the agent's user and ourselves, and serves its clients,
-// which work for by.
-func (a *Agent) listen(name string, owner user, by *client) (*socket, error) {
+// which do a task.
+func (a *Agent) listen(name string, owner user, task work) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o711); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (a *Agent) listen(name string, owner user, by *client) (*socket, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &socket{name: name, listener: l, cancel: cancel}
-	s.clients.Go(func() { a.receive(ctx, s, owner, by) })
+	s.clients.Go(func() { a.receive(ctx, s, owner, task) })
 	return s, nil
 }
 
@@ -100,7 +100,7 @@ const (
 )
 
 // receive accepts clients and serves each in a goroutine until the socket is closed.
-func (a *Agent) receive(ctx context.Context, s *socket, owner user, by *client) {
+func (a *Agent) receive(ctx context.Context, s *socket, owner user, task work) {
 	for {
 		conn, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -142,7 +142,7 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner user, by *client) 
 		}
 		s.clients.Go(func() {
 			defer free()
-			if err := a.serveClient(ctx, conn, by); err != nil && ctx.Err() == nil {
+			if err := a.serveClient(ctx, conn, task); err != nil && ctx.Err() == nil {
 				a.Warnings.Warn(a.id, "client", "err", err)
 			}
 		})
@@ -150,7 +150,7 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner user, by *client) 
 }
 
 // serveClient serves one client until it disconnects.
-func (a *Agent) serveClient(ctx context.Context, conn net.Conn, by *client) error {
+func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error {
 	defer conn.Close()
 	leave, err := a.Registry.Enter()
 	if err != nil {
@@ -167,7 +167,7 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, by *client) erro
 	if err != nil {
 		return err
 	}
-	c, err := a.newClient(profile, by)
+	c, err := a.newClient(profile, task)
 	if err == nil {
 		err = a.admit(c, false)
 	}

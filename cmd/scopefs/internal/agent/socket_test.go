@@ -27,6 +27,6 @@ func (l *exhausted) Accept() (net.Conn, error) {
 func TestSocketOutlivesWantOfDescriptors(t *testing.T) {
 	a := &Agent{Shared: &Shared{Warnings: NewWarnings(slog.New(slog.DiscardHandler))}}
 	l := &exhausted{}
-	a.receive(context.Background(), &socket{listener: l}, user{}, nil)
+	a.receive(context.Background(), &socket{listener: l}, user{}, work{})
 	assert.Equal(t, 2, l.tries)
 }

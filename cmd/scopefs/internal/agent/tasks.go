@@ -17,9 +17,11 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/delegate"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -122,7 +124,7 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Chain: c.chain()}
+	p := Purpose{Parent: c.name, Chain: c.chain(), Context: c.contexts.of}
 	if c.by != nil {
 		p.ReadOnly, p.NoNetwork = c.rules().ReadOnly(), !c.network()
 	}
@@ -144,48 +146,65 @@ func (c *client) reaches() bool {
 	return c.by == nil || c.by.rules().Widens(c.agent.id) || c.by.network()
 }
 
+// work is a task that a client's clients do: they work for by.
+type work struct {
+	by      *client // nil: they work for no other agent
+	context *scoped.Environment
+	module  bool // the member has no prompt of its own
+}
+
+// hands returns what gives the client's tasks to members.
+func (c *client) hands() delegate.Tools {
+	return delegate.Tools{Run: c.delegate, Members: func() []scope.ID { return c.rules().Members() },
+		Decide: func(name string) scope.Decision { return c.rules().Member(name) }}
+}
+
 // delegate makes a member do a task, and returns the output of the runner.
-func (c *client) delegate(ctx context.Context, id scope.ID, task string) (delegate.Output, error) {
+func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) (sandbox.Output, error) {
 	settings := c.agent.Settings
 	if len(settings.Runner) == 0 {
-		return delegate.Output{}, delegate.ErrNoRunner
+		return sandbox.Output{}, delegate.ErrNoRunner
 	}
 	callers := c.callers()
 	switch {
 	case slices.Contains(callers, id):
-		return delegate.Output{}, tools.Errorf(tools.Denied, "%q waits for this task already: it is for %v", id, callers)
+		return sandbox.Output{}, tools.Errorf(tools.Denied, "%q waits for this task already: it is for %v", id, callers)
 	case len(callers) > settings.Tasks.Depth:
-		return delegate.Output{}, tools.Errorf(tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
+		return sandbox.Output{}, tools.Errorf(tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
 	}
 	free, err := c.agent.tasks.hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel)
 	if err != nil {
-		return delegate.Output{}, err
+		return sandbox.Output{}, err
 	}
 	defer free()
 	member, err := c.agent.Registry.Agent(id)
 	if err != nil {
-		return delegate.Output{}, err
+		return sandbox.Output{}, err
 	}
 	// The clients of a task that ends do not wait for the log: the next task does.
 	if err := member.paces.settled(ctx); err != nil {
-		return delegate.Output{}, err
+		return sandbox.Output{}, err
 	}
 	v, err := member.up(ctx, "", false)
 	if errors.Is(err, ErrDown) {
-		return delegate.Output{}, tools.Errorf(tools.Denied, "the operator has taken %q down", id)
+		return sandbox.Output{}, tools.Errorf(tools.Denied, "the operator has taken %q down", id)
 	}
 	if err != nil {
-		return delegate.Output{}, err
+		return sandbox.Output{}, err
 	}
-	binds, end, err := c.openTask(member, v.user())
+	given, err := given(task.Context)
 	if err != nil {
-		return delegate.Output{}, err
+		return sandbox.Output{}, err
+	}
+	binds, end, err := c.openTask(member, v.user(), work{c, task.Context.Environment(), task.Module})
+	if err != nil {
+		return sandbox.Output{}, err
 	}
 	defer end()
 	chain := chainOf(append(callers, id))
-	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, NoView: true, Network: settings.Tasks.Network, Binds: binds})
+	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, NoView: true, Network: settings.Tasks.Network, Binds: binds, Context: func(string) *callfs.Files { return given }})
 	if err != nil {
-		return delegate.Output{}, err
+		return sandbox.Output{}, err
 	}
 	defer box.End()
 	// The wait for a slot and the start took a while.
@@ -194,15 +213,19 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task string) (delega
 		err = c.stillMember(ctx, id)
 	}
 	if err != nil {
-		return delegate.Output{}, err
+		return sandbox.Output{}, err
 	}
 	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: string(id), Session: box.Name, Parent: c.name, Chain: chain, Outcome: "delegated to", Detail: "by " + string(c.agent.id)})
 	ended, err := member.RecordExec(ctx, audit.Event{Session: box.Name, Chain: chain, Target: CommandLine(settings.Runner)})
 	if err != nil {
-		return delegate.Output{}, err
+		return sandbox.Output{}, err
 	}
 	command := sandbox.Command{Argv: settings.Runner, Env: runnerEnv(settings.Env, settings.Tasks.Env)}
-	out, err := delegate.Run(ctx, box, command, def.Grants.Prompt()+"\n\n"+task)
+	input := task.Text
+	if !task.Module {
+		input = def.Grants.Prompt() + "\n\n" + input
+	}
+	out, err := sandbox.Collect(ctx, box, command, input, delegate.MaxAnswer, 2*delegate.MaxErrors)
 	if err != nil {
 		ended(err.Error())
 	} else {
@@ -225,8 +248,8 @@ func runnerEnv(all, runners map[string]string) map[string]string {
 // openTask opens a socket with the member's tools for one task of the client, for the
 // member's user. A sandbox shows binds to the runner. end ends the task's clients, and
 // with them the tasks that they have delegated.
-func (c *client) openTask(member *Agent, owner user) (binds []sandbox.Bind, end func(), err error) {
-	s, err := member.listen(c.agent.Paths.ToolSocket(taskSocketName+rand.Text()), owner, c)
+func (c *client) openTask(member *Agent, owner user, task work) (binds []sandbox.Bind, end func(), err error) {
+	s, err := member.listen(c.agent.Paths.ToolSocket(taskSocketName+rand.Text()), owner, task)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,4 +1,4 @@
-package delegate
+package sandbox
 
 import (
 	"context"
@@ -7,33 +7,38 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// maxDrain bounds the wait for the output of a runner that has exited: its
+// maxDrain bounds the wait for the output of a command that has exited: its
 // background processes may hold the pipes open.
 const maxDrain = time.Second
 
-// Sandbox starts commands; a *sandbox.Session implements it.
-type Sandbox interface {
-	Exec(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
+// Starter starts commands; a *Session implements it.
+type Starter interface {
+	Exec(ctx context.Context, c Command) (*Process, error)
 }
 
-// Run runs the command c in a runner sandbox with stdin as its input, and waits
-// until it has exited. The end of ctx kills it, and Run returns ctx.Err(). Run
-// keeps 256 KiB of stdout and 4 KiB of stderr: half from the beginning, half from
-// the end.
-func Run(ctx context.Context, in Sandbox, c sandbox.Command, stdin string) (Output, error) {
+// Output is the output and the exit status of a command.
+type Output struct {
+	Stdout string
+	Stderr string
+	Cut    bool // the middle of Stdout is left out
+	Exit   Exit
+}
+
+// Collect runs a command with stdin as its input, and waits until it has exited. The end
+// of ctx kills it, and Collect returns ctx.Err(). It keeps stdout and stderr bytes of the
+// two streams: half from the beginning, half from the end.
+func Collect(ctx context.Context, in Starter, c Command, stdin string, stdout, stderr int) (Output, error) {
 	p, err := in.Exec(ctx, c)
 	if err != nil {
-		return Output{}, fmt.Errorf("start runner: %w", err)
+		return Output{}, fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
 	defer p.Close()
-	out, errs := newCapture(maxAnswer), newCapture(2*maxErrors)
+	out, errs := newCapture(stdout), newCapture(stderr)
 	var streams sync.WaitGroup
 	streams.Go(func() {
-		_, _ = io.WriteString(p.Stdin, stdin) // the runner may exit without reading it
+		_, _ = io.WriteString(p.Stdin, stdin) // the command may exit without reading it
 		p.Stdin.Close()
 	})
 	streams.Go(func() { _, _ = io.Copy(out, p.Stdout) }) // until EOF or the Close below
@@ -54,9 +59,9 @@ func Run(ctx context.Context, in Sandbox, c sandbox.Command, stdin string) (Outp
 		return Output{}, ctx.Err()
 	}
 	if err != nil {
-		return Output{}, fmt.Errorf("runner: %w", err)
+		return Output{}, fmt.Errorf("%s: %w", c.Argv[0], err)
 	}
-	return Output{Stdout: out.String(), Stderr: errs.String(), Exit: exit}, nil
+	return Output{Stdout: out.String(), Stderr: errs.String(), Cut: out.cut(), Exit: exit}, nil
 }
 
 // capture is an io.Writer that keeps the beginning and the end of its input.

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/tools"
+	scoped "github.com/scopefs/scopefs/tools/context"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// contexts are what the calls of a client that run now see of its context. In the
+// client's sandboxes /context shows each process that of its call.
+type contexts struct {
+	mu    sync.RWMutex
+	calls map[string]*callfs.Files
+}
+
+// show makes the context of a call visible to its processes, until hide.
+func (c *contexts) show(call string, s scoped.Scoped) (hide func(), err error) {
+	files, err := contextFiles(s)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls == nil {
+		c.calls = map[string]*callfs.Files{}
+	}
+	c.calls[call] = files
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.calls, call)
+	}, nil
+}
+
+func (c *contexts) of(call string) *callfs.Files {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.calls[call]
+}
+
+// contextFiles returns a file for each scope.
+func contextFiles(s scoped.Scoped) (*callfs.Files, error) {
+	content := map[string][]byte{}
+	for name, messages := range s.Files() {
+		content[name+".json"] = messages
+	}
+	files, err := callfs.New(content)
+	if err != nil {
+		return nil, tools.Errorf(tools.Invalid, "the context cannot be shown: %v", err)
+	}
+	return files, nil
+}
+
+// given returns the files of what is handed over: messages have no _instance.
+func given(s scoped.Scoped) (*callfs.Files, error) {
+	handed, bad := scoped.Select(s.Environment(), scoped.Spec{Names: s.Names(), Fixed: true}, nil, scoped.Envelope{})
+	if bad != nil {
+		return nil, bad
+	}
+	return contextFiles(handed)
+}
+
+// contextMount is /context of one sandbox.
+type contextMount struct {
+	*callfs.Mount
+	session atomic.Pointer[sandbox.Session] // nil until it has started
+}
+
+// mountContext makes /context of a sandbox. A process sees the files of its command's
+// tag, and none in another sandbox.
+func (a *Agent) mountContext(owner user, of func(tag string) *callfs.Files) (*contextMount, error) {
+	m := &contextMount{}
+	var err error
+	m.Mount, err = callfs.Open(callfs.Options{UID: owner.uid, GID: owner.gid, Logger: a.Logger, Owner: func(tid uint32) *callfs.Files {
+		s := m.session.Load()
+		if s == nil {
+			return nil
+		}
+		tag, _, ours := s.TagOf(int(tid))
+		if !ours {
+			return nil
+		}
+		return of(tag)
+	}})
+	return m, err
+}
+
+// started makes the mount answer for a sandbox that has started on it.
+func (m *contextMount) started(s *sandbox.Session) {
+	if m != nil {
+		m.Root.Close() // the sandbox holds the mount
+		m.session.Store(s)
+	}
+}
+
+// close ends the mount of a sandbox that has ended.
+func (m *contextMount) close() {
+	if m != nil {
+		_ = m.Mount.Close() // without fusectl the server ends with the mount
+	}
+}
