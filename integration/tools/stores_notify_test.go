@@ -43,10 +43,11 @@ func TestStoresNotify(t *testing.T) {
 	h.Put("scopefs.yaml", fmt.Sprintf(`stores:
   notify:
     team: {kind: slack, credential: {file: %q}, addresses: [127.0.0.1], agents: [a]}
-    ops: {kind: webhook, url: %q, addresses: [127.0.0.1], timeout: 2s}
+    ops: {kind: webhook, url: %q, addresses: [127.0.0.1]}
+    down: {kind: webhook, url: %q, addresses: [127.0.0.1], timeout: 2s}
     inside: {kind: webhook, url: %q, addresses: [127.0.0.1]}
     private: {kind: webhook, url: %q}
-`, secret, server.URL+"/ops", server.URL+"/inside", server.URL+"/private"))
+`, secret, server.URL+"/ops", server.URL+"/down", server.URL+"/inside", server.URL+"/private"))
 	h.Start()
 	a, ab, none := h.Connect("a"), h.Connect("ab"), h.Connect("none")
 
@@ -78,6 +79,6 @@ func TestStoresNotify(t *testing.T) {
 	// What a server that is down costs is one call of one agent.
 	server.Close()
 	began := time.Now()
-	assert.Equal(t, "unavailable", string(a.Fails("notify", args{"channel": "ops", "content": "x"}).Code))
+	assert.Equal(t, "unavailable", string(a.Fails("notify", args{"channel": "down", "content": "x"}).Code))
 	assert.Less(t, time.Since(began), 30*time.Second)
 }

@@ -54,7 +54,7 @@ func TestStoresObjects(t *testing.T) {
 	require.NoError(t, os.WriteFile(secret, []byte(hush+"\n"), 0o600))
 	h.Put("scopefs.yaml", fmt.Sprintf(`stores:
   kv:
-  objects: {url: %q, bucket: store, prefix: team, access_key: operator, secret_key: {file: %q}, addresses: [127.0.0.1], timeout: 5s}
+  objects: {url: %q, bucket: store, prefix: team, access_key: operator, secret_key: {file: %q}, addresses: [127.0.0.1]}
 `, "http://"+address, secret))
 	h.Start()
 	users := map[string]*harness.User{"a": h.Connect("a"), "ab": h.Connect("ab")}

@@ -39,7 +39,7 @@ const (
 	defaultTime = 30 * time.Second
 	defaultRate = 10 // notifications of an agent in a minute
 	allAgents   = 6  // times the rate of one agent
-	maxAtOnce   = 4  // deliveries of one channel
+	maxAtOnce   = 16 // deliveries of one channel: more than one agent has at the default rate
 	maxAttempts = 4
 	firstPause  = 500 * time.Millisecond // before the second attempt; doubled for each further one
 )
@@ -175,10 +175,10 @@ func (c *sender) check(m message) error {
 	return nil
 }
 
-// unprintable reports whether a rune is a control character, a line separator or
-// one that changes the order of the text around it.
+// unprintable reports whether a rune is a control character, a line separator, or an
+// override or isolate of the writing direction, which can show a text as another.
 func unprintable(r rune) bool {
-	return unicode.IsControl(r) || r == utf8.RuneError || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+	return unicode.IsControl(r) || r == utf8.RuneError || unicode.In(r, unicode.Zl, unicode.Zp) || 0x202a <= r && r <= 0x202e || 0x2066 <= r && r <= 0x2069
 }
 
 // count counts a notification against the rates of its agent and of the channel.

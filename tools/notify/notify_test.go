@@ -271,7 +271,7 @@ func TestRepeats(t *testing.T) {
 			u := at(t, Webhook, func(ch *Channel) {
 				ch.URL, ch.Credential = mustURL(t, server+"/hook"), source(t, hush)
 				if name == "slow" {
-					ch.Timeout = time.Second
+					ch.Timeout = 2 * time.Second
 				}
 			})
 			_, err := u.notify(t, "", "x")
@@ -308,7 +308,7 @@ func TestAddresses(t *testing.T) {
 	require.NoError(t, lerr)
 	l.Close()
 	u = at(t, Slack, func(c *Channel) {
-		c.Credential, c.Timeout = source(t, "http://"+l.Addr().String()+"/"+hush), time.Second
+		c.Credential, c.Timeout = source(t, "http://"+l.Addr().String()+"/"+hush), 2*time.Second
 	})
 	_, err = u.notify(t, "", "x")
 	require.NotNil(t, err)
@@ -352,6 +352,7 @@ func TestHostileInput(t *testing.T) {
 		"NUL":                     {hook, "a", "x\x00", tools.Invalid},
 		"escape":                  {hook, "a", "\x1b[2J", tools.Invalid},
 		"bidirectional override":  {hook, "a\u202eb", "x", tools.Invalid},
+		"right to left":           {hook, "a\u200fb", "\u200ex", ""},
 		"empty":                   {hook, "a", " \n", tools.Invalid},
 		"long title":              {hook, strings.Repeat("x", 201), "x", tools.Invalid},
 		"long":                    {hook, "", strings.Repeat("x", maxContent+1), tools.Invalid},
@@ -377,7 +378,7 @@ func TestHostileInput(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(r.Body), &body))
 		assert.Contains(t, []string{"a", ""}, body.Agent)
 	}
-	assert.Len(t, seen(), 6)
+	assert.Len(t, seen(), 7)
 }
 
 // TestRate: an agent's notifications are bounded, and do not use up another's.

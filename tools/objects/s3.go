@@ -176,7 +176,7 @@ func (s *Store) list(ctx context.Context, prefix, after string, f func(object) b
 				return o.Err
 			}
 			if !strings.HasPrefix(o.Key, prefix) || o.Key <= after {
-				return unavailable(fmt.Errorf("the server listed a foreign name: %.100q", o.Key), "the operator must check the server")
+				return unavailable(fmt.Errorf("the server listed a name that was not asked for: %.100q", o.Key), "the operator must check the server")
 			}
 			if !f(o) {
 				return nil
@@ -216,6 +216,7 @@ type bounded struct{ *http.Transport }
 // RoundTrip sends a request.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if tag, _ := r.Context().Value(ifMatchKey{}).(string); tag != "" && r.Method == http.MethodDelete {
+		r = r.Clone(r.Context()) // a RoundTripper does not change its request
 		r.Header.Set("If-Match", `"`+tag+`"`)
 	}
 	res, err := b.Transport.RoundTrip(r)
@@ -223,10 +224,12 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	text := bufio.NewReader(io.LimitReader(res.Body, maxAnswer))
-	// The client takes any XML for an empty page.
-	if head, _ := text.Peek(512); r.URL.Query().Has("list-type") && res.StatusCode == http.StatusOK && !bytes.Contains(head, []byte("<ListBucketResult")) {
-		res.Body.Close()
-		return nil, errors.New("the answer is no listing")
+	if r.URL.Query().Has("list-type") && res.StatusCode == http.StatusOK {
+		// The client takes any XML for an empty page.
+		if head, _ := text.Peek(512); !bytes.Contains(head, []byte("<ListBucketResult")) {
+			res.Body.Close()
+			return nil, errors.New("the answer is no listing")
+		}
 	}
 	res.Body = body{text, res.Body}
 	return res, nil
@@ -237,8 +240,8 @@ type body struct {
 	io.Closer
 }
 
-// failed returns the error of a call as agents see it. The cause has the server's
-// code, and no other text of it.
+// failed returns the error of a call as agents see it. Of a server's error the cause,
+// which goes to the log, has the status and the code.
 func failed(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
