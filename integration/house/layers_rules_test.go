@@ -91,6 +91,7 @@ var owners = map[string]struct {
 	"golang.org/x/net/bpf":                       {[]string{"tools/sandbox"}, "assembles the filters of a sandbox's sockets"},
 	"golang.org/x/net/idna":                      {[]string{"scope"}, "one canonical form of a host's name"},
 	"golang.org/x/term":                          {[]string{"cmd/scopefs/internal/cli"}, "only the command line has a terminal"},
+	"github.com/lib/pq":                          {nil, "for tests"},
 	"github.com/creack/pty":                      {nil, "for tests"},
 }
 
