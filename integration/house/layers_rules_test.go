@@ -89,6 +89,7 @@ var owners = map[string]struct {
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
 	"golang.org/x/sys/unix":                      {[]string{"**"}, "constants and types; TestSystemCalls holds which packages make system calls"},
 	"golang.org/x/net/bpf":                       {[]string{"tools/sandbox"}, "assembles the filters of a sandbox's sockets"},
+	"golang.org/x/net/http2":                     {nil, "for tests"},
 	"golang.org/x/net/idna":                      {[]string{"scope"}, "one canonical form of a host's name"},
 	"golang.org/x/term":                          {[]string{"cmd/scopefs/internal/cli"}, "only the command line has a terminal"},
 	"github.com/lib/pq":                          {nil, "for tests"},

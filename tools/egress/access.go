@@ -20,6 +20,7 @@ type access struct {
 	port         uint16
 	method, path string // of a request
 	scheme       string
+	upgrade      bool // of a request to another protocol
 	began        time.Time
 	decision     scope.Decision
 	route        scope.Route // of a connection

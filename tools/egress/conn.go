@@ -53,9 +53,9 @@ func (c *incoming) Close() error {
 	return err
 }
 
-// guarded returns a connection for HTTP/1.1.
-func (p *Proxy) guarded(ctx context.Context, in *incoming) *guard {
-	return &guard{Conn: in, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
+// guarded returns a connection for HTTP/1.1: in, or TLS on it.
+func (p *Proxy) guarded(ctx context.Context, c net.Conn, in *incoming) *guard {
+	return &guard{Conn: c, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
 }
 
 // originKey is the key of an origin in the context of a request.

@@ -2,13 +2,11 @@ package egress
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,7 +22,7 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return
 	}
 	a := p.newAccess(o.in, "request")
-	a.method = r.Method
+	a.method, a.upgrade = r.Method, wantsUpgrade(r)
 	err := a.locate(r, o)
 	if err != nil {
 		err = p.deny(r.Context(), a, err)
@@ -170,7 +168,7 @@ func (u *upgraded) Write(p []byte) (int, error) {
 // passes, and streams them.
 func (p *Proxy) newForward() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: rewrite, Transport: roundTripper(p.roundTrip), FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 		ModifyResponse: func(res *http.Response) error {
 			a := res.Request.Context().Value(accessKey{}).(*access)
 			a.status = res.StatusCode
@@ -194,6 +192,15 @@ func (p *Proxy) newForward() *httputil.ReverseProxy {
 	}
 }
 
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// roundTrip sends a request to its host.
+func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
+	return p.transport.Load().RoundTrip(r)
+}
+
 func wantsUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 
 // rewrite addresses a request to its host.
@@ -211,40 +218,9 @@ func rewrite(r *httputil.ProxyRequest) {
 // newTransport returns the client of hosts.
 func (p *Proxy) newTransport() *http.Transport {
 	return &http.Transport{
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialAgain(ctx, addr) },
-		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return p.dialTLS(ctx, addr)
-		},
+		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialAgain(ctx, addr) },
+		DialTLSContext:    func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialTLS(ctx, addr) },
 		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead, TLSHandshakeTimeout: p.Limits.Speak,
 		ResponseHeaderTimeout: p.Limits.Idle, ExpectContinueTimeout: time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64,
 	}
-}
-
-// dialAgain connects for a request. The rules of now say where to, because the
-// connection may serve later requests too.
-func (p *Proxy) dialAgain(ctx context.Context, addr string) (socket, error) {
-	host, digits, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	port, err := strconv.ParseUint(digits, 10, 16)
-	if err != nil {
-		return nil, err
-	}
-	return p.dial(ctx, host, uint16(port), p.routeOf(host, uint16(port)))
-}
-
-func (p *Proxy) routeOf(host string, port uint16) scope.Route {
-	rules := p.client.Rules()
-	if rules == nil {
-		return scope.Route{}
-	}
-	_, route := rules.Connect(host, port)
-	return route
-}
-
-// dialTLS is dialAgain with a handshake. It needs no approval by a rule for
-// interception: http requests alone come without one.
-func (p *Proxy) dialTLS(context.Context, string) (*tls.Conn, error) {
-	return nil, malformed("interception is not there yet")
 }

@@ -1,18 +1,128 @@
 package egress
 
-import "context"
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
 
-// intercept lets the requests of a connection be decided one by one.
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// intercept lets the requests of a connection be decided one by one: in plain
+// HTTP, or inside TLS of which the proxy is the other end.
 func (p *Proxy) intercept(ctx context.Context, a *access, answer func(*refusal) error) *refusal {
-	if err := answer(nil); err != nil {
+	if p.CA == nil && a.port != 80 {
+		r := &refusal{Message: a.host + " needs a look at its requests, and this proxy has no CA", status: http.StatusForbidden, verdict: audit.Deny, kind: scope.KindHost}
+		_ = answer(r)
 		a.in.Close()
-		return failed(a.host, err)
+		return r
 	}
-	switch p.sniff(a.in, true) {
-	case speaksHTTP:
-		p.handOver(ctx, a)
-		return nil
+	err := answer(nil)
+	if err == nil {
+		switch p.sniff(a.in, true) {
+		case speaksHTTP:
+			p.handOver(ctx, a)
+			return nil
+		case speaksTLS:
+			if p.CA == nil {
+				err = malformed("the client speaks TLS on port 80")
+			} else if err = p.unwrap(ctx, a); err == nil {
+				return nil
+			}
+		default:
+			err = malformed("the client speaks neither TLS nor HTTP")
+		}
 	}
 	a.in.Close()
-	return malformed("the client speaks neither TLS nor HTTP")
+	return refusalOf(err)
+}
+
+// unwrap ends a client's TLS, with the certificate of its host alone.
+func (p *Proxy) unwrap(ctx context.Context, a *access) error {
+	a.in.origin = &origin{host: a.host, port: a.port, scheme: "https", asked: a.asked, in: a.in}
+	c := tls.Server(a.in, &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: protocols, SessionTicketsDisabled: true,
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if err := agrees(a.host, hello.ServerName); err != nil {
+				return nil, err
+			}
+			return p.CA.leaf(a.host)
+		},
+	})
+	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
+	defer cancel()
+	if err := c.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	if c.ConnectionState().NegotiatedProtocol == "h2" {
+		p.requests.give(c)
+		return nil
+	}
+	p.requests.give(p.guarded(ctx, c, a.in))
+	return nil
+}
+
+// protocols are those that the proxy speaks in TLS, the best first.
+var protocols = []string{"h2", "http/1.1"}
+
+// dialTLS is dialAgain with a handshake. It accepts a certificate that the
+// system's roots, or those of the rule, have signed for the host.
+func (p *Proxy) dialTLS(ctx context.Context, addr string) (net.Conn, error) {
+	host, port, route, err := p.find(addr)
+	if err != nil {
+		return nil, err
+	}
+	conf := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, NextProtos: protocols}
+	if a, ok := ctx.Value(accessKey{}).(*access); ok && a.upgrade {
+		conf.NextProtos = protocols[1:]
+	}
+	if route.CA != "" {
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM([]byte(route.CA)) {
+			return nil, errors.New("the rule's ca has no certificate")
+		}
+	}
+	raw, err := p.dial(ctx, host, port, route)
+	if err != nil {
+		return nil, err
+	}
+	c := tls.Client(raw, conf)
+	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
+	defer cancel()
+	if err := c.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// find returns where a request's connection goes. The rules of now say it,
+// because the connection may serve later requests too.
+func (p *Proxy) find(addr string) (host string, port uint16, route scope.Route, err error) {
+	host, digits, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, route, err
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return "", 0, route, err
+	}
+	if rules := p.client.Rules(); rules != nil {
+		_, route = rules.Connect(host, uint16(n))
+	}
+	return host, uint16(n), route, nil
+}
+
+// dialAgain connects for a request.
+func (p *Proxy) dialAgain(ctx context.Context, addr string) (net.Conn, error) {
+	host, port, route, err := p.find(addr)
+	if err != nil {
+		return nil, err
+	}
+	return p.dial(ctx, host, port, route)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -70,7 +71,8 @@ type Limits struct {
 
 // Options are the parts of a proxy that do not depend on the agent.
 type Options struct {
-	Dialer Dialer // for every connection; its Pinned are added to those of rules
+	Dialer Dialer // for every connection but those to addresses of rules
+	CA     *CA    // nil: hosts whose requests must be seen are refused
 	Limits Limits
 }
 
@@ -79,7 +81,7 @@ type Proxy struct {
 	Options
 	client    Client
 	slots     *limit.Slots
-	transport *http.Transport
+	transport atomic.Pointer[http.Transport]
 	forward   *httputil.ReverseProxy
 	requests  *handoff // connections for the server of requests, from Serve on
 
@@ -102,7 +104,7 @@ func New(o Options, client Client) *Proxy {
 		o.Limits.Connections = 2048
 	}
 	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), open: map[*access]func(){}}
-	p.transport = p.newTransport()
+	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
 	return p
 }
@@ -116,6 +118,7 @@ func (p *Proxy) newServer(ctx context.Context) *http.Server {
 		MaxHeaderBytes:               maxHead - 4<<10, // net/http adds 4 KiB
 		ErrorLog:                     log.New(io.Discard, "", 0),
 		DisableGeneralOptionsHandler: true,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: 128}, // net/http ends a connection that resets more than it may open
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, originKey{}, originOf(c))
 		},
@@ -138,7 +141,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
 	server.Close()
 	p.closeAll()
 	p.wait.Wait()
-	p.transport.CloseIdleConnections()
+	p.transport.Load().CloseIdleConnections()
 	return err
 }
 
@@ -187,7 +190,7 @@ func (p *Proxy) serve(ctx context.Context, in *incoming) {
 	}
 	in.ahead = first
 	if first[0] != socksVersion {
-		p.requests.give(p.guarded(ctx, in))
+		p.requests.give(p.guarded(ctx, in, in))
 		return
 	}
 	host, port, err := readSOCKS(in)
@@ -226,7 +229,7 @@ func (p *Proxy) recordFull(ctx context.Context) {
 // Recheck ends the connections and requests that the rules of now do not allow,
 // or lead elsewhere. It is called after a change of the rules.
 func (p *Proxy) Recheck() {
-	p.transport.CloseIdleConnections()
+	p.transport.Swap(p.newTransport()).CloseIdleConnections() // no later request has a connection of earlier rules
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for a, end := range p.open {

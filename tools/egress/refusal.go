@@ -57,6 +57,8 @@ func failed(host string, err error) *refusal {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
 	var timeout net.Error
+	var record tls.RecordHeaderError
+	var alert *net.OpError
 	switch {
 	case errors.Is(err, ErrAddress):
 		r = violates(scope.KindAddress, "public addresses", "%s has an address that is not public", host)
@@ -65,6 +67,8 @@ func failed(host string, err error) *refusal {
 		r.Message = host + " cannot be resolved"
 	case errors.As(err, &cert):
 		r.Message = fmt.Sprintf("the certificate of %s is not valid: %v", host, cert.Err)
+	case errors.As(err, &record) || errors.As(err, &alert) && alert.Op == "remote error": // crypto/tls exports no type for an alert
+		r.Message = host + " does not speak TLS 1.2 or later"
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
 		r.Message, r.status = host+" does not answer in time", http.StatusGatewayTimeout
 	default:

@@ -174,7 +174,7 @@ func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
 // are decided one by one from here.
 func (p *Proxy) handOver(ctx context.Context, a *access) {
 	a.in.origin = &origin{host: a.host, port: a.port, scheme: "http", asked: a.asked, in: a.in}
-	p.requests.give(p.guarded(ctx, a.in))
+	p.requests.give(p.guarded(ctx, a.in, a.in))
 }
 
 func refusalOf(err error) *refusal {
@@ -182,7 +182,7 @@ func refusalOf(err error) *refusal {
 	if errors.As(err, &r) {
 		return r
 	}
-	return &refusal{Message: "the client's TLS handshake cannot be read", cause: err}
+	return &refusal{Message: "the client's TLS handshake failed", cause: err}
 }
 
 // agrees returns an error if a client names another host to TLS than to the
