@@ -50,6 +50,9 @@ VIEWTESTS := ./integration/attack ./integration/view
 # Tests that mostly wait, for disks, timeouts and dead processes. They run once, with -race.
 WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|PowerLoss|Restart|SandboxStopped|Scale|ServerSlow|SocketConnectFlood|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
 
+# A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
+PARALLEL := -p=2 -parallel=4
+
 # The race detector needs a C compiler. Third-party clients take part once, if .ci/clients can fetch them.
 test: export REQUIRE_FUSE = 1
 test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(PATH)
@@ -61,10 +64,10 @@ test: ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real 
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
 	.ci/lint $(LINT); \
-	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -timeout 25m -p=2 ./...; \
+	echo "go test -race -count=1 ./..."; CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) ./...; \
 	export WITHOUT_CLIENTS=1; \
-	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m -p=2 -skip '$(WAITTESTS)' ./...; \
-	echo "SCOPEFS_TEST_CACHE=none go test -count=1 $(VIEWTESTS)"; SCOPEFS_TEST_CACHE=none go test -count=1 -p=2 -skip '$(WAITTESTS)' $(VIEWTESTS); \
+	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(WAITTESTS)' ./...; \
+	echo "SCOPEFS_TEST_CACHE=none go test -count=1 $(VIEWTESTS)"; SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(WAITTESTS)' $(VIEWTESTS); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)

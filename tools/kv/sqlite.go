@@ -51,13 +51,9 @@ PRAGMA user_version = 1;
 // collection. Expired entries are removed by the next
 // Set in their part, and when the file is opened.
 type SQLite struct {
-	pool    *sqlitex.Pool
-	writing chan struct{} // holds one while a change is made
-	limits  Limits
+	pool   *sqlitex.Pool // of one connection
+	limits Limits
 }
-
-// connections bounds the operations at the same time.
-const connections = 4
 
 // OpenSQLite opens the store in a file, and creates the file with mode 0600 if
 // it does not exist.
@@ -70,7 +66,7 @@ func OpenSQLite(file string, limits Limits) (*SQLite, error) {
 	f.Close()
 	pool, err := sqlitex.NewPool(file, sqlitex.PoolOptions{
 		Flags:    sqlite.OpenReadWrite,
-		PoolSize: connections,
+		PoolSize: 1, // operations take turns: connections would poll for each other's locks
 		PrepareConn: func(conn *sqlite.Conn) error {
 			conn.SetBusyTimeout(patience)
 			return errors.Join(
@@ -83,7 +79,7 @@ func OpenSQLite(file string, limits Limits) (*SQLite, error) {
 	if err != nil {
 		return nil, broken(file, err)
 	}
-	s := &SQLite{pool, make(chan struct{}, 1), limits.orDefault()}
+	s := &SQLite{pool, limits.orDefault()}
 	if err := s.prepare(); err != nil {
 		return nil, errors.Join(broken(file, err), s.Close())
 	}
@@ -94,22 +90,13 @@ func broken(file string, err error) error {
 	return fmt.Errorf("key-value store %s: %w: repair it with sqlite3's .recover, or move it away to start empty", file, err)
 }
 
-// prepare sets all connections up, which needs the disk, and then the tables.
-func (s *SQLite) prepare() error {
-	var last *sqlite.Conn
-	for range connections {
-		conn, err := s.pool.Take(context.Background())
-		if err != nil {
-			return err
-		}
-		defer s.pool.Put(conn)
-		last = conn
+// prepare creates the tables of a new file, and removes expired entries.
+func (s *SQLite) prepare() (err error) {
+	conn, err := s.pool.Take(context.Background())
+	if err != nil {
+		return err
 	}
-	return prepareTables(last)
-}
-
-// prepareTables creates the tables of a new file, and removes expired entries.
-func prepareTables(conn *sqlite.Conn) (err error) {
+	defer s.pool.Put(conn)
 	end, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {
 		return err
@@ -177,7 +164,7 @@ func checkFile(file string) error {
 
 // Get returns an entry.
 func (s *SQLite) Get(ctx context.Context, name string) (Entry, error) {
-	return read(ctx, s, func(conn *sqlite.Conn) (Entry, error) {
+	return run(ctx, s, func(conn *sqlite.Conn) (Entry, error) {
 		e, found, err := find(conn, name, true)
 		if err == nil && !found {
 			err = notFound()
@@ -242,7 +229,7 @@ func (s *SQLite) Delete(ctx context.Context, c Change) (bool, error) {
 
 // List returns a page of entries.
 func (s *SQLite) List(ctx context.Context, prefix, after string, limit int) ([]Entry, string, error) {
-	all, err := read(ctx, s, func(conn *sqlite.Conn) (all []Entry, err error) {
+	all, err := run(ctx, s, func(conn *sqlite.Conn) (all []Entry, err error) {
 		// No name holds the byte 0xFF.
 		err = execute(conn, func(row *sqlite.Stmt) { all = append(all, entry(row)) },
 			`SELECT name, version, expires, length(value) FROM entries
@@ -258,7 +245,7 @@ func (s *SQLite) List(ctx context.Context, prefix, after string, limit int) ([]E
 
 // Ping reads from the file.
 func (s *SQLite) Ping(ctx context.Context) error {
-	_, err := read(ctx, s, func(conn *sqlite.Conn) (struct{}, error) {
+	_, err := run(ctx, s, func(conn *sqlite.Conn) (struct{}, error) {
 		return struct{}{}, execute(conn, nil, "SELECT 1 FROM parts LIMIT 1")
 	})
 	return err
@@ -277,17 +264,9 @@ func (s *SQLite) Close() error {
 	}
 }
 
-// change runs f in a transaction. The next change waits until it has ended, also
-// when the caller no longer waits for it.
-func change[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, error)) (out T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	select {
-	case s.writing <- struct{}{}:
-	case <-ctx.Done():
-		return out, s.failed(ctx.Err())
-	}
-	return run(ctx, s, func() { <-s.writing }, func(conn *sqlite.Conn) (out T, err error) {
+// change runs f in a transaction.
+func change[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, error)) (T, error) {
+	return run(ctx, s, func(conn *sqlite.Conn) (out T, err error) {
 		end, err := sqlitex.ImmediateTransaction(conn)
 		if err != nil {
 			return out, err
@@ -297,20 +276,14 @@ func change[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, erro
 	})
 }
 
-// read runs f, which changes nothing.
-func read[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, error)) (T, error) {
+// run runs f when it is its turn. A disk that does not answer blocks f, and nothing can
+// interrupt f then, so f has a goroutine of its own. The next operation waits until f has
+// ended, also when the caller no longer waits for it.
+func run[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, error)) (none T, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return run(ctx, s, func() {}, f)
-}
-
-// run runs f with a connection, and then ended. A disk that does not answer
-// blocks f, and nothing can interrupt f then, so f has a goroutine of its own.
-// There are at most as many such goroutines as connections.
-func run[T any](ctx context.Context, s *SQLite, ended func(), f func(*sqlite.Conn) (T, error)) (none T, _ error) {
 	conn, err := s.pool.Take(ctx)
 	if err != nil {
-		ended()
 		return none, s.failed(err)
 	}
 	type result struct {
@@ -319,7 +292,6 @@ func run[T any](ctx context.Context, s *SQLite, ended func(), f func(*sqlite.Con
 	}
 	done := make(chan result, 1)
 	go func() {
-		defer ended()
 		defer func() {
 			if p := recover(); p != nil { // the connection is in an unknown state: nobody uses it again
 				done <- result{none, fmt.Errorf("panic: %v", p)}

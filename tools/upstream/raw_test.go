@@ -69,6 +69,7 @@ func restless() int {
 // TestRestlessServer requires that the interval between listings grows.
 func TestRestlessServer(t *testing.T) {
 	need.Long(t, "waits until a server may be listed again")
+	t.Parallel()
 	f := start(t, "restless")
 	var mu sync.Mutex
 	var times []time.Time
@@ -96,6 +97,7 @@ func TestRestlessServer(t *testing.T) {
 // agents and must survive each of them.
 func TestNothingThatAServerSaysEndsUs(t *testing.T) {
 	need.Long(t, "starts a server for each answer")
+	t.Parallel()
 	f := start(t, "raw", "good")
 	f.pause = 0
 	for _, answer := range []string{
@@ -121,6 +123,7 @@ func TestNothingThatAServerSaysEndsUs(t *testing.T) {
 }
 
 func TestOddLists(t *testing.T) {
+	t.Parallel()
 	many := strings.TrimSuffix(strings.Repeat(`{"name":"t"},`, maxTools+1), ",")
 	for list, want := range map[string]struct {
 		names []string
@@ -140,6 +143,7 @@ func TestOddLists(t *testing.T) {
 		`"result":{"tools":[{"name":"a","annotations":{"title":"x\u001b"}}]}`: {names: []string{"mcp:raw:a"}},
 	} {
 		t.Run(list[:min(len(list), 60)], func(t *testing.T) {
+			t.Parallel()
 			f := start(t)
 			f.allowed.Store(&map[string]Spec{"raw": {Command: os.Args[0], Env: map[string]string{role: "raw", "LIST": list}}})
 			got, errs := f.Tools(t.Context())

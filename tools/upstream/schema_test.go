@@ -164,6 +164,7 @@ func TestTail(t *testing.T) {
 
 // TestSchemasOfAServerAreBounded lists many small schemas that are costly to decode.
 func TestSchemasOfAServerAreBounded(t *testing.T) {
+	t.Parallel()
 	for name, theirs := range map[string]any{
 		"bytes":  map[string]any{"description": strings.Repeat("x", maxSchema/2)},
 		"depth":  nested(200),

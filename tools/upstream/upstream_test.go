@@ -93,6 +93,7 @@ func TestErrorsOfCalls(t *testing.T) {
 }
 
 func TestHugeResults(t *testing.T) {
+	t.Parallel()
 	f := start(t, "good")
 	text, err := f.run(t.Context(), "good", "huge", "6000000")
 	require.NoError(t, err)
@@ -128,6 +129,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 }
 
 func TestServerThatAsksAndDoesNotRead(t *testing.T) {
+	t.Parallel()
 	f := start(t, "flood")
 	f.timeout = time.Second
 	_, errs := f.Tools(t.Context())
@@ -208,6 +210,7 @@ func TestListChanges(t *testing.T) {
 // TestLastChangeIsSeen requires that OnChange sees the last of many changes.
 func TestLastChangeIsSeen(t *testing.T) {
 	need.Long(t, "waits until a server may be listed again")
+	t.Parallel()
 	f := start(t, "good")
 	var seen atomic.Bool
 	f.OnChange = func() { seen.Store(slices.Contains(f.names(t), "mcp:good:new")) }
@@ -220,6 +223,7 @@ func TestLastChangeIsSeen(t *testing.T) {
 
 func TestFloodOfChanges(t *testing.T) {
 	need.Long(t, "waits until a server may be listed again")
+	t.Parallel()
 	f := start(t, "good")
 	release := make(chan struct{})
 	f.OnChange = func() { f.changes.Add(1); <-release }
