@@ -216,6 +216,11 @@ func refused(t *testing.T, s *influxd) {
 		_, err := c.set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "m", "fields": {"v": ` + number + `}}]}`)})
 		assert.Equal(t, tools.Invalid, code(err), number)
 	}
+	for _, name := range []string{"odd\xff", `odd\ud800`, "odd\xed\xa0\x80"} { // the door reads text that is no UTF-8 as U+FFFD
+		_, err := c.set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "` + name + `", "fields": {"v": 1}}]}`)})
+		require.NoError(t, err, "%q", name)
+	}
+	assert.NotContains(t, s.ask(t, `SHOW MEASUREMENTS ON "refused_"`), "\xff")
 	for number, want := range map[string]float64{"9223372036854775808": 1 << 63, "1e308": 1e308, "5e-324": 5e-324, "-0": 0, "123456789012345678901234567890": 123456789012345678901234567890} {
 		_, err := c.set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "` + number + `", "fields": {"v": ` + number + `}}]}`)})
 		require.NoError(t, err, number)

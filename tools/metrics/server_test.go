@@ -216,7 +216,7 @@ func TestNonsense(t *testing.T) {
 		"bomb": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
-			io.Copy(z, io.LimitReader(endless(strings.Repeat(" ", 4096)), 8<<20))
+			io.Copy(z, io.LimitReader(endless(strings.Repeat(" ", 4096)), 3<<20))
 			z.Close()
 		}, tools.TooLarge, tools.TooLarge},
 		"entity too large": {text(413, `{"error":"x"}`), tools.TooLarge, tools.TooLarge},
