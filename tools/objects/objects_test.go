@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -183,7 +182,7 @@ func TestServerStops(t *testing.T) {
 	hasty := newClient(t, s.open(t, func(o *Options) { o.Timeout = time.Second }), "a", "")
 	must[done](t, c, "object_put", args{"key": "k", "content": "one"})
 
-	s.signal(t, syscall.SIGSTOP)
+	s.stop(t)
 	began := time.Now()
 	err := hasty.call(t, "object_put", args{"key": "k", "content": "two"}, nil)
 	assert.Equal(t, tools.Unavailable, code(err))

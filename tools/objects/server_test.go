@@ -71,8 +71,13 @@ func (s *server) kill() {
 	s.cmd.Wait()
 }
 
-func (s *server) signal(t *testing.T, signal syscall.Signal) {
-	require.NoError(t, s.cmd.Process.Signal(signal))
+// stop stops the server, and returns when each of its threads has stopped.
+func (s *server) stop(t *testing.T) {
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	_, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+	require.NoError(t, err)
+	require.True(t, status.Stopped())
 }
 
 func (s *server) open(t *testing.T, change func(*Options)) *Store {
