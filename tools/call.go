@@ -23,8 +23,12 @@ type Call struct {
 	Tool string
 	Args json.RawMessage // an object; nothing is {}
 
-	Context  *scoped.Environment // of the client: the call sees of it what it selects
-	Envelope scoped.Envelope     // beside the one in Args: both say the same, or one of them nothing
+	Context *scoped.Environment // of the client's session: the call sees of it what it selects
+
+	// Beside is what the client says of the call beside Args: an object with members
+	// of the envelope, and perhaps _context, an environment in the place of Context.
+	// Nothing is {}. What Args say, too, is the same there.
+	Beside json.RawMessage
 
 	// Keep replaces the environment for later calls; nil where none is kept.
 	Keep func(*scoped.Environment) error
@@ -45,7 +49,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%d calls are running already", maxRunning))
 	}
 	defer ran()
-	release, full := s.gate.Rates.hold(len(c.Args))
+	release, full := s.gate.Rates.hold(len(c.Args) + len(c.Beside))
 	if full != "" {
 		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%s", full))
 	}
@@ -69,7 +73,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		if s.covered[name] { // offered under other names
 			return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
 		}
-		return s.one(ctx, c, &request{name: name, args: args, given: given{env: c.Context, envelope: said}})
+		return s.one(ctx, c, &request{name: name, args: args, given: said})
 	}
 	if !s.mayAny(s.rules(), alias) {
 		return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
@@ -94,7 +98,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		if bad != nil {
 			return Result{}, s.refuse(ctx, &request{name: in.Tool}, bad)
 		}
-		r, err := s.one(ctx, c, &request{name: in.Tool, args: args, inner: true, given: given{env: c.Context, envelope: said}})
+		r, err := s.one(ctx, c, &request{name: in.Tool, args: args, inner: true, given: said})
 		if failed, ok := errors.AsType[*Error](err); ok && in.Optional {
 			r, err = Result{Content: []Content{{Text: failed.Error()}}}, nil
 		}

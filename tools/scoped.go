@@ -35,22 +35,25 @@ type given struct {
 
 // cut divides the arguments of a call from its envelope, of which a part may be
 // beside them. The arguments of an MCP server's tool are the server's alone.
-func (c Call) cut(name string) (scoped.Envelope, json.RawMessage, *Error) {
-	e, args := c.Envelope, c.Args
-	if !strings.HasPrefix(name, serverPrefix) && len(args) <= maxArguments { // parse refuses longer ones
-		own, params, err := scoped.Cut(args)
-		if err == nil {
+func (c Call) cut(name string) (given, json.RawMessage, *Error) {
+	args := c.Args
+	e, env, err := scoped.Beside(c.Beside)
+	if env == nil {
+		env = c.Context
+	}
+	if err == nil && !strings.HasPrefix(name, serverPrefix) && len(args) <= maxArguments { // parse refuses longer ones
+		var own scoped.Envelope
+		if own, args, err = scoped.Cut(args); err == nil {
 			e, err = e.Join(own)
 		}
-		if err != nil {
-			return e, nil, ofContext(err, ruleSchema)
-		}
-		args = params
+	}
+	if err != nil {
+		return given{}, nil, ofContext(err, ruleSchema)
 	}
 	if e.Tool != nil && *e.Tool != c.Tool && *e.Tool != name {
-		return e, nil, &Error{Code: Invalid, Message: "the call is of another tool", Path: "/_tool", by: scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}}
+		return given{}, nil, &Error{Code: Invalid, Message: "the call is of another tool", Path: "/_tool", by: scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}}
 	}
-	return e, args, nil
+	return given{env: env, envelope: e}, args, nil
 }
 
 // ofContext returns the error of a call for one of package scoped. The log has the

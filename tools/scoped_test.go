@@ -58,11 +58,6 @@ func TestContextOfCalls(t *testing.T) {
 	d := &desk{}
 	set, _ := scopedSet(t, d, "scopes: {enum: [state, input]}")
 	bounded, _ := scopedSet(t, d, "scopes: {enum: [state]}")
-	asked := func(text string) scoped.Envelope {
-		e, _, err := scoped.Cut(json.RawMessage(text))
-		require.Nil(t, err)
-		return e
-	}
 	const bob, hers = `{"input":[{"type":"input","mentionedUser":"Bob"}]}`, `{"state":[{"type":"state","currentUser":"Alice"}]}`
 	for name, c := range map[string]struct {
 		set    *Set
@@ -83,6 +78,11 @@ func TestContextOfCalls(t *testing.T) {
 		"twice, the same":    {set, "choice", `{"_scopes":["input"]}`, `{"_scopes":["input"]}`, `{} ` + bob + ` {"_scopes":["input"]}`, ""},
 		"twice, other":       {set, "choice", `{"_scopes":["input"]}`, `{"_scopes":["state"]}`, "", "invalid /_scopes"},
 		"inside a parameter": {set, "choice", `{"to":{"_scopes":["state"],"_x":1}}`, ``, `{"to":{"_scopes":["state"],"_x":1}} {} {}`, ""},
+		"its own context":    {set, "choice", `{"_scopes":["input"]}`, `{"_context":[{"type":"input","x":1}]}`, `{} {"input":[{"type":"input","x":1}]} {"_scopes":["input"]}`, ""},
+		"a bad context":      {set, "choice", `{}`, `{"_context":[{"type":"in/put"}]}`, "", "invalid /_context/0/type"},
+		"in the arguments":   {set, "choice", `{"_context":[]}`, ``, "", "invalid /_context"},
+		"beside, a list":     {set, "choice", `{}`, `[]`, "", "invalid "},
+		"beside, unknown":    {set, "choice", `{}`, `{"to":1}`, "", "invalid /to"},
 		"unknown":            {set, "choice", `{"__proto__":{}}`, ``, "", "invalid /__proto__"},
 		"duplicates":         {set, "choice", `{"_scopes":["state","state"]}`, ``, "", "invalid /_scopes/1"},
 		"a name twice":       {set, "choice", `{"_scopes":[],"_scopes":["state"]}`, ``, "", "invalid /_scopes"},
@@ -100,11 +100,7 @@ func TestContextOfCalls(t *testing.T) {
 		"within the bound":   {bounded, "choice", `{"_scopes":["state"]}`, ``, `{} ` + hers + ` {"_scopes":["state"]}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			beside := c.beside
-			if beside == "" {
-				beside = "{}"
-			}
-			r, err := c.set.Call(t.Context(), Call{Tool: c.tool, Args: json.RawMessage(c.args), Context: environment(t, alice), Envelope: asked(beside)})
+			r, err := c.set.Call(t.Context(), Call{Tool: c.tool, Args: json.RawMessage(c.args), Context: environment(t, alice), Beside: json.RawMessage(c.beside)})
 			if c.err != "" {
 				var e *Error
 				require.ErrorAs(t, err, &e)
@@ -203,7 +199,7 @@ func TestServerToolsKeepTheirArguments(t *testing.T) {
 	r, err := set.Call(t.Context(), Call{Tool: "mcp:a:b", Args: json.RawMessage(`{"_scopes":["state"],"__x":1}`), Context: environment(t, alice)})
 	require.NoError(t, err)
 	assert.Equal(t, `{"__x":1,"_scopes":["state"]} {} {}`, r.Content[0].Text)
-	_, err = set.Call(t.Context(), Call{Tool: "mcp:a:b", Envelope: scoped.Envelope{Scopes: []string{"state"}}, Context: environment(t, alice)})
+	_, err = set.Call(t.Context(), Call{Tool: "mcp:a:b", Beside: json.RawMessage(`{"_scopes":["state"]}`), Context: environment(t, alice)})
 	assert.Equal(t, Invalid, code(t, err))
 }
 

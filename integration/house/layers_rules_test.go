@@ -23,7 +23,7 @@ var floors = map[string]struct {
 	"tools/sandbox":               {[]string{"scope", "internal/thread", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
 	"tools/sandbox/pid1":          {nil, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
 	"tools/skill":                 {[]string{"scope", "tools", "internal/frontmatter"}, "a skill is a text with front matter"},
-	"tools/mcp":                   {[]string{"scope", "tools", "tools/limit"}, "the MCP face of a set"},
+	"tools/mcp":                   {[]string{"scope", "tools", "tools/context", "tools/limit"}, "the MCP face of a set"},
 	"tools/sql":                   {[]string{"scope", "tools", "tools/sandbox", "tools/sql/engine", "internal/peer"}, "it starts engines, and speaks to them"},
 	"tools/sql/engine":            {[]string{"internal/peer"}, "a confined process that knows no agent: hostile statements run in it"},
 	"tools/notify":                {[]string{"scope", "tools", "tools/limit", "tools/egress", "internal/credential"}, "it delivers by the rules of connections, and bounds how often"},

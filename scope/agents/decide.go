@@ -90,6 +90,9 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	if g.readOnly && writes {
 		d.add(scope.KindAccess, "access: read", "set access: write in view")
 	}
+	if !foreign && n.server == "" && g.reach.Contexts.Names == nil && g.tooling().named(n.name).Listed == ListedScopes {
+		d.add(scope.KindTool, "no scopes", "add scopes")
+	}
 	rule := g.base()
 	if n.server != "" {
 		rule = g.server(n.server, &d, foreign)
@@ -160,6 +163,8 @@ func (g *Grants) addTool(n toolName, name string) string {
 		return "name a skill in skills"
 	case listed == ListedMembers:
 		return "name an agent in members"
+	case listed == ListedScopes:
+		return "name a scope in scopes"
 	}
 	return fmt.Sprintf("add tools: [%s]", strings.Join(append(slices.Clone(g.tools.written), name), ", "))
 }

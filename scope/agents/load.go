@@ -23,6 +23,7 @@ const (
 	agentsDir     = "agents.d"
 	extensionsDir = "extensions.d"
 	skillsDir     = "skills"
+	activitiesDir = "activities.d"
 )
 
 // folder is an open directory of definitions.

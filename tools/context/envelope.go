@@ -43,6 +43,35 @@ func Cut(args json.RawMessage) (e Envelope, params json.RawMessage, err *Error) 
 	return e, append(params, '}'), err
 }
 
+// memberContext is an environment beside the arguments of a call.
+const memberContext = "_context"
+
+// Beside reads what a client says of a call beside its arguments: a JSON object with
+// members of the envelope and perhaps a member _context, an environment for this
+// call alone. No text says nothing.
+func Beside(text json.RawMessage) (e Envelope, env *Environment, err *Error) {
+	if len(text) == 0 {
+		return e, nil, nil
+	}
+	if text, err = compact(text); err != nil {
+		return e, nil, err
+	}
+	if text[0] != '{' {
+		return e, nil, errorf(Invalid, "want an object")
+	}
+	w := &walker{text: text}
+	return e, env, w.members(func(name string, _, value []byte) (err *Error) {
+		switch {
+		case name != memberContext:
+			return e.set(name, value)
+		case env != nil:
+			return errorf(Invalid, "the name is there twice")
+		}
+		env, err = Parse(value)
+		return err
+	})
+}
+
 // members calls member for each member of the object at w.
 func (w *walker) members(member func(name string, quoted, value []byte) *Error) *Error {
 	w.at++ // {

@@ -3,6 +3,7 @@ package scoped
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -91,6 +92,32 @@ func (e *Environment) Len() int {
 	return len(e.messages)
 }
 
+// Scopes returns the names of the scopes that have messages, sorted.
+func (e *Environment) Scopes() (names []string) {
+	if e != nil {
+		for _, m := range e.messages {
+			names = append(names, m.scope)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Size returns the bytes of the messages.
+func (e *Environment) Size() int {
+	if e == nil {
+		return 0
+	}
+	return size(e.messages)
+}
+
+func size(messages []message) (n int) {
+	for _, m := range messages {
+		n += len(m.text)
+	}
+	return n
+}
+
 // Append returns an environment with the messages of both, e's first.
 func (e *Environment) Append(more *Environment) (*Environment, *Error) {
 	all := &Environment{}
@@ -99,10 +126,7 @@ func (e *Environment) Append(more *Environment) (*Environment, *Error) {
 			all.messages = append(all.messages, part.messages...)
 		}
 	}
-	size := 2
-	for _, m := range all.messages {
-		size += len(m.text) + 1
-	}
+	size := all.Size() + len(all.messages) + 1 // brackets and commas
 	if len(all.messages) > MaxMessages || size > MaxBytes {
 		return nil, errorf(TooLarge, "both contexts together have %d messages of %d bytes, and %d of %d bytes are the limit", len(all.messages), size, MaxMessages, MaxBytes)
 	}

@@ -1,9 +1,12 @@
 package scoped
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
+	"strings"
 )
 
 // Select returns what a call gets of an environment: the messages of the scopes
@@ -83,12 +86,7 @@ func (s Scoped) Instance() string { return s.instance }
 func (s Scoped) Empty() bool { return len(s.names) == 0 }
 
 // Size returns the bytes of the messages.
-func (s Scoped) Size() (n int) {
-	for _, m := range s.messages {
-		n += len(m.text)
-	}
-	return n
-}
+func (s Scoped) Size() int { return size(s.messages) }
 
 // Files returns the JSON array of the messages of each scope.
 func (s Scoped) Files() map[string][]byte {
@@ -109,6 +107,17 @@ func (s Scoped) JSON() []byte {
 		out = append(append(out, `"`+name+`":`...), files[name]...)
 	}
 	return append(out, '}')
+}
+
+// Text returns the context for a model: a block for each scope. What looks like the
+// end of a block inside is escaped, as JSON allows.
+func (s Scoped) Text() string {
+	var b strings.Builder
+	files := s.Files()
+	for _, name := range s.names {
+		fmt.Fprintf(&b, "<context scope=%q>\n%s\n</context>\n", name, bytes.ReplaceAll(files[name], []byte("</"), []byte(`<\/`)))
+	}
+	return b.String()
 }
 
 // Narrow returns s with the scopes in names alone. The error is [Invalid]: a name

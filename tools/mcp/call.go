@@ -59,7 +59,12 @@ func fingerprint(t tools.Tool) string {
 func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, *tools.Asked) {
 	stop := progress(ctx, req)
 	defer stop()
-	result, err := f.set.Call(ctx, tools.Call{Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req)})
+	said, err := beside(req.Params.Meta)
+	if err != nil {
+		return failed(tools.Errorf(tools.Invalid, "_meta: %v", err)), nil
+	}
+	env, keep := f.contextOf(req)
+	result, err := f.set.Call(ctx, tools.Call{Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Context: env, Keep: keep, Beside: said})
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
 		return nil, asked
 	}

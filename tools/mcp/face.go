@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/scopefs/scopefs/tools"
+	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -37,6 +38,9 @@ type Options struct {
 	Listing      func(context.Context) // called before each tools/list; may call Refresh; nil: nothing
 	Logger       *slog.Logger          // of the SDK
 	Encoders     *limit.Slots          // of all faces of a daemon, see [MaxEncoders]; nil: no bound
+
+	Context     *scoped.Environment                      // of each session until it has another; nil: none
+	HoldContext func(size int) (release func(), ok bool) // reserves memory for a session's context; nil: no bound
 }
 
 // Face is an MCP server for a tool set, with any number of clients. Nothing that a
@@ -49,6 +53,8 @@ type Face struct {
 
 	mu     sync.Mutex
 	listed map[string]string // MCP name of each listed tool, and its fingerprint
+
+	contexts contexts
 }
 
 // New returns a Face that serves set. The caller must close it.
@@ -113,6 +119,7 @@ func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	// session.Close would wait for running calls; closing the connection cancels them.
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
+	defer f.endContext(session)
 	err = session.Wait()
 	if ctx.Err() != nil || slices.ContainsFunc(disconnected, func(end error) bool { return errors.Is(err, end) }) {
 		return nil

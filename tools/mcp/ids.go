@@ -110,9 +110,10 @@ func quoted(text string) []byte {
 	return b
 }
 
-// receive replaces the id that the SDK decoded, and the requestId of a
+// receive quotes the context of a call, and replaces the id that the SDK decoded, and the requestId of a
 // cancellation, by strings that hold their JSON.
 func receive(r *jsonrpc.Request, line []byte) {
+	r.Params = quoteContext(r.Params)
 	if r.Method == cancelled {
 		r.Params = replaceMember(r.Params, "requestId", func(old []byte) []byte { return quoted(string(old)) })
 	}
@@ -219,6 +220,7 @@ func (b *markedBody) Read(p []byte) (int, error) {
 			text = replaceMember(text, "params", func(old []byte) []byte { return replaceMember(old, "requestId", mark) })
 		}
 		b.marked = len(text) != had
+		text = replaceMember(text, "params", func(old []byte) []byte { return quoteContext(old) })
 		b.text = io.MultiReader(bytes.NewReader(text), b.ReadCloser)
 	}
 	return b.text.Read(p)

@@ -65,11 +65,15 @@ func (a *Agent) newClient(profile string, task work) (*client, error) {
 			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Object: files.Object,
 		}, all...)
 	}
+	if err == nil {
+		err = c.set.Declare(c.activities())
+	}
 	if err != nil {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.servers.list, Logger: quiet, Encoders: a.Encoders})
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.servers.list, Logger: quiet, Encoders: a.Encoders,
+		Context: c.context, HoldContext: a.holdContext})
 	return c, nil
 }
 
@@ -91,6 +95,9 @@ func (a *Agent) admit(c *client, web bool) error {
 		a.web = c
 	}
 	a.clients[c] = struct{}{}
+	if err := c.set.Declare(c.activities()); err != nil { // a reload did not know the client yet
+		return err
+	}
 	// While the client and we still negotiate. The first call returns the error.
 	c.beside(func() { _ = c.files.Start(c.life) })
 	return nil

@@ -29,7 +29,7 @@ func TestTools(t *testing.T) {
 	delete(listed, agents.ListedNever)
 	assert.Equal(t, map[agents.Listed][]string{
 		agents.ListedBase: {"bash", "ask_user"}, agents.ListedMemory: {"remember", "recall", "memory", "forget"},
-		agents.ListedSkills: {"skill"}, agents.ListedMembers: {"delegate"},
+		agents.ListedSkills: {"skill"}, agents.ListedMembers: {"delegate"}, agents.ListedScopes: {"context_set"},
 	}, listed)
 	assert.True(t, known.Match("builtin:shell", "bash") && known.Match("builtin:run_shell_command", "bash"))
 }

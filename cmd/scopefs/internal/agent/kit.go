@@ -45,6 +45,8 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(agents.ListedSkills, list, err)
 	list, err = memory.New(files)
 	add(agents.ListedMemory, list, err)
+	set, err := contextSet()
+	add(agents.ListedScopes, []tools.Tool{set}, err)
 	hand, err := c.hands().Delegate()
 	add(agents.ListedMembers, []tools.Tool{hand}, err)
 	if c.agent.Stores != nil {

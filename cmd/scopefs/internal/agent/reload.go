@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 
@@ -67,6 +68,19 @@ func sameButRules(a, b *agents.Definition) bool {
 		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil
 	}
 	return reflect.DeepEqual(x, y)
+}
+
+// DeclareActivities updates the tools that the operator has declared, of every client.
+func (a *Agent) DeclareActivities() {
+	a.mu.Lock()
+	all := slices.Collect(maps.Keys(a.clients))
+	a.mu.Unlock()
+	for _, c := range all {
+		if err := c.set.Declare(c.activities()); err != nil {
+			a.Logger.Error("activities", "agent", a.id, "err", err)
+		}
+		c.face.Refresh()
+	}
 }
 
 // RefreshClients updates the advertised tools of the agent's clients that work for

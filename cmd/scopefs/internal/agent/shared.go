@@ -61,6 +61,8 @@ type Registry interface {
 	// Definition returns the definition that is loaded, or why there is none. It
 	// takes no lock.
 	Definition(id scope.ID) (*agents.Agent, error)
+	// Activities returns the calls that the operator has declared. It takes no lock.
+	Activities() agents.Activities
 	// Refresh reads the definitions again if that of an agent may have changed.
 	Refresh(id scope.ID)
 	// Enter counts a request. The daemon waits for leave before it closes the log.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,17 +10,19 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/file/profile"
 )
 
 // socket is a unix socket whose clients speak MCP as one agent, one JSON-RPC message a
-// line: the agent's own, RUN/mcp/<id>.sock, or that of a task. A line "profile NAME"
-// may come before the first message.
+// line: the agent's own, RUN/mcp/<id>.sock, or that of a task. Two lines may come before
+// the first message: "profile NAME", and "context N", which N bytes follow.
 type socket struct {
 	name     string
 	listener net.Listener
@@ -160,14 +163,21 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	r := bufio.NewReaderSize(conn, 64<<10)
-	profile, err := readProfile(r)
+	hello, err := a.readHello(r)
+	defer hello.free()
 	if errors.Is(err, io.EOF) { // a pulse, which is no client: see knock
 		return nil
+	}
+	if shown := shownError(err); err != nil && shown != errNotLoaded {
+		fmt.Fprintf(conn, "scopefs: %s\n", shown)
 	}
 	if err != nil {
 		return err
 	}
-	c, err := a.newClient(profile, task)
+	if hello.context != nil {
+		task.context = hello.context
+	}
+	c, err := a.newClient(hello.profile, task)
 	if err == nil {
 		err = a.admit(c, false)
 	}
@@ -199,22 +209,69 @@ func shownError(err error) error {
 	case errors.Is(err, profile.ErrUnknown), errors.Is(err, ErrClosing):
 		return err
 	}
+	if bad, ok := errors.AsType[*scoped.Error](err); ok {
+		return fmt.Errorf("context: %w", bad)
+	}
+	if errors.Is(err, errContexts) {
+		return err
+	}
 	return errNotLoaded
 }
 
-// readProfile reads the line before the first message, if there is one.
-func readProfile(r *bufio.Reader) (string, error) {
-	first, err := r.Peek(1)
-	if err != nil || first[0] != 'p' {
-		return "", err
+// hello is what a client says before the first message.
+type hello struct {
+	profile string
+	context *scoped.Environment // nil: that of the task
+	free    func()              // ends the hold on memory
+}
+
+// readHello reads the lines before the first message.
+func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
+	h.free = func() {}
+	for {
+		first, err := r.Peek(1)
+		if err != nil || first[0] != 'p' && first[0] != 'c' {
+			return h, err
+		}
+		line, err := r.ReadSlice('\n') // bounded by the buffer
+		if err != nil {
+			return h, err
+		}
+		word, value, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		switch word {
+		case "profile":
+			h.profile = value
+		case "context":
+			if h.context != nil {
+				return h, errors.New("two contexts")
+			}
+			if h.context, h.free, err = a.readContext(r, value); err != nil {
+				return h, err
+			}
+		default:
+			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a context", line)
+		}
 	}
-	line, err := r.ReadSlice('\n') // bounded by the buffer
-	if err != nil {
-		return "", err
+}
+
+// readContext reads an environment of so many bytes.
+func (a *Agent) readContext(r io.Reader, size string) (env *scoped.Environment, free func(), err error) {
+	free = func() {}
+	n, err := strconv.Atoi(size)
+	if err != nil || n < 0 || n > scoped.MaxBytes {
+		return nil, free, &scoped.Error{Code: scoped.TooLarge, Message: fmt.Sprintf("%.20q is no size from 0 to %d bytes", size, scoped.MaxBytes)}
 	}
-	name, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "profile ")
+	release, ok := a.holdContext(n)
 	if !ok {
-		return "", fmt.Errorf("%.40q is neither a message nor a profile", line)
+		return nil, free, errContexts
 	}
-	return name, nil
+	var text bytes.Buffer // grows with what comes
+	if _, err := io.CopyN(&text, r, int64(n)); err != nil {
+		return nil, release, err
+	}
+	env, bad := scoped.Parse(text.Bytes())
+	if bad != nil {
+		return nil, release, bad
+	}
+	return env, release, nil
 }

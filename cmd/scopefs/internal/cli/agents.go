@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
 func (a *app) agentsCmd() *cobra.Command {
@@ -191,22 +192,68 @@ func readFile(name string) ([]byte, error) {
 }
 
 func (a *app) promptCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "prompt AGENT",
+	var environment string
+	var scopes []string
+	c := &cobra.Command{
+		Use:   "prompt AGENT [--context FILE]",
 		Short: "print an agent's system prompt, and what it may use",
 		Long: `Prints the text of an agent's definition, and below it, in a <scope> block, the
 skills, MCP servers, members and contexts that it may use, and what its policy and
-limits say.`,
+limits say.
+
+--context names a file with a JSON array of messages. The prompt has those of the
+scopes that the agent may see (its scopes:), or of --scopes, as a runner hands them
+to a model.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
-		RunE: func(_ *cobra.Command, words []string) error {
-			agent, err := a.agentNamed(words[0])
-			if err == nil {
-				_, err = fmt.Fprintln(a.out, agent.Grants.Prompt())
+		RunE: func(c *cobra.Command, words []string) error {
+			_, env, err := readContext(environment)
+			if err != nil {
+				return err
 			}
+			agent, err := a.agentNamed(words[0])
+			if err != nil {
+				return err
+			}
+			text := agent.Grants.Prompt()
+			if env != nil {
+				given, err := promptContext(agent.Grants, env, scopes, c.Flags().Changed("scopes"))
+				if err != nil {
+					return &exitError{exitUsage, err}
+				}
+				text += "\n\n" + strings.TrimSuffix(given.Text(), "\n")
+			}
+			_, err = fmt.Fprintln(a.out, text)
 			return err
 		},
 	}
+	c.Flags().StringVar(&environment, "context", "", "a file with the context, a JSON array of messages")
+	c.Flags().StringSliceVar(&scopes, "scopes", nil, "of --context, these scopes")
+	return c
+}
+
+// promptContext selects what an agent sees of an environment: the scopes in asked, or
+// all that it may see.
+func promptContext(g *agents.Grants, env *scoped.Environment, asked []string, said bool) (scoped.Scoped, error) {
+	may := func(name string) bool { return g.Context(name).Allow }
+	spec := scoped.Spec{Any: true}
+	if names, fixed := g.Contexts(); fixed {
+		spec = scoped.Spec{Names: slices.Sorted(slices.Values(names)), Fixed: true}
+	}
+	if !said && !spec.Fixed {
+		asked = slices.DeleteFunc(env.Scopes(), func(name string) bool { return !may(name) })
+	}
+	for _, name := range asked {
+		if !scoped.IsName(name) {
+			return scoped.Scoped{}, fmt.Errorf("--scopes: %q is no name of a scope", name)
+		}
+	}
+	asked = slices.Compact(slices.Sorted(slices.Values(asked)))
+	given, bad := scoped.Select(env, spec, may, scoped.Envelope{Scopes: asked})
+	if bad != nil {
+		return given, errors.New(bad.Error())
+	}
+	return given, nil
 }
 
 // agentNamed loads the agent with the given name.

@@ -13,27 +13,37 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
 
 func (a *app) callCmd() *cobra.Command {
-	var name, profile, text string
+	var name, profile, text, environment string
 	var list, asJSON, status bool
+	parallel := 8
 	c := &cobra.Command{
-		Use:   "call TOOL [NAME=TEXT|NAME:=JSON...] --agent AGENT",
+		Use:   "call TOOL [NAME=TEXT|NAME:=JSON...]|FILE.json --agent AGENT",
 		Short: "call one of an agent's tools",
 		Long: `Calls a tool with the agent's rights and prints the result.
 Arguments are NAME=TEXT and NAME:=JSON, or --args with a JSON object; --args - reads
 it from standard input. --list lists the tools that the agent may call, and
 scopefs call TOOL --help --agent AGENT shows the arguments of one.
 
+FILE.json, or - for standard input, holds a call, {"_tool": TOOL, "_scopes": [...],
+"_instance": ..., parameters...}, or {"calls": [...]}. scopefs makes --parallel of them
+at a time and prints a line of JSON for each, in their order: {"call": N, "tool":
+TOOL, "result": ...} or {"call": N, "tool": TOOL, "error": {code, message, path}}.
+
+--context names a file with a JSON array of messages, each with a type. A call sees
+of them what its _scopes select: see docs/context.md.
+
 ask_user asks on the terminal, if standard input and standard error are one. An
 empty line or the end of input (^D) declines to answer.
 
 Exit status: 0 success, 1 the tool failed or was refused (standard error has the
-error), 2 bad usage. A command of bash that fails is a result: standard error has
+error; of a file of calls: some failed), 2 bad usage. A command of bash that fails is a result: standard error has
 its exit status. With --exit-status scopefs exits with it, as run does: 124 for a
 timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 		Args: func(c *cobra.Command, words []string) error {
@@ -43,14 +53,29 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 			return args(cobra.MinimumNArgs(1))(c, words)
 		},
 		RunE: func(c *cobra.Command, words []string) error {
+			env, _, err := readContext(environment)
+			if err != nil {
+				return err
+			}
+			if !list && isBatch(words) {
+				calls, err := a.readBatch(words[0])
+				if calls.parallel = parallel; err == nil && (parallel < 1 || parallel > maxParallel) {
+					err = fmt.Errorf("--parallel: want 1 to %d", maxParallel)
+				}
+				if err != nil {
+					return &exitError{exitUsage, err}
+				}
+				return a.withTools(c.Context(), name, control.Hello{Profile: profile, Context: env}, func(ctx context.Context, client *mcp.Client) error {
+					return calls.run(ctx, a, client)
+				}, status)
+			}
 			var arguments json.RawMessage
-			var err error
 			if !list {
 				if arguments, err = a.arguments(text, words[1:]); err != nil {
 					return &exitError{exitUsage, err}
 				}
 			}
-			return a.withTools(c.Context(), name, profile, func(ctx context.Context, client *mcp.Client) error {
+			return a.withTools(c.Context(), name, control.Hello{Profile: profile, Context: env}, func(ctx context.Context, client *mcp.Client) error {
 				if list {
 					return a.listTools(ctx, client, asJSON)
 				}
@@ -69,13 +94,15 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 			help(c, words)
 			return
 		}
-		a.helped = a.withTools(c.Context(), name, profile, func(ctx context.Context, client *mcp.Client) error {
+		a.helped = a.withTools(c.Context(), name, control.Hello{Profile: profile}, func(ctx context.Context, client *mcp.Client) error {
 			return a.toolHelp(ctx, client, tool, asJSON)
 		}, false)
 	})
 	a.agentFlag(c, &name)
 	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
 	c.Flags().StringVar(&text, "args", "", "arguments as a JSON object; - reads standard input")
+	c.Flags().StringVar(&environment, "context", "", "a file with the context of the calls, a JSON array of messages")
+	c.Flags().IntVar(&parallel, "parallel", parallel, "calls of a file that run at the same time, 1 to 32")
 	c.Flags().BoolVar(&list, "list", false, "list the tools")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&status, "exit-status", false, "exit with the status of the command that bash runs")
@@ -84,9 +111,9 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 
 // withTools runs f with a client of an agent's tools. With status, an error that is
 // not a command's exit gets the exit status 125.
-func (a *app) withTools(ctx context.Context, name, profile string, f func(context.Context, *mcp.Client) error, status bool) error {
+func (a *app) withTools(ctx context.Context, name string, first control.Hello, f func(context.Context, *mcp.Client) error, status bool) error {
 	err := func() error {
-		t, err := a.toolbox(name, profile)
+		t, err := a.toolbox(name, first)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -180,8 +181,10 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	activities, wrong := agents.Activities{}.Reload(p.Base, host.Tools, agent.CheckActivity)
+	host.Tools = slices.Concat(host.Tools, activities.Tools())
 	all, errs = agents.Resume(state.Seen(p.State)).Reload(p.Base, host.Host)
-	return all, errs, nil
+	return all, append(errs, wrong...), nil
 }
 
 // loadHost reads scopefs.yaml.

@@ -38,7 +38,7 @@ mcp-fs (as @modelcontextprotocol/server-filesystem).
 Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			t, err := a.toolbox(name, profile)
+			t, err := a.toolbox(name, control.Hello{Profile: profile})
 			if err != nil {
 				return err
 			}
@@ -61,24 +61,24 @@ func (a *app) agentFlag(c *cobra.Command, name *string) {
 // toolbox connects to an agent's tools: of a running daemon, of a daemon started
 // for this client, or of a delegated task.
 type toolbox struct {
-	a       *app
-	given   config.Paths
-	paths   config.Paths // of the running daemon
-	id      scope.ID
-	profile string
-	task    string // the socket of a delegated task, which is then the only source of tools; "": none
-	end     func() // stops the daemon that we started; nil: none
+	a     *app
+	given config.Paths
+	paths config.Paths // of the running daemon
+	id    scope.ID
+	hello control.Hello
+	task  string // the socket of a delegated task, which is then the only source of tools; "": none
+	end   func() // stops the daemon that we started; nil: none
 }
 
 // toolbox checks the flags and returns the toolbox for them.
-func (a *app) toolbox(name, profile string) (*toolbox, error) {
-	switch profile {
+func (a *app) toolbox(name string, first control.Hello) (*toolbox, error) {
+	switch first.Profile {
 	case "", "claude", "anthropic-editor", "mcp-fs":
 	default:
-		return nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", profile)}
+		return nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", first.Profile)}
 	}
 	if task := os.Getenv(control.TaskEnv); name == "" && task != "" {
-		return &toolbox{a: a, task: task, profile: profile}, nil
+		return &toolbox{a: a, task: task, hello: first}, nil
 	}
 	p, err := a.paths()
 	if err != nil {
@@ -91,15 +91,15 @@ func (a *app) toolbox(name, profile string) (*toolbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &toolbox{a: a, given: p, paths: p, id: id, profile: profile}, nil
+	return &toolbox{a: a, given: p, paths: p, id: id, hello: first}, nil
 }
 
 // open connects to the tools, and starts a daemon if none runs.
 func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 	if t.task != "" {
-		return control.TaskTools(ctx, t.task, t.profile)
+		return control.TaskTools(ctx, t.task, t.hello)
 	}
-	conn, err := control.Tools(ctx, t.given, t.id, t.profile)
+	conn, err := control.Tools(ctx, t.given, t.id, t.hello)
 	if !errors.Is(err, control.ErrNoDaemon) {
 		return conn, err
 	}
@@ -108,7 +108,7 @@ func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 		return nil, err
 	}
 	t.paths, t.end = p, end
-	if conn, err = control.Tools(ctx, p, t.id, t.profile); err != nil {
+	if conn, err = control.Tools(ctx, p, t.id, t.hello); err != nil {
 		t.close()
 	}
 	return conn, err
@@ -118,7 +118,7 @@ func (t *toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 // ours would not have its approvals.
 func (t *toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
 	if t.end == nil && t.task == "" {
-		return control.Tools(ctx, t.paths, t.id, t.profile)
+		return control.Tools(ctx, t.paths, t.id, t.hello)
 	}
 	t.close()
 	return t.open(ctx)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +22,7 @@ const TaskEnv = "SCOPEFS_MCP"
 
 // Tools connects to an agent's own socket, where a client speaks MCP, one JSON-RPC
 // message a line. It needs no more rights than the agent's user has.
-func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*net.UnixConn, error) {
+func Tools(ctx context.Context, p config.Paths, id scope.ID, first Hello) (*net.UnixConn, error) {
 	conn, err := connect(ctx, p.ToolSocket(string(id)))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, NewClient(p).whyNoTools(ctx, id)
@@ -29,25 +30,40 @@ func Tools(ctx context.Context, p config.Paths, id scope.ID, profile string) (*n
 	if err != nil {
 		return nil, err
 	}
-	return hello(conn, profile)
+	return first.send(conn)
 }
 
 // TaskTools connects to the socket of a task: see TaskEnv.
-func TaskTools(ctx context.Context, socket, profile string) (*net.UnixConn, error) {
+func TaskTools(ctx context.Context, socket string, first Hello) (*net.UnixConn, error) {
 	conn, err := connect(ctx, socket)
 	if err != nil {
 		return nil, fmt.Errorf("the tools of this task: %w", err)
 	}
-	return hello(conn, profile)
+	return first.send(conn)
 }
 
-// hello selects the profile, which names the tools; "" keeps their own names.
-func hello(conn *net.UnixConn, profile string) (*net.UnixConn, error) {
-	if profile != "" {
-		if _, err := fmt.Fprintf(conn, "profile %s\n", profile); err != nil {
-			conn.Close()
-			return nil, err
-		}
+// Hello is what a client says before its first message.
+type Hello struct {
+	Profile string // names the tools; "" keeps their own names
+	Context []byte // of the session, a JSON array of messages; nil: none
+}
+
+// helloTime is how long a daemon may take to read a hello.
+const helloTime = 10 * time.Second
+
+func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
+	_ = conn.SetWriteDeadline(time.Now().Add(helloTime))
+	defer func() { _ = conn.SetWriteDeadline(time.Time{}) }()
+	var err error
+	if h.Profile != "" {
+		_, err = fmt.Fprintf(conn, "profile %s\n", h.Profile)
+	}
+	if err == nil && h.Context != nil {
+		_, err = fmt.Fprintf(conn, "context %d\n%s", len(h.Context), h.Context)
+	}
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // who has closed it may have said why
+		conn.Close()
+		return nil, err
 	}
 	return conn, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
@@ -23,8 +24,12 @@ import (
 // loaded are the definitions that hold, and why others do not.
 type loaded struct {
 	*agents.Snapshot
-	failed []error
+	activities agents.Activities
+	failed     []error
 }
+
+// Activities returns the calls that the operator has declared.
+func (d *Daemon) Activities() agents.Activities { return d.loaded.Load().activities }
 
 // Definition returns what an agent is and may do now, or why there is none.
 func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
@@ -58,12 +63,17 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 	defer d.loading.Unlock()
 	was := d.loaded.Load()
 	last := was.Snapshot
-	if current(last) {
+	activities, wrong := was.activities.Reload(d.Paths.Base, d.Settings.Tools, agent.CheckActivity)
+	redeclared := !activities.Equal(was.activities)
+	if !redeclared && current(last) {
 		return
 	}
-	next, errs := last.Reload(d.Paths.Base, d.Settings.Host)
+	host := d.Settings.Host
+	host.Tools = slices.Concat(host.Tools, activities.Tools())
+	next, errs := last.Reload(d.Paths.Base, host)
+	errs = append(errs, wrong...)
 	d.register(next) // before anybody can find a definition without its agent
-	d.loaded.Store(&loaded{next, errs})
+	d.loaded.Store(&loaded{next, activities, errs})
 	for _, err := range added(was.failed, errs) {
 		d.Logger.Error("definition", "err", err)
 		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
@@ -82,6 +92,9 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 	}
 	ids := regranted(last, next)
 	for _, a := range d.all() {
+		if redeclared {
+			a.DeclareActivities()
+		}
 		a.RefreshClients(ids)
 	}
 }
@@ -165,7 +178,7 @@ func (w definitions) means(e fsnotify.Event) bool {
 		return false
 	}
 	switch dir, name := filepath.Split(rel); {
-	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "skills"}, name):
+	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "skills", "activities.d"}, name):
 		_ = w.follow(name) // fails while there is none
 		return true
 	case dir == "skills/":
@@ -173,6 +186,8 @@ func (w definitions) means(e fsnotify.Event) bool {
 		return true
 	case dir == "agents.d/":
 		return filepath.Ext(name) == ".md"
+	case dir == "activities.d/":
+		return true
 	case dir == "extensions.d/":
 		_ = w.follow("extensions.d")
 		return true
@@ -192,7 +207,7 @@ func (d *Daemon) watch(ctx context.Context) {
 	if err == nil {
 		defer w.Close()
 		// The base as well: each of them may be replaced as a whole.
-		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("skills"))
+		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("skills"), w.follow("activities.d"))
 	}
 	if err != nil {
 		d.Logger.Warn("definitions are not watched: use scopefs reload", "err", err)

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// CheckActivity judges the schema of an activity.
+func CheckActivity(a agents.Activity) error {
+	_, err := (*client)(nil).activity(a)
+	return err
+}
+
+// activities returns the tools that the operator has declared.
+func (c *client) activities() []tools.Tool {
+	var all []tools.Tool
+	for _, a := range c.agent.Registry.Activities().All {
+		if t, err := c.activity(a); err == nil { // they were checked
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// activity returns the tool of an activity.
+func (c *client) activity(a agents.Activity) (tools.Tool, error) {
+	hints := tools.Hints{Title: a.Title, Acts: !a.ReadOnly, Destructive: !a.ReadOnly, OpenWorld: true, Waits: true}
+	t, err := tools.Declared(a.Name, a.Description, hints, a.Schema, func(_ context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
+		return latent(a, env, params)
+	})
+	t.Version = a.Sum
+	return t, err
+}
+
+// Guidance says what the material of a latent call is.
+const guidance = "No program does this call: do it yourself, by the material above alone. This is guidance and no boundary."
+
+// latent returns the material for the caller's own model: what the call is about,
+// its parameters and its context, and nothing else.
+func latent(a agents.Activity, env tools.Env, params json.RawMessage) (tools.Result, error) {
+	out := struct {
+		Type     string          `json:"type"`
+		Mode     string          `json:"mode"`
+		Guidance string          `json:"guidance"`
+		Call     json.RawMessage `json:"call"`
+		Context  json.RawMessage `json:"context"`
+	}{a.Name, "latent", guidance, params, env.Context.JSON()}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return tools.Result{}, err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "<call tool=%q>\n%s\n%s\n</call>\n", a.Name, inside(a.Description), inside(string(params)))
+	b.WriteString(env.Context.Text() + guidance)
+	return tools.Result{Structured: text, Content: []tools.Content{{Text: b.String()}}}, nil
+}
+
+// inside escapes closing tags in JSON, where a slash may be escaped, or in text.
+func inside(text string) string { return strings.ReplaceAll(text, "</", `<\/`) }

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/scopefs/scopefs/tools"
+	scoped "github.com/scopefs/scopefs/tools/context"
+	"github.com/scopefs/scopefs/tools/mcp"
+)
+
+// The bounds of a file of calls.
+const (
+	maxCallsFile = 64 << 20 // bytes
+	maxParallel  = 32       // calls that run at the same time: a session's
+)
+
+// batch is the calls of a file.
+type batch struct {
+	calls    []json.RawMessage
+	parallel int
+}
+
+// outcome is the line of one call. It has a result or an error.
+type outcome struct {
+	Call   int             `json:"call"` // its place in the file, from 0
+	Tool   string          `json:"tool,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"` // code, message, path
+}
+
+// isBatch reports whether the words of call name a file of calls.
+func isBatch(words []string) bool {
+	return len(words) == 1 && (words[0] == "-" || strings.HasSuffix(words[0], ".json"))
+}
+
+// readBatch reads a file with a call, {"_tool": ...}, or with {"calls": [...]}; "-" is
+// standard input.
+func (a *app) readBatch(name string) (b batch, err error) {
+	in := a.in
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return b, err
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxCallsFile+1))
+	if err != nil {
+		return b, err
+	}
+	if len(text) > maxCallsFile {
+		return b, fmt.Errorf("%s: more than %d bytes: divide it", name, maxCallsFile)
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(text, &object); err != nil {
+		return b, fmt.Errorf("%s: want a call, or {\"calls\": [...]}: %w", name, err)
+	}
+	all, many := object["calls"]
+	if _, one := object["_tool"]; one || !many {
+		return batch{calls: []json.RawMessage{text}}, nil
+	}
+	if err := json.Unmarshal(all, &b.calls); err != nil {
+		return b, fmt.Errorf("%s: calls: want an array: %w", name, err)
+	}
+	if len(object) > 1 {
+		return b, fmt.Errorf("%s: beside calls there is more: remove it", name)
+	}
+	return b, nil
+}
+
+// run makes the calls, some at the same time, and prints a line for each, in their
+// order. A call that fails does not stop the others. Lines wait for earlier ones: so
+// no call begins that is far ahead of the first that has not ended.
+func (b batch) run(ctx context.Context, a *app, client *mcp.Client) error {
+	lines := make([]chan outcome, len(b.calls))
+	for i := range lines {
+		lines[i] = make(chan outcome, 1)
+	}
+	ahead := make(chan struct{}, 4*b.parallel)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range b.parallel {
+		workers.Go(func() {
+			for i := range next {
+				lines[i] <- call(ctx, client, i, b.calls[i])
+			}
+		})
+	}
+	go func() {
+		defer close(next)
+		for i := range b.calls {
+			ahead <- struct{}{}
+			next <- i
+		}
+	}()
+	defer workers.Wait()
+	failed := 0
+	out := json.NewEncoder(a.out)
+	out.SetEscapeHTML(false)
+	var wrong error
+	for _, line := range lines {
+		o := <-line
+		<-ahead
+		if o.Error != nil {
+			failed++
+		}
+		if err := out.Encode(o); err != nil && wrong == nil {
+			wrong = err
+		}
+	}
+	if wrong == nil && failed > 0 {
+		wrong = &exitError{exitFailed, fmt.Errorf("%d of %d calls failed", failed, len(b.calls))}
+	}
+	return wrong
+}
+
+// call makes one call of a batch.
+func call(ctx context.Context, client *mcp.Client, i int, args json.RawMessage) outcome {
+	o := outcome{Call: i}
+	fail := func(e *tools.Error) outcome {
+		o.Error, _ = json.Marshal(e) // cannot fail
+		return o
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(args, &members); err != nil || members == nil {
+		return fail(tools.Errorf(tools.Invalid, "a call is an object"))
+	}
+	if err := json.Unmarshal(members["_tool"], &o.Tool); err != nil || o.Tool == "" {
+		return fail(&tools.Error{Code: tools.Invalid, Message: "want the name of a tool", Path: "/_tool"})
+	}
+	r, err := client.Call(ctx, o.Tool, args)
+	switch {
+	case err != nil:
+		return fail(tools.Errorf(tools.Unavailable, "%v; whether the call had an effect is unknown", err))
+	case r.Failed && json.Valid([]byte(r.Text)):
+		o.Error = json.RawMessage(r.Text)
+	case r.Failed:
+		return fail(tools.Errorf(tools.Internal, "%s", r.Text))
+	case r.Structured != nil:
+		o.Result = r.Structured
+	default:
+		o.Result, _ = json.Marshal(map[string]string{"text": r.Text}) // cannot fail
+	}
+	return o
+}
+
+// readContext reads and checks the file of --context; "" is no context.
+func readContext(name string) ([]byte, *scoped.Environment, error) {
+	if name == "" {
+		return nil, nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, &exitError{exitUsage, err}
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, scoped.MaxBytes+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	env, bad := scoped.Parse(text)
+	if bad != nil {
+		return nil, nil, &exitError{exitUsage, fmt.Errorf("%s: %w", name, errors.New(bad.Error()))}
+	}
+	return text, env, nil
+}

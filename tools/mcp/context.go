@@ -1,0 +1,120 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/scopefs/scopefs/tools"
+	scoped "github.com/scopefs/scopefs/tools/context"
+)
+
+// metaPrefix begins the keys of a call's _meta that are about its context:
+// scopefs/scopes is _scopes of the call's arguments, and so on. scopefs/context is an
+// environment for this call alone.
+const metaPrefix = "scopefs/"
+
+// quoteContext replaces the environment in the _meta of a call's params by a string
+// that holds its JSON. The SDK decodes _meta into values: that would change numbers,
+// and of a name that an object has twice it would lose one.
+func quoteContext(params []byte) []byte {
+	if !bytes.Contains(params, []byte(`/context"`)) {
+		return params
+	}
+	return replaceMember(params, "_meta", func(meta []byte) []byte {
+		return replaceMember(meta, metaPrefix+"context", func(old []byte) []byte { return quoted(string(old)) })
+	})
+}
+
+// beside returns what the _meta of a call says of its context, as tools.Call has it.
+func beside(meta mcp.Meta) (json.RawMessage, error) {
+	said := map[string]any{}
+	for key, value := range meta {
+		name, ours := strings.CutPrefix(key, metaPrefix)
+		if !ours {
+			continue
+		}
+		if text, ok := value.(string); ok && name == "context" && json.Valid([]byte(text)) {
+			value = json.RawMessage(text) // see quoteContext
+		}
+		said["_"+name] = value
+	}
+	if len(said) == 0 {
+		return nil, nil
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // strings of the context keep their bytes
+	err := enc.Encode(said)
+	return out.Bytes(), err
+}
+
+// contexts are the environments of a Face's sessions.
+type contexts struct {
+	mu  sync.Mutex
+	all map[*mcp.ServerSession]kept
+}
+
+// kept is the environment of one session, and ends its hold on memory.
+type kept struct {
+	*scoped.Environment
+	release func()
+}
+
+// contextOf returns the environment of a session, and the function that replaces it;
+// nil: the client has no session.
+func (f *Face) contextOf(req *mcp.CallToolRequest) (*scoped.Environment, func(*scoped.Environment) error) {
+	f.contexts.mu.Lock()
+	env, own := f.contexts.all[req.Session]
+	f.contexts.mu.Unlock()
+	if !own {
+		env.Environment = f.opt.Context
+	}
+	if req.Extra != nil && req.Extra.Header != nil && req.ProtocolVersion() >= statelessProtocol {
+		return env.Environment, nil
+	}
+	return env.Environment, func(next *scoped.Environment) error { return f.keepContext(req.Session, next) }
+}
+
+// keepContext replaces the environment of a session.
+func (f *Face) keepContext(session *mcp.ServerSession, env *scoped.Environment) error {
+	f.contexts.mu.Lock()
+	defer f.contexts.mu.Unlock()
+	open := slices.Collect(f.server.Sessions())
+	for s := range f.contexts.all {
+		if s == session || !slices.Contains(open, s) {
+			f.dropContext(s)
+		}
+	}
+	release := func() {}
+	if f.opt.HoldContext != nil {
+		var ok bool
+		if release, ok = f.opt.HoldContext(env.Size()); !ok {
+			return tools.Errorf(tools.RateLimited, "the contexts of the agent's sessions have too many bytes: this session has none now")
+		}
+	}
+	if f.contexts.all == nil {
+		f.contexts.all = map[*mcp.ServerSession]kept{}
+	}
+	f.contexts.all[session] = kept{env, release}
+	return nil
+}
+
+// dropContext forgets a session's environment. The caller holds the lock.
+func (f *Face) dropContext(session *mcp.ServerSession) {
+	if env, ok := f.contexts.all[session]; ok {
+		env.release()
+		delete(f.contexts.all, session)
+	}
+}
+
+// endContext is dropContext for a session that has ended.
+func (f *Face) endContext(session *mcp.ServerSession) {
+	f.contexts.mu.Lock()
+	defer f.contexts.mu.Unlock()
+	f.dropContext(session)
+}
