@@ -80,10 +80,14 @@ func (s *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, o
 	return fuse.OK
 }
 
-// GetAttr returns the attributes of the root, which are the same for everybody, or of
-// a file of the sender's.
+// rootValid is how long the kernel keeps the attributes of the root, in seconds. They do
+// not change, and are the same for everybody.
+const rootValid = 1 << 30
+
+// GetAttr returns the attributes of the root, or of a file of the sender's.
 func (s *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == rootInode {
+		out.AttrValid = rootValid
 		out.Attr = fuse.Attr{Ino: rootInode, Mode: unix.S_IFDIR | 0o555, Nlink: 2, Owner: s.opt.user()}
 		return fuse.OK
 	}

@@ -14,14 +14,15 @@
 //   - Every request is decided on its own, by the thread in the request's header. A
 //     descriptor that another process received, or that outlived its call, answers
 //     ESTALE.
-//   - The kernel caches nothing: neither names, attributes nor data. Files are read with
+//   - The kernel caches neither names, attributes of files nor data. Files are read with
 //     direct I/O, and a READ for the page cache fails with EINVAL. So a file cannot be
 //     mapped into memory: mmap(2) with MAP_SHARED fails with ENODEV, and a page of a
 //     private mapping raises SIGBUS. sendfile(2), splice(2) and copy_file_range(2) fail
 //     with EINVAL; programs then read(2).
 //   - Each file of each call has an inode number of its own, which is not reused.
-//   - The server keeps no state for a client. It uses memory for the files alone, and one
-//     thread that waits for requests.
+//   - The server keeps no state for a client. It uses one thread that waits for
+//     requests, and, beside the files, up to 64 MiB while 256 of them are read at the same
+//     time. A mount serves 4,000 requests a second; more wait, for 250 ms each time.
 //   - An Owner that takes longer than a second answers EIO. When the process that serves
 //     exits, the kernel answers ENOTCONN.
 //

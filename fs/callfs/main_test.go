@@ -19,7 +19,7 @@ import (
 )
 
 // roles are what this binary does inside the sandbox.
-var roles = map[string]func(args []string) error{"hold": hold, "steal": steal}
+var roles = map[string]func(args []string) error{"hold": hold, "steal": steal, "flood": flood}
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == pid1.Arg {
@@ -51,6 +51,8 @@ type box struct {
 	mu      sync.Mutex
 	calls   map[string]*callfs.Files
 	stall   chan struct{} // Owner waits for it; nil: no wait
+
+	asked atomic.Int64 // calls of Owner
 }
 
 func newBox(t *testing.T) *box {
@@ -83,6 +85,7 @@ func newBox(t *testing.T) *box {
 }
 
 func (b *box) owner(tid uint32) *callfs.Files {
+	b.asked.Add(1)
 	b.mu.Lock()
 	stall := b.stall
 	b.mu.Unlock()

@@ -40,6 +40,9 @@ type Mount struct {
 // abort the connection.
 const closeTime = 2 * time.Second
 
+// maxRead bounds a READ, in bytes, and so the memory of fusedev.MaxRequests of them.
+const maxRead = 256 << 10
+
 // Open makes a mount that is attached nowhere, and serves it. It needs CAP_SYS_ADMIN in
 // its user namespace. The caller closes it.
 func Open(opt Options) (*Mount, error) {
@@ -48,11 +51,12 @@ func Open(opt Options) (*Mount, error) {
 		return nil, err
 	}
 	server := &fileSystem{RawFileSystem: fuse.NewDefaultRawFileSystem(), opt: opt, asking: make(chan struct{}, maxAsking)}
-	conn := fusedev.NewConn(dev.FD(), fuse.NewProtocolServer(server, &fuse.MountOptions{
-		DisableSplice: true, MaxWrite: fusedev.MaxWrite,
+	handler := fuse.NewProtocolServer(server, &fuse.MountOptions{
+		DisableSplice: true, MaxWrite: maxRead,
 		DisabledCapabilities: fuse.CAP_READDIRPLUS,
 		ExtraCapabilities:    fuse.CAP_NO_EXPORT_SUPPORT, // no open_by_handle_at(2)
-	}), fusedev.Options{Logger: opt.Logger})
+	})
+	conn := fusedev.NewConn(dev.FD(), &pace{Handler: handler}, fusedev.Options{Logger: opt.Logger})
 	if _, err := conn.Init(); err != nil {
 		dev.Close()
 		return nil, err

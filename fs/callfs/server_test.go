@@ -3,6 +3,7 @@ package callfs_test
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,26 @@ func TestHung(t *testing.T) {
 	assert.Equal(t, "x", b.run("a", "cat", "/context/state.json"))
 }
 
+// TestFlood has processes that send requests without end: the server takes a
+// bounded number of them, and a client waits for a moment.
+func TestFlood(t *testing.T) {
+	b := newBox(t)
+	defer b.show("a", map[string]string{"state.json": "x"})()
+	p := b.start("a", "scopefs:self", "flood")
+	line := make([]byte, 5)
+	_, err := p.Stdout.Read(line)
+	require.NoError(t, err)
+	before, began := b.asked.Load(), time.Now()
+	for range 3 {
+		once := time.Now()
+		assert.Equal(t, "x", b.run("a", "cat", "/context/state.json"))
+		assert.Less(t, time.Since(once), 10*time.Second) // a few requests, each of which waits its turn
+	}
+	require.Eventually(t, func() bool { return b.asked.Load() > before+2500 }, 20*time.Second, time.Millisecond)
+	periods := int64(time.Since(began)/(250*time.Millisecond)) + 2
+	assert.LessOrEqual(t, b.asked.Load()-before, 1000*periods)
+}
+
 // TestMany has a thousand calls, some at the same time, each of which reads its own.
 func TestMany(t *testing.T) {
 	need.Long(t, "it starts a thousand programs")
@@ -69,7 +90,7 @@ func TestMany(t *testing.T) {
 			defer func() { <-turn }()
 			call, text := fmt.Sprint("call", i), fmt.Sprintf("<%d>", i)
 			defer b.show(call, map[string]string{"state.json": text})()
-			assert.Equal(t, "/context/state.json "+text+text, b.run(call, "sh", "-c", `echo -n /context/* ""; read x < /context/state.json; echo -n $x; exec cat /context/state.json`))
+			assert.Equal(t, text, b.run(call, "cat", "/context/state.json"))
 		})
 	}
 	all.Wait()
@@ -81,4 +102,17 @@ func TestNames(t *testing.T) {
 		_, err := callfs.New(map[string][]byte{name: nil})
 		assert.Error(t, err, "%q", name)
 	}
+}
+
+// flood sends requests until it is killed.
+func flood([]string) error {
+	for range 4 {
+		go func() {
+			for {
+				_, _ = os.Stat(state)
+			}
+		}()
+	}
+	fmt.Println("ready")
+	select {}
 }
