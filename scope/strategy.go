@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A Strategy divides a shared resource among agents. An agent uses keys; the
@@ -182,9 +184,10 @@ func (n Namespace) plain(c byte) bool {
 }
 
 // Subjects is the strategy of a message bus whose subjects are tokens separated
-// by dots, such as NATS. The name of a.b is {id}.a.b. A key with an empty
-// token, a wildcard ("*" or ">") or white space is malformed. No character
-// needs encoding.
+// by dots, such as NATS. The name of a.b is {id}.a.b, and that of the whole part
+// {id}. with the dot. A key with an empty token, a wildcard ("*" or ">"), a
+// control character, white space or a token that begins with "$" is malformed. No
+// character needs encoding.
 type Subjects struct{}
 
 // Apply returns the agent's subject.
@@ -192,8 +195,8 @@ func (Subjects) Apply(id ID, key string) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
 	}
-	if !isSubject(key) {
-		return "", fmt.Errorf("%w: %.100q is no subject: write tokens with dots between them, without * and >", ErrKey, key)
+	if key != "" && !isSubject(key) {
+		return "", fmt.Errorf("%w: %.100q is no subject: write tokens with dots between them, without *, >, $ and spaces", ErrKey, key)
 	}
 	return string(id) + "." + key, nil
 }
@@ -201,15 +204,19 @@ func (Subjects) Apply(id ID, key string) (string, error) {
 // Enforce returns the subject without the agent's id.
 func (Subjects) Enforce(id ID, name string) (string, error) {
 	key, ok := strings.CutPrefix(name, string(id)+".")
-	if !ok || !isSubject(key) {
+	if !ok || key != "" && !isSubject(key) {
 		return "", ErrOutside
 	}
 	return key, nil
 }
 
+// isSubject reports whether s is a subject without wildcards. Tokens with "$", such
+// as $JS and $SYS, are those of a bus's own subjects.
 func isSubject(s string) bool {
 	for token := range strings.SplitSeq(s, ".") {
-		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '*' || r == '>' }) {
+		if token == "" || token[0] == '$' || strings.ContainsFunc(token, func(r rune) bool {
+			return r == '*' || r == '>' || unicode.IsControl(r) || unicode.IsSpace(r) || r == utf8.RuneError
+		}) {
 			return false
 		}
 	}

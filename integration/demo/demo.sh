@@ -107,7 +107,7 @@ settings() {
 		goroot=$elsewhere/go
 	fi
 	{
-		echo "stores: {kv: {}, sql: {}}"
+		echo "stores: {kv: {}, sql: {}, messages: {}}"
 		echo "sandbox:"
 		case $goroot in /usr/*) ;; *) echo "  expose: ['$goroot']" ;; esac
 		echo "  env:"

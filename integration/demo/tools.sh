@@ -35,6 +35,11 @@ for who in writer-02 "$agent"; do
 done
 says "sql_query: a table for each agent" "of writer-02" call writer-02 sql_query sql="SELECT * FROM notes"
 says "sql_execute, attach the other agent's file" "denied" call writer-02 sql_execute sql="ATTACH 'agent_$agent.db' AS n"
+for who in writer-02 "$agent"; do
+	says "$who: publish on jobs.done" "sequence" call "$who" publish subject=jobs.done text="by $who"
+done
+says "subscribe to it: one message, its own" "by writer-02" call writer-02 subscribe subject=jobs.done limit:=2
+says "subscribe to every subject of all agents" "is no subject" call writer-02 subscribe subject='>'
 if root; then
 	says "write_file, which must be approved" "approval_required" call writer-02 write_file path=draft.md content=Hello
 	id=$("$bin" approvals --json | field id)

@@ -81,6 +81,8 @@ var owners = map[string]struct {
 	"github.com/minio/minio-go/v7":               {[]string{"tools/objects"}, "a store on an S3 server"},
 	"github.com/wneessen/go-mail":                {[]string{"tools/notify"}, "e-mail is one kind of channel"},
 	"github.com/redis/go-redis/v9":               {[]string{"tools/kv"}, "a store on a server"},
+	"github.com/nats-io/nats.go":                 {[]string{"tools/messages"}, "a store on a server"},
+	"github.com/nats-io/nats-server":             {[]string{"tools/messages"}, "a store on a server in this process"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
 	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
@@ -99,7 +101,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
-	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
+	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}

@@ -21,6 +21,7 @@ type Stores struct {
 	KV       *KVStore
 	SQL      *SQLStore
 	Metrics  *MetricsStore
+	Messages *MessagesStore
 	Services map[string]Service // of http_request; by name
 	Notify   map[string]Channel // of notify; by name
 	Objects  *ObjectStore
@@ -83,6 +84,10 @@ func (s *Stores) fields() map[string]field {
 			return mappingField(s.Objects.fields())(n)
 		},
 		"metrics": metricsField(&s.Metrics),
+		"messages": func(n *yaml.Node) error {
+			s.Messages = &MessagesStore{}
+			return storeField(s.Messages.fields())(n)
+		},
 		"services": func(n *yaml.Node) error {
 			s.Services = map[string]Service{}
 			return eachKey(n, func(name string, value *yaml.Node) error {

@@ -44,7 +44,7 @@ type store struct {
 // agent's SQL process; nil is the daemon's own.
 func New(config agents.Stores, state string, user UserOf) *Stores {
 	s := &Stores{}
-	s.err = errors.Join(s.kv(config.KV, state), s.sql(config.SQL, state, user), s.services(config.Services), s.notify(config.Notify), s.objects(config.Objects), s.metrics(config.Metrics))
+	s.err = errors.Join(s.kv(config.KV, state), s.sql(config.SQL, state, user), s.messages(config.Messages, state), s.services(config.Services), s.notify(config.Notify), s.objects(config.Objects), s.metrics(config.Metrics))
 	return s
 }
 

@@ -1,0 +1,226 @@
+// Package messages provides the tools publish and subscribe: messages on NATS
+// that are divided among agents. The server is embedded ([OpenEmbedded]), or an
+// outside one ([OpenServer]). Both need JetStream, which keeps the messages.
+//
+// A message is in one of three kinds of places, and each place is a stream:
+//
+//   - the subjects {id}.> of an agent, which only that agent publishes and reads.
+//     The door maps subjects by [scope.Subjects] before a tool sees them;
+//   - a channel _channel.{name}, for the agents that the operator lists;
+//   - an inbox _inbox.{id}, to which the agents that the operator lists publish and
+//     which only its owner reads. No id begins with '_'.
+//
+// A full place discards its oldest messages. A publisher fills only its own part
+// and the channels and inboxes that it was granted.
+//
+// Delivery is at least once. A durable consumer for each agent and filter holds
+// the position up to which messages are acknowledged. A cursor acknowledges: the
+// call that passes the cursor of a page acknowledges all messages up to the end
+// of that page. A call without a cursor returns what is not acknowledged.
+package messages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// The bounds of the tools. [scope.Subjects] bounds a subject.
+const (
+	maxText  = 64 << 10         // bytes of a message
+	maxPage  = 100              // messages
+	pageText = 256 << 10        // bytes of the messages of a page, after which it ends
+	maxWait  = 30               // seconds
+	patience = 5 * time.Second  // how long a call may take, beside its wait
+	network  = 2 * time.Second  // of a dial and a write
+	delivery = 4 * time.Second  // of messages that exist
+	batch    = 16               // messages that are asked for at once
+	readers  = 32               // filters of an agent's part with a position
+	day      = 24 * time.Hour   // that a position outlives the messages
+	maxFrame = 1 << 20          // bytes that a server sends at once
+	ping     = 10 * time.Second // between checks that a server answers
+)
+
+// New returns the tools publish and subscribe.
+func New(store *Store, grants Grants) ([]tools.Tool, error) {
+	s := service{store, grants}
+	publish, err1 := tools.NewScoped(scope.Subjects{}, "publish",
+		"Publish a message: on a subject of your own, on a channel that you were granted, or to an agent whose inbox you were granted. Subjects are tokens with dots between them, without wildcards.",
+		tools.Hints{Title: "Publish a message", Writes: true, Acts: true, Waits: true}, s.publish)
+	subscribe, err2 := tools.NewScoped(scope.Subjects{}, "subscribe",
+		"Read messages of one of your own subjects, of all of them, of a channel or of your inbox, oldest first. Pass the cursor of the last page to acknowledge it and get what follows. Without a cursor you get what was not acknowledged, maybe again.",
+		tools.Hints{Title: "Read messages", Acts: true, Waits: true}, s.subscribe)
+	return []tools.Tool{publish, subscribe}, errors.Join(err1, err2)
+}
+
+type service struct {
+	store  *Store
+	grants Grants
+}
+
+// publishArgs are the arguments of publish.
+type publishArgs struct {
+	On      tools.Resource `json:"subject,omitempty" limit:"empty,len=256" jsonschema:"your own subject, such as jobs.done"`
+	Channel string         `json:"channel,omitempty" limit:"len=64" jsonschema:"in place of subject: a channel's name"`
+	To      string         `json:"to,omitempty" limit:"len=63" jsonschema:"in place of subject: the agent whose inbox gets the message"`
+	Text    string         `json:"text" limit:"len=65536" jsonschema:"at most 64 KiB"`
+}
+
+// Subject returns the place.
+func (in publishArgs) Subject() (rel, target string) {
+	return "", about(in.On.Key(), in.Channel, in.To)
+}
+
+// published is the result of publish.
+type published struct {
+	Sequence uint64 `json:"sequence" jsonschema:"of the message among those of its place"`
+}
+
+func (s service) publish(ctx context.Context, env tools.Env, in publishArgs) (out published, err error) {
+	if len(in.Text) > maxText {
+		e := tools.Errorf(tools.TooLarge, "the message has %d bytes: the limit is %d", len(in.Text), maxText)
+		e.Hint = "write a file, or split it over several messages"
+		return out, e
+	}
+	var p place
+	switch {
+	case count(in.On.Key() != "", in.Channel != "", in.To != "") != 1:
+		return out, tools.Errorf(tools.Invalid, "pass one of subject, channel and to")
+	case in.Channel != "":
+		p, err = s.grants.channel(env, in.Channel)
+	case in.To != "":
+		p, err = s.grants.inboxOf(env, in.To)
+	default:
+		p, err = own(in.On)
+	}
+	if err == nil {
+		out.Sequence, err = s.store.publish(ctx, p, env.Agent, in.Text)
+	}
+	return out, err
+}
+
+// subscribeArgs are the arguments of subscribe.
+type subscribeArgs struct {
+	On      tools.Resource `json:"subject,omitempty" limit:"empty,len=256" jsonschema:"one of your own subjects; default: all of them"`
+	Channel string         `json:"channel,omitempty" limit:"len=64" jsonschema:"in place of subject: a channel's name"`
+	Inbox   bool           `json:"inbox,omitempty" jsonschema:"in place of subject: your inbox"`
+	Cursor  string         `json:"cursor,omitempty" limit:"len=64" jsonschema:"cursor of the page before, with the same subject, channel or inbox: acknowledges that page"`
+	Limit   int            `json:"limit,omitempty" limit:"min=1,max=100" jsonschema:"messages in a page; default 20"`
+	Wait    int            `json:"wait_seconds,omitempty" limit:"min=0,max=30" jsonschema:"how long to wait for a message if there is none; default: not at all"`
+}
+
+// Subject returns the place.
+func (in subscribeArgs) Subject() (rel, target string) {
+	if in.Inbox {
+		return "", "inbox"
+	}
+	return "", about(in.On.Key(), in.Channel, "")
+}
+
+// message is a message of a page.
+type message struct {
+	Subject string    `json:"subject,omitempty" jsonschema:"if it is your own"`
+	From    string    `json:"from,omitempty" jsonschema:"the agent that published it"`
+	Time    time.Time `json:"time"`
+	Text    string    `json:"text"`
+}
+
+// page is the result of subscribe.
+type page struct {
+	Messages  []message `json:"messages" limit:"items=100"`
+	Cursor    string    `json:"cursor" jsonschema:"pass it to acknowledge this page and get what follows"`
+	More      bool      `json:"more,omitempty" jsonschema:"there may be more messages now"`
+	Discarded bool      `json:"discarded,omitempty" jsonschema:"messages may have been discarded that you did not acknowledge: they were too old, or too many"`
+}
+
+// Content returns a heading and the text of each message, and then the cursor.
+func (o page) Content() (content []tools.Content) {
+	for _, m := range o.Messages {
+		head := "[" + m.Time.Format(time.RFC3339) + " from " + m.From
+		if m.Subject != "" {
+			head += " on " + tools.Quote(m.Subject)
+		}
+		content = append(content, tools.Content{Text: head + "]\n" + m.Text})
+	}
+	var b strings.Builder
+	if len(o.Messages) == 0 {
+		b.WriteString("There are no new messages.\n")
+	}
+	if o.Discarded {
+		b.WriteString("[messages may have been discarded that you did not acknowledge]\n")
+	}
+	if o.More {
+		b.WriteString("[there may be more]\n")
+	}
+	fmt.Fprintf(&b, "[go on with cursor %q]\n", o.Cursor)
+	return append(content, tools.Content{Text: b.String()})
+}
+
+func (s service) subscribe(ctx context.Context, env tools.Env, in subscribeArgs) (out page, err error) {
+	var p place
+	switch {
+	case count(in.On.Key() != "", in.Channel != "", in.Inbox) > 1:
+		return out, tools.Errorf(tools.Invalid, "pass one of subject, channel and inbox")
+	case in.Channel != "":
+		p, err = s.grants.channel(env, in.Channel)
+	case in.Inbox:
+		p, err = s.grants.inbox(env)
+	default:
+		p, err = own(in.On)
+	}
+	if err != nil {
+		return out, err
+	}
+	r := reading{place: p, reader: consumerName(env.Agent, p.filter), limit: min(in.Limit, maxPage), wait: time.Duration(min(in.Wait, maxWait)) * time.Second}
+	if r.limit == 0 {
+		r.limit = 20
+	}
+	if in.Cursor != "" {
+		if r.after, err = parseCursor(in.Cursor, r.reader); err != nil {
+			return out, err
+		}
+		r.acknowledges = true
+	}
+	found, err := s.store.read(ctx, r)
+	if err != nil {
+		return out, err
+	}
+	out = page{Messages: []message{}, Cursor: cursor(found.end, r.reader), More: found.more, Discarded: found.discarded}
+	for _, m := range found.messages {
+		shown := message{From: m.from, Time: m.time.UTC(), Text: m.text}
+		if in.Channel == "" && !in.Inbox {
+			if shown.Subject, err = in.On.KeyOf(m.subject); err != nil {
+				return page{}, foreign(m.subject)
+			}
+		} else if m.subject != p.filter {
+			return page{}, foreign(m.subject)
+		}
+		out.Messages = append(out.Messages, shown)
+	}
+	return out, nil
+}
+
+func count(set ...bool) (n int) {
+	for _, is := range set {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// about names a place for the log.
+func about(subject, channel, to string) string {
+	switch {
+	case channel != "":
+		return "channel " + channel
+	case to != "":
+		return "inbox of " + to
+	}
+	return subject
+}

@@ -1,0 +1,134 @@
+package messages
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// Grants say which channels and inboxes agents may use beside their own part.
+// They are allow-lists: what is not listed is granted to nobody.
+type Grants struct {
+	Channels map[string]func(id string) bool // by name: who publishes and reads
+	Inboxes  map[string]func(id string) bool // by owner: who else publishes
+}
+
+// A place is a stream, or a part of one.
+type place struct {
+	stream   string
+	subjects string // of the stream
+	filter   string // the subjects of the place
+	own      bool   // the stream is of one agent, who chooses the filters
+}
+
+// own returns the place of an agent's subject, or of all its subjects for the
+// subject "".
+func own(subject tools.Resource) (place, error) {
+	part, err := subject.Part()
+	if err != nil {
+		return place{}, err
+	}
+	all := part + ">"
+	p := place{own: true, stream: strings.TrimSuffix(part, ".") + "_messages", subjects: all, filter: subject.Name()}
+	if subject.Key() == "" {
+		p.filter = all
+	}
+	return p, nil
+}
+
+// channel returns the place of a channel that all agents that bound the call
+// were granted.
+func (g Grants) channel(env tools.Env, name string) (place, error) {
+	if !allows(g.Channels[name], env) {
+		e := tools.Refused(scope.Decision{Kind: scope.KindStore, Rule: "stores: messages: channels"}, tools.Denied, "there is no channel %.64q here", name)
+		e.Hint = "channels: " + g.channels(env)
+		return place{}, e
+	}
+	return shared("_channel", name), nil
+}
+
+// channels lists the channels of a call's agent.
+func (g Grants) channels(env tools.Env) string {
+	var names []string
+	for name, granted := range g.Channels {
+		if allows(granted, env) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// inboxOf returns the inbox of another agent.
+func (g Grants) inboxOf(env tools.Env, owner string) (place, error) {
+	if !allows(g.Inboxes[owner], env) {
+		e := tools.Refused(scope.Decision{Kind: scope.KindStore, Rule: "stores: messages: inboxes"}, tools.Denied, "you may not publish to the inbox of %.64q", owner)
+		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
+		return place{}, e
+	}
+	return shared("_inbox", owner), nil
+}
+
+// inbox returns the inbox of a call's agent.
+func (g Grants) inbox(env tools.Env) (place, error) {
+	if g.Inboxes[string(env.Agent)] == nil {
+		e := tools.Errorf(tools.NotFound, "you have no inbox: nobody may publish to it")
+		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
+		return place{}, e
+	}
+	return shared("_inbox", string(env.Agent)), nil
+}
+
+// shared returns the place of a channel or an inbox. Its name was compared with
+// the operator's, so it is one token.
+func shared(kind, name string) place {
+	subject := kind + "." + name
+	return place{stream: kind + "_" + name, subjects: subject, filter: subject}
+}
+
+// allows reports whether all agents that bound a call are granted something.
+func allows(granted func(id string) bool, env tools.Env) bool {
+	return granted != nil && len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !granted(string(id)) })
+}
+
+// consumerName returns the name of the consumer that holds an agent's position
+// among the messages of a filter.
+func consumerName(agent scope.ID, filter string) string {
+	sum := sha256.Sum256([]byte(filter))
+	return string(agent) + "_" + hex.EncodeToString(sum[:16])
+}
+
+// cursor returns the cursor of a position. It belongs to one reader: a position
+// of another place would acknowledge messages that were not returned.
+func cursor(position uint64, reader string) string {
+	return strconv.FormatUint(position, 10) + "-" + cursorMark(reader)
+}
+
+func cursorMark(reader string) string {
+	sum := sha256.Sum256([]byte(reader))
+	return hex.EncodeToString(sum[:6])
+}
+
+// parseCursor returns the position of a reader's cursor.
+func parseCursor(text, reader string) (uint64, error) {
+	digits, mark, _ := strings.Cut(text, "-")
+	position, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil || mark != cursorMark(reader) || cursor(position, reader) != text {
+		return 0, badCursor()
+	}
+	return position, nil
+}
+
+func badCursor() error {
+	e := tools.Errorf(tools.Invalid, "cursor: is not of this subject, channel or inbox")
+	e.Hint = "call without cursor: you get what was not acknowledged"
+	return e
+}

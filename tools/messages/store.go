@@ -1,0 +1,252 @@
+package messages
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// Limits bound each agent's part, each channel and each inbox. A place over a
+// limit discards its oldest messages.
+type Limits struct {
+	Messages int           // default 10,000
+	Bytes    int64         // of messages with their subjects; default 16 MiB
+	Age      time.Duration // default 7 days
+}
+
+func (l Limits) orDefault() Limits {
+	return Limits{cmp.Or(l.Messages, 10_000), cmp.Or(l.Bytes, 16<<20), cmp.Or(l.Age, 7*day)}
+}
+
+// A Store publishes and reads messages on a server. It connects at the first
+// call, and again at the next call after the connection was lost. Methods may be
+// called by several goroutines. Each returns within 5 seconds and its wait.
+//
+// Errors are a *[tools.Error]. After [tools.Unavailable], a message may have been
+// published.
+type Store struct {
+	server  backend
+	limits  Limits
+	bound   time.Duration // of a call, beside its wait
+	reading sync.Map      // the readers of calls that run now
+	turn    chan struct{} // held by the goroutine that uses the fields below
+	link    *link
+	closed  bool
+}
+
+// A backend is where a Store connects to. Its methods other than failed and
+// explain are called one at a time.
+type backend interface {
+	connect(ctx context.Context) (*link, error)
+
+	// failed reports whether the connection is of no use after err.
+	failed(err error) bool
+
+	// explain returns a hint for the agent or "", and err as the operator may see it.
+	explain(err error) (hint string, cause error)
+
+	close() error
+}
+
+func newStore(s backend, limits Limits) *Store {
+	return &Store{server: s, limits: limits.orDefault(), bound: patience, turn: make(chan struct{}, 1)}
+}
+
+// publish adds a message to a place, and returns its number in the stream.
+func (s *Store) publish(ctx context.Context, p place, from scope.ID, text string) (sequence uint64, err error) {
+	err = s.with(ctx, 0, func(ctx context.Context, l *link) error {
+		if err := l.make(ctx, p, s.limits); err != nil {
+			return err
+		}
+		m := &nats.Msg{Subject: p.filter, Header: nats.Header{fromHeader: {string(from)}}, Data: []byte(text)}
+		ack, err := l.stream.PublishMsg(ctx, m, jetstream.WithExpectStream(p.stream))
+		if err != nil {
+			l.made.Delete(p.stream)
+			return err
+		}
+		sequence = ack.Sequence
+		return nil
+	})
+	return sequence, err
+}
+
+// fromHeader names the header with the agent that published a message.
+const fromHeader = "Scopefs-From"
+
+// A reading is what a call of subscribe reads.
+type reading struct {
+	place
+	reader       string // the consumer that holds the position
+	acknowledges bool
+	after        uint64 // if it acknowledges: the position
+	limit        int
+	wait         time.Duration
+}
+
+// found is a page of messages.
+type found struct {
+	messages        []received
+	end             uint64 // the position after the page
+	more, discarded bool
+}
+
+type received struct {
+	subject, from, text string
+	time                time.Time
+	sequence            uint64
+}
+
+// read returns the messages of a place after the position. It waits for a
+// message if there is none.
+func (s *Store) read(ctx context.Context, r reading) (out found, err error) {
+	if _, other := s.reading.LoadOrStore(r.reader, true); other {
+		e := tools.Errorf(tools.Conflict, "another call reads the same messages now")
+		e.Hint = "wait for that call, or cancel it"
+		return out, e
+	}
+	defer s.reading.Delete(r.reader)
+	err = s.with(ctx, r.wait, func(ctx context.Context, l *link) (err error) {
+		out, err = l.read(ctx, r, s.limits)
+		return err
+	})
+	return out, err
+}
+
+// Ping connects to the server and checks that it has JetStream. Its error is for
+// the operator.
+func (s *Store) Ping(ctx context.Context) error {
+	err := s.with(ctx, 0, func(ctx context.Context, l *link) error {
+		_, err := l.stream.AccountInfo(ctx)
+		return err
+	})
+	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
+		return e.Unwrap()
+	}
+	return err
+}
+
+// Close closes the connection, and the server if it is embedded. Calls that run
+// end with an error. It returns after 5 seconds, even if the server does not end.
+func (s *Store) Close() error {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-time.After(patience):
+		return errors.New("messages: the server does not end")
+	}
+	s.closed = true
+	if s.link != nil {
+		s.link.conn.Close()
+	}
+	return s.server.close()
+}
+
+// with calls f with a connection. The context of f ends when the connection is
+// lost.
+func (s *Store) with(ctx context.Context, wait time.Duration, f func(context.Context, *link) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.bound+wait)
+	defer cancel()
+	l, err := s.connected(ctx)
+	if err == nil {
+		ctx, lost := context.WithCancelCause(ctx)
+		defer lost(nil)
+		defer context.AfterFunc(l.lost, func() { lost(context.Cause(l.lost)) })()
+		if err = f(ctx, l); err != nil && ctx.Err() != nil {
+			err = errors.Join(err, context.Cause(ctx))
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*tools.Error](err); ok {
+		return e
+	}
+	if s.server.failed(err) && l != nil {
+		l.conn.Close()
+	}
+	e := unavailable(err)
+	hint, cause := s.server.explain(err)
+	e.Hint = cmp.Or(hint, e.Hint)
+	return e.Because(cause)
+}
+
+// connected returns the connection, and connects if there is none.
+func (s *Store) connected(ctx context.Context) (*link, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if s.closed {
+		return nil, errors.New("the store is closed")
+	}
+	if s.link != nil && s.link.lost.Err() == nil {
+		return s.link, nil
+	}
+	l, err := s.server.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.link = l
+	return l, nil
+}
+
+// unavailable is the error of a server that failed. The agent does not see its
+// cause; the log has it.
+func unavailable(err error) *tools.Error {
+	e := tools.Errorf(tools.Unavailable, "the message server failed")
+	e.Hint = "try again; the operator's log has the cause"
+	api, _ := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrPermissionViolation):
+		e.Hint = "the message server refuses the user: the operator must check its name, password and rights"
+	case errors.Is(err, errVersion):
+		e.Hint = "the message server is too old: the operator must update it"
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
+		e.Hint = "the message server has no JetStream: the operator must enable it"
+	case api != nil && (api.ErrorCode == storeFailed || api.ErrorCode == noStorage || api.ErrorCode == noResources):
+		e.Hint = hintDisk
+	case api != nil && api.ErrorCode == tooManyConsumers:
+		e.Code, e.Message = tools.TooLarge, fmt.Sprintf("you read more than %d subjects one by one", readers)
+		e.Hint = "call subscribe without subject to read all of them"
+	}
+	return e
+}
+
+const hintDisk = "the message server's disk is full, or failed: the operator must check it"
+
+// Error codes of JetStream that its client has no name for: server/errors.json of
+// nats-server.
+const (
+	noResources      jetstream.ErrorCode = 10023
+	tooManyConsumers jetstream.ErrorCode = 10026
+	noStorage        jetstream.ErrorCode = 10047
+	storeFailed      jetstream.ErrorCode = 10077
+)
+
+// foreign is the error of a server that returned a message of another subject.
+func foreign(subject string) error {
+	e := tools.Errorf(tools.Unavailable, "the message server failed").Because(fmt.Errorf("the server returned a message of a foreign subject: %.100q", subject))
+	e.Hint = "the operator must check the message server"
+	return e
+}
+
+// text returns data as text. Other clients of an outside server may publish bytes.
+func text(data []byte) string {
+	s := string(data)
+	if !utf8.ValidString(s) || len(s) > maxText {
+		return fmt.Sprintf("(%d bytes that are no text, or too many)", len(s))
+	}
+	return s
+}
