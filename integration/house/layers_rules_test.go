@@ -41,7 +41,7 @@ var floors = map[string]struct {
 	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration/*":               {[]string{"**"}, "tests of the whole, and their tools"},
 
-	"tools/egress":                 {[]string{"scope", "audit", "tools/limit"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
+	"tools/egress":                 {[]string{"scope", "audit", "tools/limit", "internal/credential"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
 	"cmd/scopefs/internal/stores":  {[]string{"cmd/scopefs/internal/control", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
 	"internal/need":                {nil, "any test may need root, a program or time"},
 	"internal/credential":          {nil, "who holds a secret need not know what it is for"},

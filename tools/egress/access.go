@@ -29,7 +29,9 @@ type access struct {
 	status       int
 	sent, got    atomic.Int64 // bytes to the host and from it
 	remote       string
-	failure      *refusal // of an exchange
+	failure      *refusal                // of an exchange
+	leak         atomic.Pointer[refusal] // of a request whose body has a placeholder
+	mask         mask                    // of the response
 }
 
 func (p *Proxy) newAccess(in *incoming, op string) *access {

@@ -24,6 +24,8 @@
 //   - What is refused is answered at once: with status 403 and a JSON object with
 //     the keys error, rule and remedy, or by SOCKS5 with reply 2.
 //
+// Credentials stay with the daemon: see [Secret].
+//
 // On a port other than 80 and 443 the proxy waits half a second for a client to
 // speak first. If it does not, bytes pass without a look at what they are.
 package egress

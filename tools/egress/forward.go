@@ -2,6 +2,8 @@ package egress
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -121,7 +123,9 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 	r = r.WithContext(ctx)
 	r.Body = &counted{ReadCloser: r.Body, n: &a.sent}
 	p.forward.ServeHTTP(&answer{w}, r)
-	failure = a.failure
+	if failure = a.failure; failure == nil {
+		failure = a.leak.Load()
+	}
 }
 
 // answer is a response to the client. It passes no interim response: 103 has
@@ -185,7 +189,9 @@ func (p *Proxy) newForward() *httputil.ReverseProxy {
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			a := r.Context().Value(accessKey{}).(*access)
-			a.failure = failed(a.host, err)
+			if a.failure = a.leak.Load(); a.failure == nil {
+				a.failure = failed(a.host, err)
+			}
 			a.status = a.failure.status
 			a.failure.write(w, r)
 		},
@@ -196,9 +202,45 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// roundTrip sends a request to its host.
+// roundTrip sends a request to its host, with its credential.
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
-	return p.transport.Load().RoundTrip(r)
+	a := r.Context().Value(accessKey{}).(*access)
+	secrets := p.secrets()
+	if wrong := leak(r, a, secrets); wrong != nil {
+		return nil, wrong
+	}
+	if a.secret == "" {
+		return p.transport.Load().RoundTrip(r)
+	}
+	if err := p.equip(r, a, secrets); err != nil {
+		return nil, err
+	}
+	res, err := p.transport.Load().RoundTrip(r)
+	if err != nil {
+		return nil, unquoted(err)
+	}
+	if res.StatusCode == http.StatusUnauthorized {
+		p.forget(a.secret)
+	}
+	if err := redact(res, a.mask); err != nil {
+		res.Body.Close()
+		return nil, err
+	}
+	return res, nil
+}
+
+// unquoted returns an error without what a host has sent. Errors of net/http quote
+// a response that it cannot read.
+func unquoted(err error) error {
+	var connection *net.OpError
+	var dns *net.DNSError
+	var cert *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	if errors.As(err, &connection) || errors.As(err, &dns) || errors.As(err, &cert) || errors.As(err, &record) ||
+		errors.Is(err, ErrAddress) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return errors.New("the response cannot be read")
 }
 
 func wantsUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }

@@ -46,6 +46,10 @@ type Client struct {
 	// at most Limits.Approve. nil approves nothing.
 	Approve func(context.Context, Question) (bool, error)
 
+	// Secrets returns the credentials of now, by the names that rules have for
+	// them. nil has none.
+	Secrets func() map[string]Secret
+
 	// Caller returns the call and the process that a connection belongs to, as
 	// far as they are known. nil knows none.
 	Caller func(net.Conn) (call string, pid int)
@@ -85,6 +89,9 @@ type Proxy struct {
 	forward   *httputil.ReverseProxy
 	requests  *handoff // connections for the server of requests, from Serve on
 
+	secretLock sync.Mutex
+	kept       map[string]keptSecret // by name
+
 	mu   sync.Mutex
 	open map[*access]func() // what ends each connection and request under way
 	wait sync.WaitGroup
@@ -103,7 +110,7 @@ func New(o Options, client Client) *Proxy {
 	if o.Limits.Connections == 0 {
 		o.Limits.Connections = 2048
 	}
-	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), open: map[*access]func(){}}
+	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), open: map[*access]func(){}, kept: map[string]keptSecret{}}
 	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
 	return p

@@ -1,0 +1,277 @@
+package egress
+
+import (
+	"cmp"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// A Secret is a credential of a host, which the sandbox does not have. Programs
+// there have a placeholder. The proxy puts the value in its place, in the header
+// Header and in Authorization, Basic included, of requests that a rule with the
+// secret allows. Where Header has no placeholder, the proxy sets it by Format, so
+// that no request goes out under another credential; an Authorization without
+// the placeholder is removed. Requests in plain HTTP get no value, except at a
+// loopback address that the rule has.
+//
+// The placeholder in the fields, the path, the query or the body of a request to
+// another host is a violation. In responses to requests with the value, the value
+// becomes asterisks: in fields, bodies and WebSocket messages, as it is, in JSON
+// and in URLs, if it has 8 bytes or more. A response that is compressed otherwise
+// than by gzip is refused, and ranges are not asked for: neither could be read.
+type Secret struct {
+	Placeholder string // see NewPlaceholder
+	Header      string // "": Authorization
+	Format      string // with %s for the value, such as "Bearer %s"; "": the value alone
+
+	// Read returns the value; see credential.Source. The proxy keeps it for a
+	// minute, or until the host answers with status 401.
+	Read func(context.Context) (credential.Secret, error)
+}
+
+// NewPlaceholder returns a placeholder that nothing else contains.
+func NewPlaceholder() string { return "scopefs-secret-" + rand.Text() }
+
+// secretLife is how long a value is kept.
+const secretLife = time.Minute
+
+// keptSecret is a value that was read.
+type keptSecret struct {
+	credential.Secret
+	read time.Time
+}
+
+// secrets returns the secrets of now, by name.
+func (p *Proxy) secrets() map[string]Secret {
+	if p.client.Secrets == nil {
+		return nil
+	}
+	return p.client.Secrets()
+}
+
+// value returns the value of a secret.
+func (p *Proxy) value(ctx context.Context, name string, s Secret) (string, error) {
+	p.secretLock.Lock()
+	defer p.secretLock.Unlock()
+	if kept, ok := p.kept[name]; ok && time.Since(kept.read) < secretLife {
+		return kept.Reveal(), nil
+	}
+	read, err := s.Read(ctx)
+	if err != nil {
+		return "", err
+	}
+	p.kept[name] = keptSecret{read, time.Now()}
+	return read.Reveal(), nil
+}
+
+func (p *Proxy) forget(name string) {
+	p.secretLock.Lock()
+	defer p.secretLock.Unlock()
+	delete(p.kept, name)
+}
+
+// equip puts the credential of a request in its place.
+func (p *Proxy) equip(r *http.Request, a *access, all map[string]Secret) error {
+	s, ok := all[a.secret]
+	if !ok {
+		return &refusal{Message: "the credential of " + a.host + " is not there", status: http.StatusBadGateway}
+	}
+	if a.scheme != "https" && !p.loopback(a) {
+		r := violates(scope.KindSecret, "credential", "%s has a credential, which is not sent in plain HTTP", a.host)
+		r.Remedy, r.verdict = "use https", audit.Deny
+		return r
+	}
+	value, err := p.value(r.Context(), a.secret, s)
+	if err != nil {
+		return &refusal{Message: "the operator's credential for " + a.host + " cannot be read", status: http.StatusBadGateway, cause: err}
+	}
+	sent := s.apply(r.Header, value)
+	a.mask = newMask(value, sent...)
+	r.Header.Set("Accept-Encoding", "identity")
+	for _, name := range []string{"Range", "If-Range", "Sec-Websocket-Extensions"} {
+		r.Header.Del(name)
+	}
+	return nil
+}
+
+func (p *Proxy) loopback(a *access) bool {
+	rules := p.client.Rules()
+	if rules == nil {
+		return false
+	}
+	_, route := rules.Connect(a.host, a.port)
+	return route.Address.Addr().Unmap().IsLoopback()
+}
+
+// apply sets the fields with the value, and returns texts in them that hide it.
+func (s Secret) apply(h http.Header, value string) (hidden []string) {
+	named := http.CanonicalHeaderKey(cmp.Or(s.Header, "Authorization"))
+	for _, name := range slices.Compact([]string{named, "Authorization"}) {
+		fields := h[name]
+		h.Del(name)
+		for _, field := range fields {
+			if put, ok := s.put(field, value); ok {
+				h.Set(name, put)
+				hidden = append(hidden, strings.TrimPrefix(put, basic))
+				break
+			}
+		}
+	}
+	if h.Get(named) == "" {
+		h.Set(named, strings.Replace(cmp.Or(s.Format, "%s"), "%s", value, 1))
+	}
+	return hidden
+}
+
+const basic = "Basic "
+
+// put replaces the placeholder in a field; ok is false if it has none.
+func (s Secret) put(field, value string) (put string, ok bool) {
+	if login, ok := decodeBasic(field); ok && strings.Contains(login, s.Placeholder) {
+		return basic + base64.StdEncoding.EncodeToString([]byte(strings.ReplaceAll(login, s.Placeholder, value))), true
+	}
+	return strings.ReplaceAll(field, s.Placeholder, value), strings.Contains(field, s.Placeholder)
+}
+
+// decodeBasic returns USER:PASSWORD of a field (RFC 7617).
+func decodeBasic(field string) (login string, ok bool) {
+	if len(field) < len(basic) || !strings.EqualFold(field[:len(basic)], basic) {
+		return "", false
+	}
+	text, err := base64.StdEncoding.DecodeString(strings.TrimSpace(field[len(basic):]))
+	return string(text), err == nil
+}
+
+// leak returns the refusal of a request with the placeholder of a credential for
+// another host. It looks at the body while that passes. The reverse proxy sends no
+// trailers.
+func leak(r *http.Request, a *access, all map[string]Secret) *refusal {
+	var m mask
+	for name, s := range all {
+		if name != a.secret && s.Placeholder != "" {
+			m = append(m, []byte(s.Placeholder))
+		}
+	}
+	if len(m) == 0 {
+		return nil
+	}
+	wrong := violates(scope.KindSecret, "credential", "the request to %s has the placeholder of another host's credential", a.host)
+	query, _ := url.QueryUnescape(r.URL.RawQuery)
+	if m.in(r.URL.Path) || m.in(r.URL.RawPath) || m.in(r.URL.RawQuery) || m.in(query) || m.inHeader(r.Header) {
+		return wrong
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		body := r.Body
+		r.Body = &struct {
+			io.Reader
+			io.Closer
+		}{&finder{Reader: body, mask: m, found: func(data []byte) error {
+			if m.in(string(data)) {
+				a.leak.Store(wrong)
+				return wrong
+			}
+			return nil
+		}}, body}
+	}
+	return nil
+}
+
+func (m mask) in(text string) bool {
+	for _, needle := range m {
+		if strings.Contains(text, string(needle)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m mask) inHeader(h http.Header) bool {
+	for _, fields := range h {
+		for _, field := range fields {
+			login, _ := decodeBasic(field)
+			if m.in(field) || m.in(login) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// redact masks the value in a response.
+func redact(res *http.Response, m mask) error {
+	m.header(res.Header)
+	if !hasBody(res) {
+		return nil
+	}
+	body := io.Reader(res.Body)
+	switch coding := strings.ToLower(res.Header.Get("Content-Encoding")); coding {
+	case "", "identity":
+	case "gzip":
+		body = &lazyGzip{from: res.Body}
+		res.Header.Del("Content-Encoding")
+		res.Header.Del("Content-Length")
+		res.ContentLength = -1
+	default:
+		return &refusal{Message: fmt.Sprintf("the response has the encoding %.40q, in which a credential cannot be found", coding), status: http.StatusBadGateway}
+	}
+	masked := &maskedBody{Closer: res.Body, finder: finder{Reader: body, mask: m, found: func(data []byte) error { m.apply(data); return nil }}, end: func() { m.header(res.Trailer) }}
+	if w, ok := res.Body.(io.Writer); ok {
+		res.Body = struct {
+			*maskedBody
+			io.Writer
+		}{masked, w}
+		return nil
+	}
+	res.Body = masked
+	return nil
+}
+
+func hasBody(res *http.Response) bool {
+	return res.Request.Method != http.MethodHead && res.StatusCode != http.StatusNoContent && res.StatusCode != http.StatusNotModified
+}
+
+// maskedBody is a body whose trailer comes with its end.
+type maskedBody struct {
+	finder
+	io.Closer
+	end func()
+}
+
+func (b *maskedBody) Read(p []byte) (int, error) {
+	n, err := b.finder.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.end()
+	}
+	return n, err
+}
+
+// lazyGzip reads the head of a gzip stream when it is read itself.
+type lazyGzip struct {
+	from io.Reader
+	gzip *gzip.Reader
+}
+
+func (z *lazyGzip) Read(p []byte) (int, error) {
+	if z.gzip == nil {
+		r, err := gzip.NewReader(z.from)
+		if err != nil {
+			return 0, err
+		}
+		z.gzip = r
+	}
+	return z.gzip.Read(p)
+}

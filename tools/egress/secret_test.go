@@ -1,0 +1,267 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
+)
+
+const (
+	value       = "k3y/\"of+the&operator"
+	placeholder = "scopefs-secret-TESTTESTTEST"
+)
+
+// withSecret starts an intercepting proxy with the secret "key" in a header.
+func withSecret(t *testing.T, rules []scope.HostRule, header, format string) (*lab, *http.Client) {
+	t.Setenv("SCOPEFS_TEST_KEY", value)
+	l, roots := intercepting(t, rules, func(_ *Options, c *Client) {
+		c.Secrets = func() map[string]Secret {
+			return map[string]Secret{"key": {Placeholder: placeholder, Header: header, Format: format, Read: credential.Source{Env: "SCOPEFS_TEST_KEY"}.Read}}
+		}
+	})
+	t.Cleanup(func() {
+		text, _ := json.Marshal(l.log())
+		assert.NotContains(t, string(text), "k3y", "the log has the value")
+	})
+	return l, l.client(t, roots)
+}
+
+func do(t *testing.T, c *http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	res, err := c.Do(r)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res, string(body)
+}
+
+func login(password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+password))
+}
+
+// TestSecretReachesItsHost in each form that programs have, and in no other
+// field.
+func TestSecretReachesItsHost(t *testing.T) {
+	var mu sync.Mutex
+	var got http.Header
+	rule, _ := host(t, "good.example", true, func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = r.Header
+	})
+	rule.Secret = "key"
+	for name, c := range map[string]struct {
+		header, format string
+		fields         map[string]string
+		want           map[string]string
+	}{
+		"in its header":        {"x-api-key", "", map[string]string{"X-Api-Key": placeholder}, map[string]string{"X-Api-Key": value}},
+		"bearer":               {"", "", map[string]string{"Authorization": "Bearer " + placeholder}, map[string]string{"Authorization": "Bearer " + value}},
+		"basic":                {"", "Bearer %s", map[string]string{"Authorization": login(placeholder)}, map[string]string{"Authorization": login(value)}},
+		"absent":               {"", "Bearer %s", nil, map[string]string{"Authorization": "Bearer " + value}},
+		"another of the agent": {"x-api-key", "", map[string]string{"X-Api-Key": "mine", "Authorization": "Bearer mine"}, map[string]string{"X-Api-Key": value, "Authorization": ""}},
+		"also bearer":          {"x-api-key", "", map[string]string{"Authorization": "Bearer " + placeholder}, map[string]string{"X-Api-Key": value, "Authorization": "Bearer " + value}},
+		"elsewhere":            {"x-api-key", "", map[string]string{"X-Other": placeholder, "Range": "bytes=0-3"}, map[string]string{"X-Other": placeholder, "Range": "", "Accept-Encoding": "identity"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, client := withSecret(t, []scope.HostRule{rule}, c.header, c.format)
+			r, _ := http.NewRequest("GET", "https://good.example/"+placeholder+"?"+placeholder, strings.NewReader(placeholder))
+			for k, v := range c.fields {
+				r.Header.Set(k, v)
+			}
+			res, _ := do(t, client, r)
+			require.Equal(t, 200, res.StatusCode)
+			mu.Lock()
+			defer mu.Unlock()
+			for k, v := range c.want {
+				assert.Equal(t, v, got.Get(k), k)
+			}
+		})
+	}
+}
+
+// TestSecretEchoed: a host that repeats the value gives it to nobody.
+func TestSecretEchoed(t *testing.T) {
+	rule, _ := host(t, "good.example", true, func(w http.ResponseWriter, r *http.Request) {
+		key := r.Header.Get("X-Api-Key")
+		w.Header().Set("X-Echo", "a "+key)
+		w.Header().Set("Trailer", "X-End")
+		switch r.URL.Path {
+		case "/bytes":
+			for _, c := range []byte("<" + key + key + ">") {
+				_, _ = w.Write([]byte{c})
+				_ = http.NewResponseController(w).Flush()
+			}
+		case "/length":
+			w.Header().Set("Content-Length", fmt.Sprint(len(key)+2))
+			fmt.Fprint(w, "<", key, ">")
+		case "/gzip":
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			fmt.Fprint(z, "<", key, ">")
+			z.Close()
+		case "/br":
+			w.Header().Set("Content-Encoding", "br")
+			fmt.Fprint(w, key)
+		case "/json":
+			_ = json.NewEncoder(w).Encode(map[string]string{"auth": r.Header.Get("Authorization"), "key": key, "url": url.QueryEscape(key)})
+		case "/fail":
+			c, _, _ := http.NewResponseController(w).Hijack()
+			fmt.Fprintf(c, "HTTP/1.1 %s\r\n\r\n", key)
+			c.Close()
+		case "/ws":
+			c, _, _ := http.NewResponseController(w).Hijack()
+			fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n<%s>", key)
+			c.Close()
+		}
+		w.Header().Set("X-End", key)
+	})
+	rule.Secret = "key"
+	l, client := withSecret(t, []scope.HostRule{rule}, "x-api-key", "")
+	stars := strings.Repeat("*", len(value))
+	for path, want := range map[string]string{"/bytes": "<" + stars + stars + ">", "/length": "<" + stars + ">", "/gzip": "<" + stars + ">", "/br": "", "/json": "", "/none": ""} {
+		r, _ := http.NewRequest("GET", "https://good.example"+path, nil)
+		r.Header.Set("Authorization", login(placeholder))
+		res, body := do(t, client, r)
+		whole := fmt.Sprint(body, res.Header, res.Trailer)
+		for _, form := range []string{value, url.QueryEscape(value), "k3y", login(value)[6:]} {
+			assert.NotContains(t, whole, form, path)
+		}
+		if path == "/br" {
+			assert.Equal(t, 502, res.StatusCode)
+			continue
+		}
+		assert.Equal(t, 200, res.StatusCode, path)
+		assert.Equal(t, "a "+stars, res.Header.Get("X-Echo"), path)
+		if want != "" {
+			assert.Equal(t, want, body, path)
+			if path != "/length" {
+				assert.Equal(t, stars, res.Trailer.Get("X-End"), path)
+			}
+		}
+	}
+	conf := client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	conf.NextProtos = nil
+	for _, path := range []string{"/ws", "/fail"} {
+		c := l.tls(t, "good.example", conf)
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", path)
+		text, _ := io.ReadAll(c)
+		assert.NotContains(t, string(text), "k3y")
+		assert.Contains(t, string(text), map[string]string{"/ws": "<" + stars + ">", "/fail": "502"}[path])
+	}
+}
+
+// TestAttackPlaceholder: it goes nowhere else, and nobody gets the value for it.
+func TestAttackPlaceholder(t *testing.T) {
+	var mu sync.Mutex
+	var got bytes.Buffer
+	other, _ := host(t, "other.example", true, func(w http.ResponseWriter, r *http.Request) {
+		var text bytes.Buffer
+		_ = r.Write(&text)
+		mu.Lock()
+		defer mu.Unlock()
+		got.Write(text.Bytes())
+	})
+	other.Intercept = true
+	plain, _ := host(t, "plain.example", false, hello)
+	good, _ := host(t, "good.example", true, hello)
+	good.Secret = "key"
+	public := scope.HostRule{Host: "public.example", Secret: "key"}
+	l, client := withSecret(t, []scope.HostRule{other, plain, good, public}, "", "")
+	request := func(change func(*http.Request)) *http.Request {
+		r, _ := http.NewRequest("POST", "https://other.example/", nil)
+		change(r)
+		return r
+	}
+	body := func(r io.Reader) func(*http.Request) {
+		return func(req *http.Request) { req.Body, req.ContentLength = io.NopCloser(r), -1 }
+	}
+	for name, r := range map[string]*http.Request{
+		"field":             request(func(r *http.Request) { r.Header.Set("X-Any", placeholder) }),
+		"basic":             request(func(r *http.Request) { r.Header.Set("Authorization", login(placeholder)) }),
+		"path":              request(func(r *http.Request) { r.URL.Path = "/" + placeholder }),
+		"encoded path":      request(func(r *http.Request) { r.URL.Opaque = "//other.example/%73" + placeholder[1:] }),
+		"query":             request(func(r *http.Request) { r.URL.RawQuery = "a=%73" + placeholder[1:] }),
+		"body":              request(body(strings.NewReader(strings.Repeat("x", 100_000) + placeholder + "y"))),
+		"body byte by byte": request(body(iotest.OneByteReader(strings.NewReader("x" + placeholder + "y")))),
+		"plain": func() *http.Request {
+			r, _ := http.NewRequest("GET", "http://plain.example/?"+placeholder, nil)
+			return r
+		}(),
+	} {
+		before := len(l.log())
+		res, text := do(t, client, r)
+		assert.Equal(t, 403, res.StatusCode, name)
+		assert.Contains(t, text, "placeholder", name)
+		e := l.log()
+		assert.Equal(t, audit.Violation, e[len(e)-1].Verdict, name)
+		assert.Equal(t, string(scope.KindSecret), e[len(e)-1].RuleKind, name)
+		assert.Greater(t, len(e), before)
+	}
+	r := request(body(strings.NewReader("x")))
+	r.Trailer = http.Header{"X-End": {placeholder}}
+	do(t, client, r)
+	mu.Lock()
+	assert.NotContains(t, got.String(), placeholder)
+	assert.NotContains(t, got.String(), value)
+	mu.Unlock()
+	status, text := get(t, client, "http://public.example/")
+	assert.Equal(t, 403, status, "not in plain HTTP")
+	assert.Contains(t, text, "use https")
+}
+
+// TestSecretUnreadable: the request is not sent without its credential.
+func TestSecretUnreadable(t *testing.T) {
+	t.Parallel()
+	reached := false
+	rule, _ := host(t, "good.example", true, func(http.ResponseWriter, *http.Request) { reached = true })
+	rule.Secret = "key"
+	for _, secrets := range []map[string]Secret{nil, {"key": {Read: func(context.Context) (credential.Secret, error) { return credential.Secret{}, io.ErrUnexpectedEOF }}}} {
+		l, roots := intercepting(t, []scope.HostRule{rule}, func(_ *Options, c *Client) { c.Secrets = func() map[string]Secret { return secrets } })
+		status, body := get(t, l.client(t, roots), "https://good.example/")
+		assert.Equal(t, 502, status)
+		assert.Contains(t, body, "credential")
+	}
+	assert.False(t, reached)
+}
+
+// TestMaskBorders: the mask finds each needle, however the stream is cut, and
+// holds nothing back that cannot be one.
+func TestMaskBorders(t *testing.T) {
+	t.Parallel()
+	m := newMask("aabaabaa", "baabaaXX")
+	const text = "aabaabaabaaXX aabaaba aabaabaa-aabaabaabaa"
+	want := m.text(text)
+	assert.Equal(t, "************* aabaaba ********-***********", want)
+	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.HalfReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
+		got, err := io.ReadAll(&finder{Reader: r, mask: m, found: func(data []byte) error { m.apply(data); return nil }})
+		require.NoError(t, err)
+		assert.Equal(t, len(want), len(got))
+		assert.NotContains(t, string(got), "aabaabaa")
+	}
+	out, in := io.Pipe()
+	defer in.Close()
+	go fmt.Fprint(in, "event\n")
+	line, err := bufio.NewReader(&finder{Reader: out, mask: m, found: func([]byte) error { return nil }}).ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "event\n", line)
+}
