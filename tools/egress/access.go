@@ -30,7 +30,7 @@ type access struct {
 	sent, got    atomic.Int64 // bytes to the host and from it
 	remote       string
 	failure      *refusal                // of an exchange
-	leak         atomic.Pointer[refusal] // of a request whose body has a placeholder
+	stopped      atomic.Pointer[refusal] // of a request whose body may not pass further
 	mask         mask                    // of the response
 }
 
@@ -57,6 +57,11 @@ func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
 		}
 	default:
 		return p.deny(ctx, a, denied(a.target(), a.decision))
+	}
+	if a.op == "request" || !a.route.Intercept {
+		if r := p.count(); r != nil {
+			return p.deny(ctx, a, r)
+		}
 	}
 	e := p.event(a)
 	e.Verdict, e.Outcome = audit.Allow, audit.OutcomeBegin

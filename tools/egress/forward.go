@@ -116,16 +116,18 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), accessKey{}, a))
 	defer cancel()
 	defer p.track(a, cancel)()
-	var failure *refusal
-	defer func() { p.end(ctx, a, failure) }()
 	// A response that breaks off makes ServeHTTP panic, for the server to see.
-	failure = &refusal{Message: "the response broke off"}
+	failure := &refusal{Message: "the response broke off"}
+	defer func() {
+		if stopped := a.stopped.Load(); stopped != nil {
+			failure = stopped
+		}
+		p.end(ctx, a, failure)
+	}()
 	r = r.WithContext(ctx)
-	r.Body = &counted{ReadCloser: r.Body, n: &a.sent}
+	r.Body = &counted{ReadCloser: r.Body, n: &a.sent, spend: p.stopper(a)}
 	p.forward.ServeHTTP(&answer{w}, r)
-	if failure = a.failure; failure == nil {
-		failure = a.leak.Load()
-	}
+	failure = a.failure
 }
 
 // answer is a response to the client. It passes no interim response: 103 has
@@ -142,15 +144,30 @@ func (w *answer) WriteHeader(status int) {
 	}
 }
 
+// stopper returns what counts bytes, and stops an access that has no more.
+func (p *Proxy) stopper(a *access) func(int64) error {
+	return func(n int64) error {
+		if r := p.spend(n); r != nil {
+			a.stopped.Store(r)
+			return r
+		}
+		return nil
+	}
+}
+
 // counted counts the bytes of a body.
 type counted struct {
 	io.ReadCloser
-	n *atomic.Int64
+	n     *atomic.Int64
+	spend func(int64) error
 }
 
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.n.Add(int64(n))
+	if stop := c.spend(int64(n)); stop != nil {
+		return 0, stop
+	}
 	return n, err
 }
 
@@ -164,7 +181,7 @@ type upgraded struct {
 func (u *upgraded) Write(p []byte) (int, error) {
 	n, err := u.Writer.Write(p)
 	u.sent.Add(int64(n))
-	return n, err
+	return n, errors.Join(err, u.spend(int64(n)))
 }
 
 // newForward returns what forwards requests. It is net/http's reverse proxy: it
@@ -176,7 +193,7 @@ func (p *Proxy) newForward() *httputil.ReverseProxy {
 		ModifyResponse: func(res *http.Response) error {
 			a := res.Request.Context().Value(accessKey{}).(*access)
 			a.status = res.StatusCode
-			body := counted{res.Body, &a.got}
+			body := counted{res.Body, &a.got, p.stopper(a)}
 			if w, ok := res.Body.(io.Writer); ok {
 				res.Body = &upgraded{body, w, &a.sent}
 			} else {
@@ -189,7 +206,7 @@ func (p *Proxy) newForward() *httputil.ReverseProxy {
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			a := r.Context().Value(accessKey{}).(*access)
-			if a.failure = a.leak.Load(); a.failure == nil {
+			if a.failure = a.stopped.Load(); a.failure == nil {
 				a.failure = failed(a.host, err)
 			}
 			a.status = a.failure.status

@@ -50,6 +50,14 @@ type Client struct {
 	// them. nil has none.
 	Secrets func() map[string]Secret
 
+	// Counts counts requests and bytes against Limit, in all proxies of the agent.
+	// nil counts in this proxy alone.
+	Counts *limit.Rates
+
+	// Limit returns the limits of now: how many connections and requests, and how
+	// many bytes in both directions, in some time. nil has none.
+	Limit func() (requests, bytes []scope.Rate)
+
 	// Caller returns the call and the process that a connection belongs to, as
 	// far as they are known. nil knows none.
 	Caller func(net.Conn) (call string, pid int)
@@ -89,6 +97,7 @@ type Proxy struct {
 	forward   *httputil.ReverseProxy
 	requests  *handoff // connections for the server of requests, from Serve on
 
+	meter      meter
 	secretLock sync.Mutex
 	kept       map[string]keptSecret // by name
 
@@ -109,6 +118,9 @@ func New(o Options, client Client) *Proxy {
 	}
 	if o.Limits.Connections == 0 {
 		o.Limits.Connections = 2048
+	}
+	if client.Counts == nil {
+		client.Counts = &limit.Rates{}
 	}
 	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), open: map[*access]func(){}, kept: map[string]keptSecret{}}
 	p.transport.Store(p.newTransport())

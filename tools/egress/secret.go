@@ -181,7 +181,7 @@ func leak(r *http.Request, a *access, all map[string]Secret) *refusal {
 			io.Closer
 		}{&finder{Reader: body, mask: m, found: func(data []byte) error {
 			if m.in(string(data)) {
-				a.leak.Store(wrong)
+				a.stopped.Store(wrong)
 				return wrong
 			}
 			return nil

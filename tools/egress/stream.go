@@ -159,12 +159,16 @@ func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
 		}
 		return malformed("the client speaks neither TLS nor HTTP on port %d", a.port)
 	}
-	t := tunnel{in: a.in.socket, up: up, idle: p.Limits.Idle, sent: &a.sent, got: &a.got}
+	t := tunnel{in: a.in.socket, up: up, idle: p.Limits.Idle, sent: &a.sent, got: &a.got, spend: p.stopper(a)}
 	ahead := a.in.ahead
 	a.in.ahead = nil
 	err := t.run(ahead)
 	a.in.Close()
-	if err != nil {
+	var stopped *refusal
+	switch {
+	case errors.As(err, &stopped):
+		return stopped
+	case err != nil:
 		return &refusal{Message: "the tunnel broke", cause: err}
 	}
 	return nil

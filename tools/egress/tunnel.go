@@ -18,7 +18,8 @@ type tunnel struct {
 	in, up    socket
 	idle      time.Duration
 	sent, got *atomic.Int64
-	moved     atomic.Int64 // when bytes moved last, in Unix nanoseconds
+	spend     func(int64) error // counts them, and ends the tunnel by its error
+	moved     atomic.Int64      // when bytes moved last, in Unix nanoseconds
 }
 
 // run passes ahead and then everything, until both sides have ended, one fails,
@@ -29,6 +30,7 @@ func (t *tunnel) run(ahead []byte) error {
 		_ = t.up.SetWriteDeadline(time.Now().Add(t.idle))
 		n, err := t.up.Write(ahead)
 		t.sent.Add(int64(n))
+		err = errors.Join(err, t.spend(int64(n)))
 		if err != nil {
 			return err
 		}
@@ -70,6 +72,9 @@ func (t *tunnel) pump(dst, src socket, count *atomic.Int64) (err error) {
 			_ = dst.SetWriteDeadline(time.Now().Add(t.idle))
 			n, err = io.CopyN(dst, src, n) // splice(2) between sockets
 			count.Add(n)
+			if stop := t.spend(n); stop != nil {
+				return stop
+			}
 			t.moved.Store(time.Now().UnixNano())
 		}
 		if err != nil {
@@ -77,6 +82,9 @@ func (t *tunnel) pump(dst, src socket, count *atomic.Int64) (err error) {
 		}
 	}
 }
+
+// maxMove limits what moves before it is counted, in bytes.
+const maxMove = 1 << 20
 
 // readable waits until src has bytes, and returns how many; 0 is its end. A pipe
 // for splice(2) is then held only while bytes move.
@@ -112,6 +120,6 @@ func pending(fd int) (int64, error) {
 			return 0, err
 		}
 		all, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
-		return int64(max(all, 1)), err
+		return min(int64(max(all, 1)), maxMove), err
 	}
 }

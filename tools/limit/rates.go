@@ -37,6 +37,11 @@ type Store interface {
 // Take counts one event against every limit. If a limit is reached, it counts
 // nothing and returns that limit and the time until there is room.
 func (r *Rates) Take(limits []scope.Rate) (reached *scope.Rate, wait time.Duration, err error) {
+	return r.TakeN(limits, 1)
+}
+
+// TakeN is Take for n events at once. More than a limit's N never fit.
+func (r *Rates) TakeN(limits []scope.Rate, n int64) (reached *scope.Rate, wait time.Duration, err error) {
 	if r == nil || len(limits) == 0 {
 		return nil, 0, nil
 	}
@@ -46,7 +51,7 @@ func (r *Rates) Take(limits []scope.Rate) (reached *scope.Rate, wait time.Durati
 		if r.full == nil {
 			r.full = Refills{}
 		}
-		reached, wait = r.full.take(limits, time.Now())
+		reached, wait = r.full.take(limits, n, time.Now())
 		return reached, wait, nil
 	}
 	err = r.Store.Update(func(kept Refills, lost bool) {
@@ -54,7 +59,7 @@ func (r *Rates) Take(limits []scope.Rate) (reached *scope.Rate, wait time.Durati
 		if lost { // how much was used is unknown: all of it
 			kept[lostKey] = now
 		}
-		reached, wait = kept.take(limits, now)
+		reached, wait = kept.take(limits, n, now)
 	})
 	return reached, wait, err
 }
@@ -63,7 +68,7 @@ func (r *Rates) Take(limits []scope.Rate) (reached *scope.Rate, wait time.Durati
 // Per/N the time when the limit is full again, and a limit that would not be full
 // within Per is reached. It is not golang.org/x/time/rate: a Limiter exports no
 // state, and a RateStore keeps the state across processes.
-func (f Refills) take(limits []scope.Rate, now time.Time) (reached *scope.Rate, wait time.Duration) {
+func (f Refills) take(limits []scope.Rate, n int64, now time.Time) (reached *scope.Rate, wait time.Duration) {
 	for limit, full := range f {
 		if !full.After(now) && limit != lostKey {
 			delete(f, limit)
@@ -81,7 +86,7 @@ func (f Refills) take(limits []scope.Rate, now time.Time) (reached *scope.Rate, 
 		if most := now.Add(l.Per); full.After(most) { // the clock was set back
 			full = most
 		}
-		full = full.Add(l.Per / time.Duration(l.N))
+		full = full.Add(time.Duration(float64(l.Per) * float64(n) / float64(l.N)))
 		if wait := full.Sub(now.Add(l.Per)); wait > 0 {
 			return &l, wait
 		}

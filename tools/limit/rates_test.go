@@ -74,7 +74,7 @@ func TestRefills(t *testing.T) {
 	limits := []scope.Rate{{Pattern: "*", N: 60, Per: time.Minute}}
 	count := func() (n int) {
 		for {
-			if reached, _ := f.take(limits, now); reached != nil {
+			if reached, _ := f.take(limits, 1, now); reached != nil {
 				return n
 			}
 			n++
@@ -82,7 +82,7 @@ func TestRefills(t *testing.T) {
 	}
 	assert.Equal(t, 60, count())
 	now = now.Add(999 * time.Millisecond)
-	_, wait := f.take(limits, now)
+	_, wait := f.take(limits, 1, now)
 	assert.Equal(t, time.Millisecond, wait)
 	now = now.Add(time.Millisecond)
 	assert.Equal(t, 1, count())
@@ -91,7 +91,7 @@ func TestRefills(t *testing.T) {
 	now = now.Add(time.Hour)
 	assert.Equal(t, 60, count())
 	now = now.Add(time.Hour)
-	f.take([]scope.Rate{{Pattern: "x", N: 1, Per: time.Hour}}, now)
+	f.take([]scope.Rate{{Pattern: "x", N: 1, Per: time.Hour}}, 1, now)
 	assert.Len(t, f, 1, "a limit that is full takes no room")
 }
 
@@ -105,12 +105,28 @@ func TestLostCounts(t *testing.T) {
 		after        time.Duration
 		minute, hour bool
 	}{{0, true, true}, {30 * time.Second, true, true}, {time.Minute, false, true}, {time.Hour, false, false}} {
-		reached, _ := f.take(minute, lost.Add(c.after))
+		reached, _ := f.take(minute, 1, lost.Add(c.after))
 		assert.Equal(t, c.minute, reached != nil, "%v", c.after)
-		reached, _ = f.take(hour, lost.Add(c.after))
+		reached, _ = f.take(hour, 1, lost.Add(c.after))
 		assert.Equal(t, c.hour, reached != nil, "%v", c.after)
 	}
-	reached, wait := Refills{lostKey: lost}.take(minute, lost.Add(-time.Hour)) // the clock was set back
+	reached, wait := Refills{lostKey: lost}.take(minute, 1, lost.Add(-time.Hour)) // the clock was set back
 	assert.NotNil(t, reached)
 	assert.LessOrEqual(t, wait, time.Minute)
+}
+
+// TestTakeN: many events at once count as one after the other, also of a limit of
+// bytes, of which each takes less than a nanosecond.
+func TestTakeN(t *testing.T) {
+	f, now := Refills{}, time.Now()
+	limits := []scope.Rate{{Pattern: "bytes", N: 1 << 30, Per: 500 * time.Millisecond}}
+	for range 1 << 10 {
+		reached, _ := f.take(limits, 1<<20, now)
+		require.Nil(t, reached)
+	}
+	reached, wait := f.take(limits, 1<<20, now)
+	assert.NotNil(t, reached)
+	assert.InDelta(t, 500*time.Millisecond/1024, wait, float64(time.Microsecond))
+	reached, _ = f.take(limits, 1<<31, now.Add(time.Hour))
+	assert.NotNil(t, reached, "more than the limit")
 }
