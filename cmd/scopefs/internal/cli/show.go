@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -26,6 +27,7 @@ type shown struct {
 	Skills      []string         `json:"skills"`
 	Servers     []serverShown    `json:"mcp_servers"`
 	Members     []scope.ID       `json:"members"`
+	Stores      []string         `json:"stores"` // names of shared stores and services
 	Contexts    []string         `json:"scopes"` // patterns; null: any
 	Fixed       bool             `json:"scopes_const,omitempty"`
 	Rates       []string         `json:"rate_limits"`
@@ -53,10 +55,28 @@ func (a *app) showAgent(name string, asJSON bool) error {
 		return err
 	}
 	s := show(agent)
+	if s.Stores, err = a.storesOf(agent); err != nil {
+		return err
+	}
 	if asJSON {
 		return a.printJSON(s)
 	}
 	return s.print(a.out)
+}
+
+// storesOf returns the names of the shared stores and services that an agent reaches.
+func (a *app) storesOf(agent *agents.Agent) ([]string, error) {
+	p, err := a.paths()
+	if err != nil {
+		return nil, err
+	}
+	host, err := loadHost(p)
+	if err != nil {
+		return nil, err
+	}
+	s := stores.New(host.Stores, p.State, nil)
+	defer s.Close()
+	return s.Of(agent), nil
 }
 
 func show(agent *agents.Agent) *shown {
@@ -134,6 +154,7 @@ func (s *shown) print(out io.Writer) error {
 	}
 	line("mcp servers", "%s", names(servers))
 	line("members", "%s", names(s.Members))
+	line("stores", "%s", names(s.Stores))
 	switch {
 	case s.Contexts == nil:
 		line("scopes", "any")

@@ -84,7 +84,7 @@ func (s *Stores) Report(ctx context.Context, loaded map[scope.ID]*agents.Agent) 
 	all := make([]control.Store, len(s.all))
 	var checks sync.WaitGroup
 	for i, one := range s.all {
-		all[i] = control.Store{Name: one.name, Kind: one.kind, Tools: one.names, Agents: one.reachedBy(loaded)}
+		all[i] = control.Store{Name: one.name, Kind: one.kind, Tools: one.names, Agents: one.agents(loaded)}
 		checks.Go(func() {
 			if err := one.check(ctx); err != nil {
 				all[i].Error = err.Error()
@@ -95,20 +95,38 @@ func (s *Stores) Report(ctx context.Context, loaded map[scope.ID]*agents.Agent) 
 	return all
 }
 
-// reachedBy returns the agents that may call one of the store's tools, sorted.
-func (one store) reachedBy(loaded map[scope.ID]*agents.Agent) []string {
+// Of returns the names of the stores that an agent reaches, sorted.
+func (s *Stores) Of(a *agents.Agent) []string {
+	names := []string{}
+	for _, one := range s.all {
+		if one.reachedBy(a) {
+			names = append(names, one.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// agents returns the agents that reach the store, sorted.
+func (one store) agents(loaded map[scope.ID]*agents.Agent) []string {
 	ids := []string{}
 	for id, a := range loaded {
-		may := slices.ContainsFunc(one.tools, func(t tools.Tool) bool {
-			d := a.Grants.Tool(t.Name)
-			return d.Allow || d.Ask
-		})
-		if may && (one.allows == nil || one.allows(string(id))) {
+		if one.reachedBy(a) {
 			ids = append(ids, string(id))
 		}
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// reachedBy reports whether an agent may call one of the store's tools, or may after an
+// approval.
+func (one store) reachedBy(a *agents.Agent) bool {
+	may := slices.ContainsFunc(one.tools, func(t tools.Tool) bool {
+		d := a.Grants.Tool(t.Name)
+		return d.Allow || d.Ask
+	})
+	return may && (one.allows == nil || one.allows(string(a.Name)))
 }
 
 // add adds a store with its tools.
