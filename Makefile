@@ -53,13 +53,14 @@ WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|PowerL
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
 
-# The race detector needs a C compiler. Third-party clients take part once, if .ci/clients can fetch them.
+# The race detector needs a C compiler. Third-party clients take part once, if .ci/clients can fetch them; the S3 server, if
+# .ci/built can build it.
 test: export REQUIRE_FUSE = 1
 test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(PATH)
 test: ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
 	@.ci/need bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin pgrep:procps python3:python3 zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
 	@.ci/clients
-	@$(MAKE) --no-print-directory $(S3SERVER)
+	@.ci/built $(S3SERVER)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
@@ -83,8 +84,10 @@ bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, and nati
 bench-mcp: ## calls of tools over MCP, beside server-filesystem's (as root; ARGS="-count N")
 	integration/bench/mcp.sh $(ARGS)
 
+bench-stores: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(PATH)
 bench-stores: ## calls of each store through the door, beside the same library called directly (as root; ARGS="-count N", -smoke)
-	@.ci/need redis-server:redis-server
+	@.ci/need redis-server:redis-server influxd:influxdb
+	@.ci/built $(S3SERVER)
 	integration/bench/stores.sh $(ARGS)
 
 bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)

@@ -37,6 +37,10 @@ var storeBenches = []storeBench{
 	{"kv, Redis", startRedis},
 	{"sql", startSQL},
 	{"http", startHTTP},
+	{"messages, embedded", startMessages},
+	{"metrics, InfluxDB 1", startMetrics},
+	{"objects, versitygw", startObjects},
+	{"notify", startNotify},
 }
 
 // storesCompare measures calls of the stores' tools beside direct calls of the same

@@ -9,10 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -72,31 +70,12 @@ func startKV(dir string) (config string, ops []storeOp, stop func(), err error) 
 
 // startRedis has a server of its own, without a file.
 func startRedis(dir string) (config string, ops []storeOp, stop func(), err error) {
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
-		return "", nil, nil, fmt.Errorf("redis-server %w", errAbsent)
-	}
 	socket := filepath.Join(dir, "redis")
-	cmd := exec.Command(program, "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--maxmemory-policy", "noeviction")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	if err := cmd.Start(); err != nil {
-		return "", nil, nil, err
-	}
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Protocol: 2, DialerRetries: 1})
-	stop = func() {
-		_ = client.Close()
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	}
 	ctx := context.Background()
-	for range 200 {
-		if err = client.Ping(ctx).Err(); err == nil {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	end, err := startServer(func() error { return client.Ping(ctx).Err() },
+		"redis-server", "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--maxmemory-policy", "noeviction")
 	if err != nil {
-		stop()
 		return "", nil, nil, err
 	}
 	set := func(key string) error { return client.Set(ctx, key, storeText, 0).Err() }
@@ -104,7 +83,7 @@ func startRedis(dir string) (config string, ops []storeOp, stop func(), err erro
 		v, err := client.Get(ctx, key).Result()
 		return len(v), err
 	}
-	return fmt.Sprintf("kv: {redis: %q}", socket), kvOps(set, get), stop, nil
+	return fmt.Sprintf("kv: {redis: %q}", socket), kvOps(set, get), func() { _ = client.Close(); end() }, nil
 }
 
 // startSQL has SQLite in this process, with the same durability.
