@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -75,7 +76,9 @@ func newBox(t *testing.T) *box {
 		need.Skip(t, "no sandbox here: ", err)
 	}
 	t.Cleanup(func() { assert.NoError(t, host.Close()) })
-	b.mount, err = callfs.Open(callfs.Options{UID: uid, GID: uid, Owner: b.owner})
+	control := fusedev.OpenControl()
+	t.Cleanup(control.Close)
+	b.mount, err = callfs.Open(callfs.Options{UID: uid, GID: uid, Owner: b.owner, Control: control})
 	require.NoError(t, err)
 	b.session, err = host.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: uid, GID: uid, Context: b.mount.Root})
 	require.NoError(t, err)

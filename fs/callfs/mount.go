@@ -21,6 +21,9 @@ type Options struct {
 	// Owner runs on several goroutines and must not wait for a client of the mount.
 	Owner func(tid uint32) *Files
 
+	// Control is for Close to abort the connection. The zero Control aborts nothing.
+	Control fusedev.Control
+
 	Logger *slog.Logger // nil discards
 }
 
@@ -32,7 +35,7 @@ type Mount struct {
 	// attached nowhere by then, the server ends.
 	Root *os.File
 
-	dev  *fusedev.Device
+	conn fusedev.Connection // opened while the mount is there: its number is reused later
 	done chan struct{}
 }
 
@@ -61,7 +64,7 @@ func Open(opt Options) (*Mount, error) {
 		dev.Close()
 		return nil, err
 	}
-	m := &Mount{Root: dev.Mount(), dev: dev, done: make(chan struct{})}
+	m := &Mount{Root: dev.Mount(), conn: opt.Control.Connection(dev.Minor(), ""), done: make(chan struct{})}
 	go func() {
 		defer close(m.done)
 		conn.Serve()
@@ -74,7 +77,8 @@ func Open(opt Options) (*Mount, error) {
 // ENOTCONN. Without fusectl the server ends with the mount, and Close waits for that
 // for two seconds at most.
 func (m *Mount) Close() error {
-	err := m.dev.Abort()
+	err := m.conn.Abort()
+	m.conn.Close()
 	m.Root.Close()
 	select {
 	case <-m.done:

@@ -11,8 +11,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -115,4 +117,31 @@ func flood([]string) error {
 	}
 	fmt.Println("ready")
 	select {}
+}
+
+// TestCloseLate closes a mount whose device number another mount has meanwhile.
+func TestCloseLate(t *testing.T) {
+	need.Root(t, "it mounts")
+	control := fusedev.OpenControl()
+	defer control.Close()
+	open := func() (*callfs.Mount, uint32) {
+		m, err := callfs.Open(callfs.Options{Control: control})
+		require.NoError(t, err)
+		var st unix.Statx_t
+		require.NoError(t, unix.Statx(int(m.Root.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st))
+		return m, st.Dev_minor
+	}
+	for range 20 {
+		gone, minor := open()
+		require.NoError(t, gone.Root.Close())
+		next, other := open()
+		_ = gone.Close()
+		var st unix.Statx_t
+		assert.NoError(t, unix.Statx(int(next.Root.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_ALL, &st))
+		require.NoError(t, next.Close())
+		if minor == other {
+			return
+		}
+	}
+	t.Log("the kernel reused no number")
 }

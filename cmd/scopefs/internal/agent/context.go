@@ -75,7 +75,7 @@ type contextMount struct {
 func (a *Agent) mountContext(owner user, of func(tag string) *callfs.Files) (*contextMount, error) {
 	m := &contextMount{}
 	var err error
-	m.Mount, err = callfs.Open(callfs.Options{UID: owner.uid, GID: owner.gid, Logger: a.Logger, Owner: func(tid uint32) *callfs.Files {
+	m.Mount, err = callfs.Open(callfs.Options{UID: owner.uid, GID: owner.gid, Control: a.Control, Logger: a.Logger, Owner: func(tid uint32) *callfs.Files {
 		s := m.session.Load()
 		if s == nil {
 			return nil
