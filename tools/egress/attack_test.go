@@ -157,6 +157,24 @@ func TestAttackSecondRequest(t *testing.T) {
 	l.logged(t, func(e audit.Event) bool { return e.Verdict == audit.Violation })
 }
 
+// TestAttackAfterUpgrade: no request follows one that wanted another protocol and
+// did not get it, for the guard cannot see it.
+func TestAttackAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	rule, _ := host(t, "good.example", false, hello)
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	for _, upgrade := range []string{"h2c", "websocket", ""} {
+		for _, name := range []string{"good.example", "evil.example"} {
+			c := l.dial(t)
+			one := fmt.Sprintf("GET http://%[1]s/ HTTP/1.1\r\nHost: %[1]s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", name, upgrade)
+			fmt.Fprint(c, one, strings.ReplaceAll(one, name+"/", name+"/second"))
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			text, _ := io.ReadAll(c)
+			assert.Equal(t, 1, strings.Count(string(text), "HTTP/1.1 "), "%s: %s", upgrade, text)
+		}
+	}
+}
+
 // TestAttackServerName: a tunnel is for its host alone.
 func TestAttackServerName(t *testing.T) {
 	t.Parallel()

@@ -92,7 +92,7 @@ func (p *Proxy) serveConnect(ctx context.Context, w http.ResponseWriter, r *http
 	}
 	ahead, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	in.ahead = append(append([]byte(nil), ahead...), in.ahead...)
-	p.wait.Go(func() {
+	begun := p.begin(func() {
 		stop := context.AfterFunc(ctx, func() { in.Close() })
 		defer stop()
 		p.stream(ctx, in, host, port, func(r *refusal) error {
@@ -106,6 +106,9 @@ func (p *Proxy) serveConnect(ctx context.Context, w http.ResponseWriter, r *http
 			return err
 		})
 	})
+	if !begun {
+		in.Close()
+	}
 }
 
 // accessKey is the key of the access in the context of a request.
@@ -124,6 +127,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 		}
 		p.end(ctx, a, failure)
 	}()
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 	r = r.WithContext(ctx)
 	r.Body = &counted{ReadCloser: r.Body, n: &a.sent, spend: p.stopper(a)}
 	p.forward.ServeHTTP(&answer{w}, r)
@@ -199,7 +203,7 @@ func (p *Proxy) newForward() *httputil.ReverseProxy {
 			} else {
 				res.Body = &body
 			}
-			if wantsUpgrade(res.Request) && res.StatusCode != http.StatusSwitchingProtocols {
+			if a.upgrade && res.StatusCode != http.StatusSwitchingProtocols {
 				res.Header.Set("Connection", "close") // the guard reads no more requests
 			}
 			return nil
@@ -260,12 +264,13 @@ func unquoted(err error) error {
 	return errors.New("the response cannot be read")
 }
 
-func wantsUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
+// wantsUpgrade reports whether the guard of a request's connection is blind now.
+func wantsUpgrade(r *http.Request) bool { return len(r.Header["Upgrade"]) > 0 }
 
 // rewrite addresses a request to its host.
 func rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(accessKey{}).(*access)
-	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User = a.scheme, authority(a.host, a.port, ""), nil
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.URL.Opaque = a.scheme, authority(a.host, a.port, ""), nil, ""
 	r.Out.Host = authority(a.host, a.port, a.scheme)
 	// Inside another protocol, such as h2c, no request would be decided.
 	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") || a.method != http.MethodGet {

@@ -98,23 +98,28 @@ func TestInterceptStreams(t *testing.T) {
 	})
 	rule.Intercept = true
 	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
-	out, in := io.Pipe()
-	client := l.client(t, roots)
-	go fmt.Fprint(in, "0")
-	res, err := client.Post("https://good.example/", "text/plain", out)
-	require.NoError(t, err)
-	defer res.Body.Close()
-	lines := bufio.NewReader(res.Body)
-	for n := range 3 {
-		text, err := lines.ReadString('\n')
+	for _, proto := range []string{"h2", "http/1.1"} {
+		conf := roots.Clone()
+		conf.NextProtos = []string{proto}
+		client := l.client(t, conf)
+		client.Transport.(*http.Transport).ForceAttemptHTTP2 = proto == "h2"
+		out, in := io.Pipe()
+		go fmt.Fprint(in, "0")
+		res, err := client.Post("https://good.example/", "text/plain", out)
 		require.NoError(t, err)
-		assert.Equal(t, fmt.Sprintf("data: %d\n", n), text)
-		_, _ = lines.ReadString('\n')
-		if n < 2 {
-			fmt.Fprint(in, n+1)
+		lines := bufio.NewReader(res.Body)
+		for n := range 3 {
+			text, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			assert.Equal(t, fmt.Sprintf("data: %d\n", n), text, proto)
+			_, _ = lines.ReadString('\n')
+			if n < 2 {
+				fmt.Fprint(in, n+1)
+			}
 		}
+		in.Close()
+		res.Body.Close()
 	}
-	in.Close()
 }
 
 // TestInterceptWebSocket: the protocol changes for WebSocket, and no other.

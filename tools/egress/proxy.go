@@ -101,10 +101,11 @@ type Proxy struct {
 	secretLock sync.Mutex
 	kept       map[string]keptSecret // by name
 
-	mu   sync.Mutex
-	open map[*access]func() // what ends each connection and request under way
-	wait sync.WaitGroup
-	full time.Time // when a connection that was too many was last recorded
+	mu    sync.Mutex
+	open  map[*access]func() // what ends each connection and request under way
+	full  time.Time          // when a connection that was too many was last recorded
+	ended bool               // nothing begins any more
+	wait  sync.WaitGroup     // for what has begun
 }
 
 // New returns a proxy for a client.
@@ -151,14 +152,14 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	p.requests = newHandoff(ctx.Done(), l.Addr())
 	server := p.newServer(ctx)
-	p.wait.Go(func() { _ = server.Serve(p.requests) }) // ends with the hand-off
+	p.begin(func() { _ = server.Serve(p.requests) }) // ends with the hand-off
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	err := p.accept(ctx, l)
 	cancel()
 	l.Close()
-	server.Close()
 	p.closeAll()
+	server.Close()
 	p.wait.Wait()
 	p.transport.Load().CloseIdleConnections()
 	return err
@@ -193,7 +194,7 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
 		if p.client.Caller != nil {
 			in.call, in.pid = p.client.Caller(c)
 		}
-		p.wait.Go(func() { p.serve(ctx, in) })
+		p.begin(func() { p.serve(ctx, in) })
 	}
 }
 
@@ -227,6 +228,9 @@ func (p *Proxy) recordMalformed(ctx context.Context, in *incoming, err error) {
 	var r *refusal
 	if errors.As(err, &r) {
 		a := p.newAccess(in, "connect")
+		if o := in.origin; o != nil {
+			a.host, a.port = o.host, o.port
+		}
 		_ = p.deny(ctx, a, r) // it is refused whether recorded or not
 	}
 }
@@ -258,9 +262,21 @@ func (p *Proxy) Recheck() {
 	}
 }
 
+// begin runs a function that Serve waits for, in a goroutine. It is false when
+// Serve ends, and nothing runs.
+func (p *Proxy) begin(run func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.wait.Go(run)
+	}
+	return !p.ended
+}
+
 func (p *Proxy) closeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ended = true
 	for _, end := range p.open {
 		end()
 	}

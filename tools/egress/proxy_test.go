@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -228,4 +229,60 @@ func TestIdleTunnels(t *testing.T) {
 	each := (used() - before) / tunnels
 	t.Logf("%d bytes for each idle tunnel", each)
 	assert.Less(t, each, int64(40<<10))
+}
+
+// TestServeEnds: what is under way ends with Serve, and is recorded.
+func TestServeEnds(t *testing.T) {
+	t.Parallel()
+	var asks atomic.Int32
+	open := make(chan struct{})
+	rule, _ := host(t, "good.example", false, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		close(open)
+		<-r.Context().Done()
+	})
+	l := &lab{}
+	l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{rule, {Host: "raw.example", Ports: []uint16{25}, Address: rule.Address}}, Others: true})
+	l.Proxy = New(Options{}, Client{
+		Rules: func() Rules { return l.rules },
+		Approve: func(ctx context.Context, _ Question) (bool, error) {
+			asks.Add(1)
+			<-ctx.Done()
+			return false, ctx.Err()
+		},
+		Record: func(_ context.Context, e audit.Event) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.events = append(l.events, e)
+			return nil
+		},
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l.addr = listener.Addr().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Serve(ctx, listener) }()
+	tunnel := l.connect(t, "raw.example:25")
+	fmt.Fprint(l.dial(t), "CONNECT ask.example:443 HTTP/1.1\r\nHost: ask.example:443\r\n\r\n")
+	fmt.Fprint(l.dial(t), "GET http://ask.example/ HTTP/1.1\r\nHost: ask.example\r\n\r\n")
+	silent := l.dial(t)
+	res, err := l.client(t, nil).Get("http://good.example/")
+	require.NoError(t, err)
+	defer res.Body.Close()
+	<-open
+	require.Eventually(t, func() bool { return asks.Load() == 2 }, 10*time.Second, time.Millisecond)
+	cancel()
+	select {
+	case err := <-done:
+		assert.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("it does not end")
+	}
+	assert.True(t, ended(tunnel))
+	assert.True(t, ended(silent))
+	l.logged(t, func(e audit.Event) bool {
+		return e.Op == "connect" && e.Outcome == "end" && e.Target == "raw.example:25"
+	})
+	l.logged(t, func(e audit.Event) bool { return e.Op == "request" && e.Outcome == "failed" })
 }

@@ -29,7 +29,8 @@ import (
 // loopback address that the rule has.
 //
 // The placeholder in the fields, the path, the query or the body of a request to
-// another host is a violation. In responses to requests with the value, the value
+// another host is a violation; messages of WebSocket to a host are not looked
+// into. In responses to requests with the value, the value
 // becomes asterisks: in fields, bodies and WebSocket messages, as it is, in JSON
 // and in URLs, if it has 8 bytes or more. A response that is compressed otherwise
 // than by gzip is refused, and ranges are not asked for: neither could be read.

@@ -31,10 +31,10 @@ const (
 
 // withSecret starts an intercepting proxy with the secret "key" in a header.
 func withSecret(t *testing.T, rules []scope.HostRule, header, format string) (*lab, *http.Client) {
-	t.Setenv("SCOPEFS_TEST_KEY", value)
+	read := fixedSecret(t)
 	l, roots := intercepting(t, rules, func(_ *Options, c *Client) {
 		c.Secrets = func() map[string]Secret {
-			return map[string]Secret{"key": {Placeholder: placeholder, Header: header, Format: format, Read: credential.Source{Env: "SCOPEFS_TEST_KEY"}.Read}}
+			return map[string]Secret{"key": {Placeholder: placeholder, Header: header, Format: format, Read: read}}
 		}
 	})
 	t.Cleanup(func() {
@@ -42,6 +42,11 @@ func withSecret(t *testing.T, rules []scope.HostRule, header, format string) (*l
 		assert.NotContains(t, string(text), "k3y", "the log has the value")
 	})
 	return l, l.client(t, roots)
+}
+
+func fixedSecret(t testing.TB) func(context.Context) (credential.Secret, error) {
+	t.Setenv("SCOPEFS_TEST_KEY", value)
+	return credential.Source{Env: "SCOPEFS_TEST_KEY"}.Read
 }
 
 func do(t *testing.T, c *http.Client, r *http.Request) (*http.Response, string) {
