@@ -2,10 +2,10 @@ package tools
 
 import "github.com/scopefs/scopefs/scope"
 
-// Rules decide about the calls of one agent. They may be [ContextRules], too. Grants of package scope/agents are
-// Rules; a program that has no definition files brings its own. A Set asks
-// [Gate.Rules] for the rules at each call, so that a change holds at once. Rules
-// themselves are immutable and may be used by any number of goroutines.
+// Rules decide about the calls of one agent. They may be [ContextRules], too. Grants
+// of package scope/agents are both; a program that has no definition files brings its
+// own. A Set asks [Gate.Rules] for the rules at each call, so that a change holds at
+// once. Rules themselves are immutable and may be used by any number of goroutines.
 type Rules interface {
 	// Call decides about calls of a tool. writes reports whether the tool changes
 	// files ([Hints]). A tool for which the decision neither allows nor asks is not

@@ -90,7 +90,7 @@ func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
 			ask = d
 		}
 		if !d.Allow && !d.Ask {
-			rule = d.Rule
+			rule, r.target = d.Rule, name
 		}
 		return d.Allow || d.Ask
 	}

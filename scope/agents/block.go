@@ -19,6 +19,7 @@ import (
 //	mcp servers: search
 //	members: researcher, writer
 //	contexts: input, state (always these)
+//	contexts that need approval: state
 //	files: read only
 //	within what is allowed to: the-agent-that-delegated
 //	only tools allowed: bash, mcp
@@ -54,7 +55,7 @@ func (g *Grants) Block() string {
 	b.line("skills", g.skills != nil, skills)
 	b.line("mcp servers", g.mcps != nil, servers)
 	b.line("members", g.members != nil && g.reach.Members != nil, members)
-	if names, fixed := g.Contexts(); len(members) > 0 {
+	if names, fixed := g.Contexts(); len(members) > 0 || g.reach.Contexts.Names != nil {
 		switch {
 		case names == nil || slices.Contains(names, everything):
 			names = []string{"any"}
@@ -62,6 +63,7 @@ func (g *Grants) Block() string {
 			names[len(names)-1] += " (always these)"
 		}
 		b.line("contexts", true, names)
+		b.line("contexts that need approval", g.reach.Contexts.Ask != nil, g.reach.Contexts.Ask)
 	}
 	if g.readOnly {
 		b.line("files", true, []string{"read only"})

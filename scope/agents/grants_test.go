@@ -178,7 +178,7 @@ func TestGrantsNames(t *testing.T) {
 			skill summarize deny skills: []
 			server search deny mcps: []
 			member b deny members: []
-			context state deny scopes.enum: []`, "skills: none\nmcp servers: none\nmembers: none\n"},
+			context state deny scopes.enum: []`, "skills: none\nmcp servers: none\nmembers: none\ncontexts: none\n"},
 		"some": {"skills: [summ*]\nmcps: [search]\nmembers: [c, b]\nscopes: {const: [input]}", nil, `
 			skill summarize allow skills: [summ*]
 			skill check-feeds deny skills: [summ*]

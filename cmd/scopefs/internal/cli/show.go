@@ -27,8 +27,9 @@ type shown struct {
 	Skills      []string         `json:"skills"`
 	Servers     []serverShown    `json:"mcp_servers"`
 	Members     []scope.ID       `json:"members"`
-	Stores      []string         `json:"stores"` // names of shared stores and services
-	Contexts    []string         `json:"scopes"` // patterns; null: any
+	Stores      []string         `json:"stores"`               // names of shared stores and services
+	Contexts    []string         `json:"scopes"`               // patterns; null: any
+	AskContexts []string         `json:"scopes_ask,omitempty"` // patterns of those that need an approval
 	Fixed       bool             `json:"scopes_const,omitempty"`
 	Rates       []string         `json:"rate_limits"`
 	Filters     map[string]int   `json:"argument_filters"` // how many expressions, by pattern
@@ -87,6 +88,7 @@ func show(agent *agents.Agent) *shown {
 		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
 	}
 	s.Contexts, s.Fixed = g.Contexts()
+	s.AskContexts = agent.Contexts.Ask
 	for _, tool := range g.ToolNames() {
 		d := g.Tool(tool)
 		s.Builtins = append(s.Builtins, toolVerdict{tool, verdictOf(d), d.Rule})
@@ -162,6 +164,9 @@ func (s *shown) print(out io.Writer) error {
 		line("scopes", "%s (const)", names(s.Contexts))
 	default:
 		line("scopes", "%s", names(s.Contexts))
+	}
+	if s.AskContexts != nil {
+		line("", "ask for %s", names(s.AskContexts))
 	}
 	line("rate limits", "%s", names(s.Rates))
 	var filters []string

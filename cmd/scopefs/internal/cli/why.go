@@ -168,7 +168,11 @@ func (r *reason) call(agent *agents.Agent, e audit.Event) error {
 	if target, err := audit.Unescape(e.Target); err == nil && d.Allow && e.Verdict == audit.Deny {
 		switch kind {
 		case scope.KindContext:
-			r.Note = "the tool is allowed; scopes decide about each context that goes with a task"
+			if target == "" { // see tools.Declared
+				r.Note = "the tool is allowed; its schema decides about the scopes of each call: _scopes in activities.d/" + name + ".json"
+			} else {
+				d = agent.Grants.Context(target)
+			}
 		case scope.KindMember:
 			d = agent.Grants.Member(target)
 		case scope.KindSkill:
