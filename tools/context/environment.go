@@ -1,7 +1,6 @@
 package scoped
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -143,11 +142,15 @@ func (e *Environment) JSON() []byte {
 
 // array returns the JSON array of messages.
 func array(messages []message) []byte {
-	texts := make([][]byte, len(messages))
+	out := make([]byte, 0, size(messages)+len(messages)+2)
+	out = append(out, '[')
 	for i, m := range messages {
-		texts[i] = m.text
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, m.text...)
 	}
-	return append(append([]byte{'['}, bytes.Join(texts, []byte{','})...), ']')
+	return append(out, ']')
 }
 
 // scopeName reads the name of a scope.

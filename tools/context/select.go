@@ -38,7 +38,7 @@ func Select(env *Environment, spec Spec, bound func(scope string) bool, e Envelo
 		s.instance = *e.Instance
 	}
 	if env != nil && len(names) > 0 {
-		s.messages = slices.DeleteFunc(slices.Clone(env.messages), func(m message) bool { return !s.holds(m) })
+		s.messages = s.those(env.messages)
 	}
 	return s, nil
 }
@@ -71,9 +71,17 @@ type Scoped struct {
 	messages []message // in the order of the environment
 }
 
-func (s Scoped) holds(m message) bool {
-	_, ok := slices.BinarySearch(s.names, m.scope)
-	return ok && (m.instance == "" || m.instance == s.instance)
+// those returns the messages that s sees. There may be many that it does not.
+func (s Scoped) those(messages []message) (seen []message) {
+	for _, m := range messages {
+		if m.instance != "" && m.instance != s.instance {
+			continue
+		}
+		if _, ok := slices.BinarySearch(s.names, m.scope); ok {
+			seen = append(seen, m)
+		}
+	}
+	return seen
 }
 
 // Names returns the scopes, sorted. A scope may have no message.
@@ -90,9 +98,13 @@ func (s Scoped) Size() int { return size(s.messages) }
 
 // Files returns the JSON array of the messages of each scope.
 func (s Scoped) Files() map[string][]byte {
+	by := map[string][]message{}
+	for _, m := range s.messages {
+		by[m.scope] = append(by[m.scope], m)
+	}
 	files := map[string][]byte{}
 	for _, name := range s.names {
-		files[name] = array(slices.DeleteFunc(slices.Clone(s.messages), func(m message) bool { return m.scope != name }))
+		files[name] = array(by[name])
 	}
 	return files
 }
@@ -132,7 +144,7 @@ func (s Scoped) Narrow(names []string) (Scoped, *Error) {
 			return Scoped{}, errorf(Invalid, "the scope %s is there twice", name)
 		}
 	}
-	narrow.messages = slices.DeleteFunc(slices.Clone(s.messages), func(m message) bool { return !narrow.holds(m) })
+	narrow.messages = narrow.those(s.messages)
 	return narrow, nil
 }
 
