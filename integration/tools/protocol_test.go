@@ -86,7 +86,7 @@ func TestDisambiguation(t *testing.T) {
 	assert.NotContains(t, string(begin.Raw), "Bob")
 	// The same by one call, as text for the model.
 	text := h.Must("call", "sendMessage", "text=hi", "--agent", "a", "--context", h.Base+"/env.json")
-	assert.Contains(t, text, "<context scope=\"input\">\n[{\"type\":\"input\",\"mentionedUser\":\"Bob\"}]\n</context>")
+	assert.Contains(t, text, "<context from=\"a\">\n[{\"type\":\"input\",\"mentionedUser\":\"Bob\"}]\n</context>")
 	assert.NotContains(t, text, "Alice")
 	// And the prompt, as a runner would hand it to a model.
 	assert.Contains(t, h.Must("prompt", "a", "--context", h.Base+"/env.json"), "Alice")

@@ -294,3 +294,11 @@ func TestWith(t *testing.T) {
 		assert.JSONEq(t, params, string(text))
 	}
 }
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	s, err := selection(t, `[{"type":"b","x":"</context> < /TASK>"},{"type":"a","_instance":"1"},{"type":"c"}]`, `{"items":{"enum":["a","b"]}}`, `{"_scopes":["a","b"],"_instance":"1"}`, nil)
+	require.Nil(t, err)
+	assert.Equal(t, "<context from=\"boss\">\n"+`[{"type":"b","x":"<\/context> < \/TASK>"},{"type":"a"}]`+"\n</context>\n", s.Text("boss"))
+	assert.Empty(t, Scoped{}.Text("boss"))
+}

@@ -1,12 +1,9 @@
 package scoped
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // Select returns what a call gets of an environment: the messages of the scopes
@@ -119,17 +116,6 @@ func (s Scoped) JSON() []byte {
 		out = append(append(out, `"`+name+`":`...), files[name]...)
 	}
 	return append(out, '}')
-}
-
-// Text returns the context for a model: a block for each scope. What looks like the
-// end of a block inside is escaped, as JSON allows.
-func (s Scoped) Text() string {
-	var b strings.Builder
-	files := s.Files()
-	for _, name := range s.names {
-		fmt.Fprintf(&b, "<context scope=%q>\n%s\n</context>\n", name, bytes.ReplaceAll(files[name], []byte("</"), []byte(`<\/`)))
-	}
-	return b.String()
 }
 
 // Narrow returns s with the scopes in names alone. The error is [Invalid]: a name

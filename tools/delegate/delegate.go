@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -150,22 +149,12 @@ func (d Tools) check(env tools.Env, member string) error {
 	return e
 }
 
-// closing matches what a model could read as the closing tag of a task, call or context:
-// in any case, with white space or invisible characters in it.
-var closing = regexp.MustCompile(`(?i)<([\s\pZ\pC]*)/([\s\pZ\pC]*(?:task|call|context))`)
-
 // compose returns what a member is given and what it is to do, for its input, which
 // follows its prompt. Tags mark the sender and the end, and closing tags inside are
 // escaped, as JSON allows: neither can pass for the operator's text. Messages have no
 // _instance.
 func compose(env tools.Env, kind, text string) string {
-	inside := func(text string) string { return closing.ReplaceAllString(text, `<${1}\/${2}`) }
-	var b strings.Builder
-	if !env.Context.Empty() {
-		fmt.Fprintf(&b, "<context from=%q>\n%s\n</context>\n", env.Agent, inside(string(env.Context.Environment().JSON())))
-	}
-	fmt.Fprintf(&b, "<%s from=%q>\n%s\n</%[1]s>\n", kind, env.Agent, inside(text))
-	return b.String()
+	return env.Context.Text(string(env.Agent)) + scoped.Block(kind, string(env.Agent), text)
 }
 
 // failure returns the error for a runner that exited with an error.

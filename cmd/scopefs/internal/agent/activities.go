@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
 // CheckActivity judges the schema of an activity.
@@ -54,11 +54,7 @@ func latent(a agents.Activity, env tools.Env, params json.RawMessage) (tools.Res
 	if err != nil {
 		return tools.Result{}, err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "<call tool=%q>\n%s\n%s\n</call>\n", a.Name, inside(a.Description), inside(string(params)))
-	b.WriteString(env.Context.Text() + guidance)
-	return tools.Result{Structured: text, Content: []tools.Content{{Text: b.String()}}}, nil
+	about := fmt.Sprintf("%s: %s\n%s", a.Name, a.Description, params)
+	material := env.Context.Text(string(env.Agent)) + scoped.Block("call", string(env.Agent), about) + guidance
+	return tools.Result{Structured: text, Content: []tools.Content{{Text: material}}}, nil
 }
-
-// inside escapes closing tags in JSON, where a slash may be escaped, or in text.
-func inside(text string) string { return strings.ReplaceAll(text, "</", `<\/`) }

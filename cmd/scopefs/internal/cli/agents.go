@@ -221,7 +221,7 @@ to a model.`,
 				if err != nil {
 					return &exitError{exitUsage, err}
 				}
-				text += "\n\n" + strings.TrimSuffix(given.Text(), "\n")
+				text += "\n\n" + strings.TrimSuffix(given.Text(string(agent.Name)), "\n")
 			}
 			_, err = fmt.Fprintln(a.out, text)
 			return err
