@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -190,7 +191,8 @@ func (u *upgraded) Write(p []byte) (int, error) {
 
 // newForward returns what forwards requests. It is net/http's reverse proxy: it
 // writes requests and responses anew, so that nothing of a client's framing
-// passes, and streams them.
+// passes, and streams them, in HTTP/1.1 and HTTP/2 on both sides. elazarl/goproxy
+// answers an intercepted client in HTTP/1.1 alone (its issue 537).
 func (p *Proxy) newForward() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: rewrite, Transport: roundTripper(p.roundTrip), FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
@@ -265,7 +267,9 @@ func unquoted(err error) error {
 }
 
 // wantsUpgrade reports whether the guard of a request's connection is blind now.
-func wantsUpgrade(r *http.Request) bool { return len(r.Header["Upgrade"]) > 0 }
+func wantsUpgrade(r *http.Request) bool {
+	return slices.ContainsFunc(r.Header["Upgrade"], isWebSocket)
+}
 
 // rewrite addresses a request to its host.
 func rewrite(r *httputil.ProxyRequest) {

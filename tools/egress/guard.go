@@ -46,7 +46,7 @@ const (
 	inChunk
 	inChunkEnd
 	inTrailer
-	opaque // after CONNECT or Upgrade
+	opaque // after CONNECT, or a request for WebSocket
 )
 
 // maxHead limits a request's line and fields, in bytes.
@@ -175,10 +175,16 @@ func parseHead(lines []string) (h head, err *refusal) {
 		case "transfer-encoding":
 			h.codings = append(h.codings, value)
 		case "upgrade":
-			h.upgrade = true
+			h.upgrade = h.upgrade || isWebSocket(value)
 		}
 	}
 	return h, nil
+}
+
+// isWebSocket reports whether an Upgrade field names the only protocol that a
+// connection changes to. The proxy ignores the others, as any server may.
+func isWebSocket(upgrade string) bool {
+	return strings.Contains(strings.ToLower(upgrade), "websocket")
 }
 
 func (h head) check() *refusal {

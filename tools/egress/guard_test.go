@@ -16,6 +16,8 @@ func TestFraming(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nGET" + get:                                    true,
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n" + get: true,
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n" + get:                                       true,
+		"POST / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\nabc" + get:                    true,
+		"POST / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nContent-Length: 3\r\n\r\nabc":                    false,
 		"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n\x16\x03\x01\n\n":                                       true,
 		"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n":                                                           true,
 		"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n\x81\n":                                       true,

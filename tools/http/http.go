@@ -53,6 +53,8 @@ func (s Service) Check() error {
 	switch {
 	case s.URL == nil || s.URL.Host == "" || s.URL.Scheme != "https" && s.URL.Scheme != "http":
 		return errors.New("url: is no address: write https://HOST/PATH")
+	case badHost(s.URL.Hostname()) != nil:
+		return fmt.Errorf("url: %w", badHost(s.URL.Hostname()))
 	case s.URL.User != nil:
 		return errors.New("url: has a user: write a credential")
 	case s.URL.RawQuery != "" || s.URL.Fragment != "":
@@ -76,6 +78,12 @@ func (s Service) Check() error {
 		}
 	}
 	return nil
+}
+
+// badHost returns the error of a host that has no canonical form.
+func badHost(host string) error {
+	_, err := scope.ParseHost(host)
+	return err
 }
 
 func loopback(host string) bool {

@@ -264,7 +264,7 @@ func TestAgents(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://a.example": "", "http://127.0.0.1:3000/x": "", "http://a.example": "write https", "ftp://a.example": "no address",
-		"https://u:p@a.example": "credential", "https://a.example/?q": "query", "/x": "no address",
+		"https://u:p@a.example": "credential", "https://a.example/?q": "query", "/x": "no address", "https://0x7f.1/": "odd spelling",
 	} {
 		u, err := url.Parse(text)
 		require.NoError(t, err)
