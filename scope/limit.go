@@ -17,7 +17,7 @@ type Rate struct {
 
 // String returns the rate as a definition has it: "bash: 30/minute".
 func (r Rate) String() string {
-	unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour"}[r.Per]
+	unit := map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day"}[r.Per]
 	return fmt.Sprintf("%s: %d/%s", r.Pattern, r.N, cmp.Or(unit, r.Per.String()))
 }
 

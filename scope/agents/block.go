@@ -21,6 +21,7 @@ import (
 //	contexts: input, state (always these)
 //	contexts that need approval: state
 //	files: read only
+//	hosts: api.example.org, others after approval
 //	within what is allowed to: the-agent-that-delegated
 //	only tools allowed: bash, mcp
 //	tools not allowed: bash
@@ -67,6 +68,9 @@ func (g *Grants) Block() string {
 	}
 	if g.readOnly {
 		b.line("files", true, []string{"read only"})
+	}
+	if hosts := g.Hosts(); hosts.Kind() == NetworkRules {
+		b.line("hosts", true, hosts.Names())
 	}
 	if g.caller != nil {
 		b.line("within what is allowed to", true, []string{string(g.caller.id)})
@@ -226,8 +230,17 @@ func (g *Grants) hash(def *Definition) (version, sum string) {
 		Skills  []string
 		Members []scope.ID
 		Servers Servers
-	}{def.View.PolicySpec(), def.User, def.Network, r, g.primary, g.Tools(), g.Skills(), g.Members(), bare})
+		Hosts   map[string]Network // of servers, with the rules of presets
+	}{def.View.PolicySpec(), def.User, g.hosts.network, r, g.primary, g.Tools(), g.Skills(), g.Members(), bare, networksOf(g.serverHosts)})
 	return version, digest([]any{version, servers})
+}
+
+func networksOf(hosts map[string]*Hosts) map[string]Network {
+	all := map[string]Network{}
+	for name, h := range hosts {
+		all[name] = h.network
+	}
+	return all
 }
 
 func digest(v any) string {

@@ -69,7 +69,7 @@ func (s *Snapshot) checkExtension(e *extension) error {
 // check returns an error if the pattern matches nothing that the agent sees.
 // The error names only what the agent sees.
 func (r ref) check(k known, self scope.ID, servers Servers) error {
-	if r.text == everything {
+	if r.text == everything && r.kind != presetRef {
 		return nil
 	}
 	switch r.kind {
@@ -83,6 +83,10 @@ func (r ref) check(k known, self scope.ID, servers Servers) error {
 		names := slices.Sorted(maps.Keys(servers))
 		if r.kind == serverRef && !anyWild(r.text, names) || r.kind == trustRef && !slices.Contains(names, r.text) {
 			return r.nothing("server that the agent can see", names, "define it in mcp_servers")
+		}
+	case presetRef:
+		if k.presets[r.text] == nil {
+			return r.nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", presetsDir, r.text))
 		}
 	case memberRef:
 		if r.text == string(self) {

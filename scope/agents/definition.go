@@ -101,15 +101,6 @@ const (
 	CacheNone     Cache = "none"     // nothing
 )
 
-// Network is the network of a sandbox.
-type Network string
-
-// The networks.
-const (
-	NetworkNone Network = "none" // the default
-	NetworkHost Network = "host"
-)
-
 // maxDefinition bounds a definition, in bytes.
 const maxDefinition = 1 << 20
 
@@ -156,7 +147,7 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 	def := &Definition{
 		Identity: IdentityAgent,
 		View:     ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent},
-		Network:  NetworkNone,
+		Network:  Network{Kind: NetworkNone},
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
 	var refs []ref

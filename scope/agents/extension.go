@@ -179,9 +179,9 @@ func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) err
 		visibility := visibilityPrivate
 		var fields map[string]field
 		if gemini {
-			fields = s.geminiFields(base, rel)
+			fields = s.geminiFields(base, rel, &e.refs)
 		} else {
-			fields = s.fields(nil)
+			fields = s.fields(nil, &e.refs)
 		}
 		fields["visibility"] = visibilityField(&visibility)
 		err := mappingField(fields)(value)

@@ -28,7 +28,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, refs *[]ref) 
 		"description":  textField(&d.Description),
 		"user":         userField(&d.User),
 		"identity":     oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
-		"network":      oneOfField(&d.Network, NetworkNone, NetworkHost),
+		"network":      networkField(&d.Network, refs),
 		"durable":      optionalField(&d.Durable),
 		"view": mappingField(map[string]field{
 			"access":    accessField(&d.View.Access),

@@ -46,12 +46,12 @@ func geminiIgnored() []string {
 
 // geminiFields returns fields that also accept gemini-cli's spelling and
 // variables. They ignore trust: only the operator may set it, as in gemini-cli.
-func (s *Server) geminiFields(base, rel string) map[string]field {
+func (s *Server) geminiFields(base, rel string, refs *[]ref) map[string]field {
 	dir := path.Join(base, extensionsDir, path.Dir(rel))
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	all := s.fields(map[string]string{"extensionPath": dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"})
+	all := s.fields(map[string]string{"extensionPath": dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"}, refs)
 	all["includeTools"], all["excludeTools"] = all["include_tools"], all["exclude_tools"]
 	all["timeout"] = func(n *yaml.Node) error {
 		ms, err := scalarOf(n, "milliseconds", "!!int")

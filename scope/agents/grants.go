@@ -41,6 +41,8 @@ type Grants struct {
 	id           scope.ID
 	known        known
 	servers      Servers           // the servers that the agent sees
+	hosts        *Hosts            // of the agent's own sandbox
+	serverHosts  map[string]*Hosts // by server
 	unseen       map[string]string // private servers that do not reach the agent, with the files of their extensions
 	version, sum string            // see Version and Equal
 }
@@ -95,6 +97,10 @@ func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	if len(r.Rules.AllowedServers) > 0 {
 		g.reach.Rules.ExcludedServer = slices.DeleteFunc(slices.Clone(r.Rules.ExcludedServer), func(p string) bool { return p == everything })
 	}
+	g.hosts, g.serverHosts = compileHosts(def.Network, k.presets), map[string]*Hosts{}
+	for name, s := range servers {
+		g.serverHosts[name] = compileHosts(s.Network, k.presets)
+	}
 	g.version = "none yet" // not empty, so that hash can use the decisions
 	g.version, g.sum = g.hash(def)
 	return g
@@ -103,7 +109,7 @@ func compileGrants(def *Definition, k known, servers Servers) *Grants {
 // Grants compiles what the definition allows, for a program that writes its
 // definitions in code or keeps them elsewhere than in a directory of [Load]. The
 // agent sees the servers of the definition and of the host. It has no skills and
-// no members: only Load knows which there are. Names that do not exist are no
+// no members: only Load knows which there are. Its presets are those of this package. Names that do not exist are no
 // error and grant nothing.
 func (d *Definition) Grants(host Host) *Grants {
 	servers := host.Servers.clone()
@@ -111,7 +117,7 @@ func (d *Definition) Grants(host Host) *Grants {
 		servers = Servers{}
 	}
 	maps.Copy(servers, d.Servers.clone())
-	return compileGrants(d, known{host: host}, servers)
+	return compileGrants(d, known{host: host, presets: builtinPresets()}, servers)
 }
 
 // list returns nil for a list without restriction: nil, or one with "*".
@@ -283,7 +289,7 @@ func (g *Grants) RatesOf(tool string) []scope.Rate {
 
 // Within returns the grants of a member for a caller's task: what both allow.
 // The caller's tools, include_tools and exclude_tools of its servers, view
-// access and argument filters restrict those of g. Skills, servers, members,
+// access, hosts and argument filters restrict those of g. Skills, servers, members,
 // contexts and rates remain those of g.
 func (g *Grants) Within(caller *Grants) *Grants {
 	if g == nil || caller == nil || g.version == "" || caller.version == "" {

@@ -40,6 +40,7 @@ type HostChecks struct {
 	Tools  Tools                       // that there are without stores
 	Stores func(Stores) (Tools, error) // the tools of the stores that are configured
 	Expose func(path string) error
+	Preset func(name string) error
 	Runner func(HostFile) error // of a file that has one
 }
 
@@ -54,11 +55,19 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
 	h.Tools = checks.Tools
-	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: NetworkNone}
-	var tools []ref
+	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: Network{Kind: NetworkNone}}
+	var tools, presets []ref
 	var runner int // its line
-	if err := parseYAML(text, h.fields(checks, &tools, &runner)); err != nil {
+	if err := parseYAML(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
 		return fail(1, err)
+	}
+	for _, r := range presets {
+		if checks.Preset == nil {
+			break
+		}
+		if err := checks.Preset(r.text); err != nil {
+			return fail(r.line, fmt.Errorf("%s: %w", r.key, err))
+		}
 	}
 	if checks.Stores != nil {
 		more, err := checks.Stores(h.Stores)
@@ -83,7 +92,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	return h, nil
 }
 
-func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[string]field {
+func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int) map[string]field {
 	return map[string]field{
 		"primary":    namedField(&h.Primary),
 		"base_tools": listField(&h.BaseTools, "base_tools", toolRef, tools),
@@ -93,7 +102,7 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 			h.Servers = Servers{}
 			return eachServer(n, func(name string, value *yaml.Node) error {
 				s := Server{From: hostFile}
-				err := mappingField(s.fields(nil))(value)
+				err := mappingField(s.fields(nil, presets))(value)
 				h.Servers[name] = s
 				return err
 			})
@@ -110,7 +119,7 @@ func (h *HostFile) fields(checks HostChecks, tools *[]ref, runner *int) map[stri
 		"delegation": mappingField(map[string]field{
 			"depth":    numberField(&h.Tasks.Depth, countTo(maxDepth), "!!int"),
 			"parallel": numberField(&h.Tasks.Parallel, countTo(maxParallel), "!!int"),
-			"network":  oneOfField(&h.Tasks.Network, NetworkNone, NetworkHost),
+			"network":  networkField(&h.Tasks.Network, presets),
 			"env":      envField(&h.Tasks.Env, nil),
 		}),
 		"log":    mappingField(h.Log.fields()),

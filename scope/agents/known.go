@@ -9,10 +9,11 @@ import (
 
 // known holds the names that a pattern can match.
 type known struct {
-	host   Host
-	skills []string            // sorted
-	ids    []string            // of agents with a file, sorted, whether they load or not
-	hidden map[string]audience // the agents that only some agents see
+	host    Host
+	skills  []string            // sorted
+	presets map[string]*Preset  // by name
+	ids     []string            // of agents with a file, sorted, whether they load or not
+	hidden  map[string]audience // the agents that only some agents see
 }
 
 func (k known) equal(other known) bool {
@@ -20,7 +21,7 @@ func (k known) equal(other known) bool {
 	if len(a.Servers) == 0 && len(b.Servers) == 0 {
 		a.Servers, b.Servers = nil, nil
 	}
-	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden)
+	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.presets, other.presets)
 }
 
 // agent reports whether the agent has a file.

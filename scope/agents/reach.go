@@ -59,6 +59,7 @@ const (
 	memberRef
 	contextRef // not checked: contexts have no definition
 	trustRef   // a server, without wildcards
+	presetRef  // without wildcards
 )
 
 // reachFields returns the keys of d.Reach. They append to refs the patterns
@@ -89,7 +90,7 @@ func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
 			r.Servers = Servers{}
 			return eachServer(n, func(name string, value *yaml.Node) error {
 				server := Server{Private: true, Own: true, From: file}
-				err := mappingField(server.fields(nil))(value)
+				err := mappingField(server.fields(nil, refs))(value)
 				r.Servers[name] = server
 				return err
 			})

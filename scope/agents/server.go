@@ -30,7 +30,7 @@ type Server struct {
 	Start   time.Duration // limit of a start; 0 is the default
 	Private bool          // visible only to the agents that it is defined for
 	Own     bool          // defined in the agent's definition
-	Network Network       // network of its sandbox; "" is none
+	Network Network       // network of its sandbox
 	Shows   Workspace     // access to the agent's view; "" is the default, see Use
 	From    string        // the file that defines it, relative to the base directory
 }
@@ -140,8 +140,8 @@ func isPlainName(s string, longest int) bool {
 }
 
 // fields returns the keys of a server. vars are variables in addition to the
-// environment.
-func (s *Server) fields(vars map[string]string) map[string]field {
+// environment. The fields append to refs the presets, which must exist.
+func (s *Server) fields(vars map[string]string, refs *[]ref) map[string]field {
 	expandedField := func(out *string) field { return expandedField(out, vars) }
 	return map[string]field{
 		"command": func(n *yaml.Node) error {
@@ -181,7 +181,7 @@ func (s *Server) fields(vars map[string]string) map[string]field {
 		"exclude_tools": wildcardsField(&s.Exclude),
 		"timeout":       durationField(&s.Timeout),
 		"start_timeout": durationField(&s.Start),
-		"network":       oneOfField(&s.Network, NetworkNone, NetworkHost),
+		"network":       networkField(&s.Network, refs),
 		"workspace":     oneOfField(&s.Shows, WorkspaceNone, WorkspaceRead, WorkspaceWrite),
 	}
 }

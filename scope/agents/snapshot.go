@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -99,6 +100,9 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		errs = append(errs, err)
 		next.known.skills = s.known.skills
 	}
+	var wrong []error
+	next.known.presets, wrong = readPresets(base, s.known.presets)
+	errs = append(errs, wrong...)
 	next.known.host = host
 	same := next.known.equal(s.known)
 	if same {
@@ -207,6 +211,10 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	}
 	skills, err := readSkills(base)
 	if err != nil || !slices.Equal(skills, s.known.skills) {
+		return false
+	}
+	presets, errs := readPresets(base, s.known.presets)
+	if errs != nil || !reflect.DeepEqual(presets, s.known.presets) {
 		return false
 	}
 	f := s.files[id]

@@ -33,7 +33,7 @@ func evilInit(how string) int {
 	if how == "says nothing" {
 		time.Sleep(time.Hour)
 	}
-	in.send(pid1.Reply{Op: pid1.OpReady})
+	in.send(pid1.Reply{Op: pid1.OpReady}, evilListeners(how)...)
 	if how == "defies" { // does not die with bwrap, nor with the socket
 		unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0)
 		time.Sleep(time.Hour)

@@ -16,7 +16,9 @@
 // as the agent's user may reach them on the host. HOME is /tmp/home, so that caches of
 // tools stay out of the view. Nothing else of the host is visible: no file, process,
 // environment, descriptor or socket. A session with the network has all of the host's
-// network, including the host's abstract unix sockets (network_namespaces(7)).
+// network, including the host's abstract unix sockets (network_namespaces(7)). A session
+// with a proxy has an empty network and one socket that listens in it, which the
+// caller of Start serves.
 //
 // # Confinement
 //
@@ -61,6 +63,8 @@ const (
 	Home = "/tmp/home"
 	// User is the name of the agent's user in the sandbox.
 	User = "agent"
+	// ProxyAddress is where a session with Spec.Proxy reaches its proxy.
+	ProxyAddress = pid1.ProxyAddress
 	// Self as the first word of a command runs the daemon's own program, which
 	// has no path in the sandbox.
 	Self = pid1.Self

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os/exec"
 	"path"
 	"sync"
@@ -39,8 +40,9 @@ type Session struct {
 	answerTime time.Duration // for init to start a command
 
 	mu      sync.Mutex
-	pid     int // of init, in our pid namespace
-	pidfd   int // of init, or -1
+	pid     int          // of init, in our pid namespace
+	pidfd   int          // of init, or -1
+	listens net.Listener // of Spec.Proxy, from ready on
 	procs   map[uint64]*Process
 	tags    tags
 	last    uint64
@@ -62,6 +64,14 @@ func (s *Session) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pid
+}
+
+// Listener returns the socket that listens at ProxyAddress in the session's network; nil
+// without Spec.Proxy. It ends with the session.
+func (s *Session) Listener() net.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listens
 }
 
 // Limiter returns the mechanism that enforces the limits: "cgroup v2", "cgroup v1",
@@ -168,6 +178,9 @@ func (s *Session) wait() {
 	s.wire.Close()
 	<-reader
 	s.mu.Lock()
+	if s.listens != nil {
+		s.listens.Close() // the user may have closed it
+	}
 	if memory := s.outOfMemory(); s.err == nil && !s.closing {
 		s.err = errors.Join(errors.New("init was killed"), s.said())
 		if memory {
@@ -226,10 +239,14 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 	defer s.mu.Unlock()
 	p := s.procs[r.ID]
 	switch {
-	case r.Op == pid1.OpReady && s.last == 0 && len(files) == 0:
+	case r.Op == pid1.OpReady && s.last == 0:
 		select {
 		case <-s.ready:
 		default:
+			if err := s.takeListener(files); err != nil {
+				files.Close()
+				return err
+			}
 			close(s.ready)
 			return nil
 		}
@@ -298,7 +315,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	s.mu.Unlock()
 
 	err := s.wire.Send(pid1.Request{Op: pid1.OpExec, ID: p.id, Argv: bytesOf(c.Argv),
-		Env: bytesOf(environ(s.spec.Env, c.Env)), Dir: []byte(dir), TTY: c.TTY})
+		Env: bytesOf(s.spec.environ(c.Env)), Dir: []byte(dir), TTY: c.TTY})
 	if errors.Is(err, pid1.ErrTooLarge) {
 		s.forget(p)
 		return nil, ErrTooLarge

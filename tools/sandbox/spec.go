@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"strings"
@@ -19,7 +20,8 @@ type Spec struct {
 	UID, GID uint32            // the agent's user on the host; no supplementary groups
 	View     *os.File          // root of the mounted view (O_PATH), mounted at Workspace; the user must reach its path. nil: none, see Scratch
 	ReadOnly bool              // the view is read-only
-	Network  bool              // the host's network; otherwise none
+	Network  bool              // the host's network; otherwise an empty one
+	Proxy    bool              // in the empty network, a socket that listens at ProxyAddress; see Session.Listener
 	Limits   Limits            // zero: unlimited
 	Group    *Group            // the agent's group, which enforces Limits.Memory and Limits.CPU; nil: a group for the session
 	Expose   []string          // host paths shown read-only at the same place
@@ -90,6 +92,9 @@ func (s *Spec) validate() error {
 			return fmt.Errorf("%w: bind at %q", ErrInvalid, b.At)
 		}
 	}
+	if s.Network && s.Proxy {
+		return fmt.Errorf("%w: a proxy beside the host's network", ErrInvalid)
+	}
 	if l := s.Limits; l.Memory < 0 || l.PIDs < 0 || l.CPU < 0 || l.Timeout < 0 {
 		return fmt.Errorf("%w: negative limit", ErrInvalid)
 	}
@@ -137,18 +142,30 @@ func innerID(id uint32) uint32 {
 // DefaultPath is the PATH of a command when neither Spec nor Command has one.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// proxyEnv returns the variables in which programs look for a proxy. ALL_PROXY is not
+// socks5h:, for some libraries fail at that without a module of their own. Node.js needs
+// NODE_USE_ENV_PROXY.
+func proxyEnv() map[string]string {
+	const at, local = "http://" + ProxyAddress, "localhost,127.0.0.1,::1"
+	return map[string]string{
+		"HTTP_PROXY": at, "HTTPS_PROXY": at, "ALL_PROXY": at, "NO_PROXY": local,
+		"http_proxy": at, "https_proxy": at, "all_proxy": at, "no_proxy": local,
+		"NODE_USE_ENV_PROXY": "1",
+	}
+}
+
 // environ returns the environment of a command. It holds nothing of the daemon's.
-func environ(spec, command map[string]string) []string {
+func (s *Spec) environ(command map[string]string) []string {
 	env := map[string]string{
 		"PATH": DefaultPath,
 		"HOME": Home, "USER": User, "LOGNAME": User, "SHELL": "/bin/sh",
 		"LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
 	}
-	for _, more := range []map[string]string{spec, command} {
-		for k, v := range more {
-			env[k] = v
-		}
+	if s.Proxy {
+		maps.Copy(env, proxyEnv())
 	}
+	maps.Copy(env, s.Env)
+	maps.Copy(env, command)
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)

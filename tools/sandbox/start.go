@@ -106,7 +106,11 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 
 	// Init is executed by descriptor: the program needs no path that the agent's user
 	// can reach, and has none in the sandbox (see sealed).
-	cmd := exec.Command(h.bwrap, "--args", strconv.Itoa(fdArgs), "--", fmt.Sprintf("/proc/self/fd/%d", fdProgram), pid1.Arg)
+	words := []string{"--args", strconv.Itoa(fdArgs), "--", fmt.Sprintf("/proc/self/fd/%d", fdProgram), pid1.Arg}
+	if s.spec.Proxy {
+		words = append(words, pid1.ArgListen)
+	}
+	cmd := exec.Command(h.bwrap, words...)
 	cmd.Dir, cmd.Env = "/", []string{}
 	cmd.Stdout, cmd.Stderr = &s.output, &s.output
 	cmd.WaitDelay = time.Second // for the output, if init outlives bwrap

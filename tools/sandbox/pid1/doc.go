@@ -5,7 +5,8 @@
 //
 // The program's main calls [Main] when its first argument is [Arg], before it does
 // anything else. Main sets the process undumpable, closes every descriptor but the
-// control socket, sends [OpReady], and serves requests. It returns when the control
+// control socket, sends [OpReady], with [ArgListen] also a socket that listens in the
+// sandbox's network, and serves requests. It returns when the control
 // socket ends; the kernel then kills every other process of the sandbox
 // (pid_namespaces(7)).
 //

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -39,6 +40,9 @@ const (
 	// Arg is the first argument of the program when its main must call Main.
 	Arg = "sandbox-init"
 
+	// ArgListen after Arg makes Main send a listening socket with OpReady.
+	ArgListen = "listen"
+
 	// Self as the first word of a command is the program that init is executed from.
 	Self = "scopefs:self"
 )
@@ -49,7 +53,7 @@ func Main() int {
 	parkMainThread()
 	in, err := newInit()
 	if err == nil {
-		err = in.serve()
+		err = in.serve(slices.Contains(os.Args, ArgListen))
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, "scopefs init:", err) // Host.Start returns it in its error
@@ -121,7 +125,7 @@ func closeInherited() error {
 	return nil
 }
 
-func (in *initProcess) serve() error {
+func (in *initProcess) serve(listen bool) error {
 	// Handle every signal: a command may signal process 1, and the default effect would
 	// end the sandbox. Commands would inherit ignored signals (signal(7)).
 	signals := make(chan os.Signal, 1)
@@ -131,7 +135,7 @@ func (in *initProcess) serve() error {
 			in.reap()
 		}
 	}()
-	if err := in.wire.Send(Reply{Op: OpReady}); err != nil {
+	if err := in.ready(listen); err != nil {
 		return err
 	}
 	for {

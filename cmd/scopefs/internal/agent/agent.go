@@ -48,8 +48,8 @@ type Agent struct {
 	tried    bool  // a mount was tried, or the operator has unmounted the agent
 	failure  error // of the last mount
 	granted  *agents.Grants
-	sessions map[*sandbox.Session]string // names in the log
-	socket   *socket                     // nil: the tools cannot be used
+	sessions map[*sandbox.Session]*Sandbox
+	socket   *socket // nil: the tools cannot be used
 	clients  map[*client]struct{}
 	web      *client  // the one client for all HTTP requests
 	requests int      // HTTP requests in flight
@@ -62,7 +62,7 @@ func New(shared *Shared, id scope.ID) *Agent {
 		Shared: shared, id: id,
 		turn: make(chan struct{}, 1), slots: limit.NewSlots(maxClients),
 		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
-		sessions: map[*sandbox.Session]string{}, clients: map[*client]struct{}{},
+		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
 	}
 	a.paces = newPaces(shared.Settings.Log.AgentDay, a.budgetUsed())
 	return a

@@ -136,7 +136,7 @@ func (c *client) sandbox(ctx context.Context) (*Sandbox, error) {
 		case <-old.Done():
 			old.End()
 		default:
-			if now.ReadOnly == was.ReadOnly && now.NoNetwork == was.NoNetwork {
+			if now.ReadOnly == was.ReadOnly && now.Hosts().Kind() == old.network.kind {
 				return old, nil
 			}
 			old.End() // the callers may do less now, or more
@@ -236,14 +236,15 @@ func (c *client) instructions() string {
 	return strings.TrimSpace(text + "\n\n" + c.rules().Prompt())
 }
 
-// narrow ends the sandbox if the callers may do less now than when it was started.
+// narrow ends the sandbox if the callers may change less now than when it was started. For
+// its network see recheck.
 func (c *client) narrow() {
 	c.starting.Lock()
 	defer c.starting.Unlock()
 	c.mu.Lock()
 	box, was := c.box, c.purpose
 	c.mu.Unlock()
-	if now := c.newPurpose(); box != nil && (now.ReadOnly && !was.ReadOnly || now.NoNetwork && !was.NoNetwork) {
+	if box != nil && c.newPurpose().ReadOnly && !was.ReadOnly {
 		box.End()
 	}
 }

@@ -66,6 +66,7 @@ func sameButRules(a, b *agents.Definition) bool {
 	for _, def := range []*agents.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks = 0, nil, ""
 		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil
+		def.Network = agents.Network{} // see recheck
 	}
 	return reflect.DeepEqual(x, y)
 }
@@ -95,6 +96,9 @@ func (a *Agent) RefreshClients(ids []scope.ID) {
 		}
 	}
 	a.mu.Unlock()
+	if len(ids) > 0 {
+		a.recheck()
+	}
 	for _, c := range all {
 		c.face.Refresh()
 		c.beside(c.narrow)

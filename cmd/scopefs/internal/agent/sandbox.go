@@ -24,14 +24,13 @@ const startTries = 3
 // Purpose says what a sandbox of an agent is for. The zero Purpose is a command of the
 // operator's.
 type Purpose struct {
-	Parent    string // the client that it belongs to, for the log
-	Chain     string // the client's callers, for the log
-	ReadOnly  bool   // the callers may change nothing
-	NoNetwork bool   // the callers have no network
+	Parent   string // the client that it belongs to, for the log
+	Chain    string // the client's callers, for the log
+	ReadOnly bool   // the callers may change nothing
 
-	NoView  bool           // it runs programs that must not see the agent's files
-	Network agents.Network // its own network; "": the agent's
-	Binds   []sandbox.Bind // further files that it shows
+	NoView bool                 // it runs programs that must not see the agent's files
+	Hosts  func() *agents.Hosts // what it may connect to now; nil: what the agent may
+	Binds  []sandbox.Bind       // further files that it shows
 
 	// Context returns what /context shows to the processes of a command, by its tag; nil:
 	// there is no /context.
@@ -45,6 +44,7 @@ type Sandbox struct {
 
 	agent   *Agent
 	context *contextMount // nil: none
+	network *network
 	end     sync.Once
 }
 
@@ -106,25 +106,20 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox of %q: %w", a.id, err)
 	}
+	box := &Sandbox{agent: a, network: a.newNetwork(p)}
 	spec := sandbox.Spec{
-		Agent: a.id, UID: owner.uid, GID: owner.gid, View: dir, ReadOnly: p.ReadOnly, Network: v.def.Network == agents.NetworkHost && !p.NoNetwork,
+		Agent: a.id, UID: owner.uid, GID: owner.gid, View: dir, ReadOnly: p.ReadOnly,
+		Network: box.network.kind == agents.NetworkHost, Proxy: box.network.kind == agents.NetworkRules,
 		Limits: limitsOf(v.def), Group: group,
 		Expose: a.Settings.Expose, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
 		OutOfMemory: func(s *sandbox.Session) {
-			a.mu.Lock()
-			name := a.sessions[s]
-			a.mu.Unlock()
-			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: name, Parent: p.Parent, Outcome: outcomeMemory,
+			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Outcome: outcomeMemory,
 				Detail: "the kernel killed a process: limits: memory was reached"})
 		},
 	}
 	if spec.Binds = p.Binds; p.NoView {
 		spec.View = nil
 	}
-	if p.Network != "" {
-		spec.Network = p.Network == agents.NetworkHost
-	}
-	box := &Sandbox{agent: a}
 	if p.Context != nil {
 		if box.context, err = a.mountContext(owner, p.Context); err != nil {
 			return nil, err
@@ -144,10 +139,22 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 		box.context.close()
 		return nil, err
 	}
+	box.network.serve(box, p)
+	a.mu.Lock()
+	a.sessions[session] = box
+	a.mu.Unlock()
+	a.recheck() // the rules may have changed before the sandbox was found by a reload
+	return box, nil
+}
+
+// nameOf returns the name of a session in the log; "" while it starts.
+func (a *Agent) nameOf(s *sandbox.Session) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sessions[session] = box.Name
-	return box, nil
+	if box := a.sessions[s]; box != nil {
+		return box.Name
+	}
+	return ""
 }
 
 // End ends the sandbox with every process in it, and records that. Only the first call
@@ -155,6 +162,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 func (b *Sandbox) End() {
 	b.end.Do(func() {
 		err := b.Close()
+		b.network.close()
 		b.context.close()
 		b.agent.mu.Lock()
 		delete(b.agent.sessions, b.Session)

@@ -48,14 +48,14 @@ func (s *servers) specs() map[string]upstream.Spec {
 	rules := s.c.rules()
 	for name, server := range rules.Servers() {
 		if rules.Uses(name) {
-			p := s.purpose(server)
-			if server.URL != "" && !s.c.reaches() {
+			p := s.purpose(name, server)
+			if server.URL != "" && !s.c.reaches(server.URL) {
 				continue // see find
 			}
 			all[name] = upstream.Spec{
 				URL: server.URL, Headers: server.Headers,
 				Command: server.Command, Args: server.Args, Env: server.Env, Cwd: server.Cwd, Timeout: server.Timeout, Start: server.Start,
-				Blind: p.NoView || server.URL != "", Sandbox: fmt.Sprint(p.NoView, p.ReadOnly, p.Network),
+				Blind: p.NoView || server.URL != "", Sandbox: fmt.Sprint(p.NoView, p.ReadOnly, p.Hosts().Kind()),
 			}
 		}
 	}
@@ -63,13 +63,11 @@ func (s *servers) specs() map[string]upstream.Spec {
 }
 
 // purpose says what a server's sandbox has.
-func (s *servers) purpose(server agents.Server) Purpose {
+func (s *servers) purpose(name string, server agents.Server) Purpose {
 	p := s.c.newPurpose()
-	p.Context, p.NoView, p.Network = nil, server.Use() == agents.WorkspaceNone, agents.NetworkNone
+	p.Context, p.NoView = nil, server.Use() == agents.WorkspaceNone
 	p.ReadOnly = p.ReadOnly || server.Use() == agents.WorkspaceRead
-	if server.Network == agents.NetworkHost && !p.NoNetwork {
-		p.Network = agents.NetworkHost
-	}
+	p.Hosts = func() *agents.Hosts { return s.c.rules().ServerHosts(name) }
 	return p
 }
 
@@ -89,8 +87,8 @@ func (s *servers) list(ctx context.Context) {
 // server has started or failed.
 func (s *servers) find(ctx context.Context, tool string) error {
 	name := strings.Split(tool, ":")[1]
-	if s.c.rules().Servers()[name].URL != "" && !s.c.reaches() {
-		return fmt.Errorf("MCP server %q has a url, and the caller of this agent has no network: give that one network: host, or the member may: widen", name)
+	if at := s.c.rules().Servers()[name].URL; at != "" && !s.c.reaches(at) {
+		return fmt.Errorf("MCP server %q has a url, which the network of this agent's caller does not reach: allow its host there, or say that the member may: widen", name)
 	}
 	s.mu.Lock()
 	s.wanted[name] = true
@@ -156,7 +154,7 @@ func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command
 	if err != nil {
 		return nil, err
 	}
-	box, err := c.agent.Start(ctx, s.purpose(server))
+	box, err := c.agent.Start(ctx, s.purpose(name, server))
 	if err != nil { // an agent's error names nothing of the host
 		ended("not started: " + err.Error())
 		return nil, errors.New("there is no sandbox for it")

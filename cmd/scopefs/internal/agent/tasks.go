@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -124,26 +126,25 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Chain: c.chain(), Context: c.contexts.of}
+	p := Purpose{Parent: c.name, Chain: c.chain(), Context: c.contexts.of, Hosts: func() *agents.Hosts { return c.rules().Hosts() }}
 	if c.by != nil {
-		p.ReadOnly, p.NoNetwork = c.rules().ReadOnly(), !c.network()
+		p.ReadOnly = c.rules().ReadOnly()
 	}
 	return p
 }
 
-// network reports whether the client's commands have the host's network.
-func (c *client) network() bool {
-	def, err := c.agent.definition()
-	if err != nil || def.Network != agents.NetworkHost {
+// reaches reports whether the client's callers let it use a server with a URL, which has
+// a network of its own.
+func (c *client) reaches(address string) bool {
+	if c.by == nil || c.by.rules().Widens(c.agent.id) {
+		return true
+	}
+	u, err := url.Parse(address)
+	if err != nil {
 		return false
 	}
-	return c.reaches()
-}
-
-// reaches reports whether the client's callers let it use servers with a URL, which have
-// a network of their own.
-func (c *client) reaches() bool {
-	return c.by == nil || c.by.rules().Widens(c.agent.id) || c.by.network()
+	d, _, err := c.by.rules().Hosts().URL(http.MethodPost, u)
+	return err == nil && d.Allow
 }
 
 // work is a task that a client's clients do: they work for by.
@@ -202,7 +203,7 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	}
 	defer end()
 	chain := chainOf(append(callers, id))
-	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, NoView: true, Network: settings.Tasks.Network, Binds: binds, Context: func(string) *callfs.Files { return given }})
+	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *callfs.Files { return given }})
 	if err != nil {
 		return sandbox.Output{}, err
 	}

@@ -85,7 +85,7 @@ func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
 	if err != nil {
 		return agents.HostFile{}, err
 	}
-	h, err := agents.ParseHost(text, agents.HostChecks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Expose: func(path string) error {
+	h, err := agents.ParseHost(text, agents.HostChecks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: p.preset, Expose: func(path string) error {
 		err := p.private(path)
 		if err == nil && here.Expose != nil {
 			err = here.Expose(path)
@@ -96,10 +96,19 @@ func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
 	return h, err
 }
 
+// preset returns an error for the name of a preset that does not exist.
+func (p Paths) preset(name string) error {
+	all, _ := agents.Presets(p.Base) // an error of a file is the definitions' to report
+	if all[name] == nil {
+		return fmt.Errorf("there is no preset %q: scopefs presets lists them", name)
+	}
+	return nil
+}
+
 // private returns an error for a path that shows agents' files, definitions, the log or the sockets.
 func (p Paths) private(path string) error {
 	shown := real(path)
-	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), filepath.Join(p.Base, "extensions.d"),
+	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), filepath.Join(p.Base, "extensions.d"), filepath.Join(p.Base, "presets.d"),
 		filepath.Join(p.Base, "scopefs.yaml"), p.State, p.Run} {
 		own = real(own)
 		if strings.HasPrefix(shown+"/", own+"/") || strings.HasPrefix(own+"/", strings.TrimSuffix(shown, "/")+"/") {

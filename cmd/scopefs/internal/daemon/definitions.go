@@ -113,13 +113,13 @@ func added(before, now []error) (more []error) {
 	return more
 }
 
-// regranted returns the agents that have come, gone or got other grants or
-// another network, sorted.
+// regranted returns the agents that have come, gone or got other grants, which
+// cover their network, sorted.
 func regranted(last, next *agents.Snapshot) (ids []scope.ID) {
 	for id, agent := range next.Agents {
 		if old := last.Agents[id]; old == agent {
 			continue
-		} else if old == nil || !old.Grants.Equal(agent.Grants) || old.Network != agent.Network {
+		} else if old == nil || !old.Grants.Equal(agent.Grants) {
 			ids = append(ids, id)
 		}
 	}
@@ -178,7 +178,7 @@ func (w definitions) means(e fsnotify.Event) bool {
 		return false
 	}
 	switch dir, name := filepath.Split(rel); {
-	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "skills", "activities.d"}, name):
+	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "presets.d", "skills", "activities.d"}, name):
 		_ = w.follow(name) // fails while there is none
 		return true
 	case dir == "skills/":
@@ -186,6 +186,8 @@ func (w definitions) means(e fsnotify.Event) bool {
 		return true
 	case dir == "agents.d/":
 		return filepath.Ext(name) == ".md"
+	case dir == "presets.d/":
+		return filepath.Ext(name) == ".yaml"
 	case dir == "activities.d/":
 		return true
 	case dir == "extensions.d/":
@@ -207,7 +209,7 @@ func (d *Daemon) watch(ctx context.Context) {
 	if err == nil {
 		defer w.Close()
 		// The base as well: each of them may be replaced as a whole.
-		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("skills"), w.follow("activities.d"))
+		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("presets.d"), w.follow("skills"), w.follow("activities.d"))
 	}
 	if err != nil {
 		d.Logger.Warn("definitions are not watched: use scopefs reload", "err", err)

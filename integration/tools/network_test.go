@@ -1,0 +1,250 @@
+package tools
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// allowed returns the rules that allow hosts, all of which are at one server.
+func allowed(at net.Addr, hosts ...string) string {
+	var list []string
+	for _, host := range hosts {
+		list = append(list, fmt.Sprintf("{host: %s, address: '%s'}", host, at))
+	}
+	return "network: {allow: [" + strings.Join(list, ", ") + "]}"
+}
+
+// webServer starts a server on loopback that names the host of each request.
+func webServer(t *testing.T, handler http.HandlerFunc) net.Addr {
+	if handler == nil {
+		handler = func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s\n", r.Host) }
+	}
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr()
+}
+
+// networkEvents returns the decisions about an agent's connections.
+func networkEvents(h *harness.Host, id string) (list []audit.Event) {
+	for _, e := range h.Events(id) {
+		if e.Event == audit.KindNetwork {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// TestNetworkRules: a sandbox reaches the hosts that the definition allows, and what is
+// refused fails at once and says which rule is missing.
+func TestNetworkRules(t *testing.T) {
+	t.Parallel()
+	need.Program(t, "curl")
+	at := webServer(t, nil)
+	_, port, _ := net.SplitHostPort(at.String())
+	h := harness.NewHost(t, map[string]string{
+		"a":    strings.TrimSuffix(allowed(at, "ok.test", "two.test"), "]}") + ", {host: localhost, ports: [" + port + "]}], deny: [two.test]}",
+		"none": "",
+	})
+	curl := func(args string) string {
+		out, _, _ := h.Try("run", "a", "--", "sh", "-c", "curl -sS -m 20 "+args+" 2>&1")
+		return out
+	}
+	began := time.Now()
+	for args, want := range map[string]string{
+		"http://ok.test/":     "hello from ok.test",
+		"-p http://ok.test/":  "hello from ok.test", // by a tunnel
+		"http://two.test/":    `"rule":"network.deny: two.test","remedy":"remove two.test from network.deny"`,
+		"http://other.test/":  `"remedy":"add {host: other.test} to network.allow"`,
+		"https://other.test/": "response 403",
+		"--socks5-hostname 127.0.0.1:3128 http://ok.test/":    "hello from ok.test",
+		"--socks5-hostname 127.0.0.1:3128 http://other.test/": "(97)",
+		"--noproxy '' http://localhost:" + port + "/":         "has an address that is not public",
+		"--noproxy '' http://" + at.String() + "/":            "add {host: 127.0.0.1, ports: [" + port + "]} to network.allow",
+		"--noproxy '*' http://" + at.String() + "/":           "Failed to connect", // the host's loopback
+		"--noproxy '*' http://192.0.2.1/":                     "Failed to connect",
+		"--noproxy '*' http://ok.test/":                       "Could not resolve host",
+	} {
+		assert.Contains(t, curl(args), want, args)
+	}
+	assert.Less(t, time.Since(began), 40*time.Second, "nothing waits for a time limit")
+	out := h.Must("run", "none", "--", "sh", "-c", "env | grep -ci proxy; curl -sS -m 20 http://ok.test/ 2>&1; true")
+	assert.Equal(t, "0\ncurl: (6) Could not resolve host: ok.test\n", out)
+	h.Stop()
+
+	events := networkEvents(h, "a")
+	rules := map[scope.Kind]audit.Verdict{}
+	for _, e := range events {
+		assert.NotEmpty(t, e.Session)
+		rules[scope.Kind(e.RuleKind)] = e.Verdict
+		if e.Target == "GET http://ok.test/" && e.Outcome == "end" {
+			assert.Equal(t, http.StatusOK, e.Status)
+			assert.NotZero(t, e.Bytes)
+			assert.NotZero(t, e.DurationUS)
+		}
+	}
+	assert.Contains(t, rules, scope.KindHost)
+	assert.Equal(t, audit.Violation, rules[scope.KindAddress])
+	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindNetwork, Target: "other.test:443", Verdict: audit.Deny, Rule: "network.allow"}))
+	assert.Empty(t, networkEvents(h, "none"))
+}
+
+// TestNetworkPrograms: programs find the proxy by themselves.
+func TestNetworkPrograms(t *testing.T) {
+	t.Parallel()
+	repo := t.TempDir()
+	for _, words := range [][]string{
+		{"git", "init", "-q", "-b", "main", repo + "/x.git"}, {"git", "-C", repo + "/x.git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"},
+		{"git", "-C", repo + "/x.git", "update-server-info"},
+	} {
+		out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	at := webServer(t, http.FileServer(http.Dir(repo)).ServeHTTP)
+	require.NoError(t, os.WriteFile(repo+"/f", []byte("content\n"), 0o644))
+	h := harness.NewHost(t, map[string]string{"a": allowed(at, "ok.test")})
+	for program, script := range map[string]string{
+		"git":     "git ls-remote http://ok.test/x.git/.git && ! git ls-remote http://other.test/x.git/.git",
+		"wget":    "wget -q -O - http://ok.test/f && ! wget -q -O - http://other.test/f",
+		"python3": `/usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen("http://ok.test/f").read())' && ! /usr/bin/python3 -c 'import urllib.request as u; u.urlopen("http://other.test/f")'`,
+		"node":    `node -e 'fetch("http://ok.test/f").then(r => r.text()).then(console.log)'`,
+	} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Log("not here: ", program)
+			continue
+		}
+		if program == "node" {
+			if out, _ := exec.Command("node", "--version").Output(); string(out) < "v24" {
+				t.Logf("node %s has no NODE_USE_ENV_PROXY", out)
+				continue
+			}
+		}
+		out, errs, code := h.Try("run", "a", "--", "sh", "-c", script)
+		assert.Zero(t, code, "%s: %s%s", program, out, errs)
+	}
+}
+
+// TestNetworkReload: new rules hold at the next connection, and a connection to a host
+// that was taken away is closed.
+func TestNetworkReload(t *testing.T) {
+	t.Parallel()
+	speaking := make(chan bool, 10)
+	at := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "first")
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/stream" {
+			speaking <- true
+			<-r.Context().Done()
+		}
+	})
+	h := harness.NewHost(t, map[string]string{"a": allowed(at, "ok.test", "kept.test")})
+	u := h.Connect("a")
+	assert.Equal(t, "first", u.Bash("curl -sS http://ok.test/"))
+	ended := make(chan string, 2)
+	stream := func(options, host string) {
+		go func() {
+			out, _, _ := h.Try("run", "a", "--", "sh", "-c", "curl -sS -N -m 50 "+options+" http://"+host+"/stream 2>&1; echo $?")
+			ended <- host + " " + out
+		}()
+		<-speaking
+	}
+	stream("", "ok.test")
+	stream("-p", "ok.test")
+	stream("", "kept.test")
+	h.Define("a", allowed(at, "kept.test"))
+	h.Must("reload")
+	for range 2 {
+		select {
+		case out := <-ended:
+			assert.Regexp(t, `^ok\.test first\n(.*\n)?(18|56)\n$`, out)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "a connection to a host that was taken away is open")
+		}
+	}
+	assert.Contains(t, u.Bash("curl -sS http://ok.test/"), "add {host: ok.test} to network.allow")
+	assert.Equal(t, "first", u.Bash("curl -sS http://kept.test/"))
+	h.Define("a", "network: none")
+	h.Must("reload")
+	assert.Contains(t, <-ended, "kept.test first")
+	assert.Contains(t, u.Bash("curl -sS http://kept.test/ 2>&1; true"), "Could not resolve host", "a new sandbox, without a network")
+	h.Define("a", allowed(at, "kept.test"))
+	h.Must("reload")
+	assert.Equal(t, "first", u.Bash("curl -sS http://kept.test/"))
+}
+
+// TestNetworkWithin: a member reaches what its caller reaches too, and a runner what
+// scopefs.yaml allows runners.
+func TestNetworkWithin(t *testing.T) {
+	t.Parallel()
+	at := webServer(t, nil)
+	h := harness.Delegating(t, "delegation: {"+allowed(at, "runner.test")+"}\n", map[string]string{
+		"boss":  "members: [hand]\n" + allowed(at, "one.test"),
+		"mute":  "members: [hand]",
+		"trust": "members: {hand: {may: widen}}",
+		"hand":  allowed(at, "one.test", "two.test"),
+	})
+	try := func(caller, task string) string {
+		r, err := h.Connect(caller).Send(h.Soon(), "delegate", args{"member": "hand", "task": task})
+		require.NoError(t, err)
+		return harness.Said(r)
+	}
+	fetch := func(host string) string {
+		return "scopefs call bash command='curl -sS http://" + host + "/ 2>&1; true'"
+	}
+	assert.Contains(t, try("boss", fetch("one.test")), "hello from one.test")
+	out := try("boss", fetch("two.test"))
+	assert.Contains(t, out, "caller boss: network.allow")
+	assert.Contains(t, out, "members: {hand: {may: widen}} there")
+	assert.Contains(t, try("mute", fetch("one.test")), "Could not resolve host")
+	assert.Contains(t, try("trust", fetch("two.test")), "hello from two.test")
+	assert.Contains(t, try("boss", "curl -sS http://runner.test/"), "hello from runner.test")
+	assert.Contains(t, try("boss", "curl -sS http://one.test/"), "add {host: one.test} to network.allow")
+	assert.True(t, h.Recorded("hand", audit.Event{Event: audit.KindNetwork, Chain: "boss>hand", Verdict: audit.Deny}))
+}
+
+// TestNetworkEnds: the proxy of a sandbox ends with it, whatever its clients do.
+func TestNetworkEnds(t *testing.T) {
+	t.Parallel()
+	held := make(chan bool, 100)
+	at := webServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		held <- true
+		<-r.Context().Done()
+	})
+	h := harness.NewHost(t, map[string]string{"a": allowed(at, "ok.test")})
+	u := h.Connect("a")
+	u.Bash("for i in 1 2 3; do curl -s http://ok.test/ >/dev/null 2>&1 & done; for i in 1 2 3; do (exec 3<>/dev/tcp/127.0.0.1/3128; sleep 100) >/dev/null 2>&1 & done; true")
+	for range 3 {
+		<-held
+	}
+	before := descriptors(t, h)
+	h.Must("down", "a")
+	h.Eventually("the connections are closed", func() bool { return descriptors(t, h) <= before-9 })
+	ends := 0
+	for _, e := range networkEvents(h, "a") {
+		if e.Outcome == "end" || e.Outcome == "failed" {
+			ends++
+		}
+	}
+	assert.Equal(t, 3, ends, "each end is recorded")
+}
+
+// descriptors counts those of the daemon.
+func descriptors(t *testing.T, h *harness.Host) int {
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.Cmd.Process.Pid))
+	require.NoError(t, err)
+	return len(list)
+}

@@ -1,0 +1,285 @@
+package agents
+
+import (
+	"cmp"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// NetworkKind says how much of the network a sandbox has.
+type NetworkKind string
+
+// The kinds of networks, from the least to the greatest.
+const (
+	NetworkNone  NetworkKind = "none"  // nothing; the default
+	NetworkRules NetworkKind = "rules" // the hosts that rules allow, through the daemon's proxy
+	NetworkHost  NetworkKind = "host"  // the host's network
+)
+
+// Network is the network of a sandbox, as a definition has it.
+type Network struct {
+	Kind        NetworkKind // "" is none
+	Rules       scope.NetworkSpec
+	Presets     []string                     // whose rules are added
+	Credentials map[string]NetworkCredential // by HostRule.Secret, the name of the variable
+	Requests    []scope.Rate                 // of requests and connections
+	Bytes       []scope.Rate                 // of bytes in both directions
+}
+
+// NetworkCredential is a secret that the proxy adds to the requests to a host. The
+// sandbox has a placeholder in the variable that HostRule.Secret names.
+type NetworkCredential struct {
+	Header string // "": Authorization
+	Format string // of the header's value, with one %s; "": %s
+	From   credential.Source
+}
+
+// networkField reads none, host, or a mapping of rules. It appends to refs the
+// presets, which must exist; nil refs refuses presets.
+func networkField(out *Network, refs *[]ref) field {
+	return func(n *yaml.Node) error {
+		if n.Kind != yaml.MappingNode {
+			return oneOfField(&out.Kind, NetworkNone, NetworkHost)(n)
+		}
+		*out = Network{Kind: NetworkRules}
+		err := mappingField(map[string]field{
+			"deny":    hostsField(&out.Rules.Deny, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Deny: []scope.HostRule{r}} }, out),
+			"ask":     askField(out),
+			"allow":   allowField(out),
+			"presets": presetsField(out, refs),
+			"limit": mappingField(map[string]field{
+				"requests": networkRateField(&out.Requests, "network.limit.requests", parseCount, "60/minute"),
+				"bytes":    networkRateField(&out.Bytes, "network.limit.bytes", parseBytes, "1GiB/day"),
+			}),
+		})(n)
+		if err == nil {
+			if _, wrong := scope.CompileNetwork(out.Rules); wrong != nil {
+				err = fmt.Errorf("network: %w", wrong)
+			}
+		}
+		return err
+	}
+}
+
+func allowField(out *Network) field {
+	return hostsField(&out.Rules.Allow, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Allow: []scope.HostRule{r}} }, out)
+}
+
+// askField reads true, false or a list of hosts.
+func askField(out *Network) field {
+	hosts := hostsField(&out.Rules.Ask, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Ask: []scope.HostRule{r}} }, out)
+	return func(n *yaml.Node) error {
+		if n.Kind == yaml.ScalarNode {
+			return switchField(&out.Rules.Others)(n)
+		}
+		return hosts(n)
+	}
+}
+
+// hostsField reads a list of hosts, each a name or a mapping. alone returns the
+// policy that has one rule, for its errors.
+func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkSpec, network *Network) field {
+	return func(n *yaml.Node) error {
+		return eachItem(n, func(item *yaml.Node) error {
+			rule := scope.HostRule{}
+			err := textField(&rule.Host)(item)
+			if item.Kind == yaml.MappingNode {
+				err = mappingField(hostFields(&rule, network))(item)
+			}
+			if err != nil {
+				return fmt.Errorf("network: an entry %w", err)
+			}
+			if _, err := scope.CompileNetwork(alone(rule)); err != nil {
+				return fmt.Errorf("network: %w", err)
+			}
+			*out = append(*out, rule)
+			return nil
+		})
+	}
+}
+
+func hostFields(rule *scope.HostRule, network *Network) map[string]field {
+	return map[string]field{
+		"host":       textField(&rule.Host),
+		"ports":      portsField(&rule.Ports),
+		"methods":    textsField(&rule.Methods, "methods", nil),
+		"paths":      textsField(&rule.Paths, "paths", nil),
+		"address":    addressField(&rule.Address),
+		"ca":         certificatesField(&rule.CA),
+		"intercept":  switchField(&rule.Intercept),
+		"credential": networkCredentialField(&rule.Secret, network),
+	}
+}
+
+func portsField(out *[]uint16) field {
+	return func(n *yaml.Node) error {
+		return eachItem(n, func(item *yaml.Node) error {
+			s, err := scalarOf(item, "a port", "!!int")
+			if err != nil {
+				return fmt.Errorf("ports: an entry %w", err)
+			}
+			port, err := strconv.ParseUint(s, 10, 16)
+			if err != nil || port == 0 {
+				return fmt.Errorf("ports: %q is no port: write a number from 1 to %d", s, math.MaxUint16)
+			}
+			*out = append(*out, uint16(port))
+			return nil
+		})
+	}
+}
+
+// addressField reads IP or IP:PORT.
+func addressField(out *netip.AddrPort) field {
+	return func(n *yaml.Node) error {
+		var s string
+		if err := textField(&s)(n); err != nil {
+			return err
+		}
+		if ip, err := netip.ParseAddr(s); err == nil {
+			*out = netip.AddrPortFrom(ip.Unmap(), 0)
+			return nil
+		}
+		at, err := netip.ParseAddrPort(s)
+		if err != nil || at.Port() == 0 {
+			return fmt.Errorf("%q is no address: write one like 10.0.0.5 or 127.0.0.1:8443", s)
+		}
+		*out = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+		return nil
+	}
+}
+
+// certificatesField reads the text of certificates.
+func certificatesField(out *string) field {
+	return func(n *yaml.Node) error {
+		if err := textField(out)(n); err != nil {
+			return err
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM([]byte(*out)) {
+			return errors.New("is no certificate: write the text of a PEM file, indented below ca: |")
+		}
+		return nil
+	}
+}
+
+func networkCredentialField(name *string, network *Network) field {
+	return func(n *yaml.Node) error {
+		var c NetworkCredential
+		var from *credential.Source
+		err := mappingField(map[string]field{
+			"header":   textField(&c.Header),
+			"format":   textField(&c.Format),
+			"from":     credentialField(&from),
+			"variable": textField(name),
+		})(n)
+		if err != nil {
+			return err
+		}
+		if from == nil {
+			return errors.New("has no from: write from: {env: NAME}, {file: PATH} or {command: [...]}")
+		}
+		c.From = *from
+		if *name = cmp.Or(*name, c.From.Env); !isVariable(*name) {
+			return fmt.Errorf("variable: %q is no name of a variable: write the one in which programs look for the credential", *name)
+		}
+		if err := c.check(); err != nil {
+			return err
+		}
+		return network.addCredential(*name, c)
+	}
+}
+
+func (c NetworkCredential) check() error {
+	if err := checkHeader(c.Header, ""); err != nil {
+		return err
+	}
+	if c.Format != "" && (strings.Count(c.Format, "%") != 1 || strings.Count(c.Format, "%s") != 1 || !IsHeaderText(c.Format)) {
+		return fmt.Errorf("format: %q has not one %%s and no other %%: write one like \"Bearer %%s\"", c.Format)
+	}
+	return nil
+}
+
+func (n *Network) addCredential(name string, c NetworkCredential) error {
+	if n.Credentials == nil {
+		n.Credentials = map[string]NetworkCredential{}
+	}
+	if other, ok := n.Credentials[name]; ok && !reflect.DeepEqual(other, c) {
+		return fmt.Errorf("variable: two credentials for %s differ: make them equal, or give one another variable", name)
+	}
+	n.Credentials[name] = c
+	return nil
+}
+
+func presetsField(out *Network, refs *[]ref) field {
+	return func(n *yaml.Node) error {
+		if refs == nil {
+			return errors.New("are not known here: write the hosts in allow")
+		}
+		return listField(&out.Presets, "network.presets", presetRef, refs)(n)
+	}
+}
+
+// networkRateField reads an amount and a time, such as 60/minute.
+func networkRateField[T int | int64](out *[]scope.Rate, key string, amount func(string) (T, error), example string) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "a rate such as "+example, "!!str")
+		if err != nil {
+			return err
+		}
+		count, unit, _ := strings.Cut(s, "/")
+		per := map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}[unit]
+		most, err := amount(count)
+		if err != nil || most <= 0 || per == 0 {
+			return fmt.Errorf("%q is no rate: write one like %s, with second, minute, hour or day", s, example)
+		}
+		*out = []scope.Rate{{Pattern: key, N: int(most), Per: per}}
+		return nil
+	}
+}
+
+// parseBytes is parseSize with a bound, so that sums stay within an int64.
+func parseBytes(s string) (int64, error) {
+	n, err := parseSize(s)
+	if err == nil && n > 1<<50 {
+		err = errors.New("is more than 1 PiB")
+	}
+	return n, err
+}
+
+// with returns the network with the rules of its presets. Its own rules replace those
+// of a preset for the same host.
+func (n Network) with(presets map[string]*Preset) Network {
+	all := n
+	all.Rules.Allow = slices.Clone(n.Rules.Allow)
+	all.Credentials = map[string]NetworkCredential{}
+	for _, name := range n.Presets {
+		p := presets[name]
+		if p == nil {
+			continue
+		}
+		for _, rule := range p.Allow {
+			if !slices.ContainsFunc(n.Rules.Allow, func(own scope.HostRule) bool { return strings.EqualFold(own.Host, rule.Host) }) {
+				all.Rules.Allow = append(all.Rules.Allow, rule)
+			}
+		}
+		for variable, c := range p.Credentials {
+			all.Credentials[variable] = c
+		}
+	}
+	for variable, c := range n.Credentials {
+		all.Credentials[variable] = c
+	}
+	return all
+}

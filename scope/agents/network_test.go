@@ -1,0 +1,231 @@
+package agents
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
+)
+
+func networkOf(t *testing.T, text string) Network {
+	t.Helper()
+	def, err := ParseDefinition("a.md", []byte("---\nname: a\nnetwork: "+text+"\n---\n"))
+	require.NoError(t, err)
+	return def.Network
+}
+
+func TestNetwork(t *testing.T) {
+	key := NetworkCredential{Header: "x-api-key", From: credential.Source{Env: "API_KEY"}}
+	file := NetworkCredential{Format: "Bearer %s", From: credential.Source{File: "/etc/token"}}
+	for text, want := range map[string]Network{
+		"none":                   {Kind: NetworkNone},
+		"host":                   {Kind: NetworkHost},
+		"{}":                     {Kind: NetworkRules},
+		"{ask: true}":            {Kind: NetworkRules, Rules: scope.NetworkSpec{Others: true}},
+		"{ask: [a.example]}":     {Kind: NetworkRules, Rules: scope.NetworkSpec{Ask: []scope.HostRule{{Host: "a.example"}}}},
+		"{allow: ['*.example']}": {Kind: NetworkRules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "*.example"}}}},
+		"{deny: [{host: a.example, ports: [22, 80]}]}": {Kind: NetworkRules, Rules: scope.NetworkSpec{Deny: []scope.HostRule{{Host: "a.example", Ports: []uint16{22, 80}}}}},
+		"{allow: [{host: m.internal, address: '127.0.0.1:8443', methods: [GET], paths: ['/a/**'], intercept: true}, {host: n.internal, address: '::1'}]}": {Kind: NetworkRules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{
+			{Host: "m.internal", Address: netip.MustParseAddrPort("127.0.0.1:8443"), Methods: []string{"GET"}, Paths: []string{"/a/**"}, Intercept: true},
+			{Host: "n.internal", Address: netip.AddrPortFrom(netip.MustParseAddr("::1"), 0)},
+		}}},
+		"{allow: [{host: a.example, credential: {header: x-api-key, from: {env: API_KEY}}}, {host: b.example, credential: {format: Bearer %s, from: {file: /etc/token}, variable: TOKEN}}]}": {Kind: NetworkRules,
+			Rules:       scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Secret: "API_KEY"}, {Host: "b.example", Secret: "TOKEN"}}},
+			Credentials: map[string]NetworkCredential{"API_KEY": key, "TOKEN": file}},
+		"{presets: [npm, go], limit: {requests: 60/minute, bytes: 1GiB/day}}": {Kind: NetworkRules, Presets: []string{"npm", "go"},
+			Requests: []scope.Rate{{Pattern: "network.limit.requests", N: 60, Per: time.Minute}},
+			Bytes:    []scope.Rate{{Pattern: "network.limit.bytes", N: 1 << 30, Per: 24 * time.Hour}}},
+	} {
+		assert.Equal(t, want, networkOf(t, text), text)
+	}
+}
+
+func TestNetworkErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"some":                                 `3: network: unknown "some": want one of [none host]`,
+		"{alow: []}":                           `3: unknown key "alow": want one of allow, ask, deny, limit, presets`,
+		"\n  allow:\n  - a.example\n  - 'a b'": `6: network: allow: "a b": host: malformed host`,
+		"{allow: [{ports: [443]}]}":            `3: network: allow: "": host:`,
+		"{allow: [{host: a, ports: [0]}]}":     `3: ports: "0" is no port: write a number from 1 to 65535`,
+		"{allow: [{host: a, paths: [x]}]}":     `3: network: allow: "a": paths: "x" is no pattern`,
+		"{deny: [{host: a, paths: [/x]}]}":     `methods, paths: are for network.allow`,
+		"{allow: [{host: a, address: x}]}":     `3: address: "x" is no address: write one like 10.0.0.5 or 127.0.0.1:8443`,
+		"{allow: [{host: a, address: '1.1.1.1'}, {host: a, address: '1.1.1.2'}]}": `two rules for the host differ in address or ca`,
+		"{allow: [{host: a, ca: x}]}":                                                                              `3: ca: is no certificate: write the text of a PEM file`,
+		"{allow: [{host: '*.a', credential: {from: {env: A}}}]}":                                                   `an address or a credential is for one host`,
+		"{allow: [{host: a, credential: {header: x}}]}":                                                            `3: credential: has no from: write from: {env: NAME}`,
+		"{allow: [{host: a, credential: {from: {file: /x}}}]}":                                                     `3: credential: variable: "" is no name of a variable`,
+		"{allow: [{host: a, credential: {from: {env: A}, format: x}}]}":                                            `3: credential: format: "x" has not one %s`,
+		"{allow: [{host: a, credential: {from: {env: A}}}, {host: b, credential: {from: {env: B}, variable: A}}]}": `variable: two credentials for A differ`,
+		"{limit: {requests: 60}}":                                                                                  `3: requests: is a number: want a rate such as 60/minute`,
+		"{limit: {requests: 6/week}}":                                                                              `3: requests: "6/week" is no rate: write one like 60/minute`,
+		"{limit: {bytes: 1GB/day}}":                                                                                `3: bytes: "1GB/day" is no rate: write one like 1GiB/day`,
+		"{presets: ['a:b']}":                                                                                       `3: network.presets: "a:b" holds a colon`,
+	} {
+		_, err := ParseDefinition("a.md", []byte("---\nname: a\nnetwork: "+text+"\n---\n"))
+		assert.ErrorContains(t, err, want, text)
+	}
+}
+
+// TestPresetsLoad: each preset of the package loads, and says what it is.
+func TestPresetsLoad(t *testing.T) {
+	all, errs := Presets(t.TempDir())
+	require.Empty(t, errs)
+	for _, name := range []string{"anthropic", "openai", "gemini", "npm", "pypi", "go", "debian", "crates", "github"} {
+		if assert.Contains(t, all, name) {
+			assert.NotEmpty(t, all[name].Description, name)
+		}
+	}
+}
+
+// baseOf makes a base directory with definitions and other files.
+func baseOf(t *testing.T, files map[string]string) string {
+	base := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(base, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	}
+	return base
+}
+
+func definition(id, keys string) string { return "---\nname: " + id + "\n" + keys + "\n---\n" }
+
+// TestPresets: a network has the rules of its presets; its own replace those for the
+// same host, and the operator's file replaces the one of the package.
+func TestPresets(t *testing.T) {
+	base := baseOf(t, map[string]string{
+		"agents.d/a.md":       definition("a", "network: {presets: [npm, mine, anthropic], allow: [{host: REGISTRY.npmjs.org, ports: [8443]}]}"),
+		"agents.d/b.md":       definition("b", "network: {presets: [none]}"),
+		"presets.d/mine.yaml": "allow: [mine.example]\n",
+		"presets.d/go.yaml":   "allow: [go.example]\n",
+	})
+	all, errs := Load(base, Host{})
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], `agents.d/b.md:3: network.presets: "none" matches no preset (there is anthropic, crates, debian`)
+	h := all.Agents["a"].Grants.Hosts()
+	for host, want := range map[string]bool{"mine.example": true, "api.anthropic.com": true, "registry.npmjs.org": false, "go.example": false} {
+		d, _ := h.Connect(host, 443)
+		assert.Equal(t, want, d.Allow, host)
+	}
+	d, _ := h.Connect("registry.npmjs.org", 8443)
+	assert.True(t, d.Allow, "its own rule")
+	assert.Contains(t, h.Credentials(), "ANTHROPIC_API_KEY")
+	assert.Equal(t, []string{"go.example"}, []string{all.known.presets["go"].Allow[0].Host})
+
+	before := all.Agents["a"].Grants
+	require.NoError(t, os.WriteFile(filepath.Join(base, "presets.d/mine.yaml"), []byte("allow: [other.example]\n"), 0o644))
+	assert.False(t, all.Current(base, "a"))
+	next, _ := all.Reload(base, Host{})
+	now := next.Agents["a"].Grants
+	assert.False(t, before.Equal(now))
+	assert.NotEqual(t, before.Version(), now.Version(), "an approval does not outlive the rules")
+	d, _ = now.Hosts().Connect("mine.example", 443)
+	assert.False(t, d.Allow)
+
+	require.NoError(t, os.WriteFile(filepath.Join(base, "presets.d/mine.yaml"), []byte("alow: []\n"), 0o644))
+	last, errs := next.Reload(base, Host{})
+	assert.Len(t, errs, 2)
+	assert.ErrorContains(t, errs[0], `presets.d/mine.yaml:1: unknown key "alow"`)
+	d, _ = last.Agents["a"].Grants.Hosts().Connect("other.example", 443)
+	assert.True(t, d.Allow, "the last good preset holds")
+}
+
+func hostsOf(t *testing.T, text string) *Hosts {
+	t.Helper()
+	return compileHosts(networkOf(t, text), nil)
+}
+
+// TestHostsWithin: in a task a connection must be allowed by both.
+func TestHostsWithin(t *testing.T) {
+	pinned := "{allow: [{host: m.internal, address: '127.0.0.1:8443'}]}"
+	other := "{allow: [{host: m.internal, address: '127.0.0.1:9'}]}"
+	for name, c := range map[string]struct {
+		member, caller string
+		kind           NetworkKind
+		want           string // the decision about m.internal, and where it is
+	}{
+		"both host":            {"host", "host", NetworkHost, "allow"},
+		"caller none":          {"host", "none", NetworkNone, "deny caller boss: network: none"},
+		"member none":          {"none", "host", NetworkNone, "deny network: none"},
+		"caller has rules":     {"host", pinned, NetworkRules, "allow 127.0.0.1:8443"},
+		"member has rules":     {pinned, "host", NetworkRules, "allow 127.0.0.1:8443"},
+		"both":                 {pinned, pinned, NetworkRules, "allow 127.0.0.1:8443"},
+		"pinned by the caller": {"{allow: [m.internal]}", pinned, NetworkRules, "allow 127.0.0.1:8443"},
+		"differ":               {pinned, other, NetworkRules, "deny caller boss: another address or ca"},
+		"caller denies":        {"{allow: [m.internal]}", "{deny: [m.internal], ask: true}", NetworkRules, "deny caller boss: network.deny: m.internal"},
+		"caller asks":          {"{allow: [m.internal]}", "{ask: true}", NetworkRules, "ask caller boss: network.ask: true"},
+		"both ask":             {"{ask: true}", "{ask: true}", NetworkRules, "ask network.ask: true"},
+		"member asks":          {"{ask: true}", "{allow: [m.internal]}", NetworkRules, "ask network.ask: true"},
+	} {
+		h := hostsOf(t, c.member).within(hostsOf(t, c.caller), "boss", "hand")
+		assert.Equal(t, c.kind, h.Kind(), name)
+		d, route := h.Connect("m.internal", 443)
+		got := map[bool]string{true: "allow"}[d.Allow]
+		switch {
+		case d.Ask:
+			got = "ask " + d.Rule
+		case !d.Allow:
+			got = "deny " + d.Rule
+			assert.Zero(t, route, name)
+		case route.Address.IsValid():
+			got += " " + route.Address.String()
+		}
+		assert.Equal(t, c.want, got, name)
+		if strings.Contains(d.Rule, "boss") && d.Kind == scope.KindHost {
+			assert.Contains(t, d.Remedy, "members: {hand: {may: widen}}", name)
+		}
+	}
+	var none *Hosts
+	d, _ := none.Connect("a.example", 443)
+	assert.False(t, d.Allow)
+	assert.Equal(t, NetworkNone, none.Kind())
+	broken := compileHosts(Network{Kind: NetworkRules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a b"}, {Host: "a.example"}}}}, nil)
+	d, _ = broken.Connect("a.example", 443)
+	assert.False(t, d.Allow, "rules that do not compile allow nothing")
+}
+
+// TestHostsWithinRequest: the caller's methods and paths hold too, and its credential
+// is not the member's.
+func TestHostsWithinRequest(t *testing.T) {
+	caller := hostsOf(t, "{allow: [{host: a.example, methods: [GET], credential: {from: {env: KEY}}}]}")
+	h := hostsOf(t, "{allow: [a.example]}").within(caller, "boss", "hand")
+	_, route := h.Connect("a.example", 443)
+	assert.True(t, route.Intercept, "or the caller's methods would not hold")
+	d, secret := h.Request("a.example", 443, "GET", "/")
+	assert.True(t, d.Allow)
+	assert.Empty(t, secret)
+	d, _ = h.Request("a.example", 443, "POST", "/")
+	assert.False(t, d.Allow)
+	assert.Equal(t, scope.KindRequest, d.Kind)
+	assert.Empty(t, h.Credentials())
+}
+
+// TestServerHosts: a server has its own rules, in a task within the member's.
+func TestServerHosts(t *testing.T) {
+	base := baseOf(t, map[string]string{
+		"agents.d/hand.md": definition("hand", "network: {allow: [a.example]}\nmcp_servers: {s: {command: x, network: {allow: [a.example, b.example], presets: [npm]}}, n: {command: x}}"),
+		"agents.d/boss.md": definition("boss", "network: {allow: [a.example]}\nmembers: [hand]"),
+	})
+	all, errs := Load(base, Host{})
+	require.Empty(t, errs)
+	hand, boss := all.Agents["hand"].Grants, all.Agents["boss"].Grants
+	for _, c := range []struct {
+		g    *Grants
+		name string
+		want []bool // a.example, b.example, registry.npmjs.org
+	}{{hand, "s", []bool{true, true, true}}, {hand.Within(boss), "s", []bool{true, false, false}}, {hand, "n", []bool{false, false, false}}, {hand, "unknown", []bool{false, false, false}}} {
+		for i, host := range []string{"a.example", "b.example", "registry.npmjs.org"} {
+			d, _ := c.g.ServerHosts(c.name).Connect(host, 443)
+			assert.Equal(t, c.want[i], d.Allow, c.name+" "+host)
+		}
+	}
+}

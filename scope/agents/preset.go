@@ -1,0 +1,129 @@
+package agents
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"strings"
+	"sync"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// presetsDir is the directory of a base directory that has the operator's presets.
+const presetsDir = "presets.d"
+
+//go:embed presets/*.yaml
+var presetFiles embed.FS
+
+// builtinPresets returns the presets of this package. Nobody changes them.
+var builtinPresets = sync.OnceValue(func() map[string]*Preset {
+	all := map[string]*Preset{}
+	entries, _ := presetFiles.ReadDir("presets") // cannot fail: it is in the program
+	for _, entry := range entries {
+		data, _ := presetFiles.ReadFile("presets/" + entry.Name())
+		p, err := ParsePreset(entry.Name(), data)
+		if err != nil {
+			panic(err) // a test reads each of them
+		}
+		p.File = ""
+		all[p.Name] = p
+	}
+	return all
+})
+
+// Preset is a list of hosts that a network may name. It is one file:
+// {base}/presets.d/<name>.yaml, or one of this package. The operator's replaces that
+// of this package with the same name.
+type Preset struct {
+	Name        string
+	Description string
+	Allow       []scope.HostRule
+	Credentials map[string]NetworkCredential
+	Text        string // of the file
+	File        string // relative to the base directory; "": of this package
+}
+
+// ParsePreset reads the text of a preset. Its errors are like those of
+// [ParseDefinition].
+func ParsePreset(file string, data []byte) (*Preset, error) {
+	p := &Preset{Name: strings.TrimSuffix(path.Base(file), ".yaml"), Text: string(data), File: file}
+	fail := func(err error) (*Preset, error) { return nil, wrongAt(file, 1, "", err) }
+	if !isPlainName(p.Name, maxPresetName) {
+		return fail(fmt.Errorf("%q is no name of a preset: write letters, digits, '-', '_' and '.'", p.Name))
+	}
+	if len(data) > frontmatter.MaxKeys {
+		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
+	}
+	network := Network{Kind: NetworkRules}
+	err := parseYAML(data, map[string]field{"description": textField(&p.Description), "allow": allowField(&network)})
+	if err == nil && len(network.Rules.Allow) == 0 {
+		err = errors.New("allow is missing: list the hosts")
+	}
+	if err == nil {
+		_, err = scope.CompileNetwork(network.Rules)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	p.Allow, p.Credentials = network.Rules.Allow, network.Credentials
+	return p, nil
+}
+
+// maxPresetName limits the name of a preset, in bytes.
+const maxPresetName = 64
+
+// Presets returns the presets of a base directory and of this package, by name, and an
+// error for each file that does not load.
+func Presets(base string) (map[string]*Preset, []error) {
+	return readPresets(base, nil)
+}
+
+// readPresets is Presets, but keeps the last good preset of a file that does not load.
+func readPresets(base string, last map[string]*Preset) (all map[string]*Preset, errs []error) {
+	all = maps.Clone(builtinPresets())
+	dir, err := openFolder(base, presetsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return keepPresets(all, last), []error{&DefinitionError{File: presetsDir, Err: err}}
+	}
+	defer dir.Close()
+	names, err := dir.names(".yaml")
+	if err != nil {
+		return keepPresets(all, last), []error{&DefinitionError{File: presetsDir, Err: err}}
+	}
+	for _, name := range names {
+		file := path.Join(presetsDir, name)
+		var p *Preset
+		text, err := dir.read(name, nil)
+		if err != nil {
+			err = wrongAt(file, 0, "", err)
+		} else {
+			p, err = ParsePreset(file, text.data)
+		}
+		if err != nil {
+			errs = append(errs, eachError(err)...)
+			if p = last[strings.TrimSuffix(name, ".yaml")]; p == nil || p.File != file {
+				continue
+			}
+		}
+		all[p.Name] = p
+	}
+	return all, errs
+}
+
+// keepPresets adds the operator's presets that were read last.
+func keepPresets(all, last map[string]*Preset) map[string]*Preset {
+	for name, p := range last {
+		if p.File != "" {
+			all[name] = p
+		}
+	}
+	return all
+}

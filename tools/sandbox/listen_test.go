@@ -1,0 +1,169 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+)
+
+func init() { helpers["rebind"] = rebind }
+
+// rebind tries to take the address of the proxy, and holds what it got.
+func rebind([]string) int {
+	for _, addr := range [][4]byte{{127, 0, 0, 1}, {}} {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		for _, option := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {
+			if err == nil {
+				err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1)
+			}
+		}
+		if err == nil {
+			err = unix.Bind(fd, &unix.SockaddrInet4{Port: pid1.ProxyAddr().Port, Addr: addr})
+		}
+		if err == nil {
+			err = unix.Listen(fd, 10)
+		}
+		fmt.Println(err)
+	}
+	time.Sleep(time.Minute)
+	return 0
+}
+
+// sayName answers each connection with a name.
+func sayName(l net.Listener, name string) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(c, name+"\n")
+		c.Close()
+	}
+}
+
+const hear = "exec 3<>/dev/tcp/127.0.0.1/3128; cat <&3"
+
+func proxied(spec *Spec) { spec.Proxy = true }
+
+// TestListener: a session with a proxy has a network with one socket, which the caller
+// of Start serves and no process inside has.
+func TestListener(t *testing.T) {
+	s := newTestSession(t, proxied)
+	l := s.Listener()
+	require.NotNil(t, l)
+	assert.Equal(t, ProxyAddress, l.Addr().String())
+	go sayName(l, "ours")
+	assert.Equal(t, "ours\n", sh(t, s, hear))
+	assert.Equal(t, "lo\n", sh(t, s, "tail -n +3 /proc/net/dev | tr -d ' ' | cut -d: -f1"))
+	assert.Equal(t, "1\n", sh(t, s, "tail -qn +2 /proc/net/tcp /proc/net/udp | grep -c ' 0A '"), "sockets that listen")
+	assert.Equal(t, "0\n", sh(t, s, "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c 'socket:'; true"), "descriptors of commands")
+	env := sh(t, s, "env")
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
+		assert.Contains(t, env, name+"=http://127.0.0.1:3128\n")
+	}
+	assert.Contains(t, env, "NO_PROXY=localhost,127.0.0.1,::1\n")
+	assert.Contains(t, env, "NODE_USE_ENV_PROXY=1\n")
+	assert.NotContains(t, sh(t, s, "exec 3<>/dev/tcp/192.0.2.1/80"), "timed out", "what ignores the variables fails at once")
+
+	// The address cannot be taken, nor shared.
+	thief, err := s.Exec(context.Background(), Command{Argv: []string{Self, "rebind"}})
+	require.NoError(t, err)
+	defer thief.Close()
+	buf := make([]byte, 100)
+	n, _ := io.ReadAtLeast(thief.Stdout, buf, len("address already in use\n")*2)
+	assert.Equal(t, strings.Repeat("address already in use\n", 2), string(buf[:n]))
+	for range 20 {
+		require.Equal(t, "ours\n", sh(t, s, hear))
+	}
+	sh(t, s, "kill -9 -1")
+	assert.Equal(t, "ours\n", sh(t, s, hear), "no process of the sandbox closes it")
+
+	require.NoError(t, s.Close())
+	_, err = l.Accept()
+	assert.ErrorIs(t, err, net.ErrClosed)
+}
+
+// TestListenersApart: a session reaches its own listener alone.
+func TestListenersApart(t *testing.T) {
+	h := newHost(t)
+	var all []*Session
+	for _, name := range []string{"one", "two", ""} {
+		spec := newSpec(t)
+		spec.Proxy = name != ""
+		s, err := h.Start(context.Background(), spec)
+		require.NoError(t, err)
+		all = append(all, s)
+		if name != "" {
+			go sayName(s.Listener(), name)
+		}
+	}
+	assert.Equal(t, "one\n", sh(t, all[0], hear))
+	assert.Equal(t, "two\n", sh(t, all[1], hear))
+	assert.Nil(t, all[2].Listener())
+	assert.Contains(t, sh(t, all[2], hear), "Connection refused")
+	assert.NotContains(t, sh(t, all[2], "env"), "PROXY")
+	// The host's abstract sockets are in another network.
+	abstract, err := net.Listen("unix", "@scopefs-test-"+filepath.Base(t.TempDir()))
+	require.NoError(t, err)
+	defer abstract.Close()
+	assert.Equal(t, "0\n", sh(t, all[0], "grep -c scopefs-test /proc/net/unix; true"))
+}
+
+// TestHostileListener: what is no listening socket at the address is refused.
+func TestHostileListener(t *testing.T) {
+	for _, how := range []string{"no listener", "file for a listener", "unconnected socket", "wrong port", "two listeners", "Unix listener"} {
+		t.Run(how, func(t *testing.T) {
+			spec := newSpec(t)
+			proxied(&spec)
+			misbehave(t, &spec, how)
+			_, err := newHost(t).Start(context.Background(), spec)
+			assert.ErrorIs(t, err, ErrEnded)
+		})
+	}
+	spec := newSpec(t)
+	spec.Proxy, spec.Network = true, true
+	_, err := newHost(t).Start(context.Background(), spec)
+	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+// evilListeners are what an init in the hands of an attacker sends when it is ready.
+func evilListeners(how string) (fds []int) {
+	socket := func(port int, listen bool) int {
+		fd, _ := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		_ = unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+		if listen {
+			_ = unix.Listen(fd, 1)
+		}
+		return fd
+	}
+	switch how {
+	case "file for a listener":
+		f, _ := os.Open("/etc/passwd")
+		fd, _ := unix.Dup(int(f.Fd()))
+		return []int{fd}
+	case "unconnected socket":
+		return []int{socket(3128, false)}
+	case "wrong port":
+		return []int{socket(3129, true)}
+	case "two listeners":
+		return []int{socket(3128, true), socket(3129, true)}
+	case "Unix listener":
+		fd, _ := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		_ = unix.Bind(fd, &unix.SockaddrUnix{Name: "@x"})
+		_ = unix.Listen(fd, 1)
+		return []int{fd}
+	}
+	return nil
+}
