@@ -88,9 +88,18 @@ func (a Activities) Equal(other Activities) bool {
 // Tools returns the activities as definitions name them.
 func (a Activities) Tools() (all Tools) {
 	for _, activity := range a.All {
-		all = append(all, Tool{Name: activity.Name})
+		all = append(all, Tool{Name: activity.Name, Delegates: activity.delegates()})
 	}
 	return all
+}
+
+// delegates reports whether the schema lets a call name a member.
+func (a Activity) delegates() bool {
+	var schema struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	_ = json.Unmarshal(a.Schema, &schema) // Reload has checked it
+	return schema.Properties["_delegate"] != nil
 }
 
 func (a Activities) named(name string) Activity {

@@ -187,7 +187,8 @@ func (g *Grants) idle() (all []idle) {
 	if len(r.Skills) > 0 && !g.offers("skill") {
 		add("skills", "the agent cannot read them", "skill")
 	}
-	if len(r.Members) > 0 && !g.offers("delegate") {
+	delegates := func(t Tool) bool { return t.Delegates && g.offers(t.Name) }
+	if len(r.Members) > 0 && !g.offers("delegate") && !slices.ContainsFunc(g.tooling(), delegates) {
 		add("members", "the agent cannot delegate to them", "delegate")
 	}
 	if len(r.MCPs) > 0 && len(g.Servers()) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(g.Servers())), g.Uses) {

@@ -14,6 +14,8 @@ type Tool struct {
 	Aliases []string // names of it in other programs; a definition writes builtin:ALIAS
 	Writes  bool     // changes files: an agent with access: read does not have it
 	Listed  Listed   // when a computed list of tools holds it
+
+	Delegates bool // its calls may name a member that does them
 }
 
 // Listed says when a computed list of tools holds a tool.

@@ -163,6 +163,11 @@ func withoutInstance(text []byte) []byte {
 	return append(out, '}')
 }
 
+// Handed returns what another agent is given: the messages have no instance.
+func (s Scoped) Handed() Scoped {
+	return Scoped{names: s.names, messages: s.Environment().messages}
+}
+
 // Part is what a log has of one scope: never content.
 type Part struct {
 	Name     string `json:"name"`

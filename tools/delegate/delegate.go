@@ -93,7 +93,7 @@ func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) 
 	if strings.TrimSpace(a.Task) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the task is empty")
 	}
-	return d.run(ctx, name, a.Member, Task{Text: compose(env, "task", a.Task), Context: env.Context})
+	return d.run(ctx, name, a.Member, Task{Text: compose(env, "task", a.Task), Context: env.Context.Handed()})
 }
 
 // Call has a member do a declared call: it gets the call's name and parameters, and its
@@ -106,7 +106,7 @@ func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json
 	if err != nil {
 		return tools.Result{}, err
 	}
-	r, err := d.run(ctx, tool, member, Task{Text: compose(env, "call", string(call)), Context: env.Context, Module: module})
+	r, err := d.run(ctx, tool, member, Task{Text: compose(env, "call", string(call)), Context: env.Context.Handed(), Module: module})
 	if err != nil {
 		return tools.Result{}, err
 	}
@@ -151,8 +151,7 @@ func (d Tools) check(env tools.Env, member string) error {
 
 // compose returns what a member is given and what it is to do, for its input, which
 // follows its prompt. Tags mark the sender and the end, and closing tags inside are
-// escaped, as JSON allows: neither can pass for the operator's text. Messages have no
-// _instance.
+// escaped: neither can pass for the operator's text.
 func compose(env tools.Env, kind, text string) string {
 	return env.Context.Text(string(env.Agent)) + scoped.Block(kind, string(env.Agent), text)
 }

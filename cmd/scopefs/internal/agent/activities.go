@@ -30,11 +30,35 @@ func (c *client) activities() []tools.Tool {
 // activity returns the tool of an activity.
 func (c *client) activity(a agents.Activity) (tools.Tool, error) {
 	hints := tools.Hints{Title: a.Title, Acts: !a.ReadOnly, Destructive: !a.ReadOnly, OpenWorld: true, Waits: true}
-	t, err := tools.Declared(a.Name, a.Description, hints, a.Schema, func(_ context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
+	t, err := tools.Declared(a.Name, a.Description, hints, a.Schema, func(ctx context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
+		said := env.Envelope
+		switch {
+		case said.Delegate != nil && said.Activity != nil:
+			return tools.Result{}, &tools.Error{Code: tools.Invalid, Message: "a call has _activity or _delegate", Path: "/_activity"}
+		case said.Delegate != nil:
+			return c.hands().Call(ctx, env, a.Name, params, *said.Delegate, said.Module != nil && *said.Module)
+		case said.Activity != nil:
+			return c.other(ctx, env, a, *said.Activity, params)
+		case a.Program:
+			return c.explicit(ctx, env, a, a, params)
+		}
 		return latent(a, env, params)
 	})
 	t.Version = a.Sum
 	return t, err
+}
+
+// other does a call by the program of another activity that the agent may use.
+func (c *client) other(ctx context.Context, env tools.Env, a agents.Activity, name string, params json.RawMessage) (tools.Result, error) {
+	d := c.rules().Call(name, false)
+	for _, by := range c.agent.Registry.Activities().All {
+		if by.Name == name && by.Program && d.Allow {
+			return c.explicit(ctx, env, a, by, params)
+		}
+	}
+	e := tools.Refused(d, tools.NotFound, "there is no activity %.64q here", name)
+	e.Path = "/_activity"
+	return tools.Result{}, e
 }
 
 // Guidance says what the material of a latent call is.

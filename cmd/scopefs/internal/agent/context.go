@@ -55,15 +55,6 @@ func contextFiles(s scoped.Scoped) (*callfs.Files, error) {
 	return files, nil
 }
 
-// given returns the files of what is handed over: messages have no _instance.
-func given(s scoped.Scoped) (*callfs.Files, error) {
-	handed, bad := scoped.Select(s.Environment(), scoped.Spec{Names: s.Names(), Fixed: true}, nil, scoped.Envelope{})
-	if bad != nil {
-		return nil, bad
-	}
-	return contextFiles(handed)
-}
-
 // contextMount is /context of one sandbox.
 type contextMount struct {
 	*callfs.Mount

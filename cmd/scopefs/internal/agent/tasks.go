@@ -193,7 +193,7 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	if err != nil {
 		return sandbox.Output{}, err
 	}
-	given, err := given(task.Context)
+	given, err := contextFiles(task.Context)
 	if err != nil {
 		return sandbox.Output{}, err
 	}
