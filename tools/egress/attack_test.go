@@ -301,6 +301,28 @@ func TestAttackHead(t *testing.T) {
 	assert.Equal(t, "HTTP/1.1 431", string(head))
 }
 
+// TestAttackLongHeads: long heads that do not end take few slots, and give them
+// back.
+func TestAttackLongHeads(t *testing.T) {
+	t.Parallel()
+	rule, _ := host(t, "good.example", false, hello)
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	long := "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nX: " + strings.Repeat("x", 2*shortHead)
+	var held []net.Conn
+	for range maxLong + 8 {
+		c := l.dial(t)
+		fmt.Fprint(c, long)
+		held = append(held, c)
+	}
+	require.Eventually(t, func() bool { return count(l.log(), denial) == 8 }, 10*time.Second, time.Millisecond)
+	for _, c := range held {
+		c.Close()
+	}
+	assert.Eventually(t, func() bool {
+		return strings.HasPrefix(l.raw(t, long+"\r\nConnection: close\r\n\r\n"), "200")
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
 // TestAttackEndlessBody: a body without an end is passed on and held nowhere.
 func TestAttackEndlessBody(t *testing.T) {
 	t.Parallel()

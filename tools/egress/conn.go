@@ -55,7 +55,7 @@ func (c *incoming) Close() error {
 
 // guarded returns a connection for HTTP/1.1: in, or TLS on it.
 func (p *Proxy) guarded(ctx context.Context, c net.Conn, in *incoming) *guard {
-	return &guard{Conn: c, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
+	return &guard{Conn: c, long: p.long, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
 }
 
 // originKey is the key of an origin in the context of a request.

@@ -24,6 +24,14 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 		p.serveConnect(ctx, w, r, o.in)
 		return
 	}
+	release, ok := p.running.Try()
+	if !ok {
+		many := tooMany("requests")
+		p.recordFull(ctx, many)
+		many.write(w, r)
+		return
+	}
+	defer release()
 	a := p.newAccess(o.in, "request")
 	a.method, a.upgrade = r.Method, wantsUpgrade(r)
 	err := a.locate(r, o)
@@ -144,9 +152,13 @@ type answer struct {
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *answer) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.ResponseWriter.WriteHeader(status)
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		return
 	}
+	if h := w.Header(); h.Get("Content-Type") == "" {
+		h["Content-Type"] = nil // net/http would guess it
+	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // stopper returns what counts bytes, and stops an access that has no more.

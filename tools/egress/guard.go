@@ -5,8 +5,10 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // guard follows the requests that a client sends in HTTP/1.1, and ends the
@@ -16,16 +18,59 @@ import (
 type guard struct {
 	net.Conn
 	refuse func(*refusal) // records it
+	long   *limit.Slots
 	framing
+
+	mu      sync.Mutex
+	release func() // of long; nil: none
+	closed  bool
 }
+
+// A head of more than shortHead bytes takes one of maxLong slots of the proxy, so
+// that heads do not fill the memory.
+const (
+	shortHead = 8 << 10
+	maxLong   = 64
+)
 
 func (g *guard) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
-	if wrong := g.follow(p[:n]); wrong != nil {
+	wrong := g.follow(p[:n])
+	if wrong == nil {
+		wrong = g.holdLong(g.part == inHead && g.size > shortHead)
+	}
+	if wrong != nil {
 		g.refuse(wrong)
 		return 0, wrong // net/http answers with status 400
 	}
 	return n, err
+}
+
+// holdLong holds a slot while a long head is under way.
+func (g *guard) holdLong(long bool) *refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case long && g.release == nil && !g.closed:
+		release, ok := g.long.Try()
+		if !ok {
+			return tooMany("long heads")
+		}
+		g.release = release
+	case !long && g.release != nil:
+		g.release()
+		g.release = nil
+	}
+	return nil
+}
+
+// Close closes the connection. Another goroutine may be in Read.
+func (g *guard) Close() error {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	_ = g.holdLong(false) // it only releases
+	return g.Conn.Close()
 }
 
 // framing is the place in a stream of requests (RFC 9112, sections 2 to 7).

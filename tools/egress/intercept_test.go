@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -253,7 +254,7 @@ func TestAttackResetFlood(t *testing.T) {
 		close(ended)
 	}()
 	head := block(":method", "GET", ":scheme", "https", ":authority", "good.example", ":path", "/")
-	for id := uint32(1); id < 100_000; id += 2 {
+	for id := uint32(1); id < 40_000; id += 2 {
 		_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
 		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head, EndStream: true, EndHeaders: true}) != nil || f.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
 			break
@@ -263,6 +264,39 @@ func TestAttackResetFlood(t *testing.T) {
 	<-ended
 	assert.LessOrEqual(t, most.Load(), int32(4*128))
 	require.Eventually(t, func() bool { return at.Load() == 0 }, 20*time.Second, time.Millisecond, "the requests end with their client")
+}
+
+// TestAttackManyStreams: the requests of all connections together are bounded.
+func TestAttackManyStreams(t *testing.T) {
+	t.Parallel()
+	var at atomic.Int32
+	stop := make(chan struct{})
+	rule, _ := host(t, "good.example", true, func(http.ResponseWriter, *http.Request) {
+		at.Add(1)
+		<-stop
+	})
+	rule.Intercept = true
+	l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Client) { o.Limits.Requests = 8 })
+	var wait sync.WaitGroup
+	var refused atomic.Int32
+	for range 2 {
+		client := l.client(t, roots)
+		for range 12 {
+			wait.Go(func() {
+				res, err := client.Get("https://good.example/")
+				if err == nil {
+					res.Body.Close()
+					if res.StatusCode == http.StatusTooManyRequests {
+						refused.Add(1)
+					}
+				}
+			})
+		}
+	}
+	assert.Eventually(t, func() bool { return refused.Load() == 16 && at.Load() == 8 }, 10*time.Second, time.Millisecond)
+	close(stop)
+	wait.Wait()
+	assert.LessOrEqual(t, count(l.log(), denial), 1, "once a minute")
 }
 
 // TestAttackUpstreamCertificate: a host must prove its name.

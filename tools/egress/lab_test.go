@@ -106,7 +106,7 @@ func (l *lab) logged(t testing.TB, is func(audit.Event) bool) (found audit.Event
 
 // client returns a client that goes through the proxy.
 func (l *lab) client(t testing.TB, roots *tls.Config) *http.Client {
-	transport := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr}), TLSClientConfig: roots, ForceAttemptHTTP2: roots != nil}
+	transport := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr}), TLSClientConfig: roots.Clone(), ForceAttemptHTTP2: roots != nil}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
 }

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -76,6 +77,7 @@ type Question struct {
 // Limits bounds a proxy. Zero values have the defaults.
 type Limits struct {
 	Connections int           // at a time; more are closed at once; default 2048
+	Requests    int           // under way, in all connections; more are refused; default 1024
 	Speak       time.Duration // for a client to send a request's head, or a handshake; default 10 s
 	Idle        time.Duration // without a byte in either direction; default 15 min
 	Approve     time.Duration // for the operator; default 5 min
@@ -92,7 +94,9 @@ type Options struct {
 type Proxy struct {
 	Options
 	client    Client
-	slots     *limit.Slots
+	slots     *limit.Slots // of connections
+	running   *limit.Slots // of requests
+	long      *limit.Slots // of requests with a long head
 	transport atomic.Pointer[http.Transport]
 	forward   *httputil.ReverseProxy
 	requests  *handoff // connections for the server of requests, from Serve on
@@ -103,27 +107,20 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	open  map[*access]func() // what ends each connection and request under way
-	full  time.Time          // when a connection that was too many was last recorded
+	full  time.Time          // when a refusal by a bound was last recorded
 	ended bool               // nothing begins any more
 	wait  sync.WaitGroup     // for what has begun
 }
 
 // New returns a proxy for a client.
 func New(o Options, client Client) *Proxy {
-	for _, l := range []struct{ limit, value *time.Duration }{
-		{&o.Limits.Speak, new(10 * time.Second)}, {&o.Limits.Idle, new(15 * time.Minute)}, {&o.Limits.Approve, new(5 * time.Minute)},
-	} {
-		if *l.limit == 0 {
-			*l.limit = *l.value
-		}
-	}
-	if o.Limits.Connections == 0 {
-		o.Limits.Connections = 2048
-	}
+	o.Limits.Speak, o.Limits.Idle = cmp.Or(o.Limits.Speak, 10*time.Second), cmp.Or(o.Limits.Idle, 15*time.Minute)
+	o.Limits.Approve = cmp.Or(o.Limits.Approve, 5*time.Minute)
+	o.Limits.Connections, o.Limits.Requests = cmp.Or(o.Limits.Connections, 2048), cmp.Or(o.Limits.Requests, 1024)
 	if client.Counts == nil {
 		client.Counts = &limit.Rates{}
 	}
-	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), open: map[*access]func(){}, kept: map[string]keptSecret{}}
+	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), running: limit.NewSlots(o.Limits.Requests), long: limit.NewSlots(maxLong), open: map[*access]func(){}, kept: map[string]keptSecret{}}
 	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
 	return p
@@ -186,7 +183,7 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
 		if !ok || !free {
 			c.Close()
 			if ok {
-				p.recordFull(ctx)
+				p.recordFull(ctx, tooMany("connections"))
 			}
 			continue
 		}
@@ -235,8 +232,8 @@ func (p *Proxy) recordMalformed(ctx context.Context, in *incoming, err error) {
 	}
 }
 
-// recordFull records, once a minute, that there are too many connections.
-func (p *Proxy) recordFull(ctx context.Context) {
+// recordFull records a refusal by a bound, once a minute.
+func (p *Proxy) recordFull(ctx context.Context, r *refusal) {
 	p.mu.Lock()
 	again := time.Since(p.full) > time.Minute
 	if again {
@@ -244,7 +241,6 @@ func (p *Proxy) recordFull(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	if again {
-		r := &refusal{Message: "too many connections at a time", Rule: "connections", verdict: audit.Deny, kind: scope.KindRate}
 		_ = p.deny(ctx, p.newAccess(&incoming{}, "connect"), r) // it is refused whether recorded or not
 	}
 }

@@ -41,6 +41,11 @@ func violates(kind scope.Kind, rule, format string, args ...any) *refusal {
 	return &refusal{Message: fmt.Sprintf(format, args...), Rule: rule, status: http.StatusForbidden, verdict: audit.Violation, kind: kind}
 }
 
+// tooMany returns the refusal of what is over a bound of the proxy.
+func tooMany(what string) *refusal {
+	return &refusal{Message: "too many " + what + " at a time", Rule: what, status: http.StatusTooManyRequests, verdict: audit.Deny, kind: scope.KindRate}
+}
+
 func malformed(format string, args ...any) *refusal {
 	r := violates(scope.KindProtocol, "protocol", format, args...)
 	r.status = http.StatusBadRequest
