@@ -178,7 +178,9 @@ func (g given) describe(e *audit.Event) {
 
 // about notes in an approval what the call says and would see.
 func (g given) about(p *Approval) (err error) {
-	if p.Envelope, err = json.Marshal(g.envelope); string(p.Envelope) == "{}" {
+	said := g.envelope
+	said.Tool = nil // the approval names it
+	if p.Envelope, err = json.Marshal(said); string(p.Envelope) == "{}" {
 		p.Envelope = nil
 	}
 	if !g.context.Empty() {

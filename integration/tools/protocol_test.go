@@ -133,6 +133,8 @@ func TestBatch(t *testing.T) {
 	for i := range 200 {
 		assert.JSONEq(t, fmt.Sprintf(`{"n":%d}`, i), string(lines[11+i].Result.Call))
 	}
+	lines, _ = batch(t, h, `[{"type": "state", "n": 12345678901234567890.10, "a": 1.0}]`, calls[11])
+	assert.Equal(t, `[{"type":"state","n":12345678901234567890.10,"a":1.0}]`, string(lines[0].Result.Context["state"]), "no number changes: it may be the next context")
 	_, _, code = h.Try("call", "--agent", "a", "--context", h.Base+"/calls.json", h.Base+"/calls.json")
 	assert.Equal(t, 2, code, "a context that is none")
 }
@@ -158,6 +160,9 @@ func TestDynamicContext(t *testing.T) {
 	assert.Equal(t, 1, code)
 	_, _, code = h.Try("approvals", "approve", id, "--scopes", "")
 	assert.Equal(t, 1, code)
+	assert.Regexp(t, `analyze +"{}, sees input \(40 bytes\), state \(40 bytes\)"`, h.Must("approvals"))
+	_, errs, _ := h.Try("call", "analyze", "--agent", "a", `_scopes:=["state","input"]`, "--context", h.Base+"/env.json")
+	assert.Contains(t, errs, id, "the same call, said otherwise")
 	h.Must("approvals", "approve", id, "--scopes", "input")
 	lines, _ = batch(t, h, strings.Replace(people, "Alice", "Mallory", 1), call)
 	require.NotNil(t, lines[0].Error, "another state")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/scopefs/scopefs/tools"
@@ -43,7 +44,7 @@ func Dial(ctx context.Context, conn io.ReadWriteCloser, version string, ask func
 		}
 	}
 	c := mcp.NewClient(&mcp.Implementation{Name: "scopefs-call", Version: version}, &opt)
-	session, err := c.Connect(ctx, &mcp.IOTransport{Reader: conn, Writer: conn}, nil)
+	session, err := c.Connect(ctx, exact{&mcp.IOTransport{Reader: conn, Writer: conn}}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +111,28 @@ func (c *Client) Call(ctx context.Context, name string, args json.RawMessage) (R
 		}
 	}
 	r.Text = strings.Join(text, "\n")
-	if res.StructuredContent != nil {
-		r.Structured, err = json.Marshal(res.StructuredContent)
+	if text, ok := res.StructuredContent.(string); ok {
+		r.Structured = json.RawMessage(text) // see exact
 	}
-	return r, err
+	return r, nil
+}
+
+// exact is a transport that replaces the structured content of a result by a string
+// that holds its JSON. The SDK decodes it into values: that would change numbers, which
+// a caller may put into a context.
+type exact struct{ mcp.Transport }
+
+func (t exact) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := t.Transport.Connect(ctx)
+	return exactConnection{conn}, err
+}
+
+type exactConnection struct{ mcp.Connection }
+
+func (c exactConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
+	if r, ok := m.(*jsonrpc.Response); ok {
+		r.Result = replaceMember(r.Result, "structuredContent", func(old []byte) []byte { return quoted(string(old)) })
+	}
+	return m, err
 }

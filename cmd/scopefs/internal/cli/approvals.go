@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -82,7 +83,7 @@ func (a *app) listApprovals(c *cobra.Command, asJSON bool) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tSTATE\tAGENT\tTOOL\tABOUT\tEXPIRES")
 	for _, p := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\n", p.ID, p.State, p.Whose(), p.Tool, about(p), p.Expires.Local().Format(time.TimeOnly))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\n", p.ID, p.State, p.Whose(), p.Tool, about(p)+seen(p), p.Expires.Local().Format(time.TimeOnly))
 	}
 	return w.Flush()
 }
@@ -99,6 +100,18 @@ func about(p tools.Approval) string {
 		return short(string(p.Arguments))
 	}
 	return p.About(in.To)
+}
+
+// seen returns what a call would see of a context.
+func seen(p tools.Approval) string {
+	var all []string
+	for _, part := range p.Context {
+		all = append(all, fmt.Sprintf("%s (%d bytes)", part.Name, part.Bytes))
+	}
+	if all == nil {
+		return ""
+	}
+	return ", sees " + strings.Join(all, ", ")
 }
 
 // short returns the beginning of a text.
