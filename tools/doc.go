@@ -28,12 +28,14 @@
 //  5. Filters ([Rules.FiltersOf]) examine every string of the arguments, also
 //     decoded once from base64 or URL encoding.
 //  6. A path that leads out of the view is refused and recorded as a violation.
-//  7. Rates ([Rules.RatesOf]) count the call. A call that was refused is not counted.
-//  8. A decision with Ask needs an approval ([Approvals]) of exactly this call: these
-//     arguments, this version of the rules, these objects on disk.
-//  9. The log takes an event with outcome "begin". Without it the tool does not run.
-//  10. The tool runs.
-//  11. The log takes an event with the outcome.
+//  7. What the call sees of its client's context is selected ([Call], [Declared],
+//     [ContextRules]).
+//  8. Rates ([Rules.RatesOf]) count the call. A call that was refused is not counted.
+//  9. A decision with Ask needs an approval ([Approvals]) of exactly this call: these
+//     arguments, this context, this version of the rules, these objects on disk.
+//  10. The log takes an event with outcome "begin". Without it the tool does not run.
+//  11. The tool runs.
+//  12. The log takes an event with the outcome.
 //
 // A tool that waited, for a sandbox or a server, calls [Still] before it acts: the
 // rules may have changed.
