@@ -158,7 +158,12 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	if r.tool.Hints.Waits {
 		c.done()
 	}
-	result, err := Result{}, Still(ctx)
+	end, err := r.tool.turn(ctx, s.gate.Agent)
+	defer end()
+	result := Result{}
+	if err == nil {
+		err = Still(ctx)
+	}
 	if err == nil {
 		err = r.err
 	}
@@ -299,6 +304,28 @@ func (s *Set) noSuchTool(name string) *Error {
 	}
 	return e
 }
+
+// turn waits for a turn of the tool, if it has some. end is never nil.
+func (t *Tool) turn(ctx context.Context, id scope.ID) (end func(), err error) {
+	if t.Hints.Turns == nil {
+		return func() {}, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, turnWait)
+	defer cancel()
+	end, err = t.Hints.Turns.Take(bounded, id)
+	switch {
+	case err == nil:
+		return end, nil
+	case ctx.Err() != nil:
+		return func() {}, &Error{Code: Internal, Message: "the call was cancelled", cause: ctx.Err()}
+	}
+	e := Errorf(RateLimited, "too many calls of %s are running", t.Name)
+	e.Hint = "wait for your other calls"
+	return func() {}, e
+}
+
+// turnWait bounds the wait for a turn. An agent that has none gets one at once.
+const turnWait = 10 * time.Second
 
 // run runs the tool of a call while what the call starts can see its context.
 func (s *Set) run(ctx context.Context, r *request, env Env) (Result, error) {

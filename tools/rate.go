@@ -32,6 +32,10 @@ func NewQueue() *limit.Queue {
 	return limit.NewQueue(4*n, 2*n, maxTurn)
 }
 
+// NewTurns returns turns for [Hints].Turns: all at a time, and each of one agent. An agent
+// that has none gets one at once, though all are taken.
+func NewTurns(all, each int) *limit.Queue { return limit.NewQueue(all, each, time.Hour) }
+
 // maxHeld bounds the arguments of all calls of an agent that are under way, and
 // the answers that wait to be read, in bytes: each session alone may have 32 of
 // 8 MiB.

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // desk is a gate with a log to look into.
@@ -280,6 +282,38 @@ func TestOnlySoManyAtOnce(t *testing.T) {
 	assert.Equal(t, RateLimited, code(t, err))
 	close(block)
 	wg.Wait()
+}
+
+// TestTurns: the calls of one agent keep those of another waiting for no server.
+func TestTurns(t *testing.T) {
+	block, started := make(chan struct{}), make(chan scope.ID, 4)
+	slow := echo(t, "bash", Hints{Waits: true, Turns: limit.NewQueue(2, 2, time.Hour)}, func(_ context.Context, env Env, _ echoIn) (echoOut, error) {
+		started <- env.Agent
+		<-block
+		return echoOut{}, nil
+	})
+	var calls sync.WaitGroup
+	call := func(ctx context.Context, id scope.ID, want Code) {
+		gate := (&desk{}).gate(t, "")
+		gate.Agent = id
+		set, err := NewSet(gate, slow)
+		require.NoError(t, err)
+		calls.Go(func() {
+			_, err := set.Call(ctx, Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+			assert.Equal(t, want == "", err == nil, "%v", err)
+		})
+	}
+	call(t.Context(), "loud", "")
+	call(t.Context(), "loud", "")
+	assert.Equal(t, []scope.ID{"loud", "loud"}, []scope.ID{<-started, <-started})
+	ctx, cancel := context.WithCancel(t.Context())
+	call(ctx, "loud", Internal)
+	call(t.Context(), "calm", "")
+	assert.Equal(t, scope.ID("calm"), <-started)
+	cancel()
+	close(block)
+	calls.Wait()
+	assert.Empty(t, started, "what was cancelled while it waited did not run")
 }
 
 func TestCancelled(t *testing.T) {

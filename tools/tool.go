@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/tools/context"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // Tool is one tool. It is run by [Set.Call] alone.
@@ -40,6 +41,11 @@ type Hints struct {
 	OpenWorld   bool // reaches beyond the view
 	Context     bool // starts programs or agents, which may get the agent's scopes: see ContextRules
 	Waits       bool // mostly waits, for a program, a person or a server: see [NewQueue]
+
+	// Turns bounds the calls of tools that share a server or a disk: all of them, and
+	// those of one agent, so that no agent's calls keep those of others waiting. A call
+	// takes a turn before it runs, within 10 s. Nil: no bound. See [NewTurns].
+	Turns *limit.Queue
 }
 
 // Env is what a tool is told of the call.

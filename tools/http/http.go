@@ -116,6 +116,7 @@ const (
 	maxResponse = 1 << 20 // bytes of a body; the rest is cut off
 	maxHeaders  = 64 << 10
 	defaultTime = 30 * time.Second
+	maxAtOnce   = 16 // requests; of one agent, half of them
 )
 
 // New returns the tool http_request for the services of these names.
@@ -129,7 +130,7 @@ func New(services map[string]Service) ([]tools.Tool, error) {
 	}
 	t, err := tools.New("http_request", "Send a request to one of the HTTP services that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
 		". The address and the credential are added. Redirects are not followed.",
-		tools.Hints{Title: "HTTP request", Acts: true, Destructive: true, OpenWorld: true, Waits: true}, s.request)
+		tools.Hints{Title: "HTTP request", Acts: true, Destructive: true, OpenWorld: true, Waits: true, Turns: tools.NewTurns(maxAtOnce, maxAtOnce/2)}, s.request)
 	return []tools.Tool{t}, err
 }
 
@@ -147,7 +148,7 @@ func newClient(s Service) *client {
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, Proxy: nil,
 			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: cmp.Or(s.Timeout, defaultTime),
-			MaxResponseHeaderBytes: maxHeaders, MaxConnsPerHost: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+			MaxResponseHeaderBytes: maxHeaders, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
 			Protocols: protocols(),
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -247,9 +248,7 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"), Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
 	if out.Truncated = len(text) > maxResponse; out.Truncated {
 		text = text[:maxResponse]
-		for len(text) > 0 && !utf8.Valid(text[max(0, len(text)-utf8.UTFMax):]) && !utf8.RuneStart(text[len(text)-1]) {
-			text = text[:len(text)-1]
-		}
+		text = wholeRunes(text)
 	}
 	if !utf8.Valid(text) {
 		return out, tools.Errorf(tools.Invalid, "the response is no text (%s, %d bytes)", secret.Redact(out.ContentType), len(text))
@@ -261,6 +260,19 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 		out.Body = secret.RedactCut(string(text))
 	}
 	return out, nil
+}
+
+// wholeRunes removes the beginning of a character that was cut off at the end.
+func wholeRunes(text []byte) []byte {
+	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {
+		if utf8.RuneStart(text[i]) {
+			if !utf8.FullRune(text[i:]) {
+				return text[:i]
+			}
+			break
+		}
+	}
+	return text
 }
 
 // allows reports whether all agents that bound a call may use the service.

@@ -3,8 +3,10 @@ package http
 import (
 	"cmp"
 	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -12,15 +14,20 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -31,9 +38,12 @@ var loopbackOnly = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 // serve starts a server on loopback and returns the set with it as service "s",
 // changed by change, and the requests that it got.
 func serve(t *testing.T, handler http.HandlerFunc, change func(*Service)) (set, *[]string) {
+	var mu sync.Mutex
 	var seen []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
 		seen = append(seen, r.Method+" "+r.RequestURI)
+		mu.Unlock()
 		handler(w, r)
 	}))
 	t.Cleanup(server.Close)
@@ -148,6 +158,9 @@ func TestHostileServices(t *testing.T) {
 			z := gzip.NewWriter(w)
 			io.Copy(z, io.LimitReader(zeros{'x'}, 64<<20))
 		}, 0, "", func(t *testing.T, r response) { assert.LessOrEqual(t, len(r.Body), maxResponse) }},
+		"large, of several bytes a character": {func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, strings.Repeat("\u20ac", maxResponse/3+1))
+		}, 0, "", func(t *testing.T, r response) { assert.Len(t, r.Body, maxResponse-maxResponse%3) }},
 		"binary": {func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte{0xff, 0xfe, 0}) }, 0, tools.Invalid, nil},
 		"silent": {func(_ http.ResponseWriter, r *http.Request) { waitFor(r, never) }, time.Second, tools.Unavailable, nil},
 		"slow body": {func(w http.ResponseWriter, r *http.Request) {
@@ -279,4 +292,50 @@ func TestCheck(t *testing.T) {
 	assert.ErrorContains(t, Service{URL: good, Methods: []string{"get"}}.Check(), "methods")
 	assert.ErrorContains(t, Service{URL: good, Paths: []string{"/x"}}.Check(), "paths")
 	assert.ErrorContains(t, Service{URL: good, Credential: &credential.Source{}}.Check(), "credential")
+}
+
+// TestSlowNeighbour: an agent whose requests a service does not answer stops nobody else's.
+func TestSlowNeighbour(t *testing.T) {
+	t.Parallel()
+	slow := make(chan struct{}, 64)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			slow <- struct{}{}
+			<-r.Context().Done()
+		}
+	}))
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	list, err := New(map[string]Service{"s": {URL: u, Addresses: loopbackOnly}})
+	require.NoError(t, err)
+	base := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
+	for _, id := range []string{"loud", "calm"} {
+		require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte("---\nname: "+id+"\n---\n"), 0o644))
+	}
+	all, errs := agents.Load(base, agents.Host{})
+	require.Empty(t, errs)
+	call := func(ctx context.Context, id, path string) error {
+		set, err := tools.NewSet(tools.Gate{
+			Agent: scope.ID(id), Session: "s", Rules: func() tools.Rules { return all.Agents[scope.ID(id)].Grants },
+			Record: func(context.Context, audit.Event) error { return nil },
+		}, list...)
+		require.NoError(t, err)
+		_, err = set.Call(ctx, tools.Call{Tool: "http_request", Args: json.RawMessage(`{"service":"s","path":"` + path + `"}`)})
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for range 32 {
+		calls.Go(func() { assert.Error(t, call(ctx, "loud", "slow")) })
+	}
+	for range maxAtOnce / 2 {
+		<-slow
+	}
+	began := time.Now()
+	assert.NoError(t, call(t.Context(), "calm", "fast"))
+	assert.Less(t, time.Since(began), 5*time.Second)
+	cancel()
+	calls.Wait()
 }

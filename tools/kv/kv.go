@@ -31,23 +31,26 @@ const (
 	maxPage  = 1000                 // entries
 	pageText = 256 << 10            // bytes of the keys of a page
 	patience = 5 * time.Second      // how long one call may take
+
+	maxAtOnce = 16 // calls; of one agent, half of them
 )
 
 // New returns the tools kv_get, kv_set, kv_delete and kv_list on a store.
 func New(store Store) ([]tools.Tool, error) {
 	s := service{store}
+	turns := tools.NewTurns(maxAtOnce, maxAtOnce/2)
 	get, err1 := tools.NewScoped(scope.Keys, "kv_get",
 		"Get the value of a key, with its version.",
-		tools.Hints{Title: "Get a value", Idempotent: true, Waits: true}, s.get)
+		tools.Hints{Title: "Get a value", Idempotent: true, Waits: true, Turns: turns}, s.get)
 	set, err2 := tools.NewScoped(scope.Keys, "kv_set",
 		"Set the value of a key. With if_version the key is set only if it has that version, 0 meaning that it does not exist.",
-		tools.Hints{Title: "Set a value", Writes: true, Acts: true, Destructive: true, Waits: true}, s.set)
+		tools.Hints{Title: "Set a value", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns}, s.set)
 	remove, err3 := tools.NewScoped(scope.Keys, "kv_delete",
 		"Delete a key. With if_version the key is deleted only if it has that version.",
-		tools.Hints{Title: "Delete a value", Writes: true, Acts: true, Destructive: true, Idempotent: true, Waits: true}, s.delete)
+		tools.Hints{Title: "Delete a value", Writes: true, Acts: true, Destructive: true, Idempotent: true, Waits: true, Turns: turns}, s.delete)
 	list, err4 := tools.NewScoped(scope.Keys, "kv_list",
 		"List the keys that begin with a prefix, without their values. The prefix is literal text, not a pattern.",
-		tools.Hints{Title: "List keys", Idempotent: true, Waits: true}, s.list)
+		tools.Hints{Title: "List keys", Idempotent: true, Waits: true, Turns: turns}, s.list)
 	return []tools.Tool{get, set, remove, list}, errors.Join(err1, err2, err3, err4)
 }
 

@@ -98,6 +98,9 @@ func (r *Redis) Get(ctx context.Context, name string) (Entry, error) {
 	if err != nil {
 		return Entry{}, r.failed(err)
 	}
+	if len(fields) != 3 {
+		return Entry{}, r.failed(errNoEntry)
+	}
 	e, found, err := redisEntry(name, fields[:2])
 	if err != nil {
 		return Entry{}, r.failed(err)

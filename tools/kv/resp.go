@@ -51,10 +51,10 @@ func dial(ctx context.Context, protocol, address string, config *tls.Config) (ne
 // arrays: without bounds, a server could end this process.
 type boundedConn struct {
 	net.Conn
-	left   int    // bytes of the reply
-	line   []byte // the beginning of one
-	skip   int    // bytes of a string
-	arrays int    // that have begun one after the other
+	left int    // bytes of the reply
+	line []byte // the beginning of one
+	skip int    // bytes of a string
+	open []int  // the values that each array that has begun still lacks
 }
 
 // Write expects a new reply.
@@ -104,7 +104,7 @@ func (c *boundedConn) head(line []byte) bool {
 	kind, rest := line[0], string(line[1:])
 	switch kind {
 	case '+', '-', ':':
-		c.arrays = 0
+		c.value()
 		return true
 	case '$', '*':
 	default:
@@ -114,16 +114,24 @@ func (c *boundedConn) head(line []byte) bool {
 	switch {
 	case err != nil || n < -1:
 		return false
-	case kind == '$':
-		c.arrays = 0
-		if n >= 0 {
-			c.skip = n + len("\r\n")
-		}
+	case kind == '$' && n >= 0:
+		c.skip = n + len("\r\n")
+		c.value()
 		return n <= maxString
 	case n > 0:
-		c.arrays++
+		c.open = append(c.open, n)
 	default:
-		c.arrays = 0
+		c.value()
 	}
-	return n <= maxArray && c.arrays <= maxDepth
+	return n <= maxArray && len(c.open) <= maxDepth
+}
+
+// value counts a value, and the arrays that end with it.
+func (c *boundedConn) value() {
+	for last := len(c.open) - 1; last >= 0; last-- {
+		if c.open[last]--; c.open[last] > 0 {
+			return
+		}
+		c.open = c.open[:last]
+	}
 }

@@ -91,7 +91,7 @@ func Open(s Server) (*Influx, error) {
 	return &Influx{s, &http.Client{
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second,
-			MaxResponseHeaderBytes: maxHeaders, MaxConnsPerHost: 64, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+			MaxResponseHeaderBytes: maxHeaders, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
 			Protocols: &protocols,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -45,12 +45,14 @@ type Series struct {
 // as old as retention.
 func New(store Store, retention time.Duration) ([]tools.Tool, error) {
 	s := service{store, retention}
+	// An answer takes tens of MiB while it is read.
+	turns := tools.NewTurns(16, 4)
 	write, err1 := tools.NewScoped(scope.Buckets, "metrics_write",
 		"Write points of time series. A point with the measurement, tags and time of another replaces its fields. A field keeps the type of its first value.",
-		tools.Hints{Title: "Write metrics", Writes: true, Acts: true, Destructive: true, Waits: true}, s.write)
+		tools.Hints{Title: "Write metrics", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns}, s.write)
 	query, err2 := tools.NewScoped(scope.Buckets, "metrics_query",
 		"Read fields of a measurement over a time range: the points themselves, or aggregates of them by tag and by interval.",
-		tools.Hints{Title: "Query metrics", Idempotent: true, Waits: true}, s.query)
+		tools.Hints{Title: "Query metrics", Idempotent: true, Waits: true, Turns: turns}, s.query)
 	return []tools.Tool{write, query}, errors.Join(err1, err2)
 }
 

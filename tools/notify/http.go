@@ -47,7 +47,9 @@ func (c *sender) post(ctx context.Context, u *url.URL, m message, secret credent
 		}
 		req.Header.Set(name, prefix+secret.Reveal())
 	}
-	res, err := c.client().Do(req)
+	client := c.client()
+	defer client.CloseIdleConnections() // ends a TLS handshake that nobody waits for
+	res, err := client.Do(req)
 	if err != nil {
 		return &failure{why: reason(ctx, err), again: !sent.Load() && transient(err), unknown: sent.Load()}
 	}

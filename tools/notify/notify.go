@@ -39,7 +39,7 @@ const (
 	defaultTime = 30 * time.Second
 	defaultRate = 10 // notifications of an agent in a minute
 	allAgents   = 6  // times the rate of one agent
-	maxAtOnce   = 16 // deliveries of one channel: more than one agent has at the default rate
+	maxAtOnce   = 16 // deliveries; of one agent, half of them
 	maxAttempts = 4
 	firstPause  = 500 * time.Millisecond // before the second attempt; doubled for each further one
 )
@@ -51,11 +51,11 @@ func New(channels map[string]Channel) ([]tools.Tool, error) {
 		if err := c.Check(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		s[name] = newSender(c)
+		s[name] = &sender{Channel: c}
 	}
 	t, err := tools.NewScoped(scope.None{}, "notify", "Send a notification to one of the channels that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
 		". It is plain text: markup is shown as it is written, and it mentions nobody. The result means that the channel's server has taken it.",
-		tools.Hints{Title: "Notify", Acts: true, OpenWorld: true, Waits: true}, s.notify)
+		tools.Hints{Title: "Notify", Acts: true, OpenWorld: true, Waits: true, Turns: tools.NewTurns(maxAtOnce, maxAtOnce/2)}, s.notify)
 	return []tools.Tool{t}, err
 }
 
@@ -65,10 +65,7 @@ type set map[string]*sender
 type sender struct {
 	Channel
 	rates limit.Rates
-	slots *limit.Slots
 }
-
-func newSender(c Channel) *sender { return &sender{Channel: c, slots: limit.NewSlots(maxAtOnce)} }
 
 // notifyArgs are the arguments of notify.
 type notifyArgs struct {
@@ -117,11 +114,6 @@ func (s set) notify(ctx context.Context, env tools.Env, in notifyArgs) (out deli
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, defaultTime))
 	defer cancel()
-	release, err := c.slots.Take(ctx)
-	if err != nil {
-		return out, unavailable("%s: too many deliveries are running", name)
-	}
-	defer release()
 	secret, err := c.secret(ctx)
 	if err != nil {
 		return out, unavailable("the operator's credential for %s cannot be read", name).Because(err)

@@ -461,3 +461,31 @@ func TestCheck(t *testing.T) {
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), hush)
 }
+
+// TestSilentTLS: a server that takes connections and never makes TLS holds nothing of a
+// call that has ended.
+func TestSilentTLS(t *testing.T) {
+	t.Parallel()
+	l, lerr := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, lerr)
+	defer l.Close()
+	closed := make(chan struct{})
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, conn)
+		close(closed)
+	}()
+	c := at(t, Webhook, func(c *Channel) {
+		c.URL, c.Timeout = mustURL(t, "https://"+l.Addr().String()), 200*time.Millisecond
+	})
+	_, err := c.notify(t, "", "x")
+	require.NotNil(t, err)
+	select {
+	case <-closed:
+	case <-time.After(5 * time.Second):
+		t.Error("the connection is still open")
+	}
+}

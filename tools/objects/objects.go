@@ -27,23 +27,25 @@ const (
 	maxName   = 1024      // bytes, of the whole name: that of S3
 	maxPage   = 1000      // objects
 	pageText  = 256 << 10 // bytes of the keys of a page
+	maxAtOnce = 16        // calls; of one agent, half of them
 )
 
 // New returns the tools object_get, object_put, object_delete and object_list on a store.
 func New(store *Store) ([]tools.Tool, error) {
 	s, part := service{store}, scope.Prefix{Base: store.Prefix}
+	turns := tools.NewTurns(maxAtOnce, maxAtOnce/2)
 	get, err1 := tools.NewScoped(part, "object_get",
 		"Get an object: its text, or its bytes in base64 if they are no text, with its ETag.",
-		tools.Hints{Title: "Get an object", Idempotent: true, Waits: true}, s.get)
+		tools.Hints{Title: "Get an object", Idempotent: true, Waits: true, Turns: turns}, s.get)
 	put, err2 := tools.NewScoped(part, "object_put",
 		"Put an object. With if_match the object is replaced only if it has that ETag, with if_absent it is made only if it does not exist.",
-		tools.Hints{Title: "Put an object", Writes: true, Acts: true, Destructive: true, Waits: true}, s.put)
+		tools.Hints{Title: "Put an object", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns}, s.put)
 	remove, err3 := tools.NewScoped(part, "object_delete",
 		"Delete an object. It is no error if there is none.",
-		tools.Hints{Title: "Delete an object", Writes: true, Acts: true, Destructive: true, Idempotent: true, Waits: true}, s.delete)
+		tools.Hints{Title: "Delete an object", Writes: true, Acts: true, Destructive: true, Idempotent: true, Waits: true, Turns: turns}, s.delete)
 	list, err4 := tools.NewScoped(part, "object_list",
 		"List the objects below a path, without their content.",
-		tools.Hints{Title: "List objects", Idempotent: true, Waits: true}, s.list)
+		tools.Hints{Title: "List objects", Idempotent: true, Waits: true, Turns: turns}, s.list)
 	return []tools.Tool{get, put, remove, list}, errors.Join(err1, err2, err3, err4)
 }
 

@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -87,7 +86,7 @@ func Open(o Options) (*Store, error) {
 	return &Store{o, &http.Transport{
 		DialContext: dialer.DialContext, Proxy: nil, Protocols: protocols, DisableCompression: true,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
-		MaxResponseHeaderBytes: maxHeaders, MaxConnsPerHost: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+		MaxResponseHeaderBytes: maxHeaders, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
 	}}, nil
 }
 
@@ -223,17 +222,36 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := bufio.NewReader(io.LimitReader(res.Body, maxAnswer))
+	text := io.LimitReader(res.Body, maxAnswer)
 	if r.URL.Query().Has("list-type") && res.StatusCode == http.StatusOK {
-		// The client takes any XML for an empty page.
-		if head, _ := text.Peek(512); !bytes.Contains(head, []byte("<ListBucketResult")) {
-			res.Body.Close()
-			return nil, errors.New("the answer is no listing")
+		page, err := io.ReadAll(text)
+		if err == nil {
+			err = checkListing(page)
 		}
+		if err != nil {
+			res.Body.Close()
+			return nil, err
+		}
+		text = bytes.NewReader(page)
 	}
 	res.Body = body{text, res.Body}
 	return res, nil
 }
+
+// checkListing reports what a listing may not be. The client takes any XML for an empty
+// page, and an entry takes a hundred times the memory of its shortest text.
+func checkListing(page []byte) error {
+	switch {
+	case !bytes.Contains(page[:min(len(page), 512)], []byte("<ListBucketResult")):
+		return errors.New("the answer is no listing")
+	case bytes.Count(page, []byte("<")) > maxTags:
+		return errors.New("the listing has more entries than were asked for")
+	}
+	return nil
+}
+
+// maxTags bounds the tags of a listing. Servers write 16 to 24 for an object.
+const maxTags = 32 * maxPage
 
 type body struct {
 	io.Reader
