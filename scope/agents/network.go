@@ -61,8 +61,8 @@ func networkField(out *Network, refs *[]ref) field {
 			"allow":   allowField(out),
 			"presets": presetsField(out, refs),
 			"limit": mappingField(map[string]field{
-				"requests": networkRateField(&out.Requests, "network.limit.requests", parseCount, "60/minute"),
-				"bytes":    networkRateField(&out.Bytes, "network.limit.bytes", parseBytes, "1GiB/day"),
+				"requests": networkRateField(&out.Requests, "requests", parseCount, "60/minute"),
+				"bytes":    networkRateField(&out.Bytes, "bytes", parseBytes, "1GiB/day"),
 			}),
 		})(n)
 		if err == nil {

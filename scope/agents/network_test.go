@@ -41,8 +41,8 @@ func TestNetwork(t *testing.T) {
 			Rules:       scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Secret: "API_KEY"}, {Host: "b.example", Secret: "TOKEN"}}},
 			Credentials: map[string]NetworkCredential{"API_KEY": key, "TOKEN": file}},
 		"{presets: [npm, go], limit: {requests: 60/minute, bytes: 1GiB/day}}": {Kind: NetworkRules, Presets: []string{"npm", "go"},
-			Requests: []scope.Rate{{Pattern: "network.limit.requests", N: 60, Per: time.Minute}},
-			Bytes:    []scope.Rate{{Pattern: "network.limit.bytes", N: 1 << 30, Per: 24 * time.Hour}}},
+			Requests: []scope.Rate{{Pattern: "requests", N: 60, Per: time.Minute}},
+			Bytes:    []scope.Rate{{Pattern: "bytes", N: 1 << 30, Per: 24 * time.Hour}}},
 	} {
 		assert.Equal(t, want, networkOf(t, text), text)
 	}

@@ -154,8 +154,11 @@ func (p *plan) work(spec *Spec) error {
 	if spec.Context != nil {
 		p.add("--ro-bind", aside, Context)
 	}
-	if len(spec.Binds) > 0 {
+	if len(spec.Binds) > 0 || spec.Trust != nil {
 		p.add("--perms", "0755", "--dir", Run)
+	}
+	if err := p.trust(spec); err != nil {
+		return err
 	}
 	for _, b := range spec.Binds {
 		f, err := dup(b.File)

@@ -167,3 +167,17 @@ func evilListeners(how string) (fds []int) {
 	}
 	return nil
 }
+
+// TestTrust: programs trust the certificates of the spec beside those of the host's CAs.
+func TestTrust(t *testing.T) {
+	const ours = "-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n"
+	s := newTestSession(t, func(spec *Spec) { spec.Trust = []byte(ours) })
+	assert.Equal(t, ours, sh(t, s, "tail -n 3 $SSL_CERT_FILE"))
+	host, _ := os.ReadFile(bundles[0])
+	assert.Equal(t, strings.Count(string(host), "BEGIN CERT")+1, strings.Count(sh(t, s, "cat $CURL_CA_BUNDLE"), "BEGIN CERT"))
+	assert.Contains(t, sh(t, s, "echo x >$SSL_CERT_FILE; echo x >>$NODE_EXTRA_CA_CERTS"), "Read-only file system")
+	assert.Equal(t, "444\n", sh(t, s, "stat -c %a $REQUESTS_CA_BUNDLE"))
+	for _, name := range []string{"PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"} {
+		assert.Equal(t, trustPath()+"\n", sh(t, s, "echo $"+name))
+	}
+}

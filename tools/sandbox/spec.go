@@ -22,6 +22,7 @@ type Spec struct {
 	ReadOnly bool              // the view is read-only
 	Network  bool              // the host's network; otherwise an empty one
 	Proxy    bool              // in the empty network, a socket that listens at ProxyAddress; see Session.Listener
+	Trust    []byte            // PEM certificates that programs trust beside those of the host's CAs; nil: none
 	Limits   Limits            // zero: unlimited
 	Group    *Group            // the agent's group, which enforces Limits.Memory and Limits.CPU; nil: a group for the session
 	Expose   []string          // host paths shown read-only at the same place
@@ -163,6 +164,9 @@ func (s *Spec) environ(command map[string]string) []string {
 	}
 	if s.Proxy {
 		maps.Copy(env, proxyEnv())
+	}
+	if s.Trust != nil {
+		maps.Copy(env, trustEnv())
 	}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, command)

@@ -36,6 +36,7 @@ type Agent struct {
 	slots   *limit.Slots  // of clients
 	paces   *paces
 	rates   *tools.Rates
+	traffic *limit.Rates // of its sandboxes
 	group   group
 	renames renames
 
@@ -62,6 +63,7 @@ func New(shared *Shared, id scope.ID) *Agent {
 		Shared: shared, id: id,
 		turn: make(chan struct{}, 1), slots: limit.NewSlots(maxClients),
 		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
+		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
 		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
 	}
 	a.paces = newPaces(shared.Settings.Log.AgentDay, a.budgetUsed())

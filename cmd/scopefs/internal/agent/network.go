@@ -2,14 +2,19 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/egress"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // network is the network of a sandbox.
@@ -20,16 +25,74 @@ type network struct {
 	proxy *egress.Proxy        // nil: the sandbox has no proxy
 	ended chan struct{}        // closed when the proxy has ended
 	stop  context.CancelFunc
+
+	mu           sync.Mutex
+	placeholders map[string]string // of credentials, by variable
 }
 
 // newNetwork returns the network of a sandbox that starts.
 func (a *Agent) newNetwork(p Purpose) *network {
-	n := &network{agent: a, hosts: p.Hosts}
+	n := &network{agent: a, hosts: p.Hosts, placeholders: map[string]string{}}
 	if n.hosts == nil {
 		n.hosts = a.hosts
 	}
 	n.kind = n.hosts().Kind()
 	return n
+}
+
+// authority is the CA of the daemon's proxies, opened on first use.
+type authority struct {
+	mu sync.Mutex
+	ca *egress.CA
+}
+
+// authority returns the CA; nil after an error, and then no request can be decided about
+// that only a CA makes visible.
+func (s *Shared) authority() *egress.CA {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	if s.network.ca == nil {
+		ca, err := egress.OpenCA(s.Paths.State)
+		if err != nil {
+			s.Logger.Error("hosts with methods, paths or a credential are refused", "err", err)
+			return nil
+		}
+		s.network.ca = ca
+	}
+	return s.network.ca
+}
+
+// equip adds to a sandbox what programs need to use the network.
+func (n *network) equip(spec *sandbox.Spec) {
+	spec.Network, spec.Proxy = n.kind == agents.NetworkHost, n.kind == agents.NetworkRules
+	if !spec.Proxy {
+		return
+	}
+	if ca := n.agent.authority(); ca != nil {
+		spec.Trust = ca.PEM()
+	}
+	spec.Env = maps.Clone(spec.Env)
+	if spec.Env == nil {
+		spec.Env = map[string]string{}
+	}
+	for name, secret := range n.secrets() {
+		spec.Env[name] = secret.Placeholder
+	}
+}
+
+// secrets returns the credentials of now, by the variable that has the placeholder. A
+// sandbox has the same placeholder as long as it lives.
+func (n *network) secrets() map[string]egress.Secret {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := map[string]egress.Secret{}
+	for name, c := range n.hosts().Credentials() {
+		if n.placeholders[name] == "" {
+			n.placeholders[name] = egress.NewPlaceholder()
+		}
+		all[name] = egress.Secret{Placeholder: n.placeholders[name], Header: c.Header, Format: c.Format, Read: c.From.Read}
+	}
+	return all
 }
 
 // hosts returns what the agent may connect to now.
@@ -60,9 +123,10 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	if listener == nil {
 		return
 	}
-	n.proxy = egress.New(egress.Options{Limits: egress.Limits{Approve: approveTime}}, egress.Client{
+	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: egress.Limits{Approve: approveTime}}, egress.Client{
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
-		Rules: func() egress.Rules { return n.hosts() },
+		Rules:   func() egress.Rules { return n.hosts() },
+		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
 		Record: func(ctx context.Context, e audit.Event) error {
 			e.Parent = p.Parent
 			if err := n.agent.paces.wait(ctx, box.Done(), e); err != nil {
@@ -79,7 +143,8 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	}()
 	go func() {
 		defer close(n.ended)
-		if err := n.proxy.Serve(ctx, listener); err != nil {
+		// A session that ends closes the listener.
+		if err := n.proxy.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
 			n.agent.Logger.Error("network", "agent", n.agent.id, "session", box.Name, "err", err)
 		}
 	}()

@@ -109,7 +109,6 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	box := &Sandbox{agent: a, network: a.newNetwork(p)}
 	spec := sandbox.Spec{
 		Agent: a.id, UID: owner.uid, GID: owner.gid, View: dir, ReadOnly: p.ReadOnly,
-		Network: box.network.kind == agents.NetworkHost, Proxy: box.network.kind == agents.NetworkRules,
 		Limits: limitsOf(v.def), Group: group,
 		Expose: a.Settings.Expose, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
 		OutOfMemory: func(s *sandbox.Session) {
@@ -117,6 +116,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 				Detail: "the kernel killed a process: limits: memory was reached"})
 		},
 	}
+	box.network.equip(&spec)
 	if spec.Binds = p.Binds; p.NoView {
 		spec.View = nil
 	}

@@ -49,6 +49,7 @@ type Shared struct {
 	mounts    mount.Table
 	sandboxes sandboxes
 	groups    groups
+	network   authority
 	tasks     queues
 	connected atomic.Uint64 // clients so far
 	views     atomic.Int64  // views that are kept mounted

@@ -26,6 +26,11 @@ func RatesOf(state string, id scope.ID) *Rates {
 	return &Rates{filepath.Join(state, "rates", string(id))}
 }
 
+// TrafficOf returns the Rates of an agent's network. No id has a dot.
+func TrafficOf(state string, id scope.ID) *Rates {
+	return &Rates{filepath.Join(state, "rates", string(id)+".network")}
+}
+
 const (
 	maxRates = 1 << 20     // limit of a file in bytes
 	lockTime = time.Second // limit of Update's wait for another process

@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// bundles are the files of the host with the certificates of CAs: of Debian, Fedora and
+// Alpine.
+var bundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
+
+// maxBundle limits a bundle, in bytes.
+const maxBundle = 16 << 20
+
+// trustPath returns where the sandbox has its bundle: in place of Debian's, which
+// programs know by themselves, or where a sandbox has no /etc/ssl/certs, below Run.
+func trustPath() string {
+	if info, err := os.Lstat(bundles[0]); err == nil && info.Mode().IsRegular() {
+		return bundles[0]
+	}
+	return Run + "/ca-certificates.crt"
+}
+
+// trustEnv returns the variables in which programs look for a bundle: OpenSSL, Go and
+// Rust; Node.js; Python; git; curl; cargo; the tools of AWS; Deno.
+func trustEnv() map[string]string {
+	env := map[string]string{}
+	for _, name := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "PIP_CERT",
+		"GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"} {
+		env[name] = trustPath()
+	}
+	return env
+}
+
+// trust mounts the bundle of a sandbox: the host's certificates and those of the spec.
+func (p *plan) trust(spec *Spec) error {
+	if spec.Trust == nil {
+		return nil
+	}
+	var host []byte
+	for _, name := range bundles {
+		text, err := os.ReadFile(name)
+		if err == nil && len(text) <= maxBundle {
+			host = text
+			break
+		}
+	}
+	f, err := inMemory("ca-certificates.crt", slices.Concat(bytes.TrimSpace(host), []byte("\n"), spec.Trust))
+	if err != nil {
+		return err
+	}
+	p.add("--perms", "0444")
+	p.fd("--ro-bind-data", f, trustPath())
+	return nil
+}
+
+// inMemory returns a file with data that no file system has.
+func inMemory(name string, data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, &fs.PathError{Op: "memfd_create", Path: name, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = f.Write(data)
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("certificates of the sandbox: %w", err)
+	}
+	return f, nil
+}
