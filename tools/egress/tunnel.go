@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -64,62 +65,65 @@ func (t *tunnel) pump(dst, src socket, count *atomic.Int64) (err error) {
 		}
 	}()
 	for {
-		n, err := t.readable(src)
-		if err == nil && n == 0 {
+		if err := t.await(src); err == io.EOF {
 			return dst.CloseWrite()
+		} else if err != nil {
+			return err
 		}
-		if err == nil {
-			_ = dst.SetWriteDeadline(time.Now().Add(t.idle))
-			n, err = io.CopyN(dst, src, n) // splice(2) between sockets
-			count.Add(n)
-			if stop := t.spend(n); stop != nil {
-				return stop
-			}
-			t.moved.Store(time.Now().UnixNano())
+		now := time.Now()
+		_ = src.SetReadDeadline(now.Add(burst))
+		_ = dst.SetWriteDeadline(now.Add(t.idle))
+		n, err := io.CopyN(dst, src, maxMove) // splice(2) between sockets
+		count.Add(n)
+		t.moved.Store(time.Now().UnixNano())
+		if stop := t.spend(n); stop != nil {
+			return stop
 		}
-		if err != nil {
+		if err != nil && err != io.EOF && (!errors.Is(err, os.ErrDeadlineExceeded) || time.Since(now) >= t.idle) {
 			return err
 		}
 	}
 }
 
-// maxMove limits what moves before it is counted, in bytes.
-const maxMove = 1 << 20
+// The bounds of what moves before it is counted. A pipe for splice(2) is held so
+// long, too.
+const (
+	burst   = 20 * time.Millisecond
+	maxMove = 4 << 20 // bytes
+)
 
-// readable waits until src has bytes, and returns how many; 0 is its end. A pipe
-// for splice(2) is then held only while bytes move.
-func (t *tunnel) readable(src socket) (n int64, err error) {
+// await waits until src has bytes. Its error is io.EOF at src's end.
+func (t *tunnel) await(src socket) error {
 	raw, err := src.SyscallConn()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for {
 		last := time.Unix(0, t.moved.Load())
 		_ = src.SetReadDeadline(last.Add(t.idle))
-		var failure error
+		var found error
 		err = raw.Read(func(fd uintptr) bool {
-			n, failure = pending(int(fd))
-			return failure != unix.EAGAIN
+			found = peek(int(fd))
+			return found != unix.EAGAIN
 		})
 		if errors.Is(err, os.ErrDeadlineExceeded) && time.Unix(0, t.moved.Load()).After(last) {
 			continue // the other direction moves
 		}
-		return n, errors.Join(err, failure)
+		return cmp.Or(err, found)
 	}
 }
 
-// pending returns how many bytes a socket has; 0 is its end, EAGAIN none yet.
-func pending(fd int) (int64, error) {
+// peek returns nil if a socket has bytes, io.EOF at its end, and EAGAIN before.
+func peek(fd int) error {
 	for {
 		var one [1]byte
 		n, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		switch {
 		case err == unix.EINTR:
 			continue
-		case err != nil || n == 0:
-			return 0, err
+		case err == nil && n == 0:
+			return io.EOF
 		}
-		all, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
-		return min(int64(max(all, 1)), maxMove), err
+		return err
 	}
 }
