@@ -57,10 +57,14 @@ func (c Call) cut(name string) (given, json.RawMessage, *Error) {
 }
 
 // ofContext returns the error of a call for one of package scoped. The log has the
-// message: names of scopes, and no content.
+// message of a denial, which holds names of scopes. That of an invalid context may hold
+// content.
 func ofContext(err *scoped.Error, rule string) *Error {
 	e := &Error{Code: Code(err.Code), Message: err.Message, Path: err.Path, by: scope.Decision{Kind: scope.KindContext, Rule: rule}}
-	return e.Because(errors.New(err.Message))
+	if err.Code == scoped.Denied {
+		e.cause = errors.New(err.Message)
+	}
+	return e
 }
 
 // said are the texts of an envelope, for filters.

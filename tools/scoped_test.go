@@ -80,6 +80,7 @@ func TestContextOfCalls(t *testing.T) {
 		"inside a parameter": {set, "choice", `{"to":{"_scopes":["state"],"_x":1}}`, ``, `{"to":{"_scopes":["state"],"_x":1}} {} {}`, ""},
 		"its own context":    {set, "choice", `{"_scopes":["input"]}`, `{"_context":[{"type":"input","x":1}]}`, `{} {"input":[{"type":"input","x":1}]} {"_scopes":["input"]}`, ""},
 		"a bad context":      {set, "choice", `{}`, `{"_context":[{"type":"in/put"}]}`, "", "invalid /_context/0/type"},
+		"content in a name":  {set, "choice", `{}`, `{"_context":[{"type":"a","key Alice":1,"key Alice":2}]}`, "", "invalid /_context/0/key Alice"},
 		"in the arguments":   {set, "choice", `{"_context":[]}`, ``, "", "invalid /_context"},
 		"beside, a list":     {set, "choice", `{}`, `[]`, "", "invalid "},
 		"beside, unknown":    {set, "choice", `{}`, `{"to":1}`, "", "invalid /to"},

@@ -70,7 +70,7 @@ func TestReference(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
-	for n := range 20_000 {
+	for n := range 4_000 {
 		var texts []string
 		var messages []map[string]json.RawMessage
 		for range r.IntN(8) {

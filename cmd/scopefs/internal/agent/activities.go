@@ -10,10 +10,12 @@ import (
 	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
-// CheckActivity judges the schema of an activity.
+// CheckActivity judges the schema and the name of an activity.
 func CheckActivity(a agents.Activity) error {
-	_, err := (*client)(nil).activity(a)
-	return err
+	if _, err := (*client)(nil).activity(a); err != nil {
+		return err
+	}
+	return notOfProfile(a.Name)
 }
 
 // activities returns the tools that the operator has declared.

@@ -37,7 +37,12 @@ type outcome struct {
 
 // isBatch reports whether the words of call name a file of calls.
 func isBatch(words []string) bool {
-	return len(words) == 1 && (words[0] == "-" || strings.HasSuffix(words[0], ".json"))
+	return len(words) == 1 && (words[0] == "-" || strings.HasSuffix(words[0], ".json") && !ofServer(words[0]))
+}
+
+// ofServer reports whether a tool is an MCP server's.
+func ofServer(tool string) bool {
+	return strings.HasPrefix(tool, "mcp:") || strings.HasPrefix(tool, "mcp__")
 }
 
 // readBatch reads a file with a call, {"_tool": ...}, or with {"calls": [...]}; "-" is
@@ -135,6 +140,13 @@ func call(ctx context.Context, client *mcp.Client, i int, args json.RawMessage) 
 	}
 	if err := json.Unmarshal(members["_tool"], &o.Tool); err != nil || o.Tool == "" {
 		return fail(&tools.Error{Code: tools.Invalid, Message: "want the name of a tool", Path: "/_tool"})
+	}
+	if ofServer(o.Tool) { // all its arguments are the server's
+		delete(members, "_tool")
+		var err error
+		if args, err = json.Marshal(members); err != nil {
+			return fail(tools.Errorf(tools.Invalid, "%v", err))
+		}
 	}
 	r, err := client.Call(ctx, o.Tool, args)
 	switch {
