@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check lint test bench bench-work bench-mcp bench-stores bench-scale bench-floods fuzz clean
+.PHONY: help build demo check lint test bench bench-work bench-mcp bench-stores bench-context bench-scale bench-floods fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ bench-stores: ## calls of each store through the door, beside the same library c
 	@.ci/need redis-server:redis-server influxd:influxdb
 	@.ci/built $(S3SERVER)
 	integration/bench/stores.sh $(ARGS)
+
+bench-context: ## calls with a context of 1 MiB, and reads of /context (as root; ARGS="-count N", -smoke)
+	integration/bench/context.sh $(ARGS)
 
 bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
 	integration/bench/scale.sh $(ARGS)

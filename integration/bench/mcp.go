@@ -24,10 +24,11 @@ type mcpOp struct {
 type request struct {
 	method, tool string
 	args         func(n int) map[string]any
+	meta         map[string]any // _meta of a call, of the raw client
 }
 
 func call(tool string, args func(n int) map[string]any) request {
-	return request{"tools/call", tool, args}
+	return request{method: "tools/call", tool: tool, args: args}
 }
 
 var mcpText = strings.Repeat("0123456789abcde\n", 256) // 4 KiB

@@ -128,6 +128,9 @@ func (s *mcpSide) raw(cmd *exec.Cmd) error {
 		if r.tool != "" {
 			params = map[string]any{"name": r.tool, "arguments": s.arguments(r, n)}
 		}
+		if r.meta != nil {
+			params["_meta"] = r.meta
+		}
 		took, line, err := ask(r.method, params)
 		return took, len(line), err
 	}

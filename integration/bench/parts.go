@@ -25,6 +25,8 @@ var parts = map[string]part{
 	"rebuild": {"COUNT FILE COMMAND...", rebuild},
 	"mcp":     {"COUNT WARM ROOT PLAIN SCOPEFS BASE NODE SERVER", mcpCompare},
 	"stores":  {"COUNT WARM DIR SCOPEFS", storesCompare},
+	"context": {"COUNT WARM DIR SCOPEFS SELF", contextCompare},
+	"reads":   {"COUNT FILE...", reads},
 	"threads": {"THREADS DIRS FILES DIR", threads},
 	"single":  {"ROUNDS DIRS FILES DIR...", single},
 }

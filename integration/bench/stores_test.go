@@ -15,3 +15,9 @@ func TestStoresSmoke(t *testing.T) {
 	harness.NeedFUSE(t)
 	require.NoError(t, storesCompare(arguments{"4", "1", t.TempDir(), harness.Program}))
 }
+
+// TestContextSmoke: likewise the bench of contexts.
+func TestContextSmoke(t *testing.T) {
+	harness.NeedFUSE(t)
+	require.NoError(t, contextCompare(arguments{"4", "1", t.TempDir(), harness.Program, ""}))
+}
