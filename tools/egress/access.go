@@ -18,7 +18,8 @@ type access struct {
 	op           string // connect or request
 	host         string
 	port         uint16
-	method, path string // of a request
+	method, path string      // of a request
+	others       [][2]string // method and path as other servers read the request
 	scheme       string
 	upgrade      bool // of a request to another protocol
 	began        time.Time
@@ -48,6 +49,11 @@ func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
 		a.decision, a.secret = rules.Request(a.host, a.port, a.method, a.path)
 	} else {
 		a.decision, a.route = rules.Connect(a.host, a.port)
+	}
+	for _, other := range a.others {
+		if d, _ := rules.Request(a.host, a.port, other[0], other[1]); !d.Allow && (a.decision.Allow || !d.Ask) {
+			a.decision = d
+		}
 	}
 	switch {
 	case a.decision.Allow, a.decision.Ask && a.asked:

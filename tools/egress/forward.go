@@ -34,6 +34,7 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 	defer release()
 	a := p.newAccess(o.in, "request")
 	a.method, a.upgrade = r.Method, wantsUpgrade(r)
+	a.others = overrides(r)
 	err := a.locate(r, o)
 	if err != nil {
 		err = p.deny(r.Context(), a, err)
@@ -45,6 +46,26 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return
 	}
 	p.exchange(w, r, a)
+}
+
+// maxOverrides limits the fields of a request that are decided.
+const maxOverrides = 4
+
+// overrides returns the methods and paths that some servers read in fields of a
+// request.
+func overrides(r *http.Request) (others [][2]string) {
+	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+		for _, method := range r.Header[name] {
+			others = append(others, [2]string{strings.ToUpper(strings.TrimSpace(method)), r.URL.EscapedPath()})
+		}
+	}
+	for _, name := range []string{"X-Original-Url", "X-Rewrite-Url"} {
+		for _, target := range r.Header[name] {
+			path, _, _ := strings.Cut(target, "?")
+			others = append(others, [2]string{r.Method, path})
+		}
+	}
+	return others
 }
 
 // locate takes the place of a request from its target, which must be that of its
@@ -59,6 +80,8 @@ func (a *access) locate(r *http.Request, o *origin) *refusal {
 	switch {
 	case r.Method == http.MethodConnect:
 		return malformed("CONNECT inside a tunnel")
+	case len(a.others) > maxOverrides:
+		return malformed("a request has %d fields for another method or path", len(a.others))
 	case o.scheme == "" && !absolute:
 		return malformed("this is a proxy: a request needs an absolute URL")
 	case absolute && o.scheme != "" && r.URL.Scheme != o.scheme || o.scheme == "" && r.URL.Scheme != "http":
