@@ -58,6 +58,21 @@ func (e *embedded) connect(ctx context.Context) (*link, error) {
 	return newLink(ctx, "embedded:4222", dialer{dial: func(context.Context) (net.Conn, error) { return s.InProcessConn() }})
 }
 
+// asleep checks the directory of a server that has not started. It makes none.
+func (e *embedded) asleep() (bool, error) {
+	if e.running != nil || e.starting != nil {
+		return false, nil
+	}
+	if _, err := os.Lstat(e.directory); errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	lock, err := lockDirectory(e.directory)
+	if err != nil {
+		return true, err
+	}
+	return true, lock.Close()
+}
+
 // start starts the server again, or waits for one that is starting.
 func (e *embedded) start(ctx context.Context) error {
 	if e.starting == nil {

@@ -108,6 +108,8 @@ const minMinor = 14
 
 var errVersion = errors.New("the server is too old")
 
+func (o *outside) asleep() (bool, error) { return false, nil }
+
 func (o *outside) failed(error) bool { return false }
 
 // explain removes the password from err: a server may repeat what it is sent.

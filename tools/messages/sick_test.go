@@ -242,8 +242,11 @@ func TestOutsidePoisoned(t *testing.T) {
 	require.Equal(t, []string{"1", "(2 bytes that are no text, or too many)", "forged"}, p.texts())
 	assert.Empty(t, p.Messages[2].From)
 	stray(t, s.ClientURL(), "a.$x", &nats.Msg{Data: []byte("no subject of ours")})
-	assert.Equal(t, tools.Unavailable, code(a.call(t.Context(), t, "subscribe", args{}, nil)))
-	a.read(t, args{"subject": "s"})
+	stray(t, s.ClientURL(), "a.\xff", &nats.Msg{Data: []byte("no text")})
+	a.publish(t, args{"subject": "s", "text": "2"})
+	p = a.read(t, args{})
+	assert.Equal(t, []string{"1", "(2 bytes that are no text, or too many)", "forged", "2"}, p.texts(), "what is on no subject of an agent stops nothing")
+	assert.Empty(t, a.read(t, args{"cursor": p.Cursor}).Messages)
 }
 
 // TestOutsideSlow: calls to a server that stops answering do not wait for each

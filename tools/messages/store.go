@@ -49,6 +49,9 @@ type Store struct {
 type backend interface {
 	connect(ctx context.Context) (*link, error)
 
+	// asleep reports whether connect would start a server, and why it could not.
+	asleep() (bool, error)
+
 	// failed reports whether the connection is of no use after err.
 	failed(err error) bool
 
@@ -122,9 +125,12 @@ func (s *Store) read(ctx context.Context, r reading) (out found, err error) {
 	return out, err
 }
 
-// Ping connects to the server and checks that it has JetStream. Its error is for
-// the operator.
+// Ping connects to the server and checks that it has JetStream. An embedded server
+// that no call has started yet is not started. The error is for the operator.
 func (s *Store) Ping(ctx context.Context) error {
+	if asleep, err := s.asleep(ctx); asleep || err != nil {
+		return err
+	}
 	err := s.with(ctx, 0, func(ctx context.Context, l *link) error {
 		_, err := l.stream.AccountInfo(ctx)
 		return err
@@ -133,6 +139,17 @@ func (s *Store) Ping(ctx context.Context) error {
 		return e.Unwrap()
 	}
 	return err
+}
+
+// asleep reports whether a call would start the server, and why it could not.
+func (s *Store) asleep(ctx context.Context) (bool, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	return s.server.asleep()
 }
 
 // Close closes the connection, and the server if it is embedded. Calls that run

@@ -82,7 +82,7 @@ func (c *sender) request(u *url.URL, m message) (method string, target *url.URL,
 		return http.MethodPost, u, map[string]any{"text": escaped, "mrkdwn": false, "unfurl_links": false, "unfurl_media": false}
 	case Discord: // https://discord.com/developers/docs/resources/message#allowed-mentions-object
 		const suppressEmbeds = 1 << 2
-		return http.MethodPost, u, map[string]any{"content": text, "allowed_mentions": map[string]any{"parse": []string{}}, "flags": suppressEmbeds}
+		return http.MethodPost, u, map[string]any{"content": discordText.Replace(text), "allowed_mentions": map[string]any{"parse": []string{}}, "flags": suppressEmbeds}
 	case Ntfy: // https://docs.ntfy.sh/publish/#publish-as-json
 		root := *u
 		root.Path, root.RawPath = strings.TrimSuffix(u.Path, topic(u)), ""
@@ -93,6 +93,16 @@ func (c *sender) request(u *url.URL, m message) (method string, target *url.URL,
 	}
 	return http.MethodPost, u, map[string]any{"agent": m.agent, "title": m.title, "content": m.content}
 }
+
+// discordText escapes the markup of Discord, of which a masked link shows another
+// address than the one that it leads to.
+var discordText = func() *strings.Replacer {
+	var pairs []string
+	for _, c := range "\\*_~`|>#-+[]()<:@" {
+		pairs = append(pairs, string(c), `\`+string(c))
+	}
+	return strings.NewReplacer(pairs...)
+}()
 
 // topic returns the topic of an ntfy URL, its last component.
 func topic(u *url.URL) string {

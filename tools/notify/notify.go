@@ -155,7 +155,7 @@ func (c *sender) check(m message) error {
 	size, most, unit := len(m.content), maxContent, "bytes"
 	switch c.Kind {
 	case Discord: // https://discord.com/developers/docs/resources/webhook#execute-webhook
-		size, most, unit = utf8.RuneCountInString(m.heading()+"\n"+m.content), 2000, "characters, with its heading"
+		size, most, unit = utf8.RuneCountInString(discordText.Replace(m.heading()+"\n"+m.content)), 2000, "characters, with its heading and a backslash before each of markup"
 	case Ntfy: // https://docs.ntfy.sh/publish/#limitations
 		most = 4096
 	}

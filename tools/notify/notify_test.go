@@ -176,9 +176,10 @@ func TestKinds(t *testing.T) {
 	}
 	all := quoted("[a] " + title + "\n" + content)
 	escaped := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace("[a] " + title + "\n" + content)
+	plain := `\[a\] all \<!channel\> \@everyone` + "\n" + `line 1` + "\n" + `\<\@U1\> \@here & \<http\://x\|y\> \\u0000 "}{`
 	for kind, want := range map[Kind]request{
 		Slack:   {"POST /hook/" + hush, "", `{"mrkdwn":false,"text":` + quoted(escaped) + `,"unfurl_links":false,"unfurl_media":false}`},
-		Discord: {"POST /hook/" + hush, "", `{"allowed_mentions":{"parse":[]},"content":` + all + `,"flags":4}`},
+		Discord: {"POST /hook/" + hush, "", `{"allowed_mentions":{"parse":[]},"content":` + quoted(plain) + `,"flags":4}`},
 		Webhook: {"POST /hook", "key " + hush, `{"agent":"a","content":` + quoted(content) + `,"title":` + quoted(title) + `}`},
 		Ntfy:    {"POST /up/", "Bearer " + hush, `{"message":` + quoted(content) + `,"title":` + quoted("[a] "+title) + `,"topic":"news"}`},
 		Matrix:  {"PUT /_matrix/client/v3/rooms/%21r:x.example/send/m.room.message/", "Bearer " + hush, `{"body":` + all + `,"m.mentions":{},"msgtype":"m.notice"}`},
@@ -357,9 +358,10 @@ func TestHostileInput(t *testing.T) {
 		"long title":              {hook, strings.Repeat("x", 201), "x", tools.Invalid},
 		"long":                    {hook, "", strings.Repeat("x", maxContent+1), tools.Invalid},
 		"long in bytes":           {hook, "", strings.Repeat("€", maxContent/2), tools.TooLarge},
-		"long for Discord":        {discord, "", strings.Repeat("x", 1997), tools.TooLarge},
+		"long for Discord":        {discord, "", strings.Repeat("x", 1995), tools.TooLarge},
+		"markup for Discord":      {discord, "", strings.Repeat("*", 1000), tools.TooLarge},
 		"long for ntfy":           {ntfy, "", strings.Repeat("x", 4097), tools.TooLarge},
-		"fits into Discord":       {discord, "", strings.Repeat("€", 1996), ""},
+		"fits into Discord":       {discord, "", strings.Repeat("€", 1994), ""},
 		"fits into ntfy":          {ntfy, "", strings.Repeat("x", 4096), ""},
 		"fits, 16 KiB":            {hook, strings.Repeat("x", 200), strings.Repeat("\n", maxContent-1) + "x", ""},
 		"CRLF in the content":     {hook, "", "a\r\n.\r\nMAIL FROM:<x>\r\n", ""},

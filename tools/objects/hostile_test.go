@@ -1,13 +1,17 @@
 package objects
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,5 +185,30 @@ func TestCheck(t *testing.T) {
 		} else {
 			assert.ErrorContains(t, err, c.want, name)
 		}
+	}
+}
+
+// TestHosts: no request goes to another host than the operator has named.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string][]string{
+		"https://s3.eu-west-1.amazonaws.com": {"store.s3.eu-west-1.amazonaws.com"},
+		"https://s3.amazonaws.com":           nil, // which is another region's
+		"https://storage.googleapis.com":     {"store.storage.googleapis.com"},
+		"https://s3.example":                 {"s3.example"},
+	} {
+		var asked []string
+		u := newClient(t, open(t, address, func(o *Options) {
+			o.Region = "eu-west-1"
+			o.Lookup.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+				asked = append(asked, host)
+				return nil, errors.New("no such host")
+			}
+		}), "a", "")
+		for tool, in := range map[string]args{"object_get": {"key": "k"}, "object_list": {}} {
+			assert.Equal(t, tools.Unavailable, code(u.call(t, tool, in, nil)), address)
+		}
+		slices.Sort(asked)
+		assert.Equal(t, want, slices.Compact(asked), address)
 	}
 }

@@ -196,10 +196,11 @@ func (s *Store) do(ctx context.Context, f func(context.Context, *minio.Core) err
 	}
 	c, err := minio.NewCore(s.URL.Host, &minio.Options{
 		Creds: credentials.NewStaticV4(s.AccessKey, secret.Reveal(), ""), Secure: s.URL.Scheme == "https",
-		Transport: bounded{s.transport}, Region: cmp.Or(s.Region, "us-east-1"),
+		Transport: bounded{s.transport, s.URL.Hostname(), s.Bucket}, Region: cmp.Or(s.Region, "us-east-1"),
 		MaxRetries: 1, // a change that was sent is never sent again
 	})
 	if err == nil {
+		c.SetS3EnableDualstack(false) // which has another host
 		err = f(ctx, c)
 	}
 	return failed(ctx, err)
@@ -209,11 +210,19 @@ func (s *Store) do(ctx context.Context, f func(context.Context, *minio.Core) err
 // client has no option for it. The signature need not cover the header.
 type ifMatchKey struct{}
 
-// bounded bounds the body of each response, and checks that a listing is one.
-type bounded struct{ *http.Transport }
+// bounded sends requests to one host, or to the bucket's below it, bounds the body of each
+// response, and checks that a listing is one.
+type bounded struct {
+	*http.Transport
+	host, bucket string
+}
 
 // RoundTrip sends a request.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	// The client has a list of hosts for the regions of Amazon.
+	if to := r.URL.Hostname(); to != b.host && to != b.bucket+"."+b.host {
+		return nil, fmt.Errorf("the host of the bucket's region is %s: correct url or region", to)
+	}
 	if tag, _ := r.Context().Value(ifMatchKey{}).(string); tag != "" && r.Method == http.MethodDelete {
 		r = r.Clone(r.Context()) // a RoundTripper does not change its request
 		r.Header.Set("If-Match", `"`+tag+`"`)

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/tools"
 )
 
 func (a *app) storesCmd() *cobra.Command {
@@ -38,9 +39,10 @@ Exit status: 0 all work, 1 one does not, 2 bad usage.`,
 				return err
 			}
 			if asJSON {
-				enc := json.NewEncoder(a.out)
-				enc.SetIndent("", "  ")
-				err = enc.Encode(list)
+				var text []byte
+				if text, err = json.MarshalIndent(list, "", "  "); err == nil { // a server's words may be in it
+					_, err = fmt.Fprintf(a.out, "%s\n", tools.PlainJSON(text))
+				}
 			} else {
 				err = a.printStores(list)
 			}

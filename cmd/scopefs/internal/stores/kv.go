@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 func (s *Stores) kv(config *agents.KVStore, state string) error {
 	if config == nil {
 		return nil
+	}
+	if config.Password != nil && !config.TLS && !onHost(config.Redis) {
+		return errors.New("kv: password: it would be readable on the way: write tls: true")
 	}
 	limits := kv.Limits{Keys: config.Keys, Bytes: config.Size}
 	kind, one := "sqlite", &lazyKV{file: filepath.Join(state, "kv.db")}
@@ -32,6 +36,13 @@ func (s *Stores) kv(config *agents.KVStore, state string) error {
 	s.add(store{name: "kv", kind: kind, tools: list, check: one.Ping, close: one.Close})
 	s.tools = append(s.tools, list...)
 	return nil
+}
+
+// onHost reports whether an address is of this host: a socket, or loopback.
+func onHost(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip, ipErr := netip.ParseAddr(host)
+	return err != nil || host == "localhost" || ipErr == nil && ip.IsLoopback()
 }
 
 func redisOptions(config *agents.KVStore) kv.RedisOptions {
