@@ -187,7 +187,7 @@ func (n *Network) decide(host string, port uint16, r *request) (Decision, []host
 		return Decision{Kind: KindHost, Rule: rule, Remedy: "remove " + denying[0].Host + " from network.deny"}, nil
 	}
 	if asking := narrowest(n.ask, host, port); len(asking) > 0 {
-		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: " + asking[0].Host, Remedy: "approve the connection"}, asking
+		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: " + asking[0].Host, Remedy: remedyAsk}, asking
 	}
 	named := narrowest(n.allow, host, port)
 	allowing := named
@@ -201,10 +201,12 @@ func (n *Network) decide(host string, port uint16, r *request) (Decision, []host
 		return Decision{Kind: KindRequest, Rule: "network.allow: " + named[0].text(),
 			Remedy: fmt.Sprintf("add %s and %s to methods and paths of %s in network.allow", r.method, r.path, named[0].Host)}, nil
 	case n.others:
-		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: true", Remedy: "approve the connection"}, nil
+		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: true", Remedy: remedyAsk}, nil
 	}
 	return Decision{Kind: KindHost, Rule: "network.allow", Remedy: remedy(host, port)}, nil
 }
+
+const remedyAsk = "approve the connection: see scopefs approvals, or add the host to network.allow"
 
 func remedy(host string, port uint16) string {
 	if port == 443 || port == 80 {

@@ -60,6 +60,7 @@ type Approval struct {
 	Context        []scoped.Part   `json:"context,omitempty"`  // what it would see
 	Granted        []string        `json:"granted,omitempty"`  // of a call that was approved: the scopes that it gets; nil: all of Context
 	Preview        string          `json:"preview,omitempty"`  // of one approval, while its call waits: the beginning of what it would see
+	Lasting        bool            `json:"lasting,omitempty"`  // of a host: a grant is not used up, but ends with Expires
 	Asked          time.Time       `json:"asked"`
 	Expires        time.Time       `json:"expires"`
 
@@ -88,8 +89,9 @@ type Approvals struct {
 	now   func() time.Time
 	store ApprovalStore // nil: they end with the process
 
-	mu    sync.Mutex
-	byKey map[string]*Approval
+	mu      sync.Mutex
+	byKey   map[string]*Approval
+	decided chan struct{} // closed at the next decision, if somebody waits for one
 }
 
 // NewApprovals returns the approvals that a store has kept. Without a store they
@@ -144,7 +146,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 	a.sweep()
 	key := p.key()
 	if known := a.byKey[key]; known != nil {
-		if known.State == ApprovalGranted {
+		if known.State == ApprovalGranted && !known.Lasting {
 			if err := a.remove(key); err != nil { // it could be used again after a crash
 				return p, false, &Error{Code: Internal, Message: "the use of the approval cannot be stored, so the call did not run", cause: err}
 			}
@@ -262,6 +264,10 @@ func (a *Approvals) Decide(id string, grant bool, scopes []string, record func(A
 			return decided, fmt.Errorf("store the decision: %w", err)
 		}
 		*p = decided
+		if a.decided != nil {
+			close(a.decided)
+			a.decided = nil
+		}
 		return decided, nil
 	}
 	return Approval{}, ErrNoApproval

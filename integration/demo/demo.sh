@@ -31,6 +31,7 @@ stop() {
 }
 cleanup() {
 	stop || true
+	[ -z "${server:-}" ] || kill "$server" 2>/dev/null || true
 	[ -z "$elsewhere" ] || rm -rf --one-file-system "$elsewhere"
 }
 trap cleanup EXIT

@@ -52,6 +52,23 @@ if root; then
 else
 	says "write_file: without a daemon nobody can approve" "nobody is here" call writer-02 write_file path=draft.md content=Hello
 fi
+if command -v python3 >/dev/null && has 'curl --version'; then
+	python3 -u -m http.server --bind 127.0.0.1 --directory "$base/skills" 0 >"$demo/server.log" 2>&1 9>&- &
+	server=$!
+	for _ in {1..100}; do
+		port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$demo/server.log")
+		[ -z "$port" ] || break
+		sleep 0.1
+	done
+	[ -n "$port" ] || fail "the local server did not start"
+	sed -i "s/^network: none/network: {allow: [{host: docs.internal, address: '127.0.0.1:$port', methods: [GET]}]}/" "$base/agents.d/$agent.md"
+	! root || "$bin" reload >/dev/null
+	says "$agent: curl of the one host that its network allows" "Short sentences" call "$agent" bash command="curl -sS http://docs.internal/house-style/SKILL.md"
+	says "$agent: POST to it" "add POST and / to methods" call "$agent" bash command="curl -sS -d x http://docs.internal/"
+	says "$agent: curl of another host" "add {host: example.org} to network.allow" call "$agent" bash command="curl -sS http://example.org/"
+	kill "$server"
+	server=
+fi
 echo
 echo "scopefs prompt writer-02"
 "$bin" prompt writer-02 | sed 's/^/  /'

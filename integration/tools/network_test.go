@@ -248,3 +248,46 @@ func descriptors(t *testing.T, h *harness.Host) int {
 	require.NoError(t, err)
 	return len(list)
 }
+
+// TestNetworkAsk: a host under ask waits for the operator, for a bounded time; the
+// decision holds for the next connections.
+func TestNetworkAsk(t *testing.T) {
+	t.Parallel()
+	at := webServer(t, nil)
+	h := harness.NewHost(t, map[string]string{
+		"a": fmt.Sprintf("network: {ask: [{host: ok.test, address: '%s'}, {host: no.test, address: '%s'}]}", at, at),
+	})
+	u := h.Connect("a")
+	for host, word := range map[string]string{"ok.test": "approve", "no.test": "deny"} {
+		got := make(chan string, 1)
+		go func() {
+			out, _, _ := h.Try("run", "a", "--", "curl", "-sS", "http://"+host+"/")
+			got <- out
+		}()
+		var waits []string
+		h.Eventually(host+" waits", func() bool {
+			list, _, _ := h.Try("approvals")
+			for line := range strings.Lines(list) {
+				if strings.Contains(line, " waits ") && strings.Contains(line, host) {
+					waits = strings.Fields(line)
+				}
+			}
+			return waits != nil
+		})
+		assert.Contains(t, h.Must("approvals", word, waits[0]), "network of a")
+		want := map[string]string{"approve": "hello from ok.test", "deny": "approve the connection: see scopefs approvals"}[word]
+		assert.Contains(t, <-got, want)
+		assert.Contains(t, u.Bash("curl -sS http://"+host+"/"), want, "it holds for other sandboxes of the agent")
+		assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindApproval, Op: "network", Outcome: "asked", Rule: "network.ask: " + host}))
+	}
+	// As the operator sees it.
+	denied := ""
+	for _, e := range networkEvents(h, "a") {
+		if e.Verdict == audit.Deny {
+			denied = fmt.Sprint(e.Seq)
+		}
+	}
+	out := h.Must("why", denied)
+	assert.Contains(t, out, "a request \"GET http://no.test/\"\nthen: deny (network.ask: no.test)\nnow: ask (network.ask: no.test)\nto allow it: approve the connection")
+	assert.Contains(t, h.Must("audit"), "status 200")
+}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -123,7 +125,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	if listener == nil {
 		return
 	}
-	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: egress.Limits{Approve: approveTime}}, egress.Client{
+	client := egress.Client{
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
 		Rules:   func() egress.Rules { return n.hosts() },
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
@@ -134,7 +136,11 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 			}
 			return n.agent.Record(ctx, e)
 		},
-	})
+	}
+	if n.agent.Approvals != nil {
+		client.Approve = func(ctx context.Context, q egress.Question) (bool, error) { return n.approve(ctx, box, p, q) }
+	}
+	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: egress.Limits{Approve: approveTime}}, client)
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop, n.ended = stop, make(chan struct{})
 	go func() {
@@ -149,6 +155,27 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		}
 	}()
 }
+
+// approve asks the operator about a host and port. A decision holds for all sandboxes of
+// the agent, in this chain and under these rules, until it expires.
+func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress.Question) (bool, error) {
+	def, err := n.agent.definition()
+	if err != nil {
+		return false, err
+	}
+	host, err := json.Marshal(map[string]any{"host": q.Host, "port": q.Port})
+	if err != nil {
+		return false, err
+	}
+	approval := tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: approvalNetwork, Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule}
+	return n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
+		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: a.Session, Chain: a.Chain, Parent: p.Parent,
+			Op: a.Tool, Target: string(a.Arguments), Rule: a.Rule, Outcome: "asked", Detail: a.ID})
+	})
+}
+
+// approvalNetwork stands in an approval for the name of a tool. No tool has it.
+const approvalNetwork = "network"
 
 // close ends the proxy, and returns when its connections are closed.
 func (n *network) close() {

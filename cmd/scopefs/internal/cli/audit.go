@@ -135,10 +135,24 @@ func printEvent(w io.Writer, e audit.Event) error {
 	if e.PID != 0 {
 		words = append(words, fmt.Sprintf("pid %d", e.PID))
 	}
+	if e.Event == audit.KindNetwork {
+		words = append(words, traffic(e)...)
+	}
 	add("call %s", e.Call)
 	add("%s", e.Detail)
 	_, err := fmt.Fprintln(w, strings.Join(words, " "))
 	return err
+}
+
+// traffic describes the end of a connection or a request.
+func traffic(e audit.Event) (words []string) {
+	if e.Status != 0 {
+		words = append(words, fmt.Sprint("status ", e.Status))
+	}
+	if e.DurationUS != 0 {
+		words = append(words, fmt.Sprintf("%d bytes sent, %d received in %v", e.Sent, e.Bytes, (time.Duration(e.DurationUS)*time.Microsecond).Round(time.Millisecond)))
+	}
+	return words
 }
 
 // quoted returns s, in quotes if it contains characters that could pass for the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"path"
 	"slices"
 	"strings"
@@ -23,32 +24,45 @@ import (
 // verdict is the output of check.
 type verdict struct {
 	Agent   scope.ID `json:"agent"`
-	Path    string   `json:"path"`
-	Op      string   `json:"op"`
-	Verdict string   `json:"verdict"` // allow, deny or violation
+	Path    string   `json:"path"`    // or the URL
+	Op      string   `json:"op"`      // or the method
+	Verdict string   `json:"verdict"` // allow, deny or violation; of a URL also ask
 	Rule    string   `json:"rule"`
-	Target  string   `json:"target,omitempty"`
+	Target  string   `json:"target,omitempty"` // where the path leads, or the address of the URL's host
+	Remedy  string   `json:"remedy,omitempty"` // of a URL
 }
 
 func (a *app) checkCmd() *cobra.Command {
-	var name, opName string
+	var name, opName, address, method string
 	var asJSON bool
 	reading, changing := operations()
 	c := &cobra.Command{
-		Use:   "check PATH --agent AGENT [--op OP]",
-		Short: "print the decision about a path, and its rule",
+		Use:   "check PATH --agent AGENT [--op OP] | check --network URL --agent AGENT [--method METHOD]",
+		Short: "print the decision about a path or a URL, and its rule",
 		Long: `Prints what the policy of an agent decides about an operation on a path of its
 view (relative, or below /workspace), and whether links lead outside. It performs no
-operation.
+operation. With --network it prints what the agent's network allows, and connects to
+nothing.
 
 Operations that read: ` + reading + `.
 Operations that change: ` + changing + `.
 unlink and rmdir delete; rename-from is the old name of a rename.
 
-Exit status: 0 allowed, 1 denied, 2 bad usage, or the agent does not load.`,
-		Args: args(cobra.ExactArgs(1)),
+Exit status: 0 allowed, 1 denied or to be approved, 2 bad usage, or the agent does not load.`,
+		Args: func(c *cobra.Command, words []string) error {
+			if address != "" {
+				return args(cobra.NoArgs)(c, words)
+			}
+			return args(cobra.ExactArgs(1))(c, words)
+		},
 		RunE: func(_ *cobra.Command, words []string) error {
-			v, err := a.check(words[0], name, opName)
+			var v *verdict
+			var err error
+			if address != "" {
+				v, err = a.checkNetwork(address, name, method)
+			} else {
+				v, err = a.check(words[0], name, opName)
+			}
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
@@ -56,6 +70,9 @@ Exit status: 0 allowed, 1 denied, 2 bad usage, or the agent does not load.`,
 				err = json.NewEncoder(a.out).Encode(v)
 			} else {
 				_, err = fmt.Fprintf(a.out, "%s %s %s (%s)\n", v.Verdict, v.Op, v.Path, v.Rule)
+				if v.Remedy != "" {
+					_, err = fmt.Fprintln(a.out, "to allow it: "+v.Remedy)
+				}
 			}
 			if err == nil && v.Verdict != "allow" {
 				return &exitError{code: exitFailed}
@@ -65,6 +82,8 @@ Exit status: 0 allowed, 1 denied, 2 bad usage, or the agent does not load.`,
 	}
 	c.Flags().StringVar(&name, "agent", "", "whose view")
 	c.Flags().StringVar(&opName, "op", "read", "the operation, of those above")
+	c.Flags().StringVar(&address, "network", "", "a URL, in place of PATH; https:// may be left out")
+	c.Flags().StringVar(&method, "method", http.MethodGet, "the request's, with --network")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	_ = c.RegisterFlagCompletionFunc("agent", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.complete(c, nil, word)

@@ -23,7 +23,7 @@ type reason struct {
 	Seq     uint64 `json:"seq"`
 	Agent   string `json:"agent"`
 	Op      string `json:"op"`                  // a file operation, or a tool
-	Path    string `json:"path,omitempty"`      // as in the log
+	Path    string `json:"path,omitempty"`      // as in the log; of a connection its host, of a request its URL
 	Verdict string `json:"verdict"`             // then
 	Rule    string `json:"rule"`                // then
 	Kind    string `json:"rule_kind,omitempty"` // then
@@ -91,6 +91,13 @@ func why(p config.Paths, e audit.Event) (*reason, error) {
 		return nil, fmt.Errorf("event %d is no decision, but %s: choose one of scopefs audit --denied", e.Seq, strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Op+" "+e.Outcome), " "))
 	}
 	r := &reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Verdict: string(e.Verdict), Rule: e.Rule, Kind: e.RuleKind}
+	if e.Event == audit.KindNetwork {
+		r.Path = e.Target
+	}
+	if e.Verdict == audit.Violation && e.Event == audit.KindNetwork {
+		r.trick(scope.Kind(e.RuleKind))
+		return r, nil
+	}
 	if e.Verdict == audit.Violation {
 		r.Note = "nothing allows it: no rule reaches what is outside the scope"
 		return r, nil
@@ -109,6 +116,8 @@ func why(p config.Paths, e audit.Event) (*reason, error) {
 		err = r.file(agent, e)
 	case audit.KindCall:
 		err = r.call(agent, e)
+	case audit.KindNetwork:
+		err = r.network(agent, e)
 	default:
 		err = fmt.Errorf("no rule of a definition decides about %s", e.Event)
 	}
