@@ -45,8 +45,8 @@ type Series struct {
 // as old as retention.
 func New(store Store, retention time.Duration) ([]tools.Tool, error) {
 	s := service{store, retention}
-	// An answer takes tens of MiB while it is read.
-	turns := tools.NewTurns(16, 4)
+	// An answer of 2 MiB takes up to some 100 MiB while it is read.
+	turns := tools.NewTurns(8, 4)
 	write, err1 := tools.NewScoped(scope.Buckets, "metrics_write",
 		"Write points of time series. A point with the measurement, tags and time of another replaces its fields. A field keeps the type of its first value.",
 		tools.Hints{Title: "Write metrics", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns}, s.write)

@@ -155,7 +155,7 @@ func reason(ctx context.Context, err error) string {
 		}
 		return err.Error()
 	case errors.As(err, &dns):
-		return dns.Error()
+		return "the server's name is not resolved: " + dns.Err // the name may be a part of the secret
 	case errors.As(err, &op):
 		return op.Error()
 	case errors.As(err, &host), errors.As(err, &cert):

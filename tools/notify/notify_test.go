@@ -305,6 +305,16 @@ func TestAddresses(t *testing.T) {
 	assert.Contains(t, u.last().Detail, "attempt 1: the address is not allowed")
 	assert.Empty(t, seen())
 
+	u = at(t, Slack, func(c *Channel) {
+		c.Credential, c.Timeout = source(t, "https://"+hush+".example/x"), time.Second
+		c.Lookup.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+			return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+		}
+	})
+	_, err = u.notify(t, "", "x") // which looks for the secret
+	require.NotNil(t, err)
+	assert.Contains(t, u.last().Detail, "no such host")
+
 	l, lerr := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, lerr)
 	l.Close()
