@@ -90,7 +90,7 @@ func TestRefused(t *testing.T) {
 	s.daemon().says("scopefs: unknown agent")
 	assert.EqualError(t, <-s.ended, "unknown agent")
 
-	s, d := greeted(t, func(b *Bridge) { b.giveUp = time.Second })
+	s, d := greeted(t, func(b *Bridge) { b.giveUp = 3 * time.Second })
 	d.Close()
 	assert.Equal(t, "warning", s.message())
 	go func() {
@@ -102,7 +102,7 @@ func TestRefused(t *testing.T) {
 	assert.ErrorContains(t, <-s.ended, "the definition does not load")
 	assert.Empty(t, s.line())
 
-	s, d = greeted(t, func(b *Bridge) { b.giveUp = time.Second })
+	s, d = greeted(t, func(b *Bridge) { b.giveUp = 3 * time.Second })
 	d.Close()
 	assert.Equal(t, "warning", s.message())
 	go func() {

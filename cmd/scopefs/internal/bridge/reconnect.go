@@ -132,8 +132,12 @@ func (b *Bridge) reconnect(ctx context.Context, pause *time.Duration, until time
 				return conn, in, nil
 			}
 			b.mu.Lock()
-			if b.conn, last = nil, err; b.why != "" {
+			b.conn = nil
+			switch {
+			case b.why != "":
 				last = errors.New(b.why)
+			case limited.Err() == nil: // not our own Close, which tells nothing
+				last = err
 			}
 			b.mu.Unlock()
 			conn.Close()
