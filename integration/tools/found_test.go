@@ -103,7 +103,7 @@ func TestFoundDenialsWithin(t *testing.T) {
 		remedy string
 	}{
 		{"delegate", args{"member": "c", "task": "t"}, tools.NotFound, "members", "add c to members"},
-		{"delegate", args{"member": "b", "task": "t", "_scopes": []string{"diary"}}, tools.Denied, "scopes", "scopes decide about each context"},
+		{"delegate", args{"member": "b", "task": "t", "_scopes": []string{"diary"}}, tools.Denied, "scopes", "add diary to scopes.enum"},
 		{"skill", args{"name": "two"}, tools.NotFound, "skills", "add two to skills"},
 	} {
 		assert.Equal(t, c.code, u.Fails(c.tool, c.args).Code)

@@ -238,10 +238,10 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 			return h, err
 		}
 		word, value, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
-		switch word {
-		case "profile":
+		switch {
+		case word == "profile" && value != "":
 			h.profile = value
-		case "context":
+		case word == "context":
 			if h.context != nil {
 				return h, errors.New("two contexts")
 			}
