@@ -48,7 +48,7 @@ lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 VIEWTESTS := ./integration/attack ./integration/view
 
 # Tests that mostly wait, for disks, timeouts and dead processes. They run once, with -race.
-WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|PowerLoss|Postgres|Restart|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
+WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|LogFrozen|LogKilled|LogPower|MailFails|MailSlow|OutsideNonsense|OutsideSlow|PowerLoss|Postgres|Repeats|Restart|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -253,6 +254,7 @@ func TestAttackHostInTunnel(t *testing.T) {
 // TestAttackSilence: ten thousand connections that never speak cost a bounded
 // number of slots, and are recorded once a minute at most.
 func TestAttackSilence(t *testing.T) {
+	need.Long(t, "waits for a time limit")
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
 	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Client) {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -184,6 +185,7 @@ func TestRecheck(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
+	need.Long(t, "waits for a time limit")
 	t.Parallel()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -255,6 +256,7 @@ func TestMailFails(t *testing.T) {
 
 // TestMailSlow: a server that answers a little at a time does not hold the call.
 func TestMailSlow(t *testing.T) {
+	need.Long(t, "waits for a time limit")
 	t.Parallel()
 	s := &smtpServer{reply: func(_ int, line string) string {
 		time.Sleep(300 * time.Millisecond)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -219,6 +220,7 @@ func TestKinds(t *testing.T) {
 
 // TestRepeats: an answer that asks for it is repeated, and no other.
 func TestRepeats(t *testing.T) {
+	need.Long(t, "waits between attempts")
 	t.Parallel()
 	status := func(first int, header string) func(int, http.ResponseWriter, *http.Request) {
 		return func(n int, w http.ResponseWriter, _ *http.Request) {

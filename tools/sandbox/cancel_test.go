@@ -10,11 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // Whenever a start is given up, nothing of it stays: bwrap's child, which waits
 // for a word of bwrap, would do so for ever.
 func TestCancelledStart(t *testing.T) {
+	need.Long(t, "starts sandboxes many times")
 	needRoot(t, "it counts the processes of a user of its own")
 	const uid = 104729 // nobody else's
 	h := newHost(t)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -166,6 +167,7 @@ func judge(t *testing.T, a attempt, archID uint32) uint32 {
 // TestOrdinaryUser runs this package's confinement tests as uid 1000, plainly
 // and as root of a user namespace of its own, which can change no ids.
 func TestOrdinaryUser(t *testing.T) {
+	need.Long(t, "repeats tests as another user")
 	needRoot(t, "it becomes another user")
 	dir, err := os.MkdirTemp("", "ordinary")
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -123,6 +124,7 @@ func misbehave(t *testing.T, spec *Spec, how string) {
 
 // TestInitThatDefies has an init that nothing but SIGKILL ends, with bwrap gone.
 func TestInitThatDefies(t *testing.T) {
+	need.Long(t, "waits for a time limit")
 	s := newTestSession(t, func(spec *Spec) { misbehave(t, spec, "defies") })
 	require.Eventually(t, func() bool { // it has cleared its PR_SET_PDEATHSIG and sleeps
 		stat, err := pid1.ReadStat(s.PID())

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // noGroups is why an ordinary user cannot set limits, unless systemd delegates groups to him.
@@ -20,6 +22,7 @@ const noGroups = "an ordinary user can make no control groups"
 func limited(l Limits) func(*Spec) { return func(spec *Spec) { spec.Limits = l } }
 
 func TestMemoryLimit(t *testing.T) {
+	need.Long(t, "fills memory")
 	needRoot(t, noGroups)
 	s := newTestSession(t, limited(Limits{Memory: 128 << 20}))
 	assert.Contains(t, s.Limiter(), "cgroup v")
@@ -64,6 +67,7 @@ func forkAll(s *Session) (string, error) {
 
 // TestForkBomb sees that a bomb at its limit can be ended and is.
 func TestForkBomb(t *testing.T) {
+	need.Long(t, "forks to a limit")
 	needRoot(t, noGroups)
 	s := newTestSession(t, limited(Limits{PIDs: 100, Timeout: time.Second}))
 	p, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "b() { b | b & }; b; sleep 1014"}})
@@ -77,6 +81,7 @@ func TestForkBomb(t *testing.T) {
 }
 
 func TestCPULimit(t *testing.T) {
+	need.Long(t, "waits for a limit")
 	needRoot(t, noGroups)
 	s := newTestSession(t, limited(Limits{CPU: 0.25, Timeout: 2 * time.Second}))
 	p, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "trap 'times; exit' TERM; while :; do :; done"}})

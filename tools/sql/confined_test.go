@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 )
 
 // An engine that an attacker has taken over has its two files, and nothing else.
 func TestConfined(t *testing.T) {
+	need.Long(t, "builds an attacker")
 	a := newAgent(t, Limits{}, false) // or it skips
 	attacker := filepath.Join(filepath.Dir(program), "confined")
 	build := exec.Command("go", "build", "-o", attacker, "./testdata/confined")

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sql/engine"
 )
@@ -51,6 +52,7 @@ func counted(a agent) *count {
 // The kernel kills the process while it writes, again and again. What was answered is
 // there, no statement is there in part, and the file is sound.
 func TestKilledWhileWriting(t *testing.T) {
+	need.Long(t, "kills a process many times")
 	a := newAgent(t, Limits{}, false)
 	c := counted(a)
 	a.must(t, "CREATE TABLE t (round INTEGER, x INTEGER, pad TEXT)", "CREATE INDEX i ON t (x)")
@@ -149,6 +151,7 @@ func TestCancel(t *testing.T) {
 
 // A process that does not answer in time is killed.
 func TestHangs(t *testing.T) {
+	need.Long(t, "waits for time limits")
 	ready := frame(`{"means":["x"]}`)
 	const hang = "exec sleep 1000"
 	for name, test := range map[string]struct{ script, want string }{

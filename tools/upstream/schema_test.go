@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -164,6 +165,7 @@ func TestTail(t *testing.T) {
 
 // TestSchemasOfAServerAreBounded lists many small schemas that are costly to decode.
 func TestSchemasOfAServerAreBounded(t *testing.T) {
+	need.Long(t, "moves many bytes")
 	t.Parallel()
 	for name, theirs := range map[string]any{
 		"bytes":  map[string]any{"description": strings.Repeat("x", maxSchema/2)},

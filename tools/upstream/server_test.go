@@ -79,7 +79,7 @@ func addTools(server *mcp.Server) {
 		return text(dir), err
 	})
 	add("blast", func(context.Context, *mcp.CallToolRequest, said) (*mcp.CallToolResult, error) {
-		for range 20_000 {
+		for range 5_000 {
 			fmt.Println(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		}
 		return text("blasted"), nil

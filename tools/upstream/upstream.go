@@ -81,6 +81,7 @@ type Upstream struct {
 	servers   func() map[string]Spec
 	timeout   time.Duration
 	pause     time.Duration
+	rest      time.Duration
 
 	mu        sync.Mutex
 	running   map[string]*server
@@ -96,7 +97,7 @@ type Upstream struct {
 // must not call the Upstream. New starts no server.
 func New(sandboxes Sandboxes, servers func() map[string]Spec) *Upstream {
 	return &Upstream{
-		sandboxes: sandboxes, servers: servers, timeout: startTimeout, pause: firstPause,
+		sandboxes: sandboxes, servers: servers, timeout: startTimeout, pause: firstPause, rest: restTime,
 		running: map[string]*server{}, ended: make(chan struct{}),
 	}
 }
@@ -189,7 +190,7 @@ func (u *Upstream) change() {
 	}
 	u.notifying = true
 	u.stopping.Go(func() {
-		rest := restTime
+		rest := u.rest
 		for more := true; more; rest = min(2*rest, longestPause) {
 			u.OnChange()
 			select {

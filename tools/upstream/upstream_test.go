@@ -93,6 +93,7 @@ func TestErrorsOfCalls(t *testing.T) {
 }
 
 func TestHugeResults(t *testing.T) {
+	need.Long(t, "moves many bytes")
 	t.Parallel()
 	f := start(t, "good")
 	text, err := f.run(t.Context(), "good", "huge", "6000000")
@@ -212,6 +213,7 @@ func TestLastChangeIsSeen(t *testing.T) {
 	need.Long(t, "waits until a server may be listed again")
 	t.Parallel()
 	f := start(t, "good")
+	f.rest = 300 * time.Millisecond
 	var seen atomic.Bool
 	f.OnChange = func() { seen.Store(slices.Contains(f.names(t), "mcp:good:new")) }
 	for _, tool := range []string{"blast", "grow"} {
@@ -225,6 +227,7 @@ func TestFloodOfChanges(t *testing.T) {
 	need.Long(t, "waits until a server may be listed again")
 	t.Parallel()
 	f := start(t, "good")
+	f.rest = 300 * time.Millisecond
 	release := make(chan struct{})
 	f.OnChange = func() { f.changes.Add(1); <-release }
 	text, err := f.run(t.Context(), "good", "blast", "")
