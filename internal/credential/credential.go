@@ -76,11 +76,11 @@ func (s Source) Read(ctx context.Context) (Secret, error) {
 	text = bytes.TrimSpace(text)
 	switch {
 	case len(text) == 0:
-		return Secret{}, errors.New("the secret is empty")
+		return Secret{}, errors.New("the secret is empty: write it")
 	case len(text) > maxSecret:
-		return Secret{}, fmt.Errorf("the secret has more than %d bytes", maxSecret)
+		return Secret{}, fmt.Errorf("the secret has more than %d bytes: shorten it", maxSecret)
 	case bytes.ContainsAny(text, "\r\n\x00"):
-		return Secret{}, errors.New("the secret has more than one line")
+		return Secret{}, errors.New("the secret has more than one line: write it in one")
 	}
 	return Secret{string(text)}, nil
 }
@@ -88,7 +88,7 @@ func (s Source) Read(ctx context.Context) (Secret, error) {
 func readFile(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block open
 	if err != nil {
-		return nil, fmt.Errorf("file: %w", err)
+		return nil, fmt.Errorf("file: %w: write the secret to it, with chmod 600, or correct the path", err)
 	}
 	defer f.Close()
 	st, err := f.Stat() // of the descriptor: the path may change
@@ -98,7 +98,7 @@ func readFile(name string) ([]byte, error) {
 	owner := int(st.Sys().(*syscall.Stat_t).Uid)
 	switch {
 	case !st.Mode().IsRegular():
-		return nil, fmt.Errorf("file: %q is no regular file", name)
+		return nil, fmt.Errorf("file: %q is no regular file: name one", name)
 	case st.Mode().Perm()&0o077 != 0:
 		return nil, fmt.Errorf("file: %q is open to others: chmod 600 it", name)
 	case owner != 0 && owner != os.Geteuid():
@@ -118,9 +118,9 @@ func output(ctx context.Context, argv []string) ([]byte, error) {
 	cmd.Stdout = out
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("command: %q did not end within %v", argv[0], commandTime)
+			return nil, fmt.Errorf("command: %q did not end within %v: run it by hand", argv[0], commandTime)
 		}
-		return nil, fmt.Errorf("command: %q: %w", argv[0], err)
+		return nil, fmt.Errorf("command: %q: %w: run it by hand", argv[0], err)
 	}
 	return out.text, nil
 }

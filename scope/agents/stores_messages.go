@@ -75,6 +75,9 @@ func grantedField(out *map[string]Patterns, check func(name string) error) field
 			var who []string
 			err := textsField(&who, name, checkName)(value)
 			(*out)[name] = who
+			if err != nil && value.Kind != yaml.SequenceNode {
+				err = fmt.Errorf("%q %w", name, err) // the errors of a list's items quote the item
+			}
 			return err
 		})
 	}

@@ -29,7 +29,7 @@ func TestStoresMessages(t *testing.T) {
 		"channels: {a.b: [x]}": "name of a channel",
 		"channels: {'>': [x]}": "name of a channel",
 		"channels: [team]":     "channels",
-		"channels: {team: x}":  "want a list",
+		"channels: {team: x}":  `"team" is a text: want a list`,
 		"messages: -1":         "above zero",
 		"inboxes: {A: [x]}":    "invalid agent id",
 		"size: 1KiB":           "1MiB",

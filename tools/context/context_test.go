@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 		"no JSON":          {`[{]`, "invalid: no JSON: invalid character ']' looking for beginning of object key string"},
 		"two values":       {`[] []`, "invalid: no JSON: invalid character '[' after top-level value"},
 		"nothing at all":   {``, "invalid: no JSON: unexpected end of JSON input"},
-		"an object":        {`{"type":"state"}`, "invalid: the context is no array of messages"},
+		"an object":        {`{"type":"state"}`, "invalid: the context is no array of messages: write [{\"type\": SCOPE, ...}]"},
 		"a list":           {`[{"type":"a"},["type"]]`, "invalid: a message is no object: /1"},
 		"no type":          {`[{"x":1}]`, "invalid: a message has no type: /0/type"},
 		"a number":         {`[{"type":1}]`, "invalid: want a string: /0/type"},

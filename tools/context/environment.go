@@ -49,7 +49,7 @@ func Parse(text []byte) (*Environment, *Error) {
 		return nil, err
 	}
 	if text[0] != '[' {
-		return nil, errorf(Invalid, "the context is no array of messages")
+		return nil, errorf(Invalid, `the context is no array of messages: write [{"type": SCOPE, ...}]`)
 	}
 	env, w := &Environment{}, &walker{text: text}
 	return env, w.array(0, func(int) *Error {

@@ -91,9 +91,14 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// Dial connects to the service and, for https, checks its certificate. It sends
-// no request and no credential.
+// Dial reads the credential, connects to the service and, for https, checks its
+// certificate. It sends no request and no credential.
 func (s Service) Dial(ctx context.Context) error {
+	if s.Credential != nil {
+		if _, err := s.Credential.Read(ctx); err != nil {
+			return fmt.Errorf("credential: %w", err)
+		}
+	}
 	dialer := s.Lookup
 	dialer.Pinned = s.Addresses
 	port := cmp.Or(s.URL.Port(), map[string]string{"http": "80", "https": "443"}[s.URL.Scheme])

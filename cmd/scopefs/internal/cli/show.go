@@ -27,6 +27,8 @@ type shown struct {
 	Skills      []string         `json:"skills"`
 	Servers     []serverShown    `json:"mcp_servers"`
 	Members     []scope.ID       `json:"members"`
+	Network     string           `json:"network"`              // none, rules or host
+	Hosts       []string         `json:"network_hosts"`        // of the rules
 	Stores      []string         `json:"stores"`               // names of shared stores and services
 	Contexts    []string         `json:"scopes"`               // patterns; null: any
 	AskContexts []string         `json:"scopes_ask,omitempty"` // patterns of those that need an approval
@@ -89,6 +91,7 @@ func show(agent *agents.Agent) *shown {
 	}
 	s.Contexts, s.Fixed = g.Contexts()
 	s.AskContexts = agent.Contexts.Ask
+	s.Network, s.Hosts = string(g.Hosts().Kind()), some(g.Hosts().Names())
 	for _, tool := range g.ToolNames() {
 		d := g.Tool(tool)
 		s.Builtins = append(s.Builtins, toolVerdict{tool, verdictOf(d), d.Rule})
@@ -156,6 +159,11 @@ func (s *shown) print(out io.Writer) error {
 	}
 	line("mcp servers", "%s", names(servers))
 	line("members", "%s", names(s.Members))
+	if len(s.Hosts) > 0 {
+		line("network", "%s", names(s.Hosts))
+	} else {
+		line("network", "%s", s.Network)
+	}
 	line("stores", "%s", names(s.Stores))
 	switch {
 	case s.Contexts == nil:

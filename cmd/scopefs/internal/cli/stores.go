@@ -46,16 +46,25 @@ Exit status: 0 all work, 1 one does not, 2 bad usage.`,
 			} else {
 				err = a.printStores(list)
 			}
-			for _, s := range list {
-				if s.Error != "" {
-					return errors.Join(err, fmt.Errorf("%s does not work", s.Name))
-				}
-			}
-			return err
+			return errors.Join(err, broken(list))
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// broken returns an error with the names of all stores that do not work.
+func broken(list []control.Store) error {
+	var down []string
+	for _, s := range list {
+		if s.Error != "" {
+			down = append(down, s.Name)
+		}
+	}
+	if down == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: not working: correct what HEALTH says", strings.Join(down, ", "))
 }
 
 // ownStores checks the stores from this process, where no daemon runs.

@@ -87,12 +87,33 @@ func (s *Stores) Report(ctx context.Context, loaded map[scope.ID]*agents.Agent) 
 		all[i] = control.Store{Name: one.name, Kind: one.kind, Tools: one.names, Agents: one.agents(loaded)}
 		checks.Go(func() {
 			if err := one.check(ctx); err != nil {
-				all[i].Error = err.Error()
+				all[i].Error = health(err)
 			}
 		})
 	}
 	checks.Wait()
 	return all
+}
+
+// health returns the text of a store's error, with what the operator can do about the
+// common ones.
+func health(err error) string {
+	text := err.Error()
+	for _, common := range []struct {
+		in, remedy string
+	}{
+		{"is not public", "add it to addresses, if agents may reach it"},
+		{"connection refused", "start the server, or correct its address"},
+		{"no servers available", "start the server, or correct its url"},
+		{"no such host", "correct the name, or make the host resolve it"},
+		{context.DeadlineExceeded.Error(), "the server does not answer: start it again, or correct its address"},
+		{"i/o timeout", "the server does not answer: start it again, or correct its address"},
+	} {
+		if strings.Contains(text, common.in) {
+			return text + ": " + common.remedy
+		}
+	}
+	return text
 }
 
 // Of returns the names of the stores that an agent reaches, sorted.
