@@ -205,7 +205,7 @@ func TestSelect(t *testing.T) {
 		"an unknown instance": {choice, `{"_scopes":["state"],"_instance":"③"}`, nil, `{"state":[{"type":"state","currentUser":"Alice"}]}`},
 		"nothing":             {``, `{}`, nil, `{}`},
 		"nothing, none":       {``, `{"_scopes":[]}`, nil, `{}`},
-		"nothing, asked":      {``, `{"_scopes":["state"]}`, nil, "invalid: this tool takes no context: /_scopes"},
+		"nothing, asked":      {``, `{"_scopes":["state"]}`, nil, "invalid: this tool takes no context: leave _scopes out: /_scopes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

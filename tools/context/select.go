@@ -51,7 +51,7 @@ func (s Spec) names(asked []string) ([]string, *Error) {
 	case s.Any:
 		return asked, nil
 	case s.Names == nil && len(asked) > 0:
-		return nil, errorf(Invalid, "this tool takes no context")
+		return nil, errorf(Invalid, "this tool takes no context: leave _scopes out")
 	}
 	for i, name := range asked {
 		if !slices.Contains(s.Names, name) {
