@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/http"
 )
 
@@ -98,22 +100,15 @@ func (s *Stores) Report(ctx context.Context, loaded map[scope.ID]*agents.Agent) 
 // health returns the text of a store's error, with what the operator can do about the
 // common ones.
 func health(err error) string {
-	text := err.Error()
-	for _, common := range []struct {
-		in, remedy string
-	}{
-		{"is not public", "add it to addresses, if agents may reach it"},
-		{"connection refused", "start the server, or correct its address"},
-		{"no servers available", "start the server, or correct its url"},
-		{"no such host", "correct the name, or make the host resolve it"},
-		{context.DeadlineExceeded.Error(), "the server does not answer: start it again, or correct its address"},
-		{"i/o timeout", "the server does not answer: start it again, or correct its address"},
-	} {
-		if strings.Contains(text, common.in) {
-			return text + ": " + common.remedy
-		}
+	switch {
+	case errors.Is(err, egress.ErrAddress):
+		return err.Error() + ": add it to addresses, if agents may reach it"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return err.Error() + ": start the server, or correct its address"
+	case errors.Is(err, context.DeadlineExceeded):
+		return err.Error() + ": the server does not answer: start it again, or correct its address"
 	}
-	return text
+	return err.Error()
 }
 
 // Of returns the names of the stores that an agent reaches, sorted.
