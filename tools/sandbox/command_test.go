@@ -189,7 +189,7 @@ func TestSignals(t *testing.T) {
 		assert.ErrorIs(t, p.Signal(0), os.ErrProcessDone)
 	})
 	t.Run("context", func(t *testing.T) {
-		p := start(ctx, "echo ready; sleep 1001")
+		p := start(ctx, "echo ready; sleep 7101")
 		cancel()
 		exit, err := p.Wait()
 		require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestSignals(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("timeout kills every group and descendant of the command", func(t *testing.T) {
-		p := start(context.Background(), "set -m; sleep 1002 & (sleep 1003) & setsid -w sh -c 'setsid -w sleep 1005; true' & echo ready; sleep 1004")
+		p := start(context.Background(), "set -m; sleep 7102 & (sleep 7103) & setsid -w sh -c 'setsid -w sleep 7105; true' & echo ready; sleep 7104")
 		exit, err := p.Wait()
 		require.NoError(t, err)
 		assert.Equal(t, Exit{Code: -1, Signal: unix.SIGKILL, TimedOut: true}, exit)
@@ -209,7 +209,7 @@ func TestSignals(t *testing.T) {
 func TestEnd(t *testing.T) {
 	t.Run("close kills what runs in the background", func(t *testing.T) {
 		s := newTestSession(t)
-		p, err := s.Exec(context.Background(), Command{Argv: []string{"sh", "-c", "setsid -f sleep 1005; exec sleep 1006"}})
+		p, err := s.Exec(context.Background(), Command{Argv: []string{"sh", "-c", "setsid -f sleep 7105; exec sleep 7106"}})
 		require.NoError(t, err)
 		defer p.Close()
 		require.NoError(t, s.Close())
@@ -219,7 +219,7 @@ func TestEnd(t *testing.T) {
 		assert.ErrorIs(t, err, ErrEnded)
 		assert.NoError(t, s.Err())
 		assert.NoError(t, s.Close(), "again")
-		assert.Empty(t, running100x(t))
+		assert.Empty(t, sleeping(t))
 	})
 	t.Run("init is killed", func(t *testing.T) {
 		s := newTestSession(t)

@@ -197,7 +197,7 @@ func TestDaemonKilled(t *testing.T) {
 	needRoot(t, "the storm has a limit")
 	dir, _ := newView(t, agentUID)
 	cmd := exec.Command("/proc/self/exe", "daemon", dir,
-		"storm() { while :; do sleep 1012 & (setsid sleep 1013 &) ; done; }; storm & storm & storm")
+		"storm() { while :; do sleep 7112 & (setsid sleep 7113 &) ; done; }; storm & storm & storm")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
@@ -205,7 +205,7 @@ func TestDaemonKilled(t *testing.T) {
 	var pid int
 	_, err = fmt.Fscan(out, &pid)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(running100x(t)) > 100 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(sleeping(t)) > 100 }, 20*time.Second, 10*time.Millisecond)
 	inside, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	require.NoError(t, err)
 

@@ -97,7 +97,7 @@ func eat(args []string) int {
 // forkMany starts processes until it may not, and prints how many.
 func forkMany([]string) int {
 	for n := 0; n < 5000; n++ {
-		_, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "1011"}, &syscall.ProcAttr{Env: []string{}})
+		_, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "7111"}, &syscall.ProcAttr{Env: []string{}})
 		if err != nil {
 			fmt.Println(n, err)
 			return 0

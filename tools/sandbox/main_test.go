@@ -182,14 +182,15 @@ func sh(t *testing.T, s *Session, script string) string {
 	return out
 }
 
-// running100x lists the processes of this host that run one of our sleeps.
-func running100x(t *testing.T) (found []string) {
+// sleeping lists the processes of this host that run a sleep of this package's tests. Tests
+// of other packages run at the same time, and sleep other numbers of seconds.
+func sleeping(t *testing.T) (found []string) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
 	for _, name := range names {
 		text, _ := os.ReadFile(name)
-		if strings.HasPrefix(string(text), "sleep\x0010") && len(text) == len("sleep\x001001\x00") {
+		if strings.HasPrefix(string(text), "sleep\x0071") && len(text) == len("sleep\x007101\x00") {
 			found = append(found, name)
 		}
 	}

@@ -43,8 +43,8 @@ func startingAre(t *testing.T, s *Session, n int) {
 // its program yet.
 func TestTagOfStarting(t *testing.T) {
 	s := newTestSession(t)
-	sh(t, s, "setsid -f sleep 1028 >&- 2>&-")
-	attacker := pidOf(t, "sleep", "1028")
+	sh(t, s, "setsid -f sleep 7128 >&- 2>&-")
+	attacker := pidOf(t, "sleep", "7128")
 	require.NoError(t, unix.Kill(s.PID(), unix.SIGSTOP))
 	t.Cleanup(func() { unix.Kill(s.PID(), unix.SIGCONT) }) // before those of start
 	t.Run("one", func(t *testing.T) {
@@ -106,9 +106,9 @@ func TestTagOfUnexecuted(t *testing.T) {
 // ended, and makes a session of it, is not that command's.
 func TestTagOfReusedNumber(t *testing.T) {
 	s := newTestSession(t)
-	startTagged(t, s, "live", "bash", "-c", "setsid -w bash -c 'echo r; sleep 1029; true'; true")
-	sh(t, s, "setsid -f bash -c 'sleep 1030; true' >&- 2>&-")
-	inLive, orphan := pidOf(t, "sleep", "1029"), pidOf(t, "sleep", "1030")
+	startTagged(t, s, "live", "bash", "-c", "setsid -w bash -c 'echo r; sleep 7129; true'; true")
+	sh(t, s, "setsid -f bash -c 'sleep 7130; true' >&- 2>&-")
+	inLive, orphan := pidOf(t, "sleep", "7129"), pidOf(t, "sleep", "7130")
 	for _, pid := range []int{inLive, orphan} {
 		st, err := readStatus(pid)
 		require.NoError(t, err)

@@ -65,19 +65,19 @@ func TestTTY(t *testing.T) {
 	c.expect("40 100")
 
 	// Ctrl-C and signals meet the foreground alone: the shell goes on.
-	c.enter("sleep 1007; echo status=$?\n")
+	c.enter("sleep 7107; echo status=$?\n")
 	c.expect("echo status=$?\r\n")
-	awaitSleep(t, s, "1007")
+	awaitSleep(t, s, "7107")
 	c.enter("\x03")
 	c.expect("PROMPT>")
-	c.enter("sleep 1008; echo 'st'atus=$?\n")
-	awaitSleep(t, s, "1008")
+	c.enter("sleep 7108; echo 'st'atus=$?\n")
+	awaitSleep(t, s, "7108")
 	require.NoError(t, c.p.Signal(unix.SIGTERM))
 	c.expect("status=143")
 
 	// Job control.
-	c.enter("sleep 1009\n")
-	awaitSleep(t, s, "1009")
+	c.enter("sleep 7109\n")
+	awaitSleep(t, s, "7109")
 	c.enter("\x1a")
 	c.expect("Stopped")
 	c.enter("bg; jobs; kill %1; echo 'do'ne\n")
@@ -96,7 +96,7 @@ func TestTTY(t *testing.T) {
 
 func TestTTYHangup(t *testing.T) {
 	s := newTestSession(t)
-	c := newConsole(t, s, "bash", "-c", "echo ready; sleep 1010")
+	c := newConsole(t, s, "bash", "-c", "echo ready; sleep 7110")
 	c.expect("ready")
 	c.p.TTY.Close() // the terminal is gone: SIGHUP to its session
 	exit, err := c.p.Wait()
