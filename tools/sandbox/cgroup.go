@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // extraPIDs are bwrap and the threads of init, which are not the agent's.
@@ -438,8 +439,8 @@ func (g *group) remove() error {
 	return errors.Join(errs...)
 }
 
-// sweep removes the groups that a daemon left which was killed. They are empty:
-// its sandboxes and views died with it.
+// sweep removes the groups that a daemon left which was killed. Its sandboxes and
+// views died with it, but for one that was starting: see killOrphans.
 func (c *cgroups) sweep() {
 	for _, base := range slices.AppendSeq(slices.Clone(c.v2), maps.Values(c.v1)) {
 		entries, _ := os.ReadDir(base)
@@ -454,11 +455,36 @@ func (c *cgroups) sweep() {
 			children, _ := os.ReadDir(dir)
 			for _, child := range children {
 				if child.IsDir() {
+					killOrphans(filepath.Join(dir, child.Name()))
 					unix.Rmdir(filepath.Join(dir, child.Name()))
 				}
 			}
 			unix.Rmdir(dir)
 		}
+	}
+}
+
+// killOrphans kills the children of bwrap in a group of a dead daemon. A bwrap that dies
+// with its daemon before it has released its child leaves the child behind, which waits
+// for it forever: bubblewrap sets the child's parent-death signal (prctl(2),
+// PR_SET_PDEATHSIG) later. The child has run nothing yet. The group can be removed by
+// the next sweep.
+func killOrphans(dir string) {
+	text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	for word := range strings.FieldsSeq(string(text)) {
+		pid, err := strconv.Atoi(word)
+		if err != nil || pid <= 1 { // 0: a process outside our pid namespace
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if stat, err := pid1.ReadStat(pid); err == nil && stat.Parent == 1 && string(name) == "bwrap\n" {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		unix.Close(fd)
 	}
 }
 
