@@ -1,34 +1,31 @@
 package tools
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
-// Wait returns whether the operator approves something that is no call, such as a
-// connection, and waits for the decision until ctx ends. What is granted or denied
-// holds for everybody who waits for the same, until it expires. record is called
-// before the first one waits; nothing waits after its error.
-func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) error) (granted bool, err error) {
+// Wait returns the approval of something that is no call, such as a connection. It
+// waits for the operator's decision until ctx ends, and then returns the approval that
+// still waits. A decision holds for all callers with the same p, until it expires.
+// Wait calls record before the first caller waits, and returns its error.
+func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) error) (Approval, error) {
 	p.Lasting = true
 	for {
 		decided := a.nextDecision()
 		said, first, refused := a.ask(p, func() *Error { return nil })
 		if refused != nil {
-			return false, refused
+			return Approval{}, refused
 		}
 		if first {
 			if err := record(said); err != nil {
-				return false, err
+				return Approval{}, err
 			}
 		}
 		if said.State != ApprovalWaits {
-			return said.State == ApprovalGranted, nil
+			return said, nil
 		}
 		select {
 		case <-decided:
 		case <-ctx.Done():
-			return false, fmt.Errorf("approval %s waits for the operator", said.ID)
+			return said, nil
 		}
 	}
 }

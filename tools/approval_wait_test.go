@@ -24,9 +24,9 @@ func TestApprovalsWait(t *testing.T) {
 			got := make(chan bool, 3)
 			for range 3 {
 				go func() {
-					ok, err := all.Wait(t.Context(), host, record)
+					said, err := all.Wait(t.Context(), host, record)
 					assert.NoError(t, err)
-					got <- ok
+					got <- said.State == ApprovalGranted
 				}()
 			}
 			synctest.Wait()
@@ -38,9 +38,9 @@ func TestApprovalsWait(t *testing.T) {
 				assert.Equal(t, grant, <-got)
 			}
 			assert.Equal(t, 1, asked)
-			ok, err := all.Wait(t.Context(), host, record)
+			said, err := all.Wait(t.Context(), host, record)
 			assert.NoError(t, err)
-			assert.Equal(t, grant, ok, "it holds")
+			assert.Equal(t, grant, said.State == ApprovalGranted, "it holds")
 
 			for _, change := range []func(*Approval){
 				func(p *Approval) { p.Policy = "2" }, func(p *Approval) { p.Agent = "b" }, func(p *Approval) { p.Chain = "c>a" },
@@ -49,15 +49,17 @@ func TestApprovalsWait(t *testing.T) {
 				other := host
 				change(&other)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				_, err := all.Wait(ctx, other, record)
-				assert.ErrorContains(t, err, "waits for the operator")
+				said, err := all.Wait(ctx, other, record)
+				assert.NoError(t, err)
+				assert.Equal(t, ApprovalWaits, said.State)
 				cancel()
 			}
 			time.Sleep(approvalTime + time.Second)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err = all.Wait(ctx, host, record)
-			assert.Error(t, err, "it has expired")
+			said, err = all.Wait(ctx, host, record)
+			assert.NoError(t, err)
+			assert.Equal(t, ApprovalWaits, said.State, "it has expired")
 			_, err = all.Wait(ctx, Approval{Agent: "new"}, func(Approval) error { return errors.New("no log") })
 			assert.ErrorContains(t, err, "no log")
 		})

@@ -117,8 +117,8 @@ func TestNetworkPrograms(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": allowed(at, "ok.test")})
 	for program, script := range map[string]string{
 		"git":     "git ls-remote http://ok.test/x.git/.git && ! git ls-remote http://other.test/x.git/.git",
-		"wget":    "wget -q -O - http://ok.test/f && ! wget -q -O - http://other.test/f",
-		"python3": `/usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen("http://ok.test/f").read())' && ! /usr/bin/python3 -c 'import urllib.request as u; u.urlopen("http://other.test/f")'`,
+		"wget":    "wget -q -O - http://ok.test/f && ! wget -q -O - http://other.test/f && ! wget -nv https://other.test/ 2>/tmp/said && grep -q 'add {host: other.test} to network.allow' /tmp/said",
+		"python3": `/usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen("http://ok.test/f").read())' && ! /usr/bin/python3 -c 'import urllib.request as u; u.urlopen("http://other.test/f")' && /usr/bin/python3 -c 'import urllib.request as u; u.urlopen("https://other.test/")' 2>&1 | grep -q 'add {host: other.test} to network.allow'`,
 		"node":    `node -e 'fetch("http://ok.test/f").then(r => r.text()).then(console.log)'`,
 	} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -273,7 +273,7 @@ func TestNetworkAsk(t *testing.T) {
 			return waits != nil
 		})
 		assert.Contains(t, h.Must("approvals", word, waits[0]), "network of a")
-		want := map[string]string{"approve": "hello from ok.test", "deny": "approve the connection: see scopefs approvals"}[word]
+		want := map[string]string{"approve": "hello from ok.test", "deny": "the operator has denied GET http://no.test/"}[word]
 		assert.Contains(t, <-got, want)
 		assert.Contains(t, u.Bash("curl -sS http://"+host+"/"), want, "it holds for other sandboxes of the agent")
 		assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindApproval, Op: "network", Outcome: "asked", Rule: "network.ask: " + host}))

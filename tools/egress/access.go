@@ -83,13 +83,19 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.Limits.Approve)
 	defer cancel()
-	ok, err := p.client.Approve(ctx, Question{a.host, a.port, a.method, a.path, a.decision.Rule})
+	said, err := p.client.Approve(ctx, Question{a.host, a.port, a.method, a.path, a.decision.Rule})
+	refuse.ApprovalID, refuse.cause = said.ID, err
 	switch {
 	case err != nil:
-		refuse.cause = err
-	case ok && p.stillAsked(a):
+	case said.Denied:
+		refuse.Message = "the operator has denied " + a.target()
+	case said.Granted && p.stillAsked(a):
 		a.asked = true
 		return nil
+	case said.Granted: // the rules have changed
+	case said.ID != "":
+		refuse.Message = a.target() + " waits for the operator"
+		refuse.Remedy = "approve it: scopefs approvals approve " + said.ID + ", or add the host to network.allow"
 	}
 	return refuse
 }
@@ -157,7 +163,7 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 func (p *Proxy) event(a *access) audit.Event {
 	return audit.Event{
 		Event: audit.KindNetwork, Agent: string(p.client.Agent), Session: p.client.Session, Chain: p.client.Chain,
-		Call: a.in.call, PID: a.in.pid, Op: a.op, Target: a.target(), Rule: a.decision.Rule, RuleKind: string(a.decision.Kind),
+		Op: a.op, Target: a.target(), Rule: a.decision.Rule, RuleKind: string(a.decision.Kind),
 	}
 }
 

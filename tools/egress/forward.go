@@ -110,13 +110,9 @@ func (a *access) locate(r *http.Request, o *origin) *refusal {
 // serveConnect takes a connection from the server of requests and makes a tunnel
 // of it. The server's memory for it is free from here.
 func (p *Proxy) serveConnect(ctx context.Context, w http.ResponseWriter, r *http.Request, in *incoming) {
-	host, port, err := splitHost(r.RequestURI, 0)
-	if err == nil && port == 0 {
-		err = malformed("CONNECT needs a port")
-	}
-	if err != nil {
-		p.deny(r.Context(), p.newAccess(in, "connect"), refusalOf(err)).write(w, r)
-		return
+	host, port, wrong := splitHost(r.RequestURI, 0)
+	if wrong == nil && port == 0 {
+		wrong = malformed("CONNECT needs a port")
 	}
 	_, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -127,7 +123,7 @@ func (p *Proxy) serveConnect(ctx context.Context, w http.ResponseWriter, r *http
 	begun := p.begin(func() {
 		stop := context.AfterFunc(ctx, func() { in.Close() })
 		defer stop()
-		p.stream(ctx, in, host, port, func(r *refusal) error {
+		answer := func(r *refusal) error {
 			text := []byte("HTTP/1.1 200 Connection established\r\n\r\n")
 			if r != nil {
 				text = r.raw()
@@ -136,7 +132,13 @@ func (p *Proxy) serveConnect(ctx context.Context, w http.ResponseWriter, r *http
 			defer func() { _ = in.SetWriteDeadline(time.Time{}) }()
 			_, err := in.Write(text)
 			return err
-		})
+		}
+		if wrong != nil {
+			_ = answer(p.deny(ctx, p.newAccess(in, "connect"), refusalOf(wrong)))
+			in.Close()
+			return
+		}
+		p.stream(ctx, in, host, port, answer)
 	})
 	if !begun {
 		in.Close()

@@ -43,9 +43,9 @@ type Client struct {
 	// Record writes to the log. After an error nothing is done.
 	Record func(context.Context, audit.Event) error
 
-	// Approve asks the operator about what a rule does not decide, and waits for
-	// at most Limits.Approve. nil approves nothing.
-	Approve func(context.Context, Question) (bool, error)
+	// Approve asks the operator about what a rule does not decide, and waits until
+	// ctx ends, which it does after Limits.Approve. nil approves nothing.
+	Approve func(context.Context, Question) (Answer, error)
 
 	// Secrets returns the credentials of now, by the names that rules have for
 	// them. nil has none.
@@ -58,10 +58,6 @@ type Client struct {
 	// Limit returns the limits of now: how many connections and requests, and how
 	// many bytes in both directions, in some time. nil has none.
 	Limit func() (requests, bytes []scope.Rate)
-
-	// Caller returns the call and the process that a connection belongs to, as
-	// far as they are known. nil knows none.
-	Caller func(net.Conn) (call string, pid int)
 }
 
 // A Question is what the operator approves: a connection, or a request if Method
@@ -72,6 +68,13 @@ type Question struct {
 	Method string
 	Path   string
 	Rule   string
+}
+
+// An Answer is what the operator has said to a Question. Neither Granted nor Denied
+// is set while the question waits.
+type Answer struct {
+	ID              string // of the approval, for the client and the operator
+	Granted, Denied bool
 }
 
 // Limits bounds a proxy. Zero values have the defaults.
@@ -188,9 +191,6 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		in := &incoming{socket: s, release: release}
-		if p.client.Caller != nil {
-			in.call, in.pid = p.client.Caller(c)
-		}
 		p.begin(func() { p.serve(ctx, in) })
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,11 +98,16 @@ func TestDenied(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf(want, "a.example:443"), l.raw(t, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n"))
 	assert.Equal(t, fmt.Sprintf(want, "GET http://a.example/"), l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"))
 	assert.Equal(t, 2, socks(l.dial(t), "a.example", 443))
+	c := l.dial(t)
+	fmt.Fprint(c, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n")
+	text, _ := io.ReadAll(c)
+	status, _, _ := strings.Cut(string(text), "\r\n")
+	assert.Equal(t, "HTTP/1.1 403 a.example:443 is not allowed: add {host: a.example} to network.allow", status)
 	for _, e := range l.log() {
 		assert.Equal(t, audit.Deny, e.Verdict)
 		assert.Equal(t, string(scope.KindHost), e.RuleKind)
 	}
-	assert.Len(t, l.log(), 3)
+	assert.Len(t, l.log(), 4)
 }
 
 // TestUnrecorded: what cannot be recorded is not done.
@@ -137,18 +143,24 @@ func TestApprove(t *testing.T) {
 	rule, _ := host(t, "good.example", false, hello)
 	var l *lab
 	l = start(t, scope.NetworkSpec{Others: true, Ask: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
-		c.Approve = func(_ context.Context, q Question) (bool, error) {
+		c.Approve = func(_ context.Context, q Question) (Answer, error) {
 			if q.Path == "/late" {
 				l.set(t, scope.NetworkSpec{Deny: []scope.HostRule{{Host: "good.example"}}})
 			}
-			return q.Host == "good.example", nil
+			return Answer{ID: "x7", Granted: q.Host == "good.example", Denied: q.Host == "denied.example"}, nil
 		}
 	})
 	status, _ := get(t, l.client(t, nil), "http://good.example/")
 	assert.Equal(t, 200, status)
 	status, body := get(t, l.client(t, nil), "http://other.example/")
 	assert.Equal(t, 403, status)
-	assert.Contains(t, body, "approve the connection")
+	assert.JSONEq(t, `{"error":"GET http://other.example/ waits for the operator","rule":"network.ask: true",
+		"remedy":"approve it: scopefs approvals approve x7, or add the host to network.allow","approval_id":"x7"}`, body)
+	status, body = get(t, l.client(t, nil), "http://denied.example/")
+	assert.Equal(t, 403, status)
+	assert.Contains(t, body, `{"error":"the operator has denied GET http://denied.example/"`)
+	_, err := l.client(t, &tls.Config{}).Get("https://other.example/")
+	assert.ErrorContains(t, err, "scopefs approvals approve x7")
 	status, _ = get(t, l.client(t, nil), "http://good.example/late")
 	assert.Equal(t, 403, status)
 }
@@ -247,10 +259,10 @@ func TestServeEnds(t *testing.T) {
 	l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{rule, {Host: "raw.example", Ports: []uint16{25}, Address: rule.Address}}, Others: true})
 	l.Proxy = New(Options{}, Client{
 		Rules: func() Rules { return l.rules },
-		Approve: func(ctx context.Context, _ Question) (bool, error) {
+		Approve: func(ctx context.Context, _ Question) (Answer, error) {
 			asks.Add(1)
 			<-ctx.Done()
-			return false, ctx.Err()
+			return Answer{}, ctx.Err()
 		},
 		Record: func(_ context.Context, e audit.Event) error {
 			l.mu.Lock()

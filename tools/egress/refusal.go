@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
@@ -20,6 +21,8 @@ type refusal struct {
 	Message string `json:"error"`
 	Rule    string `json:"rule,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
+
+	ApprovalID string `json:"approval_id,omitempty"` // of what waits for the operator, or was denied
 
 	status  int           // of HTTP
 	verdict audit.Verdict // for the log; "" is a failure of what was allowed
@@ -99,8 +102,26 @@ func (r *refusal) write(w http.ResponseWriter, to *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// raw is the answer to CONNECT on a connection without a server.
+// raw is the answer to CONNECT. Clients show its body to nobody, and many show the
+// reason phrase, which therefore has the rule that is missing.
 func (r *refusal) raw() []byte {
 	body := r.body()
-	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", r.status, http.StatusText(r.status), len(body), body)
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", r.status, r.reason(), len(body), body)
 }
+
+// reason is the refusal as a reason phrase (RFC 9112, section 4): printable ASCII, at
+// most maxReason bytes.
+func (r *refusal) reason() string {
+	text := r.Message
+	if r.Remedy != "" {
+		text += ": " + r.Remedy
+	}
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return '?'
+		}
+		return c
+	}, text[:min(len(text), maxReason)])
+}
+
+const maxReason = 300

@@ -138,7 +138,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		},
 	}
 	if n.agent.Approvals != nil {
-		client.Approve = func(ctx context.Context, q egress.Question) (bool, error) { return n.approve(ctx, box, p, q) }
+		client.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
 	}
 	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: egress.Limits{Approve: approveTime}}, client)
 	ctx, stop := context.WithCancel(context.Background())
@@ -158,20 +158,21 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 
 // approve asks the operator about a host and port. A decision holds for all sandboxes of
 // the agent, in this chain and under these rules, until it expires.
-func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress.Question) (bool, error) {
+func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress.Question) (egress.Answer, error) {
 	def, err := n.agent.definition()
 	if err != nil {
-		return false, err
+		return egress.Answer{}, err
 	}
 	host, err := json.Marshal(map[string]any{"host": q.Host, "port": q.Port})
 	if err != nil {
-		return false, err
+		return egress.Answer{}, err
 	}
 	approval := tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: approvalNetwork, Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule}
-	return n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
+	said, err := n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
 		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: a.Session, Chain: a.Chain, Parent: p.Parent,
 			Op: a.Tool, Target: string(a.Arguments), Rule: a.Rule, Outcome: "asked", Detail: a.ID})
 	})
+	return egress.Answer{ID: said.ID, Granted: said.State == tools.ApprovalGranted, Denied: said.State == tools.ApprovalDenied}, err
 }
 
 // approvalNetwork stands in an approval for the name of a tool. No tool has it.
