@@ -47,29 +47,27 @@ lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 # Tests whose result may depend on the kernel's caches.
 VIEWTESTS := ./integration/attack ./integration/view
 
-# Tests that mostly wait, for disks, timeouts and dead processes. They run once, with -race.
-WAITTESTS := ^Test(Crash|Flood|HTTPSlowLoris|HTTPStrangers|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
+# Tests that run once, with -race: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
+# dead processes.
+ONCETESTS := ^Test(Clients|Crash|Flood|HTTPSlowLoris|HTTPStrangers|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
 
-# The race detector needs a C compiler. Third-party clients take part once, if .ci/clients can fetch them; the S3 server, if
-# .ci/built can build it.
+# The race detector needs a C compiler.
 test: export REQUIRE_FUSE = 1
 test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(PATH)
-test: ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
+test: $(LINT) $(S3SERVER) ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
 	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin pgrep:procps python3:python3 zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
 	@.ci/clients
-	@.ci/built $(S3SERVER)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
-	.ci/lint $(LINT); \
+	echo "golangci-lint run"; $(LINT) run --allow-parallel-runners ./...; \
 	echo "go test -race -count=1 ./..., without the house's, which only read the source"; \
 	CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -v /integration/house); \
-	export WITHOUT_CLIENTS=1; \
-	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(WAITTESTS)' ./...; \
-	echo "SCOPEFS_TEST_CACHE=none go test -count=1 $(VIEWTESTS)"; SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(WAITTESTS)' $(VIEWTESTS); \
+	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(ONCETESTS)' ./...; \
+	echo "SCOPEFS_TEST_CACHE=none go test -count=1 $(VIEWTESTS)"; SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(ONCETESTS)' $(VIEWTESTS); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)
@@ -86,9 +84,8 @@ bench-mcp: ## calls of tools over MCP, beside server-filesystem's (as root; ARGS
 	integration/bench/mcp.sh $(ARGS)
 
 bench-stores: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(PATH)
-bench-stores: ## calls of each store through the door, beside the same library called directly (as root; ARGS="-count N", -smoke)
+bench-stores: $(S3SERVER) ## calls of each store through the door, beside the same library called directly (as root; ARGS="-count N", -smoke)
 	@.ci/need redis-server:redis-server influxd:influxdb
-	@.ci/built $(S3SERVER)
 	integration/bench/stores.sh $(ARGS)
 
 bench-context: ## calls with a context of 1 MiB, and reads of /context (as root; ARGS="-count N", -smoke)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // untouched runs f and sees that it left no mount, no process and nothing in the
@@ -126,7 +127,7 @@ func TestRunFailsClosed(t *testing.T) {
 		}, "scopefs: a seccomp filter refuses mount, pivot_root: allow these system calls in the profile of the container or service\n"},
 		"no executable memory": {"", 0, func(m *harness.Way) *exec.Cmd {
 			if _, err := os.Stat("/proc/sys/vm/memfd_noexec"); err != nil {
-				m.T.Skip("before Linux 6.3: ", err)
+				need.Skip(m.T, "needs Linux 6.3: ", err)
 			}
 			return through(m, exec.Command("unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `echo 2 >/proc/sys/vm/memfd_noexec; "$@"`, "sh"}, argvOf(m, touch...)...)...))
 		}, "scopefs: the program of the sandbox cannot be in memory (memfd_create: permission denied): sysctl vm.memfd_noexec is 2, which forbids it: set it to 0 or 1 in /etc/sysctl.d, and start again\n"},

@@ -4,8 +4,7 @@
 //	clients URL INTEGRITY DIR
 //
 // unpacks it into the new directory DIR, if the archive has the SHA-512 that
-// INTEGRITY says, in the registry's form: sha512-BASE64. Exit status: 0 done, 1
-// it is not that archive or cannot be unpacked, 3 it cannot be had.
+// INTEGRITY says, in the registry's form: sha512-BASE64.
 package main
 
 import (
@@ -29,8 +28,6 @@ const (
 	largest  = 256 << 20 // bytes of an archive
 )
 
-var errUnreachable = errors.New("cannot be had")
-
 func main() {
 	if len(os.Args) != 4 {
 		fmt.Fprintln(os.Stderr, "usage: clients URL INTEGRITY DIR")
@@ -38,9 +35,6 @@ func main() {
 	}
 	if err := fetch(os.Args[1], os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[1], err)
-		if errors.Is(err, errUnreachable) {
-			os.Exit(3)
-		}
 		os.Exit(1)
 	}
 }
@@ -48,7 +42,7 @@ func main() {
 func fetch(url, integrity, dir string) error {
 	archive, err := download(url)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUnreachable, err)
+		return err
 	}
 	sum := sha512.Sum512(archive)
 	if got := "sha512-" + base64.StdEncoding.EncodeToString(sum[:]); got != integrity {

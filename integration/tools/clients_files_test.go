@@ -143,10 +143,10 @@ func sortedTree(t *testing.T, text string) string {
 	return string(sorted)
 }
 
-// TestServerFilesystem makes the same calls, one after the other, to
+// TestClientsFilesystem makes the same calls, one after the other, to
 // @modelcontextprotocol/server-filesystem on a plain directory and to an agent's
 // tools under its names, and compares what both say and what is left.
-func TestServerFilesystem(t *testing.T) {
+func TestClientsFilesystem(t *testing.T) {
 	needClients(t)
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	dir := t.TempDir()

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // The programs of others that these tests run, from where .ci/clients puts them.
@@ -32,19 +33,13 @@ const (
 	serverFilesystem = "@modelcontextprotocol/server-filesystem/dist/index.js"
 )
 
-// needClients skips a test where the clients of others are not, or are not to
-// take part; under REQUIRE_CLIENTS=1 the former is a failure.
+// needClients ends a test on a machine without the programs of others. The name of the
+// test starts with TestClients: make test runs these tests once.
 func needClients(t *testing.T) {
 	t.Helper()
-	if os.Getenv("WITHOUT_CLIENTS") != "" {
-		t.Skip("WITHOUT_CLIENTS is set")
-	}
+	require.Contains(t, t.Name(), "TestClients")
 	if _, err := os.Stat("../../bin/clients/stamp"); err != nil {
-		const why = "no MCP clients in bin/clients: .ci/clients puts them there, if it can reach the npm registry"
-		if os.Getenv("REQUIRE_CLIENTS") == "1" {
-			t.Fatal(why)
-		}
-		t.Skip(why)
+		need.Skip(t, "no MCP clients in bin/clients: run .ci/clients: ", err)
 	}
 }
 
@@ -87,9 +82,9 @@ func startHTTP(h *harness.Host) string {
 	return "http://" + address + "/mcp"
 }
 
-// TestInspector uses an agent's tools as the MCP Inspector's command line does,
+// TestClientsInspector uses an agent's tools as the MCP Inspector's command line does,
 // by standard input and output and by HTTP.
-func TestInspector(t *testing.T) {
+func TestClientsInspector(t *testing.T) {
 	needClients(t)
 	h := harness.LayOut(t, map[string]string{"a": "", "b": "tools: [read_file]"})
 	url := startHTTP(h)
@@ -167,10 +162,10 @@ func (i inspected) text() (all string) {
 	return all
 }
 
-// TestConformance runs the official conformance suite: every scenario that it
+// TestClientsConformance runs the official conformance suite: every scenario that it
 // has for servers. It cannot give a token, which is added on the way; else,
 // also of the Host header, nothing is changed.
-func TestConformance(t *testing.T) {
+func TestClientsConformance(t *testing.T) {
 	needClients(t)
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	to, err := url.Parse(startHTTP(h))

@@ -37,10 +37,10 @@ func onLoopback(t *testing.T) {
 	require.NoError(t, unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, lo))
 }
 
-// TestExampleModels runs the example of docs/delegation.md with Claude Code as
+// TestClientsExample runs the example of docs/delegation.md with Claude Code as
 // the writer and Codex as the checker. Their models are scripts on loopback, and
 // there is no other network.
-func TestExampleModels(t *testing.T) {
+func TestClientsExample(t *testing.T) {
 	needClients(t)
 	h := harness.LayOut(t, nil)
 	onLoopback(t)

@@ -20,7 +20,7 @@ import (
 // server that goes away costs them the calls of this store, and no other.
 func TestStoresObjects(t *testing.T) {
 	const hush = "s3cret-of-the-operator"
-	need.Built(t, "versitygw")
+	need.Program(t, "versitygw")
 	h := harness.LayOut(t, map[string]string{"a": "", "ab": "", "reader": "view: {access: read}"})
 	dir := t.TempDir()
 	for _, name := range []string{"buckets/store", "meta", "iam"} {

@@ -39,22 +39,6 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
-// Built ends a test on a machine without a program that .ci/built builds, and returns
-// its path. .ci/built may lack the registry, so the test skips even if it is Required,
-// and fails only under CI=1.
-func Built(t testing.TB, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	switch {
-	case err == nil:
-	case os.Getenv("CI") == "1":
-		t.Fatal(err)
-	default:
-		t.Skip(err, ": .ci/built builds it, if it can reach the registry")
-	}
-	return path
-}
-
 // Long skips a test that takes long, under go test -short. A Required test runs.
 func Long(t testing.TB, why string) {
 	t.Helper()

@@ -37,7 +37,7 @@ type server struct {
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	need.Built(t, "versitygw")
+	need.Program(t, "versitygw")
 	s := &server{dir: t.TempDir()}
 	for _, dir := range []string{"buckets/store", "meta", "iam"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(s.dir, dir), 0o700))

@@ -1,23 +1,24 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 )
 
-// Expendable has the kernel choose a child like any process when memory runs out,
-// and not spare it because it inherited the daemon's oom_score_adj;
-// proc_pid_oom_score_adj(5). A child of an unprotected parent stays as it is.
+// Expendable sets the oom_score_adj of a child to 0, the default, so that the child does
+// not inherit the daemon's; proc_pid_oom_score_adj(5). To lower a score may take
+// CAP_SYS_RESOURCE. A child with a higher score is not spared, so that is no error.
 func Expendable(pid int) error {
 	name := fmt.Sprintf("/proc/%d/oom_score_adj", pid)
-	text, err := os.ReadFile(name)
-	if err != nil {
+	score, err := os.ReadFile(name)
+	if err != nil || string(score) == "0\n" {
 		return err
 	}
-	if score, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || score >= 0 {
-		return err
+	err = os.WriteFile(name, []byte("0"), 0)
+	if errors.Is(err, os.ErrPermission) && !strings.HasPrefix(string(score), "-") {
+		return nil
 	}
-	return os.WriteFile(name, []byte("0"), 0)
+	return err
 }
