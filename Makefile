@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check lint test bench bench-work bench-mcp bench-stores bench-context bench-scale bench-floods fuzz clean
+.PHONY: help build demo check lint test bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ bench-stores: $(S3SERVER) ## calls of each store through the door, beside the sa
 
 bench-context: ## calls with a context of 1 MiB, and reads of /context (as root; ARGS="-count N", -smoke)
 	integration/bench/context.sh $(ARGS)
+
+bench-egress: ## requests, downloads and idle tunnels through an agent's network, beside a direct connection, tinyproxy and sandbox-runtime (as root; ARGS="-count N", -smoke)
+	@.ci/need bwrap:bubblewrap tinyproxy:tinyproxy socat:socat rg:ripgrep
+	integration/bench/egress.sh $(ARGS)
 
 bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules (as root; ARGS="-only PART", -smoke)
 	integration/bench/scale.sh $(ARGS)

@@ -68,7 +68,7 @@ func contextCompare(args arguments) error {
 	if err != nil {
 		return err
 	}
-	end, err := startDaemon(scopefs, base)
+	_, end, err := startDaemon(scopefs, base)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ var parts = map[string]part{
 	"stores":  {"COUNT WARM DIR SCOPEFS", storesCompare},
 	"context": {"COUNT WARM DIR SCOPEFS SELF", contextCompare},
 	"reads":   {"COUNT FILE...", reads},
+	"egress":  {"COUNT ROUNDS MIB IDLE DIR SCOPEFS SELF NODE SRT", egressCompare},
+	"client":  {"", egressClient},
 	"threads": {"THREADS DIRS FILES DIR", threads},
 	"single":  {"ROUNDS DIRS FILES DIR...", single},
 }

@@ -82,7 +82,7 @@ func (s storeBench) measure(dir, scopefs string, count, warm int) error {
 			return err
 		}
 	}
-	end, err := startDaemon(scopefs, base)
+	_, end, err := startDaemon(scopefs, base)
 	if err != nil {
 		return err
 	}
@@ -148,12 +148,12 @@ func percentiles(v []float64) string {
 }
 
 // startDaemon starts a daemon and waits until it answers.
-func startDaemon(scopefs, base string) (end func(), err error) {
+func startDaemon(scopefs, base string) (pid int, end func(), err error) {
 	cmd := exec.Command(scopefs, "daemon", "--base", base)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	end = func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -161,10 +161,10 @@ func startDaemon(scopefs, base string) (end func(), err error) {
 	}
 	for range 600 {
 		if err = exec.Command(scopefs, "--base", base, "ps").Run(); err == nil {
-			return end, nil
+			return cmd.Process.Pid, end, nil
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	end()
-	return nil, fmt.Errorf("the daemon does not answer: %w", err)
+	return 0, nil, fmt.Errorf("the daemon does not answer: %w", err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,7 +9,13 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && parts[os.Args[1]].run != nil { // TestEgressSmoke starts itself in a sandbox
+		main()
+		return
+	}
+	harness.Main(m)
+}
 
 // TestStoresSmoke: the bench of the stores runs, with too few calls to measure anything.
 func TestStoresSmoke(t *testing.T) {
@@ -20,4 +27,12 @@ func TestStoresSmoke(t *testing.T) {
 func TestContextSmoke(t *testing.T) {
 	harness.NeedFUSE(t)
 	require.NoError(t, contextCompare(arguments{"4", "1", t.TempDir(), harness.Program, ""}))
+}
+
+// TestEgressSmoke: likewise the bench of the network, without other programs' proxies.
+func TestEgressSmoke(t *testing.T) {
+	harness.NeedFUSE(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, egressCompare(arguments{"4", "1", "1", "4", t.TempDir(), harness.Program, self, "", ""}))
 }

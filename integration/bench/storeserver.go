@@ -27,15 +27,21 @@ import (
 // startServer starts a program and waits until it answers, 10 s at most. The error is
 // errAbsent if there is no such program.
 func startServer(answers func() error, name string, args ...string) (stop func(), err error) {
+	_, stop, err = startProcess(answers, name, args...)
+	return stop, err
+}
+
+// startProcess is startServer with the id of the process.
+func startProcess(answers func() error, name string, args ...string) (pid int, stop func(), err error) {
 	program, err := exec.LookPath(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s %w", name, errAbsent)
+		return 0, nil, fmt.Errorf("%s %w", name, errAbsent)
 	}
 	cmd := exec.Command(program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY=bench", "ROOT_SECRET_KEY="+benchSecret) // of versitygw
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	stop = func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -43,12 +49,12 @@ func startServer(answers func() error, name string, args ...string) (stop func()
 	}
 	for range 200 {
 		if err = answers(); err == nil {
-			return stop, nil
+			return cmd.Process.Pid, stop, nil
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	stop()
-	return nil, fmt.Errorf("%s does not answer: %w", name, err)
+	return 0, nil, fmt.Errorf("%s does not answer: %w", name, err)
 }
 
 const benchSecret = "bench-secret"
