@@ -64,7 +64,8 @@ type Approval struct {
 	Asked          time.Time       `json:"asked"`
 	Expires        time.Time       `json:"expires"`
 
-	given scoped.Scoped // not stored: content is not for the disk
+	given   scoped.Scoped   // not stored: content is not for the disk
+	changed <-chan struct{} // closed at the next change of it: see Approvals.wake
 }
 
 // Whose returns the agent, or the chain of agents that ends with it.
@@ -91,17 +92,37 @@ type Approvals struct {
 
 	mu      sync.Mutex
 	byKey   map[string]*Approval
-	decided chan struct{} // closed at the next decision, if somebody waits for one
+	waking  map[string]chan struct{} // by key: what closes Approval.changed
+	held    map[scope.ID]int         // calls that wait, see Set.permit
+	closing chan struct{}            // closed by Close
 }
 
 // NewApprovals returns the approvals that a store has kept. Without a store they
 // are in memory alone.
 func NewApprovals(store ApprovalStore, kept ...Approval) *Approvals {
-	a := &Approvals{now: time.Now, store: store, byKey: map[string]*Approval{}}
+	a := &Approvals{now: time.Now, store: store, byKey: map[string]*Approval{}, waking: map[string]chan struct{}{}, held: map[scope.ID]int{}, closing: make(chan struct{})}
 	for _, p := range kept {
-		a.byKey[p.key()] = &p
+		a.add(p.key(), &p)
 	}
 	return a
+}
+
+// add adds an approval that is stored. The caller holds the lock.
+func (a *Approvals) add(key string, p *Approval) {
+	a.byKey[key] = p
+	a.wake(key)
+}
+
+// wake lets all who wait for an approval look again. The caller holds the lock.
+func (a *Approvals) wake(key string) {
+	if c := a.waking[key]; c != nil {
+		close(c)
+		delete(a.waking, key)
+	}
+	if p := a.byKey[key]; p != nil {
+		c := make(chan struct{})
+		a.waking[key], p.changed = c, c
+	}
 }
 
 // put stores an approval; remove deletes it. The caller holds the lock.
@@ -115,6 +136,7 @@ func (a *Approvals) put(p Approval) error {
 func (a *Approvals) remove(key string) error {
 	p := a.byKey[key]
 	delete(a.byKey, key)
+	a.wake(key)
 	if a.store == nil {
 		return nil
 	}
@@ -175,7 +197,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 	if err := a.put(p); err != nil {
 		return p, false, &Error{Code: Internal, Message: "what the operator is to approve cannot be stored", cause: err}
 	}
-	a.byKey[key] = &p
+	a.add(key, &p)
 	return p, true, nil
 }
 
@@ -245,7 +267,7 @@ func (a *Approvals) Decide(id string, grant bool, scopes []string, record func(A
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweep()
-	for _, p := range a.byKey {
+	for key, p := range a.byKey {
 		if p.ID != id || p.State != ApprovalWaits {
 			continue
 		}
@@ -264,10 +286,7 @@ func (a *Approvals) Decide(id string, grant bool, scopes []string, record func(A
 			return decided, fmt.Errorf("store the decision: %w", err)
 		}
 		*p = decided
-		if a.decided != nil {
-			close(a.decided)
-			a.decided = nil
-		}
+		a.wake(key)
 		return decided, nil
 	}
 	return Approval{}, ErrNoApproval
@@ -330,7 +349,7 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 			}
 		}
 		return &Error{Code: ApprovalRequired, Message: fmt.Sprintf("this call of %s must be approved by the operator", r.name),
-			Hint: "call again with the same arguments when it is", ApprovalID: said.ID, by: d}
+			Hint: "call again with the same arguments when it is", ApprovalID: said.ID, by: d, changed: said.changed}
 	}
 	if err := s.gate.Record(ctx, event); err != nil {
 		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}

@@ -1,6 +1,12 @@
 package tools
 
-import "context"
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/scope"
+)
 
 // Wait returns the approval of something that is no call, such as a connection. It
 // waits for the operator's decision until ctx ends, and then returns the approval that
@@ -9,7 +15,6 @@ import "context"
 func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) error) (Approval, error) {
 	p.Lasting = true
 	for {
-		decided := a.nextDecision()
 		said, first, refused := a.ask(p, func() *Error { return nil })
 		if refused != nil {
 			return Approval{}, refused
@@ -23,19 +28,120 @@ func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) 
 			return said, nil
 		}
 		select {
-		case <-decided:
+		case <-said.changed:
+		case <-a.closing:
+			return said, nil
 		case <-ctx.Done():
 			return said, nil
 		}
 	}
 }
 
-// nextDecision returns a channel that the next decision closes.
-func (a *Approvals) nextDecision() <-chan struct{} {
+// Recheck lets calls that wait for the operator be decided again: those of agents, or
+// for them, that got other rules.
+func (a *Approvals) Recheck(changed []scope.ID) {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.decided == nil {
-		a.decided = make(chan struct{})
+	for key, p := range a.byKey {
+		if p.concerns(changed) {
+			a.wake(key)
+		}
 	}
-	return a.decided
+}
+
+// concerns reports whether one of ids is the approval's agent, or in its chain.
+func (a *Approval) concerns(ids []scope.ID) bool {
+	for id := range strings.SplitSeq(a.Whose(), ">") {
+		if slices.Contains(ids, scope.ID(id)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Close answers all that waits with the id of its approval: nobody is here any more
+// who could decide. The approvals themselves stay. Call it once.
+func (a *Approvals) Close() {
+	if a != nil {
+		close(a.closing)
+	}
+}
+
+// maxHeldCalls bounds the calls of one agent that wait for the operator. Further ones
+// are answered at once with the id of their approval. It is less than the calls that a
+// session may have in flight, so that others of it go on.
+const maxHeldCalls = 16
+
+// hold counts a call that waits, if there is room.
+func (a *Approvals) hold(agent scope.ID) (release func(), ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.held[agent] >= maxHeldCalls {
+		return nil, false
+	}
+	a.held[agent]++
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.held[agent]--; a.held[agent] == 0 {
+			delete(a.held, agent)
+		}
+	}, true
+}
+
+// permit takes a call to where it may run. One that the operator must approve waits for
+// that as long as Gate.Wait; after each change it is looked up and decided again. What
+// it returns is recorded.
+func (s *Set) permit(ctx context.Context, c *Call, r *request) error {
+	limit := context.Background() // of the wait, from its beginning
+	for waits := false; ; waits = true {
+		if err := s.find(ctx, r); err != nil {
+			return err
+		}
+		refused := s.decide(ctx, r)
+		if refused == nil {
+			return nil
+		}
+		if refused.changed == nil || s.gate.Wait <= 0 {
+			return s.refuse(ctx, r, refused)
+		}
+		if !waits {
+			release, ok := s.gate.Approvals.hold(s.gate.Agent)
+			if !ok {
+				return s.refuse(ctx, r, refused)
+			}
+			defer release()
+			var cancel func()
+			limit, cancel = context.WithTimeout(limit, s.gate.Wait)
+			defer cancel()
+			if c.Holds != nil {
+				defer c.Holds("")
+			}
+		}
+		if c.Holds != nil {
+			c.Holds(refused.ApprovalID)
+		}
+		c.done()
+		select {
+		case <-refused.changed:
+		case <-ctx.Done():
+			return s.refuse(ctx, r, cancelled(ctx))
+		case <-limit.Done():
+			return s.refuse(ctx, r, refused)
+		case <-s.gate.Approvals.closing:
+			return s.refuse(ctx, r, refused)
+		}
+		var err error
+		if c.done, err = s.gate.Queue.Take(ctx, s.gate.Agent); err != nil {
+			c.done = func() {}
+			return s.refuse(ctx, r, cancelled(ctx))
+		}
+		var bad *Error
+		if r.args, bad = parse(r.args.canonical); bad != nil { // decide has dropped the values
+			return s.refuse(ctx, r, bad)
+		}
+	}
 }

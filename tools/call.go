@@ -33,6 +33,10 @@ type Call struct {
 	// Keep replaces the environment for later calls; nil where none is kept.
 	Keep func(*scoped.Environment) error
 
+	// Holds is called with the id of an approval when the call starts to wait for it,
+	// and with "" when the call goes on; nil: nobody is told.
+	Holds func(approval string)
+
 	// Ask puts a question to the client's user, or ends the call by an [Asked];
 	// nil where there is no user.
 	Ask func(context.Context, Question) (Answer, error)
@@ -126,20 +130,32 @@ type request struct {
 
 // one takes a call of a tool by its own name through the door.
 func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
-	r.tool, r.id = s.native(r.name), newID()
+	r.id = newID()
+	defer func() { c.done() }() // it may be another turn than it came with
+	if err := s.permit(ctx, &c, r); err != nil {
+		return Result{}, err
+	}
+	return s.admitted(ctx, c, r)
+}
+
+// find looks up the tool of a call and reads its arguments. Its error is recorded.
+func (s *Set) find(ctx context.Context, r *request) error {
+	r.tool = s.native(r.name)
 	if r.tool == nil && s.gate.Find != nil && strings.HasPrefix(r.name, serverPrefix) && s.may(s.rules(), r.name) {
 		if err := s.gate.Find(ctx, r.name); err != nil {
-			return Result{}, s.unavailable(ctx, r, err)
+			return s.unavailable(ctx, r, err)
 		}
 		r.tool = s.native(r.name)
 	}
 	if r.tool == nil {
-		return Result{}, s.refuse(ctx, r, s.noSuchTool(r.name))
+		return s.refuse(ctx, r, s.noSuchTool(r.name))
 	}
 	r.decoded = r.tool.read(s.gate.Agent, r.args.canonical)
-	if err := s.decide(ctx, r); err != nil {
-		return Result{}, s.refuse(ctx, r, err)
-	}
+	return nil
+}
+
+// admitted runs a call that may run.
+func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) {
 	began := time.Now()
 	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
 		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical)}

@@ -35,9 +35,10 @@ type Error struct {
 	Hint       string `json:"hint,omitempty"`
 	ApprovalID string `json:"approval_id,omitempty"`
 
-	by      scope.Decision // for the log: what refused the call
-	verdict audit.Verdict  // of the tool itself, by that decision; "" is none
-	cause   error          // for the log: what an agent must not see
+	by      scope.Decision  // for the log: what refused the call
+	verdict audit.Verdict   // of the tool itself, by that decision; "" is none
+	cause   error           // for the log: what an agent must not see
+	changed <-chan struct{} // of ApprovalRequired: closed when to decide again may answer otherwise
 }
 
 func (e *Error) Error() string {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
@@ -38,6 +39,10 @@ type Gate struct {
 	Examiners *limit.Slots // of all agents, see [MaxExaminers]; nil: no bound
 	Rates     *Rates       // of the agent, in all its sessions
 	Approvals *Approvals   // nil: nobody is there who could approve
+
+	// Wait is how long a call waits for the operator's approval; then, and if it is 0,
+	// the call ends with [ApprovalRequired].
+	Wait time.Duration
 
 	// Show makes the context of a call visible to what the call starts, until hide.
 	// It is called only for calls that have one. Nil: the tool alone has it.

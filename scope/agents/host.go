@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -24,6 +25,27 @@ type HostFile struct {
 	Env     map[string]string // of sandboxes
 	Log     LogLimits
 	Stores  Stores
+	Approve Approve
+}
+
+// Approve is how the operator approves calls: the key approvals.
+type Approve struct {
+	Wait time.Duration // how long a call waits for it; 0: calls do not wait
+}
+
+// maxWait bounds how long a call waits: that long an approval waits for the operator.
+const maxWait = 15 * time.Minute
+
+func (a *Approve) fields() map[string]field {
+	return map[string]field{
+		"wait": func(n *yaml.Node) error {
+			err := durationField(&a.Wait)(n)
+			if err == nil && a.Wait > maxWait {
+				err = fmt.Errorf("%v is longer than an approval waits for the operator: want 15m or less", a.Wait)
+			}
+			return err
+		},
+	}
 }
 
 // Tasks bounds what is delegated.
@@ -122,8 +144,9 @@ func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int)
 			"network":  networkField(&h.Tasks.Network, presets),
 			"env":      envField(&h.Tasks.Env, nil),
 		}),
-		"log":    mappingField(h.Log.fields()),
-		"stores": mappingField(h.Stores.fields()),
+		"log":       mappingField(h.Log.fields()),
+		"stores":    mappingField(h.Stores.fields()),
+		"approvals": mappingField(h.Approve.fields()),
 		"sandbox": mappingField(map[string]field{
 			"expose": textsField(&h.Expose, "expose", checks.Expose),
 			"env": func(n *yaml.Node) error {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -58,14 +59,21 @@ func fingerprint(t tools.Tool) string {
 // call passes a client's call to Set.Call. It returns a result, or the question
 // that the client must answer first.
 func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, *tools.Asked) {
-	stop := progress(ctx, req)
+	doing, stop := progress(ctx, req)
 	defer stop()
+	holds := func(approval string) {
+		if approval == "" {
+			doing("is running")
+		} else {
+			doing("waits for the operator to decide about approval " + approval)
+		}
+	}
 	said, err := beside(req.Params.Meta)
 	if err != nil {
 		return failed(tools.Errorf(tools.Invalid, "_meta: %v", err)), nil
 	}
 	env, keep := f.contextOf(req)
-	result, err := f.set.Call(ctx, tools.Call{Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Context: env, Keep: keep, Beside: said})
+	result, err := f.set.Call(ctx, tools.Call{Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Context: env, Keep: keep, Beside: said})
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
 		return nil, asked
 	}
@@ -132,30 +140,42 @@ func contents(list []tools.Content) []mcp.Content {
 	return all
 }
 
-// progress notifies a client that sent a progress token every progressTime. The
-// progress is the running time of the call in seconds. stop ends the notifications.
-func progress(ctx context.Context, req *mcp.CallToolRequest) (stop func()) {
+// progress notifies a client that sent a progress token every progressTime, and at
+// once when the call does something else. The progress is the running time of the call
+// in seconds. stop ends the notifications.
+func progress(ctx context.Context, req *mcp.CallToolRequest) (doing func(what string), stop func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
-		return func() {}
+		return func(string) {}, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
+	ended, began := make(chan struct{}), time.Now()
+	var now atomic.Value
+	now.Store("is running")
+	changed := make(chan struct{}, 1)
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(progressTime)
 		defer tick.Stop()
-		for n := 1; ; n++ {
+		for {
 			select {
 			case <-ctx.Done():
 				return
+			case <-changed:
 			case <-tick.C:
-				_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-					ProgressToken: token, Progress: float64(n) * progressTime.Seconds(), Message: req.Params.Name + " is running"})
 			}
+			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+				ProgressToken: token, Progress: time.Since(began).Seconds(), Message: req.Params.Name + " " + now.Load().(string)})
 		}
 	}()
-	return func() { cancel(); <-ended } // so that no notification follows the result
+	doing = func(what string) {
+		now.Store(what)
+		select {
+		case changed <- struct{}{}:
+		default: // a client that does not read must not block the call
+		}
+	}
+	return doing, func() { cancel(); <-ended } // so that no notification follows the result
 }
 
 // answerKey is the key of a call's only question.

@@ -97,6 +97,7 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 		}
 		a.RefreshClients(ids)
 	}
+	d.Approvals.Recheck(ids)
 }
 
 // added returns the errors that are in the new list and not in the old one.

@@ -31,6 +31,7 @@ func (d *Daemon) close() {
 	for _, a := range all {
 		a.Refuse()
 	}
+	d.Approvals.Close()
 	d.Log.Hurry()
 	each(all, (*agent.Agent).CloseSocket)
 	var wg sync.WaitGroup
