@@ -85,7 +85,7 @@ var owners = map[string]struct {
 	"github.com/nats-io/nats-server":             {[]string{"tools/messages"}, "a store on a server in this process"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
-	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
+	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs/internal/agent", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
 	"github.com/rogpeppe/go-internal/diff":       {[]string{"tools/file"}, "the diff of edit_file"},
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},

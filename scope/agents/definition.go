@@ -20,6 +20,7 @@ type Definition struct {
 	Name        scope.ID
 	DisplayName string // for people; "" means Name
 	Description string
+	Dir         string // the directory that the view is of, absolute and clean; "" means {base}/agents/<name>
 	User        string // a name, a uid or uid:gid; "" means the owner of the agent's directory
 	Identity    Identity
 	View        ViewSpec

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +28,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, refs *[]ref) 
 		},
 		"display_name": textField(&d.DisplayName),
 		"description":  textField(&d.Description),
+		"dir":          dirField(&d.Dir),
 		"user":         userField(&d.User),
 		"identity":     oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
 		"network":      networkField(&d.Network, refs),
@@ -113,6 +116,42 @@ func optionalField(out **bool) field {
 		*out = new(bool)
 		return switchField(*out)(n)
 	}
+}
+
+// dirField reads the path of a directory. What is there is checked when the view is
+// mounted: the directory may be missing now.
+func dirField(out *string) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "the absolute path of a directory, or ~/PATH", "!!str")
+		if err != nil {
+			return err
+		}
+		if rest, ok := strings.CutPrefix(s, "~/"); ok {
+			home, err := home()
+			if err != nil {
+				return fmt.Errorf("%q: %w", s, err)
+			}
+			s = filepath.Join(home, rest)
+		}
+		if !filepath.IsAbs(s) || strings.ContainsRune(s, 0) {
+			return fmt.Errorf("%q is no absolute path: write one, or one below ~/", s)
+		}
+		*out = filepath.Clean(s)
+		return nil
+	}
+}
+
+// home returns the home directory of the user that reads the definition (HOME), without
+// symbolic links: no part of a dir may be one.
+func home() (string, error) {
+	name, err := os.UserHomeDir()
+	if err == nil {
+		name, err = filepath.EvalSymlinks(name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("home directory: %w: write the whole path in place of ~", err)
+	}
+	return name, nil
 }
 
 func userField(out *string) field {

@@ -54,6 +54,17 @@ func OpenRoot(base, rel string) (*Root, error) {
 	return &Root{fd: fd}, nil
 }
 
+// OpenDir opens the directory at an absolute path. No component may be a symbolic link:
+// whoever can replace one would choose the directory. The error wraps ENOENT if there is
+// none, and ELOOP if a component is a link.
+func OpenDir(path string) (*Root, error) {
+	fd, err := openat2(unix.AT_FDCWD, path, unix.O_PATH|unix.O_DIRECTORY, 0, unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
+	if err != nil {
+		return nil, fmt.Errorf("open scope %q: %w", path, err)
+	}
+	return &Root{fd: fd}, nil
+}
+
 // NewRoot returns a Root that owns fd, a descriptor of a scope's directory.
 func NewRoot(fd int) *Root { return &Root{fd: fd} }
 

@@ -200,7 +200,11 @@ func (a *Agent) target(at string) (string, error) {
 	if real, err := filepath.EvalSymlinks(scopes); err == nil {
 		scopes = real
 	}
-	if strings.HasPrefix(at+"/", scopes+"/") {
+	inside := strings.HasPrefix(at+"/", scopes+"/")
+	for _, def := range a.Registry.Definitions() {
+		inside = inside || def.Dir != "" && strings.HasPrefix(at+"/", def.Dir+"/")
+	}
+	if inside {
 		return "", &control.Error{Kind: control.Invalid, Text: fmt.Sprintf("mount point %q is where the agents' files are: choose another with --at", at)}
 	}
 	return at, nil

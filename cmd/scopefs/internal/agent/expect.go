@@ -1,6 +1,10 @@
 package agent
 
-import "context"
+import (
+	"context"
+	"errors"
+	"io/fs"
+)
 
 // Expect makes an agent that is neither mounted nor down "starting". If it returns true,
 // the caller calls OpenExpected and MountExpected.
@@ -21,7 +25,7 @@ func (a *Agent) OpenExpected() {
 	if err != nil {
 		return
 	}
-	root, owner, err := openScope(a.Paths.Base, a.id, def.User)
+	root, owner, err := a.openScope(def.Definition)
 	if err != nil {
 		return
 	}
@@ -45,6 +49,28 @@ func (a *Agent) MountExpected(ctx context.Context) error {
 		a.closeUnused(ctx)
 	}
 	return err
+}
+
+// Appear mounts the view of an agent that could not be mounted because the directory of
+// its dir: did not exist, if the directory exists now. It reports whether it tried.
+func (a *Agent) Appear(ctx context.Context) (tried bool, err error) {
+	a.mu.Lock()
+	missing := a.view == nil && errors.Is(a.failure, fs.ErrNotExist)
+	a.mu.Unlock()
+	if !missing {
+		return false, nil
+	}
+	def, err := a.definition()
+	if err != nil || def.Dir == "" {
+		return false, nil
+	}
+	root, err := def.OpenRoot(a.Paths.Base)
+	if err != nil {
+		return false, nil
+	}
+	root.Close()
+	_, err = a.mount(ctx, "", false)
+	return true, err
 }
 
 // closeUnused closes the socket of an agent that has no view.

@@ -102,7 +102,7 @@ func (v *view) watchScope(ctx context.Context, root *beneath.Root) error {
 			return nil
 		case <-time.After(scopeTime):
 		}
-		now, err := beneath.OpenRoot(v.agent.Paths.Base, v.def.Name.Dir())
+		now, err := v.def.OpenRoot(v.agent.Paths.Base)
 		if err != nil {
 			return fmt.Errorf("the scope is gone: %w", err)
 		}

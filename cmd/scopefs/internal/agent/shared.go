@@ -62,6 +62,9 @@ type Registry interface {
 	// Definition returns the definition that is loaded, or why there is none. It
 	// takes no lock.
 	Definition(id scope.ID) (*agents.Agent, error)
+	// Definitions returns the definitions that are loaded, which nobody changes. It
+	// takes no lock.
+	Definitions() map[scope.ID]*agents.Agent
 	// Activities returns the calls that the operator has declared. It takes no lock.
 	Activities() agents.Activities
 	// Refresh reads the definitions again if that of an agent may have changed.

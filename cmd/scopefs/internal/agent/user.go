@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -66,20 +67,26 @@ func (s *Shared) UserOf(id scope.ID) (uid, gid uint32, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	root, owner, err := openScope(s.Paths.Base, id, def.User)
+	root, owner, err := s.openScope(def.Definition)
 	if err != nil {
 		return 0, 0, err
 	}
 	return owner.uid, owner.gid, root.Close()
 }
 
-// openScope opens an agent's directory and returns as whom the agent runs.
-func openScope(base string, id scope.ID, spec string) (*beneath.Root, user, error) {
-	root, err := beneath.OpenRoot(base, id.Dir())
+// openScope opens an agent's directory and returns as whom the agent runs. With dir: it
+// checks that the directory is nobody else's and that the user may enter it.
+func (s *Shared) openScope(def *agents.Definition) (*beneath.Root, user, error) {
+	root, err := def.OpenRoot(s.Paths.Base)
 	if err != nil {
 		return nil, user{}, err
 	}
-	owner, err := agentUser(spec, root)
+	owner, err := s.scopeUser(def, root)
+	if err == nil && def.Dir != "" {
+		if err = s.apart(def, root); err == nil && s.Root {
+			err = enterable(def.Dir, root, owner)
+		}
+	}
 	if err != nil {
 		root.Close()
 		return nil, user{}, err
@@ -87,9 +94,33 @@ func openScope(base string, id scope.ID, spec string) (*beneath.Root, user, erro
 	return root, owner, nil
 }
 
-// makeScope makes {base}/agents/{id} if it is missing. It does not make
-// {base}/agents: where that is missing, its file system may be.
-func makeScope(base string, id scope.ID, spec string) error {
+// scopeUser returns as whom the agent of an open scope runs. The daemon of an ordinary
+// user serves a dir: as himself (0 in his user namespace), whoever owns the directory.
+func (s *Shared) scopeUser(def *agents.Definition, root *beneath.Root) (user, error) {
+	if def.Dir != "" && def.User == "" && !s.Root {
+		return user{}, nil
+	}
+	return agentUser(def.User, root)
+}
+
+// enterable returns an error unless the user may list the directory.
+func enterable(name string, root *beneath.Root, u user) error {
+	return beneath.Caller{UID: u.uid, GID: u.gid}.Do(func() error {
+		fd, err := unix.Openat(root.FD(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("dir: %q: agent's user %d: %w: open it to that user, or set user", name, u.uid, err)
+		}
+		return unix.Close(fd)
+	})
+}
+
+// makeScope makes {base}/agents/{id} if it is missing, and no directory that dir: names.
+// It does not make {base}/agents: where that is missing, its file system may be.
+func makeScope(base string, def *agents.Definition) error {
+	id, spec := def.Name, def.User
+	if def.Dir != "" {
+		return nil
+	}
 	dir := filepath.Join(base, "agents", string(id))
 	err := os.Mkdir(dir, 0o700)
 	switch {

@@ -61,7 +61,7 @@ type view struct {
 // startView keeps a view mounted from now on, and waits until it is mounted or cannot
 // be. The caller has the agent's turn.
 func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string) (*view, error) {
-	if err := makeScope(a.Paths.Base, a.id, def.User); err != nil {
+	if err := makeScope(a.Paths.Base, def); err != nil {
 		return nil, fmt.Errorf("mount %q: %w", a.id, err)
 	}
 	hidden, err := a.prepareMountPoint(at)
@@ -201,7 +201,7 @@ func (v *view) keep(life context.Context) {
 // serve mounts the view once and returns when its process has ended. The view's clients
 // have their answers or errors by then.
 func (v *view) serve(ctx context.Context) (mounted bool, err error) {
-	root, owner, err := openScope(v.agent.Paths.Base, v.def.Name, v.def.User)
+	root, owner, err := v.agent.openScope(v.def)
 	if err != nil {
 		return false, err
 	}

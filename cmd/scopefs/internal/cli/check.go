@@ -132,7 +132,7 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 		return nil, err
 	}
 	v := &verdict{Agent: id, Path: name, Op: op.String()}
-	rel, err := v.resolve(p.Base, id, name)
+	rel, err := v.resolve(p.Base, def.Definition, name)
 	if err != nil || v.Verdict != "" {
 		return v, err
 	}
@@ -145,9 +145,9 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 }
 
 // resolve follows the symbolic links on the path, as a client of the view does.
-func (v *verdict) resolve(base string, id scope.ID, name string) (string, error) {
-	root, err := beneath.OpenRoot(base, id.Dir())
-	if errors.Is(err, fs.ErrNotExist) {
+func (v *verdict) resolve(base string, def *agents.Definition, name string) (string, error) {
+	root, err := def.OpenRoot(base)
+	if errors.Is(err, fs.ErrNotExist) && def.Dir == "" {
 		return "", fmt.Errorf("%w: the first scopefs up or run makes it", err)
 	}
 	if err != nil {

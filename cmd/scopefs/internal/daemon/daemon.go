@@ -233,6 +233,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			d.unmountLeft()
 		}()
 		go d.watch(ctx)
+		go d.mountAppeared(ctx)
 	}
 	if d.period > 0 {
 		go d.watchdog(ctx, d.period)

@@ -31,6 +31,9 @@ type loaded struct {
 // Activities returns the calls that the operator has declared.
 func (d *Daemon) Activities() agents.Activities { return d.loaded.Load().activities }
 
+// Definitions returns the definitions that hold.
+func (d *Daemon) Definitions() map[scope.ID]*agents.Agent { return d.loaded.Load().Agents }
+
 // Definition returns what an agent is and may do now, or why there is none.
 func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
 	now := d.loaded.Load()

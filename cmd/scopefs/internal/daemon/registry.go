@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
@@ -131,6 +132,30 @@ func (d *Daemon) mountExpected(ctx context.Context, expected []*agent.Agent, don
 	}
 	close(queue)
 	wg.Wait()
+}
+
+// mountAppeared mounts the views of agents whose dir: was missing, once it exists.
+func (d *Daemon) mountAppeared(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+		leave, err := d.Enter()
+		if err != nil {
+			return
+		}
+		for _, a := range d.all() {
+			switch tried, err := a.Appear(ctx); {
+			case tried && err != nil:
+				d.Logger.Error("mount", "agent", a.ID(), "err", err)
+			case tried:
+				d.Logger.Info("mounted: its dir exists again", "agent", a.ID())
+			}
+		}
+		leave()
+	}
 }
 
 // mountsAtOnce bounds the views that start side by side. The daemon, the kernel and the

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// apart returns an error if the directory of a dir: holds what agents must not change, or
+// is in it: the base with its definitions, the state, the sockets, what sandboxes show,
+// the scopes of other agents. Two agents may have the same dir. It compares places in
+// file systems, so that neither a link nor a bind mount hides one.
+func (s *Shared) apart(def *agents.Definition, root *beneath.Root) error {
+	all, err := s.mounts.Read()
+	if err != nil {
+		return err
+	}
+	place, err := mount.PlaceOf(all, root.FD())
+	if err != nil {
+		return fmt.Errorf("dir: %w", err)
+	}
+	own, err := s.ownPlaces(all)
+	if err != nil {
+		return fmt.Errorf("dir: %w", err)
+	}
+	for _, o := range own {
+		if o.meets(place) {
+			return fmt.Errorf("dir: %q and %q hold one another: choose a directory apart from %s", def.Dir, o.name, o.what)
+		}
+	}
+	for id, other := range s.Registry.Definitions() {
+		name := other.Dir
+		switch name {
+		case def.Dir:
+			continue
+		case "":
+			name = filepath.Join(s.Paths.Base, id.Dir())
+		}
+		o, err := placed(all, name, "")
+		if err != nil {
+			return fmt.Errorf("dir: %w", err)
+		}
+		// Another dir that is refused itself must not stop this one.
+		refused := false
+		for _, own := range own {
+			refused = refused || other.Dir != "" && own.meets(o.place)
+		}
+		if o.meets(place) && !refused {
+			return fmt.Errorf("dir: %q and %q of agent %s hold one another: give both the same dir, or choose one apart from it", def.Dir, name, id)
+		}
+	}
+	return nil
+}
+
+// named is a file of the host and its place; no file is there if there is no device.
+type named struct {
+	name, what string
+	place      mount.Place
+}
+
+func (n named) meets(p mount.Place) bool {
+	return n.place.Device != "" && (n.place.Holds(p) || p.Holds(n.place))
+}
+
+// ownPlaces returns where the definitions, the state and the sockets are, and what
+// sandboxes show.
+func (s *Shared) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
+	add := func(name, what string) {
+		o, e := placed(all, name, what)
+		own, err = append(own, o), errors.Join(err, e)
+	}
+	for _, name := range []string{"", "agents", "agents.d", "extensions.d", "presets.d", "skills", "activities.d", "scopefs.yaml"} {
+		add(filepath.Join(s.Paths.Base, name), "the base directory")
+	}
+	add(s.Paths.State, "the state")
+	add(s.Paths.Run, "the sockets and mount points")
+	for _, name := range s.Settings.Expose {
+		add(name, "what expose shows to every agent")
+	}
+	return own, err
+}
+
+// placed returns the place of the file that a name leads to, by links as well.
+func placed(all []*mountinfo.Info, name, what string) (named, error) {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return named{}, nil // nothing is there, or nothing that this process may reach
+	}
+	defer unix.Close(fd)
+	place, err := mount.PlaceOf(all, fd)
+	return named{name, what, place}, err
+}
