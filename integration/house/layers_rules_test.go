@@ -37,7 +37,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/bridge": {nil, "it passes messages on, and must not decide"},
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
 	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/agents", "fs/fusedev", "cmd/scopefs/internal/stores"}, "it serves no view itself: a process that does must not touch one"},
-	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents", "cmd/scopefs/internal/stores"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/doctor", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents", "cmd/scopefs/internal/stores"}, "a thin face: what it can, others can without it"},
 	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration/*":               {[]string{"**"}, "tests of the whole, and their tools"},
 
@@ -53,6 +53,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/mount":   {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
 	"cmd/scopefs/internal/guard":   {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
+	"cmd/scopefs/internal/doctor":  {[]string{"cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
 	"cmd/scopefs/internal/imports": {[]string{"internal/frontmatter", "internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 }
 
@@ -100,7 +101,7 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
+var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/doctor", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/cli",
 	"cmd/scopefs/internal/state", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.

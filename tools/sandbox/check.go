@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,23 +30,62 @@ var needed = []string{
 	"--info-fd", "--perms", "--ro-bind-data", "--ro-bind-fd", "--size",
 }
 
-// check finds bwrap and sees that it can confine here.
-func check(ctx context.Context, bwrap string) (string, error) {
-	if bwrap == "" {
-		bwrap = "bwrap"
+// Facility is one part of what sandboxes need of a host.
+type Facility struct {
+	Name  string
+	Found string // the version, or what works, if Err is nil
+	Err   error  // a *MissingError: the host does not have it
+}
+
+// Examine tries what Open tries, and reports each part. It starts no session.
+func Examine(ctx context.Context, c Config) []Facility {
+	path, found := check(ctx, c.Bwrap)
+	if found[0].Err == nil {
+		found[0].Found = versionOf(ctx, path) + ", " + path
 	}
-	path, err := exec.LookPath(bwrap)
-	if err != nil {
+	program, err := sealed(c.program())
+	if err == nil {
+		program.Close()
+	}
+	return append(found, Facility{"program in memory", "sealed", err})
+}
+
+// check finds bwrap and tries whether it can confine here. A part that another missing one
+// would fail is left out.
+func check(ctx context.Context, bwrap string) (path string, found []Facility) {
+	path, err := findBwrap(ctx, bwrap)
+	found = append(found, Facility{"bubblewrap", path, err})
+	if path == "" {
+		return "", found
+	}
+	found = append(found, Facility{"seccomp", "filters can kill a process", checkSeccomp()})
+	if failures(found) == nil {
+		found = append(found, Facility{"sandbox", "an ordinary user's sandbox starts", trial(ctx, path)})
+	}
+	return path, found
+}
+
+// failures joins the errors of facilities.
+func failures(found []Facility) error {
+	var errs []error
+	for _, f := range found {
+		errs = append(errs, f.Err)
+	}
+	return errors.Join(errs...)
+}
+
+// findBwrap returns the path of bwrap, "" if it is not installed.
+func findBwrap(ctx context.Context, bwrap string) (path string, err error) {
+	if path, err = exec.LookPath(cmp.Or(bwrap, "bwrap")); err != nil {
 		return "", &MissingError{"bubblewrap is not installed", "apt-get install bubblewrap"}
 	}
-	help, err := exec.CommandContext(ctx, path, "--help").Output()
+	help, err := bounded(ctx, path, "--help").Output()
 	if ctx.Err() != nil {
-		return "", ctx.Err()
+		return path, ctx.Err()
 	}
 	if err != nil {
-		return "", &MissingError{fmt.Sprintf("%s does not say what it can (--help: %v)", path, err), needBwrap}
+		return path, &MissingError{fmt.Sprintf("%s does not say what it can (--help: %v)", path, err), needBwrap}
 	}
-	var errs []error
 	var lacks []string
 	for _, option := range needed {
 		if !bytes.Contains(help, []byte("    "+option+" ")) {
@@ -52,23 +93,32 @@ func check(ctx context.Context, bwrap string) (string, error) {
 		}
 	}
 	if len(lacks) > 0 {
-		errs = append(errs, &MissingError{versionOf(ctx, path) + " lacks " + strings.Join(lacks, ", "), needBwrap})
+		err = &MissingError{versionOf(ctx, path) + " lacks " + strings.Join(lacks, ", "), needBwrap}
 	}
+	return path, err
+}
+
+func checkSeccomp() error {
 	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
 	if err != nil || !strings.Contains(string(actions), "kill_process") {
-		errs = append(errs, &MissingError{"the kernel has no seccomp filters", "need Linux 4.14 with CONFIG_SECCOMP_FILTER"})
+		return &MissingError{"the kernel has no seccomp filters", "need Linux 4.14 with CONFIG_SECCOMP_FILTER"}
 	}
-	if len(errs) == 0 {
-		errs = append(errs, trial(ctx, path))
-	}
-	return path, errors.Join(errs...)
+	return nil
+}
+
+// bounded is a command that ends with ctx, also when a process that it has started holds
+// its output open.
+func bounded(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.WaitDelay = 100 * time.Millisecond
+	return cmd
 }
 
 const needBwrap = "install bubblewrap 0.8.0 (Debian 12) or newer"
 
 // versionOf names a bubblewrap, as "bubblewrap 0.4.1" where it says so.
 func versionOf(ctx context.Context, path string) string {
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	out, err := bounded(ctx, path, "--version").Output()
 	if version := strings.TrimSpace(string(out)); err == nil && len(version) < 40 && strings.HasPrefix(version, "bubblewrap ") {
 		return version
 	}
@@ -78,7 +128,7 @@ func versionOf(ctx context.Context, path string) string {
 // trial makes a smallest sandbox, as an ordinary user: whether namespaces can be
 // had depends on too many settings to be read off them.
 func trial(ctx context.Context, bwrap string) error {
-	cmd := exec.CommandContext(ctx, bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL",
+	cmd := bounded(ctx, bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--cap-drop", "ALL",
 		"--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true")
 	cmd.Dir, cmd.Env = "/", []string{}
 	if os.Geteuid() == 0 {
@@ -88,8 +138,8 @@ func trial(ctx context.Context, bwrap string) error {
 		}
 	}
 	out, err := cmd.CombinedOutput()
-	if err == nil {
-		return nil
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
 	}
 	get := "allow user, pid, network and mount namespaces to ordinary users; a container needs --privileged, or what docs/security.md lists"
 	why := string(bytes.TrimSpace(out))

@@ -38,6 +38,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,6 +89,8 @@ type Config struct {
 	Program string // the program whose main calls pid1.Main; default: this one
 }
 
+func (c Config) program() string { return cmp.Or(c.Program, "/proc/self/exe") }
+
 // Host holds the facilities of this host for sandboxes, checked once. Its methods and
 // those of its sessions and processes are safe for concurrent use.
 type Host struct {
@@ -108,8 +111,8 @@ type Host struct {
 // Open checks that this host can confine. The error wraps a *MissingError for
 // each missing facility.
 func Open(ctx context.Context, c Config) (*Host, error) {
-	bwrap, err := check(ctx, c.Bwrap)
-	if err != nil {
+	bwrap, found := check(ctx, c.Bwrap)
+	if err := failures(found); err != nil {
 		return nil, err
 	}
 	filters, err := filters()
@@ -120,10 +123,7 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Program == "" {
-		c.Program = "/proc/self/exe"
-	}
-	program, err := sealed(c.Program)
+	program, err := sealed(c.program())
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ have their own; see there.`,
 	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.agentsCmd(), a.promptCmd(),
-		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.versionCmd())
+		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.doctorCmd(), a.versionCmd())
 	return root
 }
 

@@ -38,15 +38,7 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 		"--only", string(id), "--leash", fmt.Sprint(leashFD))
 	cmd.Stderr = &output
 	cmd.ExtraFiles = []*os.File{theirs, lock} // the daemon holds the lock until it exits; see daemon.NewRun
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // only this process gets the terminal's signals
-		Cloneflags: unix.CLONE_NEWNS,
-	}
-	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
-	}
+	cmd.SysProcAttr = namespaces()
 	err = cmd.Start()
 	theirs.Close() // so that the daemon's exit is an EOF on ours
 	if err != nil {
@@ -75,16 +67,40 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 	}, nil
 }
 
+// namespaces gives a process a session and a mount namespace of its own and, for an
+// ordinary user, a user namespace in which the user is 0.
+func namespaces() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Setsid:     true, // only this process gets the terminal's signals
+		Cloneflags: unix.CLONE_NEWNS,
+	}
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
+	}
+	return attr
+}
+
 // noNamespaces adds the remedy to an error of creating the namespaces.
 func noNamespaces(err error) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
 		return err
 	}
+	what := "make a user namespace"
 	if os.Geteuid() == 0 {
-		return fmt.Errorf("make a mount namespace: %w: %s", errno, mount.NeedsPrivilege)
+		what = "make a mount namespace"
 	}
-	return fmt.Errorf("make a user namespace: %w: allow them (sysctl user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0), or run as root", errno)
+	return fmt.Errorf("%s: %w: %s", what, errno, needsNamespaces())
+}
+
+// needsNamespaces is the remedy where no namespaces can be made.
+func needsNamespaces() string {
+	if os.Geteuid() == 0 {
+		return mount.NeedsPrivilege
+	}
+	return "allow them (sysctl user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0), or run as root"
 }
 
 // daemonOutput is the standard error of an embedded daemon. It is held until the

@@ -25,6 +25,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/logger"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/fs/fusedev"
@@ -95,7 +96,7 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		Shared: agent.Shared{
-			Paths: opt.Paths, Settings: settings, Root: privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
+			Paths: opt.Paths, Settings: settings, Root: mount.Privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -105,17 +104,6 @@ func prepare(p config.Paths) error {
 		return fmt.Errorf("base directory: %w", err)
 	}
 	return nil
-}
-
-// privileged reports whether we are root of the host, and not of a user
-// namespace of an ordinary user's.
-func privileged() bool {
-	if os.Geteuid() != 0 {
-		return false
-	}
-	text, err := os.ReadFile("/proc/self/uid_map")
-	f := strings.Fields(string(text))
-	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
 }
 
 // lockBase locks a base directory for one daemon that mounts all its agents. The

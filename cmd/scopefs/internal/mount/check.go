@@ -3,6 +3,7 @@ package mount
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,18 +20,18 @@ func (e *HostError) Error() string { return e.What + ": " + e.Remedy }
 
 // Check returns a *HostError when a view cannot be mounted here.
 func Check() error {
-	if err := checkCapability(); err != nil {
+	if err := CheckCapability(); err != nil {
 		return err
 	}
-	if err := checkCalls(); err != nil {
+	if err := CheckCalls(); err != nil {
 		return err
 	}
-	return checkFUSE()
+	return CheckFUSE()
 }
 
-// checkCapability looks for CAP_SYS_ADMIN, which mounts need: of the host, or of a
+// CheckCapability is the part of Check that looks for CAP_SYS_ADMIN, which mounts need: of the host, or of a
 // user namespace that was made for us.
-func checkCapability() error {
+func CheckCapability() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
@@ -75,8 +76,8 @@ var neededCalls = []struct {
 
 const bad = 0xffffffff // as a descriptor, as flags and as a mask
 
-// checkCalls makes each of neededCalls.
-func checkCalls() error {
+// CheckCalls is the part of Check that makes the system calls.
+func CheckCalls() error {
 	var missing, refused []string
 	for _, call := range neededCalls {
 		a := call.args
@@ -91,6 +92,8 @@ func checkCalls() error {
 	case len(missing) > 0:
 		return &HostError{"the kernel has no " + strings.Join(missing, ", "),
 			"need Linux 5.15 or newer with Landlock; in a container, a seccomp profile that knows these system calls"}
+	case len(refused) > 0 && !Privileged() && appArmorRestricts():
+		return &HostError{"AppArmor refuses " + strings.Join(refused, ", ") + " in a user namespace", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, and in /etc/sysctl.d; or run as root"}
 	case len(refused) > 0:
 		return &HostError{"a seccomp filter refuses " + strings.Join(refused, ", "),
 			"allow these system calls in the profile of the container or service"}
@@ -98,8 +101,26 @@ func checkCalls() error {
 	return nil
 }
 
-// checkFUSE makes a FUSE mount and drops it.
-func checkFUSE() error {
+// appArmorRestricts reports whether AppArmor takes the capabilities of an ordinary user's
+// user namespace, as on Ubuntu from 23.10.
+func appArmorRestricts() bool {
+	text, _ := os.ReadFile("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+	return strings.TrimSpace(string(text)) == "1"
+}
+
+// Privileged reports whether this process is root of the host, and not of an ordinary
+// user's user namespace.
+func Privileged() bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	text, err := os.ReadFile("/proc/self/uid_map")
+	f := strings.Fields(string(text))
+	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
+}
+
+// CheckFUSE is the part of Check that makes a FUSE mount, attached nowhere, and drops it.
+func CheckFUSE() error {
 	dev, err := Open("check", 0, 0, false)
 	if err == nil {
 		dev.Close()

@@ -93,12 +93,11 @@ func keepCapabilities(passthrough, caller bool) (string, error) {
 // landlockRoot restricts file access to the root, which is the scope, with the
 // newest Landlock ABI of this kernel: landlock(7).
 func landlockRoot() (string, error) {
-	abi, err := ll.LandlockGetABIVersion()
+	abi, used, err := Landlock()
 	if err != nil {
-		return "", fmt.Errorf("landlock: %w: enable it at boot (lsm=landlock,...)", err)
+		return "", err
 	}
-	if abi < 2 {
-		// Linux 5.15 to 5.18: ABI 1 forbids every rename between directories.
+	if !used {
 		// Only the root, the filter and the capabilities confine the process.
 		return "landlock: ABI 1, not used", noNewPrivs()
 	}
@@ -110,6 +109,15 @@ func landlockRoot() (string, error) {
 		return "", fmt.Errorf("landlock: %w", err)
 	}
 	return fmt.Sprintf("landlock: ABI %d", min(abi, len(configs)+1)), noNewPrivs()
+}
+
+// Landlock returns the kernel's ABI of Landlock, and whether views use it. Linux 5.15 to
+// 5.18 have ABI 1, which forbids every rename between directories.
+func Landlock() (abi int, used bool, err error) {
+	if abi, err = ll.LandlockGetABIVersion(); err != nil {
+		return 0, false, fmt.Errorf("landlock: %w: enable it at boot (lsm=landlock,...)", err)
+	}
+	return abi, abi >= 2, nil
 }
 
 func noNewPrivs() error {

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+type doctorLine struct{ User, Check, Status, Part, Detail, Remedy string }
+
+// doctorOf returns the lines of a doctor --json, by user and check.
+func doctorOf(t *testing.T, o harness.Outcome) map[string]doctorLine {
+	t.Helper()
+	var lines []doctorLine
+	require.NoError(t, json.Unmarshal([]byte(o.Stdout), &lines), "%s%s", o.Stdout, o.Stderr)
+	all := map[string]doctorLine{}
+	for _, l := range lines {
+		assert.Contains(t, []string{"ok", "degraded", "missing"}, l.Status, "%+v", l)
+		assert.Contains(t, []string{"views", "sandboxes"}, l.Part, "%+v", l)
+		assert.NotEmpty(t, l.Detail, "%+v", l)
+		all[l.User+" "+l.Check] = l
+	}
+	return all
+}
+
+// TestDoctor: what a host lacks is found by trying, with the remedy, and the exit status
+// says what does not work. Nothing is left.
+func TestDoctor(t *testing.T) {
+	doctor := []string{harness.Program, "doctor", "--json"}
+	for name, c := range map[string]struct {
+		uid  int
+		cmd  func(m *harness.Way) *exec.Cmd // nil: as it is
+		code int
+		want map[string]string // user and check → status
+		says map[string]string // → in the line
+	}{
+		"root": {0, nil, 0, map[string]string{"root fuse": "ok", "root passthrough": "ok", "root sandbox": "ok", "root cgroups": "ok", "nobody device": "missing"}, nil},
+		"user": {1234, nil, 0, map[string]string{"1234 fuse": "ok", "1234 passthrough": "degraded", "1234 sandbox": "ok", "1234 cgroups": "degraded", "1234 git identity": "degraded"},
+			map[string]string{"1234 git identity": "git config --global user.name NAME", "1234 cgroups": "Delegate=yes"}},
+		"no /dev/fuse": {0, func(m *harness.Way) *exec.Cmd { return harness.Privately(m.T, noFUSE, doctor...) }, 3,
+			map[string]string{"root device": "missing", "root fuse": "missing", "root sandbox": "ok"}, map[string]string{"root device": "modprobe fuse"}},
+		"closed /dev/fuse": {1234, func(m *harness.Way) *exec.Cmd {
+			return exec.Command("setpriv", append([]string{"--reuid", "1234", "--regid", "1234", "--clear-groups", "--"}, doctor...)...)
+		}, 3, map[string]string{"1234 namespaces": "ok", "1234 device": "missing"}, map[string]string{"1234 device": "mode 0600chmod 666 /dev/fuse"}},
+		"no CAP_SYS_ADMIN": {0, func(m *harness.Way) *exec.Cmd { return exec.Command("setpriv", append(noAdmin, doctor...)...) }, 3,
+			map[string]string{"root namespaces": "missing", "root fuse": "missing"}, map[string]string{"root namespaces": "--privileged"}},
+		"an old kernel": {0, func(m *harness.Way) *exec.Cmd { return without("openat2,landlock_create_ruleset", doctor...) }, 3,
+			map[string]string{"root kernel": "missing", "root landlock": "missing"}, map[string]string{"root kernel": "openat2, landlock_create_ruleset"}},
+		"a container's filter": {0, func(m *harness.Way) *exec.Cmd { return without("EPERM:fsopen,move_mount", doctor...) }, 3,
+			map[string]string{"root kernel": "missing"}, map[string]string{"root kernel": "allow these system calls"}},
+		"no fanotify": {0, func(m *harness.Way) *exec.Cmd { return without("EPERM:fanotify_init", doctor...) }, 0,
+			map[string]string{"root fanotify": "degraded"}, nil},
+		"no user namespaces": {0, func(m *harness.Way) *exec.Cmd {
+			return exec.Command("unshare", append([]string{"-Urm", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; "$@"`, "sh"}, doctor...)...)
+		}, 1, map[string]string{"root sandbox": "missing", "root fuse": "ok"}, map[string]string{"root sandbox": "user.max_user_namespaces=0"}},
+		"no executable memory": {0, func(m *harness.Way) *exec.Cmd {
+			return exec.Command("unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `echo 2 >/proc/sys/vm/memfd_noexec; "$@"`, "sh"}, doctor...)...)
+		}, 1, map[string]string{"root program in memory": "missing"}, nil},
+		"no bubblewrap": {0, func(m *harness.Way) *exec.Cmd {
+			cmd := exec.Command(doctor[0], doctor[1:]...)
+			cmd.Env = []string{"PATH=/nowhere"}
+			return cmd
+		}, 1, map[string]string{"root bubblewrap": "missing", "root git identity": "degraded"}, map[string]string{"root bubblewrap": "apt-get install bubblewrap"}},
+		"few files": {0, func(m *harness.Way) *exec.Cmd {
+			return exec.Command("prlimit", append([]string{"--nofile=2000", "--"}, doctor...)...)
+		}, 0, map[string]string{"root open files": "degraded"}, map[string]string{"root open files": "at most 2000"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := harness.Embed(t, c.uid, nil)
+			groups := controlGroups(t)
+			cmd := m.Command("doctor", "--json")
+			if c.cmd != nil {
+				cmd = through(m, c.cmd(m))
+			}
+			o := harness.Finish(t, cmd)
+			assert.Equal(t, c.code, o.Code)
+			assert.Empty(t, o.Stderr)
+			lines := doctorOf(t, o)
+			for check, status := range c.want {
+				assert.Equal(t, status, lines[check].Status, "%s: %+v", check, lines[check])
+				if status == "missing" {
+					assert.NotEqual(t, "", lines[check].Remedy+lines[check].Detail)
+				}
+			}
+			for check, text := range c.says {
+				assert.Contains(t, lines[check].Detail+lines[check].Remedy, text, check)
+			}
+			m.Clean()
+			assert.Subset(t, groups, controlGroups(t), "control groups are left")
+			mounts, err := os.ReadFile("/proc/self/mounts")
+			require.NoError(t, err)
+			assert.NotContains(t, string(mounts), m.Base)
+		})
+	}
+}
+
+// controlGroups returns the control groups of doctors.
+func controlGroups(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, depth := range []string{"*", "*/*", "*/*/*", "*/*/*/*"} {
+		found, err := filepath.Glob("/sys/fs/cgroup/" + depth + "/scopefs-*-doctor")
+		require.NoError(t, err)
+		all = append(all, found...)
+	}
+	return all
+}
+
+// TestDoctorHangs: a program that never answers, and whose children keep its output, does
+// not keep the doctor. All are ended.
+func TestDoctorHangs(t *testing.T) {
+	m := harness.Embed(t, 0, nil)
+	seconds := harness.Seconds(41)
+	cmd := withBwrap(m, "sleep "+seconds+" & sleep "+seconds, "doctor", "--json")
+	began := time.Now()
+	o := harness.Finish(t, cmd)
+	assert.Less(t, time.Since(began), 20*time.Second)
+	assert.Equal(t, 1, o.Code, o.Stderr)
+	lines := doctorOf(t, o)
+	assert.Equal(t, "missing", lines["root bubblewrap"].Status)
+	assert.Contains(t, lines["root bubblewrap"].Detail, "no answer within 6s")
+	assert.Equal(t, "ok", lines["root fuse"].Status)
+	m.Eventually("nothing of it runs", func() bool { return len(harness.Running("sleep", seconds)) == 0 })
+}
+
+// TestDoctorText: one line for each check, with its status first.
+func TestDoctorText(t *testing.T) {
+	m := harness.Embed(t, 1234, nil)
+	o := harness.Finish(t, m.Command("doctor"))
+	assert.Zero(t, o.Code, o.Stderr)
+	for line := range strings.Lines(o.Stdout) {
+		assert.Regexp(t, `^(ok|degraded|missing) +1234 +[a-z]`, line)
+	}
+	assert.Regexp(t, `(?m)^degraded +1234 +passthrough +.*: only a daemon of root has passthrough$`, o.Stdout)
+}
