@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"net/http"
@@ -69,7 +70,7 @@ func TestNetworkRules(t *testing.T) {
 		"-p http://ok.test/":  "hello from ok.test", // by a tunnel
 		"http://two.test/":    `"rule":"network.deny: two.test","remedy":"remove two.test from network.deny"`,
 		"http://other.test/":  `"remedy":"add {host: other.test} to network.allow"`,
-		"https://other.test/": "response 403",
+		"https://other.test/": `"error":"other.test:443 is not allowed","rule":"network.allow","remedy":"add {host: other.test} to network.allow"`,
 		"--socks5-hostname 127.0.0.1:3128 http://ok.test/":    "hello from ok.test",
 		"--socks5-hostname 127.0.0.1:3128 http://other.test/": "(97)",
 		"--noproxy '' http://localhost:" + port + "/":         "has an address that is not public",
@@ -80,8 +81,15 @@ func TestNetworkRules(t *testing.T) {
 	} {
 		assert.Contains(t, curl(args), want, args)
 	}
-	out := h.Must("run", "none", "--", "sh", "-c", "env | grep -ci proxy; curl -sS -m 20 http://ok.test/ 2>&1; true")
-	assert.Equal(t, "0\ncurl: (6) Could not resolve host: ok.test\n", out)
+	for _, url := range []string{"http://ok.test/", "https://ok.test/"} {
+		out, errs, _ := h.Try("run", "none", "--", "curl", "-sS", "-m", "20", url)
+		assert.Contains(t, out, `"rule":"network: none","remedy":"set network: {allow: [ok.test]}"`)
+		assert.Regexp(t, `^scopefs: network of none: .*ok\.test.* is not allowed: set network: {allow: \[ok\.test\]}\n$`, errs)
+	}
+	for _, command := range []string{"curl -sS --noproxy '*' http://192.0.2.1/", "curl -sS --noproxy '*' http://" + at.String() + "/", "getent ahosts example.org"} {
+		_, _, code := h.Try("run", "none", "--", "sh", "-c", command)
+		assert.NotZero(t, code, command)
+	}
 	h.Stop()
 
 	events := networkEvents(h, "a")
@@ -98,7 +106,42 @@ func TestNetworkRules(t *testing.T) {
 	assert.Contains(t, rules, scope.KindHost)
 	assert.Equal(t, audit.Violation, rules[scope.KindAddress])
 	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindNetwork, Target: "other.test:443", Verdict: audit.Deny, Rule: "network.allow"}))
-	assert.Empty(t, networkEvents(h, "none"))
+	for _, e := range networkEvents(h, "none") {
+		assert.Equal(t, audit.Deny, e.Verdict)
+	}
+	assert.True(t, h.Recorded("none", audit.Event{Event: audit.KindNetwork, Target: "ok.test:443", Verdict: audit.Deny, Rule: "network: none"}))
+}
+
+// TestNetworkNotes: the operator sees which rule a command misses, once for each host and
+// while the command runs.
+func TestNetworkNotes(t *testing.T) {
+	t.Parallel()
+	h := harness.NewHost(t, map[string]string{"a": "network: {allow: [ok.test]}"})
+	_, errs, _ := h.Try("run", "a", "--", "sh", "-c", "for i in 1 2; do for n in $(seq 18); do curl -s http://h$n.test/; done; done >/dev/null; echo no more 1>&2")
+	var want []string
+	for i := range 16 {
+		host := fmt.Sprintf("h%d.test", i+1)
+		want = append(want, "scopefs: network of a: GET http://"+host+"/ is not allowed: add {host: "+host+"} to network.allow")
+	}
+	want = append(want, "scopefs: network of a: more hosts were refused: scopefs audit --denied --agent a lists them", "no more")
+	assert.ElementsMatch(t, want, strings.Split(strings.TrimSpace(errs), "\n"))
+
+	cmd := exec.Command(harness.Program, "--base", h.Base, "run", "a", "--", "sh", "-c", "curl -s http://x.test/; until [ -e go ]; do sleep 0.1; done")
+	said, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(said).ReadString('\n')
+	assert.NoError(t, err)
+	assert.Contains(t, line, "x.test")
+	assert.NoError(t, os.WriteFile(h.Scope("a", "go"), nil, 0o644))
+	assert.NoError(t, cmd.Wait())
+
+	// A terminal that a command draws on is not disturbed: the note comes when the terminal is the user's again.
+	for mode, end := range map[string]string{"icanon": "\r\n", "-icanon": "\n"} {
+		_, errs, code := h.Try("run", "-t", "a", "--", "sh", "-c", "stty "+mode+"; curl -s http://x.test/")
+		assert.Zero(t, code)
+		assert.Equal(t, "scopefs: network of a: GET http://x.test/ is not allowed: add {host: x.test} to network.allow"+end, errs, mode)
+	}
 }
 
 // TestNetworkPrograms: programs find the proxy by themselves.
@@ -178,7 +221,7 @@ func TestNetworkReload(t *testing.T) {
 	h.Define("a", "network: none")
 	h.Must("reload")
 	assert.Contains(t, <-ended, "kept.test first")
-	assert.Contains(t, u.Bash("curl -sS http://kept.test/ 2>&1; true"), "Could not resolve host", "a new sandbox, without a network")
+	assert.Contains(t, u.Bash("curl -sS http://kept.test/ 2>&1; true"), `"rule":"network: none"`)
 	h.Define("a", allowed(at, "kept.test"))
 	h.Must("reload")
 	assert.Equal(t, "first", u.Bash("curl -sS http://kept.test/"))
@@ -207,7 +250,7 @@ func TestNetworkWithin(t *testing.T) {
 	out := try("boss", fetch("two.test"))
 	assert.Contains(t, out, "caller boss: network.allow")
 	assert.Contains(t, out, "members: {hand: {may: widen}} there")
-	assert.Contains(t, try("mute", fetch("one.test")), "Could not resolve host")
+	assert.Contains(t, try("mute", fetch("one.test")), "caller mute: network: none")
 	assert.Contains(t, try("trust", fetch("two.test")), "hello from two.test")
 	assert.Contains(t, try("boss", "curl -sS http://runner.test/"), "hello from runner.test")
 	assert.Contains(t, try("boss", "curl -sS http://one.test/"), "add {host: one.test} to network.allow")

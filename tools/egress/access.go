@@ -131,7 +131,14 @@ func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
 	if failure := p.record(ctx, e); failure != nil {
 		return failure
 	}
+	p.tellRefused(a, r)
 	return r
+}
+
+func (p *Proxy) tellRefused(a *access, r *refusal) {
+	if p.client.Refused != nil {
+		p.client.Refused(a.host, r.reason())
+	}
 }
 
 func (r *refusal) detail() string {
@@ -158,6 +165,9 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 	}
 	// The connection is over: there is nothing left to refuse.
 	_ = p.client.Record(context.WithoutCancel(ctx), e)
+	if r != nil && r.verdict != "" {
+		p.tellRefused(a, r)
+	}
 }
 
 func (p *Proxy) event(a *access) audit.Event {

@@ -21,8 +21,9 @@
 //     events and WebSocket pass at once; interim responses (103) do not.
 //   - Requests that two servers could read differently are refused: two lengths,
 //     a Host other than the URL's, bare line feeds, folded lines.
-//   - What is refused is answered at once: with status 403 and a JSON object with
-//     the keys error, rule and remedy, or by SOCKS5 with reply 2.
+//   - What is refused is answered at once, with status 403 and a JSON object with
+//     the keys error, rule and remedy: for port 443 inside TLS, if the proxy has a
+//     CA. Otherwise a refused SOCKS5 connection gets reply 2.
 //
 // Credentials stay with the daemon: see [Secret].
 //

@@ -45,15 +45,7 @@ func (p *Proxy) intercept(ctx context.Context, a *access, answer func(*refusal) 
 // unwrap ends a client's TLS, with the certificate of its host alone.
 func (p *Proxy) unwrap(ctx context.Context, a *access) error {
 	a.in.origin = &origin{host: a.host, port: a.port, scheme: "https", asked: a.asked, in: a.in}
-	c := tls.Server(a.in, &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: protocols, SessionTicketsDisabled: true,
-		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if err := agrees(a.host, hello.ServerName); err != nil {
-				return nil, err
-			}
-			return p.CA.leaf(a.host)
-		},
-	})
+	c := p.standFor(a, protocols)
 	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
 	defer cancel()
 	if err := c.HandshakeContext(ctx); err != nil {
@@ -65,6 +57,19 @@ func (p *Proxy) unwrap(ctx context.Context, a *access) error {
 	}
 	p.requests.give(p.guarded(ctx, c, a.in))
 	return nil
+}
+
+// standFor returns the host's side of a client's TLS.
+func (p *Proxy) standFor(a *access, protocols []string) *tls.Conn {
+	return tls.Server(a.in, &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: protocols, SessionTicketsDisabled: true,
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if err := agrees(a.host, hello.ServerName); err != nil {
+				return nil, err
+			}
+			return p.CA.leaf(a.host)
+		},
+	})
 }
 
 // protocols are those that the proxy speaks in TLS, the best first.

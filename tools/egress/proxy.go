@@ -43,6 +43,10 @@ type Client struct {
 	// Record writes to the log. After an error nothing is done.
 	Record func(context.Context, audit.Event) error
 
+	// Refused gets each refusal after it was recorded: the host, which may be empty,
+	// and the text that the client gets. It must return soon. nil drops them.
+	Refused func(host, text string)
+
 	// Approve asks the operator about what a rule does not decide, and waits until
 	// ctx ends, which it does after Limits.Approve. nil approves nothing.
 	Approve func(context.Context, Question) (Answer, error)

@@ -32,7 +32,7 @@ func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint
 	}
 	a.host = name
 	if r := p.admit(ctx, a); r != nil {
-		refuse(r)
+		p.explain(ctx, a, r, answer)
 		return
 	}
 	untrack := p.track(a, func() { in.Close() })

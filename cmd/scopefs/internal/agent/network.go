@@ -64,9 +64,12 @@ func (s *Shared) authority() *egress.CA {
 	return s.network.ca
 }
 
-// equip adds to a sandbox what programs need to use the network.
+// equip adds to a sandbox what programs need to use the network. Without a network it
+// has a proxy, too, which refuses all: a program that finds no proxy waits for its own
+// timeouts, and does not show which rule is missing.
 func (n *network) equip(spec *sandbox.Spec) {
-	spec.Network, spec.Proxy = n.kind == agents.NetworkHost, n.kind == agents.NetworkRules
+	spec.Network = n.kind == agents.NetworkHost
+	spec.Proxy = !spec.Network
 	if !spec.Proxy {
 		return
 	}
@@ -119,6 +122,9 @@ func (a *Agent) runnerHosts() *agents.Hosts {
 // after a minute or less.
 const approveTime = 45 * time.Second
 
+// refusedConnections limits what a sandbox without a network has open at a time.
+const refusedConnections = 64
+
 // serve serves the proxy of a sandbox that has one, until close or the sandbox's end.
 func (n *network) serve(box *Sandbox, p Purpose) {
 	listener := box.Listener()
@@ -128,6 +134,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	client := egress.Client{
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
 		Rules:   func() egress.Rules { return n.hosts() },
+		Refused: p.Refused,
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
 		Record: func(ctx context.Context, e audit.Event) error {
 			e.Parent = p.Parent
@@ -137,10 +144,14 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 			return n.agent.Record(ctx, e)
 		},
 	}
+	limits := egress.Limits{Approve: approveTime}
+	if n.kind == agents.NetworkNone {
+		limits.Connections, limits.Requests = refusedConnections, refusedConnections
+	}
 	if n.agent.Approvals != nil {
 		client.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
 	}
-	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: egress.Limits{Approve: approveTime}}, client)
+	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: limits}, client)
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop, n.ended = stop, make(chan struct{})
 	go func() {

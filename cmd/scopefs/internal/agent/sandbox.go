@@ -32,6 +32,10 @@ type Purpose struct {
 	Hosts  func() *agents.Hosts // what it may connect to now; nil: what the agent may
 	Binds  []sandbox.Bind       // further files that it shows
 
+	// Refused gets the connections and requests that its network refuses; see
+	// egress.Client. nil drops them.
+	Refused func(host, text string)
+
 	// Context returns what /context shows to the processes of a command, by its tag; nil:
 	// there is no /context.
 	Context func(tag string) *callfs.Files

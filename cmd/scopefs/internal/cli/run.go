@@ -150,6 +150,8 @@ func terminalSize() *sandbox.Size {
 // attend connects the command to our streams and signals until it exits.
 func (a *app) attend(run *control.Run) (int, error) {
 	own := &terminal{fd: int(os.Stdin.Fd())}
+	told := &notes{to: a.err, run: run}
+	defer told.rest()
 	if run.TTY != nil {
 		own.raw()
 		defer own.restore()
@@ -175,7 +177,7 @@ func (a *app) attend(run *control.Run) (int, error) {
 		copies.Go(func() { _, _ = io.Copy(a.out, run.Stdout); run.Stdout.Close() })
 		copies.Go(func() { _, _ = io.Copy(a.err, run.Stderr); run.Stderr.Close() })
 	}
-	exit, err := run.Wait()
+	exit, err := run.Wait(told.note)
 	if exit.OutOfMemory {
 		defer fmt.Fprintln(a.err, "scopefs: out of memory: the agent's limit was reached")
 	}

@@ -29,8 +29,8 @@ type RunRequest struct {
 // the daemon starts the command and answers 101. From then on both send JSON lines
 // on the connection: the client sends Go, the daemon answers with the outer ends
 // of the command's standard streams (SCM_RIGHTS), made inside the sandbox; the
-// client sends signals and sizes, the daemon the end. The command ends with the
-// connection.
+// client sends signals and sizes, the daemon notes and the end. The command ends
+// with the connection.
 type ToRun struct {
 	Go     bool          `json:"go,omitempty"`
 	Signal int           `json:"signal,omitempty"`
@@ -40,6 +40,7 @@ type ToRun struct {
 // FromRun is a line from the daemon.
 type FromRun struct {
 	Files int      `json:"files,omitempty"` // this many descriptors come with the line
+	Note  string   `json:"note,omitempty"`  // for the operator, such as a refused connection
 	Exit  *RunExit `json:"exit,omitempty"`
 	Error *Error   `json:"error,omitempty"` // the session ended before the command
 }
@@ -133,14 +134,17 @@ func (r *Run) Signal(sig unix.Signal) error { return r.send(ToRun{Signal: int(si
 // Resize sets the size of the command's terminal.
 func (r *Run) Resize(size sandbox.Size) error { return r.send(ToRun{Size: &size}) }
 
-// Wait returns how the command ended.
-func (r *Run) Wait() (RunExit, error) {
+// Wait returns how the command ended. It calls note with what the daemon has to say
+// meanwhile.
+func (r *Run) Wait(note func(string)) (RunExit, error) {
 	for r.in.Scan() {
 		var msg FromRun
 		if err := json.Unmarshal(r.in.Bytes(), &msg); err != nil {
 			return RunExit{}, err
 		}
 		switch {
+		case msg.Note != "":
+			note(msg.Note)
 		case msg.Exit != nil:
 			return *msg.Exit, nil
 		case msg.Error != nil:

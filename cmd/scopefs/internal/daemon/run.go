@@ -6,15 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -37,7 +40,8 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, a *agent.Agent
 			conn.Close()
 		}
 	}()
-	box, err := a.Start(r.Context(), agent.Purpose{})
+	var notes notes
+	box, err := a.Start(r.Context(), agent.Purpose{Refused: func(host, text string) { notes.refused(a.ID(), host, text) }})
 	if err != nil {
 		return err
 	}
@@ -57,7 +61,7 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, a *agent.Agent
 		ended("abandoned")
 		return nil // the client has gone
 	}
-	attend(conn.(*net.UnixConn), p, cancel, ended)
+	attend(conn.(*net.UnixConn), p, &notes, cancel, ended)
 	return nil
 }
 
@@ -99,9 +103,10 @@ func (e *execError) Error() string {
 }
 
 // attend serves the connection until the command ends or the client goes.
-func attend(conn *net.UnixConn, p *sandbox.Process, gone func(), ended func(outcome string)) {
+func attend(conn *net.UnixConn, p *sandbox.Process, notes *notes, gone func(), ended func(outcome string)) {
 	lines := bufio.NewScanner(conn)
 	if lines.Scan() && passStreams(conn, p) == nil { // "go"
+		notes.to(conn)
 		go func() {
 			defer gone()
 			obey(lines, p)
@@ -118,7 +123,57 @@ func attend(conn *net.UnixConn, p *sandbox.Process, gone func(), ended func(outc
 	default:
 		ended(agent.Outcome(exit))
 	}
+	notes.to(nil)
 	_ = json.NewEncoder(conn).Encode(last)
+}
+
+// notes are what the operator is told about a command that runs: one line for each host
+// that its network has refused. They wait until the client has the command's streams.
+type notes struct {
+	mu      sync.Mutex
+	conn    io.Writer
+	hosts   map[string]bool
+	waiting []string
+}
+
+// maxNotes limits the notes of a command: the client's socket has room for them, so that
+// no connection of the sandbox waits for the client.
+const maxNotes = 16
+
+func (n *notes) refused(id scope.ID, host, text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hosts == nil {
+		n.hosts = map[string]bool{}
+	}
+	if n.hosts[host] || len(n.hosts) > maxNotes {
+		return
+	}
+	n.hosts[host] = true
+	text = fmt.Sprintf("network of %s: %s", id, text)
+	if len(n.hosts) > maxNotes {
+		text = fmt.Sprintf("network of %s: more hosts were refused: scopefs audit --denied --agent %s lists them", id, id)
+	}
+	n.waiting = append(n.waiting, text)
+	n.flush()
+}
+
+// to makes the notes go to a client, or wait.
+func (n *notes) to(conn io.Writer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conn = conn
+	n.flush()
+}
+
+func (n *notes) flush() {
+	if n.conn == nil {
+		return
+	}
+	for _, text := range n.waiting {
+		_ = json.NewEncoder(n.conn).Encode(control.FromRun{Note: text}) // a client that is gone needs none
+	}
+	n.waiting = nil
 }
 
 // obey does what the client says until it is gone.

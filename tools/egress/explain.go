@@ -1,0 +1,60 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// explain refuses a connection. For https the refusal is the answer to a request
+// inside TLS, where programs look for a status: they take a refused CONNECT for a
+// broken connection, repeat it for minutes, and do not show its answer. The proxy
+// connects to nothing, and each such request needs a connection of its own, which
+// is decided and recorded.
+func (p *Proxy) explain(ctx context.Context, a *access, r *refusal, answer func(*refusal) error) {
+	defer a.in.Close()
+	if p.CA == nil || a.port != 443 {
+		_ = answer(r)
+		return
+	}
+	if answer(nil) != nil {
+		return
+	}
+	var c net.Conn = a.in
+	switch p.sniff(a.in, true) {
+	case speaksTLS:
+		secure := p.standFor(a, protocols[1:])
+		ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
+		defer cancel()
+		if secure.HandshakeContext(ctx) != nil {
+			return
+		}
+		c = secure
+	case speaksHTTP:
+	default:
+		return
+	}
+	_ = c.SetDeadline(time.Now().Add(p.Limits.Speak))
+	if _, err := http.ReadRequest(bufio.NewReader(io.LimitReader(c, maxHead))); err != nil {
+		return
+	}
+	if _, err := c.Write(r.raw()); err != nil {
+		return
+	}
+	// A socket that is closed with unread bytes resets the connection, and the client
+	// may lose the answer (RFC 9112, section 9.6).
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_ = c.SetReadDeadline(time.Now().Add(min(p.Limits.Speak, lingering)))
+	_, _ = io.CopyN(io.Discard, c, maxUnread)
+}
+
+// The bounds of what the client of a refused request may still send.
+const (
+	lingering = 2 * time.Second
+	maxUnread = 16 << 20 // bytes
+)

@@ -1,0 +1,127 @@
+package egress
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// TestDeniedInside: a host that is not allowed answers a program's request with the rule
+// that is missing. Every such request is decided and recorded, and nothing connects.
+func TestDeniedInside(t *testing.T) {
+	t.Parallel()
+	const want = `{"error":"a.example:443 is not allowed","rule":"network.allow","remedy":"add {host: a.example} to network.allow"}` + "\n"
+	var mu sync.Mutex
+	var told []string
+	l, roots := intercepting(t, nil, func(_ *Options, c *Client) {
+		c.Refused = func(host, text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, host+" "+text)
+		}
+	})
+	client := l.client(t, roots)
+	for range 2 { // what the client sends is dropped
+		res, err := client.Post("https://a.example/v1", "text/plain", bytes.NewReader(make([]byte, 1<<20)))
+		require.NoError(t, err)
+		body, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		res.Body.Close()
+		assert.Equal(t, "403 a.example:443 is not allowed: add {host: a.example} to network.allow", res.Status)
+		assert.Equal(t, want, string(body))
+		assert.Equal(t, 1, res.ProtoMajor)
+	}
+	// The answer is for one request.
+	c := l.tls(t, "a.example", roots)
+	_, err := io.WriteString(c, "GET /1 HTTP/1.1\r\nHost: a.example\r\n\r\nGET /2 HTTP/1.1\r\nHost: a.example\r\n\r\n")
+	require.NoError(t, err)
+	text, err := io.ReadAll(c)
+	require.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(string(text), "HTTP/1.1 403 "))
+	// By SOCKS, and without TLS.
+	plain := l.dial(t)
+	require.Equal(t, 0, socks(plain, "a.example", 443))
+	_, err = io.WriteString(plain, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+	require.NoError(t, err)
+	text, err = io.ReadAll(plain)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), want)
+	assert.Contains(t, l.raw(t, "CONNECT a.example:8443 HTTP/1.1\r\nHost: a.example:8443\r\n\r\n"), "403 ")
+	events := l.log()
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Len(t, events, 5)
+	assert.Len(t, told, 5)
+	for _, e := range events {
+		assert.Equal(t, audit.Deny, e.Verdict)
+		assert.Equal(t, "connect", e.Op)
+	}
+	assert.Equal(t, "a.example a.example:443 is not allowed: add {host: a.example} to network.allow", told[0])
+}
+
+// TestDeniedInsideHostile: the certificate is for the host of the connection alone, and
+// a client that does not finish holds nothing for longer than Limits.Speak.
+func TestDeniedInsideHostile(t *testing.T) {
+	t.Parallel()
+	l, roots := intercepting(t, nil, func(o *Options, _ *Client) { o.Limits.Speak = 200 * time.Millisecond })
+	other := roots.Clone()
+	other.ServerName = "b.example"
+	assert.Error(t, l.tls(t, "a.example", other).Handshake())
+	two := roots.Clone()
+	two.NextProtos = []string{"h2"}
+	assert.Error(t, l.tls(t, "a.example", two).Handshake())
+	old := roots.Clone()
+	old.MaxVersion = tls.VersionTLS11
+	assert.Error(t, l.tls(t, "a.example", old).Handshake())
+	for name, send := range map[string]string{
+		"nothing": "", "no TLS": "\x00\x01\x02", "half a hello": "\x16\x03\x01", "endless head": "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 2*maxHead), "half a head": "GET / HTTP/1.1\r\n",
+	} {
+		c := l.connect(t, "a.example:443")
+		_, _ = io.WriteString(c, send)
+		assert.True(t, ended(c), name)
+	}
+	slow := l.tls(t, "a.example", roots)
+	require.NoError(t, slow.Handshake())
+	_, err := io.WriteString(slow, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 100000000\r\n\r\n")
+	require.NoError(t, err)
+	_, err = io.ReadAll(slow)
+	assert.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := slow.NetConn().Write([]byte{0})
+		return err != nil
+	}, 10*time.Second, 10*time.Millisecond, "the connection is closed")
+	for _, e := range l.log() {
+		assert.Equal(t, audit.Deny, e.Verdict)
+	}
+}
+
+// TestDeniedTooOften: what is over a limit is told inside TLS, too.
+func TestDeniedTooOften(t *testing.T) {
+	t.Parallel()
+	rule, _ := host(t, "good.example", true, hello)
+	l, roots := intercepting(t, []scope.HostRule{rule}, func(_ *Options, c *Client) {
+		c.Limit = func() (requests, bytes []scope.Rate) {
+			return []scope.Rate{{Pattern: "requests", N: 1, Per: time.Hour}}, nil
+		}
+	})
+	hosts := roots.Clone()
+	hosts.RootCAs.AppendCertsFromPEM([]byte(authorityPEM(t)))
+	client := l.client(t, hosts)
+	status, _ := get(t, client, "https://good.example/")
+	assert.Equal(t, http.StatusOK, status)
+	client.CloseIdleConnections()
+	status, body := get(t, client, "https://good.example/")
+	assert.Equal(t, http.StatusTooManyRequests, status)
+	assert.Contains(t, body, "network.limit")
+}
