@@ -39,6 +39,8 @@
 //   - Attributes that may change unseen are valid for 20 ms: those of files with
 //     several links, of files that are open for writing with passthrough, and of
 //     files in a directory that was not watched before the request.
+//   - With a watch the kernel also caches listings, for a minute and until a name in the
+//     directory or the policy changes.
 //   - File data is not cached here. With [Options.Passthrough] the kernel reads and
 //     writes the file itself and shares the page cache of the file below. With
 //     [Options.Mediated] every read and write reaches the view, and the kernel

@@ -73,6 +73,9 @@ func (v *View) in(a ask, do func(*place) error) error {
 		if err := v.decideName(&a, &p); err != nil {
 			return err
 		}
+		if a.op.Mutates() {
+			defer p.node.changes.Add(1) // also after an error, because the kernel keeps its listing then
+		}
 		if err := do(&p); err != nil {
 			return v.outcome(&a, p.path(), err)
 		}

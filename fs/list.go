@@ -21,8 +21,10 @@ type listing struct {
 	off  uint64 // the offset of rest
 	away bool   // the file is at another offset than off
 
+	whole  bool   // entries are returned with attributes, not only those of directories
 	plus   int    // entries returned with attributes since the last lookup in the directory
 	looked uint32 // node.looked when plus was reset
+	edition
 }
 
 // listings is a pool of buffers: a client that opens thousands of directories does not
@@ -76,8 +78,12 @@ func (s *listings) end(l *listing) {
 // up. A client that only lists a large directory does not pay for attributes.
 const maxPlus = 2048
 
-// wantsPlus reports whether the next entry is returned with attributes.
-func (l *listing) wantsPlus(dir *node) bool {
+// wantsPlus reports whether the next entry is returned with attributes. A client that
+// walks a tree looks up each directory, so these always are.
+func (l *listing) wantsPlus(dir *node, kind uint32) bool {
+	if !l.whole && kind != syscall.S_IFDIR {
+		return false
+	}
 	if looked := dir.looked.Load(); looked != l.looked {
 		l.plus, l.looked = 0, looked
 	}
@@ -96,8 +102,10 @@ func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fu
 			v.files.release()
 			return err
 		}
-		h := &handle{file: f, node: p.node, listing: &listing{}}
+		l := &listing{whole: v.listers.wantsPlus(in.Pid, p.node), edition: v.edition(p.node)}
+		h := &handle{file: f, node: p.node, listing: l}
 		h.policy.Store(v.policy.Load())
+		out.OpenFlags |= v.cacheListing(p.node, l)
 		out.Fh = v.files.add(h)
 		return nil
 	}))
@@ -115,7 +123,7 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 		if entry == nil {
 			return false
 		}
-		if e.Name != "." && e.Name != ".." && l.wantsPlus(p.node) && v.entry(p, e.Name, false, entry) == nil {
+		if e.Name != "." && e.Name != ".." && l.wantsPlus(p.node, e.Mode) && v.entry(p, e.Name, false, entry) == nil {
 			out.FixMode(entry.Mode)
 		}
 		return true
@@ -143,6 +151,9 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 		defer l.mu.Unlock()
 		v.listings.take(l)
 		defer v.listings.give(l)
+		if now := v.edition(p.node); now != l.edition { // the kernel may cache what this returns
+			l.edition, l.rest, l.away = now, nil, true
+		}
 		if err := l.seek(h.file, in.Offset); err != nil {
 			return err
 		}

@@ -14,8 +14,10 @@ import (
 // Lookup finds a name. It finds a symbolic link wherever that leads: Readlink judges it.
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
-		p.node.looked.Add(1)
 		err := v.entry(p, name, false, out)
+		if err == nil && out.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+			p.node.looked.Add(1)
+		}
 		if err == syscall.ENOENT {
 			// Node 0 is a negative dentry.
 			out.SetEntryTimeout(v.keepAbsent(p.node))

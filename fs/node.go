@@ -24,11 +24,13 @@ type node struct {
 	kind  uint32 // the type bits of its mode
 	dir   bool
 
-	watched atomic.Int64  // View.now when the watch on this directory began; 0: none
-	looked  atomic.Uint32 // counts lookups of names in this directory
-	muted   atomic.Int32  // handles whose passthrough writes the watch ignores
-	setID   atomic.Bool   // the kernel may cache set-id bits of it
-	handle  string        // the file handle by which the watch reports it; guarded by follower.mu
+	watched atomic.Int64           // View.now when the watch on this directory began; 0: none
+	looked  atomic.Uint32          // counts lookups of files in this directory
+	changes atomic.Uint32          // counts changes of names in this directory
+	listed  atomic.Pointer[listed] // the listing that the kernel caches
+	muted   atomic.Int32           // handles whose passthrough writes the watch ignores
+	setID   atomic.Bool            // the kernel may cache set-id bits of it
+	handle  string                 // the file handle by which the watch reports it; guarded by follower.mu
 
 	path atomic.Pointer[pathOf] // the last result of tree.newest
 

@@ -70,6 +70,8 @@ type View struct {
 	files  table
 
 	listings listings
+	listers  listers
+	editions atomic.Uint32 // counts changes that concern every directory
 	pruning  pruning
 
 	follower follower
@@ -185,6 +187,7 @@ func (v *View) Responsive() {
 // kernel's dentries. It may block on requests in flight, and so on the Recorder.
 func (v *View) SetPolicy(p *scope.Policy) (forget func()) {
 	v.policy.Store(p)
+	v.editions.Add(1)
 	return v.dropNames
 }
 

@@ -65,6 +65,7 @@ func (v *View) flush() {
 	}
 	clear(f.dirs)
 	f.stray = 0
+	v.editions.Add(1)
 	v.background.Go(v.dropAll) // the caller is a reader: it could deadlock
 }
 
@@ -171,6 +172,9 @@ func (v *View) changed(c beneath.Change) {
 	if dir == nil {
 		return
 	}
+	if c.Names {
+		dir.changes.Add(1)
+	}
 	if len(c.Name) == 0 {
 		v.conn.InvalidateInode(dir.id, false)
 	} else {
@@ -209,6 +213,10 @@ func (v *View) child(dir *node, name string) *node {
 // dropNames invalidates all dentries. It may block on requests in flight, so it must
 // not run on a reader goroutine: it could deadlock.
 func (v *View) dropNames() {
+	v.editions.Add(1)
+	for _, id := range v.nodes.everyListed() {
+		v.conn.InvalidateInode(id, true)
+	}
 	if v.conn.InvalidateEntries() {
 		return
 	}

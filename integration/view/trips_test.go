@@ -38,6 +38,8 @@ var trips = []struct {
 	{"rmdir", func() error { return unix.Rmdir("known-dir") }, "RMDIR"},
 	{"chmod", func() error { return unix.Chmod("known", 0o600) }, "SETATTR"},
 	{"list", func() error { _, err := os.ReadDir("."); return err }, "OPENDIR READDIRPLUS READDIRPLUS"},
+	{"list again", func() error { _, err := os.ReadDir("."); return err }, "OPENDIR GETATTR READDIRPLUS READDIRPLUS"},
+	{"list from the kernel's cache", func() error { _, err := os.ReadDir("."); return err }, "OPENDIR"},
 	{"extended attribute", func() error {
 		if _, err := unix.Getxattr("known", "user.x", nil); err != unix.ENOTSUP {
 			return fmt.Errorf("not ENOTSUP: %w", err)

@@ -1,0 +1,101 @@
+package fs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// edition identifies what a directory lists. It changes with the names in the directory
+// and with the policy.
+type edition struct{ all, own uint32 }
+
+func (v *View) edition(dir *node) edition {
+	return edition{v.editions.Load(), dir.changes.Load()}
+}
+
+// listed describes the last listing of a directory.
+type listed struct {
+	edition
+	cached bool      // the kernel caches it
+	whole  bool      // the kernel has the attributes of its entries as well
+	since  time.Time // the first open of the directory that may have filled the cache
+}
+
+// cacheListing returns the flags for OPENDIR. They let the kernel cache the listing of a
+// watched directory (linux fs/fuse/readdir.c) from the second time on, because a cached
+// listing costs a GETATTR after each change by clients. The kernel keeps a listing of the
+// same edition for up to keepWatched.
+//
+// The edition of l is older than the entries in the cache. A change after that either
+// is a request of this view or arrives as an event of the watch, and the next open
+// discards the cache.
+func (v *View) cacheListing(dir *node, l *listing) uint32 {
+	if dir.watched.Load() == 0 {
+		return 0
+	}
+	old := dir.listed.Load()
+	switch {
+	case old == nil || old.edition != l.edition:
+		dir.listed.Store(&listed{edition: l.edition})
+		return 0
+	case old.cached && (old.whole || !l.whole) && time.Since(old.since) < keepWatched:
+		return fuse.FOPEN_CACHE_DIR | fuse.FOPEN_KEEP_CACHE
+	}
+	dir.listed.Store(&listed{l.edition, true, l.whole, time.Now()})
+	return fuse.FOPEN_CACHE_DIR
+}
+
+// everyListed returns the ids of the directories of which the kernel caches a listing.
+func (t *tree) everyListed() (ids []uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for id, n := range t.byID {
+		if l := n.listed.Load(); l != nil && l.cached {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// listers predicts for each thread that lists directories whether it will look up the
+// entries: ls -l, rm and grep do, find and a shell's globs do not. Attributes that are
+// not used cost the kernel an inode for each entry, and missing ones cost a request.
+//
+// The first listing of a thread has attributes. The next has none, and the lookups that
+// follow decide about those after it.
+type listers struct {
+	mu    sync.Mutex
+	slots [64]lister
+}
+
+type lister struct {
+	pid    uint32 // the thread
+	bare   *node  // the last directory listed without attributes
+	looked uint32 // bare.looked when it was opened
+	whole  int    // listings with attributes until the next one without
+}
+
+// probeEvery is the number of listings with attributes between two without.
+const probeEvery = 32
+
+// wantsPlus reports whether a thread that opens dir probably looks up its entries.
+func (s *listers) wantsPlus(pid uint32, dir *node) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &s.slots[pid%uint32(len(s.slots))]
+	switch {
+	case l.pid != pid:
+		*l = lister{pid: pid}
+		return true
+	case l.whole > 0:
+		l.whole--
+		return true
+	case l.bare != nil && l.bare.looked.Load() != l.looked:
+		l.whole, l.bare = probeEvery, nil
+		return true
+	}
+	l.bare, l.looked = dir, dir.looked.Load()
+	return false
+}
