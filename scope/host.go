@@ -77,33 +77,35 @@ func isNumber(label string) bool {
 	return strings.Trim(digits, set) == ""
 }
 
-// hostPattern is the host of a HostRule.
-type hostPattern struct {
+// HostPattern is the host of a HostRule.
+type HostPattern struct {
 	host string // canonical; of "*.example.org" ".example.org", of "*" ""
 	wild bool
 }
 
-func parseHostPattern(text string) (hostPattern, error) {
+// ParseHostPattern reads the host of a [HostRule]: a name, an address, "*" or "*." before
+// a name. The error wraps ErrHost.
+func ParseHostPattern(text string) (HostPattern, error) {
 	if text == "*" {
-		return hostPattern{wild: true}, nil
+		return HostPattern{wild: true}, nil
 	}
 	rest, wild := strings.CutPrefix(text, "*.")
 	host, err := ParseHost(rest)
 	if err != nil {
-		return hostPattern{}, err
+		return HostPattern{}, err
 	}
 	if _, err := netip.ParseAddr(host); err == nil && wild {
-		return hostPattern{}, fmt.Errorf("%w: an address has no labels: remove the wildcard", ErrHost)
+		return HostPattern{}, fmt.Errorf("%w: an address has no labels: remove the wildcard", ErrHost)
 	}
 	if wild {
 		host = "." + host
 	}
-	return hostPattern{host, wild}, nil
+	return HostPattern{host, wild}, nil
 }
 
-// match reports whether the pattern covers a canonical host. A wildcard stands
+// Match reports whether the pattern covers a canonical host. A wildcard stands
 // for one or more labels of a name, and for no address.
-func (p hostPattern) match(host string) bool {
+func (p HostPattern) Match(host string) bool {
 	if !p.wild {
 		return host == p.host
 	}
@@ -114,7 +116,7 @@ func (p hostPattern) match(host string) bool {
 }
 
 // narrower reports whether p covers fewer hosts than o, given that both cover one.
-func (p hostPattern) narrower(o hostPattern) bool {
+func (p HostPattern) narrower(o HostPattern) bool {
 	if p.wild != o.wild {
 		return o.wild
 	}

@@ -57,7 +57,7 @@ type Network struct {
 
 type hostRule struct {
 	HostRule
-	pattern hostPattern
+	pattern HostPattern
 }
 
 // maxHosts limits the rules of one list.
@@ -90,7 +90,7 @@ func CompileNetwork(spec NetworkSpec) (*Network, error) {
 }
 
 func parseHostRule(list string, r HostRule) (hostRule, error) {
-	pattern, err := parseHostPattern(r.Host)
+	pattern, err := ParseHostPattern(r.Host)
 	if err != nil {
 		return hostRule{}, fmt.Errorf("host: %w", err)
 	}
@@ -138,7 +138,7 @@ func (r hostRule) shares(ports []uint16) bool {
 // narrowest returns the rules for a canonical host and a port that decide.
 func narrowest(all []hostRule, host string, port uint16) (found []hostRule) {
 	for _, r := range all {
-		if !r.shares([]uint16{port}) || !r.pattern.match(host) {
+		if !r.shares([]uint16{port}) || !r.pattern.Match(host) {
 			continue
 		}
 		if len(found) > 0 && r.pattern.narrower(found[0].pattern) {

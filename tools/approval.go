@@ -35,6 +35,7 @@ const (
 	ApprovalWaits   = "waits"
 	ApprovalGranted = "approved"
 	ApprovalDenied  = "denied"
+	ApprovalStands  = "stands" // of calls that are still to come: see Stand
 )
 
 // Approval is a call that waits for the operator's word. What he grants is this
@@ -62,7 +63,12 @@ type Approval struct {
 	Preview        string          `json:"preview,omitempty"`  // of one approval, while its call waits: the beginning of what it would see
 	Lasting        bool            `json:"lasting,omitempty"`  // of a host: a grant is not used up, but ends with Expires
 	Asked          time.Time       `json:"asked"`
-	Expires        time.Time       `json:"expires"`
+	Expires        time.Time       `json:"expires,omitzero"` // zero: a standing approval that does not
+
+	Kind    Kind   `json:"kind,omitempty"`    // of what a pattern is matched against
+	Subject string `json:"subject,omitempty"` // of a command or a host: that
+	Pattern string `json:"pattern,omitempty"` // of a standing approval; "": calls with these Arguments
+	Ends    string `json:"ends,omitempty"`    // of a standing approval: the session with which it ends
 
 	given   scoped.Scoped   // not stored: content is not for the disk
 	changed <-chan struct{} // closed at the next change of it: see Approvals.wake
@@ -71,8 +77,11 @@ type Approval struct {
 // Whose returns the agent, or the chain of agents that ends with it.
 func (a *Approval) Whose() string { return cmp.Or(a.Chain, string(a.Agent)) }
 
-// key is all that an approval is bound to.
+// key is all that an approval is bound to. Of a standing one it is the id: no call has it.
 func (a *Approval) key() string {
+	if a.State == ApprovalStands {
+		return a.ID
+	}
 	text, _ := json.Marshal([]string{string(a.Agent), a.Chain, a.Tool, string(a.Arguments), a.Policy, a.Path, a.Content, a.Replaced,
 		a.Object.Path, a.Object.ID, a.ReplacedObject.Path, a.ReplacedObject.ID, string(a.Envelope), fmt.Sprint(a.Context), a.Version})
 	return hash(text)
@@ -89,6 +98,10 @@ type ApprovalStore interface {
 type Approvals struct {
 	now   func() time.Time
 	store ApprovalStore // nil: they end with the process
+
+	// Ended records that a standing approval has ended without the operator, and why.
+	// It is called with the lock held. Nil: nobody is told.
+	Ended func(p Approval, why string)
 
 	mu      sync.Mutex
 	byKey   map[string]*Approval
@@ -146,6 +159,9 @@ func (a *Approvals) remove(key string) error {
 // over reports whether an approval has expired. One that expires later than any
 // could is from before the clock was set back.
 func (a *Approval) over(now time.Time) bool {
+	if a.State == ApprovalStands {
+		return !a.Expires.IsZero() && now.After(a.Expires) || a.Asked.After(now.Add(approvalTime))
+	}
 	return now.After(a.Expires) || a.Expires.After(now.Add(approvalTime))
 }
 
@@ -155,6 +171,7 @@ func (a *Approvals) sweep() {
 	for key, p := range a.byKey {
 		if p.over(a.now()) {
 			_ = a.remove(key)
+			a.ended(p, "expired")
 		}
 	}
 }
@@ -175,9 +192,15 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 		}
 		return *known, false, nil
 	}
+	if standing := a.standing(&p); standing != nil {
+		if err := count(); err != nil {
+			return p, false, err
+		}
+		return *standing, false, nil
+	}
 	waiting, size, previews := 0, len(p.Arguments), p.given.Size()
 	for _, other := range a.byKey {
-		if other.Agent == p.Agent {
+		if other.Agent == p.Agent && other.State != ApprovalStands {
 			waiting++
 			size += len(other.Arguments)
 			previews += other.given.Size()
@@ -201,7 +224,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 	return p, true, nil
 }
 
-// Forget removes an agent's: it was taken down. After an error they are gone all
+// Forget removes an agent's, but for standing ones: it was taken down. After an error they are gone all
 // the same, and the next daemon may find some of them.
 func (a *Approvals) Forget(agent scope.ID) error {
 	if a == nil {
@@ -211,7 +234,7 @@ func (a *Approvals) Forget(agent scope.ID) error {
 	defer a.mu.Unlock()
 	var errs []error
 	for key, p := range a.byKey {
-		if p.Agent == agent {
+		if p.Agent == agent && p.State != ApprovalStands {
 			if err := a.remove(key); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
@@ -318,6 +341,7 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 	if err := r.about(&p); err != nil {
 		return asError(err)
 	}
+	p.Kind, p.Subject = r.kind, r.command
 	if err := s.objectsOf(ctx, r, &p); err != nil {
 		return asError(err)
 	}
@@ -333,7 +357,7 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool, Path: p.Path, Target: r.target, Rule: d.Rule, Detail: said.ID}
 	r.describe(&event)
 	switch said.State {
-	case ApprovalGranted:
+	case ApprovalGranted, ApprovalStands:
 		if refused := r.narrow(said.Granted); refused != nil {
 			return refused
 		}

@@ -111,10 +111,10 @@ func TestCallWaits(t *testing.T) {
 		"the rules change": func(w *waiter) {
 			call := w.begin(w.t.Context(), "x")
 			w.set.gate.Rules = func() Rules { return load(w.t, "policy: {tools: {exclude: [bash]}}").Grants }
-			w.gate.Approvals.Recheck([]scope.ID{"b"})
+			w.gate.Approvals.Recheck([]scope.ID{"b"}, nil)
 			synctest.Wait()
 			assert.Empty(w.t, call, "not those of this agent")
-			w.gate.Approvals.Recheck([]scope.ID{"a"})
+			w.gate.Approvals.Recheck([]scope.ID{"a"}, nil)
 			assert.Equal(w.t, Denied, code(w.t, <-call))
 			w.decide(true)
 			assert.Equal(w.t, Denied, code(w.t, <-w.begin(w.t.Context(), "x")))
@@ -122,7 +122,7 @@ func TestCallWaits(t *testing.T) {
 		"the rules allow it": func(w *waiter) {
 			call := w.begin(w.t.Context(), "x")
 			w.set.gate.Rules = func() Rules { return load(w.t, "").Grants }
-			w.gate.Approvals.Recheck([]scope.ID{"a"})
+			w.gate.Approvals.Recheck([]scope.ID{"a"}, nil)
 			assert.NoError(w.t, <-call)
 		},
 		"it expires": func(w *waiter) {

@@ -11,7 +11,8 @@ import (
 // Wait returns the approval of something that is no call, such as a connection. It
 // waits for the operator's decision until ctx ends, and then returns the approval that
 // still waits. A decision holds for all callers with the same p, until it expires.
-// Wait calls record before the first caller waits, and returns its error.
+// Wait calls record before the first caller waits, and with a standing approval that
+// covers p, and returns its error.
 func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) error) (Approval, error) {
 	p.Lasting = true
 	for {
@@ -19,7 +20,7 @@ func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) 
 		if refused != nil {
 			return Approval{}, refused
 		}
-		if first {
+		if first || said.State == ApprovalStands {
 			if err := record(said); err != nil {
 				return Approval{}, err
 			}
@@ -33,21 +34,6 @@ func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) 
 			return said, nil
 		case <-ctx.Done():
 			return said, nil
-		}
-	}
-}
-
-// Recheck lets calls that wait for the operator be decided again: those of agents, or
-// for them, that got other rules.
-func (a *Approvals) Recheck(changed []scope.ID) {
-	if a == nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for key, p := range a.byKey {
-		if p.concerns(changed) {
-			a.wake(key)
 		}
 	}
 }

@@ -178,6 +178,8 @@ type decoded struct {
 // subject is what a call is about.
 type subject struct {
 	path, target string // see Subject
+	kind         Kind   // what patterns of standing approvals are matched against
+	command      string // see Sheller; "" if there is more to the call
 	outside      *Error // see Scoped
 }
 
@@ -195,6 +197,15 @@ func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage)
 	about.value = in
 	if s, ok := any(in).(Subject); ok {
 		about.path, about.target = s.Subject()
+	}
+	if about.path != "" {
+		about.kind = KindPath
+	}
+	if c, ok := any(in).(Sheller); ok {
+		about.kind = KindCommand
+		if command, alone := c.Shell(); alone {
+			about.command = command
+		}
 	}
 	if s, ok := any(in).(Scoped); ok {
 		if e := s.Outside(); e != nil {

@@ -255,3 +255,61 @@ func TestApprovalsOfLongArgumentsAreListed(t *testing.T) {
 	assert.Contains(t, h.Must("approvals", "show", id), long)
 	assert.Contains(t, h.Must("approvals", "approve", id), "approved until")
 }
+
+// TestApprovalsStanding: what the operator approves for calls to come holds for them
+// alone, survives the daemon, is listed and recorded, and ends when it is revoked.
+func TestApprovalsStanding(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": harness.AskWrite, "b": harness.AskWrite})
+	u := h.Connect("a")
+	id := u.Waits("bash", args{"command": "echo one"})
+	for _, wrong := range [][]string{{"--pattern", "echo *"}, {"--pattern", "*", "--always"}, {"--pattern", "rm *", "--always"}, {"--for", "0s"}, {"--always", "--session"}, {"--always", "--scopes", "x"}} {
+		_, errs, code := h.Try(append([]string{"approvals", "approve", id}, wrong...)...)
+		assert.Equal(t, 1, code, "%q: %s", wrong, errs)
+	}
+	out := h.Must("approvals", "approve", id, "--pattern", "echo *", "--for", "1h")
+	assert.Regexp(t, `^\w+ bash of a: stands, until `, out)
+	standing := strings.Fields(out)[0]
+	assert.Regexp(t, standing+` +stands +a +bash +"echo \*" `, h.Must("approvals", "list"))
+
+	u.Bash("echo one")
+	u.Bash("echo 'two; three'")
+	for _, command := range []string{"echo two; touch ran", "echo $(touch ran)", "echo -e x", "echo two > ran", "echo two\ntouch ran", "touch ran"} {
+		u.Waits("bash", args{"command": command})
+	}
+	u.Waits("bash", args{"command": "echo two", "stdin": "x"})
+	h.Connect("b").Waits("bash", args{"command": "echo two"})
+	assert.NoFileExists(t, h.Scope("a", "ran"))
+
+	// For its session alone.
+	session := u.Waits("write_file", args{"path": "f", "content": "x"})
+	h.Must("approvals", "approve", session, "--session")
+	u.Call("write_file", args{"path": "f", "content": "x"})
+	u.Call("write_file", args{"path": "f", "content": "x"})
+	h.Connect("a").Waits("write_file", args{"path": "f", "content": "x"})
+
+	h.Stop()
+	h.Start()
+	u = h.Connect("a")
+	u.Bash("echo three")
+	u.Waits("write_file", args{"path": "f", "content": "x"})
+	h.Must("approvals", "revoke", standing)
+	u.Waits("bash", args{"command": "echo three"})
+	for _, outcome := range []string{"stands", "used", "revoked", "ended"} {
+		assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindApproval, Outcome: outcome}), outcome)
+	}
+
+	// Other rules end it, also while no daemon runs, and so do other settings for all agents.
+	for _, change := range []func(){
+		func() { h.Define("a", harness.AskWrite+"\nrate_limits: {stat: 1/second}"); h.Must("reload") },
+		func() { h.Stop(); h.Define("a", harness.AskWrite); h.Start() },
+		func() { h.Stop(); h.Put("scopefs.yaml", "durable: false\n"); h.Start() },
+	} {
+		u = h.Connect("a")
+		h.Must("approvals", "approve", u.Waits("bash", args{"command": "echo four"}), "--always")
+		u.Bash("echo four")
+		u.Bash("echo four")
+		change()
+		assert.NotContains(t, h.Must("approvals", "list"), "stands")
+		h.Connect("a").Waits("bash", args{"command": "echo four"})
+	}
+}

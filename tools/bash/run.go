@@ -22,6 +22,12 @@ type runArgs struct {
 	Background bool   `json:"background,omitempty" jsonschema:"return immediately, with a process_id for process_read and process_stop"`
 }
 
+// Shell returns the command. It is alone without a working directory and standard
+// input: what a program does depends on both.
+func (in runArgs) Shell() (command string, alone bool) {
+	return in.Command, in.Cwd == "" && in.Stdin == ""
+}
+
 // Subject returns the working directory and the command.
 func (in runArgs) Subject() (path, target string) { return relative(in.Cwd), in.Command }
 

@@ -183,6 +183,7 @@ func (c *client) close() {
 	}
 	c.face.Close()
 	c.working.Wait()
+	c.agent.Approvals.EndSession(c.name)
 }
 
 // rules returns the agent's current rules, narrowed to those of its callers. An

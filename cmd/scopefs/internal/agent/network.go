@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -157,6 +158,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	go func() {
 		<-box.Done()
 		stop()
+		n.agent.Approvals.EndSession(box.Name)
 	}()
 	go func() {
 		defer close(n.ended)
@@ -178,12 +180,17 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 	if err != nil {
 		return egress.Answer{}, err
 	}
-	approval := tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: approvalNetwork, Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule}
+	approval := tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: approvalNetwork, Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
+		Kind: tools.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}
 	said, err := n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
-		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: a.Session, Chain: a.Chain, Parent: p.Parent,
-			Op: a.Tool, Target: string(a.Arguments), Rule: a.Rule, Outcome: "asked", Detail: a.ID})
+		outcome := "asked"
+		if a.State == tools.ApprovalStands {
+			outcome = "used"
+		}
+		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent,
+			Op: a.Tool, Target: string(host), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
 	})
-	return egress.Answer{ID: said.ID, Granted: said.State == tools.ApprovalGranted, Denied: said.State == tools.ApprovalDenied}, err
+	return egress.Answer{ID: said.ID, Granted: said.State == tools.ApprovalGranted || said.State == tools.ApprovalStands, Denied: said.State == tools.ApprovalDenied}, err
 }
 
 // approvalNetwork stands in an approval for the name of a tool. No tool has it.

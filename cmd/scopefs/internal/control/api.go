@@ -14,7 +14,7 @@
 //	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
 //	GET  /v1/approvals         calls that wait for the operator: []tools.Approval, each Brief
 //	GET  /v1/approvals/{id}    one of them
-//	POST /v1/approvals/{id}/approve, .../deny
+//	POST /v1/approvals/{id}/approve, .../deny, .../revoke; body DecideRequest
 //
 // An error is an Error with a status of 400 or above.
 package control

@@ -101,18 +101,28 @@ func (c *Client) Approval(ctx context.Context, id string) (tools.Approval, error
 
 // DecideRequest is the body of a decision about an approval.
 type DecideRequest struct {
-	Scopes []string `json:"scopes,omitzero"` // that the call gets of its context; nil: all
+	Scopes   []string     `json:"scopes,omitzero"`    // that the call gets of its context; nil: all
+	Standing *tools.Terms `json:"standing,omitempty"` // approve calls that are still to come, too; nil: this one
 }
 
-// Decide grants or denies a call that waits. A call that is granted gets only scopes of
-// its context; nil: all.
-func (c *Client) Decide(ctx context.Context, id string, grant bool, scopes []string) (tools.Approval, error) {
-	word := "deny"
-	if grant {
-		word = "approve"
-	}
+// Approve grants a call that waits, or makes a standing approval from it.
+func (c *Client) Approve(ctx context.Context, id string, how DecideRequest) (tools.Approval, error) {
+	return c.decide(ctx, id, "approve", how)
+}
+
+// Deny denies a call that waits.
+func (c *Client) Deny(ctx context.Context, id string) (tools.Approval, error) {
+	return c.decide(ctx, id, "deny", DecideRequest{})
+}
+
+// Revoke ends a standing approval, or one that is not used yet.
+func (c *Client) Revoke(ctx context.Context, id string) (tools.Approval, error) {
+	return c.decide(ctx, id, "revoke", DecideRequest{})
+}
+
+func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest) (tools.Approval, error) {
 	var p tools.Approval
-	err := c.call(ctx, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, DecideRequest{scopes}, &p)
+	err := c.call(ctx, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, how, &p)
 	return p, err
 }
 

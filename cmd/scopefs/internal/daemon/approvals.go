@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
@@ -11,17 +13,45 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// loadApprovals takes over the approvals of an earlier daemon.
-func (d *Daemon) loadApprovals() error {
-	store, kept, lost, err := state.OpenApprovals(d.Paths.State, d.Settings)
+// loadApprovals takes over the approvals of an earlier daemon. lost are for the log,
+// which is not open yet.
+func (d *Daemon) loadApprovals() (lost []audit.Event, err error) {
+	store, kept, errs, err := state.OpenApprovals(d.Paths.State, d.Settings)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, err := range lost {
+	for _, err := range errs {
 		d.Logger.Error("an approval is lost: the agent has to ask again", "err", err)
+		lost = append(lost, audit.Event{Event: audit.KindApproval, Outcome: "ended", Detail: err.Error()})
 	}
 	d.Approvals = tools.NewApprovals(store, kept...)
-	return nil
+	d.Approvals.Ended = func(p tools.Approval, why string) {
+		e := eventOf(p, "ended")
+		e.Detail += ": " + why
+		d.Event(e)
+	}
+	return lost, nil
+}
+
+// eventOf returns the event of a change of an approval.
+func eventOf(p tools.Approval, outcome string) audit.Event {
+	e := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool, Path: p.Path, Rule: p.Rule, Outcome: outcome, Detail: p.ID}
+	if p.Granted != nil {
+		e.Detail += ", scopes " + strings.Join(p.Granted, " ")
+	}
+	if p.State == tools.ApprovalStands {
+		e.Detail += ", standing"
+		if p.Pattern != "" {
+			e.Detail += fmt.Sprintf(", pattern %q", p.Pattern)
+		}
+		if !p.Expires.IsZero() {
+			e.Detail += ", until " + p.Expires.UTC().Format(time.RFC3339)
+		}
+		if p.Ends != "" {
+			e.Detail += ", until the session ends"
+		}
+	}
+	return e
 }
 
 // approvalHandlers answer the operator's words on calls that wait. They are on
@@ -47,7 +77,15 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 		}
 		_ = reply(w, p)
 	})
-	for word, grant := range map[string]bool{"approve": true, "deny": false} {
+	for word, decide := range map[string]func(*http.Request, string, control.DecideRequest) (tools.Approval, error){
+		"approve": d.approve,
+		"deny": func(r *http.Request, id string, _ control.DecideRequest) (tools.Approval, error) {
+			return d.Approvals.Decide(id, false, nil, d.recordApproval(r))
+		},
+		"revoke": func(r *http.Request, id string, _ control.DecideRequest) (tools.Approval, error) {
+			return d.Approvals.Revoke(id, func(p tools.Approval) error { return d.recordDecision(r, p, "revoked") })
+		},
+	} {
 		mux.HandleFunc("POST /v1/approvals/{id}/"+word, func(w http.ResponseWriter, r *http.Request) {
 			leave, err := d.Enter()
 			if err != nil {
@@ -60,27 +98,40 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 				fail(w, http.StatusBadRequest, err)
 				return
 			}
-			p, err := d.decide(r, r.PathValue("id"), grant, said.Scopes)
+			p, err := tools.Approval{}, errors.New("this daemon serves one command alone: nothing waits for approval")
+			if d.Approvals != nil {
+				p, err = decide(r, r.PathValue("id"), said)
+			}
 			if err != nil {
 				fail(w, http.StatusBadRequest, err)
 				return
 			}
-			_ = reply(w, p)
+			_ = reply(w, p.Brief())
 		})
 	}
 }
 
-func (d *Daemon) decide(r *http.Request, id string, grant bool, scopes []string) (tools.Approval, error) {
-	if d.Approvals == nil {
-		return tools.Approval{}, errors.New("this daemon serves one command alone: nothing waits for approval")
+// approve grants a call, or makes a standing approval from it.
+func (d *Daemon) approve(r *http.Request, id string, said control.DecideRequest) (tools.Approval, error) {
+	if said.Standing == nil {
+		return d.Approvals.Decide(id, true, said.Scopes, d.recordApproval(r))
 	}
+	if said.Scopes != nil {
+		return tools.Approval{}, errors.New("a standing approval has no scopes: approve the one call with --scopes")
+	}
+	return d.Approvals.Stand(id, *said.Standing, d.recordApproval(r))
+}
+
+// recordApproval returns a function that records what the operator of a request has
+// decided.
+func (d *Daemon) recordApproval(r *http.Request) func(tools.Approval) error {
+	return func(p tools.Approval) error { return d.recordDecision(r, p, p.State) }
+}
+
+// recordDecision records a decision of the operator whose request it is.
+func (d *Daemon) recordDecision(r *http.Request, p tools.Approval, outcome string) error {
 	uid, _ := r.Context().Value(peerKey{}).(uint32)
-	return d.Approvals.Decide(id, grant, scopes, func(p tools.Approval) error {
-		detail := p.ID
-		if p.Granted != nil {
-			detail += ", scopes " + strings.Join(p.Granted, " ")
-		}
-		return d.Record(r.Context(), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool,
-			Path: p.Path, Rule: p.Rule, Outcome: p.State, UID: &uid, Detail: detail})
-	})
+	e := eventOf(p, outcome)
+	e.UID = &uid
+	return d.Record(r.Context(), e)
 }

@@ -117,8 +117,9 @@ func New(opt Options) (*Daemon, error) {
 	if err := d.takeRun(); err != nil {
 		return nil, err
 	}
+	var lost []audit.Event
 	if !opt.Headless {
-		if err := d.loadApprovals(); err != nil {
+		if lost, err = d.loadApprovals(); err != nil {
 			d.lock.Close()
 			return nil, err
 		}
@@ -126,6 +127,9 @@ func New(opt Options) (*Daemon, error) {
 	if d.Log, err = d.openLog(); err != nil {
 		d.lock.Close()
 		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	for _, e := range lost {
+		d.Event(e)
 	}
 	d.Log.OnChange(d.logChanged)
 	d.extend()

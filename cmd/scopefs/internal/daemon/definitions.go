@@ -100,7 +100,12 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 		}
 		a.RefreshClients(ids)
 	}
-	d.Approvals.Recheck(ids)
+	d.Approvals.Recheck(ids, func(id scope.ID) string {
+		if def := next.Agents[id]; def != nil {
+			return def.Grants.Version()
+		}
+		return ""
+	})
 }
 
 // added returns the errors that are in the new list and not in the old one.

@@ -77,7 +77,11 @@ func (a *Approvals) load(name string) (*tools.Approval, error) {
 	if name != file(k.Approval) {
 		return nil, errors.New("its content does not match its name")
 	}
-	if k.Host != a.host {
+	switch {
+	case k.Host == a.host:
+	case k.State == tools.ApprovalStands:
+		return nil, fmt.Errorf("the standing approval of %s for %s has ended: scopefs.yaml has changed", k.Whose(), k.Tool)
+	default:
 		return nil, nil
 	}
 	return &k.Approval, nil

@@ -1,0 +1,198 @@
+package tools
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// maxStanding bounds the standing approvals of one agent.
+const maxStanding = 64
+
+// Terms are those of a standing approval.
+type Terms struct {
+	Pattern string        `json:"pattern,omitempty"` // see [Kind]; "": calls with the same arguments
+	For     time.Duration `json:"for,omitempty"`     // of wall-clock time, in nanoseconds; 0: until it is revoked
+	Session bool          `json:"session,omitempty"` // until the agent's session ends, and not beyond the daemon
+}
+
+// Stand makes a standing approval from a call that waits: for calls that are still to
+// come, of the same agent, for the same callers, of the same tool, under the same rules. It
+// approves the calls that wait and that it covers, that of id among them. It does not
+// bind the content of files, and covers no call that sees a context. record is called
+// with the lock held, before each approval holds.
+func (a *Approvals) Stand(id string, terms Terms, record func(Approval) error) (Approval, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweep()
+	made, err := a.make(id, terms)
+	if err != nil {
+		return made, err
+	}
+	if err := record(made); err != nil {
+		return made, err
+	}
+	if made.Ends == "" {
+		if err := a.put(made); err != nil {
+			return made, fmt.Errorf("store the approval: %w", err)
+		}
+	}
+	a.add(made.key(), &made)
+	for key, p := range a.byKey {
+		if p.State != ApprovalWaits || !made.covers(p) {
+			continue
+		}
+		if p.Lasting { // who waits for it gets the standing one
+			if err := a.remove(key); err != nil {
+				return made, err
+			}
+			continue
+		}
+		granted := *p
+		granted.State, granted.Expires = ApprovalGranted, a.now().Add(approvalTime)
+		if err := record(granted); err != nil {
+			return made, err
+		}
+		if err := a.put(granted); err != nil {
+			return made, fmt.Errorf("store the decision: %w", err)
+		}
+		*p = granted
+		a.wake(key)
+	}
+	return made, nil
+}
+
+// make returns a standing approval for calls like the one of id. The caller holds the
+// lock.
+func (a *Approvals) make(id string, terms Terms) (Approval, error) {
+	var of *Approval
+	standing := 0
+	for _, p := range a.byKey {
+		if p.ID == id && p.State == ApprovalWaits {
+			of = p
+		}
+	}
+	if of == nil {
+		return Approval{}, ErrNoApproval
+	}
+	for _, p := range a.byKey {
+		if p.Agent == of.Agent && p.State == ApprovalStands {
+			standing++
+		}
+	}
+	made := Approval{
+		ID: newID(), State: ApprovalStands, Agent: of.Agent, Chain: of.Chain, Session: of.Session, Tool: of.Tool, Version: of.Version,
+		Policy: of.Policy, Rule: of.Rule, Kind: of.Kind, Pattern: terms.Pattern, Asked: a.now(),
+	}
+	switch {
+	case of.Context != nil || of.Envelope != nil:
+		return made, errors.New("the call sees scopes of its client's context, which only an approval of this one call covers: approve it without terms")
+	case standing >= maxStanding:
+		return made, fmt.Errorf("%s has %d standing approvals already: revoke one", of.Agent, standing)
+	case terms.For < 0 || terms.For > 0 && terms.Session:
+		return made, errors.New("wants a time above zero, or the session, or neither")
+	case terms.Session:
+		made.Ends = of.Session
+	case terms.For > 0:
+		made.Expires = made.Asked.Add(terms.For)
+	}
+	if made.Pattern == "" {
+		made.Arguments, made.Subject, made.Path, made.Object, made.ReplacedObject = of.Arguments, of.Subject, of.Path, of.Object, of.ReplacedObject
+	} else if err := checkPattern(of.Kind, made.Pattern); err != nil {
+		return made, err
+	}
+	if !made.covers(of) {
+		return made, fmt.Errorf("the pattern %q does not cover this call: see docs/approvals.md, or approve it without a pattern", made.Pattern)
+	}
+	return made, nil
+}
+
+// covers reports whether a standing approval covers a call.
+func (a *Approval) covers(p *Approval) bool {
+	if a.State != ApprovalStands || a.Agent != p.Agent || a.Chain != p.Chain || a.Tool != p.Tool || a.Version != p.Version || a.Policy != p.Policy ||
+		a.Ends != "" && a.Ends != p.Session || a.Kind != p.Kind || p.Context != nil || p.Envelope != nil {
+		return false
+	}
+	if a.Pattern == "" {
+		return bytes.Equal(a.Arguments, p.Arguments) && a.Object.Path == p.Object.Path && a.ReplacedObject.Path == p.ReplacedObject.Path
+	}
+	return matches(a.Pattern, p)
+}
+
+// standing returns a standing approval that covers a call, or nil. The caller holds the
+// lock.
+func (a *Approvals) standing(p *Approval) *Approval {
+	for _, s := range a.byKey {
+		if s.covers(p) {
+			return s
+		}
+	}
+	return nil
+}
+
+// Revoke ends a standing approval, or one that was granted and is not used. record is
+// called with the lock held, before the approval ends.
+func (a *Approvals) Revoke(id string, record func(Approval) error) (Approval, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweep()
+	for key, p := range a.byKey {
+		if p.ID != id || p.State != ApprovalStands && p.State != ApprovalGranted {
+			continue
+		}
+		if err := record(*p); err != nil {
+			return *p, err
+		}
+		if err := a.remove(key); err != nil && p.Ends == "" {
+			return *p, fmt.Errorf("remove the approval: %w", err)
+		}
+		return *p, nil
+	}
+	return Approval{}, ErrNoApproval
+}
+
+// EndSession ends the standing approvals of a session that has ended.
+func (a *Approvals) EndSession(session string) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, p := range a.byKey {
+		if p.Ends == session {
+			_ = a.remove(key) // it is not stored
+			a.ended(p, "its session has ended")
+		}
+	}
+}
+
+// Recheck lets calls that wait for the operator be decided again: those of agents, or
+// for them, that got other rules. It ends the standing approvals of the agents that
+// were made under other rules. version returns the version of an agent's rules.
+func (a *Approvals) Recheck(changed []scope.ID, version func(scope.ID) string) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, p := range a.byKey {
+		switch {
+		case !p.concerns(changed):
+		case p.State != ApprovalStands:
+			a.wake(key)
+		case p.Chain == "" && version(p.Agent) != p.Policy: // what holds in a chain follows from all its rules
+			_ = a.remove(key) // it covers nothing, whatever is stored
+			a.ended(p, "the rules have changed")
+		}
+	}
+}
+
+// ended reports that a standing approval has ended. The caller holds the lock.
+func (a *Approvals) ended(p *Approval, why string) {
+	if p.State == ApprovalStands && a.Ended != nil {
+		a.Ended(*p, why)
+	}
+}
