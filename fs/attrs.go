@@ -23,7 +23,7 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 			v.follow(p.node, p.obj.Dir())
 			return v.attr(p.node, p.obj, v.now(), out)
 		}
-		setAttr(&out.Attr, &p.stat)
+		v.setAttr(&out.Attr, &p.stat)
 		out.SetTimeout(v.keepAttr(p.node, &p.stat, p.began))
 		return nil
 	}))
@@ -171,19 +171,22 @@ func (v *View) attr(n *node, f beneath.File, began int64, out *fuse.AttrOut) err
 	if err != nil {
 		return err
 	}
-	setAttr(&out.Attr, &st)
+	v.setAttr(&out.Attr, &st)
 	out.SetTimeout(v.keepAttr(n, &st, began))
 	return nil
 }
 
 // setAttr converts the result of statx(2).
-func setAttr(a *fuse.Attr, s *beneath.Stat) {
+func (v *View) setAttr(a *fuse.Attr, s *beneath.Stat) {
 	a.Ino, a.Size, a.Blocks, a.Blksize = s.Ino, s.Size, s.Blocks, s.Blksize
 	a.Atime, a.Atimensec = uint64(s.Atime.Sec), s.Atime.Nsec
 	a.Mtime, a.Mtimensec = uint64(s.Mtime.Sec), s.Mtime.Nsec
 	a.Ctime, a.Ctimensec = uint64(s.Ctime.Sec), s.Ctime.Nsec
 	a.Mode, a.Nlink = uint32(s.Mode), s.Nlink
 	a.Uid, a.Gid = s.Uid, s.Gid
+	if o := v.opt.Owner; o != nil {
+		a.Uid, a.Gid = o.UID, o.GID
+	}
 	a.Rdev = uint32(unix.Mkdev(s.Rdev_major, s.Rdev_minor))
 }
 

@@ -46,7 +46,7 @@ func (v *View) known(p *place, name string, st *beneath.Stat, made bool, out *fu
 		return err
 	}
 	out.NodeId = n.id
-	setAttr(&out.Attr, st)
+	v.setAttr(&out.Attr, st)
 	out.SetEntryTimeout(v.keepName(p.node))
 	out.SetAttrTimeout(v.keepAttr(n, st, p.began))
 	return nil

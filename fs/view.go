@@ -41,6 +41,7 @@ type Options struct {
 	Timeout     time.Duration  // validity of cached metadata in directories without a watch
 	Watch       *beneath.Watch // reports changes by other processes; nil: none. The caller closes it after Serve
 	Shared      bool           // the mount admits other users: the kernel checks modes and ACLs
+	Owner       *Owner         // every file is shown as this user's; nil: as its owner's
 	XAttrs      bool           // extended attributes; without them the kernel sends no GETXATTR before a write
 	Trace       bool           // log each request
 	Spin        bool           // see fusedev.Options
@@ -52,6 +53,11 @@ type Options struct {
 	// with the ids of the view's process.
 	Groups func(pid uint32) ([]uint32, error)
 }
+
+// Owner is a user and group. In a user namespace with one user the ids of others are
+// invalid, and the kernel refuses to change files with such ids: inode_permission in
+// linux/fs/namei.c. The file system below decides by the real ones.
+type Owner struct{ UID, GID uint32 }
 
 // Limits bounds the resources that clients can make a view use. Zero is no limit.
 type Limits struct {

@@ -51,6 +51,7 @@ func TestReadme(t *testing.T) {
 	defer stop()
 	shell := exec.CommandContext(ctx, "bash", "-c", "exec 2>&1\n"+script.String())
 	shell.Dir = dir
+	shell.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(dir, "state-home"))
 	shell.WaitDelay = 5 * time.Second
 	out, err := shell.CombinedOutput()
 	require.NoError(t, ctx.Err(), "%s", out)
@@ -96,6 +97,7 @@ func readmeCommands(t *testing.T, file string) (all []readmeCommand) {
 var readmeVaries = []*regexp.Regexp{
 	regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+`),
 	regexp.MustCompile(`\b(pid) \d+`),
+	regexp.MustCompile(`\b(hello)-[0-9a-f]{8}\b`),
 	regexp.MustCompile(`\b(call) [a-z0-9]{13}\b`),
 }
 

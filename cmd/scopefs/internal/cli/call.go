@@ -24,7 +24,7 @@ func (a *app) callCmd() *cobra.Command {
 	var list, asJSON, status bool
 	parallel := 8
 	c := &cobra.Command{
-		Use:   "call TOOL [NAME=TEXT|NAME:=JSON...]|FILE.json --agent AGENT",
+		Use:   "call TOOL [NAME=TEXT|NAME:=JSON...]|FILE.json --agent AGENT|--dir DIR",
 		Short: "call one of an agent's tools",
 		Long: `Calls a tool with the agent's rights and prints the result.
 Arguments are NAME=TEXT and NAME:=JSON, or --args with a JSON object; --args - reads

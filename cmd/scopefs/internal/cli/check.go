@@ -37,7 +37,7 @@ func (a *app) checkCmd() *cobra.Command {
 	var asJSON bool
 	reading, changing := operations()
 	c := &cobra.Command{
-		Use:   "check PATH --agent AGENT [--op OP] | check --network URL --agent AGENT [--method METHOD]",
+		Use:   "check PATH --agent AGENT|--dir DIR [--op OP] | check --network URL --agent AGENT [--method METHOD]",
 		Short: "print the decision about a path or a URL, and its rule",
 		Long: `Prints what the policy of an agent decides about an operation on a path of its
 view (relative, or below /workspace), and whether links lead outside. It performs no
@@ -105,17 +105,14 @@ func operations() (reading, changing string) {
 }
 
 func (a *app) check(name, agent, opName string) (*verdict, error) {
-	p, err := a.paths()
+	p, project, err := a.existing()
 	if err != nil {
 		return nil, err
 	}
 	if name == "" {
 		return nil, errors.New("which path: give one relative to the view, or below /workspace")
 	}
-	if agent == "" {
-		return nil, errors.New("whose view: give --agent AGENT")
-	}
-	id, err := scope.ParseID(agent)
+	id, err := a.agentIn(project, agent)
 	if err != nil {
 		return nil, err
 	}

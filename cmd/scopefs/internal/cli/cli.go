@@ -57,8 +57,10 @@ type streams struct {
 // app is the state that all commands share.
 type app struct {
 	streams
-	flags  config.Paths // as given; see paths
-	helped error        // of help that needs a daemon, because cobra's help returns no error
+	flags  config.Paths           // as given; see where
+	dir    string                 // as given; see where
+	given  func(flag string) bool // reports whether a flag of every command is on the command line
+	helped error                  // of help that needs a daemon, because cobra's help returns no error
 }
 
 // Main runs the command line and returns the exit status.
@@ -123,20 +125,13 @@ have their own; see there.`,
 	})
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"), "base directory, with agents/ and agents.d/ (SCOPEFS_BASE)")
+	f.StringVar(&a.dir, "dir", "", "directory of a project, in place of a base: its state is in $XDG_STATE_HOME/scopefs")
 	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
+	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.agentsCmd(), a.promptCmd(),
 		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.doctorCmd(), a.versionCmd())
 	return root
-}
-
-// paths returns the given directories with defaults for the others.
-func (a *app) paths() (config.Paths, error) {
-	p, err := a.flags.Complete()
-	if err != nil {
-		return p, &exitError{exitUsage, err}
-	}
-	return p, nil
 }
 
 // args wraps a check of the arguments so that its error has the status of bad usage.

@@ -19,13 +19,13 @@ import (
 func (a *app) mcpCmd() *cobra.Command {
 	var name, profile string
 	c := &cobra.Command{
-		Use:   "mcp --agent AGENT [--profile NAME]",
+		Use:   "mcp --agent AGENT|--dir DIR [--profile NAME]",
 		Short: "offer an agent's tools to an MCP client on standard input and output",
 		Long: `Serves the Model Context Protocol on standard input and output, with the tools that
 the agent may use. They run in a sandbox for this client on the agent's view. If a
 daemon runs for the base, scopefs connects to it (RUN/mcp/AGENT.sock). Otherwise it
 mounts the view for this client alone, and denies calls that need the operator's
-approval.
+approval. With --dir the agent is that of a directory, as for scopefs run.
 
 When the daemon restarts or is killed, scopefs mcp connects to the next one and the
 session continues. Calls in flight fail with an error: their effect is unknown.
@@ -80,14 +80,7 @@ func (a *app) toolbox(name string, first control.Hello) (*toolbox, error) {
 	if task := os.Getenv(control.TaskEnv); name == "" && task != "" {
 		return &toolbox{a: a, task: task, hello: first}, nil
 	}
-	p, err := a.paths()
-	if err != nil {
-		return nil, err
-	}
-	if name == "" {
-		return nil, &exitError{exitUsage, errors.New("whose tools: give --agent AGENT")}
-	}
-	id, err := scope.ParseID(name)
+	p, id, err := a.begin(name)
 	if err != nil {
 		return nil, err
 	}

@@ -63,14 +63,11 @@ func (r *reason) network(agent *agents.Agent, e audit.Event) error {
 
 // checkNetwork decides about a request of an agent's sandbox. It connects to nothing.
 func (a *app) checkNetwork(address, agent, method string) (*verdict, error) {
-	p, err := a.paths()
+	p, project, err := a.existing()
 	if err != nil {
 		return nil, err
 	}
-	if agent == "" {
-		return nil, errors.New("whose network: give --agent AGENT")
-	}
-	id, err := scope.ParseID(agent)
+	id, err := a.agentIn(project, agent)
 	if err != nil {
 		return nil, err
 	}

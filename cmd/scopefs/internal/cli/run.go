@@ -38,27 +38,35 @@ type runOptions struct {
 func (a *app) runCmd() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
-		Use:   "run [flags] AGENT [--] COMMAND [ARG...]",
+		Use:   "run [flags] AGENT|--dir DIR [flags] [--] [COMMAND [ARG...]]",
 		Short: "run a command in an agent's sandbox",
 
-		DisableFlagsInUseLine: true, // Use has them already: flags after AGENT are the command's
+		DisableFlagsInUseLine: true, // Use has them already: flags after COMMAND are the command's
 		Long: `Runs a command in a sandbox that has the agent's view at /workspace, a
 read-only system, and nothing else. If a daemon runs for the base, it starts the
-sandbox; otherwise scopefs mounts the view for this command alone.
+sandbox; otherwise scopefs mounts the view for this command alone. Without COMMAND it
+runs a shell, which reads standard input.
+
+With --dir the view is of that directory, and no agent need be defined: scopefs makes
+the definition $XDG_STATE_HOME/scopefs/ID/agents.d/ID.md once, for you to edit. The log
+is there as well; audit, why and check find it in that directory, or by --dir.
 
 The command gets pipes, or with -t its own terminal; -t is the default if standard
 input and output are both terminals. Signals are forwarded.
 
 Exit status: the command's; 128+N if signal N killed it; 124 for a timeout; 125 if
 scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.`,
-		Args:              runArgs,
+		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			argv := words[1:]
-			if len(argv) > 1 && argv[0] == "--" {
-				argv = argv[1:]
+			name, argv, err := a.runWords(c, words)
+			if help, _ := c.Flags().GetBool("help"); help {
+				return c.Help()
 			}
-			code, err := a.run(c.Context(), words[0], argv, o)
+			code := exitRunFailed
+			if err == nil {
+				code, err = a.run(c.Context(), name, argv, o)
+			}
 			if code == 0 && err == nil {
 				return nil
 			}
@@ -76,23 +84,33 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	return c
 }
 
-// runArgs is args with the exit status of a failed run.
-func runArgs(c *cobra.Command, words []string) error {
-	if err := args(cobra.MinimumNArgs(2))(c, words); err != nil {
-		return &exitError{exitRunFailed, err}
+// runWords returns the agent and the command of the words after the first flags. With
+// --dir all words are the command. Flags may come after the agent, too.
+func (a *app) runWords(c *cobra.Command, words []string) (name string, argv []string, err error) {
+	if a.dir == "" {
+		if len(words) == 0 {
+			return "", nil, fmt.Errorf("which agent: give AGENT, or --dir DIR for a directory without one (usage: %s)", c.UseLine())
+		}
+		name = words[0]
+		if err := c.ParseFlags(words[1:]); err != nil {
+			return "", nil, err
+		}
+		words = c.Flags().Args()
 	}
-	return nil
+	if len(words) == 0 {
+		words = []string{"sh"}
+		if _, err := os.Stat("/usr/bin/bash"); err == nil {
+			words = []string{"bash"}
+		}
+	}
+	return name, words, nil
 }
 
 func (a *app) run(ctx context.Context, name string, argv []string, o runOptions) (int, error) {
 	if o.tty && o.noTTY {
 		return exitRunFailed, errors.New("--tty and --no-tty: give one of them")
 	}
-	p, err := a.paths()
-	if err != nil {
-		return exitRunFailed, err
-	}
-	id, err := scope.ParseID(name)
+	p, id, err := a.begin(name)
 	if err != nil {
 		return exitRunFailed, err
 	}

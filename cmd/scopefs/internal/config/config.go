@@ -24,7 +24,7 @@ type Paths struct {
 // Complete makes the paths absolute and sets the defaults. It returns an error if Base is not an existing directory.
 func (p Paths) Complete() (Paths, error) {
 	if p.Base == "" {
-		return p, errors.New("no base directory: give --base DIR or set SCOPEFS_BASE")
+		return p, errors.New("no base directory: give --base DIR or set SCOPEFS_BASE, or --dir DIR for a project")
 	}
 	info, err := os.Stat(p.Base)
 	if errors.Is(err, fs.ErrNotExist) {

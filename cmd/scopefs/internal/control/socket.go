@@ -25,7 +25,10 @@ func Listen(path string) (net.Listener, error) {
 
 // connect connects to a socket.
 func connect(ctx context.Context, socket string) (*net.UnixConn, error) {
-	name, release := shortName(socket)
+	name, release, err := shortName(socket)
+	if err != nil {
+		return nil, err
+	}
 	defer release()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", name)
@@ -58,18 +61,21 @@ func PeerUID(c net.Conn) (uid uint32, ok bool) {
 // bytes): of a longer path, one by a descriptor of its directory, which stays
 // open as long as the process.
 func shortPath(path string) string {
-	name, _ := shortName(path)
+	name, _, err := shortName(path)
+	if err != nil {
+		return path // the caller's system call fails
+	}
 	return name
 }
 
 // shortName is shortPath with a function that closes the descriptor.
-func shortName(path string) (name string, release func()) {
+func shortName(path string) (name string, release func(), err error) {
 	if len(path) < 108 {
-		return path, func() {}
+		return path, func() {}, nil
 	}
 	fd, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return path, func() {}
+		return "", nil, fmt.Errorf("socket %q: %w", path, err)
 	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path)), func() { unix.Close(fd) }
+	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path)), func() { unix.Close(fd) }, nil
 }

@@ -66,6 +66,10 @@ func run(wire *Wire) error {
 		}
 	}
 	cfg.Limits.Handles = fs.HandlesWithin(cfg.Limits.Handles)
+	var owner *fs.Owner
+	if cfg.Sole {
+		owner = &fs.Owner{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+	}
 	measures, err := Confine(RootFD, cfg.Passthrough, cfg.Caller)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
@@ -74,7 +78,7 @@ func run(wire *Wire) error {
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
-		Watch: watch, Shared: cfg.Shared, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
+		Watch: watch, Shared: cfg.Shared, Owner: owner, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
 	}
 	if cfg.Caller {
 		opt.Groups = l.groups

@@ -1,0 +1,164 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Project is a directory with an agent of its own, for a user who has neither a base
+// directory nor a definition. Its base directory is below the user's state directory, and
+// holds one definition, which the user may edit.
+type Project struct {
+	Dir  string   // absolute, without symbolic links
+	ID   scope.ID // made from the directory's name, and from its path
+	Base string
+}
+
+// ProjectOf returns the project of an existing directory.
+func ProjectOf(dir string) (Project, error) {
+	real, err := filepath.Abs(dir)
+	if err == nil {
+		real, err = filepath.EvalSymlinks(real)
+	}
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(real)
+	}
+	if err != nil {
+		return Project{}, fmt.Errorf("--dir: %w: give an existing directory", err)
+	}
+	if !info.IsDir() {
+		return Project{}, fmt.Errorf("--dir %q is no directory: give the directory of a project", dir)
+	}
+	if !utf8.ValidString(real) {
+		return Project{}, fmt.Errorf("--dir %q is not UTF-8: rename it", real)
+	}
+	home, err := stateHome()
+	if err != nil {
+		return Project{}, err
+	}
+	id := projectID(real)
+	return Project{real, id, filepath.Join(home, "scopefs", string(id))}, nil
+}
+
+// stateHome returns $XDG_STATE_HOME, or its default: XDG Base Directory Specification.
+func stateHome() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // a relative one is invalid
+		return dir, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("%w: set HOME, or XDG_STATE_HOME to the directory of the state", err)
+	}
+	return filepath.Join(home, ".local", "state"), nil
+}
+
+// maxName is how many bytes of an id are the directory's name.
+const maxName = 40
+
+// projectID returns an id for a path: the directory's name as far as an id may hold it,
+// and a hash of the path, which differs for two directories of one name.
+func projectID(path string) scope.ID {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, filepath.Base(path))
+	name = strings.Trim(name[:min(len(name), maxName)], "-")
+	sum := sha256.Sum256([]byte(path))
+	return scope.ID(strings.TrimLeft(name+"-", "-") + hex.EncodeToString(sum[:4]))
+}
+
+// FindProject returns the project of dir or of the nearest directory above it; false if
+// scopefs was used with none of them.
+func FindProject(dir string) (Project, bool) {
+	p, err := ProjectOf(dir)
+	for err == nil && !p.Exists() && p.Dir != "/" {
+		p, err = ProjectOf(filepath.Dir(p.Dir))
+	}
+	return p, err == nil && p.Exists()
+}
+
+// Exists reports whether the project has a definition.
+func (p Project) Exists() bool {
+	_, err := os.Stat(p.definition())
+	return err == nil
+}
+
+func (p Project) definition() string {
+	return filepath.Join(p.Base, "agents.d", string(p.ID)+".md")
+}
+
+// Make writes the project's definition, unless there is one. It refuses directories that
+// hold more than a project.
+func (p Project) Make() error {
+	if err := p.refused(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(p.definition()), 0o700); err != nil {
+		return fmt.Errorf("state of the project: %w: set XDG_STATE_HOME to a directory that can be written to", err)
+	}
+	// Written whole or not at all: two commands may start at the same time.
+	tmp, err := os.CreateTemp(filepath.Dir(p.definition()), ".new-")
+	if err != nil {
+		return fmt.Errorf("state of the project: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = fmt.Fprintf(tmp, definition, p.ID, p.Dir)
+	if err = errors.Join(err, tmp.Close()); err == nil && !p.Exists() {
+		err = os.Rename(tmp.Name(), p.definition())
+	}
+	return err
+}
+
+// definition is the first text of a project's definition. %q is valid in YAML for a path
+// in UTF-8 alone: ProjectOf refuses others.
+const definition = `---
+name: %s
+dir: %q
+---
+`
+
+// refused returns an error for a directory that holds more than a project.
+func (p Project) refused() error {
+	const remedy = "go to the directory of a project, or give it with --dir"
+	if p.Dir == "/" {
+		return fmt.Errorf("--dir: / is the whole system: %s", remedy)
+	}
+	for _, tmp := range []string{"/tmp", "/var/tmp", os.TempDir()} {
+		if same(p.Dir, tmp) {
+			return fmt.Errorf("--dir: %s holds other programs' files: %s", p.Dir, remedy)
+		}
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil
+	}
+	for at := real(home); ; at = filepath.Dir(at) {
+		if same(p.Dir, at) {
+			return fmt.Errorf("--dir: %s holds your home directory, with keys and passwords: %s", p.Dir, remedy)
+		}
+		if at == "/" {
+			return nil
+		}
+	}
+}
+
+// same reports whether two names are of one existing file.
+func same(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
