@@ -89,13 +89,20 @@ func egressCompare(args arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := egressLatencies(sides, origin.ca, count); err != nil {
-		return err
+	if count > 0 {
+		if err := egressLatencies(sides, origin.ca, count); err != nil {
+			return err
+		}
 	}
-	if err := egressDownloads(sides, origin.ca, rounds, size); err != nil {
-		return err
+	if rounds > 0 {
+		if err := egressDownloads(sides, origin.ca, rounds, size); err != nil {
+			return err
+		}
 	}
-	return egressIdle(sides, origin.ca, idle)
+	if idle > 0 {
+		return egressIdle(sides, origin.ca, idle)
+	}
+	return nil
 }
 
 // egressLatencies prints the times of requests.

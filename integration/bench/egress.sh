@@ -6,7 +6,7 @@
 #	egress.sh [-count N] [-rounds N] [-mib N] [-idle N] [-smoke]
 #
 # Each latency is of -count requests (1000), each download of -mib MiB (1024), -rounds times (5), and -idle tunnels (1000)
-# are open for the memory. -smoke is all of it in sizes that measure nothing. Needs what .ci/clients installs.
+# are open for the memory. 0 leaves the part out. -smoke is all of it in sizes that measure nothing. Needs what .ci/clients installs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 count=1000 rounds=5 mib=1024 idle=1000

@@ -22,6 +22,7 @@ type access struct {
 	others       [][2]string // method and path as other servers read the request
 	scheme       string
 	upgrade      bool // of a request to another protocol
+	proto        int  // major version of HTTP
 	began        time.Time
 	decision     scope.Decision
 	route        scope.Route // of a connection

@@ -33,7 +33,7 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	defer release()
 	a := p.newAccess(o.in, "request")
-	a.method, a.upgrade = r.Method, wantsUpgrade(r)
+	a.method, a.upgrade, a.proto = r.Method, wantsUpgrade(r), r.ProtoMajor
 	a.others = overrides(r)
 	err := a.locate(r, o)
 	if err != nil {

@@ -76,14 +76,16 @@ func (p *Proxy) standFor(a *access, protocols []string) *tls.Conn {
 var protocols = []string{"h2", "http/1.1"}
 
 // dialTLS is dialAgain with a handshake. It accepts a certificate that the
-// system's roots, or those of the rule, have signed for the host.
+// system's roots, or those of the rule, have signed for the host. A client of HTTP/1.1
+// gets a connection of HTTP/1.1: it carries bodies for less, and the client has a
+// connection for each request under way already.
 func (p *Proxy) dialTLS(ctx context.Context, addr string) (net.Conn, error) {
 	host, port, route, err := p.find(addr)
 	if err != nil {
 		return nil, err
 	}
 	conf := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, NextProtos: protocols}
-	if a, ok := ctx.Value(accessKey{}).(*access); ok && a.upgrade {
+	if a, ok := ctx.Value(accessKey{}).(*access); ok && (a.upgrade || a.proto == 1) {
 		conf.NextProtos = protocols[1:]
 	}
 	if route.CA != "" {

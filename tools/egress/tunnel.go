@@ -65,38 +65,34 @@ func (t *tunnel) pump(dst, src socket, count *atomic.Int64) (err error) {
 		}
 	}()
 	for {
-		if err := t.await(src); err == io.EOF {
+		ready, err := t.await(src)
+		if err == io.EOF {
 			return dst.CloseWrite()
 		} else if err != nil {
 			return err
 		}
-		now := time.Now()
-		_ = src.SetReadDeadline(now.Add(burst))
-		_ = dst.SetWriteDeadline(now.Add(t.idle))
-		n, err := io.CopyN(dst, src, maxMove) // splice(2) between sockets
+		_ = dst.SetWriteDeadline(time.Now().Add(t.idle))
+		n, err := io.CopyN(dst, src, int64(min(ready, maxMove))) // splice(2) between sockets
 		count.Add(n)
 		t.moved.Store(time.Now().UnixNano())
 		if stop := t.spend(n); stop != nil {
 			return stop
 		}
-		if err != nil && err != io.EOF && (!errors.Is(err, os.ErrDeadlineExceeded) || time.Since(now) >= t.idle) {
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// The bounds of what moves before it is counted. A pipe for splice(2) is held so
-// long, too.
-const (
-	burst   = 20 * time.Millisecond
-	maxMove = 4 << 20 // bytes
-)
+// maxMove limits what moves before it is counted, in bytes.
+const maxMove = 1 << 20
 
-// await waits until src has bytes. Its error is io.EOF at src's end.
-func (t *tunnel) await(src socket) error {
+// await waits until src has bytes, and returns how many. Its error is io.EOF at src's
+// end.
+func (t *tunnel) await(src socket) (ready int, err error) {
 	raw, err := src.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for {
 		last := time.Unix(0, t.moved.Load())
@@ -104,12 +100,15 @@ func (t *tunnel) await(src socket) error {
 		var found error
 		err = raw.Read(func(fd uintptr) bool {
 			found = peek(int(fd))
+			if found == nil {
+				ready, found = unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+			}
 			return found != unix.EAGAIN
 		})
 		if errors.Is(err, os.ErrDeadlineExceeded) && time.Unix(0, t.moved.Load()).After(last) {
 			continue // the other direction moves
 		}
-		return cmp.Or(err, found)
+		return max(ready, 1), cmp.Or(err, found)
 	}
 }
 

@@ -33,6 +33,11 @@ func (in *initProcess) ready(listen bool) error {
 	if err := unix.Bind(fd, ProxyAddr()); err != nil {
 		return fmt.Errorf("bind %s: %w", ProxyAddress, err)
 	}
+	// Its connections inherit reno, which every kernel has. Congestion control that paces
+	// what it sends, as bbr does, only costs time between two ends on one host.
+	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno"); err != nil {
+		return fmt.Errorf("congestion control of %s: %w", ProxyAddress, err)
+	}
 	if err := unix.Listen(fd, backlog); err != nil {
 		return fmt.Errorf("listen at %s: %w", ProxyAddress, err)
 	}
