@@ -65,6 +65,8 @@ type Approval struct {
 	Asked          time.Time       `json:"asked"`
 	Expires        time.Time       `json:"expires,omitzero"` // zero: a standing approval that does not
 
+	Changes *Changes `json:"changes,omitempty"` // what the call would do to Path
+
 	Kind    Kind   `json:"kind,omitempty"`    // of what a pattern is matched against
 	Subject string `json:"subject,omitempty"` // of a command or a host: that
 	Pattern string `json:"pattern,omitempty"` // of a standing approval; "": calls with these Arguments
@@ -108,12 +110,14 @@ type Approvals struct {
 	waking  map[string]chan struct{} // by key: what closes Approval.changed
 	held    map[scope.ID]int         // calls that wait, see Set.permit
 	closing chan struct{}            // closed by Close
+
+	watchers map[chan ApprovalChange]struct{}
 }
 
 // NewApprovals returns the approvals that a store has kept. Without a store they
 // are in memory alone.
 func NewApprovals(store ApprovalStore, kept ...Approval) *Approvals {
-	a := &Approvals{now: time.Now, store: store, byKey: map[string]*Approval{}, waking: map[string]chan struct{}{}, held: map[scope.ID]int{}, closing: make(chan struct{})}
+	a := &Approvals{now: time.Now, store: store, byKey: map[string]*Approval{}, waking: map[string]chan struct{}{}, held: map[scope.ID]int{}, closing: make(chan struct{}), watchers: map[chan ApprovalChange]struct{}{}}
 	for _, p := range kept {
 		a.add(p.key(), &p)
 	}
@@ -189,6 +193,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 			if err := a.remove(key); err != nil { // it could be used again after a crash
 				return p, false, &Error{Code: Internal, Message: "the use of the approval cannot be stored, so the call did not run", cause: err}
 			}
+			a.tell("used", *known)
 		}
 		return *known, false, nil
 	}
@@ -196,6 +201,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 		if err := count(); err != nil {
 			return p, false, err
 		}
+		a.tell("used", *standing)
 		return *standing, false, nil
 	}
 	waiting, size, previews := 0, len(p.Arguments), p.given.Size()
@@ -221,6 +227,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 		return p, false, &Error{Code: Internal, Message: "what the operator is to approve cannot be stored", cause: err}
 	}
 	a.add(key, &p)
+	a.tell(ApprovalWaits, p)
 	return p, true, nil
 }
 
@@ -235,6 +242,7 @@ func (a *Approvals) Forget(agent scope.ID) error {
 	var errs []error
 	for key, p := range a.byKey {
 		if p.Agent == agent && p.State != ApprovalStands {
+			a.tell("ended", *p)
 			if err := a.remove(key); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
@@ -244,8 +252,9 @@ func (a *Approvals) Forget(agent scope.ID) error {
 }
 
 // Brief is an approval for a list, of long arguments with the beginning alone, as
-// a text.
+// a text, and without what the call would change.
 func (a Approval) Brief() Approval {
+	a.Changes = nil
 	const most = 1 << 10 // bytes
 	if len(a.Arguments) > most {
 		a.Arguments, _ = json.Marshal(string(a.Arguments[:most]) + "...") // cannot fail
@@ -310,6 +319,7 @@ func (a *Approvals) Decide(id string, grant bool, scopes []string, record func(A
 		}
 		*p = decided
 		a.wake(key)
+		a.tell(decided.State, decided)
 		return decided, nil
 	}
 	return Approval{}, ErrNoApproval
@@ -344,6 +354,9 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 	p.Kind, p.Subject = r.kind, r.command
 	if err := s.objectsOf(ctx, r, &p); err != nil {
 		return asError(err)
+	}
+	if err := s.preview(ctx, r, &p); err != nil {
+		return err
 	}
 	if s.rules().Version() != policy { // a large file takes its time, which is the agent's to choose
 		return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", by: d}

@@ -41,11 +41,13 @@ func (a *Approvals) Stand(id string, terms Terms, record func(Approval) error) (
 		}
 	}
 	a.add(made.key(), &made)
+	a.tell(ApprovalStands, made)
 	for key, p := range a.byKey {
 		if p.State != ApprovalWaits || !made.covers(p) {
 			continue
 		}
 		if p.Lasting { // who waits for it gets the standing one
+			a.tell("ended", *p)
 			if err := a.remove(key); err != nil {
 				return made, err
 			}
@@ -61,6 +63,7 @@ func (a *Approvals) Stand(id string, terms Terms, record func(Approval) error) (
 		}
 		*p = granted
 		a.wake(key)
+		a.tell(granted.State, granted)
 	}
 	return made, nil
 }
@@ -146,6 +149,7 @@ func (a *Approvals) Revoke(id string, record func(Approval) error) (Approval, er
 		if err := record(*p); err != nil {
 			return *p, err
 		}
+		a.tell("revoked", *p)
 		if err := a.remove(key); err != nil && p.Ends == "" {
 			return *p, fmt.Errorf("remove the approval: %w", err)
 		}
@@ -190,8 +194,9 @@ func (a *Approvals) Recheck(changed []scope.ID, version func(scope.ID) string) {
 	}
 }
 
-// ended reports that a standing approval has ended. The caller holds the lock.
+// ended reports that an approval has ended. The caller holds the lock.
 func (a *Approvals) ended(p *Approval, why string) {
+	a.tell("ended", *p)
 	if p.State == ApprovalStands && a.Ended != nil {
 		a.Ended(*p, why)
 	}

@@ -3,6 +3,7 @@ package tools
 import (
 	"cmp"
 	"context"
+	"errors"
 )
 
 // Object is what stands at a path of a call. An approval is bound to it, not to
@@ -47,6 +48,53 @@ func (s *Set) objectsOf(ctx context.Context, r *request, p *Approval) error {
 	r.objects[r.target] = object
 	p.ReplacedObject, p.Replaced = object, object.Content
 	return nil
+}
+
+// Changes are what a call would do to a file, for the operator to see before it is
+// approved. It comes from the agent's sandbox, which the daemon does not trust.
+type Changes struct {
+	Diff string `json:"diff,omitempty"` // unified; see diff(1)
+	Cut  int    `json:"cut,omitempty"`  // bytes of it that are left out at its end
+	Note string `json:"note,omitempty"` // why there is no diff, or what it does not show
+
+	Content string `json:"-"` // of the file to which Diff applies, as in Object
+}
+
+// The bounds of changes, in bytes. A diff is cut where it is made.
+const (
+	maxChanges = 128 << 10
+	maxNote    = 8 << 10
+)
+
+// preview notes in an approval what its call would do to the content to which the
+// approval is bound. A call that has asked already is not looked at again.
+func (s *Set) preview(ctx context.Context, r *request, p *Approval) *Error {
+	if s.gate.Preview == nil || r.path == "" || s.gate.Approvals.knows(p.key()) {
+		return nil
+	}
+	changes, err := s.gate.Preview(ctx, r.name, r.args.canonical)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return cancelled(ctx)
+	case err != nil:
+		p.Changes = &Changes{Note: "the call would fail: " + Clip(asError(err).Error(), maxNote)}
+		return nil
+	case changes == (Changes{}):
+		return nil
+	case changes.Content != p.Content:
+		return &Error{Code: Conflict, Message: "the file has changed meanwhile", Path: p.Path, Hint: "call again"}
+	case len(changes.Diff) > maxChanges || len(changes.Note) > maxNote || changes.Cut < 0:
+		return &Error{Code: Internal, Message: "the tool failed", cause: errors.New("a preview beyond its bounds")}
+	}
+	p.Changes = &changes
+	return nil
+}
+
+// knows reports whether an approval is there.
+func (a *Approvals) knows(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.byKey[key] != nil
 }
 
 // where says what a path is, where that is something else.

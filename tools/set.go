@@ -3,6 +3,7 @@ package tools
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -51,6 +52,10 @@ type Gate struct {
 	// Object returns what stands at a path of a call of a tool, with the content of a
 	// directory if asked. An approval holds for it alone.
 	Object func(ctx context.Context, tool, path string, tree bool) (Object, error)
+
+	// Preview returns what a call that needs an approval would do to the file that it
+	// is about; nothing of tools that change no content. Nil: nothing of any.
+	Preview func(ctx context.Context, tool string, args json.RawMessage) (Changes, error)
 }
 
 // Set is the tools of one agent's session.

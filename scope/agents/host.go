@@ -30,7 +30,8 @@ type HostFile struct {
 
 // Approve is how the operator approves calls: the key approvals.
 type Approve struct {
-	Wait time.Duration // how long a call waits for it; 0: calls do not wait
+	Wait   time.Duration // how long a call waits for it; 0: calls do not wait
+	Notify []string      // a command for each call that starts to need it; nil: none
 }
 
 // maxWait bounds how long a call waits: that long an approval waits for the operator.
@@ -42,6 +43,21 @@ func (a *Approve) fields() map[string]field {
 			err := durationField(&a.Wait)(n)
 			if err == nil && a.Wait > maxWait {
 				err = fmt.Errorf("%v is longer than an approval waits for the operator: want 15m or less", a.Wait)
+			}
+			return err
+		},
+		"notify": func(n *yaml.Node) error {
+			err := textsField(&a.Notify, "notify", func(word string) error {
+				switch {
+				case strings.ContainsRune(word, 0):
+					return errors.New("holds a NUL: remove it")
+				case len(a.Notify) == 0 && !strings.HasPrefix(word, "/"):
+					return fmt.Errorf("%q is relative: write an absolute path", word)
+				}
+				return nil
+			})(n)
+			if err == nil && len(a.Notify) == 0 {
+				err = errors.New("notify: names no program: write one, then its arguments")
 			}
 			return err
 		},

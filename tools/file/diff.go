@@ -13,10 +13,18 @@ const maxDiff = 64 << 10 // bytes
 
 // diff returns a unified diff of two texts (diff(1), -u), cut after maxDiff.
 func diff(name, before, after string) string {
+	d := unifiedDiff(name, before, after)
+	if len(d) > maxDiff {
+		return cutText(d, maxDiff) + "\n[cut]\n"
+	}
+	return d
+}
+
+func unifiedDiff(name, before, after string) string {
 	d := unified.Diff(tools.Quote("a/"+name), []byte(before), tools.Quote("b/"+name), []byte(after))
 	_, d, _ = bytes.Cut(d, []byte("\n")) // the header starts with "diff a b", which is for several files
-	if len(d) > maxDiff {
-		return strings.ToValidUTF8(string(d[:maxDiff]), "") + "\n[cut]\n"
-	}
 	return string(d)
 }
+
+// cutText returns at most so many bytes of a text, without a part of a character.
+func cutText(s string, most int) string { return strings.ToValidUTF8(s[:most], "") }

@@ -42,52 +42,67 @@ type EditResult struct {
 
 func (r EditResult) Content() []tools.Content { return []tools.Content{{Text: r.Diff}} }
 
-func (t *tree) edit(ctx context.Context, in EditArgs) (EditResult, error) {
-	p, err := t.at(in.Path, writing)
-	if err != nil {
-		return EditResult{}, err
+// A plan is what edits make of a file.
+type plan struct {
+	p, target place
+	before    []byte
+	old       string // without what text leaves out
+	text      text   // the new content
+	count     int    // replacements and insertions
+}
+
+// plan reads the file and makes the edits in memory.
+func (t *tree) plan(in EditArgs) (e plan, err error) {
+	if e.p, err = t.at(in.Path, writing); err != nil {
+		return e, err
 	}
-	target, there, err := t.target(p)
-	if err != nil {
-		return EditResult{}, err
+	var there bool
+	if e.target, there, err = t.target(e.p); err != nil {
+		return e, err
 	}
 	if !there {
-		return EditResult{}, problem(tools.NotFound, in.Path, "no such file or directory", "write_file makes one")
+		return e, problem(tools.NotFound, in.Path, "no such file or directory", "write_file makes one")
 	}
-	before, err := t.whole(target, writing)
+	if e.before, err = t.whole(e.target, writing); err != nil {
+		return e, err
+	}
+	if err := sameHash(e.p, e.before, in.IfMatch); err != nil {
+		return e, err
+	}
+	if !isText(e.before) || !utf8.Valid(e.before) {
+		return e, notText(e.p, int64(len(e.before)), e.before[:min(len(e.before), 512)])
+	}
+	e.text = newText(e.before)
+	e.old = e.text.s
+	for i, edit := range in.Edits {
+		n, err := e.text.apply(edit)
+		if err != nil {
+			err.Path, err.Message = e.p.rel, fmt.Sprintf("edit %d: %s", i+1, err.Message)
+			return e, err
+		}
+		e.count += n
+	}
+	return e, nil
+}
+
+func (t *tree) edit(ctx context.Context, in EditArgs) (EditResult, error) {
+	e, err := t.plan(in)
 	if err != nil {
 		return EditResult{}, err
 	}
-	if err := sameHash(p, before, in.IfMatch); err != nil {
-		return EditResult{}, err
-	}
-	if !isText(before) || !utf8.Valid(before) {
-		return EditResult{}, notText(p, int64(len(before)), before[:min(len(before), 512)])
-	}
-	text := newText(before)
-	old := text.s
-	count := 0
-	for i, e := range in.Edits {
-		n, err := text.apply(e)
-		if err != nil {
-			err.Path, err.Message = p.rel, fmt.Sprintf("edit %d: %s", i+1, err.Message)
-			return EditResult{}, err
-		}
-		count += n
-	}
-	after := text.bytes()
-	r := EditResult{Path: p.rel, Edits: count, Diff: diff(p.rel, old, text.s), Hash: hashOf(after), DryRun: in.DryRun}
+	after := e.text.bytes()
+	r := EditResult{Path: e.p.rel, Edits: e.count, Diff: diff(e.p.rel, e.old, e.text.s), Hash: hashOf(after), DryRun: in.DryRun}
 	if err := ctx.Err(); err != nil {
-		return EditResult{}, t.fail(p, err, writing)
+		return EditResult{}, t.fail(e.p, err, writing)
 	}
-	if in.DryRun || bytes.Equal(before, after) {
+	if in.DryRun || bytes.Equal(e.before, after) {
 		return r, nil
 	}
 	if len(after) > maxWhole {
-		return EditResult{}, problem(tools.TooLarge, p.rel, fmt.Sprintf("the new content is larger than %d bytes", maxWhole), "")
+		return EditResult{}, problem(tools.TooLarge, e.p.rel, fmt.Sprintf("the new content is larger than %d bytes", maxWhole), "")
 	}
-	if r.InPlace, err = t.replace(target, after); err != nil {
-		return EditResult{}, t.fail(target, err, writing)
+	if r.InPlace, err = t.replace(e.target, after); err != nil {
+		return EditResult{}, t.fail(e.target, err, writing)
 	}
 	return r, nil
 }

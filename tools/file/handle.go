@@ -48,6 +48,8 @@ func handlers(op string) handler {
 		return handlerOf((*tree).delete)
 	case opSweep:
 		return handlerOf((*tree).sweep)
+	case opPreview:
+		return handlerOf((*tree).preview)
 	case opHash:
 		return handlerOf((*tree).hash)
 	}

@@ -62,7 +62,7 @@ func (a *Agent) newClient(profile string, task work) (*client, error) {
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
 			Agent: a.id, Session: c.name, Chain: c.chain(), Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.contexts.show,
-			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Wait: a.Settings.Approve.Wait, Object: files.Object,
+			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
 		}, all...)
 	}
 	if err == nil {

@@ -18,7 +18,7 @@ import (
 func (a *app) approvalsCmd() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "approvals [list|show ID|approve ID|deny ID|revoke ID]",
+		Use:   "approvals [list|watch|show ID|approve ID|deny ID|revoke ID]",
 		Short: "list, approve and deny calls that need approval",
 		Long: `Calls of tools under policy.tools.ask need the operator's approval. An approval
 covers one call, once, within 15 minutes: the same agent, tool and arguments, while
@@ -40,7 +40,7 @@ An agent cannot reach the socket that decides.`,
 		Use: "show ID", Short: "show a call with its arguments, as JSON", Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return a.showApproval(c, words[0]) },
 	})
-	c.AddCommand(a.approveCmd(), &cobra.Command{
+	c.AddCommand(a.watchCmd(&asJSON), a.approveCmd(), &cobra.Command{
 		Use: "deny ID", Short: "deny a call that waits", Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return a.decide(c, words[0], (*control.Client).Deny) },
 	}, &cobra.Command{

@@ -14,6 +14,7 @@
 //	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
 //	GET  /v1/approvals         calls that wait for the operator: []tools.Approval, each Brief
 //	GET  /v1/approvals/{id}    one of them
+//	GET  /v1/approvals/watch   all of them, and then each change: lines of tools.ApprovalChange
 //	POST /v1/approvals/{id}/approve, .../deny, .../revoke; body DecideRequest
 //
 // An error is an Error with a status of 400 or above.

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -90,6 +91,31 @@ func (c *Client) Approvals(ctx context.Context) ([]tools.Approval, error) {
 	var list []tools.Approval
 	err := c.call(ctx, http.MethodGet, "/v1/approvals", struct{}{}, &list)
 	return list, err
+}
+
+// WatchApprovals calls each for every approval that there is, and then for every change,
+// until ctx or the daemon ends or each returns an error.
+func (c *Client) WatchApprovals(ctx context.Context, each func(tools.ApprovalChange) error) error {
+	ctx, end := c.attended(ctx)
+	defer end()
+	conn, _, resp, err := c.request(ctx, http.MethodGet, "/v1/approvals/watch", struct{}{})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	for lines := json.NewDecoder(resp.Body); ; {
+		var change tools.ApprovalChange
+		if err := lines.Decode(&change); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("the daemon has ended the watch: start it again: %w", err)
+		}
+		if err := each(change); err != nil {
+			return err
+		}
+	}
 }
 
 // Approval returns one approval with all arguments of the call.

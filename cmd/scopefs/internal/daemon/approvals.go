@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -66,6 +67,7 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 		}
 		_ = reply(w, list)
 	})
+	mux.HandleFunc("GET /v1/approvals/watch", d.watchApprovals)
 	mux.HandleFunc("GET /v1/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
 		p, err := tools.Approval{}, tools.ErrNoApproval
 		if d.Approvals != nil {
@@ -98,7 +100,7 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 				fail(w, http.StatusBadRequest, err)
 				return
 			}
-			p, err := tools.Approval{}, errors.New("this daemon serves one command alone: nothing waits for approval")
+			p, err := tools.Approval{}, errAlone
 			if d.Approvals != nil {
 				p, err = decide(r, r.PathValue("id"), said)
 			}
@@ -110,6 +112,40 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 		})
 	}
 }
+
+// watchApprovals answers with a line for each change of an approval, those there are first.
+func (d *Daemon) watchApprovals(w http.ResponseWriter, r *http.Request) {
+	if d.Approvals == nil {
+		fail(w, http.StatusBadRequest, errAlone)
+		return
+	}
+	changes, stop := d.Approvals.Watch()
+	defer stop()
+	w.Header().Set("Content-Type", "application/jsonl")
+	lines, out := json.NewEncoder(w), http.NewResponseController(w)
+	for {
+		if err := out.Flush(); err != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case c, ok := <-changes:
+			if !ok {
+				return
+			}
+			_ = out.SetWriteDeadline(time.Now().Add(watchTime))
+			if err := lines.Encode(c); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// watchTime is how long a watcher may take to read one change.
+const watchTime = 10 * time.Second
+
+var errAlone = errors.New("this daemon serves one command alone: nothing waits for approval")
 
 // approve grants a call, or makes a standing approval from it.
 func (d *Daemon) approve(r *http.Request, id string, said control.DecideRequest) (tools.Approval, error) {

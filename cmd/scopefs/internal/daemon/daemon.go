@@ -240,6 +240,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		go d.watch(ctx)
 		go d.mountAppeared(ctx)
 	}
+	defer d.notifyApprovals()()
 	if d.period > 0 {
 		go d.watchdog(ctx, d.period)
 	}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// The bounds of what a watch shows of a call at first.
+const (
+	maxShownLines = 40  // of each part
+	maxShownLine  = 300 // characters
+)
+
+// A page describes a call for a terminal. Each line of what an agent wrote is escaped
+// and behind a margin, also where it is broken at the terminal's width, so that it is
+// taken for nothing else. What is left out is told.
+type page struct {
+	strings.Builder
+	lines int // of each part; 0: all, and whole
+	width int // of the terminal, in columns
+}
+
+// described says what a call is and what it would do.
+func described(p tools.Approval, lines, width int) string {
+	d := &page{lines: lines, width: width}
+	fmt.Fprintf(d, "%s\n  of %s, %s, by %s\n", name(p.Tool), name(p.Whose()), p.ID, name(p.Rule))
+	rest := p.Arguments
+	switch {
+	case p.Changes != nil:
+		d.part("  @ ", p.About(""))
+		d.part("  ! ", p.Changes.Note)
+		d.part("  | ", p.Changes.Diff)
+		if p.Changes.Cut > 0 {
+			fmt.Fprintf(d, "  ! %d bytes of the diff are left out: scopefs approvals show %s has the arguments\n", p.Changes.Cut, p.ID)
+		}
+		if p.Changes.Diff != "" {
+			rest = without(rest, "path", "content", "edits")
+		}
+	case p.Kind == tools.KindCommand:
+		var in struct{ Command string }
+		_ = json.Unmarshal(p.Arguments, &in) // the tool has read them
+		d.part("  $ ", in.Command)
+		rest = without(rest, "command")
+	case p.Path != "":
+		d.part("  @ ", p.About(""))
+	}
+	if len(rest) > 0 && string(rest) != "{}" {
+		var text bytes.Buffer
+		if json.Indent(&text, rest, "", "  ") == nil {
+			d.part("  : ", text.String())
+		}
+	}
+	for _, part := range p.Context {
+		d.part("  < ", fmt.Sprintf("sees %s, %d bytes", part.Name, part.Bytes))
+	}
+	d.part("  < ", p.Preview)
+	fmt.Fprintf(d, "  asked %s, until %s\n", p.Asked.Local().Format(time.TimeOnly), p.Expires.Local().Format(time.TimeOnly))
+	return d.String()
+}
+
+// name is a short name in our own line.
+func name(s string) string { return tools.Clip(printable.Text(s), 80) }
+
+// part writes a text behind a margin.
+func (d *page) part(margin, text string) {
+	if text == "" {
+		return
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for i, line := range lines {
+		if i == d.lines && d.lines > 0 {
+			fmt.Fprintf(d, "  ! %d more lines are left out: v shows all\n", len(lines)-i)
+			return
+		}
+		d.line(margin, strings.ReplaceAll(steady(line), "\t", "    "))
+	}
+}
+
+// line writes a line behind a margin, in rows that fit.
+func (d *page) line(margin, line string) {
+	left := 0
+	if all := []rune(line); d.lines > 0 && len(all) > maxShownLine {
+		line, left = string(all[:maxShownLine]), len(all)-maxShownLine
+	}
+	most, column := max(d.width, 40)-len(margin)-1, 0
+	d.WriteString(margin)
+	for _, r := range line {
+		columns := 1
+		if r > unicode.MaxLatin1 { // it may be wide
+			columns = 2
+		}
+		if column+columns > most {
+			d.WriteString("\n" + margin)
+			column = 0
+		}
+		d.WriteRune(r)
+		column += columns
+	}
+	d.WriteByte('\n')
+	if left > 0 {
+		fmt.Fprintf(d, "  ! %d more characters of this line are left out: v shows all\n", left)
+	}
+}
+
+// without returns an object without some of its members.
+func without(object json.RawMessage, names ...string) json.RawMessage {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(object, &all) != nil {
+		return object
+	}
+	for _, name := range names {
+		delete(all, name)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return object
+	}
+	return text
+}

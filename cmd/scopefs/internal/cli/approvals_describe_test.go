@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// TestDescribed: whatever an agent writes stays behind a margin, in its rows, and what is
+// left out is told.
+func TestDescribed(t *testing.T) {
+	hostile := "\x1b[2J\x1b]0;x\a\r\u202e\u2028\u009b31m\b[y]es\nbash of b, x, by y\n" + strings.Repeat("w", 5000) + "\n" + strings.Repeat("界", 500) + "\n" + strings.Repeat("n\n", 100)
+	arguments, err := json.Marshal(map[string]string{"command": hostile, "path": hostile, "x\n" + hostile: hostile})
+	assert.NoError(t, err)
+	for name, p := range map[string]tools.Approval{
+		"command": {Tool: "bash", Kind: tools.KindCommand, Arguments: arguments},
+		"diff":    {Tool: "edit_file", Path: hostile, Object: tools.Object{Path: hostile}, Arguments: arguments, Changes: &tools.Changes{Diff: hostile, Note: hostile, Cut: 7}},
+		"note":    {Tool: "write_file", Path: "f", Arguments: arguments, Changes: &tools.Changes{Note: hostile}},
+		"server":  {Tool: "mcp:s:" + hostile, Arguments: arguments, Preview: hostile},
+	} {
+		for _, lines := range []int{maxShownLines, 0} {
+			text := described(p, lines, 80)
+			for _, bad := range []string{"\x1b", "\r", "\a", "\b", "\u202e", "\u2028", "\u009b", "\t"} {
+				assert.NotContains(t, text, bad, name)
+			}
+			rows := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+			for i, row := range rows {
+				if i > 0 {
+					assert.Regexp(t, `^  ([@!|$:<] |asked |of )`, row, name)
+					assert.LessOrEqual(t, len(strings.ReplaceAll(row, "界", "ww")), 120, name)
+				}
+			}
+			assert.Equal(t, lines > 0, strings.Contains(text, "more lines are left out") || strings.Contains(text, "more characters of this line"), name)
+			assert.Equal(t, lines == 0, strings.Count(text, "w") > 4999, name)
+			if lines > 0 {
+				assert.Less(t, len(rows), 200, name)
+			}
+		}
+	}
+	d := tools.Approval{Tool: "edit_file", Path: "f", Arguments: json.RawMessage(`{"path":"f","edits":[],"if_match":"h"}`), Changes: &tools.Changes{Diff: "--- a/f\n+++ b/f\n-\ta\n+b\n", Cut: 5}}
+	text := described(d, maxShownLines, 80)
+	assert.Contains(t, text, "  | --- a/f\n  | +++ b/f\n  | -    a\n  | +b\n  ! 5 bytes of the diff are left out")
+	assert.Contains(t, text, `  :   "if_match": "h"`)
+	assert.NotContains(t, text, "edits")
+}
+
+// TestTypedAhead: a key decides about no call that was not there when it was typed.
+func TestTypedAhead(t *testing.T) {
+	for _, key := range []byte("ynasp") {
+		w := &watch{out: io.Discard, shown: tools.Approval{ID: "x"}, since: time.Now()}
+		assert.NotPanics(t, func() { assert.NoError(t, w.key(t.Context(), key)) }) // there is no client
+		assert.Equal(t, "x", w.shown.ID)
+		w.since = time.Now().Add(-typedAhead)
+		assert.Panics(t, func() { _ = w.key(t.Context(), key) })
+	}
+}

@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
+)
+
+// The bounds of the commands that approvals.notify starts.
+const (
+	notifyTime = 10 * time.Second // for one to end
+	maxNotify  = 4                // at the same time, and one for each agent
+	maxUntold  = 16               // calls of one agent for which none has run yet
+)
+
+// notifyApprovals runs the operator's command for each call that starts to need an
+// approval, until stop, which waits for the commands. No call waits for it.
+func (d *Daemon) notifyApprovals() (stop func()) {
+	command := d.Settings.Approve.Notify
+	if d.Approvals == nil || len(command) == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &notifier{daemon: d, command: command, turns: tools.NewTurns(maxNotify, 1), agents: map[scope.ID]chan tools.Approval{}}
+	n.working.Go(func() { n.watch(ctx) })
+	return func() { cancel(); n.working.Wait() }
+}
+
+type notifier struct {
+	daemon  *Daemon
+	command []string
+	turns   *limit.Queue
+	working sync.WaitGroup
+	agents  map[scope.ID]chan tools.Approval // for watch alone
+}
+
+// watch passes each call on to a goroutine of its agent.
+func (n *notifier) watch(ctx context.Context) {
+	last := time.Now() // those from before were told by an earlier daemon
+	for ctx.Err() == nil {
+		changes, stop := n.daemon.Approvals.Watch()
+		for open := true; open; {
+			var c tools.ApprovalChange
+			select {
+			case <-ctx.Done():
+				open = false
+				continue
+			case c, open = <-changes:
+			}
+			if p := c.Approval; open && c.Outcome == tools.ApprovalWaits && p.Asked.After(last) {
+				last = p.Asked
+				n.pass(ctx, p)
+			}
+		}
+		stop()
+	}
+}
+
+func (n *notifier) pass(ctx context.Context, p tools.Approval) {
+	calls := n.agents[p.Agent]
+	if calls == nil {
+		calls = make(chan tools.Approval, maxUntold)
+		n.agents[p.Agent] = calls
+		n.working.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case p := <-calls:
+					n.run(ctx, p)
+				}
+			}
+		})
+	}
+	select {
+	case calls <- p:
+	default:
+		n.daemon.Warnings.Warn(p.Agent, "approvals: notify was not run for a call: too many wait", "id", p.ID)
+	}
+}
+
+// run runs the command once. What the agent wrote is on its standard input alone.
+func (n *notifier) run(ctx context.Context, p tools.Approval) {
+	done, err := n.turns.Take(ctx, p.Agent)
+	if err != nil {
+		return
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, notifyTime)
+	defer cancel()
+	text, err := json.Marshal(p)
+	if err == nil {
+		cmd := exec.CommandContext(ctx, n.command[0], n.command[1:]...)
+		cmd.Stdin = bytes.NewReader(append(text, '\n'))
+		cmd.WaitDelay = time.Second // a child of it may hold the pipe
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		err = cmd.Run()
+	}
+	if err != nil {
+		n.daemon.Warnings.Warn(p.Agent, "approvals: notify has failed: run it by hand", "err", err)
+	}
+}
