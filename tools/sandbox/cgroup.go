@@ -459,6 +459,7 @@ func (c *cgroups) sweep() {
 					unix.Rmdir(filepath.Join(dir, child.Name()))
 				}
 			}
+			killOrphans(dir)
 			unix.Rmdir(dir)
 		}
 	}
@@ -480,12 +481,36 @@ func killOrphans(dir string) {
 		if err != nil {
 			continue
 		}
-		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		if stat, err := pid1.ReadStat(pid); err == nil && stat.Parent == 1 && string(name) == "bwrap\n" {
+		if orphaned(pid) {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
 		unix.Close(fd)
 	}
+}
+
+// orphaned reports whether a process is the child of a dead bwrap: the first process of a
+// pid namespace, with a parent outside that is no bwrap. The parent is process 1 or a
+// subreaper (PR_SET_CHILD_SUBREAPER), such as systemd --user.
+func orphaned(pid int) bool {
+	stat, err := pid1.ReadStat(pid)
+	return err == nil && isBwrap(pid) && !isBwrap(stat.Parent) && pidDepth(stat.Parent) > 0 && pidDepth(pid) > pidDepth(stat.Parent)
+}
+
+func isBwrap(pid int) bool {
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return string(name) == "bwrap\n"
+}
+
+// pidDepth counts the pid namespaces that a process is in, from ours inwards; 0 for a
+// process that has ended. See NSpid in proc_pid_status(5).
+func pidDepth(pid int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(text)) {
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return len(strings.Fields(pids))
+		}
+	}
+	return 0
 }
 
 // writeFile writes to a file that the kernel made; it never creates one.

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +27,9 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		if os.Args[1] == pid1.Arg {
-			if how, err := os.ReadFile(Workspace + "/" + evil); err == nil {
+			if how, err := os.ReadFile(Workspace + "/" + evil); err == nil && string(how) == moved {
+				os.Exit(movedInit())
+			} else if err == nil {
 				os.Exit(evilInit(string(how)))
 			}
 			os.Exit(pid1.Main())
@@ -33,7 +38,44 @@ func TestMain(m *testing.M) {
 			os.Exit(helper(os.Args[2:]))
 		}
 	}
+	if !ordinary() && os.Getenv(aloneEnv) == "" {
+		os.Exit(alone())
+	}
+	inherited = mountIDs()
 	os.Exit(m.Run())
+}
+
+// inherited are the mounts before the tests. One that belongs to another package's tests
+// ends when they remove its directory.
+var inherited map[string]bool
+
+// mountIDs returns the ids of the mounts; proc_pid_mountinfo(5).
+func mountIDs() map[string]bool {
+	table, _ := os.ReadFile("/proc/self/mountinfo")
+	ids := map[string]bool{}
+	for line := range strings.Lines(string(table)) {
+		ids[strings.Fields(line)[0]] = true
+	}
+	return ids
+}
+
+// aloneEnv marks a run of this test binary in a mount namespace of its own: footprint
+// counts mounts, and other packages are tested at the same time.
+const aloneEnv = "SANDBOX_TEST_ALONE"
+
+// alone runs the tests in a mount namespace of their own.
+func alone() int {
+	runtime.LockOSThread() // prctl(2), PR_SET_PDEATHSIG
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), aloneEnv+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		fmt.Fprintln(os.Stderr, "tests in a mount namespace of their own:", err)
+		return 1
+	}
+	return cmd.ProcessState.ExitCode()
 }
 
 // ordinaryEnv marks a run of this test binary that has no rights on the host
@@ -82,16 +124,13 @@ func newHost(t *testing.T) *Host {
 }
 
 // footprint tells what this process has: descriptors, children, mounts, groups.
-// Mounts of integration tests, which may run at the same time, are not its own.
 func footprint(t *testing.T) string {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	require.NoError(t, err)
 	mounts := 0
-	for line := range strings.Lines(string(table)) {
-		if !strings.Contains(line, "fuse.scopefs") && !strings.Contains(line, "scopefs-integration-") {
+	for id := range mountIDs() {
+		if !inherited[id] && !ordinary() { // an ordinary user cannot mount, and sees the mounts of others
 			mounts++
 		}
 	}
@@ -99,7 +138,7 @@ func footprint(t *testing.T) string {
 	require.NoError(t, err)
 	deeper, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/*/*/scopefs-%d-*", os.Getpid()))
 	require.NoError(t, err)
-	return fmt.Sprint(len(fds), " descriptors, ", mounts, " mounts of no view, children ",
+	return fmt.Sprint(len(fds), " descriptors, ", mounts, " mounts, children ",
 		children(os.Getpid()), ", groups ", append(groups, deeper...))
 }
 

@@ -15,27 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parkMainThread keeps the main thread of process 1 from starting commands. The
-// kernel reparents orphans to the main thread, so the daemon distinguishes orphans
-// from commands by the parent thread (sandbox.Session.TagOf). Other threads are held
-// until a goroutine runs on the main thread.
-func parkMainThread() {
-	got, over := make(chan bool), make(chan struct{})
-	defer close(over)
-	for main := false; !main; main = <-got {
-		go func() {
-			runtime.LockOSThread()
-			if unix.Gettid() == unix.Getpid() {
-				got <- true
-				select {}
-			}
-			got <- false
-			<-over
-			runtime.UnlockOSThread()
-		}()
-	}
-}
-
 const (
 	// Arg is the first argument of the program when its main must call Main.
 	Arg = "sandbox-init"
@@ -48,9 +27,53 @@ const (
 )
 
 // Main is the main function of process 1 of a sandbox. It starts commands, reaps
-// processes, and returns the exit status when its control socket ends.
+// processes, and returns the exit status when its control socket ends. The main goroutine
+// calls it.
+//
+// The main thread starts no commands. The kernel reparents orphans to the main thread, so
+// the daemon distinguishes orphans from commands by the parent thread
+// (sandbox.Session.TagOf). The main goroutine begins on the main thread, unless the
+// scheduler has moved it: then the program starts again. Waiting for the main thread would
+// take threads, which the limit of processes counts.
 func Main() int {
-	parkMainThread()
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		err := unix.Exec("/proc/self/exe", os.Args, os.Environ())
+		fmt.Fprintln(os.Stderr, "scopefs init: start again:", err)
+		return 1
+	}
+	runtime.GOMAXPROCS(maxRunning)
+	reserveThreads(spareThreads)
+	status := make(chan int)
+	go func() { status <- run() }()
+	return <-status
+}
+
+// The runtime ends a program for which it cannot start a thread, and the commands may have
+// all processes and threads that the sandbox's limit allows.
+const (
+	maxRunning   = 2 // threads of init that run Go code at a time
+	spareThreads = 6 // threads that wait for work; blocking system calls take them
+)
+
+// reserveThreads has the runtime start n threads, which it keeps.
+func reserveThreads(n int) {
+	var started sync.WaitGroup
+	release := make(chan struct{})
+	for range n {
+		started.Add(1)
+		go func() {
+			runtime.LockOSThread()
+			started.Done()
+			<-release
+			runtime.UnlockOSThread()
+		}()
+	}
+	started.Wait()
+	close(release)
+}
+
+func run() int {
 	in, err := newInit()
 	if err == nil {
 		err = in.serve(slices.Contains(os.Args, ArgListen))
