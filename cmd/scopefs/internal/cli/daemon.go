@@ -21,6 +21,7 @@ import (
 )
 
 type daemonOptions struct {
+	user  bool   // serve the user who starts it, in namespaces
 	leash int    // descriptor: the daemon writes "ready" to it, and exits at its EOF
 	only  string // mount this agent alone
 	trace bool
@@ -38,6 +39,11 @@ SIGTERM or SIGINT it ends the sandboxes, unmounts the views and exits. Under
 systemd it reports readiness, progress and, with WatchdogSec, that it is not stuck
 (sd_notify(3)).
 
+With --user an ordinary user runs the daemon for agents of his own. Without --base it
+uses $XDG_DATA_HOME/scopefs, $XDG_STATE_HOME/scopefs/daemon and
+$XDG_RUNTIME_DIR/scopefs, and makes the first. Every other command of the user finds it there. Views are mounted in
+namespaces of the daemon: sandboxes have them, other programs of the user do not.
+
 Exit status: 3 if nothing can be mounted on this host (with the reason in one line),
 otherwise as for scopefs.`,
 		Args: args(cobra.NoArgs),
@@ -45,6 +51,7 @@ otherwise as for scopefs.`,
 	}
 	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
 	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
+	c.Flags().BoolVar(&o.user, "user", false, "serve this user's own agents, without root")
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
 	c.Flags().StringVar(&o.only, "only", "", "")
 	_ = c.Flags().MarkHidden("leash")
@@ -53,12 +60,15 @@ otherwise as for scopefs.`,
 }
 
 func (a *app) daemon(ctx context.Context, o daemonOptions) error {
+	if o.user && o.leash == 0 {
+		return a.userDaemon(ctx, o)
+	}
 	p, err := a.paths()
 	if err != nil {
 		return err
 	}
 	if o.leash == 0 && os.Geteuid() != 0 {
-		return &exitError{exitUsage, errors.New("scopefs daemon needs root; run, mcp and call do without a daemon")}
+		return &exitError{exitUsage, errors.New("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")}
 	}
 	if o.http != "" {
 		if err := daemon.CheckHTTP(o.http); err != nil {
@@ -84,19 +94,24 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		return fmt.Errorf("watchdog: %w: correct WATCHDOG_USEC", err)
 	}
 	if o.leash > 0 {
-		level = slog.LevelError
 		leash := os.NewFile(uintptr(o.leash), "leash")
 		unix.CloseOnExec(o.leash)
-		ready, notify, watchdog = func() { fmt.Fprintln(leash, "ready") }, nil, 0
 		go func() {
 			_, _ = io.Copy(io.Discard, leash)
 			stop()
 		}()
-		// The command that started us may have been killed before it removed the directory.
-		defer daemon.RemoveRun(p)
-		// Our mounts must not propagate out of our mount namespace.
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			return fmt.Errorf("make mounts private: %w", err)
+		// Our mounts must not propagate out of our mount namespace. A daemon that lives long
+		// receives the host's: it would keep what the host unmounts.
+		propagation := uintptr(unix.MS_SLAVE)
+		if !o.user {
+			level = slog.LevelError
+			ready, notify, watchdog = func() { fmt.Fprintln(leash, "ready") }, nil, 0
+			// The command that started us may have been killed before it removed the directory.
+			defer daemon.RemoveRun(p)
+			propagation = unix.MS_PRIVATE
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|propagation, ""); err != nil {
+			return fmt.Errorf("mount propagation: %w", err)
 		}
 	}
 	// The heap is small and a call allocates much: at the default of 100, one call in
@@ -105,7 +120,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog,
-		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.leash > 0, Version: Version,
+		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.only != "", Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if err != nil {

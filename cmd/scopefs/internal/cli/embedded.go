@@ -28,17 +28,14 @@ const leashFD = 3
 // root nor a setuid helper. The daemon exits at EOF on the leash, a socket pair:
 // also when this process is killed. After it is ready its errors go to stderr.
 func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stderr io.Writer) (end func(), err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := newLeash()
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash")
 	var output daemonOutput
-	cmd := exec.Command("/proc/self/exe", "daemon", "--base", p.Base, "--state", p.State, "--run", p.Run,
-		"--only", string(id), "--leash", fmt.Sprint(leashFD))
+	cmd := namespaced(p, theirs, "--only", string(id))
 	cmd.Stderr = &output
-	cmd.ExtraFiles = []*os.File{theirs, lock} // the daemon holds the lock until it exits; see daemon.NewRun
-	cmd.SysProcAttr = namespaces()
+	cmd.ExtraFiles = append(cmd.ExtraFiles, lock) // the daemon holds the lock until it exits; see daemon.NewRun
 	err = cmd.Start()
 	theirs.Close() // so that the daemon's exit is an EOF on ours
 	if err != nil {
@@ -65,6 +62,23 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 		kill.Stop()
 		stop()
 	}, nil
+}
+
+// newLeash returns the ends of a leash.
+func newLeash() (ours, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash"), nil
+}
+
+// namespaced is a daemon in namespaces of its own, on a leash.
+func namespaced(p config.Paths, leash *os.File, flags ...string) *exec.Cmd {
+	words := []string{"daemon", "--base", p.Base, "--state", p.State, "--run", p.Run, "--leash", fmt.Sprint(leashFD)}
+	cmd := exec.Command("/proc/self/exe", append(words, flags...)...)
+	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{leash}, namespaces()
+	return cmd
 }
 
 // namespaces gives a process a session and a mount namespace of its own and, for an

@@ -14,17 +14,69 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Paths are the directories of one host.
+// Paths are the directories of one host, or of one user.
 type Paths struct {
 	Base  string // agents/, agents.d/ and scopefs.yaml
 	State string // the audit log; default {base}/state
 	Run   string // control socket and mount points; default {base}/run
 }
 
-// Complete makes the paths absolute and sets the defaults. It returns an error if Base is not an existing directory.
+// Host are the directories of the daemon that the package installs, for all users.
+var Host = Paths{Base: "/var/lib/scopefs", State: "/var/lib/scopefs-state", Run: "/run/scopefs"}
+
+// OfUser returns the directories of an ordinary user's daemon, by the XDG base directory
+// specification. Run is "" in a session without XDG_RUNTIME_DIR.
+func OfUser() (p Paths, err error) {
+	if p.Base, err = xdg("XDG_DATA_HOME", ".local/share"); err != nil {
+		return p, err
+	}
+	state, err := xdg("XDG_STATE_HOME", ".local/state")
+	if err != nil {
+		return p, err
+	}
+	p.Base, p.State = filepath.Join(p.Base, "scopefs"), filepath.Join(state, "scopefs", "daemon") // beside projects
+	if run := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(run) {
+		p.Run = filepath.Join(run, "scopefs")
+	}
+	return p, nil
+}
+
+// xdg returns the directory that a variable names, or its default below the home
+// directory. A relative one is invalid, and so is none: XDG Base Directory Specification.
+func xdg(variable, def string) (string, error) {
+	if dir := os.Getenv(variable); filepath.IsAbs(dir) {
+		return dir, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("%w: set HOME, or %s to a directory", err, variable)
+	}
+	return filepath.Join(home, filepath.FromSlash(def)), nil
+}
+
+// usual returns the directories for commands without a base: those of the user, if the
+// user has a base, else those of the host, if it has one.
+func usual() (Paths, error) {
+	own, err := OfUser()
+	if _, no := os.Stat(own.Base); os.Geteuid() != 0 && err == nil && no == nil {
+		return own, nil
+	}
+	if _, no := os.Stat(Host.Base); no == nil {
+		return Host, nil
+	}
+	return Paths{}, errors.New("no base directory: give --base DIR or set SCOPEFS_BASE, or --dir DIR for a project")
+}
+
+// Complete makes the paths absolute and sets the defaults. Without a Base they are those
+// of the user's daemon, or of the host's. It returns an error if Base is not an existing
+// directory.
 func (p Paths) Complete() (Paths, error) {
 	if p.Base == "" {
-		return p, errors.New("no base directory: give --base DIR or set SCOPEFS_BASE, or --dir DIR for a project")
+		own, err := usual()
+		if err != nil {
+			return p, err
+		}
+		p = Paths{own.Base, cmp.Or(p.State, own.State), cmp.Or(p.Run, own.Run)}
 	}
 	info, err := os.Stat(p.Base)
 	if errors.Is(err, fs.ErrNotExist) {

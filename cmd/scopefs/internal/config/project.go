@@ -41,24 +41,12 @@ func ProjectOf(dir string) (Project, error) {
 	if !utf8.ValidString(real) {
 		return Project{}, fmt.Errorf("--dir %q is not UTF-8: rename it", real)
 	}
-	home, err := stateHome()
+	home, err := xdg("XDG_STATE_HOME", ".local/state")
 	if err != nil {
 		return Project{}, err
 	}
 	id := projectID(real)
 	return Project{real, id, filepath.Join(home, "scopefs", string(id))}, nil
-}
-
-// stateHome returns $XDG_STATE_HOME, or its default: XDG Base Directory Specification.
-func stateHome() (string, error) {
-	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // a relative one is invalid
-		return dir, nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("%w: set HOME, or XDG_STATE_HOME to the directory of the state", err)
-	}
-	return filepath.Join(home, ".local", "state"), nil
 }
 
 // maxName is how many bytes of an id are the directory's name.
