@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -24,9 +25,10 @@ const startTries = 3
 // Purpose says what a sandbox of an agent is for. The zero Purpose is a command of the
 // operator's.
 type Purpose struct {
-	Parent   string // the client that it belongs to, for the log
-	Chain    string // the client's callers, for the log
-	ReadOnly bool   // the callers may change nothing
+	By       *uint32 // the agent's user, who asked for a command; nil: the operator, or a client
+	Parent   string  // the client that it belongs to, for the log
+	Chain    string  // the client's callers, for the log
+	ReadOnly bool    // the callers may change nothing
 
 	NoView bool                 // it runs programs that must not see the agent's files
 	Hosts  func() *agents.Hosts // what it may connect to now; nil: what the agent may
@@ -68,12 +70,15 @@ func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
 
 var errViewEnded = errors.New("the view has ended")
 
+// errNotUser says no more than that of an agent that does not exist.
+var errNotUser = fmt.Errorf("%w of this user", control.ErrUnknown)
+
 func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
 	host, err := a.sandboxes.open()
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.up(ctx, "", p.Parent == "")
+	v, err := a.up(ctx, "", p.Parent == "" && p.By == nil)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +97,9 @@ func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
 // startOn starts a sandbox on the view that is mounted now. When it returns,
 // endSandboxes finds the sandbox.
 func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner user, p Purpose) (*Sandbox, error) {
+	if p.By != nil && *p.By != owner.uid { // a reload has changed the user; the view has not
+		return nil, errNotUser
+	}
 	mounted, err := a.mounts.Read()
 	if err == nil {
 		err = mount.CheckAlone(mounted, a.id, v.at)

@@ -49,7 +49,7 @@ func (a *Agent) openSocket(owner user) error {
 		return fmt.Errorf("socket of %q: %w", a.id, err)
 	}
 	a.socket = s
-	return nil
+	return a.Registry.Welcome(owner.uid)
 }
 
 // listen makes a socket for the agent's user and ourselves, and serves its clients,

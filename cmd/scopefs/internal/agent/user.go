@@ -74,6 +74,18 @@ func (s *Shared) UserOf(id scope.ID) (uid, gid uint32, err error) {
 	return owner.uid, owner.gid, root.Close()
 }
 
+// IsOf reports whether the agent runs as a user: the view that is mounted, else the one
+// that would be.
+func (a *Agent) IsOf(uid uint32) bool {
+	if v := a.currentView(); v != nil {
+		if served, owner := v.served(); served != 0 {
+			return owner.uid == uid
+		}
+	}
+	owner, _, err := a.UserOf(a.id)
+	return err == nil && owner == uid
+}
+
 // openScope opens an agent's directory and returns as whom the agent runs. With dir: it
 // checks that the directory is nobody else's and that the user may enter it.
 func (s *Shared) openScope(def *agents.Definition) (*beneath.Root, user, error) {

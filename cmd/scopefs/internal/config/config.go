@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -110,6 +111,14 @@ func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
 
 // ToolSocket returns the path of the socket of an agent's tools.
 func (p Paths) ToolSocket(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
+
+// UserSocket returns the path of the socket of a user who has agents of a daemon of root.
+func (p Paths) UserSocket(uid uint32) string {
+	return filepath.Join(p.Users(), strconv.FormatUint(uint64(uid), 10)+".sock")
+}
+
+// Users returns the directory of the users' sockets.
+func (p Paths) Users() string { return filepath.Join(p.Run, "users") }
 
 // Views returns the directory of the mount points.
 func (p Paths) Views() string { return filepath.Join(p.Run, "views") }

@@ -17,6 +17,9 @@
 //	GET  /v1/approvals/watch   all of them, and then each change: lines of tools.ApprovalChange
 //	POST /v1/approvals/{id}/approve, .../deny, .../revoke; body DecideRequest
 //
+// {run}/users/<uid>.sock serves the user of agents of a daemon of root: GET /v1/agents and
+// run, for the agents that run as this user.
+//
 // An error is an Error with a status of 400 or above.
 package control
 

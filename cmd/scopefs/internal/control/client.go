@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +24,18 @@ type Client struct {
 	socket string
 }
 
-// NewClient returns a client. Each request opens a connection of its own.
-func NewClient(p config.Paths) *Client { return &Client{socket: p.Socket()} }
+// NewClient returns a client. Each request opens a connection of its own. For a user who
+// may not use the operator's socket it is a client of the user's own.
+func NewClient(p config.Paths) *Client {
+	c := &Client{socket: p.Socket()}
+	if errors.Is(unix.Faccessat(unix.AT_FDCWD, c.socket, unix.W_OK, unix.AT_EACCESS), unix.EACCES) {
+		own := p.UserSocket(uint32(os.Geteuid()))
+		if unix.Access(own, unix.F_OK) == nil {
+			c.socket = own
+		}
+	}
+	return c
+}
 
 func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 	conn, err := connect(ctx, c.socket)

@@ -61,6 +61,7 @@ type Options struct {
 // reloading, then loading.
 type Daemon struct {
 	agent.Shared
+	users users
 
 	only scope.ID // mount this agent alone; "": all that are defined
 
@@ -191,6 +192,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	agent.RemoveTaskSockets(d.Paths)
+	if err := d.openUsers(ctx); err != nil {
+		return err
+	}
+	defer d.users.close()
 	l, err := control.Listen(d.Paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)

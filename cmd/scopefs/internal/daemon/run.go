@@ -21,9 +21,15 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// serveRun runs one command and returns when it has ended, and its sandbox. The
-// connection is closed last: a client that waits for it leaves nothing behind.
+// serveRun runs one command of the operator's.
 func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
+	return d.runFor(w, r, a, nil)
+}
+
+// runFor runs one command, of the operator's or of the agent's user by, and returns when
+// it has ended, and its sandbox. The connection is closed last: a client that waits for it
+// leaves nothing behind.
+func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, by *uint32) error {
 	var req control.RunRequest
 	if err := body(r, &req); err != nil {
 		return err
@@ -41,12 +47,12 @@ func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, a *agent.Agent
 		}
 	}()
 	var notes notes
-	box, err := a.Start(r.Context(), agent.Purpose{Refused: func(host, text string) { notes.refused(a.ID(), host, text) }})
+	box, err := a.Start(r.Context(), agent.Purpose{By: by, Refused: func(host, text string) { notes.refused(a.ID(), host, text) }})
 	if err != nil {
 		return err
 	}
 	defer box.End()
-	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: agent.CommandLine(req.Argv)})
+	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: agent.CommandLine(req.Argv), UID: by})
 	if err != nil {
 		return err
 	}
