@@ -67,13 +67,16 @@ type Event struct {
 	Outcome    string    `json:"outcome,omitempty"`
 	Errno      string    `json:"errno,omitempty"` // the name, such as EACCES
 	PID        int       `json:"pid,omitempty"`
-	UID        *uint32   `json:"uid,omitempty"`    // a pointer, because 0 is a valid user id
-	Status     int       `json:"status,omitempty"` // of an HTTP response
+	Program    string    `json:"program,omitempty"` // the process's name, which the process chooses: proc_pid_comm(5)
+	UID        *uint32   `json:"uid,omitempty"`     // a pointer, because 0 is a valid user id
+	Exit       *int      `json:"exit,omitempty"`    // a command's exit status, 128+N after signal N; 0 is a valid one
+	Status     int       `json:"status,omitempty"`  // of an HTTP response
 	Bytes      int64     `json:"bytes,omitempty"`
 	Sent       int64     `json:"sent_bytes,omitempty"`  // to a host; Bytes are those from it
 	DurationUS int64     `json:"duration_us,omitempty"` // microseconds
 	Instance   string    `json:"instance,omitempty"`    // of a call with a context
 	Context    []Scope   `json:"context,omitempty"`     // what a call sees of its client's context
+	Unrecorded int64     `json:"unrecorded,omitempty"`  // equal denials before this one that a quiet rule left out of the log
 	Detail     string    `json:"detail,omitempty"`      // short text for people
 
 	Raw []byte `json:"-"` // the line without its newline; set by Read, ignored by Append
@@ -108,7 +111,7 @@ func clean(e Event) Event {
 	e.Detail = bound(redact(e.Detail), maxText)
 	e.Verdict = Verdict(bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
-		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Instance,
+		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Program, &e.Instance,
 	} {
 		*s = bound(*s, maxText)
 	}
@@ -135,6 +138,12 @@ func appendBody(b []byte, e Event) []byte {
 	if e.UID != nil {
 		b = strconv.AppendUint(append(b, `,"uid":`...), uint64(*e.UID), 10)
 	}
+	if e.Program != "" {
+		b = appendString(append(b, `,"program":`...), e.Program)
+	}
+	if e.Exit != nil {
+		b = strconv.AppendInt(append(b, `,"exit":`...), int64(*e.Exit), 10)
+	}
 	b = appendInt(b, `,"status":`, int64(e.Status))
 	b = appendInt(b, `,"bytes":`, e.Bytes)
 	b = appendInt(b, `,"sent_bytes":`, e.Sent)
@@ -145,6 +154,7 @@ func appendBody(b []byte, e Event) []byte {
 	if len(e.Context) > 0 {
 		b = appendContext(append(b, `,"context":`...), e.Context)
 	}
+	b = appendInt(b, `,"unrecorded":`, e.Unrecorded)
 	if e.Detail != "" {
 		b = appendString(append(b, `,"detail":`...), e.Detail)
 	}

@@ -100,6 +100,8 @@ type View struct {
 
 	nameless thread.Thread // creates files without a name and links them
 
+	quiet quiet // denials by rules that are quiet
+
 	noBacking atomic.Bool // the kernel refused passthrough once
 }
 
@@ -132,6 +134,7 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	v.files.limit = int64(opt.Limits.Handles)
 	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
+	v.quiet.started = make(chan struct{}, 1)
 	return v, nil
 }
 
@@ -173,6 +176,7 @@ func (v *View) Serve() error {
 	if v.follower.watch != nil {
 		v.background.Go(v.listen)
 	}
+	v.background.Go(v.tellQuiet)
 	v.conn.Serve()
 	close(v.ended)
 	if v.follower.watch != nil {

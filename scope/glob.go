@@ -21,6 +21,7 @@ const (
 type rule struct {
 	kind   Kind // KindPath, or KindAccess for the default
 	access Access
+	quiet  bool
 	text   string // the PathRule, as in the log
 	parts  []part // never ends in "**", which is redundant; empty for "**" alone
 }
@@ -40,10 +41,13 @@ const (
 	anyPart                     // "**": any number of components
 )
 
-// stricter returns the more restrictive rule, or a if both are equal. Either
-// may be nil.
+// stricter returns the more restrictive rule. Of two with the same access it returns one
+// that is not quiet, or else a. Either may be nil.
 func stricter(a, b *rule) *rule {
-	if b == nil || a != nil && a.access >= b.access {
+	switch {
+	case b == nil, a != nil && a.access > b.access:
+		return a
+	case a != nil && a.access == b.access && (!a.quiet || b.quiet):
 		return a
 	}
 	return b
@@ -75,6 +79,9 @@ func parseRule(r PathRule) ([]rule, error) {
 	if r.Access >= accessCount {
 		return nil, fmt.Errorf("unknown %v: want write, read or hide", r.Access)
 	}
+	if r.Quiet && r.Access != Hide {
+		return nil, errors.New("quiet is for hide alone: attempts to change something are always recorded")
+	}
 	if err := checkPattern(r.Pattern); err != nil {
 		return nil, err
 	}
@@ -91,7 +98,7 @@ func parseRule(r PathRule) ([]rule, error) {
 		if len(parts) == 0 && r.Access == Hide {
 			return nil, errors.New("hides the root of the view: write * to hide all that is in it")
 		}
-		rules = append(rules, rule{KindPath, r.Access, r.Pattern + ": " + r.Access.String(), parts})
+		rules = append(rules, rule{KindPath, r.Access, r.Quiet, r.Pattern + ": " + r.Access.String(), parts})
 	}
 	return rules, nil
 }

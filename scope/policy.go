@@ -67,6 +67,7 @@ const (
 type PathRule struct {
 	Pattern string `json:"pattern"`
 	Access  Access `json:"access"`
+	Quiet   bool   `json:"quiet,omitempty"` // see [Decision]; only with Hide
 }
 
 // PolicySpec is a file policy in its written form. It can be encoded as JSON,
@@ -82,6 +83,7 @@ type Decision struct {
 	Allow  bool
 	Ask    bool   // the operation needs approval; Allow is false
 	Hidden bool   // return ENOENT, as for a path that does not exist
+	Quiet  bool   // of equal denials in a minute, record the first and the number of the others
 	Access Access // the access that the rule grants
 	Kind   Kind   // the kind of the rule that decided
 	Rule   string // the rule's text, for people: "**/.env: hide", "access: read", "tools: [bash]"
@@ -251,6 +253,7 @@ func decide(op Op, r *rule) Decision {
 	return Decision{
 		Allow:  r.access == Write || r.access == Read && !op.Mutates(),
 		Hidden: r.access == Hide,
+		Quiet:  r.quiet && !op.Mutates(),
 		Access: r.access,
 		Kind:   r.kind,
 		Rule:   r.text,

@@ -73,7 +73,7 @@ func parseSpec(text string, access Access) PolicySpec {
 		if line == "" || len(spec.Paths) == 20 || strings.Count(line, "{") > 2 {
 			continue
 		}
-		r := PathRule{line[1:], Access(line[0] % 3)}
+		r := PathRule{Pattern: line[1:], Access: Access(line[0] % 3)}
 		if _, err := Compile(PolicySpec{Paths: []PathRule{r}}); err == nil {
 			spec.Paths = append(spec.Paths, r)
 		}

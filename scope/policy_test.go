@@ -23,7 +23,7 @@ func compile(t testing.TB, lines ...string) *Policy {
 			spec.Access = a
 			continue
 		}
-		spec.Paths = append(spec.Paths, PathRule{line[:i], a})
+		spec.Paths = append(spec.Paths, PathRule{Pattern: line[:i], Access: a})
 	}
 	p, err := Compile(spec)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestPolicyLinked(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			p, err := Compile(PolicySpec{Hardlinks: c.hardlinks, Paths: []PathRule{{"h", Hide}}})
+			p, err := Compile(PolicySpec{Hardlinks: c.hardlinks, Paths: []PathRule{{Pattern: "h", Access: Hide}}})
 			require.NoError(t, err)
 			assert.Equal(t, c.read, p.Linked(OpOpen, "a", c.nlink).Allow)
 			write := p.Linked(OpOpenWrite, "a", c.nlink)
@@ -219,7 +219,7 @@ func TestCompileErrors(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := Compile(PolicySpec{Paths: []PathRule{{c.pattern, Hide}}})
+			_, err := Compile(PolicySpec{Paths: []PathRule{{Pattern: c.pattern, Access: Hide}}})
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), fmt.Sprintf("pattern %q: ", c.pattern))
 			assert.Contains(t, err.Error(), c.want)
@@ -229,7 +229,7 @@ func TestCompileErrors(t *testing.T) {
 	for name, spec := range map[string]PolicySpec{
 		"hide by default":   {Access: Hide},
 		"no access":         {Access: 9},
-		"no rule access":    {Paths: []PathRule{{"a", 9}}},
+		"no rule access":    {Paths: []PathRule{{Pattern: "a", Access: 9}}},
 		"unknown hardlinks": {Hardlinks: "never"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestCompileErrors(t *testing.T) {
 
 func TestPolicySpecSurvivesJSON(t *testing.T) {
 	spec := PolicySpec{Access: Read, Hardlinks: HardlinksDeny, Paths: []PathRule{
-		{"out/**", Write}, {`<é>&"\*"/[!a]`, Read}, {"**/.env", Hide},
+		{Pattern: "out/**", Access: Write}, {Pattern: `<é>&"\*"/[!a]`, Access: Read}, {Pattern: "**/.env", Access: Hide, Quiet: true},
 	}}
 	p, err := Compile(spec)
 	require.NoError(t, err)
@@ -288,4 +288,34 @@ func BenchmarkPolicyFile(b *testing.B) {
 			})
 		}
 	}
+}
+
+// TestQuiet: a denial is quiet if every rule that denies as much is, and only for what
+// changes nothing.
+func TestQuiet(t *testing.T) {
+	quiet := func(pattern string) PathRule { return PathRule{Pattern: pattern, Access: Hide, Quiet: true} }
+	loud := func(pattern string) PathRule { return PathRule{Pattern: pattern, Access: Hide} }
+	for _, patterns := range [][2]string{
+		{"**/.env", "**/.env"}, {"**/.env", "d/**"}, {"d/.env", "**/.env"}, {"d/*", "*/.env"}, {"d/.e?v", "d"}, {"**/*env", "**/.env"}, {"{d,e}/.env", "d/.env"},
+	} {
+		for name, c := range map[string]struct {
+			rules []PathRule
+			quiet bool
+		}{
+			"both":         {[]PathRule{quiet(patterns[0]), quiet(patterns[1])}, true},
+			"the first":    {[]PathRule{quiet(patterns[0]), loud(patterns[1])}, false},
+			"the second":   {[]PathRule{loud(patterns[0]), quiet(patterns[1])}, false},
+			"and a weaker": {[]PathRule{quiet(patterns[0]), {Pattern: patterns[1], Access: Read}}, true},
+		} {
+			p, err := Compile(PolicySpec{Paths: c.rules})
+			require.NoError(t, err)
+			d := p.File(OpLookup, "d/.env")
+			assert.True(t, d.Hidden)
+			assert.Equal(t, c.quiet, d.Quiet, "%s: %v", name, patterns)
+			assert.False(t, p.File(OpCreate, "d/.env").Quiet)
+		}
+	}
+	p, err := Compile(PolicySpec{Paths: []PathRule{quiet("d/.env")}})
+	require.NoError(t, err)
+	assert.False(t, p.Move("d").Quiet)
 }

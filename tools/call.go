@@ -196,12 +196,16 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 		if failed.cause != nil {
 			e.Detail = failed.cause.Error()
 		}
+		if failed.Code == OutsideScope && failed.verdict == "" {
+			// A link led outside: only its walk showed that, and the view has recorded it.
+			failed.by, failed.verdict = scope.Decision{Kind: scope.KindResolution, Rule: rulePath}, audit.Deny
+		}
 		if failed.verdict != "" {
 			e.Verdict, e.Rule, e.RuleKind = failed.verdict, failed.by.Rule, string(failed.by.Kind)
 		}
 		err = failed
 	} else {
-		e.Bytes, e.Detail = result.size(), "result "+result.hash()
+		e.Bytes, e.Exit, e.Detail = result.size(), result.exit, "result "+result.hash()
 	}
 	// Whoever asked may be gone; that it ended is recorded all the same.
 	if failed := s.gate.Record(context.WithoutCancel(ctx), e); failed != nil {

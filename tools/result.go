@@ -13,7 +13,8 @@ type Result struct {
 	Structured json.RawMessage // an object after the tool's output schema, or nil
 	Content    []Content       // for a model to read
 
-	value any // what Structured is the JSON of, or nil
+	value any  // what Structured is the JSON of, or nil
+	exit  *int // see Exiter
 }
 
 // Value is what becomes Structured as JSON: the tool's own, which is quicker to
@@ -35,12 +36,19 @@ type Content struct {
 // Contenter is implemented by an Out that reads better than its JSON does.
 type Contenter interface{ Content() []Content }
 
+// Exiter is implemented by an Out that reports the exit status of a command. The record
+// of the call's end has the status: 128+N after signal N, nil while the command runs.
+type Exiter interface{ Exit() *int }
+
 func newResult(out any) (Result, error) {
 	text, err := json.Marshal(out)
 	if err != nil {
 		return Result{}, fmt.Errorf("result: %w", err)
 	}
 	r := Result{Structured: text, value: out}
+	if e, ok := out.(Exiter); ok {
+		r.exit = e.Exit()
+	}
 	if c, ok := out.(Contenter); ok {
 		r.Content = c.Content()
 	} else {

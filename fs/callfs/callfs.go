@@ -54,6 +54,9 @@ func (s *fileSystem) file(in *fuse.InHeader) (f *Files, i int, status fuse.Statu
 	}
 	i, ok := f.at(in.NodeId)
 	if !ok {
+		if s.opt.Refused != nil {
+			s.opt.Refused(in.Pid)
+		}
 		return nil, 0, fuse.Status(unix.ESTALE)
 	}
 	return f, i, fuse.OK

@@ -21,6 +21,11 @@ type Options struct {
 	// Owner runs on several goroutines and must not wait for a client of the mount.
 	Owner func(tid uint32) *Files
 
+	// Refused is called for a request for a file that is not one of the thread's, by a
+	// descriptor: another call opened it, or one that has ended. Nil: nothing is called. It
+	// must not block.
+	Refused func(tid uint32)
+
 	// Control is for Close to abort the connection. The zero Control aborts nothing.
 	Control fusedev.Control
 

@@ -212,6 +212,9 @@ type status struct {
 	OutOfMemory bool `json:"out_of_memory,omitempty" jsonschema:"the command or one of its processes was killed at the agent's memory limit"`
 }
 
+// Exit returns the exit status for the log: see tools.Exiter.
+func (s status) Exit() *int { return s.ExitCode }
+
 func (j *job) status() status {
 	if j.running() {
 		return status{Running: true}

@@ -40,6 +40,8 @@ type Agent struct {
 	group   group
 	renames renames
 
+	refusals refusals
+
 	contexts limit.Budget // bytes of the contexts of clients' sessions
 
 	mu       sync.Mutex

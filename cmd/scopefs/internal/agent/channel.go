@@ -90,11 +90,14 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
 			e.Path, e.Target = string(msg.Path), string(msg.Target)
 			byTool := false
+			e.Call, e.Program = "", ""
 			if e.Verdict != audit.Allow {
-				e.Call, byTool = v.agent.callOf(e.PID)
+				from := v.agent.originOf(e.PID)
+				e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
 			}
 			if byTool {
 				v.agent.renames.add(e) // before the client has its answer
+				v.agent.refusals.add(e)
 			}
 			if byTool && recorded.has(e) {
 				break

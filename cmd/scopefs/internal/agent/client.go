@@ -218,6 +218,7 @@ func (c *client) quick() bool {
 // record appends the events of calls to the log. A client that calls without end waits.
 func (c *client) record(ctx context.Context, e audit.Event) error {
 	e.Chain = c.chain()
+	c.agent.refusals.explain(&e)
 	// A disconnected client does not wait, so that close does not wait for it.
 	if err := c.agent.paces.wait(ctx, c.life.Done(), e); err != nil {
 		return fmt.Errorf("wait for the log: %w", err)

@@ -3,8 +3,11 @@ package agent
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -59,14 +62,65 @@ func contextFiles(s scoped.Scoped) (*callfs.Files, error) {
 type contextMount struct {
 	*callfs.Mount
 	session atomic.Pointer[sandbox.Session] // nil until it has started
+	refused refused
+}
+
+// refused records reads of the context of another call, or of one that has ended: the
+// first of a minute, with the number of the others since the last.
+type refused struct {
+	record func(tid uint32, others int64) // tid 0: unknown
+
+	mu    sync.Mutex
+	since time.Time // of the last that is recorded
+	count int64     // of the others after it
+
+	recording sync.WaitGroup
+}
+
+const refusedTime = time.Minute
+
+// one counts a read. It does not wait for the log.
+func (r *refused) one(tid uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.since) < refusedTime {
+		r.count++
+		return
+	}
+	others := r.count
+	r.since, r.count = time.Now(), 0
+	r.recording.Go(func() { r.record(tid, others) })
+}
+
+// rest records what was counted, when the mount has ended.
+func (r *refused) rest() {
+	r.recording.Wait()
+	r.mu.Lock()
+	others := r.count
+	r.count = 0
+	r.mu.Unlock()
+	if others > 0 {
+		r.record(0, others)
+	}
 }
 
 // mountContext makes /context of a sandbox. A process sees the files of its command's
 // tag, and none in another sandbox.
 func (a *Agent) mountContext(owner user, of func(tag string) *callfs.Files) (*contextMount, error) {
 	m := &contextMount{}
+	m.refused.record = func(tid uint32, others int64) {
+		e := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Op: "read", Path: sandbox.Context, Verdict: audit.Deny, PID: int(tid),
+			Rule: "context: of another call, or of one that has ended", RuleKind: string(scope.KindContext), Errno: "ESTALE", Unrecorded: others}
+		if tid == 0 {
+			e.Outcome = "repeated"
+		} else {
+			from := a.originOf(int(tid))
+			e.Session, e.Call, e.Program = from.session, from.call, from.program
+		}
+		a.Event(e)
+	}
 	var err error
-	m.Mount, err = callfs.Open(callfs.Options{UID: owner.uid, GID: owner.gid, Control: a.Control, Logger: a.Logger, Owner: func(tid uint32) *callfs.Files {
+	m.Mount, err = callfs.Open(callfs.Options{UID: owner.uid, GID: owner.gid, Control: a.Control, Logger: a.Logger, Refused: m.refused.one, Owner: func(tid uint32) *callfs.Files {
 		s := m.session.Load()
 		if s == nil {
 			return nil
@@ -92,5 +146,6 @@ func (m *contextMount) started(s *sandbox.Session) {
 func (m *contextMount) close() {
 	if m != nil {
 		_ = m.Mount.Close() // without fusectl the server ends with the mount
+		m.refused.rest()
 	}
 }

@@ -63,7 +63,11 @@ func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
 		box, err = a.tryStart(ctx, p)
 	}
 	if err != nil {
-		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Parent: p.Parent, Chain: p.Chain, Outcome: "refused", Detail: err.Error()})
+		outcome := "refused"
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			outcome = "abandoned" // the client has gone
+		}
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Parent: p.Parent, Chain: p.Chain, Outcome: outcome, Detail: err.Error()})
 	}
 	return box, err
 }
@@ -209,7 +213,7 @@ func (a *Agent) endSandboxes() (wait func()) {
 // not run. e has the session, and the command as its target. The function that it
 // returns records the end.
 func (a *Agent) RecordExec(ctx context.Context, e audit.Event) (ended func(outcome string), err error) {
-	e.Event, e.Op, e.Agent = audit.KindSandbox, "exec", string(a.id)
+	e.Event, e.Op, e.Agent, e.Outcome = audit.KindSandbox, "exec", string(a.id), audit.OutcomeBegin
 	began := time.Now()
 	if err := a.Record(ctx, e); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"os/signal"
 	"strings"
@@ -30,6 +31,11 @@ func (a *app) auditCmd() *cobra.Command {
 		Long: `Prints the log of decisions, oldest first. --since takes a duration before now
 (10m, 2h) or a time (2006-01-02T15:04:05Z, 2006-01-02). -f prints the existing
 events and then new ones; with --since 0s only new ones.
+
+Equal denials that follow one another within ten seconds are one line: ×53 is how
+many, and the time at its end is from the first to the last. --json prints each.
+"and 12 unrecorded" counts equal denials that a rule with quiet: true kept out of the
+log.
 
 Lines that are no events are skipped. Standard error names them, and the exit
 status is 1.`,
@@ -67,13 +73,23 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt)
 	defer stop()
 	skipped := 0
-	for e, err := range audit.Read(ctx, p.Audit(), filter, o.follow) {
+	var out eventWriter = &lineWriter{out: a.out}
+	switch {
+	case o.json:
+		out = &rawWriter{out: a.out}
+	case o.follow: // a reader does not wait long for what might follow
+		out.(*lineWriter).fold = audit.Fold{Gap: time.Second, Span: 10 * time.Second}
+	}
+	for e, err := range ticking(audit.Read(ctx, p.Audit(), filter, o.follow), o.follow && !o.json) {
 		if err != nil && e.Raw != nil {
 			skipped++
 			fmt.Fprintf(a.err, "scopefs: %v: skipped\n", err)
 			continue
 		}
 		if err != nil {
+			if err := out.end(); err != nil {
+				return err
+			}
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -82,14 +98,12 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 			}
 			return err
 		}
-		if o.json {
-			_, err = fmt.Fprintf(a.out, "%s\n", e.Raw)
-		} else {
-			err = printEvent(a.out, e)
-		}
-		if err != nil {
+		if err := out.write(e); err != nil {
 			return err
 		}
+	}
+	if err := out.end(); err != nil {
+		return err
 	}
 	if skipped > 0 {
 		return fmt.Errorf("%d damaged lines in %s were skipped", skipped, p.Audit())
@@ -112,8 +126,85 @@ func since(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--since %q: want a duration such as 10m, or a time such as 2006-01-02T15:04:05Z", text)
 }
 
-// printEvent prints an event on one line: time, agent, operation and rule.
-func printEvent(w io.Writer, e audit.Event) error {
+// eventWriter prints events. write with no event is a tick.
+type eventWriter interface {
+	write(audit.Event) error
+	end() error
+}
+
+// rawWriter prints the lines of the log.
+type rawWriter struct{ out io.Writer }
+
+func (w *rawWriter) write(e audit.Event) error {
+	_, err := fmt.Fprintf(w.out, "%s\n", e.Raw)
+	return err
+}
+
+func (w *rawWriter) end() error { return nil }
+
+// lineWriter prints a line for each event, or for equal denials.
+type lineWriter struct {
+	out  io.Writer
+	fold audit.Fold
+}
+
+func (w *lineWriter) write(e audit.Event) error {
+	if e.Raw == nil {
+		return w.print(w.fold.Until(time.Now()))
+	}
+	return w.print(w.fold.Add(e))
+}
+
+func (w *lineWriter) end() error { return w.print(w.fold.Rest()) }
+
+func (w *lineWriter) print(all []audit.Folded) error {
+	for _, e := range all {
+		if _, err := fmt.Fprintln(w.out, eventLine(e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ticking adds an event without Raw whenever none came for a while, if wanted.
+func ticking(events iter.Seq2[audit.Event, error], wanted bool) iter.Seq2[audit.Event, error] {
+	if !wanted {
+		return events
+	}
+	type item struct {
+		e   audit.Event
+		err error
+	}
+	return func(yield func(audit.Event, error) bool) {
+		read, stop := make(chan item), make(chan struct{})
+		defer close(stop)
+		go func() {
+			defer close(read)
+			for e, err := range events {
+				select {
+				case read <- item{e, err}:
+				case <-stop:
+					return
+				}
+			}
+		}()
+		ticks := time.NewTicker(200 * time.Millisecond)
+		defer ticks.Stop()
+		for {
+			next, ok := item{}, true
+			select {
+			case next, ok = <-read:
+			case <-ticks.C:
+			}
+			if !ok || !yield(next.e, next.err) {
+				return
+			}
+		}
+	}
+}
+
+// eventLine returns an event as a line: time, agent, operation and rule.
+func eventLine(e audit.Folded) string {
 	words := []string{fmt.Sprintf("%5d", e.Seq), e.Time.Local().Format("2006-01-02 15:04:05.000")}
 	add := func(format, v string) {
 		if v != "" {
@@ -123,25 +214,48 @@ func printEvent(w io.Writer, e audit.Event) error {
 	add("%-14s", e.Agent)
 	kind := string(e.Verdict)
 	if kind == "" {
-		kind = e.Event
+		kind = e.Event.Event
 	}
 	add("%-9s", kind)
+	if e.Count > 1 {
+		words = append(words, fmt.Sprint("×", e.Count))
+	}
 	add("%s", e.Op)
 	add("%s", e.Outcome)
 	add("%s", quoted(e.Path))
 	add("-> %s", quoted(e.Target))
 	add("%s", e.Errno)
 	add("(%s)", e.Rule)
-	if e.PID != 0 {
-		words = append(words, fmt.Sprintf("pid %d", e.PID))
+	if e.Exit != nil {
+		words = append(words, fmt.Sprint("exit ", *e.Exit))
 	}
-	if e.Event == audit.KindNetwork {
-		words = append(words, traffic(e)...)
+	if e.Event.Event == audit.KindNetwork {
+		words = append(words, traffic(e.Event)...)
 	}
-	add("call %s", e.Call)
+	add("by %s", quoted(e.Program))
+	switch {
+	case e.Count > 1:
+		words[len(words)-1] += ","
+		words = append(words, span(e.Last.Sub(e.Time)))
+	default:
+		if e.PID != 0 {
+			words = append(words, fmt.Sprintf("pid %d", e.PID))
+		}
+		add("call %s", e.Call)
+	}
+	if e.Unrecorded > 0 {
+		words = append(words, fmt.Sprintf("and %d unrecorded", e.Unrecorded))
+	}
 	add("%s", e.Detail)
-	_, err := fmt.Fprintln(w, strings.Join(words, " "))
-	return err
+	return strings.Join(words, " ")
+}
+
+// span returns a duration to a tenth of a second, or to a second from ten seconds on.
+func span(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
 // traffic describes the end of a connection or a request.

@@ -31,6 +31,7 @@ type reason struct {
 	NowRule string `json:"now_rule,omitempty"`
 	Remedy  string `json:"remedy,omitempty"` // the change that would allow it
 	Note    string `json:"note,omitempty"`   // why Now is unknown
+	Reached string `json:"reached"`          // what the agent got
 }
 
 func (a *app) whyCmd() *cobra.Command {
@@ -38,8 +39,8 @@ func (a *app) whyCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "why EVENT",
 		Short: "explain a decision, and what would change it",
-		Long: `Prints a decision of the log, what the current rules decide, and the smallest change
-of the rules that would allow the operation. EVENT is the event's number: seq in
+		Long: `Prints a decision of the log, whether anything reached the agent, what the current
+rules decide, and the smallest change of the rules that would allow the operation. EVENT is the event's number: seq in
 scopefs audit --json.`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
@@ -57,6 +58,9 @@ scopefs audit --json.`,
 			}
 			r, err := why(p, e)
 			if err != nil {
+				return err
+			}
+			if r.Reached, err = reached(c.Context(), p, e); err != nil {
 				return err
 			}
 			if asJSON {
@@ -85,6 +89,60 @@ func eventOf(ctx context.Context, p config.Paths, seq uint64) (audit.Event, erro
 	return audit.Event{}, fmt.Errorf("no event %d in %s: see scopefs audit --json", seq, p.Audit())
 }
 
+// reached says what the agent got of what an event is about.
+func reached(ctx context.Context, p config.Paths, e audit.Event) (string, error) {
+	refused := e.Verdict != audit.Allow
+	end := audit.Event{}
+	if e.Call != "" && (e.Event == audit.KindFile || e.Outcome == audit.OutcomeBegin) {
+		var err error
+		if end, err = endOf(ctx, p, e); err != nil {
+			return "", err
+		}
+	} else if e.Event == audit.KindCall {
+		end = e
+	}
+	switch {
+	case e.Event == audit.KindNetwork && e.Bytes+e.Sent > 0:
+		return fmt.Sprintf("%d bytes were received, and %d sent", e.Bytes, e.Sent), nil
+	case e.Event == audit.KindNetwork && refused:
+		return "nothing was sent or received: the proxy decides before it connects", nil
+	case e.Event == audit.KindNetwork:
+		return "the event of the end has the bytes", nil
+	case e.Event == audit.KindFile && refused && end.Outcome == "ok":
+		return fmt.Sprintf("nothing of it: the view refused with %s. The call around it returned %d bytes of other things", e.Errno, end.Bytes), nil
+	case e.Event == audit.KindFile && refused:
+		return fmt.Sprintf("nothing: the view refused with %s before it read or changed anything", e.Errno), nil
+	case e.Event == audit.KindFile:
+		return "the view allowed it; the log does not have how much was read", nil
+	case end.Outcome == "":
+		return "unknown: the end of the call is not in the log", nil
+	case end.Outcome == "ok":
+		return fmt.Sprintf("the result of the call, %d bytes", end.Bytes), nil
+	case end.Outcome == audit.OutcomeUnknown:
+		return "unknown: the daemon ended before the call did", nil
+	case refused:
+		return fmt.Sprintf("nothing but the error %s", end.Outcome), nil
+	}
+	return fmt.Sprintf("nothing but the error %s; the tool may have done a part", end.Outcome), nil
+}
+
+// endOf returns the end of the call of an event; the zero Event if there is none.
+func endOf(ctx context.Context, p config.Paths, e audit.Event) (audit.Event, error) {
+	id, err := audit.Unescape(e.Agent)
+	if err != nil {
+		return audit.Event{}, nil
+	}
+	for end, err := range audit.Read(ctx, p.Audit(), audit.Filter{Agent: id, Since: e.Time}, false) {
+		switch {
+		case err != nil && end.Raw == nil:
+			return end, err
+		case err == nil && end.Event == audit.KindCall && end.Call == e.Call && end.Outcome != audit.OutcomeBegin:
+			return end, nil
+		}
+	}
+	return audit.Event{}, nil
+}
+
 // why explains an event by deciding with the current rules.
 func why(p config.Paths, e audit.Event) (*reason, error) {
 	if e.Verdict == "" {
@@ -98,7 +156,7 @@ func why(p config.Paths, e audit.Event) (*reason, error) {
 		r.trick(scope.Kind(e.RuleKind))
 		return r, nil
 	}
-	if e.Verdict == audit.Violation {
+	if e.Verdict == audit.Violation || e.Event == audit.KindCall && e.Verdict == audit.Deny && e.RuleKind == string(scope.KindResolution) {
 		r.Note = "nothing allows it: no rule reaches what is outside the scope"
 		return r, nil
 	}
@@ -174,6 +232,10 @@ func (r *reason) call(agent *agents.Agent, e audit.Event) error {
 	}
 	kind := scope.Kind(e.RuleKind)
 	d := agent.Grants.Tool(name)
+	if d.Allow && e.Verdict == audit.Deny && (kind == scope.KindPath || kind == scope.KindAccess || kind == scope.KindHardlinks) {
+		r.Note = "the tool is allowed; a rule about files made it fail: see the event of the file before this one"
+		return nil
+	}
 	if target, err := audit.Unescape(e.Target); err == nil && d.Allow && e.Verdict == audit.Deny {
 		switch kind {
 		case scope.KindContext:
@@ -209,6 +271,9 @@ func (a *app) printReason(r *reason) error {
 		what += " " + quoted(r.Path)
 	}
 	lines := []string{fmt.Sprintf("event %d: %s", r.Seq, what), fmt.Sprintf("then: %s (%s)", r.Verdict, r.Rule)}
+	if r.Reached != "" {
+		lines = append(lines, "reached the agent: "+r.Reached)
+	}
 	if r.Now != "" {
 		lines = append(lines, fmt.Sprintf("now: %s (%s)", r.Now, r.NowRule))
 	}
