@@ -96,7 +96,7 @@ func TestRunRecorded(t *testing.T) {
 			require.Len(t, mine, 2, cmd)
 			assert.Equal(t, audit.KindSandbox, mine[0].Event)
 			assert.NotEmpty(t, mine[0].Session)
-			assert.Empty(t, mine[0].Outcome)
+			assert.Equal(t, audit.OutcomeBegin, mine[0].Outcome)
 			assert.Equal(t, mine[0].Session, mine[1].Session)
 			assert.Equal(t, want, mine[1].Outcome)
 			assert.Positive(t, mine[1].DurationUS)
