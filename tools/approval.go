@@ -234,6 +234,15 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 // Forget removes an agent's, but for standing ones: it was taken down. After an error they are gone all
 // the same, and the next daemon may find some of them.
 func (a *Approvals) Forget(agent scope.ID) error {
+	return a.forget(func(p *Approval) bool { return p.Agent == agent })
+}
+
+// ForgetSession is Forget for the calls of one session.
+func (a *Approvals) ForgetSession(agent scope.ID, session string) error {
+	return a.forget(func(p *Approval) bool { return p.Agent == agent && p.Session == session })
+}
+
+func (a *Approvals) forget(of func(*Approval) bool) error {
 	if a == nil {
 		return nil
 	}
@@ -241,7 +250,7 @@ func (a *Approvals) Forget(agent scope.ID) error {
 	defer a.mu.Unlock()
 	var errs []error
 	for key, p := range a.byKey {
-		if p.Agent == agent && p.State != ApprovalStands {
+		if of(p) && p.State != ApprovalStands {
 			a.tell("ended", *p)
 			if err := a.remove(key); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)

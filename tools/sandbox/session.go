@@ -21,6 +21,9 @@ import (
 // init blocks as long as the child.
 const answerTime = 20 * time.Second
 
+// bwrapTime is how long bwrap may take to end after init.
+const bwrapTime = 500 * time.Millisecond
+
 // Session is one running sandbox.
 type Session struct {
 	host   *Host
@@ -131,8 +134,9 @@ func (s *Session) tellMemory() {
 func (s *Session) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pidfd >= 0 { // bwrap ends with it
-		unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // ESRCH: it has ended
+	if s.pidfd >= 0 { // bwrap ends with it, unless it is stopped
+		unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)              // ESRCH: it has ended
+		time.AfterFunc(bwrapTime, func() { _ = s.bwrap.Process.Kill() }) // an error: it has ended
 	} else {
 		s.bwrap.Process.Kill()
 	}

@@ -264,6 +264,14 @@ func (a *Agent) MountPoint() string {
 
 // State returns the agent's state.
 func (a *Agent) State() control.Agent {
+	s := a.state()
+	for _, session := range a.Sessions() {
+		s.Sessions = append(s.Sessions, session.ID)
+	}
+	return s
+}
+
+func (a *Agent) state() control.Agent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := control.Agent{ID: a.id, State: control.Down}

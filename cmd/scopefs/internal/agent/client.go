@@ -33,9 +33,12 @@ type client struct {
 	servers  *servers
 	contexts contexts // of its calls
 
+	began   time.Time
 	life    context.Context // ends with the client
 	stop    context.CancelFunc
-	working sync.WaitGroup // goroutines beside calls
+	hangUp  context.CancelCauseFunc // ends the connection
+	gone    chan struct{}           // closed after close
+	working sync.WaitGroup          // goroutines beside calls
 
 	starting sync.Mutex // held while a sandbox starts
 
@@ -51,7 +54,7 @@ func (a *Agent) newClient(profile string, task work) (*client, error) {
 	if _, err := a.definition(); err != nil {
 		return nil, err
 	}
-	c := &client{agent: a, work: task, name: fmt.Sprintf("c%d-%d", time.Now().Unix(), a.connected.Add(1))}
+	c := &client{agent: a, work: task, began: time.Now(), hangUp: func(error) {}, gone: make(chan struct{}), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), a.connected.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, a.Unfinished.Of(a.id), a.renames.take
@@ -184,6 +187,7 @@ func (c *client) close() {
 	c.face.Close()
 	c.working.Wait()
 	c.agent.Approvals.EndSession(c.name)
+	close(c.gone)
 }
 
 // rules returns the agent's current rules, narrowed to those of its callers. An

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -25,6 +26,7 @@ func (c *client) explicit(ctx context.Context, env tools.Env, call, by agents.Ac
 	}
 	defer program.Close()
 	p := c.newPurpose()
+	p.Kind, p.Command = control.TaskSession, by.Name
 	p.Binds = []sandbox.Bind{{File: program, At: programs + by.Name, Copy: true}}
 	p.Context = func(string) *callfs.Files { return c.contexts.of(env.Call) }
 	box, err := c.agent.Start(ctx, p)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type Purpose struct {
 	Chain    string  // the client's callers, for the log
 	ReadOnly bool    // the callers may change nothing
 
+	Kind    control.SessionKind // ""; a command of the operator's
+	Command string              // that it is for, for people
+
 	NoView bool                 // it runs programs that must not see the agent's files
 	Hosts  func() *agents.Hosts // what it may connect to now; nil: what the agent may
 	Binds  []sandbox.Bind       // further files that it shows
@@ -47,6 +51,11 @@ type Purpose struct {
 type Sandbox struct {
 	*sandbox.Session
 	Name string // in the log
+
+	kind    control.SessionKind
+	parent  string // the client that it belongs to
+	began   time.Time
+	command string
 
 	agent   *Agent
 	context *contextMount // nil: none
@@ -122,7 +131,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox of %q: %w", a.id, err)
 	}
-	box := &Sandbox{agent: a, network: a.newNetwork(p)}
+	box := &Sandbox{agent: a, network: a.newNetwork(p), kind: cmp.Or(p.Kind, control.RunSession), parent: p.Parent, began: time.Now(), command: p.Command}
 	spec := sandbox.Spec{
 		Agent: a.id, UID: owner.uid, GID: owner.gid, View: dir, ReadOnly: p.ReadOnly,
 		Limits: limitsOf(v.def), Group: group,

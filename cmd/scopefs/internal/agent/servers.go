@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -65,6 +66,7 @@ func (s *servers) specs() map[string]upstream.Spec {
 // purpose says what a server's sandbox has.
 func (s *servers) purpose(name string, server agents.Server) Purpose {
 	p := s.c.newPurpose()
+	p.Kind, p.Command = control.ServerSession, name
 	p.Context, p.NoView = nil, server.Use() == agents.WorkspaceNone
 	p.ReadOnly = p.ReadOnly || server.Use() == agents.WorkspaceRead
 	p.Hosts = func() *agents.Hosts { return s.c.rules().ServerHosts(name) }

@@ -160,6 +160,8 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 		return err
 	}
 	defer leave()
+	ctx, hangUp := context.WithCancelCause(ctx)
+	defer hangUp(nil)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	r := bufio.NewReaderSize(conn, 64<<10)
@@ -179,6 +181,7 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	}
 	c, err := a.newClient(hello.profile, task)
 	if err == nil {
+		c.hangUp = hangUp
 		err = a.admit(c, false)
 	}
 	if err != nil {
@@ -187,7 +190,11 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	}
 	defer c.close()
 	defer context.AfterFunc(ctx, c.stop)()
-	return c.face.Serve(ctx, peeked{conn, r})
+	err = c.face.Serve(ctx, peeked{conn, r})
+	if context.Cause(ctx) == errKilled {
+		return nil
+	}
+	return err
 }
 
 // peeked is a connection whose first bytes are in a buffer.

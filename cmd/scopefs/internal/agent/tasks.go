@@ -126,7 +126,7 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Chain: c.chain(), Context: c.contexts.of, Hosts: func() *agents.Hosts { return c.rules().Hosts() }}
+	p := Purpose{Parent: c.name, Chain: c.chain(), Kind: control.ClientSession, Context: c.contexts.of, Hosts: func() *agents.Hosts { return c.rules().Hosts() }}
 	if c.by != nil {
 		p.ReadOnly = c.rules().ReadOnly()
 	}
@@ -203,7 +203,7 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	}
 	defer end()
 	chain := chainOf(append(callers, id))
-	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *callfs.Files { return given }})
+	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, Kind: control.TaskSession, Command: CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *callfs.Files { return given }})
 	if err != nil {
 		return sandbox.Output{}, err
 	}

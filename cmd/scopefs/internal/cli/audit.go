@@ -76,7 +76,7 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 	var out eventWriter = &lineWriter{out: a.out}
 	switch {
 	case o.json:
-		out = &rawWriter{out: a.out}
+		out = &jsonWriter{out: a.out}
 	case o.follow: // a reader does not wait long for what might follow
 		out.(*lineWriter).fold = audit.Fold{Gap: time.Second, Span: 10 * time.Second}
 	}
@@ -132,15 +132,15 @@ type eventWriter interface {
 	end() error
 }
 
-// rawWriter prints the lines of the log.
-type rawWriter struct{ out io.Writer }
+// jsonWriter prints the lines of the log.
+type jsonWriter struct{ out io.Writer }
 
-func (w *rawWriter) write(e audit.Event) error {
+func (w *jsonWriter) write(e audit.Event) error {
 	_, err := fmt.Fprintf(w.out, "%s\n", e.Raw)
 	return err
 }
 
-func (w *rawWriter) end() error { return nil }
+func (w *jsonWriter) end() error { return nil }
 
 // lineWriter prints a line for each event, or for equal denials.
 type lineWriter struct {

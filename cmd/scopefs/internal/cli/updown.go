@@ -132,16 +132,59 @@ func (a *app) psCmd() *cobra.Command {
 	return c
 }
 
+func (a *app) killCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "kill SESSION",
+		Short: "end one session of an agent",
+		Long: `Ends a session: every process of its sandbox, its calls in flight, and the approvals
+that wait for it. Other sessions of the agent go on. SESSION is an id of scopefs ps or
+scopefs top, or session of scopefs audit --json.
+
+A client of the tools, such as scopefs mcp, is disconnected. The program that started it
+runs outside of the sandbox and may connect again, as a new session: scopefs down AGENT
+ends that too.
+
+If the kernel cannot end the processes within five seconds, because they are frozen, the
+command says so and exits with status 1.`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeSessions,
+		RunE: func(c *cobra.Command, words []string) error {
+			p, err := a.paths()
+			if err != nil {
+				return err
+			}
+			s, err := control.NewClient(p).Kill(c.Context(), words[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s of %s: killed\n", s.ID, s.Agent)
+			return nil
+		},
+	}
+}
+
+// completeSessions returns the ids of sessions for shell completion.
+func (a *app) completeSessions(c *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var ids []string
+	if p, err := a.paths(); err == nil && len(words) == 0 {
+		list, _ := control.NewClient(p).Agents(c.Context())
+		for _, g := range list {
+			ids = append(ids, g.Sessions...)
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
 func (a *app) printAgents(list []control.Agent) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AGENT\tSTATE\tVIEW\tSANDBOXES\tMOUNT")
+	fmt.Fprintln(w, "AGENT\tSTATE\tVIEW\tSESSIONS\tMOUNT")
 	for _, g := range list {
 		view, boxes := "-", "-"
 		if g.ViewPID != 0 {
 			view = strconv.Itoa(g.ViewPID)
 		}
-		if len(g.Sandboxes) > 0 {
-			boxes = strings.Trim(fmt.Sprint(g.Sandboxes), "[]")
+		if len(g.Sessions) > 0 {
+			boxes = strings.Join(g.Sessions, " ")
 		}
 		where := g.Mount
 		switch {

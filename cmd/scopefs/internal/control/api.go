@@ -12,6 +12,7 @@
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
 //	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
+//	POST /v1/sessions/{id}/kill end a session: Session
 //	GET  /v1/approvals         calls that wait for the operator: []tools.Approval, each Brief
 //	GET  /v1/approvals/{id}    one of them
 //	GET  /v1/approvals/watch   all of them, and then each change: lines of tools.ApprovalChange
@@ -23,7 +24,11 @@
 // An error is an Error with a status of 400 or above.
 package control
 
-import "github.com/scopefs/scopefs/scope"
+import (
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+)
 
 // The bounds of bodies, in bytes.
 const (
@@ -48,9 +53,33 @@ type Agent struct {
 	Mount     string   `json:"mount,omitempty"`
 	ViewPID   int      `json:"view_pid,omitempty"`
 	Sandboxes []int    `json:"sandbox_pids,omitempty"`
+	Sessions  []string `json:"sessions,omitempty"`
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
 	Error     string   `json:"error,omitempty"`
 }
+
+// Session is a command, a client of the tools, a task, or an MCP server of an agent.
+type Session struct {
+	ID      string      `json:"session"` // as in the log; scopefs kill takes it
+	Agent   scope.ID    `json:"agent"`
+	Kind    SessionKind `json:"kind"`
+	Parent  string      `json:"parent,omitempty"`  // the session for which it works
+	Command string      `json:"command,omitempty"` // of a run or a task; text of the client's
+	Since   time.Time   `json:"since"`
+	PID     int         `json:"pid,omitempty"` // of process 1 of its sandbox; 0: it has none now
+}
+
+// SessionKind is what a session is for.
+type SessionKind string
+
+// The kinds of session.
+const (
+	RunSession    SessionKind = "run"    // a command of scopefs run
+	ClientSession SessionKind = "client" // a client of the agent's socket
+	WebSession    SessionKind = "http"   // all HTTP requests of the agent
+	TaskSession   SessionKind = "task"   // the runner of a delegated task, or the program of a declared call
+	ServerSession SessionKind = "server" // an MCP server
+)
 
 // Store is a shared store that scopefs.yaml configures.
 type Store struct {

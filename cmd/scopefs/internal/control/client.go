@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"time"
 
@@ -153,6 +154,13 @@ func (c *Client) Up(ctx context.Context, id scope.ID, at string) (string, error)
 // Down ends an agent's sandboxes and unmounts its view.
 func (c *Client) Down(ctx context.Context, id scope.ID) error {
 	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", struct{}{}, &struct{}{})
+}
+
+// Kill ends a session.
+func (c *Client) Kill(ctx context.Context, id string) (Session, error) {
+	var s Session
+	err := c.call(ctx, http.MethodPost, "/v1/sessions/"+url.PathEscape(id)+"/kill", struct{}{}, &s)
+	return s, err
 }
 
 // Reload has the daemon read the definitions again.

@@ -66,6 +66,14 @@ func (d *Daemon) handler() http.Handler {
 		}
 		return reply(w, control.TokenReply{Token: text})
 	}))
+	mux.HandleFunc("POST /v1/sessions/{id}/kill", func(w http.ResponseWriter, r *http.Request) {
+		s, err := d.kill(r.Context(), r.PathValue("id"))
+		if err != nil {
+			fail(w, http.StatusBadRequest, err)
+			return
+		}
+		_ = reply(w, s)
+	})
 	d.approvalHandlers(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		uid, ok := r.Context().Value(peerKey{}).(uint32)

@@ -47,7 +47,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 	}()
 	var notes notes
-	box, err := a.Start(r.Context(), agent.Purpose{By: by, Refused: func(host, text string) { notes.refused(a.ID(), host, text) }})
+	box, err := a.Start(r.Context(), agent.Purpose{By: by, Command: agent.CommandLine(req.Argv), Refused: func(host, text string) { notes.refused(a.ID(), host, text) }})
 	if err != nil {
 		return err
 	}
