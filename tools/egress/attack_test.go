@@ -48,6 +48,7 @@ func TestAttackInside(t *testing.T) {
 	names := map[string]string{
 		"loopback.example": "127.0.0.1", "mapped.example": "::ffff:127.0.0.1", "metadata.example": "169.254.169.254", "metadata6.example": "fd00:ec2::254",
 		"private.example": "10.0.0.1", "zero.example": "0.0.0.0", "six.example": "::1", "nat64.example": "64:ff9b::7f00:1", "localhost": "127.0.0.1",
+		"six-to-four.example": "2002:7f00:1::1", "shared.example": "100.64.0.1", "compatible.example": "::7f00:1", "teredo.example": "2001::7f00:1", "unique.example": "fd12::1",
 	}
 	l := start(t, anything(port), func(o *Options, _ *Client) {
 		o.Dialer.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
@@ -58,7 +59,8 @@ func TestAttackInside(t *testing.T) {
 		}
 	})
 	hosts := []string{"127.0.0.1", "127.1", "0x7f.1", "0x7f000001", "2130706433", "0177.0.0.1", "017700000001", "[::ffff:127.0.0.1]", "[::1]", "[::]", "0.0.0.0", "0",
-		"[::ffff:7f00:1]", "[fe80::1%25lo]", "169.254.169.254", "[fd00:ec2::254]", "10.0.0.1", "127.0.0.1.", "LOCALHOST", "localhost."}
+		"[::ffff:7f00:1]", "[fe80::1%25lo]", "169.254.169.254", "[fd00:ec2::254]", "10.0.0.1", "127.0.0.1.", "LOCALHOST", "localhost.",
+		"127.0.0.1..", "127.0.1", "00127.0.0.1", "127.0.0.0x1", "１２７.0.0.1", "127。0。0。1", "①②⑦.⓪.⓪.①", "ｌｏｃａｌｈｏｓｔ", "[::127.0.0.1]", "[64:ff9b::127.0.0.1]", "[2002:7f00:1::]", "metadata.example."}
 	for name := range names {
 		hosts = append(hosts, name)
 	}

@@ -13,8 +13,8 @@ import (
 // ErrAddress is the error of a connection to an address that is not allowed.
 var ErrAddress = errors.New("the address is not allowed")
 
-// Dialer connects to public addresses, and to the others that Pinned allows. The
-// zero value connects to public addresses only. It ignores proxy variables.
+// Dialer connects to public addresses that are not this host's own, and to the others
+// that Pinned allows. The zero value connects to such public addresses only. It ignores proxy variables.
 type Dialer struct {
 	// Pinned are address ranges that are allowed though they are not public.
 	Pinned []netip.Prefix
@@ -79,8 +79,19 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 func (d *Dialer) checked(all []netip.Addr) ([]netip.Addr, error) {
 	for i, ip := range all {
 		ip = ip.Unmap()
-		if ip.Zone() != "" || !Public(ip) && !slices.ContainsFunc(d.Pinned, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		if slices.ContainsFunc(d.Pinned, func(p netip.Prefix) bool { return ip.Zone() == "" && p.Contains(ip) }) {
+			all[i] = ip
+			continue
+		}
+		if ip.Zone() != "" || !Public(ip) {
 			return nil, fmt.Errorf("%w: %v is not public", ErrAddress, ip)
+		}
+		own, err := ownAddress(ip)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrAddress, err)
+		}
+		if own {
+			return nil, fmt.Errorf("%w: %v is this host's own", ErrAddress, ip)
 		}
 		all[i] = ip
 	}
@@ -88,6 +99,16 @@ func (d *Dialer) checked(all []netip.Addr) ([]netip.Addr, error) {
 		return nil, fmt.Errorf("%w: the name has no address", ErrAddress)
 	}
 	return all, nil
+}
+
+// ownAddress reports whether an address is one of this host's interfaces. What listens
+// there often takes such a connection for one from the inside.
+func ownAddress(ip netip.Addr) (bool, error) {
+	all, err := net.InterfaceAddrs()
+	return slices.ContainsFunc(all, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(ip.AsSlice())
+	}), err
 }
 
 // special are the ranges that are not globally reachable, or that embed another

@@ -4,10 +4,16 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 func TestPublic(t *testing.T) {
@@ -73,4 +79,39 @@ func TestDialerResolvesOnce(t *testing.T) {
 	assert.Equal(t, l.Addr().String(), conn.RemoteAddr().String())
 	conn.Close()
 	assert.Equal(t, 1, asked)
+}
+
+// TestDialerOwnAddress: a public address of this host is of the inside, too. The test runs
+// itself in a network of its own, which has one.
+func TestDialerOwnAddress(t *testing.T) {
+	const own = "1.2.3.4"
+	if os.Getenv("SCOPEFS_TEST_OWN_NETWORK") == "" {
+		need.Root(t, "a network of its own")
+		self, err := os.Executable()
+		require.NoError(t, err)
+		cmd := exec.Command(self, "-test.run", "^TestDialerOwnAddress$")
+		cmd.Env = append(os.Environ(), "SCOPEFS_TEST_OWN_NETWORK=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, string(out))
+		return
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq("lo")
+	require.NoError(t, err)
+	require.NoError(t, r.SetInet4Addr(netip.MustParseAddr(own).AsSlice()))
+	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFADDR, r))
+	r.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r))
+	l, err := net.Listen("tcp", own+":0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = (&Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	assert.ErrorIs(t, err, ErrAddress)
+	pinned := &Dialer{Pinned: []netip.Prefix{netip.MustParsePrefix(own + "/32")}}
+	conn, err := pinned.DialContext(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	conn.Close()
 }

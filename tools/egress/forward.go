@@ -197,6 +197,18 @@ func (p *Proxy) stopper(a *access) func(int64) error {
 	}
 }
 
+// headSize returns about how many bytes the head of a request or a response has. Only the
+// limits count them; the log has the bytes of bodies.
+func headSize(target string, h http.Header) int64 {
+	n := len(target)
+	for name, fields := range h {
+		for _, field := range fields {
+			n += len(name) + len(field) + len(": \r\n")
+		}
+	}
+	return int64(n)
+}
+
 // counted counts the bytes of a body.
 type counted struct {
 	io.ReadCloser
@@ -236,6 +248,9 @@ func (p *Proxy) newForward() *httputil.ReverseProxy {
 		ModifyResponse: func(res *http.Response) error {
 			a := res.Request.Context().Value(accessKey{}).(*access)
 			a.status = res.StatusCode
+			if err := p.stopper(a)(headSize("", res.Header)); err != nil {
+				return err
+			}
 			body := counted{res.Body, &a.got, p.stopper(a)}
 			if w, ok := res.Body.(io.Writer); ok {
 				res.Body = &upgraded{body, w, &a.sent}
@@ -266,8 +281,14 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	a := r.Context().Value(accessKey{}).(*access)
 	secrets := p.secrets()
+	if !p.stillAllowed(a) { // the secrets may be those of later rules, which mean another host
+		return nil, &refusal{Message: "the rules have changed meanwhile", Remedy: "try again", status: http.StatusServiceUnavailable}
+	}
 	if wrong := leak(r, a, secrets); wrong != nil {
 		return nil, wrong
+	}
+	if err := p.stopper(a)(headSize(r.URL.RequestURI(), r.Header)); err != nil {
+		return nil, err
 	}
 	if a.secret == "" {
 		return p.transport.Load().RoundTrip(r)

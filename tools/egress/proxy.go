@@ -60,7 +60,8 @@ type Client struct {
 	Counts *limit.Rates
 
 	// Limit returns the limits of now: how many connections and requests, and how
-	// many bytes in both directions, in some time. nil has none.
+	// many bytes in both directions, in some time. The heads of requests and responses
+	// count, too. nil has none.
 	Limit func() (requests, bytes []scope.Rate)
 }
 
@@ -110,7 +111,7 @@ type Proxy struct {
 
 	meter      meter
 	secretLock sync.Mutex
-	kept       map[string]keptSecret // by name
+	kept       map[keptName]keptSecret
 
 	mu    sync.Mutex
 	open  map[*access]func() // what ends each connection and request under way
@@ -127,7 +128,7 @@ func New(o Options, client Client) *Proxy {
 	if client.Counts == nil {
 		client.Counts = &limit.Rates{}
 	}
-	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), running: limit.NewSlots(o.Limits.Requests), long: limit.NewSlots(maxLong), open: map[*access]func(){}, kept: map[string]keptSecret{}}
+	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), running: limit.NewSlots(o.Limits.Requests), long: limit.NewSlots(maxLong), open: map[*access]func(){}, kept: map[keptName]keptSecret{}}
 	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
 	return p
@@ -282,11 +283,15 @@ func (p *Proxy) closeAll() {
 	}
 }
 
-// track keeps what ends an access until done is called.
+// track keeps what ends an access until done is called. It ends an access that the rules
+// have ceased to allow since it was admitted: a Recheck between did not know of it.
 func (p *Proxy) track(a *access, end func()) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open[a] = end
+	if !p.stillAllowed(a) {
+		end()
+	}
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -69,7 +69,7 @@ func failed(host string, err error) *refusal {
 	var alert *net.OpError
 	switch {
 	case errors.Is(err, ErrAddress):
-		r = violates(scope.KindAddress, "public addresses", "%s has an address that is not public", host)
+		r = violates(scope.KindAddress, "public addresses", "%s has an address that is not public, or is this host's own", host)
 		r.Remedy, r.cause = "add address: to the host's rule in network.allow", err
 	case errors.As(err, &dns):
 		r.Message = host + " cannot be resolved"

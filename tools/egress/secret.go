@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -42,6 +43,10 @@ type Secret struct {
 	// Read returns the value; see credential.Source. The proxy keeps it for a
 	// minute, or until the host answers with status 401.
 	Read func(context.Context) (credential.Secret, error)
+
+	// Source names where Read reads. A value is kept for its source: after a change of
+	// the rules another host may have the same variable with another credential.
+	Source string
 }
 
 // NewPlaceholder returns a placeholder that nothing else contains.
@@ -49,6 +54,9 @@ func NewPlaceholder() string { return "scopefs-secret-" + rand.Text() }
 
 // secretLife is how long a value is kept.
 const secretLife = time.Minute
+
+// keptName is the name of a secret, and its source.
+type keptName struct{ name, source string }
 
 // keptSecret is a value that was read.
 type keptSecret struct {
@@ -68,21 +76,22 @@ func (p *Proxy) secrets() map[string]Secret {
 func (p *Proxy) value(ctx context.Context, name string, s Secret) (string, error) {
 	p.secretLock.Lock()
 	defer p.secretLock.Unlock()
-	if kept, ok := p.kept[name]; ok && time.Since(kept.read) < secretLife {
+	key := keptName{name, s.Source}
+	if kept, ok := p.kept[key]; ok && time.Since(kept.read) < secretLife {
 		return kept.Reveal(), nil
 	}
 	read, err := s.Read(ctx)
 	if err != nil {
 		return "", err
 	}
-	p.kept[name] = keptSecret{read, time.Now()}
+	p.kept[key] = keptSecret{read, time.Now()}
 	return read.Reveal(), nil
 }
 
 func (p *Proxy) forget(name string) {
 	p.secretLock.Lock()
 	defer p.secretLock.Unlock()
-	delete(p.kept, name)
+	maps.DeleteFunc(p.kept, func(key keptName, _ keptSecret) bool { return key.name == name })
 }
 
 // equip puts the credential of a request in its place.
@@ -172,7 +181,7 @@ func leak(r *http.Request, a *access, all map[string]Secret) *refusal {
 	}
 	wrong := violates(scope.KindSecret, "credential", "the request to %s has the placeholder of another host's credential", a.host)
 	query, _ := url.QueryUnescape(r.URL.RawQuery)
-	if m.in(r.URL.Path) || m.in(r.URL.RawPath) || m.in(r.URL.RawQuery) || m.in(query) || m.inHeader(r.Header) {
+	if m.in(r.Method) || m.in(r.URL.Path) || m.in(r.URL.RawPath) || m.in(r.URL.RawQuery) || m.in(query) || m.inHeader(r.Header) {
 		return wrong
 	}
 	if r.Body != nil && r.Body != http.NoBody {
@@ -201,7 +210,12 @@ func (m mask) in(text string) bool {
 }
 
 func (m mask) inHeader(h http.Header) bool {
-	for _, fields := range h {
+	for name, fields := range h {
+		for _, needle := range m { // net/http changes the case of names
+			if strings.Contains(strings.ToLower(name), strings.ToLower(string(needle))) {
+				return true
+			}
+		}
 		for _, field := range fields {
 			login, _ := decodeBasic(field)
 			if m.in(field) || m.in(login) {
@@ -219,7 +233,7 @@ func redact(res *http.Response, m mask) error {
 		return nil
 	}
 	body := io.Reader(res.Body)
-	switch coding := strings.ToLower(res.Header.Get("Content-Encoding")); coding {
+	switch coding := strings.ToLower(strings.Join(res.Header["Content-Encoding"], ", ")); coding {
 	case "", "identity":
 	case "gzip":
 		body = &lazyGzip{from: res.Body}

@@ -124,6 +124,11 @@ func TestSecretEchoed(t *testing.T) {
 			z := gzip.NewWriter(w)
 			fmt.Fprint(z, "<", key, ">")
 			z.Close()
+		case "/twice":
+			w.Header()["Content-Encoding"] = []string{"identity", "gzip"}
+			z := gzip.NewWriter(w)
+			fmt.Fprint(z, "<", key, ">")
+			z.Close()
 		case "/br":
 			w.Header().Set("Content-Encoding", "br")
 			fmt.Fprint(w, key)
@@ -143,7 +148,7 @@ func TestSecretEchoed(t *testing.T) {
 	rule.Secret = "key"
 	l, client := withSecret(t, []scope.HostRule{rule}, "x-api-key", "")
 	stars := strings.Repeat("*", len(value))
-	for path, want := range map[string]string{"/bytes": "<" + stars + stars + ">", "/length": "<" + stars + ">", "/gzip": "<" + stars + ">", "/br": "", "/json": "", "/none": ""} {
+	for path, want := range map[string]string{"/bytes": "<" + stars + stars + ">", "/length": "<" + stars + ">", "/gzip": "<" + stars + ">", "/br": "", "/twice": "", "/json": "", "/none": ""} {
 		r, _ := http.NewRequest("GET", "https://good.example"+path, nil)
 		r.Header.Set("Authorization", login(placeholder))
 		res, body := do(t, client, r)
@@ -151,7 +156,7 @@ func TestSecretEchoed(t *testing.T) {
 		for _, form := range []string{value, url.QueryEscape(value), "k3y", login(value)[6:]} {
 			assert.NotContains(t, whole, form, path)
 		}
-		if path == "/br" {
+		if path == "/br" || path == "/twice" {
 			assert.Equal(t, 502, res.StatusCode)
 			continue
 		}
@@ -203,6 +208,8 @@ func TestAttackPlaceholder(t *testing.T) {
 	for name, r := range map[string]*http.Request{
 		"field":             request(func(r *http.Request) { r.Header.Set("X-Any", placeholder) }),
 		"basic":             request(func(r *http.Request) { r.Header.Set("Authorization", login(placeholder)) }),
+		"method":            request(func(r *http.Request) { r.Method = placeholder }),
+		"name of a field":   request(func(r *http.Request) { r.Header.Set(placeholder, "1") }),
 		"path":              request(func(r *http.Request) { r.URL.Path = "/" + placeholder }),
 		"encoded path":      request(func(r *http.Request) { r.URL.Opaque = "//other.example/%73" + placeholder[1:] }),
 		"query":             request(func(r *http.Request) { r.URL.RawQuery = "a=%73" + placeholder[1:] }),

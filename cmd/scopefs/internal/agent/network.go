@@ -96,7 +96,7 @@ func (n *network) secrets() map[string]egress.Secret {
 		if n.placeholders[name] == "" {
 			n.placeholders[name] = egress.NewPlaceholder()
 		}
-		all[name] = egress.Secret{Placeholder: n.placeholders[name], Header: c.Header, Format: c.Format, Read: c.From.Read}
+		all[name] = egress.Secret{Placeholder: n.placeholders[name], Header: c.Header, Format: c.Format, Read: c.From.Read, Source: fmt.Sprintf("%+v", c.From)}
 	}
 	return all
 }

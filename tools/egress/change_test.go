@@ -1,0 +1,196 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// TestAttackChangedCredential: a variable that means another host's credential after a
+// change of the rules gives no host the value of the other, not even while a request is
+// under way.
+func TestAttackChangedCredential(t *testing.T) {
+	var mu sync.Mutex
+	got := map[string][]string{}
+	record := func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		got[r.Host] = append(got[r.Host], r.Header.Get("Authorization"))
+	}
+	first, _ := host(t, "first.example", true, record)
+	second, _ := host(t, "second.example", true, record)
+	first.Secret, second.Secret = "KEY", "KEY"
+	t.Setenv("SCOPEFS_TEST_FIRST", "value-of-first")
+	t.Setenv("SCOPEFS_TEST_SECOND", "value-of-second")
+	now, change := "SCOPEFS_TEST_FIRST", func() {}
+	l, roots := intercepting(t, []scope.HostRule{first}, func(_ *Options, c *Client) {
+		c.Secrets = func() map[string]Secret {
+			change()
+			return map[string]Secret{"KEY": {Placeholder: placeholder, Source: now, Read: credential.Source{Env: now}.Read}}
+		}
+	})
+	client := l.client(t, roots)
+	status, _ := get(t, client, "https://first.example/")
+	require.Equal(t, 200, status)
+	change = func() {
+		l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{second}})
+		now = "SCOPEFS_TEST_SECOND"
+	}
+	status, _ = get(t, client, "https://first.example/")
+	assert.Equal(t, 503, status)
+	status, _ = get(t, client, "https://second.example/")
+	assert.Equal(t, 200, status)
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, map[string][]string{"first.example": {"value-of-first"}, "second.example": {"value-of-second"}}, got)
+}
+
+// TestAttackWhileAdmitted: a host that is taken away after the decision and before the
+// connection is not reached.
+func TestAttackWhileAdmitted(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
+	rule.Ports = []uint16{80, 25}
+	var l *lab
+	l = start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
+		record := c.Record
+		c.Record = func(ctx context.Context, e audit.Event) error {
+			if e.Outcome == audit.OutcomeBegin {
+				l.set(t, scope.NetworkSpec{})
+				l.Recheck()
+			}
+			return record(ctx, e)
+		}
+	})
+	assert.NotContains(t, l.raw(t, "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n"), "200")
+	l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}})
+	c := l.dial(t)
+	fmt.Fprint(c, "CONNECT good.example:25 HTTP/1.1\r\nHost: good.example:25\r\n\r\n")
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	text, err := io.ReadAll(c)
+	assert.False(t, err != nil && strings.Contains(err.Error(), "timeout"), "%s %v", text, err)
+	assert.Zero(t, reached.Load())
+}
+
+// TestHeadLimit: heads count against the limit of bytes, or they would carry any number.
+func TestHeadLimit(t *testing.T) {
+	t.Parallel()
+	rule, _ := host(t, "good.example", false, hello)
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
+		c.Limit = func() (requests, bytes []scope.Rate) {
+			return nil, []scope.Rate{{Pattern: "bytes", N: 256 << 10, Per: time.Hour}}
+		}
+	})
+	client := l.client(t, nil)
+	passed := 0
+	for ; passed < 40; passed++ {
+		r, _ := http.NewRequest("GET", "http://good.example/", nil)
+		r.Header.Set("X", strings.Repeat("x", 32<<10))
+		res, err := client.Do(r)
+		require.NoError(t, err)
+		res.Body.Close()
+		if res.StatusCode == http.StatusTooManyRequests {
+			break
+		}
+	}
+	assert.LessOrEqual(t, passed, 8)
+}
+
+// TestByteLimitTogether: tunnels that are open at a time overrun the limit by the bytes
+// that each moves before they are counted.
+func TestByteLimitTogether(t *testing.T) {
+	t.Parallel()
+	const most, tunnels = 8 << 20, 8
+	rule, _ := host(t, "good.example", true, func(w http.ResponseWriter, r *http.Request) {
+		buf := make([]byte, 32<<10)
+		for n := 0; n < 4*most && r.Context().Err() == nil; n += len(buf) {
+			if _, err := w.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
+		c.Limit = func() (requests, bytes []scope.Rate) {
+			return nil, []scope.Rate{{Pattern: "bytes", N: most, Per: 24 * time.Hour}}
+		}
+	})
+	var wait sync.WaitGroup
+	var sum atomic.Int64
+	for range tunnels {
+		wait.Go(func() {
+			res, err := l.client(t, &tls.Config{RootCAs: authorityPool()}).Get("https://good.example/")
+			if err == nil {
+				n, _ := io.Copy(io.Discard, res.Body)
+				sum.Add(n)
+				res.Body.Close()
+			}
+		})
+	}
+	wait.Wait()
+	assert.Less(t, sum.Load(), int64(most+tunnels*maxMove))
+	assert.Positive(t, sum.Load())
+}
+
+// TestAttackContinuationFlood: fields without an end are not kept (CVE-2023-45288).
+func TestAttackContinuationFlood(t *testing.T) {
+	t.Parallel()
+	rule, _ := host(t, "good.example", true, hello)
+	rule.Intercept = true
+	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	conf := roots.Clone()
+	conf.NextProtos = []string{"h2"}
+	c := l.tls(t, "good.example", conf)
+	f := begin2(t, c)
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, c)
+		close(ended)
+	}()
+	require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":method", "GET", ":scheme", "https", ":authority", "good.example", ":path", "/")}))
+	more := bytes.Repeat(block("x", strings.Repeat("y", 1000)), 10)
+	for n := 0; ; n++ {
+		require.Less(t, n, 10_000, "the proxy reads on")
+		_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		if err := f.WriteContinuation(1, false, more); err != nil {
+			break
+		}
+	}
+	<-ended
+}
+
+// TestInterim: the client gets no interim response, whose fields nobody masks.
+func TestInterim(t *testing.T) {
+	rule, _ := host(t, "good.example", true, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "<"+r.Header.Get("Authorization")+">")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		fmt.Fprint(w, "final")
+	})
+	rule.Secret = "key"
+	l, client := withSecret(t, []scope.HostRule{rule}, "", "")
+	_, body := get(t, client, "https://good.example/")
+	assert.Equal(t, "final", body)
+	conf := client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	conf.NextProtos = nil
+	c := l.tls(t, "good.example", conf)
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: good.example\r\nConnection: close\r\n\r\n")
+	text, _ := io.ReadAll(c)
+	assert.True(t, strings.HasPrefix(string(text), "HTTP/1.1 200 "), "%s", text)
+}
