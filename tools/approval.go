@@ -48,7 +48,7 @@ type Approval struct {
 	Chain          string          `json:"chain,omitempty"` // of agents that the call is for, see Gate
 	Session        string          `json:"session"`         // that asked first; any of the agent's may use it
 	Tool           string          `json:"tool"`
-	Version        string          `json:"version,omitempty"` // of the tool
+	Version        string          `json:"version,omitempty"` // of the tool, and of the one that does the call
 	Arguments      json.RawMessage `json:"arguments"`         // canonical
 	Policy         string          `json:"policy"`            // version of the agent's rules
 	Rule           string          `json:"rule"`              // that wants it
@@ -356,7 +356,7 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 	if s.gate.Approvals == nil {
 		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), by: d}
 	}
-	p := Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Version: r.tool.Version, Arguments: r.args.canonical, Policy: policy, Rule: d.Rule, Path: r.path}
+	p := Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Version: r.tool.Version + r.doing, Arguments: r.args.canonical, Policy: policy, Rule: d.Rule, Path: r.path}
 	if err := r.about(&p); err != nil {
 		return asError(err)
 	}

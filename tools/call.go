@@ -123,6 +123,7 @@ type request struct {
 	decoded                // its arguments as the tool takes them
 	allowed scope.Decision // that it may run
 	version string         // of the rules by which it was allowed
+	doing   string         // the version of the tool that does it, see doer
 	id      string
 	objects map[string]Object // for which it was approved
 	given
@@ -248,7 +249,7 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	if rule, err := held(); err != nil {
 		return err
 	} else if rule != "" {
-		return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", by: scope.Decision{Kind: scope.KindFilter, Rule: rule}}
+		return denied(rule)
 	}
 	if r.outside != nil {
 		return r.outside
@@ -257,16 +258,30 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 	if err != nil {
 		return err
 	}
+	if by := r.doer(); by != "" {
+		rule, err := filtered(ctx, s.gate.Examiners, rules.FiltersOf(by), r.args, r.said())
+		if err != nil {
+			return err
+		} else if rule != "" {
+			return denied(rule)
+		}
+		r.doing = s.versionOf(by)
+	}
 	if wanted.Ask && !d.Ask {
 		d = wanted
 	}
 	r.args.value = nil // schemas and filters are done; an approval may take long
 	// Rates come last: a call that is refused uses nothing up.
-	count := func() *Error { return s.count(rules.RatesOf(r.name), r.name) }
+	count := func() *Error { return s.count(r.rates(rules), r.name) }
 	if d.Ask {
 		return s.approved(ctx, r, d, rules.Version(), count)
 	}
 	return count()
+}
+
+// denied returns the error of a call with arguments that a filter refuses.
+func denied(rule string) *Error {
+	return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", by: scope.Decision{Kind: scope.KindFilter, Rule: rule}}
 }
 
 // count counts a call of a tool against the limits.

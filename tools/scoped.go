@@ -105,6 +105,37 @@ func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
 	return ask, nil
 }
 
+// doer returns the name of the other tool that does the call, by _activity; "" for none.
+// The filters and rates of that tool hold for the call as well.
+func (r *request) doer() string {
+	if r.envelope.Activity == nil || *r.envelope.Activity == r.name {
+		return ""
+	}
+	return *r.envelope.Activity
+}
+
+// rates returns the limits that count the call. A rate that has the patterns of both tools
+// counts it once.
+func (r *request) rates(rules Rules) []scope.Rate {
+	limits := rules.RatesOf(r.name)
+	if by := r.doer(); by != "" {
+		for _, rate := range rules.RatesOf(by) {
+			if !slices.Contains(limits, rate) {
+				limits = append(slices.Clip(limits), rate)
+			}
+		}
+	}
+	return limits
+}
+
+// versionOf returns the version of a tool; "" for none.
+func (s *Set) versionOf(name string) string {
+	if t := s.native(name); t != nil {
+		return t.Version
+	}
+	return ""
+}
+
 // takes returns what a tool offers to a call, whose envelope it completes.
 func (t *Tool) takes(e *scoped.Envelope, bounds ContextRules) (scoped.Spec, *Error) {
 	if t.terms != nil {

@@ -17,9 +17,13 @@ func Still(ctx context.Context) error {
 	return still()
 }
 
-// still decides again when the rules are not those by which r was allowed.
+// still decides again when the rules are not those by which r was allowed. The program of
+// the tool that does the call must be the one for which the call was allowed.
 func (s *Set) still(r *request) error {
 	now := s.rules()
+	if by := r.doer(); by != "" && (s.versionOf(by) != r.doing || now.Version() != r.version && (len(now.FiltersOf(by)) > 0 || !s.judge(now, by).Allow)) {
+		return &Error{Code: Conflict, Message: "the activity has changed meanwhile: call again"}
+	}
 	if now.Version() == r.version || len(now.FiltersOf(r.name)) == 0 && s.judge(now, r.name).Allow && r.mayStill(now) {
 		return nil
 	}

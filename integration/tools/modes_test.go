@@ -54,6 +54,32 @@ func TestExplicit(t *testing.T) {
 	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindSandbox, Op: "exec", Target: "/run/scopefs/activities/logEvent", Outcome: "exit 0"}))
 }
 
+// TestActivityOfAnother: a call that names another activity keeps the filters and rates of
+// that one, and an approval of it holds for the program that the operator has seen.
+func TestActivityOfAnother(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": "tools: [send, alias, asks]\npolicy: {tools: {ask: [asks]}}\nrate_limits: {send: 3/hour}\nargument_filters: {send: [\"pass[w]ord\"]}"})
+	program(h, "send", stateOnly, "echo first")
+	declare(h, "alias", stateOnly+`, "_activity": {"type": "string"}`)
+	declare(h, "asks", stateOnly+`, "_activity": {"const": "send"}`)
+	h.Start()
+	u := h.Connect("a")
+	assert.Equal(t, tools.Denied, u.Fails("send", args{"eventName": "password"}).Code)
+	assert.Equal(t, tools.Denied, u.Fails("alias", args{"eventName": "password", "_activity": "send"}).Code)
+
+	id := u.Waits("asks", args{"eventName": "x"})
+	h.Must("approvals", "approve", id)
+	h.Put("activities.d/send", "#!/bin/sh\necho second\n")
+	h.Must("reload")
+	again := u.Waits("asks", args{"eventName": "x"})
+	require.NotEqual(t, id, again, "another program")
+	h.Must("approvals", "approve", again)
+	assert.Equal(t, "second\n", u.Text("asks", args{"eventName": "x"}))
+
+	assert.Equal(t, "second\n", u.Text("alias", args{"_activity": "send"}), "the third: two have asked")
+	assert.Equal(t, tools.RateLimited, u.Fails("alias", args{"_activity": "send"}).Code)
+	assert.Equal(t, tools.RateLimited, u.Fails("send", nil).Code)
+}
+
 // TestExplicitCancelled gives up a call whose program runs.
 func TestExplicitCancelled(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": ""})
