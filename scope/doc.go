@@ -13,7 +13,7 @@
 //
 // A [NetworkSpec] holds the rules of an agent's network. [CompileNetwork] converts
 // it to a [Network], which decides about connections and requests. [ParseHost]
-// returns the one form of a host in which it is asked.
+// returns the form of a host that a Network decides about.
 //
 // A Policy is immutable and safe for concurrent use. Policy.File does not
 // allocate. Package scope/beneath opens the files that a policy allows. Package

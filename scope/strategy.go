@@ -31,8 +31,8 @@ var (
 	// ErrOutside reports a key or name outside an agent's part.
 	ErrOutside = errors.New("outside the scope")
 
-	// ErrKey reports a malformed key.
-	ErrKey = errors.New("malformed key")
+	// ErrKey reports a malformed key, subject or name.
+	ErrKey = errors.New("malformed name")
 )
 
 // maxKey limits a key, in bytes.
@@ -41,7 +41,7 @@ const maxKey = 1024
 func checkKey(key string) error {
 	switch {
 	case len(key) > maxKey:
-		return fmt.Errorf("%w: it has %d bytes, of at most %d", ErrKey, len(key), maxKey)
+		return fmt.Errorf("%w: its length is %d bytes, above %d", ErrKey, len(key), maxKey)
 	case strings.ContainsRune(key, 0):
 		return fmt.Errorf("%w: it holds a NUL", ErrKey)
 	}

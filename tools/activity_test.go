@@ -87,7 +87,7 @@ func TestActivityInstances(t *testing.T) {
 }
 
 // A program registers a function as the activity of a declared call. The call has the
-// event's name; the user is in the context, of which the function gets the scope state.
+// event's name. The user is in the context: the function gets the scope state.
 func ExampleActivity() {
 	schema := `{"type": "object", "properties": {"eventName": {"type": "string"}, "_scopes": {"const": ["state"]}}, "required": ["eventName"]}`
 	logEvent, err := tools.Activity("logEvent", "Log an event of the current user.", tools.Hints{Acts: true}, json.RawMessage(schema),

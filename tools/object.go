@@ -57,7 +57,7 @@ type Changes struct {
 	Cut  int    `json:"cut,omitempty"`  // bytes of it that are left out at its end
 	Note string `json:"note,omitempty"` // why there is no diff, or what it does not show
 
-	Content string `json:"-"` // of the file to which Diff applies, as in Object
+	Content string `json:"-"` // of the file that Diff applies to, as in Object
 }
 
 // The bounds of changes, in bytes. A diff is cut where it is made.
@@ -66,8 +66,8 @@ const (
 	maxNote    = 8 << 10
 )
 
-// preview notes in an approval what its call would do to the content to which the
-// approval is bound. A call that has asked already is not looked at again.
+// preview notes in an approval how its call would change the content that the approval
+// is bound to. It skips a call that has asked already.
 func (s *Set) preview(ctx context.Context, r *request, p *Approval) *Error {
 	if s.gate.Preview == nil || r.path == "" || s.gate.Approvals.knows(p.key()) {
 		return nil

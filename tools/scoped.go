@@ -33,8 +33,8 @@ type given struct {
 	narrowed []string // the scopes that it selected, if the operator granted fewer
 }
 
-// cut divides the arguments of a call from its envelope, of which a part may be
-// beside them. The arguments of an MCP server's tool are the server's alone.
+// cut separates the arguments of a call from the call's envelope. A part of the envelope
+// may be in Call.Beside. The arguments of an MCP server's tool hold no envelope.
 func (c Call) cut(name string) (given, json.RawMessage, *Error) {
 	args := c.Args
 	e, env, err := scoped.Beside(c.Beside)
@@ -136,7 +136,8 @@ func (s *Set) versionOf(name string) string {
 	return ""
 }
 
-// takes returns what a tool offers to a call, whose envelope it completes.
+// takes returns the context that a tool offers to a call, and adds the tool's constants to
+// the call's envelope.
 func (t *Tool) takes(e *scoped.Envelope, bounds ContextRules) (scoped.Spec, *Error) {
 	if t.terms != nil {
 		return t.terms.spec, t.terms.check(e)

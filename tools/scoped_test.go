@@ -25,7 +25,7 @@ func sees(_ context.Context, env Env, params json.RawMessage) (Result, error) {
 
 const alice = `[{"type":"state","currentUser":"Alice"},{"type":"input","mentionedUser":"Bob"},{"type":"state","_instance":"①","text":"Hello"},{"type":"secret","key":"hunter2"}]`
 
-// scopedSet is a set with declared tools, whose definition says front.
+// scopedSet is a set with declared tools. Its definition says front.
 func scopedSet(t *testing.T, d *desk, front string, more ...Tool) (*Set, Gate) {
 	t.Helper()
 	gate := d.gate(t, front)

@@ -317,7 +317,7 @@ func (a attempts) writes() {
 	a.try("setxattr", nothing(unix.Setxattr(state, "user.x", []byte("x"), 0)))
 }
 
-// TestAttack has two calls at the same time, one of which helps the other.
+// TestAttack has two calls at the same time. One helps the other.
 func TestAttack(t *testing.T) {
 	b := newBox(t)
 	hide := b.show("a", map[string]string{"state.json": secret, "only-a.json": secret})

@@ -73,14 +73,14 @@ func TestFlood(t *testing.T) {
 	for range 3 {
 		once := time.Now()
 		assert.Equal(t, "x", b.run("a", "cat", "/context/state.json"))
-		assert.Less(t, time.Since(once), 10*time.Second) // a few requests, each of which waits its turn
+		assert.Less(t, time.Since(once), 10*time.Second) // a few requests, one after the other
 	}
 	require.Eventually(t, func() bool { return b.asked.Load() > before+2500 }, 20*time.Second, time.Millisecond)
 	periods := int64(time.Since(began)/(250*time.Millisecond)) + 2
 	assert.LessOrEqual(t, b.asked.Load()-before, 1000*periods)
 }
 
-// TestMany has a thousand calls, some at the same time, each of which reads its own.
+// TestMany has a thousand calls, some at the same time. Each reads its own context.
 func TestMany(t *testing.T) {
 	need.Long(t, "it starts a thousand programs")
 	b := newBox(t)

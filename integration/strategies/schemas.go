@@ -86,7 +86,7 @@ func (d Database) password(role string) string {
 	return fmt.Sprintf("%x", mac.Sum(nil))
 }
 
-// Login connects as a role, whose name is quoted.
+// Login connects as a role. The name of the role is quoted.
 func (d Database) Login(role string) (*sql.DB, error) {
 	return sql.Open("postgres", fmt.Sprintf("%s user=%s password=%s", d.DSN, strings.Trim(role, `"`), d.password(role)))
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// allowed returns the rules that allow hosts, all of which are at one server.
+// allowed returns the rules that allow hosts. All hosts are at one server.
 func allowed(at net.Addr, hosts ...string) string {
 	var list []string
 	for _, host := range hosts {

@@ -126,8 +126,8 @@ func TestStoresKV(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), st.Mode().Perm())
 }
 
-// TestStoresSQL: each agent has a database of its own, whose process runs as the
-// agent's user and ends with the daemon.
+// TestStoresSQL: each agent has a database of its own. Its process runs as the agent's
+// user and ends with the daemon.
 func TestStoresSQL(t *testing.T) {
 	harness.NeedFUSE(t)
 	base := t.TempDir()

@@ -192,7 +192,7 @@ func networkCredentialField(name *string, network *Network) field {
 		}
 		c.From = *from
 		if *name = cmp.Or(*name, c.From.Env); !isVariable(*name) {
-			return fmt.Errorf("variable: %q is no name of a variable: write the one in which programs look for the credential", *name)
+			return fmt.Errorf("variable: %q is no name of a variable: write the variable that programs read the credential from", *name)
 		}
 		if err := c.check(); err != nil {
 			return err

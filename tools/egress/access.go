@@ -110,7 +110,7 @@ func (p *Proxy) stillAsked(a *access) bool {
 	return ok
 }
 
-// stillAllowed reports whether the rules of now allow an access as it was made.
+// stillAllowed reports whether the current rules allow an access as it was made.
 func (p *Proxy) stillAllowed(a *access) bool {
 	rules := p.client.Rules()
 	if rules == nil {

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// A CA signs the certificates by which the proxies of a daemon stand for hosts.
+// A CA signs the certificates that the proxies of a daemon show instead of the hosts'.
 // Sandboxes trust it; nothing else does.
 type CA struct {
 	cert    *x509.Certificate

@@ -16,8 +16,8 @@
 //     a tunnel is decided request by request.
 //   - A host with methods, paths or a credential is intercepted: the proxy is the
 //     other end of the client's TLS, with a certificate for that host alone that a
-//     [CA] of the daemon has signed, and a client of the host, whose certificate
-//     it checks. Requests are decided one by one, in HTTP/1.1 and HTTP/2. Bodies,
+//     [CA] of the daemon has signed. It is also a client of the host, and checks
+//     the host's certificate. Requests are decided one by one, in HTTP/1.1 and HTTP/2. Bodies,
 //     events and WebSocket pass at once; interim responses (103) do not.
 //   - Requests that two servers could read differently are refused: two lengths,
 //     a Host other than the URL's, bare line feeds, folded lines.

@@ -108,8 +108,8 @@ func (p *Proxy) dialTLS(ctx context.Context, addr string) (net.Conn, error) {
 	return c, nil
 }
 
-// find returns where a request's connection goes. The rules of now say it,
-// because the connection may serve later requests too.
+// find returns where a request's connection goes, by the current rules: the
+// connection may serve later requests too.
 func (p *Proxy) find(addr string) (host string, port uint16, route scope.Route, err error) {
 	host, digits, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -36,7 +36,7 @@ type Client struct {
 	Session string
 	Chain   string // of agents that the session is for; see audit.Event
 
-	// Rules returns the rules of now. It is called for each connection and each
+	// Rules returns the current rules. It is called for each connection and each
 	// request.
 	Rules func() Rules
 
@@ -47,11 +47,11 @@ type Client struct {
 	// and the text that the client gets. It must return soon. nil drops them.
 	Refused func(host, text string)
 
-	// Approve asks the operator about what a rule does not decide, and waits until
-	// ctx ends, which it does after Limits.Approve. nil approves nothing.
+	// Approve asks the operator about a connection that no rule decides, and waits
+	// until ctx ends, after Limits.Approve. nil approves nothing.
 	Approve func(context.Context, Question) (Answer, error)
 
-	// Secrets returns the credentials of now, by the names that rules have for
+	// Secrets returns the current credentials, by the names that rules have for
 	// them. nil has none.
 	Secrets func() map[string]Secret
 
@@ -59,7 +59,7 @@ type Client struct {
 	// nil counts in this proxy alone.
 	Counts *limit.Rates
 
-	// Limit returns the limits of now: how many connections and requests, and how
+	// Limit returns the current limits: how many connections and requests, and how
 	// many bytes in both directions, in some time. The heads of requests and responses
 	// count, too. nil has none.
 	Limit func() (requests, bytes []scope.Rate)
@@ -250,8 +250,8 @@ func (p *Proxy) recordFull(ctx context.Context, r *refusal) {
 	}
 }
 
-// Recheck ends the connections and requests that the rules of now do not allow,
-// or lead elsewhere. It is called after a change of the rules.
+// Recheck ends the connections and requests that the current rules do not allow
+// or send to another address. The caller calls it after a change of the rules.
 func (p *Proxy) Recheck() {
 	p.transport.Swap(p.newTransport()).CloseIdleConnections() // no later request has a connection of earlier rules
 	p.mu.Lock()

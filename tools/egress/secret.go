@@ -64,7 +64,7 @@ type keptSecret struct {
 	read time.Time
 }
 
-// secrets returns the secrets of now, by name.
+// secrets returns the current secrets, by name.
 func (p *Proxy) secrets() map[string]Secret {
 	if p.client.Secrets == nil {
 		return nil
@@ -241,7 +241,7 @@ func redact(res *http.Response, m mask) error {
 		res.Header.Del("Content-Length")
 		res.ContentLength = -1
 	default:
-		return &refusal{Message: fmt.Sprintf("the response has the encoding %.40q, in which a credential cannot be found", coding), status: http.StatusBadGateway}
+		return &refusal{Message: fmt.Sprintf("the proxy cannot look for a credential in a response with the encoding %.40q", coding), status: http.StatusBadGateway}
 	}
 	masked := &maskedBody{Closer: res.Body, finder: finder{Reader: body, mask: m, found: func(data []byte) error { m.apply(data); return nil }}, end: func() { m.header(res.Trailer) }}
 	if w, ok := res.Body.(io.Writer); ok {

@@ -115,8 +115,8 @@ func TestLostCounts(t *testing.T) {
 	assert.LessOrEqual(t, wait, time.Minute)
 }
 
-// TestTakeN: many events at once count as one after the other, also of a limit of
-// bytes, of which each takes less than a nanosecond.
+// TestTakeN: many events at once count as one after the other, also with a limit of
+// bytes. A byte takes less than a nanosecond.
 func TestTakeN(t *testing.T) {
 	f, now := Refills{}, time.Now()
 	limits := []scope.Rate{{Pattern: "bytes", N: 1 << 30, Per: 500 * time.Millisecond}}

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// OpenEmbedded returns a store on a server in this process, whose files are in a
+// OpenEmbedded returns a store on a server in this process, with its files in a
 // directory. The server listens nowhere. It starts at the first call, and starts
 // again at the next call after its disk failed. One process at a time may have
 // the directory.

@@ -18,11 +18,11 @@ type link struct {
 	conn   *nats.Conn
 	stream jetstream.JetStream
 	lost   context.Context // ends with the connection
-	made   sync.Map        // names of streams that exist with the limits of now
+	made   sync.Map        // names of streams that exist with the current limits
 }
 
-// newLink connects by a dialer, whose address is for errors. The connection
-// outlives ctx.
+// newLink connects by a dialer. address is for errors. The connection outlives
+// ctx.
 func newLink(ctx context.Context, address string, dial dialer, options ...nats.Option) (*link, error) {
 	lost, lose := context.WithCancelCause(context.Background())
 	dial.ctx = ctx
@@ -159,7 +159,7 @@ func (l *link) consumerAt(ctx context.Context, stream jetstream.Stream, r readin
 // ackWait is after how long a message would be delivered twice to one call.
 const ackWait = time.Hour
 
-// fill adds messages up to the number last, of which about pending exist.
+// fill adds messages up to the number last. About pending of them exist.
 func (f *found) fill(ctx context.Context, consumer jetstream.Consumer, limit, pending int, last uint64) error {
 	size := 0
 	for f.end < last && len(f.messages) < limit {

@@ -7,14 +7,14 @@
 //   - the subjects {id}.> of an agent, which only that agent publishes and reads.
 //     The door maps subjects by [scope.Subjects] before a tool sees them;
 //   - a channel _channel.{name}, for the agents that the operator lists;
-//   - an inbox _inbox.{id}, to which the agents that the operator lists publish and
-//     which only its owner reads. No id begins with '_'.
+//   - an inbox _inbox.{id}: the agents that the operator lists publish to it, and
+//     only its owner reads it. No id begins with '_'.
 //
 // A full place discards its oldest messages. A publisher fills only its own part
 // and the channels and inboxes that it was granted.
 //
 // Delivery is at least once. A durable consumer for each agent and filter holds
-// the position up to which messages are acknowledged. A cursor acknowledges: the
+// the position of the last acknowledged message. A cursor acknowledges: the
 // call that passes the cursor of a page acknowledges all messages up to the end
 // of that page. A call without a cursor returns what is not acknowledged.
 package messages

@@ -128,8 +128,8 @@ func TestOutsideToken(t *testing.T) {
 	require.NoError(t, closed(t, store).Ping(t.Context()))
 }
 
-// TestOutsideTLS: a server with TLS, whose certificate is checked, and one
-// without, which gets no password.
+// TestOutsideTLS: the certificate of a server with TLS is checked, and a server
+// without TLS gets no password.
 func TestOutsideTLS(t *testing.T) {
 	t.Parallel()
 	cert, pool := certificate(t)

@@ -94,8 +94,8 @@ func (c *sender) request(u *url.URL, m message) (method string, target *url.URL,
 	return http.MethodPost, u, map[string]any{"agent": m.agent, "title": m.title, "content": m.content}
 }
 
-// discordText escapes the markup of Discord, of which a masked link shows another
-// address than the one that it leads to.
+// discordText escapes the markup of Discord. A masked link, for instance, shows another
+// address than its target.
 var discordText = func() *strings.Replacer {
 	var pairs []string
 	for _, c := range "\\*_~`|>#-+[]()<:@" {

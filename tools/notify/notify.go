@@ -39,7 +39,7 @@ const (
 	defaultTime = 30 * time.Second
 	defaultRate = 10 // notifications of an agent in a minute
 	allAgents   = 6  // times the rate of one agent
-	maxAtOnce   = 16 // deliveries; of one agent, half of them
+	maxAtOnce   = 16 // deliveries; one agent gets half of them
 	maxAttempts = 4
 	firstPause  = 500 * time.Millisecond // before the second attempt; doubled for each further one
 )

@@ -27,7 +27,7 @@ const (
 	maxName   = 1024      // bytes, of the whole name: that of S3
 	maxPage   = 1000      // objects
 	pageText  = 256 << 10 // bytes of the keys of a page
-	maxAtOnce = 16        // calls; of one agent, half of them
+	maxAtOnce = 16        // calls; one agent gets half of them
 )
 
 // New returns the tools object_get, object_put, object_delete and object_list on a store.

@@ -185,7 +185,7 @@ func (s *Store) list(ctx context.Context, prefix, after string, f func(object) b
 	})
 }
 
-// do calls f with a client that has the credential of now. f must end with its
+// do calls f with a client that has the current credential. f must end with its
 // context. The error is a *[tools.Error].
 func (s *Store) do(ctx context.Context, f func(context.Context, *minio.Core) error) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Timeout, defaultTime))

@@ -143,8 +143,8 @@ func innerID(id uint32) uint32 {
 // DefaultPath is the PATH of a command when neither Spec nor Command has one.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// proxyEnv returns the variables in which programs look for a proxy. ALL_PROXY is not
-// socks5h:, for some libraries fail at that without a module of their own. Node.js needs
+// proxyEnv returns the variables that programs read a proxy from. ALL_PROXY is not
+// socks5h: some libraries fail at that scheme without an additional module. Node.js needs
 // NODE_USE_ENV_PROXY.
 func proxyEnv() map[string]string {
 	const at, local = "http://" + ProxyAddress, "localhost,127.0.0.1,::1"

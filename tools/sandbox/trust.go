@@ -26,7 +26,7 @@ func trustPath() string {
 	return Run + "/ca-certificates.crt"
 }
 
-// trustEnv returns the variables in which programs look for a bundle: OpenSSL, Go and
+// trustEnv returns the variables that programs read the path of a bundle from: OpenSSL, Go and
 // Rust; Node.js; Python; git; curl; cargo; the tools of AWS; Deno.
 func trustEnv() map[string]string {
 	env := map[string]string{}

@@ -23,7 +23,7 @@ import (
 // network is the network of a sandbox.
 type network struct {
 	agent *Agent
-	hosts func() *agents.Hosts // of now
+	hosts func() *agents.Hosts // the current ones
 	kind  agents.NetworkKind   // of the sandbox, since it started
 	proxy *egress.Proxy        // nil: the sandbox has no proxy
 	ended chan struct{}        // closed when the proxy has ended
@@ -86,7 +86,7 @@ func (n *network) equip(spec *sandbox.Spec) {
 	}
 }
 
-// secrets returns the credentials of now, by the variable that has the placeholder. A
+// secrets returns the current credentials, by the variable that has the placeholder. A
 // sandbox has the same placeholder as long as it lives.
 func (n *network) secrets() map[string]egress.Secret {
 	n.mu.Lock()
@@ -205,10 +205,10 @@ func (n *network) close() {
 	<-n.ended
 }
 
-// recheck makes the networks of the agent's sandboxes follow the rules of now. A sandbox
-// with the host's network that may not have it any more ends, for no proxy decides about
-// its connections. Rules are asked at each connection; those that are open and not
-// allowed any more are closed.
+// recheck applies the current rules to the networks of the agent's sandboxes. It ends a
+// sandbox that has the host's network and may no longer have it: no proxy decides about
+// the sandbox's connections. Each new connection is decided by the current rules; recheck
+// closes the open connections that they no longer allow.
 func (a *Agent) recheck() {
 	a.mu.Lock()
 	boxes := slices.Collect(maps.Values(a.sessions))

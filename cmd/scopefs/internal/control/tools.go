@@ -62,7 +62,7 @@ func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
 	if err == nil && h.Context != nil {
 		_, err = fmt.Fprintf(conn, "context %d\n%s", len(h.Context), h.Context)
 	}
-	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // who has closed it may have said why
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // the daemon may have answered before it closed the connection
 		conn.Close()
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 const (
 	notifyTime = 10 * time.Second // for one to end
 	maxNotify  = 4                // at the same time, and one for each agent
-	maxUntold  = 16               // calls of one agent for which none has run yet
+	maxUntold  = 16               // calls of one agent that wait for their command
 )
 
 // notifyApprovals runs the operator's command for each call that starts to need an
