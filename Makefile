@@ -4,13 +4,34 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check lint test bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods fuzz clean
+.PHONY: help build install deb reproduce demo check lint test bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+PROGRAM := bin/scopefs
 build: ## build bin/scopefs, one static program
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/scopefs ./cmd/scopefs
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
+
+PREFIX  := /usr/local
+DESTDIR :=
+install: ## install bin/scopefs, man pages, completions, units and drop-ins (PREFIX=/usr/local, DESTDIR=)
+	@packaging/install $(PROGRAM) '$(DESTDIR)' '$(PREFIX)'
+
+# nfpm packs the packages. Releases since v2.46 need modules that the module proxy does not have.
+NFPMVERSION := v2.43.4
+NFPM := bin/nfpm-$(NFPMVERSION)/nfpm
+
+$(NFPM):
+	GOBIN=$(CURDIR)/bin/nfpm.$$$$ go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPMVERSION) && mkdir -p $(@D) && mv bin/nfpm.$$$$/nfpm $@ && rmdir bin/nfpm.$$$$
+
+ARCHES  := amd64 arm64
+RELEASE := bin/release
+deb: $(NFPM) ## build the programs and Debian packages of a release in bin/release (ARCHES="amd64 arm64")
+	VERSION='$(VERSION)' packaging/release $(NFPM) $(RELEASE) $(ARCHES)
+
+reproduce: $(NFPM) ## build a release twice, in two directories without a cache, and compare (takes minutes)
+	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
 	@.ci/need bwrap:bubblewrap git:git flock:util-linux
@@ -49,15 +70,15 @@ VIEWTESTS := ./integration/attack ./integration/view
 
 # Tests that run once, with -race: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
 # dead processes.
-ONCETESTS := ^Test(Clients|Crash|DoctorHangs|Flood|HTTPSlowLoris|HTTPStrangers|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
+ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|Flood|HTTPSlowLoris|HTTPStrangers|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
 
 # The race detector needs a C compiler.
 test: export REQUIRE_FUSE = 1
-test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(PATH)
-test: $(LINT) $(S3SERVER) ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
+test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
+test: $(LINT) $(S3SERVER) $(NFPM) ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
 	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin pgrep:procps python3:python3 zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
 	@.ci/clients
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \

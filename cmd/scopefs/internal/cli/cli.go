@@ -130,7 +130,7 @@ have their own; see there.`,
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.agentsCmd(), a.promptCmd(),
-		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.doctorCmd(), a.versionCmd())
+		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.doctorCmd(), a.pagesCmd(), a.versionCmd())
 	root.AddCommand(a.killCmd())
 	return root
 }
