@@ -37,9 +37,9 @@ func init() {
 			fmt.Fprint(conn, []string{"", "GET /v1/ag", "POST /v1/agents/a/run HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"}[i%3])
 			conns = append(conns, conn)
 		}
-		closed := 0
+		closed, soon := 0, time.Now().Add(500*time.Millisecond) // the daemon waits 10 s for a header
 		for _, conn := range conns {
-			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+			_ = conn.SetReadDeadline(soon)
 			if _, err := conn.Read(make([]byte, 1)); err != nil && !os.IsTimeout(err) {
 				closed++
 			}
