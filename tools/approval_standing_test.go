@@ -212,7 +212,7 @@ func TestStandingApprovals(t *testing.T) {
 func TestStandingApprovalOfHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := NewApprovals(nil)
-		host := Approval{Agent: "a", Tool: "network", Session: "s", Kind: KindHost, Subject: "x.example.org:443", Arguments: json.RawMessage(`{"host":"x.example.org","port":443}`)}
+		host := Approval{Agent: "a", Lasting: true, Tool: "network", Session: "s", Kind: KindHost, Subject: "x.example.org:443", Arguments: json.RawMessage(`{"host":"x.example.org","port":443}`)}
 		var outcomes []string
 		record := func(p Approval) error { outcomes = append(outcomes, p.State); return nil }
 		got := make(chan Approval, 1)

@@ -8,19 +8,29 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Wait returns the approval of something that is no call, such as a connection. It
-// waits for the operator's decision until ctx ends, and then returns the approval that
-// still waits. A decision holds for all callers with the same p, until it expires.
-// Wait calls record before the first caller waits, and with a standing approval that
-// covers p, and returns its error.
+// Wait returns the approval of something that is no call of a tool here, such as a
+// connection. It waits for the operator's decision until ctx ends, and then returns the
+// approval that still waits. A decision about what is [Approval.Lasting] holds for all
+// callers with the same p, until it expires; another is used up. Of others, at most 16 of
+// an agent wait, its calls included. Wait calls record before the first caller waits, and
+// before it returns an approval that it uses, and returns its error.
 func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) error) (Approval, error) {
-	p.Lasting = true
+	closing := a.closing
+	if !p.Lasting {
+		release, ok := a.hold(p.Agent)
+		if !ok { // it does not wait
+			full := make(chan struct{})
+			close(full)
+			closing, release = full, func() {}
+		}
+		defer release()
+	}
 	for {
 		said, first, refused := a.ask(p, func() *Error { return nil })
 		if refused != nil {
 			return Approval{}, refused
 		}
-		if first || said.State == ApprovalStands {
+		if first || said.State == ApprovalStands || said.State == ApprovalGranted && !p.Lasting {
 			if err := record(said); err != nil {
 				return Approval{}, err
 			}
@@ -30,7 +40,7 @@ func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) 
 		}
 		select {
 		case <-said.changed:
-		case <-a.closing:
+		case <-closing:
 			return said, nil
 		case <-ctx.Done():
 			return said, nil

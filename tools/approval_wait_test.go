@@ -18,7 +18,7 @@ func TestApprovalsWait(t *testing.T) {
 	for _, grant := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			all := NewApprovals(nil)
-			host := Approval{Agent: "a", Tool: "network", Arguments: json.RawMessage(`{"host":"x"}`), Policy: "1"}
+			host := Approval{Agent: "a", Lasting: true, Tool: "network", Arguments: json.RawMessage(`{"host":"x"}`), Policy: "1"}
 			asked := 0
 			record := func(Approval) error { asked++; return nil }
 			got := make(chan bool, 3)

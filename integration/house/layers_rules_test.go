@@ -75,7 +75,7 @@ var owners = map[string]struct {
 	"github.com/fsnotify/fsnotify":               {[]string{"cmd/scopefs/internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":                {nil, "for tests"},
 	"github.com/modelcontextprotocol":            {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
-	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/mcp", "tools/upstream"}, "what arguments are"},
+	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/ask", "tools/mcp", "tools/upstream"}, "what arguments are"},
 	"modernc.org/sqlite":                         {[]string{"tools/sql/engine"}, "statements of agents run in a confined process alone"},
 	"modernc.org/libc":                           {nil, "for tests"},
 	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},

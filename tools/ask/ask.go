@@ -1,4 +1,6 @@
-// Package ask provides the tool ask_user, which asks the client's user a question.
+// Package ask provides tools that ask people: ask_user asks the client's user a question,
+// and permission_prompt asks the operator whether a client's program may use a tool of its
+// own.
 package ask
 
 import (

@@ -15,7 +15,7 @@ import (
 // TestTools: definitions may name the tools that clients have, and know which of
 // them change files.
 func TestTools(t *testing.T) {
-	c := &client{agent: &Agent{Shared: &Shared{Settings: agents.HostFile{Host: agents.Host{Memory: true}}}}}
+	c := &client{agent: &Agent{Shared: &Shared{Settings: agents.HostFile{Host: agents.Host{Memory: true}, Approve: agents.Approve{Wait: 1}}}}}
 	all, err := c.tools(file.New(worker.New(worker.In(c))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	known, err := Tools()

@@ -40,6 +40,7 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(agents.ListedNever, list, err)
 	user, err := ask.User()
 	add(agents.ListedBase, []tools.Tool{user}, err)
+	add(agents.ListedNever, []tools.Tool{ask.Prompt(c.prompt)}, nil)
 	list, err = skill.New(filepath.Join(c.agent.Paths.Base, "skills"), func() []string { return c.rules().Skills() },
 		func(name string) scope.Decision { return c.rules().Skill(name) })
 	add(agents.ListedSkills, list, err)
@@ -70,7 +71,10 @@ func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]to
 	}
 	var all []tools.Tool
 	for _, t := range kit {
-		if t.listed != agents.ListedMemory || c.agent.Settings.Memory {
+		switch {
+		case t.listed == agents.ListedMemory && !c.agent.Settings.Memory:
+		case t.Name == ask.PromptName && c.agent.Settings.Approve.Wait == 0: // it could only refuse
+		default:
 			all = append(all, t.Tool)
 		}
 	}

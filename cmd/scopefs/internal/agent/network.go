@@ -181,7 +181,7 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 		return egress.Answer{}, err
 	}
 	approval := tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: approvalNetwork, Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
-		Kind: tools.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}
+		Lasting: true, Kind: tools.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}
 	said, err := n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
 		outcome := "asked"
 		if a.State == tools.ApprovalStands {
