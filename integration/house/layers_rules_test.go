@@ -37,7 +37,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/bridge": {nil, "it passes messages on, and must not decide"},
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
 	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/agents", "fs/fusedev", "cmd/scopefs/internal/stores"}, "it serves no view itself: a process that does must not touch one"},
-	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/doctor", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents", "cmd/scopefs/internal/stores"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/clients", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/doctor", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents", "cmd/scopefs/internal/stores"}, "a thin face: what it can, others can without it"},
 	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration/*":               {[]string{"**"}, "tests of the whole, and their tools"},
 
@@ -54,6 +54,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/guard":   {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
 	"cmd/scopefs/internal/doctor":  {[]string{"cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
+	"cmd/scopefs/internal/clients": {nil, "the settings of other programs are text"},
 	"cmd/scopefs/internal/imports": {[]string{"internal/frontmatter", "internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 }
 
@@ -80,6 +81,8 @@ var owners = map[string]struct {
 	"modernc.org/libc":                           {nil, "for tests"},
 	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},
 	"github.com/minio/minio-go/v7":               {[]string{"tools/objects"}, "a store on an S3 server"},
+	"github.com/tidwall/gjson":                   {[]string{"cmd/scopefs/internal/clients"}, "settings of others keep their form"},
+	"github.com/tidwall/sjson":                   {[]string{"cmd/scopefs/internal/clients"}, "settings of others keep their form"},
 	"github.com/wneessen/go-mail":                {[]string{"tools/notify"}, "e-mail is one kind of channel"},
 	"github.com/redis/go-redis/v9":               {[]string{"tools/kv"}, "a store on a server"},
 	"github.com/nats-io/nats.go":                 {[]string{"tools/messages"}, "a store on a server"},

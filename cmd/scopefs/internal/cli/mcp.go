@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/bridge"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
@@ -18,8 +20,9 @@ import (
 
 func (a *app) mcpCmd() *cobra.Command {
 	var name, profile string
+	var client installing
 	c := &cobra.Command{
-		Use:   "mcp --agent AGENT|--dir DIR [--profile NAME]",
+		Use:   "mcp --agent AGENT|--dir DIR [--profile NAME] [--install PROGRAM [-C DIR]]",
 		Short: "offer an agent's tools to an MCP client on standard input and output",
 		Long: `Serves the Model Context Protocol on standard input and output, with the tools that
 the agent may use. They run in a sandbox for this client on the agent's view. If a
@@ -35,9 +38,16 @@ Without a daemon a call waits up to 10 seconds, and scopefs mcp up to a minute.
 claude (Read, Edit, Bash...), anthropic-editor (str_replace_based_edit_tool), or
 mcp-fs (as @modelcontextprotocol/server-filesystem).
 
+--install writes the settings with which claude, codex, gemini or opencode starts this
+command in a directory, and with which it leaves its own file and shell tools alone.
+It prints the files that it wrote. --uninstall restores them.
+
 Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if client.install != "" || client.uninstall != "" {
+				return a.settings(client, name)
+			}
 			t, err := a.toolbox(name, control.Hello{Profile: profile})
 			if err != nil {
 				return err
@@ -46,6 +56,10 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 		},
 	}
 	a.agentFlag(c, &name)
+	c.Flags().StringVar(&client.install, "install", "", "write the settings of this program: "+strings.Join(clients.Names(), ", "))
+	c.Flags().StringVar(&client.uninstall, "uninstall", "", "restore the settings of this program")
+	c.Flags().StringVarP(&client.dir, "chdir", "C", ".", "with --install and --uninstall: the directory of the settings")
+	c.MarkFlagsMutuallyExclusive("install", "uninstall")
 	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
 	return c
 }

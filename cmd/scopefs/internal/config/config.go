@@ -31,7 +31,7 @@ func OfUser() (p Paths, err error) {
 	if p.Base, err = xdg("XDG_DATA_HOME", ".local/share"); err != nil {
 		return p, err
 	}
-	state, err := xdg("XDG_STATE_HOME", ".local/state")
+	state, err := StateHome()
 	if err != nil {
 		return p, err
 	}
@@ -54,6 +54,9 @@ func xdg(variable, def string) (string, error) {
 	}
 	return filepath.Join(home, filepath.FromSlash(def)), nil
 }
+
+// StateHome returns the directory of the user's state, $XDG_STATE_HOME.
+func StateHome() (string, error) { return xdg("XDG_STATE_HOME", ".local/state") }
 
 // usual returns the directories for commands without a base: those of the user, if the
 // user has a base, else those of the host, if it has one.

@@ -41,7 +41,7 @@ func ProjectOf(dir string) (Project, error) {
 	if !utf8.ValidString(real) {
 		return Project{}, fmt.Errorf("--dir %q is not UTF-8: rename it", real)
 	}
-	home, err := xdg("XDG_STATE_HOME", ".local/state")
+	home, err := StateHome()
 	if err != nil {
 		return Project{}, err
 	}
