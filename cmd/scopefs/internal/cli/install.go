@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
@@ -19,6 +21,9 @@ type installing struct {
 
 // settings writes or restores the settings of an agent program.
 func (a *app) settings(o installing, agent string) error {
+	if program := o.install + o.uninstall; !slices.Contains(clients.Names(), program) {
+		return &exitError{exitUsage, fmt.Errorf("unknown program %q: want %s", program, strings.Join(clients.Names(), ", "))}
+	}
 	state, err := config.StateHome()
 	if err != nil {
 		return err

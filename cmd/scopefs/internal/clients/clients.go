@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // Server is the command that serves an agent's tools.
@@ -31,11 +30,11 @@ type Change struct {
 	After  []byte `json:"after"`
 }
 
-// edit returns the settings of a program in one file with those for a server added.
+// edit is a file of a program's settings. add returns it with the entries for a server;
 // before is nil if there is no file.
 type edit struct {
 	file string
-	edit func(before []byte, s Server) ([]byte, error)
+	add  func(before []byte, s Server) ([]byte, error)
 }
 
 // Names returns the programs that Install knows.
@@ -49,14 +48,10 @@ type Installation struct {
 	State   string // a directory of the user's; made if it is missing
 }
 
-// Install adds the settings for a server. If the program has settings of ours in the
+// Install adds the settings for a server. Program must be one of Names. If the program has settings of ours in the
 // directory already, Install replaces them. It writes below Dir alone: a symbolic link
 // that leads out of it is an error.
 func (i Installation) Install(s Server) ([]Change, error) {
-	edits, ok := programs[i.Program]
-	if !ok {
-		return nil, fmt.Errorf("unknown program %q: want %s", i.Program, strings.Join(Names(), ", "))
-	}
 	if _, err := i.Undo(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -66,13 +61,13 @@ func (i Installation) Install(s Server) ([]Change, error) {
 	}
 	defer root.Close()
 	var all []Change
-	for _, e := range edits {
+	for _, e := range programs[i.Program] {
 		before, err := root.ReadFile(e.file)
 		exists := err == nil
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("settings of %s: %w", i.Program, err)
 		}
-		after, err := e.edit(before, s)
+		after, err := e.add(before, s)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(i.Dir, e.file), err)
 		}

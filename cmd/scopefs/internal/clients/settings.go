@@ -30,11 +30,14 @@ var programs = map[string][]edit{
 	// https://geminicli.com/docs/reference/configuration
 	"gemini": {{".gemini/settings.json", inJSON(func(j *document, s Server) {
 		j.set("mcpServers.scopefs", map[string]any{"command": s.Command, "args": s.Args, "trust": true})
-		j.add("tools.exclude", "run_shell_command", "read_file", "read_many_files", "write_file", "replace",
-			"list_directory", "glob", "search_file_content", "grep_search")
+		// An allow-list: a tool for files in a later version is not on it.
+		j.set("tools.core", []string{"google_web_search", "web_fetch", "write_todos", "mcp_scopefs_*"})
 	})}},
 	// https://opencode.ai/docs/config and /permissions
 	"opencode": {{"opencode.json", inJSON(func(j *document, s Server) {
+		if !gjson.GetBytes(j.text, "$schema").Exists() {
+			j.set("$schema", "https://opencode.ai/config.json") // opencode adds it otherwise
+		}
 		j.set("mcp.scopefs", map[string]any{"type": "local", "command": append([]string{s.Command}, s.Args...), "enabled": true})
 		for _, tool := range []string{"bash", "read", "edit", "glob", "grep", "list"} {
 			j.set("permission."+tool, "deny")
