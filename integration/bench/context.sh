@@ -9,18 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 count=1000 warm=50
-while [ $# -gt 0 ]; do
-	case $1 in
-	-smoke) count=10 warm=2 ;;
-	-count | -warm)
-		[ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
-		declare "${1#-}=$2"
-		shift
-		;;
-	*) sed -n '2,/^set/s/^#\( \|$\)\?//p' integration/bench/context.sh >&2; exit 2 ;;
-	esac
-	shift
-done
+. integration/bench/counts.sh
 . integration/bench/sides.sh
 build
 echo "Load average before: $(cut -d' ' -f1-3 /proc/loadavg); $(nproc) processors."

@@ -3,24 +3,14 @@
 # standard input and output, in one run on tmpfs: with the Go SDK's client, and with one that does no more than it must,
 # so that what a client takes can be told apart. Prints Markdown. Usage, as root:
 #
-#	mcp.sh [-count N] [-warm N]
+#	mcp.sh [-count N] [-warm N] [-smoke]
 #
-# Each client makes -warm calls (200) that do not count, and then -count (2000), in blocks of 100 that take turns. Needs
-# what .ci/clients installs.
+# Each client makes -warm calls (200) that do not count, and then -count (2000), in blocks of 100 that take turns. -smoke is
+# all of it in sizes that measure nothing. Needs what .ci/clients installs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 count=2000 warm=200
-while [ $# -gt 0 ]; do
-	case $1 in
-	-count | -warm)
-		[ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
-		declare "${1#-}=$2"
-		shift
-		;;
-	*) sed -n '2,/^set/s/^#\( \|$\)\?//p' integration/bench/mcp.sh >&2; exit 2 ;;
-	esac
-	shift
-done
+. integration/bench/counts.sh
 . integration/bench/sides.sh
 .ci/clients
 build
