@@ -177,7 +177,7 @@ func egressIdle(sides []egressSide, ca string, idle int) error {
 	for _, s := range sides[1:] {
 		before := memory(s.pids())
 		if _, err := s.do(egressJob{URL: "/bytes?n=1", CA: ca, Hold: idle, Fresh: false}); err != nil {
-			fmt.Printf("| %s | %.0f | %v |\n", s.name, before, err)
+			fmt.Printf("| %s | %.0f | %v |\n", s.name, before, err) // a proxy may have a bound
 			continue
 		}
 		time.Sleep(time.Duration(idle) * 2 * time.Millisecond) // for garbage collections

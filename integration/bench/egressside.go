@@ -259,12 +259,13 @@ func processor(pids []int) (sum time.Duration) {
 	return sum
 }
 
-// memory returns the resident memory of processes, in MiB.
+// memory returns the resident memory of processes, in MiB. Pages that they share count
+// once (Pss of proc_pid_smaps(5)).
 func memory(pids []int) (sum float64) {
 	for _, pid := range pids {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		for line := range strings.Lines(string(text)) {
-			if words := strings.Fields(line); len(words) == 3 && words[0] == "VmRSS:" {
+			if words := strings.Fields(line); len(words) == 3 && words[0] == "Pss:" {
 				kib, _ := strconv.Atoi(words[1])
 				sum += float64(kib) / 1024
 			}
