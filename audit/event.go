@@ -57,7 +57,8 @@ type Event struct {
 	Session    string    `json:"session,omitempty"`
 	Call       string    `json:"call,omitempty"`
 	Parent     string    `json:"parent,omitempty"`
-	Chain      string    `json:"chain,omitempty"` // the agents from the first caller to this agent: a>b>c
+	Chain      string    `json:"chain,omitempty"`  // the agents from the first caller to this agent: a>b>c
+	Server     string    `json:"server,omitempty"` // the MCP server that a sandbox or a connection is of
 	Op         string    `json:"op,omitempty"`
 	Path       string    `json:"path,omitempty"`
 	Target     string    `json:"target,omitempty"`
@@ -111,7 +112,7 @@ func clean(e Event) Event {
 	e.Detail = bound(redact(e.Detail), maxText)
 	e.Verdict = Verdict(bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
-		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Program, &e.Instance,
+		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Program, &e.Instance,
 	} {
 		*s = bound(*s, maxText)
 	}
@@ -126,7 +127,7 @@ func clean(e Event) Event {
 func appendBody(b []byte, e Event) []byte {
 	b = appendString(append(b, `"event":`...), e.Event)
 	for _, f := range [...]struct{ key, value string }{
-		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent}, {`,"chain":`, e.Chain},
+		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent}, {`,"chain":`, e.Chain}, {`,"server":`, e.Server},
 		{`,"op":`, e.Op}, {`,"path":`, e.Path}, {`,"target":`, e.Target}, {`,"verdict":`, string(e.Verdict)},
 		{`,"rule":`, e.Rule}, {`,"rule_kind":`, e.RuleKind}, {`,"outcome":`, e.Outcome}, {`,"errno":`, e.Errno},
 	} {

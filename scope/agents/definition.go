@@ -26,9 +26,11 @@ type Definition struct {
 	View        ViewSpec
 	Limits      Limits
 	Network     Network
-	Durable     *bool  // file tools sync a change before they respond; nil means the host's setting
-	Prompt      string // the body, without surrounding white space
-	Reach              // everything except files
+	Keep        Keep
+	Env         map[string]string // of the agent's sandboxes. It may hold secrets, which are not for logs
+	Durable     *bool             // file tools sync a change before they respond; nil means the host's setting
+	Prompt      string            // the body, without surrounding white space
+	Reach                         // everything except files
 }
 
 // ViewSpec configures an agent's view of its files.
@@ -111,8 +113,8 @@ const maxDefinition = 1 << 20
 // error is a *DefinitionError, or DefinitionErrors for more than one.
 //
 // ParseDefinition does not check whether a pattern of a list matches anything;
-// Load does. It expands ${VAR} in mcp_servers from the environment of this
-// process.
+// Load does. It expands ${VAR} in env and mcp_servers from the environment of
+// this process.
 func ParseDefinition(file string, text []byte) (*Definition, error) {
 	name := filepath.Base(file)
 	def, _, err := parseDefinition(path.Join(agentsDir, name), stem(name), text)
@@ -153,14 +155,15 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 	}
 	var refs []ref
 	var wrong problems
-	named := false
-	wrong.add(1, parseYAML(front, def.fields(file, id, &named, &refs)))
+	named, env := false, map[string]int{}
+	wrong.add(1, parseYAML(front, def.fields(file, id, &named, env, &refs)))
 	if wrong == nil && !named {
 		wrong.add(1, fmt.Errorf("name is missing: add name: %s", id))
 	}
 	if wrong == nil {
 		_, err := scope.Compile(def.View.PolicySpec())
 		wrong.add(1, err)
+		wrong.add(1, checkEnv(def.Env, env, def.Network))
 	}
 	if wrong != nil {
 		return def, refs, wrongAt(file, 1, id, wrong)

@@ -120,7 +120,7 @@ func (e *extension) fields(base, rel, name string, named *bool) map[string]field
 			}
 			return err
 		},
-		"description": textField(&e.description),
+		"description": proseField(&e.description),
 		"agents":      e.agentsField,
 		"mcp_servers": func(n *yaml.Node) error { return e.readServers(n, base, rel, gemini) },
 	}

@@ -18,21 +18,29 @@ import (
 )
 
 // fields returns the keys of the definition of agent id. They set named if
-// there is a name, and append to refs the patterns that must match something.
-func (d *Definition) fields(file string, id scope.ID, named *bool, refs *[]ref) map[string]field {
+// there is a name, add to env the line of each variable, and append to refs the patterns
+// that must match something.
+func (d *Definition) fields(file string, id scope.ID, named *bool, env map[string]int, refs *[]ref) map[string]field {
 	name := nameField(&d.Name, id)
 	keys := map[string]field{
 		"name": func(n *yaml.Node) error {
 			*named = true
 			return name(n)
 		},
-		"display_name": textField(&d.DisplayName),
-		"description":  textField(&d.Description),
+		"display_name": proseField(&d.DisplayName),
+		"description":  proseField(&d.Description),
 		"dir":          dirField(&d.Dir),
 		"user":         userField(&d.User),
 		"identity":     oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
 		"network":      networkField(&d.Network, refs),
 		"durable":      optionalField(&d.Durable),
+		"sandbox":      mappingField(d.Keep.fields()),
+		"env": func(n *yaml.Node) error {
+			for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+				env[n.Content[i].Value] = n.Content[i].Line
+			}
+			return envField(&d.Env, nil)(n)
+		},
 		"view": mappingField(map[string]field{
 			"access":    accessField(&d.View.Access),
 			"paths":     pathsField(&d.View.Paths),
@@ -136,6 +144,9 @@ func optionalField(out **bool) field {
 func dirField(out *string) field {
 	return func(n *yaml.Node) error {
 		s, err := scalarOf(n, "the absolute path of a directory, or ~/PATH", "!!str")
+		if err == nil {
+			err = notExpanded(s)
+		}
 		if err != nil {
 			return err
 		}
@@ -171,6 +182,9 @@ func userField(out *string) field {
 	return func(n *yaml.Node) error {
 		s, err := scalarOf(n, "a user name, a uid or uid:gid", "!!str", "!!int")
 		if err != nil {
+			return err
+		}
+		if err := notExpanded(s); err != nil {
 			return err
 		}
 		if !isUser(s) {

@@ -83,6 +83,8 @@ func eachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 		switch first := lines[name]; {
 		case err != nil:
 			wrong.add(key.Line, fmt.Errorf("the key %w", err))
+		case notExpanded(name) != nil:
+			wrong.add(key.Line, fmt.Errorf("the key %q %w", name, notExpanded(name)))
 		case first > 0:
 			wrong.add(key.Line, fmt.Errorf("%q is here twice, first in line %d: remove one", name, first))
 		default:
@@ -137,7 +139,19 @@ func scalarOf(n *yaml.Node, want string, tags ...string) (string, error) {
 	return n.Value, nil
 }
 
+// textField reads a text that is a value of its own: ${VAR} in it is an error, see
+// expandedField.
 func textField(out *string) field {
+	return func(n *yaml.Node) error {
+		if err := proseField(out)(n); err != nil {
+			return err
+		}
+		return notExpanded(*out)
+	}
+}
+
+// proseField reads a text for people or models.
+func proseField(out *string) field {
 	return func(n *yaml.Node) (err error) {
 		*out, err = scalarOf(n, "a text, in quotes where need be", "!!str")
 		return err

@@ -23,6 +23,7 @@ type HostFile struct {
 	Durable *bool             // of agents whose definition does not say; nil is true
 	Expose  []string          // files and directories of the host that sandboxes show
 	Env     map[string]string // of sandboxes
+	Keep    Keep              // of agents whose definition does not say
 	Log     LogLimits
 	Stores  Stores
 	Approve Approve
@@ -163,28 +164,15 @@ func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int)
 		"log":       mappingField(h.Log.fields()),
 		"stores":    mappingField(h.Stores.fields()),
 		"approvals": mappingField(h.Approve.fields()),
-		"sandbox": mappingField(map[string]field{
-			"expose": textsField(&h.Expose, "expose", checks.Expose),
-			"env": func(n *yaml.Node) error {
-				h.Env = map[string]string{}
-				return eachKey(n, func(name string, value *yaml.Node) error {
-					if name == "" || strings.ContainsAny(name, "=\x00") {
-						return fmt.Errorf("env: %q is no name of a variable: correct it", name)
-					}
-					var text string
-					err := textField(&text)(value)
-					if err == nil && strings.ContainsRune(text, 0) {
-						err = errors.New("holds a NUL: remove it")
-					}
-					h.Env[name] = text
-					if err != nil { // no colon after the name: see Server.fields
-						return fmt.Errorf("env: %s %w", name, err)
-					}
-					return nil
-				})
-			},
-		}),
+		"sandbox":   mappingField(h.sandboxFields(checks)),
 	}
+}
+
+func (h *HostFile) sandboxFields(checks HostChecks) map[string]field {
+	all := h.Keep.fields()
+	all["expose"] = textsField(&h.Expose, "expose", checks.Expose)
+	all["env"] = envField(&h.Env, nil)
+	return all
 }
 
 // The most that delegation can be set to: each task has a sandbox.

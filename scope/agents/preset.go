@@ -60,7 +60,7 @@ func ParsePreset(file string, data []byte) (*Preset, error) {
 		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
 	network := Network{Kind: NetworkRules}
-	err := parseYAML(data, map[string]field{"description": textField(&p.Description), "allow": allowField(&network)})
+	err := parseYAML(data, map[string]field{"description": proseField(&p.Description), "allow": allowField(&network)})
 	if err == nil && len(network.Rules.Allow) == 0 {
 		err = errors.New("allow is missing: list the hosts")
 	}

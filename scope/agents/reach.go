@@ -107,6 +107,9 @@ func listField(out *[]string, key string, kind refKind, refs *[]ref) field {
 		lines := map[string]int{}
 		return eachItem(n, func(item *yaml.Node) error {
 			s, err := scalarOf(item, "a name, in quotes where need be", "!!str")
+			if err == nil {
+				err = notExpanded(s)
+			}
 			if err != nil {
 				return fmt.Errorf("%s: an entry %w", key, err)
 			}

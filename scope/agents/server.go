@@ -358,6 +358,16 @@ func expandVars(s string, vars map[string]string) (string, error) {
 	}
 }
 
+// notExpanded returns an error for a text with ${VAR} in a place that does not expand it.
+func notExpanded(s string) error {
+	_, after, found := strings.Cut(s, "${")
+	name, _, ended := strings.Cut(after, "}")
+	if !found || !ended || !isVariable(name) {
+		return nil
+	}
+	return fmt.Errorf("has ${%s}, which only env and the texts of a server take: write the value itself", name)
+}
+
 // isVariable reports whether s is a valid name of a shell variable.
 func isVariable(s string) bool {
 	return s != "" && (s[0] < '0' || s[0] > '9') && !strings.ContainsFunc(s, func(r rune) bool {

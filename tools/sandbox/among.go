@@ -9,38 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aside is where bwrap finds Spec.Context, in a mount namespace that only bwrap is in:
-// every host has the directory, and no sandbox shows it.
-const aside = "/sys"
-
 // startAmong calls start on the fork thread, in a mount namespace that holds the
 // given mounts alone. bwrap reads the table of all mounts for each file that it
 // binds, so that thousands of mounts that the sandbox has no use for would cost
 // more than the sandbox. Where the namespace cannot be had, start runs in ours.
 //
-// With context, a mount for aside, the namespace holds all mounts where it cannot hold
-// the given ones alone; without a namespace start does not run.
-func (h *Host) startAmong(mounts []string, context *os.File, start func() error) error {
+// With mounts beside, the namespace holds all mounts where it cannot hold the given ones
+// alone; without a namespace start does not run.
+func (h *Host) startAmong(mounts []string, beside asides, start func() error) error {
 	return h.thread.Do(func() error {
-		if len(mounts) == 0 && context == nil {
+		if len(mounts) == 0 && len(beside) == 0 {
 			return start()
 		}
 		home, err := os.Open("/proc/thread-self/ns/mnt")
 		if err != nil {
-			return startHere(context, start, err)
+			return startHere(beside, start, err)
 		}
 		defer home.Close()
 		// That we may come back must be known before we go: setns(2) wants CAP_SYS_CHROOT.
 		back := func() error { return unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) }
 		if err := errors.Join(unix.Unshare(unix.CLONE_FS), back()); err != nil {
-			return startHere(context, start, err)
+			return startHere(beside, start, err)
 		}
-		started, err := startIn(mounts, context, start, back)
-		if !started && context != nil && len(mounts) > 0 {
-			started, err = startIn(nil, context, start, back)
+		started, err := startIn(mounts, beside, start, back)
+		if !started && len(beside) > 0 && len(mounts) > 0 {
+			started, err = startIn(nil, beside, start, back)
 		}
 		if !started {
-			return startHere(context, start, err)
+			return startHere(beside, start, err)
 		}
 		return err
 	})
@@ -48,7 +44,7 @@ func (h *Host) startAmong(mounts []string, context *os.File, start func() error)
 
 // startIn calls start in a new mount namespace, and returns to ours. Unless it has
 // started, the error says why there is no such namespace.
-func startIn(mounts []string, context *os.File, start, back func() error) (started bool, err error) {
+func startIn(mounts []string, beside asides, start, back func() error) (started bool, err error) {
 	defer func() {
 		if lost := back(); lost != nil {
 			panic(fmt.Sprintf("return to the mount namespace: %v", lost)) // cannot happen: it was ours a moment ago
@@ -57,21 +53,19 @@ func startIn(mounts []string, context *os.File, start, back func() error) (start
 	if err := enter(mounts); err != nil {
 		return false, err
 	}
-	if context != nil {
-		if err := unix.MoveMount(int(context.Fd()), "", unix.AT_FDCWD, aside, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return false, fmt.Errorf("mount %s: %w", Context, err)
-		}
+	if err := beside.attach(); err != nil {
+		return false, err
 	}
 	return true, start()
 }
 
 // startHere calls start in our mount namespace, for want of another. There is no place
-// for a context in ours.
-func startHere(context *os.File, start func() error, why error) error {
-	if context == nil {
+// for mounts beside in ours.
+func startHere(beside asides, start func() error, why error) error {
+	if len(beside) == 0 {
 		return start()
 	}
-	return &MissingError{fmt.Sprintf("no mount namespace for %s (%v)", Context, why), "run the daemon with CAP_SYS_ADMIN and CAP_SYS_CHROOT"}
+	return &MissingError{fmt.Sprintf("no mount namespace for %s and %s (%v)", Context, Home, why), "run the daemon with CAP_SYS_ADMIN and CAP_SYS_CHROOT"}
 }
 
 // enter moves the calling thread to a new mount namespace with these mounts, the

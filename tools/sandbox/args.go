@@ -111,7 +111,7 @@ func (p *plan) mounts(spec *Spec) error {
 		}
 		p.fd("--ro-bind-fd", f, name)
 	}
-	p.add("--perms", "0700", "--dir", Home)
+	p.add("--perms", "0700", "--dir", TempHome)
 	if err := p.etc(spec); err != nil {
 		return err
 	}
@@ -152,7 +152,10 @@ func (p *plan) work(spec *Spec) error {
 		p.fd(option, view, Workspace)
 	}
 	if spec.Context != nil {
-		p.add("--ro-bind", aside, Context)
+		p.add("--ro-bind", asideContext, Context)
+	}
+	if spec.Home != nil {
+		p.add("--bind", asideHome, Home)
 	}
 	if len(spec.Binds) > 0 || spec.Trust != nil {
 		p.add("--perms", "0755", "--dir", Run)
@@ -198,10 +201,13 @@ func (p *plan) etc(spec *Spec) error {
 	}
 	uid, gid := innerID(spec.UID), innerID(spec.GID)
 	own := map[string]string{
-		"passwd": fmt.Sprintf("%s:x:%d:%d::%s:/bin/sh\n", User, uid, gid, Home) +
+		"passwd": fmt.Sprintf("%s:x:%d:%d::%s:/bin/sh\n", User, uid, gid, spec.home()) +
 			"root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"group": fmt.Sprintf("%s:x:%d:\nroot:x:0:\nnogroup:x:65534:\n", User, gid),
 		"hosts": "127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 " + string(spec.Agent) + "\n",
+	}
+	if text := spec.Git.config(); text != "" {
+		own["gitconfig"] = text
 	}
 	for name, text := range own {
 		p.add("--perms", "0444")
@@ -210,6 +216,23 @@ func (p *plan) etc(spec *Spec) error {
 		}
 	}
 	return nil
+}
+
+// config returns the text of /etc/gitconfig: git-config(1). A repository's configuration
+// and that of HOME win over it.
+func (u GitUser) config() string {
+	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\x00", "")
+	text := ""
+	if u.Name != "" {
+		text += "\tname = \"" + quote.Replace(u.Name) + "\"\n"
+	}
+	if u.Email != "" {
+		text += "\temail = \"" + quote.Replace(u.Email) + "\"\n"
+	}
+	if text == "" {
+		return ""
+	}
+	return "[user]\n" + text
 }
 
 // pipeWith returns the reading end of a pipe that holds data and then ends. A pipe

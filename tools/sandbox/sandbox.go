@@ -13,8 +13,8 @@
 // A command starts in /workspace, the agent's view. It has a read-only system (/usr,
 // its top-level links, and a short list of files of /etc), a private /tmp, a private
 // /dev and /proc, and the paths that the operator exposes, read-only and only as far
-// as the agent's user may reach them on the host. HOME is /tmp/home, so that caches of
-// tools stay out of the view. Nothing else of the host is visible: no file, process,
+// as the agent's user may reach them on the host. HOME is out of the view: /home/agent, a
+// directory that outlives the session, or /tmp/home. Nothing else of the host is visible: no file, process,
 // environment, descriptor or socket. A session with the network has all of the host's
 // network, including the host's abstract unix sockets (network_namespaces(7)). A session
 // with a proxy has an empty network and one socket that listens in it, which the
@@ -60,8 +60,12 @@ const (
 	// Context is the directory of Spec.Context: the context of the call that a process works
 	// for.
 	Context = "/context"
-	// Home is the home directory in the sandbox: private, removed at the end.
-	Home = "/tmp/home"
+	// Home is the mount point of Spec.Home, and then the home directory. It is not below
+	// /tmp, which agents empty.
+	Home = "/home/agent"
+	// TempHome is the home directory of a session without Spec.Home: private, removed at
+	// the end.
+	TempHome = "/tmp/home"
 	// User is the name of the agent's user in the sandbox.
 	User = "agent"
 	// ProxyAddress is where a session with Spec.Proxy reaches its proxy.

@@ -98,10 +98,10 @@ func exposable(name string) error {
 		return fmt.Errorf("%q is no clean absolute path: write one", name)
 	}
 	switch name {
-	case "/", "/run", "/tmp", "/usr", "/var", "/var/tmp", "/var/run":
+	case "/", "/home", "/run", "/tmp", "/usr", "/var", "/var/tmp", "/var/run":
 		return fmt.Errorf("%q would cover the sandbox's own: expose what is below it", name)
 	}
-	for _, own := range []string{Workspace, Context, "/proc", "/sys", "/dev", "/etc", Home, "/run/scopefs",
+	for _, own := range []string{Workspace, Context, "/proc", "/sys", "/dev", "/etc", Home, TempHome, "/run/scopefs",
 		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		if name == own || strings.HasPrefix(name, own+"/") {
 			return fmt.Errorf("%q cannot be shown, %s is the sandbox's own: remove it", name, own)

@@ -29,6 +29,8 @@ type Spec struct {
 	Env      map[string]string // added to the environment of every command
 	Binds    []Bind            // mounted below Run
 	Context  *os.File          // a mount that is attached nowhere (fsmount(2)), mounted read-only at Context; nil: none
+	Home     *os.File          // a directory of the host (O_PATH), mounted at Home without set-id bits; nil: none. The user need not reach its path
+	Git      GitUser           // the user of commits whom neither a repository nor HOME names
 
 	// Mounts are the mount points of the host that bwrap sees: "/" first, parents before
 	// children, including the mounts of View, Expose and Binds. Nil is all. A short list
@@ -39,6 +41,9 @@ type Spec struct {
 	// session. It must return soon: the session's messages wait for it.
 	OutOfMemory func(*Session)
 }
+
+// GitUser is a name and an address for git-commit(1). Empty ones are not set.
+type GitUser struct{ Name, Email string }
 
 // Bind is a file or socket of the host that a session sees, read-only.
 type Bind struct {
@@ -131,6 +136,14 @@ func (s *Spec) dir() string {
 	return Workspace
 }
 
+// home returns the home directory of a session's user.
+func (s *Spec) home() string {
+	if s.Home == nil {
+		return TempHome
+	}
+	return Home
+}
+
 // innerID maps a host id to the id in the sandbox: the same, but never 0. Programs
 // that run as uid 0 (tar, npm, apt) try operations that only root may do.
 func innerID(id uint32) uint32 {
@@ -159,16 +172,16 @@ func proxyEnv() map[string]string {
 func (s *Spec) environ(command map[string]string) []string {
 	env := map[string]string{
 		"PATH": DefaultPath,
-		"HOME": Home, "USER": User, "LOGNAME": User, "SHELL": "/bin/sh",
+		"HOME": s.home(), "USER": User, "LOGNAME": User, "SHELL": "/bin/sh",
 		"LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
 	}
+	maps.Copy(env, s.Env)
 	if s.Proxy {
 		maps.Copy(env, proxyEnv())
 	}
 	if s.Trust != nil {
 		maps.Copy(env, trustEnv())
 	}
-	maps.Copy(env, s.Env)
 	maps.Copy(env, command)
 	list := make([]string, 0, len(env))
 	for k, v := range env {

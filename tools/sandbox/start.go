@@ -117,7 +117,12 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	cmd.ExtraFiles = append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...)
 	// A session of its own: signals of the daemon's terminal must not reach bwrap.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential}
-	if err := h.startAmong(s.spec.Mounts, s.spec.Context, cmd.Start); err != nil {
+	beside, err := s.spec.asides()
+	if err == nil {
+		defer beside.close()
+		err = h.startAmong(s.spec.Mounts, beside, cmd.Start)
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, wire.Close(), args.Close(), info.Close())
 	}
 	s.wire, s.bwrap = wire, cmd

@@ -138,7 +138,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		Refused: p.Refused,
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
 		Record: func(ctx context.Context, e audit.Event) error {
-			e.Parent = p.Parent
+			e.Parent, e.Server = p.Parent, p.server()
 			if err := n.agent.paces.wait(ctx, box.Done(), e); err != nil {
 				return fmt.Errorf("wait for the log: %w", err)
 			}
@@ -187,7 +187,7 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 		if a.State == tools.ApprovalStands {
 			outcome = "used"
 		}
-		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent,
+		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(),
 			Op: a.Tool, Target: string(host), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
 	})
 	return egress.Answer{ID: said.ID, Granted: said.State == tools.ApprovalGranted || said.State == tools.ApprovalStands, Denied: said.State == tools.ApprovalDenied}, err

@@ -67,6 +67,7 @@ func sameButRules(a, b *agents.Definition) bool {
 		def.View.Access, def.View.Paths, def.View.Hardlinks = 0, nil, ""
 		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil
 		def.Network = agents.Network{} // see recheck
+		def.Keep, def.Env = agents.Keep{}, nil
 	}
 	return reflect.DeepEqual(x, y)
 }

@@ -23,7 +23,7 @@ import (
 // startTries bounds how often a view may die under a sandbox that starts on it.
 const startTries = 3
 
-// Purpose says what a sandbox of an agent is for. The zero Purpose is a command of the
+// Purpose says what a sandbox of an agent is for. Without a Parent it is a command of the
 // operator's.
 type Purpose struct {
 	By       *uint32 // the agent's user, who asked for a command; nil: the operator, or a client
@@ -45,6 +45,20 @@ type Purpose struct {
 	// Context returns what /context shows to the processes of a command, by its tag; nil:
 	// there is no /context.
 	Context func(tag string) *callfs.Files
+}
+
+// own reports whether the sandbox runs the agent's commands: it has the agent's HOME and
+// variables.
+func (p Purpose) own() bool {
+	return p.Kind == "" || p.Kind == control.RunSession || p.Kind == control.ClientSession
+}
+
+// server returns the name of the MCP server that the sandbox is of, for the log; "": of none.
+func (p Purpose) server() string {
+	if p.Kind == control.ServerSession {
+		return p.Command
+	}
+	return ""
 }
 
 // Sandbox is a running sandbox of an agent.
@@ -76,7 +90,7 @@ func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			outcome = "abandoned" // the client has gone
 		}
-		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Parent: p.Parent, Chain: p.Chain, Outcome: outcome, Detail: err.Error()})
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: outcome, Detail: err.Error()})
 	}
 	return box, err
 }
@@ -137,9 +151,15 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 		Limits: limitsOf(v.def), Group: group,
 		Expose: a.Settings.Expose, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
 		OutOfMemory: func(s *sandbox.Session) {
-			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Outcome: outcomeMemory,
+			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: outcomeMemory,
 				Detail: "the kernel killed a process: limits: memory was reached"})
 		},
+	}
+	if p.own() {
+		if err := a.equip(&spec, p); err != nil {
+			return nil, err
+		}
+		defer spec.Home.Close() // of nil is an error and no more
 	}
 	box.network.equip(&spec)
 	if spec.Binds = p.Binds; p.NoView {
@@ -158,7 +178,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	session := box.Session
 	box.context.started(session)
 	box.Name = fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
-	err = a.Record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
+	err = a.Record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
 	if err != nil {
 		session.Close()
 		box.context.close()

@@ -151,7 +151,7 @@ func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command
 		return nil, errors.New("it may not be used any more")
 	}
 	command.Lasting = true
-	e := audit.Event{Session: c.name, Chain: c.chain(), Target: CommandLine(command.Argv[:1])} // arguments may hold secrets
+	e := audit.Event{Session: c.name, Chain: c.chain(), Server: name, Target: CommandLine(command.Argv[:1])} // arguments may hold secrets
 	ended, err := c.agent.RecordExec(ctx, e)
 	if err != nil {
 		return nil, err

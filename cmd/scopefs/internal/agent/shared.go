@@ -50,6 +50,7 @@ type Shared struct {
 	sandboxes sandboxes
 	groups    groups
 	network   authority
+	git       gitUser
 	tasks     queues
 	connected atomic.Uint64 // clients so far
 	views     atomic.Int64  // views that are kept mounted

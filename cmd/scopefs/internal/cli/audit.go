@@ -217,6 +217,7 @@ func eventLine(e audit.Folded) string {
 		kind = e.Event.Event
 	}
 	add("%-9s", kind)
+	add("server %s", e.Server)
 	if e.Count > 1 {
 		words = append(words, fmt.Sprint("×", e.Count))
 	}

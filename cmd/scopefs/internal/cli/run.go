@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,7 +31,7 @@ const (
 type runOptions struct {
 	tty, noTTY bool
 	dir        string
-	env        []string
+	env        envOptions
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -53,6 +52,9 @@ is there as well; audit, why and check find it in that directory, or by --dir.
 
 The command gets pipes, or with -t its own terminal; -t is the default if standard
 input and output are both terminals. Signals are forwarded.
+
+The process list of the host shows the words of this command. A secret belongs into
+-e NAME, into the file of --env-file, or into env of the agent's definition.
 
 Exit status: the command's; 128+N if signal N killed it; 124 for a timeout; 125 if
 scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.`,
@@ -80,7 +82,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
-	c.Flags().StringArrayVarP(&o.env, "env", "e", nil, "set NAME=VALUE for the command")
+	o.env.addFlags(c)
 	return c
 }
 
@@ -114,16 +116,13 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if err != nil {
 		return exitRunFailed, err
 	}
-	req := control.RunRequest{Argv: argv, Dir: o.dir, Env: map[string]string{}}
-	for _, kv := range o.env {
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok || k == "" {
-			return exitRunFailed, fmt.Errorf("--env %q: want NAME=VALUE", kv)
-		}
-		req.Env[k] = v
+	env, err := o.env.variables()
+	if err != nil {
+		return exitRunFailed, err
 	}
-	if t := os.Getenv("TERM"); t != "" {
-		req.Env["TERM"] = t
+	req := control.RunRequest{Argv: argv, Dir: o.dir, Env: env}
+	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
+		env["TERM"] = t
 	}
 	if a.wantTTY(o) {
 		req.TTY = terminalSize()

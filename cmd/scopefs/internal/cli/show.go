@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
@@ -27,8 +29,10 @@ type shown struct {
 	Skills      []string         `json:"skills"`
 	Servers     []serverShown    `json:"mcp_servers"`
 	Members     []scope.ID       `json:"members"`
-	Network     string           `json:"network"`              // none, rules or host
-	Hosts       []string         `json:"network_hosts"`        // of the rules
+	Network     string           `json:"network"`       // none, rules or host
+	Hosts       []string         `json:"network_hosts"` // of the rules
+	Home        homeShown        `json:"home"`
+	Variables   []string         `json:"env"`                  // names of variables
 	Stores      []string         `json:"stores"`               // names of shared stores and services
 	Contexts    []string         `json:"scopes"`               // patterns; null: any
 	AskContexts []string         `json:"scopes_ask,omitempty"` // patterns of those that need an approval
@@ -45,6 +49,15 @@ type toolVerdict struct {
 	Rule    string `json:"rule"`
 }
 
+// homeShown is the HOME of an agent's sandboxes.
+type homeShown struct {
+	Kind    agents.Home   `json:"kind"`
+	Caches  []agents.Kept `json:"caches"`
+	Path    string        `json:"path,omitempty"`     // of what outlives the sandboxes
+	Bytes   int64         `json:"bytes"`              // on the disk
+	AtLeast bool          `json:"at_least,omitempty"` // there are too many files to count
+}
+
 // serverShown is a server without its secrets.
 type serverShown struct {
 	Name    string `json:"name"`
@@ -58,9 +71,15 @@ func (a *app) showAgent(name string, asJSON bool) error {
 		return err
 	}
 	s := show(agent)
-	if s.Stores, err = a.storesOf(agent); err != nil {
+	p, err := a.paths()
+	if err != nil {
 		return err
 	}
+	host, err := loadHost(p)
+	if err != nil {
+		return err
+	}
+	s.Stores, s.Home = storesOf(agent, host, p), homeOf(agent, host, p)
 	if asJSON {
 		return a.printJSON(s)
 	}
@@ -68,18 +87,35 @@ func (a *app) showAgent(name string, asJSON bool) error {
 }
 
 // storesOf returns the names of the shared stores and services that an agent reaches.
-func (a *app) storesOf(agent *agents.Agent) ([]string, error) {
-	p, err := a.paths()
-	if err != nil {
-		return nil, err
-	}
-	host, err := loadHost(p)
-	if err != nil {
-		return nil, err
-	}
+func storesOf(agent *agents.Agent, host agents.HostFile, p config.Paths) []string {
 	s := stores.New(host.Stores, p.State, nil)
 	defer s.Close()
-	return s.Of(agent), nil
+	return s.Of(agent)
+}
+
+// homeOf returns the HOME of an agent's sandboxes, and what it takes on the disk.
+func homeOf(def *agents.Agent, host agents.HostFile, p config.Paths) homeShown {
+	keep := def.Keep.Or(host.Keep)
+	h := homeShown{Kind: keep.Home, Caches: some(keep.Caches)}
+	if size, whole, err := agent.HomeUse(p, def.Name); err == nil {
+		h.Path, h.Bytes, h.AtLeast = p.Home(def.Name), size, !whole
+	}
+	return h
+}
+
+func (h homeShown) String() string {
+	text := string(h.Kind)
+	if len(h.Caches) > 0 {
+		text += ", caches of " + names(h.Caches)
+	}
+	if h.Path != "" {
+		more := ""
+		if h.AtLeast {
+			more = "more than "
+		}
+		text += fmt.Sprintf(" (%s: %s%.1f MiB)", h.Path, more, float64(h.Bytes)/(1<<20))
+	}
+	return text
 }
 
 func show(agent *agents.Agent) *shown {
@@ -91,6 +127,7 @@ func show(agent *agents.Agent) *shown {
 	}
 	s.Contexts, s.Fixed = g.Contexts()
 	s.AskContexts = agent.Contexts.Ask
+	s.Variables = some(slices.Sorted(maps.Keys(agent.Env)))
 	s.Network, s.Hosts = string(g.Hosts().Kind()), some(g.Hosts().Names())
 	for _, tool := range g.ToolNames() {
 		d := g.Tool(tool)
@@ -168,6 +205,8 @@ func (s *shown) print(out io.Writer) error {
 	} else {
 		line("network", "%s", s.Network)
 	}
+	line("home", "%s", s.Home)
+	line("env", "%s", names(s.Variables))
 	line("stores", "%s", names(s.Stores))
 	switch {
 	case s.Contexts == nil:

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -122,6 +123,12 @@ func (p Paths) UserSocket(uid uint32) string {
 
 // Users returns the directory of the users' sockets.
 func (p Paths) Users() string { return filepath.Join(p.Run, "users") }
+
+// Homes returns the directory of the HOME directories of agents.
+func (p Paths) Homes() string { return filepath.Join(p.State, "home") }
+
+// Home returns the directory that is HOME in an agent's sandboxes.
+func (p Paths) Home(id scope.ID) string { return filepath.Join(p.Homes(), string(id)) }
 
 // Views returns the directory of the mount points.
 func (p Paths) Views() string { return filepath.Join(p.Run, "views") }

@@ -48,7 +48,7 @@ func TestLoad(t *testing.T) {
 		"not exposable":   {"sandbox:\n  expose:\n  - /a\n  - /b", agents.Host{}, "4: expose: not /b"},
 		"env":             {"sandbox: {env: {A: 1}}", agents.Host{}, "1: env: A is a number: want a text, in quotes where need be"},
 		"runner's env":    {"delegation: {env: {A: \"${SCOPEFS_TEST_UNSET}\"}}", agents.Host{}, "1: env: A names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it"},
-		"env's name":      {"sandbox: {env: {A=: x}}", agents.Host{}, `1: env: "A=" is no name of a variable: correct it`},
+		"env's name":      {"sandbox: {env: {A=: x}}", agents.Host{}, `1: env: "A=" is no name of a variable: want letters`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

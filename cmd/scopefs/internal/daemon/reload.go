@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -100,11 +101,19 @@ func (d *Daemon) reloadRules() (all []control.Reloaded, added []scope.ID) {
 	})
 	for _, a := range d.all() {
 		if now.Agents[a.ID()] == nil && a.MountPoint() != "" {
-			all = append(all, control.Reloaded{Agent: a.ID(), Outcome: reloadGone})
+			all = append(all, control.Reloaded{Agent: a.ID(), Outcome: reloadGone + d.homeLeft(a.ID())})
 		}
 	}
 	slices.Sort(added)
 	return slices.Concat(changed, all), added
+}
+
+// homeLeft says where HOME stays of an agent without a definition.
+func (d *Daemon) homeLeft(id scope.ID) string {
+	if _, err := os.Lstat(d.Paths.Home(id)); err != nil {
+		return ""
+	}
+	return "; its HOME stays in " + d.Paths.Home(id)
 }
 
 // outcomes are those of the changes that a reload lists.

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// maxEnvFile bounds a file of variables, in bytes.
+const maxEnvFile = 1 << 20
+
+// envOptions are variables for a command. They reach it without being an argument of any
+// process, unless the user writes -e NAME=VALUE.
+type envOptions struct {
+	set   []string // NAME=VALUE, or NAME for the value that it has here
+	files []string // of such lines
+}
+
+func (o *envOptions) addFlags(c *cobra.Command) {
+	c.Flags().StringArrayVarP(&o.set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")
+	c.Flags().StringArrayVar(&o.files, "env-file", nil, "set the variables of a file, a line each; -e wins")
+}
+
+// variables returns the variables. Its errors name no value, which may be a secret.
+func (o envOptions) variables() (map[string]string, error) {
+	env := map[string]string{}
+	for _, name := range o.files {
+		more, err := readEnvFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("--env-file %q: %w", name, err)
+		}
+		maps.Copy(env, more)
+	}
+	for _, text := range o.set {
+		if err := setVariable(env, text); err != nil {
+			return nil, fmt.Errorf("--env: %w", err)
+		}
+	}
+	return env, nil
+}
+
+// setVariable sets NAME=VALUE, or NAME to the value that it has here.
+func setVariable(env map[string]string, text string) error {
+	name, value, ok := strings.Cut(text, "=")
+	if name == "" || strings.ContainsAny(name, " \t\x00") {
+		return fmt.Errorf("%q is no name of a variable: write NAME=VALUE or NAME", name)
+	}
+	if !ok {
+		if value, ok = os.LookupEnv(name); !ok {
+			return fmt.Errorf("%s is not set here: set it, or write NAME=VALUE", name)
+		}
+	}
+	if strings.ContainsRune(value, 0) {
+		return fmt.Errorf("the value of %s holds a NUL: remove it", name)
+	}
+	env[name] = value
+	return nil
+}
+
+// readEnvFile reads the form of docker's --env-file: lines with NAME=VALUE or NAME, empty
+// ones, and comments after #. A value is what follows the sign, quotes included.
+func readEnvFile(name string) (map[string]string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxEnvFile {
+		return nil, fmt.Errorf("is larger than %d bytes: shorten it", maxEnvFile)
+	}
+	env := map[string]string{}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line = strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err := setVariable(env, line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+	}
+	return env, nil
+}

@@ -1,0 +1,112 @@
+package agents
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Home selects the home directory of an agent's sandboxes.
+type Home string
+
+// The home directories.
+const (
+	HomeLasting   Home = "lasting"   // of the agent, in {state}/home; the default
+	HomeTemporary Home = "temporary" // of each sandbox, which ends with it
+)
+
+// Kept names a program: its cache outlives an agent's sandboxes.
+type Kept string
+
+// The caches that scopefs knows.
+const (
+	KeptNPM   Kept = "npm"
+	KeptPIP   Kept = "pip"
+	KeptGo    Kept = "go"
+	KeptCargo Kept = "cargo"
+)
+
+// Keep says what outlives the sandboxes of an agent, outside its view.
+type Keep struct {
+	Home   Home   // "" is the host's setting
+	Caches []Kept // nil is the host's setting
+}
+
+// Or returns k, with what it leaves open taken from host.
+func (k Keep) Or(host Keep) Keep {
+	if k.Home == "" {
+		k.Home = host.Home
+	}
+	if k.Home == "" {
+		k.Home = HomeLasting
+	}
+	if k.Caches == nil {
+		k.Caches = host.Caches
+	}
+	return k
+}
+
+func (k *Keep) fields() map[string]field {
+	return map[string]field{
+		"home": oneOfField(&k.Home, HomeLasting, HomeTemporary),
+		"caches": func(n *yaml.Node) error {
+			k.Caches = []Kept{}
+			return eachItem(n, func(item *yaml.Node) error {
+				var c Kept
+				if err := oneOfField(&c, KeptNPM, KeptPIP, KeptGo, KeptCargo)(item); err != nil {
+					return fmt.Errorf("caches: %w", err)
+				}
+				if slices.Contains(k.Caches, c) {
+					return fmt.Errorf("caches: %q is here twice: remove one", c)
+				}
+				k.Caches = append(k.Caches, c)
+				return nil
+			})
+		},
+	}
+}
+
+// ownedVariables are variables with which a sandbox leads programs to
+// its proxy and its certificates.
+var ownedVariables = []string{
+	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NODE_USE_ENV_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
+	"REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT",
+}
+
+// checkEnv returns an error for variables of an agent's sandboxes that would break them
+// without a word. lines has the line of each.
+func checkEnv(env map[string]string, lines map[string]int, n Network) error {
+	var wrong problems
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		_, credential := n.Credentials[name]
+		var why string
+		switch {
+		case strings.HasPrefix(name, "LD_"):
+			why = "changes every program of the sandbox: set it for a command (scopefs run -e)"
+		case strings.HasPrefix(name, "SCOPEFS_"):
+			why = "is set by scopefs: choose another name"
+		case name == "HOME":
+			why = "is set by sandbox: {home}: use that"
+		case name == "PATH" && !isSystemPath(env[name]):
+			why = "has no /usr/bin, or a directory that is not absolute: write absolute directories, and /usr/bin among them"
+		case n.Kind != NetworkHost && slices.Contains(ownedVariables, strings.ToUpper(name)):
+			why = "leads programs to the proxy of network or its certificates: remove it"
+		case credential:
+			why = "is the variable of a credential of network: remove one"
+		}
+		if why != "" {
+			wrong.add(lines[name], fmt.Errorf("env: %s %s", name, why)) // no colon after the name: see envField
+		}
+	}
+	return wrong.err()
+}
+
+// isSystemPath reports whether a search path finds the programs of the system.
+func isSystemPath(list string) bool {
+	dirs := strings.Split(list, ":")
+	return slices.Contains(dirs, "/usr/bin") && !slices.ContainsFunc(dirs, func(dir string) bool { return !path.IsAbs(dir) })
+}
