@@ -41,6 +41,7 @@ type Agent struct {
 	renames renames
 
 	refusals refusals
+	tally    tally
 
 	contexts limit.Budget // bytes of the contexts of clients' sessions
 

@@ -112,8 +112,11 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			}
 			if _, err := v.agent.Log.Append(context.Background(), e); err != nil {
 				reply.Error = err.Error()
-			} else if byTool {
-				recorded.add(e)
+			} else {
+				v.agent.tally.count(e, time.Now())
+				if byTool {
+					recorded.add(e)
+				}
 			}
 		case msg.Ack != 0:
 			v.acked(msg.Ack, msg.Failed)

@@ -77,8 +77,8 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 	switch {
 	case o.json:
 		out = &jsonWriter{out: a.out}
-	case o.follow: // a reader does not wait long for what might follow
-		out.(*lineWriter).fold = audit.Fold{Gap: time.Second, Span: 10 * time.Second}
+	case o.follow:
+		out = following(a.out)
 	}
 	for e, err := range ticking(audit.Read(ctx, p.Audit(), filter, o.follow), o.follow && !o.json) {
 		if err != nil && e.Raw != nil {
@@ -144,13 +144,21 @@ func (w *jsonWriter) end() error { return nil }
 
 // lineWriter prints a line for each event, or for equal denials.
 type lineWriter struct {
-	out  io.Writer
-	fold audit.Fold
+	out   io.Writer
+	fold  audit.Fold
+	ahead time.Duration // how much sooner than the fold a tick prints
+}
+
+// following returns a lineWriter for somebody who waits for events: a denial is printed a
+// second after it came.
+func following(out io.Writer) *lineWriter {
+	const span = 10 * time.Second
+	return &lineWriter{out: out, fold: audit.Fold{Span: span}, ahead: span - time.Second}
 }
 
 func (w *lineWriter) write(e audit.Event) error {
 	if e.Raw == nil {
-		return w.print(w.fold.Until(time.Now()))
+		return w.print(w.fold.Until(time.Now().Add(w.ahead)))
 	}
 	return w.print(w.fold.Add(e))
 }

@@ -131,7 +131,7 @@ have their own; see there.`,
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.agentsCmd(), a.promptCmd(),
 		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.doctorCmd(), a.pagesCmd(), a.versionCmd())
-	root.AddCommand(a.killCmd())
+	root.AddCommand(a.killCmd(), a.topCmd(), a.changesCmd())
 	return root
 }
 

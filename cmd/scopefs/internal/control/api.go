@@ -12,6 +12,7 @@
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
 //	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
+//	GET  /v1/top               agents, sessions and what they use: Top; at most one look a second
 //	POST /v1/sessions/{id}/kill end a session: Session
 //	GET  /v1/approvals         calls that wait for the operator: []tools.Approval, each Brief
 //	GET  /v1/approvals/{id}    one of them

@@ -156,6 +156,13 @@ func (c *Client) Down(ctx context.Context, id scope.ID) error {
 	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", struct{}{}, &struct{}{})
 }
 
+// Top returns what runs now, and what it uses.
+func (c *Client) Top(ctx context.Context) (Top, error) {
+	var t Top
+	err := c.call(ctx, http.MethodGet, "/v1/top", struct{}{}, &t)
+	return t, err
+}
+
 // Kill ends a session.
 func (c *Client) Kill(ctx context.Context, id string) (Session, error) {
 	var s Session

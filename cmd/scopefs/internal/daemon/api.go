@@ -74,6 +74,7 @@ func (d *Daemon) handler() http.Handler {
 		}
 		_ = reply(w, s)
 	})
+	mux.HandleFunc("GET /v1/top", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Top()) })
 	d.approvalHandlers(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		uid, ok := r.Context().Value(peerKey{}).(uint32)

@@ -57,7 +57,7 @@ type Options struct {
 
 // Daemon is one running daemon. It embeds the state that its agents share.
 //
-// Lock order: mu, then the locks of an agent (see package agent). A reload holds
+// Lock order: top.mu, mu, then the locks of an agent (see package agent). A reload holds
 // reloading, then loading.
 type Daemon struct {
 	agent.Shared
@@ -75,6 +75,7 @@ type Daemon struct {
 	reloading sync.Mutex         // one reload after the other
 	loading   sync.Mutex         // likewise, so that the definitions read last hold
 	loaded    atomic.Pointer[loaded]
+	top       top
 
 	mu      sync.Mutex
 	closing bool

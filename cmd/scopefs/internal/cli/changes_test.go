@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestParseBatch: what git prints in the agent's sandbox is the agent's to forge.
+func TestParseBatch(t *testing.T) {
+	hash := strings.Repeat("a", 40)
+	old, err := parseBatch([]byte(hash+" blob 4\nold\n\n"+hash+":none missing\n"+hash+" tree 1\nx\n"+hash+" blob 0\n\n"), []string{"a", "none", "dir", "empty"})
+	require.NoError(t, err)
+	assert.Equal(t, map[string][]byte{"a": []byte("old\n"), "empty": {}}, old)
+	for name, text := range map[string]string{
+		"nothing":       "",
+		"no size":       hash + " blob\nx\n",
+		"a negative":    hash + " blob -1\n\n",
+		"a large size":  hash + " blob 99999999999\nx\n",
+		"a short text":  hash + " blob 9\nx\n",
+		"no hash":       "x blob 1\nx\n",
+		"no line's end": hash + " blob 1\nxy",
+	} {
+		_, err := parseBatch([]byte(text), []string{"a"})
+		assert.Error(t, err, name)
+	}
+	assert.False(t, isCommit("--output=/etc/passwd"))
+	assert.False(t, isCommit(hash+"\n"))
+}

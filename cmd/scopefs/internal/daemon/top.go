@@ -1,0 +1,174 @@
+package daemon
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// top answers all clients of a second with one look at the host.
+type top struct {
+	mu   sync.Mutex
+	last control.Top
+}
+
+// topTime is how old an answer may be.
+const topTime = time.Second
+
+// Top returns what runs now. It reads the list of the host's processes once, and asks no
+// view: it takes about 60 µs for each process on a loaded machine.
+func (d *Daemon) Top() control.Top {
+	d.top.mu.Lock()
+	defer d.top.mu.Unlock()
+	if time.Since(d.top.last.Time) < topTime {
+		return d.top.last
+	}
+	began := time.Now()
+	t := control.Top{Time: began, Agents: []control.TopAgent{}, Sessions: []control.TopSession{}, Approvals: []tools.Approval{}}
+	all := processes()
+	for _, a := range d.Agents() {
+		agent := control.TopAgent{ID: a.ID, State: a.State, Error: a.Error, Use: all.below(a.ViewPID).Use}
+		if found := d.agent(a.ID); found != nil {
+			counts := found.Counts()
+			agent.Denials, agent.Calls, agent.Running = counts.Denials, counts.Calls, counts.Running
+			for _, s := range found.Sessions() {
+				use := all.below(s.PID)
+				agent.Use.Add(use.Use)
+				t.Sessions = append(t.Sessions, control.TopSession{Session: s, Use: use.Use, Program: use.busiest})
+			}
+		}
+		t.Agents = append(t.Agents, agent)
+	}
+	if d.Approvals != nil {
+		for _, p := range d.Approvals.List() {
+			if p.State == tools.ApprovalWaits {
+				t.Approvals = append(t.Approvals, p.Brief())
+			}
+		}
+	}
+	t.Disks = disks(d.Paths.Base, d.Paths.State)
+	d.top.last = t
+	return t
+}
+
+// disks returns the file systems of directories, each once.
+func disks(dirs ...string) (list []control.Disk) {
+	var seen []unix.Fsid
+	for _, dir := range dirs {
+		var fs unix.Statfs_t
+		if unix.Statfs(dir, &fs) != nil || slices.Contains(seen, fs.Fsid) {
+			continue
+		}
+		seen = append(seen, fs.Fsid)
+		list = append(list, control.Disk{Path: dir, Free: fs.Bavail * uint64(fs.Bsize), Size: fs.Blocks * uint64(fs.Bsize)})
+	}
+	return list
+}
+
+// process is one of the host.
+type process struct {
+	control.Use
+	name     string
+	children []int
+}
+
+type processTable map[int]*process
+
+// processes reads the host's processes. One that ends meanwhile may be missing.
+func processes() processTable {
+	all := processTable{}
+	parents := map[int]int{}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return all
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
+		if err != nil {
+			continue
+		}
+		if p, parent, ok := parseStat(text); ok {
+			all[pid], parents[pid] = p, parent
+		}
+	}
+	for pid, parent := range parents {
+		if p := all[parent]; p != nil {
+			p.children = append(p.children, pid)
+		}
+	}
+	return all
+}
+
+// The fields of proc_pid_stat(5) after the name.
+const (
+	statParent = 1
+	statUser   = 11 // and system, and both of children that were waited for
+	statMemory = 21
+)
+
+// parseStat reads a line of /proc/PID/stat. The name may hold any character.
+func parseStat(text []byte) (p *process, parent int, ok bool) {
+	from, to := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if from < 0 || to < from {
+		return nil, 0, false
+	}
+	f := strings.Fields(string(text[to+1:]))
+	if len(f) <= statMemory {
+		return nil, 0, false
+	}
+	number := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
+	p = &process{name: string(text[from+1 : to])}
+	for i := range 4 {
+		p.CPU += float64(number(statUser+i)) / 100 // ticks: always 100 a second for programs
+	}
+	p.Memory, p.Processes = number(statMemory)*int64(os.Getpagesize()), 1
+	return p, int(number(statParent)), true
+}
+
+// total is the use of processes, and the name of the one that used the processor most.
+type total struct {
+	control.Use
+	busiest string
+	most    float64
+}
+
+// below returns the use of a process and of all below it.
+func (t processTable) below(pid int) (sum total) {
+	var add func(pid, depth int)
+	add = func(pid, depth int) {
+		p := t[pid]
+		if p == nil || depth > maxDepth {
+			return
+		}
+		sum.Use.Add(p.Use)
+		if depth > 0 && p.CPU >= sum.most && len(p.children) == 0 {
+			sum.busiest, sum.most = p.name, p.CPU
+		}
+		for _, child := range p.children {
+			add(child, depth+1)
+		}
+	}
+	if pid != 0 {
+		add(pid, 0)
+	}
+	return sum
+}
+
+// maxDepth bounds the depth of a tree of processes. A reused number could make a loop.
+const maxDepth = 256

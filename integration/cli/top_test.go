@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// TestTop is top on a terminal: a call is approved, one of two commands is killed, and the
+// log of an agent is followed, all by keys.
+func TestTop(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": "policy: {tools: {ask: [write_file]}}\nview: {paths: {hidden: hide}}"})
+	m := &harness.Way{Host: h, Tmp: t.TempDir()}
+	require.NoError(t, os.WriteFile(filepath.Join(h.Scope("a"), "hidden"), nil, 0o644))
+	_, first := harness.StartTalking(t, m, "echo ready; exec sleep "+harness.Seconds(21))
+	first.Expect("ready")
+	_, second := harness.StartTalking(t, m, "echo ready; cat hidden; exec sleep "+harness.Seconds(22))
+	second.Expect("ready")
+	u := h.Connect("a")
+	id := u.Waits("write_file", map[string]any{"path": "approved \x1b[2J", "content": "x"})
+
+	// Without a terminal: a line of JSON, or the table.
+	var top struct {
+		Sessions []struct {
+			Session, Agent, Kind, Command string
+			Memory                        int64 `json:"memory_bytes"`
+		}
+		Agents []struct{ Denials int64 }
+	}
+	require.NoError(t, json.Unmarshal([]byte(h.Must("top", "--once", "--json")), &top))
+	require.Len(t, top.Sessions, 3)
+	assert.Equal(t, "run", top.Sessions[0].Kind)
+	assert.Contains(t, top.Sessions[0].Command, harness.Seconds(21))
+	assert.Equal(t, "client", top.Sessions[2].Kind)
+	assert.Positive(t, top.Sessions[0].Memory)
+	assert.Positive(t, top.Agents[0].Denials)
+	once := h.Must("top", "--once")
+	assert.Contains(t, once, "  "+id+" ")
+	assert.Contains(t, once, "  "+top.Sessions[1].Session+" ")
+	assert.NotContains(t, once, "\x1b")
+	_, errs, code := h.Try("top")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errs, "use --once or --json")
+
+	cmd := m.Command("top", "--interval", "1s")
+	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
+	ptmx, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 60, Cols: 140})
+	require.NoError(t, err)
+	fd, err := syscall.Dup(int(ptmx.Fd()))
+	require.NoError(t, err)
+	require.NoError(t, syscall.SetNonblock(fd, true)) // reads have deadlines
+	k := &harness.Talk{T: t, R: os.NewFile(uintptr(fd), "ptmx")}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		k.R.Close()
+		ptmx.Close()
+	})
+	k.Expect(id)
+	enter(k, "jj") // the agent, then the call
+	enter(k, "\r")
+	k.Expect("approve this call?")
+	k.Expect("y approve once")
+	enter(k, "y")
+	h.Eventually("the call is approved", func() bool {
+		return h.Recorded("a", audit.Event{Event: audit.KindApproval, Op: "write_file", Outcome: "approved"})
+	})
+	k.Expect("write_file of a: approved")
+	u.Call("write_file", map[string]any{"path": "approved \x1b[2J", "content": "x"})
+	h.Eventually("nothing waits", func() bool { return strings.TrimSpace(h.Must("approvals", "--json")) == "[]" })
+	k.Expect("wait for approval: 0")
+
+	enter(k, "jjj") // the agent, and the second command
+	enter(k, "x")
+	k.Expect("kill " + top.Sessions[1].Session + " of a?")
+	enter(k, "y")
+	h.Eventually("it is killed", func() bool { return len(harness.Running("sleep", harness.Seconds(22))) == 0 })
+	assert.Len(t, harness.Running("sleep", harness.Seconds(21)), 1)
+
+	enter(k, "kkkk")
+	enter(k, "l")
+	k.Expect("log of a")
+	k.Expect("lookup hidden")
+	enter(k, "q")
+	enter(k, "q")
+	require.NoError(t, cmd.Wait())
+}
