@@ -70,6 +70,10 @@ func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpSetattr}, func(p *place) error {
 		if size, ok := in.GetSize(); ok {
+			content := ask{head: &in.InHeader, op: scope.OpOpenWrite, nested: true}
+			if err := v.decideNode(&content, p.node, uint64(p.stat.Nlink)); err != nil {
+				return err
+			}
 			if err := v.truncate(p, in, int64(size)); err != nil {
 				return err
 			}

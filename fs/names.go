@@ -162,12 +162,12 @@ func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName str
 					return err
 				}
 			}
-			return v.rename(old, oldName, new, newName, uint(in.Flags))
+			return v.rename(&to, old, oldName, new, newName, uint(in.Flags))
 		})
 	}))
 }
 
-func (v *View) rename(old *place, oldName string, new *place, newName string, flags uint) error {
+func (v *View) rename(a *ask, old *place, oldName string, new *place, newName string, flags uint) error {
 	v.moves.Lock()
 	defer v.moves.Unlock()
 	unlock, err := v.alone()
@@ -186,6 +186,9 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
 			return beneath.ErrStale // after the decision another view of the scope has moved a directory there
 		}
+	}
+	if v.policy.Load().File(scope.OpRename, new.path()).Judge {
+		return v.replaceConfig(a, old, oldName, new, newName, flags)
 	}
 	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
 		return err

@@ -9,6 +9,7 @@ const (
 	KindAccess     Kind = "access"     // view.access, if no rule of view.paths matches
 	KindPath       Kind = "path"       // view.paths
 	KindBelow      Kind = "below"      // a rule of view.paths for something below a directory that would move
+	KindProtect    Kind = "protect"    // protect
 	KindRoot       Kind = "root"       // the root of a view cannot move
 	KindHardlinks  Kind = "hardlinks"  // view.hardlinks
 	KindView       Kind = "view"       // an operation that no view allows

@@ -70,18 +70,28 @@ type PathRule struct {
 	Quiet   bool   `json:"quiet,omitempty"` // see [Decision]; only with Hide
 }
 
+// Protect is a named list of patterns of paths that are read-only: what the host would
+// execute later.
+type Protect struct {
+	Name  string   `json:"name"`
+	Paths []string `json:"paths"`
+}
+
 // PolicySpec is a file policy in its written form. It can be encoded as JSON,
 // which the daemon sends to a view.
 type PolicySpec struct {
 	Access    Access     `json:"access"` // the default if no rule matches; Hide is an error
 	Paths     []PathRule `json:"paths,omitempty"`
 	Hardlinks Hardlinks  `json:"hardlinks,omitempty"`
+	Protect   []Protect  `json:"protect,omitempty"`
+	Git       *GitRules  `json:"git,omitempty"` // nil: git's files are like others
 }
 
 // Decision is the result of a policy for an operation, or of Grants for a name.
 type Decision struct {
 	Allow  bool
 	Ask    bool   // the operation needs approval; Allow is false
+	Judge  bool   // the operation is a rename of a file whose content decides: see CheckGitConfig
 	Hidden bool   // return ENOENT, as for a path that does not exist
 	Quiet  bool   // of equal denials in a minute, record the first and the number of the others
 	Access Access // the access that the rule grants
@@ -140,16 +150,32 @@ func Compile(spec PolicySpec) (*Policy, error) {
 		below:    map[string]*rule{},
 	}
 	count := 0
-	for _, r := range spec.Paths {
+	add := func(r PathRule, protect string) error {
 		rules, err := parseRule(r)
 		if err != nil {
-			return nil, fmt.Errorf("pattern %q: %w", r.Pattern, err)
+			return fmt.Errorf("pattern %q: %w", r.Pattern, err)
 		}
 		if count += len(rules); count > maxRules {
-			return nil, fmt.Errorf("pattern %q: is past the limit of %d rules: use fewer braces", r.Pattern, maxRules)
+			return fmt.Errorf("pattern %q: is past the limit of %d rules: use fewer braces", r.Pattern, maxRules)
 		}
 		for _, r := range rules {
+			if protect != "" {
+				r.kind, r.text = KindProtect, "protect "+protect
+			}
 			p.add(r)
+		}
+		return nil
+	}
+	for _, r := range spec.Paths {
+		if err := add(r, ""); err != nil {
+			return nil, err
+		}
+	}
+	for _, list := range spec.Protect {
+		for _, pattern := range list.Paths {
+			if err := add(PathRule{Pattern: pattern, Access: Read}, list.Name); err != nil {
+				return nil, fmt.Errorf("protect %s: %w", list.Name, err)
+			}
 		}
 	}
 	return p, nil
@@ -200,13 +226,35 @@ func (p *Policy) Spec() PolicySpec {
 
 // Uniform reports whether the policy has no path rules, so that the location of
 // a file does not matter.
-func (p *Policy) Uniform() bool { return len(p.spec.Paths) == 0 }
+func (p *Policy) Uniform() bool {
+	return len(p.spec.Paths) == 0 && len(p.spec.Protect) == 0 && p.spec.Git == nil
+}
+
+// GitConfig returns the keys for CheckGitConfig.
+func (p *Policy) GitConfig() []string {
+	if p.spec.Git == nil {
+		return nil
+	}
+	return p.spec.Git.Config
+}
 
 // File returns the decision about op on rel, a clean path relative to the
 // view's root without a leading slash; "" is the root. The cost grows with the
 // depth of rel and with the number of rules that have wildcards beyond "**/"
 // and "/**". It does not grow with the number of other rules.
 func (p *Policy) File(op Op, rel string) Decision {
+	d := p.byPaths(op, rel)
+	if p.spec.Git == nil || !d.Allow {
+		return d
+	}
+	if git, ok := p.spec.Git.file(op, rel); ok {
+		return git
+	}
+	return d
+}
+
+// byPaths is File without the rules for git.
+func (p *Policy) byPaths(op Op, rel string) Decision {
 	best := p.all
 	for start := 0; start < len(rel); {
 		end := len(rel)
@@ -285,6 +333,11 @@ func (p *Policy) Move(rel string) Decision {
 			if !r.portable() && !p.inert(r) && reachesBelow(r.parts, rel) && !covers(r.parts, rel) {
 				return Decision{Access: Read, Kind: KindBelow, Rule: r.text}
 			}
+		}
+	}
+	if p.spec.Git != nil {
+		if d, ok := p.spec.Git.move(rel); ok {
+			return d
 		}
 	}
 	return Decision{Allow: true, Access: Write, Kind: KindAccess, Rule: p.fallback.text}

@@ -27,6 +27,19 @@ func (p *Policy) Remedy(op Op, rel string) string {
 			fixes = append(fixes, fix)
 		}
 	}
+	for _, list := range p.spec.Protect {
+		covered := func(pattern string) bool {
+			return slices.ContainsFunc(alternatives(PathRule{Pattern: pattern, Access: Read}), func(r rule) bool { return covers(r.parts, rel) })
+		}
+		if op.Mutates() && slices.ContainsFunc(list.Paths, covered) {
+			fixes = append(fixes, "remove "+list.Name+" from protect")
+		}
+	}
+	if git := p.spec.Git; git != nil {
+		if d, ok := git.file(op, rel); ok && !d.Allow {
+			fixes = append(fixes, "remove git-config and git-hooks from protect")
+		}
+	}
 	if fixes == nil {
 		return "set view.access to write, or give the path a rule of its own in view.paths"
 	}
@@ -45,6 +58,11 @@ func (p *Policy) RemedyMove(rel string) string {
 		}
 		if slices.ContainsFunc(alternatives(r), below) {
 			fixes = append(fixes, fmt.Sprintf("remove %q from view.paths, for it is about what is below", r.Pattern))
+		}
+	}
+	if git := p.spec.Git; git != nil {
+		if _, ok := git.move(rel); ok {
+			fixes = append(fixes, "remove git-config and git-hooks from protect")
 		}
 	}
 	return strings.Join(fixes, ", and ")

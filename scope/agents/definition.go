@@ -38,6 +38,8 @@ type ViewSpec struct {
 	Access    scope.Access
 	Paths     []scope.PathRule // in the order of the file
 	Hardlinks scope.Hardlinks
+	Protect   []scope.Protect // of the key protect
+	Git       *scope.GitRules // likewise
 	Data      DataPath
 	Record    scope.Record
 	Cache     Cache
@@ -49,7 +51,7 @@ type ViewSpec struct {
 
 // PolicySpec returns the part of the spec for scope.Compile.
 func (v ViewSpec) PolicySpec() scope.PolicySpec {
-	return scope.PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks}
+	return scope.PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks, Protect: v.Protect, Git: v.Git}
 }
 
 // Limits bounds the resources of an agent. Zero means no limit for the first

@@ -64,7 +64,7 @@ func (a *Agent) Grant(g *agents.Grants) {
 func sameButRules(a, b *agents.Definition) bool {
 	x, y := *a, *b
 	for _, def := range []*agents.Definition{&x, &y} {
-		def.View.Access, def.View.Paths, def.View.Hardlinks = 0, nil, ""
+		def.View.Access, def.View.Paths, def.View.Hardlinks, def.View.Protect, def.View.Git = 0, nil, "", nil, nil
 		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil
 		def.Network = agents.Network{} // see recheck
 		def.Keep, def.Env = agents.Keep{}, nil

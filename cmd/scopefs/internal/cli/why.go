@@ -214,7 +214,11 @@ func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 		r.Remedy = "set hardlinks to allow in view"
 	case !d.Allow:
 		r.Remedy = policy.Remedy(op, rel)
-	case kind == scope.KindBelow: // the object was a directory
+	case d.Judge && e.Verdict == audit.Deny: // the log does not hold the content
+		r.Now, r.NowRule = "deny", e.Rule
+		r.Remedy = "set it on the host, or remove git-config from protect"
+		return nil
+	case kind == scope.KindBelow, kind == scope.KindProtect: // the object was a directory
 		if moved := policy.Move(rel); !moved.Allow {
 			d, r.Remedy = moved, policy.RemedyMove(rel)
 		}

@@ -116,6 +116,7 @@ func (p Project) Make() error {
 const definition = `---
 name: %s
 dir: %q
+protect: ["*"]
 ---
 `
 

@@ -1,0 +1,179 @@
+package attack
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// The configs of a repository; with the second git status runs a program.
+const (
+	goodConfig = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+	evilConfig = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = \"touch planted; false\"\n"
+)
+
+// protectAttacks plant what the host would execute later. Each fails with EACCES where
+// everything is protected, and works where nothing is.
+var protectAttacks = []string{
+	"write p/.git/config", "append p/.git/config", "trunc p/.git/config", "mmap p/.git/config", "reopen p/.git/config", "fallocate p/.git/config",
+	"rename evil p/.git/config", "xchg evil p/.git/config", "xchg good p/.git/config", "link p/.git/config stolen", "rename p/.git/config stolen", "fdlink p/.git/config stolen",
+	"link evil q/.git/config", "symlink ../../evil q/.git/config", "tmplink q/.git q/.git/config", "create q/.git/config", "node q/.git/config", "rename to-evil q/.git/config",
+	"create q/.git/config.worktree", "rename evil q/.git/config.worktree", "create q/.git/commondir", "create q/.git/modules/m/config", "create q/.git/.scopefs-config",
+	"write p/.git/hooks/pre-commit", "create p/.git/hooks/post-commit", "link evil p/.git/hooks/post-commit", "rename evil p/.git/hooks/post-commit",
+	"symlink ../../evil p/.git/hooks/post-commit", "xchg evil p/.git/hooks/pre-commit", "rename p/.git/hooks p/.git/old",
+	"symlink ../../evils q/.git/hooks", "rename evils q/.git/hooks", "rename evils q/.git/modules/m/hooks",
+	"rename evils r/.git", "rename evils r/r.git", "xchg evils q/.git", "rename q/.git s", "rename q/.git/modules s", "rename evils q/.git/refs/x",
+	"create evils/HEAD", "rename evil evils/HEAD", "link evil HEAD", "symlink evil evils/HEAD", "mkdir q/.git/refs/heads/objects",
+	"create .vscode/tasks.json", "write .vscode/settings.json", "rename .vscode s", "rename evils .idea", "symlink evils .idea", "create .envrc",
+	"create deep/er/.envrc", "link evil .mcp.json", "mkdir .claude", "create .bashrc", "rename evil x.code-workspace", "mkdir deep/.husky",
+}
+
+// TestProtect tries them as a process in the view.
+func TestProtect(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	for i, attack := range protectAttacks {
+		for agent, want := range map[string]string{"a": "EACCES", "free": "ok"} {
+			dir := h.Scope(agent, fmt.Sprint(i))
+			harness.Plant(t, dir, "evil="+evilConfig, "good="+goodConfig, "p/.git/config="+goodConfig, "p/.git/hooks/pre-commit=#!/bin/sh", ".vscode/settings.json",
+				"q/.git/modules/m/", "q/.git/refs/heads/", "r/", "evils/x", "deep/er/", "to-evil => evil")
+			got := harness.HostOps(t, h.View(agent, fmt.Sprint(i)), attack)
+			assert.Equal(t, []string{want}, got, "%s: %s", agent, attack)
+			if agent == "a" {
+				assert.Equal(t, goodConfig, harness.ReadAll(t, filepath.Join(dir, "p/.git/config")), attack)
+			}
+		}
+	}
+}
+
+// TestProtectOpenDescriptor: a config is what was judged, though the agent has the file
+// open that it renamed, and opens every name in the directory for writing meanwhile.
+func TestProtectOpenDescriptor(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`})
+	harness.Plant(t, h.Scope("a"), "p/.git/config="+goodConfig)
+	dir := h.View("a", "p/.git")
+	lock := filepath.Join(dir, "config.lock")
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	var during atomic.Bool // the file to be renamed changes while it is judged
+	for _, name := range []string{"config", "config.lock", ".scopefs-config"} {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if name == "config.lock" && !during.Load() {
+					runtime.Gosched()
+				} else if f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0); err == nil {
+					_, _ = f.WriteAt([]byte(evilConfig), 0)
+					f.Close()
+				}
+			}
+		})
+	}
+	renamed := 0
+	for i := range 90 {
+		during.Store(i%3 == 0)
+		f, err := os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			continue
+		}
+		_ = f.Truncate(0)
+		_, _ = f.WriteAt([]byte(goodConfig), 0)
+		if os.Rename(lock, filepath.Join(dir, "config")) == nil {
+			renamed++
+		}
+		_, _ = f.WriteAt([]byte(evilConfig), 0)
+		f.Close()
+		require.NotContains(t, harness.ReadAll(t, h.Scope("a", "p/.git/config")), "fsmonitor")
+	}
+	close(stop)
+	others.Wait()
+	assert.NotZero(t, renamed)
+	h.Eventually("the view shows the same", func() bool { return !strings.Contains(harness.ReadAll(t, filepath.Join(dir, "config")), "fsmonitor") })
+}
+
+// TestProtectGit: git works in a sandbox where its files are protected. What the agent
+// tries to plant with git itself does not run when the host uses git there.
+func TestProtectGit(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`})
+	mine := func(dir string, args ...string) string {
+		cmd := exec.Command("git", append([]string{"-c", "safe.directory=*", "-c", "user.name=x", "-c", "user.email=x@y"}, args...)...)
+		cmd.Dir = h.Scope("a", dir)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	mine("", "init", "-q", "mine")
+	mine("mine", "config", "alias.own", "!true")
+	harness.Plant(t, h.Scope("a"), "script="+`
+		export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+		must() { "$@" >out 2>&1 || { echo "must: $*"; cat out; }; }
+		mustnot() { "$@" >out 2>&1 && echo "must not: $*"; }
+		plant() {
+			mustnot git -C "$1" config core.fsmonitor 'touch planted; false'
+			mustnot git -C "$1" config core.hooksPath .
+			mustnot git -C "$1" config include.path ../../evil
+			mustnot git -C "$1" config core.worktree /
+			mustnot cp script "$1/.git/hooks/post-checkout"
+			mustnot cp evil "$1/.git/config"
+		}
+		must git init -q new
+		must git -C new commit -q --allow-empty -m one
+		must git -C new remote add origin ../bare.git
+		must git -C new branch feature/hooks
+		must git -C new branch config
+		must git clone -q new clone
+		must git clone -q --bare new bare.git
+		echo x >clone/file
+		must git -C clone add file
+		must git -C clone commit -q -m two
+		must git -C clone push -q origin HEAD:refs/heads/pushed
+		must git -C clone rebase -q HEAD~1
+		must git -C clone gc -q
+		must git -C mine commit -q --allow-empty -m one
+		must git -C mine remote add new ../new
+		must git -C mine fetch -q new
+		must git -C mine config user.name me
+		plant mine; plant new; plant clone
+		mustnot git -C bare.git config core.fsmonitor 'touch planted; false'
+		mustnot git init -q --separate-git-dir elsewhere separate
+		mustnot git clone -q --bare new bare
+		must cp -r new/.git/objects new/.git/refs evils
+		mustnot cp new/.git/HEAD evils/HEAD
+		echo 'gitdir: ../evils' >sub/.git
+		must git clone -q new gone
+		must rm -rf gone
+	`, "evil="+evilConfig, "evils/config="+evilConfig+"\tworktree = \"../evils\"\n", "sub/x")
+	assert.Empty(t, h.Must("run", "a", "--", "bash", "script"))
+
+	for _, dir := range []string{"mine", "new", "clone"} {
+		assert.NotContains(t, mine(dir, "status"), "fsmonitor")
+		mine(dir, "checkout", "-q", "-b", "other")
+		assert.NotContains(t, mine(dir, "config", "--local", "--list"), "filemode=false", dir)
+	}
+	assert.Equal(t, "!true\n", mine("mine", "config", "alias.own"))
+	assert.Equal(t, "me\n", mine("mine", "config", "--local", "user.name"))
+	for _, dir := range []string{"evils", "sub"} {
+		cmd := exec.Command("git", "status")
+		cmd.Dir = h.Scope("a", dir)
+		_ = cmd.Run()
+	}
+	assert.NoError(t, filepath.WalkDir(h.Scope("a"), func(name string, _ os.DirEntry, err error) error {
+		assert.False(t, strings.HasSuffix(name, "/planted") || strings.HasSuffix(name, ".scopefs-config"), name)
+		return err
+	}))
+}

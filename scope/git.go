@@ -1,0 +1,110 @@
+package scope
+
+import "strings"
+
+// GitRules protect what git executes for a user of the host who works in the scope: hooks,
+// and programs that a repository's config names.
+//
+// A repository is a directory that ends in ".git", as git and its users name them. What is
+// below its refs and logs are names of branches, and everything else may be the directory
+// of a submodule or a worktree, or a directory that a ".git" file names. git takes a
+// directory for a repository if it has HEAD, objects and refs, or a commondir that leads to
+// the latter (is_git_directory in git's setup.c). So the rules let nobody make HEAD
+// outside of a repository, objects below refs, or commondir.
+type GitRules struct {
+	// Hooks protects hooks/: clients may make the directory, and files in it whose names
+	// end in ".sample", which git does not execute.
+	Hooks bool `json:"hooks,omitempty"`
+
+	// Config lists the keys that clients may set in a repository's config, as for
+	// [CheckGitConfig]. Nil does not protect it. A config is written by renaming a file to
+	// it, as git does; the view then decides by the content.
+	Config []string `json:"config,omitempty"`
+}
+
+// gitFile is what a path is to git.
+type gitFile uint8
+
+const (
+	gitOther  gitFile = iota
+	gitJudged         // config or config.worktree of a repository
+	gitHooks          // the directory hooks
+	gitHook           // a file in it
+	gitMaker          // would make another directory a repository, or part of one
+	gitStaged         // a config that the view is about to put into place
+)
+
+// StagedGitConfig is the name under which a view writes a config before it renames it into
+// place. Rules with GitRules.Config hide it from clients, who could keep it open.
+const StagedGitConfig = ".scopefs-config"
+
+// classify returns what rel is to git, and whether it is a repository or in one.
+func (g *GitRules) classify(rel string) (kind gitFile, inside bool) {
+	branches := false
+	for start := 0; start < len(rel); {
+		end, last := len(rel), true
+		if i := strings.IndexByte(rel[start:], '/'); i >= 0 {
+			end, last = start+i, false
+		}
+		name := rel[start:end]
+		start = end + 1
+		if !inside {
+			if inside = strings.HasSuffix(name, ".git"); !inside && last && name == "HEAD" {
+				return gitMaker, false
+			}
+			continue
+		}
+		switch {
+		case name == "commondir" && last, name == "objects" && branches:
+			return gitMaker, true
+		case branches:
+		case name == "refs", name == "logs":
+			branches = true
+		case name == "hooks" && g.Hooks && last:
+			return gitHooks, true
+		case name == "hooks" && g.Hooks:
+			if rest := rel[start:]; strings.HasSuffix(rest, ".sample") && !strings.Contains(rest, "/") {
+				return gitOther, true
+			}
+			return gitHook, true
+		case (name == "config" || name == "config.worktree") && g.Config != nil && last:
+			return gitJudged, true
+		case name == StagedGitConfig && g.Config != nil:
+			return gitStaged, true
+		}
+	}
+	return gitOther, inside
+}
+
+// file returns the decision about op on rel; ok is false if the rules do not restrict it.
+func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
+	kind, _ := g.classify(rel)
+	d = Decision{Allow: !op.Mutates(), Access: Read, Kind: KindProtect, Rule: "protect git-config"}
+	switch kind {
+	case gitOther:
+		return d, false
+	case gitStaged:
+		return Decision{Access: Hide, Hidden: true, Kind: KindProtect, Rule: d.Rule}, true
+	case gitJudged:
+		d.Judge = op == OpRename
+		d.Allow = d.Allow || d.Judge || op == OpUnlink || op == OpMkdir || op == OpRmdir || op == OpSetattr
+	case gitHooks:
+		d.Allow = d.Allow || op == OpMkdir || op == OpRmdir || op == OpSetattr
+		d.Rule = "protect git-hooks"
+	case gitHook:
+		d.Rule = "protect git-hooks"
+	case gitMaker:
+		d.Allow = d.Allow || op == OpUnlink || op == OpRmdir
+	}
+	return d, true
+}
+
+// move returns the decision about moving the directory rel with all that is below it; ok
+// is false if the rules do not restrict it. No directory moves into a repository, within
+// one or out of one, and none becomes one.
+func (g *GitRules) move(rel string) (d Decision, ok bool) {
+	if _, inside := g.classify(rel); !inside {
+		return d, false
+	}
+	return Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}, true
+}

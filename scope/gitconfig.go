@@ -1,0 +1,186 @@
+package scope
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// MaxGitConfig limits a config for CheckGitConfig, in bytes.
+const MaxGitConfig = 1 << 20
+
+// CheckGitConfig returns why a repository's config must not replace another: the first
+// setting that is neither in the old one nor one of keys. A key is "section.name" or, for
+// sections with a subsection, "section.*.name", in lower case. dir is the repository's
+// directory relative to the view's root, which core.worktree must not leave.
+//
+// It reads a part of git's syntax (git-config(1)), the part that git writes. A file in any
+// other form is refused, for git could read it otherwise.
+func CheckGitConfig(keys []string, dir string, old, config []byte) error {
+	if len(config) > MaxGitConfig {
+		return fmt.Errorf("config is larger than %d bytes", MaxGitConfig)
+	}
+	had := map[gitSetting]bool{}
+	if before, err := parseGitConfig(old); err == nil {
+		for _, s := range before {
+			had[s] = true
+		}
+	}
+	now, err := parseGitConfig(config)
+	if err != nil {
+		return err
+	}
+	for _, s := range now {
+		if had[s] {
+			continue
+		}
+		if !slices.Contains(keys, s.pattern()) || !s.harmless(dir) {
+			return fmt.Errorf("sets %s", s.key())
+		}
+	}
+	return nil
+}
+
+// gitSetting is one line of a config.
+type gitSetting struct {
+	section, sub, name string // section and name in lower case
+	hasSub             bool
+	value              string
+}
+
+func (s gitSetting) key() string {
+	if s.hasSub {
+		return s.section + "." + s.sub + "." + s.name
+	}
+	return s.section + "." + s.name
+}
+
+func (s gitSetting) pattern() string {
+	if s.hasSub {
+		return s.section + ".*." + s.name
+	}
+	return s.key()
+}
+
+// harmless reports whether the value of a key that may be set executes nothing: a command
+// after "!", a remote helper "NAME::" (gitremote-helpers(7)), and a work tree elsewhere.
+func (s gitSetting) harmless(dir string) bool {
+	if strings.HasPrefix(s.value, "!") {
+		return false
+	}
+	helper, _, found := strings.Cut(s.value, "::")
+	if found && helper != "" && strings.Trim(helper, alphanumeric) == "" {
+		return false
+	}
+	if s.key() == "core.worktree" {
+		tree := path.Join(dir, s.value)
+		return !path.IsAbs(s.value) && tree != ".." && !strings.HasPrefix(tree, "../")
+	}
+	return true
+}
+
+const (
+	lower        = "abcdefghijklmnopqrstuvwxyz"
+	alphanumeric = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+)
+
+var errOddConfig = errors.New("is in no form that git writes")
+
+func parseGitConfig(text []byte) (all []gitSetting, err error) {
+	odd := func(r rune) bool { return r < ' ' && r != '\t' && r != '\n' || r == 0xfeff }
+	if bytes.ContainsFunc(text, odd) {
+		return nil, errors.New("config holds a control character or a byte order mark")
+	}
+	var at gitSetting
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line = strings.Trim(line, " \t\n")
+		switch {
+		case line == "" || line[0] == '#' || line[0] == ';':
+		case line[0] == '[':
+			if at, err = parseGitSection(line); err != nil {
+				return nil, fmt.Errorf("line %d %w", number, err)
+			}
+		default:
+			s := at
+			if err := s.parse(line); err != nil || at.section == "" {
+				return nil, fmt.Errorf("line %d %w", number, errOddConfig)
+			}
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// parseGitSection parses [name] or [name "sub"], alone on its line.
+func parseGitSection(line string) (s gitSetting, err error) {
+	inner, ok := strings.CutSuffix(line[1:], "]")
+	if !ok {
+		return s, errOddConfig
+	}
+	name, quoted, hasSub := strings.Cut(inner, " ")
+	s.section, s.hasSub = strings.ToLower(name), hasSub
+	if s.section == "" || strings.Trim(name, alphanumeric+"-") != "" {
+		return s, errOddConfig
+	}
+	if !hasSub {
+		return s, nil
+	}
+	if len(quoted) < 2 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
+		return s, errOddConfig
+	}
+	sub, err := unquoteGit(quoted[1:len(quoted)-1], "")
+	if err != nil {
+		return s, errOddConfig
+	}
+	s.sub = sub
+	return s, nil
+}
+
+// parse sets the name and value of a line "name = value" or "name", which means true.
+func (s *gitSetting) parse(line string) error {
+	name, value, found := strings.Cut(line, "=")
+	name = strings.TrimRight(name, " \t")
+	s.name = strings.ToLower(name)
+	if name == "" || !strings.Contains(lower, s.name[:1]) || strings.Trim(name, alphanumeric+"-") != "" {
+		return errOddConfig
+	}
+	if !found {
+		return nil
+	}
+	value = strings.TrimLeft(value, " \t")
+	if strings.HasPrefix(value, `"`) && len(value) > 1 && strings.HasSuffix(value, `"`) {
+		value = value[1 : len(value)-1]
+	} else if strings.ContainsAny(value, "#;") { // a comment, or text that git would have quoted
+		return errOddConfig
+	}
+	var err error
+	s.value, err = unquoteGit(value, "ntb")
+	return err
+}
+
+// unquoteGit replaces \\ and \" and fails at quotes that are not escaped and at other
+// escapes than those in more, which it keeps.
+func unquoteGit(text, more string) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			return "", errOddConfig
+		case '\\':
+			i++
+			if i == len(text) || text[i] != '\\' && text[i] != '"' && !strings.Contains(more, text[i:i+1]) {
+				return "", errOddConfig
+			}
+			if text[i] != '\\' && text[i] != '"' {
+				b.WriteByte('\\')
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String(), nil
+}
