@@ -30,24 +30,52 @@ type model struct {
 	results []string        // of the turns so far
 }
 
-// serveModel serves a model. decode reads the tools and results of a request,
-// and encode writes a turn as events.
-func serveModel(t *testing.T, path string, decode func([]byte) (tools, results []string, err error),
-	encode func(int, turn) []map[string]any, script ...func(last string) turn) *model {
+// serveModel serves a model.
+func serveModel(t *testing.T, api api, script ...func(last string) turn) *model {
+	m, handler := newModel(t, api, script...)
+	server := httptest.NewServer(handler)
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	m.url = server.URL
+	return m
+}
+
+// An api is the way in which programs speak to models. decode reads the tools and
+// results of a request, and encode writes a turn as events.
+type api struct {
+	path   string
+	decode func([]byte) (tools, results []string, err error)
+	encode func(int, turn) []map[string]any
+	lax    bool // other requests are no error, and get status 404
+}
+
+// newModel returns a model and its handler.
+func newModel(t *testing.T, api api, script ...func(last string) turn) (*model, http.Handler) {
 	m := &model{keys: map[string]bool{}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return m, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if r.Method == http.MethodHead { // Claude Code tries the connection
 			return
 		}
-		m.keys[cmp.Or(r.Header.Get("X-Api-Key"), r.Header.Get("Authorization"))] = true
-		if err == nil && r.URL.Path != path {
+		m.keys[cmp.Or(r.Header.Get("X-Api-Key"), r.Header.Get("X-Goog-Api-Key"), r.Header.Get("Authorization"))] = true
+		if api.lax && r.URL.Path != api.path {
+			http.NotFound(w, r)
+			return
+		}
+		if err == nil && r.URL.Path != api.path {
 			err = fmt.Errorf("%s %s is not in the script", r.Method, r.URL)
 		}
+		var tools, results []string
 		if err == nil {
-			m.tools, m.results, err = decode(body)
+			tools, results, err = api.decode(body)
+		}
+		if err == nil && api.lax && len(tools) == 0 { // such as for a title of the session
+			sendEvents(w, api.encode(0, turn{answer: "a title"}))
+			return
+		}
+		if err == nil {
+			m.tools, m.results = tools, results
 		}
 		if err == nil && len(m.results) >= len(script) {
 			err = fmt.Errorf("the script has %d turns, and %d have results", len(script), len(m.results))
@@ -61,21 +89,27 @@ func serveModel(t *testing.T, path string, decode func([]byte) (tools, results [
 		if len(m.results) > 0 {
 			last = m.results[len(m.results)-1]
 		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		for _, event := range encode(len(m.results), script[len(m.results)](last)) {
-			text, _ := json.Marshal(event)
-			fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event["type"], text)
+		sendEvents(w, api.encode(len(m.results), script[len(m.results)](last)))
+	})
+}
+
+func sendEvents(w http.ResponseWriter, events []map[string]any) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, event := range events {
+		text, _ := json.Marshal(event)
+		if event["type"] != nil { // Gemini's have none
+			fmt.Fprintf(w, "event: %s\n", event["type"])
 		}
-	}))
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	m.url = server.URL
-	return m
+		fmt.Fprintf(w, "data: %s\n\n", text)
+	}
 }
 
 // serveClaude serves the Messages API of Anthropic.
 func serveClaude(t *testing.T, script ...func(last string) turn) *model {
-	return serveModel(t, "/v1/messages", messagesIn, messagesOut, script...)
+	return serveModel(t, messagesAPI, script...)
 }
+
+var messagesAPI = api{path: "/v1/messages", decode: messagesIn, encode: messagesOut}
 
 func messagesIn(body []byte) (tools, results []string, err error) {
 	var request struct {
@@ -124,8 +158,10 @@ func messagesOut(n int, next turn) []map[string]any {
 // serveCodex serves the Responses API of OpenAI. Codex offers the tool exec, in
 // which its own tools and those of MCP servers are functions of JavaScript.
 func serveCodex(t *testing.T, script ...func(last string) turn) *model {
-	return serveModel(t, "/v1/responses", responsesIn, responsesOut, script...)
+	return serveModel(t, responsesAPI, script...)
 }
+
+var responsesAPI = api{path: "/v1/responses", decode: responsesIn, encode: responsesOut}
 
 func responsesIn(body []byte) (tools, results []string, err error) {
 	type tool struct {
@@ -172,6 +208,46 @@ func responsesOut(n int, next turn) []map[string]any {
 		{"type": "response.output_item.done", "output_index": 0, "item": item},
 		{"type": "response.completed", "response": object{"id": id, "usage": usage}},
 	}
+}
+
+// geminiAPI is Google's generateContent with events.
+var geminiAPI = api{path: "/v1beta/models/gemini-2.5-pro:streamGenerateContent", decode: contentsIn, encode: contentsOut}
+
+func contentsIn(body []byte) (tools, results []string, err error) {
+	var request struct {
+		Tools    []struct{ FunctionDeclarations []struct{ Name string } }
+		Contents []struct {
+			Parts []struct {
+				FunctionResponse *struct{ Response json.RawMessage }
+			}
+		}
+	}
+	err = json.Unmarshal(body, &request)
+	for _, t := range request.Tools {
+		for _, f := range t.FunctionDeclarations {
+			tools = append(tools, f.Name)
+		}
+	}
+	for _, c := range request.Contents {
+		for _, part := range c.Parts {
+			if part.FunctionResponse != nil {
+				results = append(results, string(part.FunctionResponse.Response))
+			}
+		}
+	}
+	return tools, results, err
+}
+
+func contentsOut(_ int, next turn) []map[string]any {
+	type object = map[string]any
+	part := object{"text": next.answer}
+	if next.tool != "" {
+		part = object{"functionCall": object{"name": next.tool, "args": next.input}}
+	}
+	return []object{{
+		"candidates":    []any{object{"content": object{"role": "model", "parts": []any{part}}, "finishReason": "STOP", "index": 0}},
+		"usageMetadata": object{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
+	}}
 }
 
 // textOf returns a text, or the texts of a list of content.

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // apart returns an error if the directory of a dir: holds what agents must not change, or
@@ -27,6 +28,10 @@ func (s *Shared) apart(def *agents.Definition, root *beneath.Root) error {
 		return fmt.Errorf("dir: %w", err)
 	}
 	own, err := s.ownPlaces(all)
+	for _, name := range s.Settings.Expose {
+		o, e := placed(all, name, "what expose shows to every agent")
+		own, err = append(own, o), errors.Join(err, e)
+	}
 	if err != nil {
 		return fmt.Errorf("dir: %w", err)
 	}
@@ -69,21 +74,49 @@ func (n named) meets(p mount.Place) bool {
 	return n.place.Device != "" && (n.place.Holds(p) || p.Holds(n.place))
 }
 
-// ownPlaces returns where the definitions, the state and the sockets are, and what
-// sandboxes show.
+// showable returns an error for a path that a sandbox must not show beside its view:
+// agents' files, definitions, the state or the sockets.
+func (s *Shared) showable(path string) error {
+	if err := sandbox.Exposable(path); err != nil {
+		return err
+	}
+	all, err := s.mounts.Read()
+	if err != nil {
+		return err
+	}
+	shown, err := placed(all, path, "")
+	if err != nil {
+		return err
+	}
+	private, err := s.ownPlaces(all)
+	for id, def := range s.Registry.Definitions() {
+		if def.Dir != "" {
+			o, e := placed(all, def.Dir, "the files of agent "+string(id))
+			private, err = append(private, o), errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, o := range private {
+		if o.name != s.Paths.Base && o.meets(shown.place) { // beside agents/ and the like, a base may hold programs
+			return fmt.Errorf("%q and %q hold one another: a sandbox does not show %s", path, o.name, o.what)
+		}
+	}
+	return nil
+}
+
+// ownPlaces returns where the definitions, the state and the sockets are.
 func (s *Shared) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
 	add := func(name, what string) {
 		o, e := placed(all, name, what)
 		own, err = append(own, o), errors.Join(err, e)
 	}
-	for _, name := range []string{"", "agents", "agents.d", "extensions.d", "presets.d", "skills", "activities.d", "scopefs.yaml"} {
+	for _, name := range []string{"", "agents", "agents.d", "extensions.d", "presets.d", "programs.d", "skills", "activities.d", "scopefs.yaml"} {
 		add(filepath.Join(s.Paths.Base, name), "the base directory")
 	}
 	add(s.Paths.State, "the state")
 	add(s.Paths.Run, "the sockets and mount points")
-	for _, name := range s.Settings.Expose {
-		add(name, "what expose shows to every agent")
-	}
 	return own, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,8 @@ type Purpose struct {
 	NoView bool                 // it runs programs that must not see the agent's files
 	Hosts  func() *agents.Hosts // what it may connect to now; nil: what the agent may
 	Binds  []sandbox.Bind       // further files that it shows
+
+	Expose []string // what it shows beside what all sandboxes show; see Ready
 
 	// Refused gets the connections and requests that its network refuses; see
 	// egress.Client. nil drops them.
@@ -149,7 +152,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	spec := sandbox.Spec{
 		Agent: a.id, UID: owner.uid, GID: owner.gid, View: dir, ReadOnly: p.ReadOnly,
 		Limits: limitsOf(v.def), Group: group,
-		Expose: a.Settings.Expose, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
+		Expose: slices.Concat(a.Settings.Expose, p.Expose), Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
 		OutOfMemory: func(s *sandbox.Session) {
 			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: outcomeMemory,
 				Detail: "the kernel killed a process: limits: memory was reached"})
@@ -173,6 +176,9 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	}
 	if box.Session, err = host.Start(ctx, spec); err != nil {
 		box.context.close()
+		if closed := closedShown(owner, p.Expose); closed != nil {
+			return nil, closed
+		}
 		return nil, errors.Join(closedTo(owner, v.at), err)
 	}
 	session := box.Session

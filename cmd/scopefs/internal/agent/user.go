@@ -155,12 +155,32 @@ func makeScope(base string, def *agents.Definition) error {
 }
 
 // closedTo says which directory above a mount point is likely to be closed to a
-// user, going by its mode: bubblewrap runs as that user and goes by the path.
+// user.
 func closedTo(u user, at string) error {
+	dir, err := closedAbove(u, at)
+	if dir != "" {
+		err = fmt.Errorf("%q is closed to the agent's user %d: chmod o+x it, or start the daemon with another --run", dir, u.uid)
+	}
+	return err
+}
+
+// closedShown is closedTo for what a sandbox shows beside its view.
+func closedShown(u user, paths []string) error {
+	for _, path := range paths {
+		if dir, _ := closedAbove(u, path); dir != "" {
+			return fmt.Errorf("%q is closed to the agent's user %d, who cannot reach %s: install the program below /usr or /opt", dir, u.uid, path)
+		}
+	}
+	return nil
+}
+
+// closedAbove returns the directory above a path that is closed to a user, going by its
+// mode; "" is none. bubblewrap runs as that user and goes by the path.
+func closedAbove(u user, at string) (string, error) {
 	for dir := filepath.Dir(at); ; dir = filepath.Dir(dir) {
 		var st unix.Stat_t
 		if err := unix.Stat(dir, &st); err != nil {
-			return err
+			return "", err
 		}
 		bit := uint32(unix.S_IXOTH)
 		switch {
@@ -170,10 +190,10 @@ func closedTo(u user, at string) error {
 			bit = unix.S_IXGRP
 		}
 		if st.Mode&bit == 0 {
-			return fmt.Errorf("%q is closed to the agent's user %d: chmod o+x it, or start the daemon with another --run", dir, u.uid)
+			return dir, nil
 		}
 		if dir == "/" {
-			return nil
+			return "", nil
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -31,6 +34,7 @@ const (
 type runOptions struct {
 	tty, noTTY bool
 	dir        string
+	program    string
 	env        envOptions
 }
 
@@ -50,6 +54,10 @@ With --dir the view is of that directory, and no agent need be defined: scopefs 
 the definition $XDG_STATE_HOME/scopefs/ID/agents.d/ID.md once, for you to edit. The log
 is there as well; audit, why and check find it in that directory, or by --dir.
 
+With --for the command is an agent program: scopefs finds it in PATH, shows it and its
+interpreter, and adds its arguments. COMMAND is then what the program gets, and may be
+left out.
+
 The command gets pipes, or with -t its own terminal; -t is the default if standard
 input and output are both terminals. Signals are forwarded.
 
@@ -61,7 +69,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			name, argv, err := a.runWords(c, words)
+			name, argv, err := a.runWords(c, words, &o)
 			if help, _ := c.Flags().GetBool("help"); help {
 				return c.Help()
 			}
@@ -81,6 +89,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
+	c.Flags().StringVar(&o.program, "for", "", "run this agent program: "+strings.Join(agents.BuiltinPrograms(), ", "))
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
 	o.env.addFlags(c)
 	return c
@@ -88,7 +97,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 
 // runWords returns the agent and the command of the words after the first flags. With
 // --dir all words are the command. Flags may come after the agent, too.
-func (a *app) runWords(c *cobra.Command, words []string) (name string, argv []string, err error) {
+func (a *app) runWords(c *cobra.Command, words []string, o *runOptions) (name string, argv []string, err error) {
 	if a.dir == "" {
 		if len(words) == 0 {
 			return "", nil, fmt.Errorf("which agent: give AGENT, or --dir DIR for a directory without one (usage: %s)", c.UseLine())
@@ -99,7 +108,7 @@ func (a *app) runWords(c *cobra.Command, words []string) (name string, argv []st
 		}
 		words = c.Flags().Args()
 	}
-	if len(words) == 0 {
+	if len(words) == 0 && o.program == "" {
 		words = []string{"sh"}
 		if _, err := os.Stat("/usr/bin/bash"); err == nil {
 			words = []string{"bash"}
@@ -123,6 +132,13 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	req := control.RunRequest{Argv: argv, Dir: o.dir, Env: env}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
+	}
+	if o.program != "" {
+		if err := a.forProgram(ctx, p, o.program, &req); errors.Is(err, programs.ErrNotFound) {
+			return exitNotFound, err
+		} else if err != nil {
+			return exitRunFailed, err
+		}
 	}
 	if a.wantTTY(o) {
 		req.TTY = terminalSize()

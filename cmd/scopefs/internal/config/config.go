@@ -179,7 +179,7 @@ func (p Paths) preset(name string) error {
 // private returns an error for a path that shows agents' files, definitions, the log or the sockets.
 func (p Paths) private(path string) error {
 	shown := real(path)
-	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), filepath.Join(p.Base, "extensions.d"), filepath.Join(p.Base, "presets.d"),
+	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), filepath.Join(p.Base, "extensions.d"), filepath.Join(p.Base, "presets.d"), filepath.Join(p.Base, "programs.d"),
 		filepath.Join(p.Base, "scopefs.yaml"), p.State, p.Run} {
 		own = real(own)
 		if strings.HasPrefix(shown+"/", own+"/") || strings.HasPrefix(own+"/", strings.TrimSuffix(shown, "/")+"/") {

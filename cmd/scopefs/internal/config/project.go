@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -98,17 +99,62 @@ func (p Project) Make() error {
 	if err := os.MkdirAll(filepath.Dir(p.definition()), 0o700); err != nil {
 		return fmt.Errorf("state of the project: %w: set XDG_STATE_HOME to a directory that can be written to", err)
 	}
-	// Written whole or not at all: two commands may start at the same time.
+	if p.Exists() {
+		return nil
+	}
+	return p.write(p.first())
+}
+
+// first returns the first text of the definition.
+func (p Project) first() string { return fmt.Sprintf(definition, p.ID, p.Dir) }
+
+// write writes the definition whole or not at all: two commands may start at the same
+// time.
+func (p Project) write(text string) error {
 	tmp, err := os.CreateTemp(filepath.Dir(p.definition()), ".new-")
 	if err != nil {
 		return fmt.Errorf("state of the project: %w", err)
 	}
 	defer os.Remove(tmp.Name())
-	_, err = fmt.Fprintf(tmp, definition, p.ID, p.Dir)
-	if err = errors.Join(err, tmp.Close()); err == nil && !p.Exists() {
-		err = os.Rename(tmp.Name(), p.definition())
+	_, err = tmp.WriteString(text)
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
 	}
-	return err
+	return os.Rename(tmp.Name(), p.definition())
+}
+
+// The line of a definition that Allow writes.
+const allowBegin, allowEnd = "network: {presets: [", "]}\n"
+
+// Allow adds presets to the network of a definition that the user has not edited.
+func (p Project) Allow(presets []string) error {
+	text, err := os.ReadFile(p.definition())
+	if err != nil {
+		return err
+	}
+	var rest string
+	for line := range strings.Lines(string(text)) {
+		if names, ok := strings.CutPrefix(line, allowBegin); ok {
+			presets = append(strings.Split(strings.TrimSuffix(names, allowEnd), ", "), presets...)
+		} else {
+			rest += line
+		}
+	}
+	if rest != p.first() {
+		return nil
+	}
+	var all []string
+	for _, name := range presets {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	const end = "---\n"
+	now := strings.TrimSuffix(rest, end) + allowBegin + strings.Join(all, ", ") + allowEnd + end
+	if now == string(text) {
+		return nil
+	}
+	return p.write(now)
 }
 
 // definition is the first text of a project's definition. %q is valid in YAML for a path

@@ -23,6 +23,15 @@ type RunRequest struct {
 	Env  map[string]string `json:"env,omitempty"`
 	Dir  string            `json:"dir,omitempty"` // below /workspace
 	TTY  *sandbox.Size     `json:"tty,omitempty"` // run on a terminal of this size
+
+	Program *RunProgram `json:"program,omitempty"`
+}
+
+// RunProgram says what an agent program needs of its sandbox.
+type RunProgram struct {
+	Name     string   `json:"name"`
+	Expose   []string `json:"expose,omitempty"`   // paths of the host, shown read-only
+	Networks []string `json:"networks,omitempty"` // presets: it needs the hosts of one of them
 }
 
 // ToRun is a line from the client of a run. The client requests a run by HTTP;

@@ -47,7 +47,20 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 	}()
 	var notes notes
-	box, err := a.Start(r.Context(), agent.Purpose{By: by, Command: agent.CommandLine(req.Argv), Refused: func(host, text string) { notes.refused(a.ID(), host, text) }})
+	purpose := agent.Purpose{By: by, Command: agent.CommandLine(req.Argv), Refused: func(host, text string) { notes.refused(a.ID(), host, text) }}
+	if req.Program != nil {
+		req.Program.Expose = a.Unshown(req.Program.Expose)
+		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
+			return invalid("%s: only the operator shows more of the host than a sandbox has (%s): install it below /usr, or have it in sandbox: {expose} of scopefs.yaml", req.Program.Name, req.Program.Expose[0])
+		}
+		note, err := a.Ready(r.Context(), *req.Program, req.Env)
+		if err != nil {
+			return err
+		}
+		notes.add(note)
+		purpose.Expose = req.Program.Expose
+	}
+	box, err := a.Start(r.Context(), purpose)
 	if err != nil {
 		return err
 	}
@@ -133,8 +146,8 @@ func attend(conn *net.UnixConn, p *sandbox.Process, notes *notes, gone func(), e
 	_ = json.NewEncoder(conn).Encode(last)
 }
 
-// notes are what the operator is told about a command that runs: one line for each host
-// that its network has refused. They wait until the client has the command's streams.
+// notes are what the operator is told about a command that runs: what an agent program
+// lacks, and one line for each host that its network has refused. They wait until the client has the command's streams.
 type notes struct {
 	mu      sync.Mutex
 	conn    io.Writer
@@ -162,6 +175,13 @@ func (n *notes) refused(id scope.ID, host, text string) {
 	}
 	n.waiting = append(n.waiting, text)
 	n.flush()
+}
+
+// add adds a note before the command starts.
+func (n *notes) add(text string) {
+	if text != "" {
+		n.waiting = append(n.waiting, text)
+	}
 }
 
 // to makes the notes go to a client, or wait.

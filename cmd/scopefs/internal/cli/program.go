@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/programs"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// forProgram makes a run one of an agent program. The words of the run become arguments
+// of the program.
+func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *control.RunRequest) error {
+	program, err := agents.ProgramOf(p.Base, name)
+	if err != nil {
+		return err
+	}
+	found, err := programs.Find(ctx, program.Command)
+	if err != nil {
+		if errors.Is(err, programs.ErrNotFound) && program.Install != "" {
+			err = fmt.Errorf("%w: install it (%s)", err, program.Install)
+		}
+		return fmt.Errorf("--for %s: %w", name, err)
+	}
+	if _, project, err := a.where(); err == nil && project != nil && len(program.Networks) > 0 {
+		if err := project.Allow(chosen(p, program.Networks)); err != nil {
+			return err
+		}
+	}
+	req.Argv = slices.Concat([]string{found.File}, program.Args, req.Argv)
+	env := maps.Clone(program.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, req.Env)
+	if _, ok := env["PATH"]; !ok && len(found.Path) > 0 {
+		env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")
+	}
+	req.Env = env
+	req.Program = &control.RunProgram{Name: name, Expose: slices.Concat(found.Expose, program.Expose), Networks: program.Networks}
+	return nil
+}
+
+// chosen returns the presets of networks with a key in the environment; else the first.
+func chosen(p config.Paths, networks []string) []string {
+	presets, _ := agents.Presets(p.Base) // an error of a file is the definition's to report
+	set := slices.DeleteFunc(slices.Clone(networks), func(name string) bool {
+		preset := presets[name]
+		if preset == nil {
+			return true
+		}
+		for _, c := range preset.Credentials {
+			if c.From.Env != "" && os.Getenv(c.From.Env) == "" {
+				return true
+			}
+		}
+		return false
+	})
+	if len(set) == 0 {
+		return networks[:1]
+	}
+	return set
+}

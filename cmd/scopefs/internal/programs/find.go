@@ -1,0 +1,157 @@
+// Package programs finds agent programs on this host, and which files a sandbox must
+// show to run them.
+package programs
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Found is a program on this host.
+type Found struct {
+	File   string   // where the links lead
+	Path   []string // directories of its interpreter, for PATH
+	Expose []string // what a sandbox must show beside the system's directories
+}
+
+// ErrNotFound is the error of a program that is not in PATH.
+var ErrNotFound = errors.New("is not in PATH")
+
+// system are the directories that every sandbox shows.
+var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+// maxSteps limits the interpreters and version managers between a name and a program.
+const maxSteps = 8
+
+// Find looks a command up in PATH, as a shell does, and follows what it finds: links, the
+// shims of asdf, mise and volta, and the interpreter of a script.
+func Find(ctx context.Context, command string) (Found, error) {
+	var found Found
+	name, err := exec.LookPath(command)
+	for range maxSteps {
+		if err != nil || !filepath.IsAbs(name) {
+			return Found{}, fmt.Errorf("%s %w", command, ErrNotFound)
+		}
+		var real string
+		if real, err = filepath.EvalSymlinks(name); err != nil {
+			return Found{}, err
+		}
+		start, err := head(real)
+		if err != nil {
+			return Found{}, err
+		}
+		if manager := managerOf(real, start); manager != "" {
+			name, err = which(ctx, manager, filepath.Base(name))
+			if err != nil {
+				return Found{}, err
+			}
+			continue
+		}
+		interpreter := found.File != ""
+		if !interpreter {
+			found.File = real
+		}
+		if !below(real, system...) {
+			at := real
+			if !interpreter {
+				at = packageOf(real)
+			}
+			found.Expose = append(found.Expose, at)
+			if interpreter {
+				found.Path = append(found.Path, filepath.Dir(real))
+			}
+		}
+		next := interpreterOf(start)
+		if next == "" {
+			return found, nil
+		}
+		name, err = exec.LookPath(next)
+		if err != nil {
+			return Found{}, fmt.Errorf("%s needs %s, which %w", command, next, ErrNotFound)
+		}
+	}
+	return Found{}, fmt.Errorf("%s leads through more than %d interpreters", command, maxSteps)
+}
+
+func below(name string, dirs ...string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })
+}
+
+// head returns the first bytes of a program.
+func head(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	start := make([]byte, 4096)
+	n, _ := f.Read(start)
+	return string(start[:n]), nil
+}
+
+// interpreterOf returns the interpreter that the first line of a script names (execve(2)),
+// or the program that env(1) would start there.
+func interpreterOf(start string) string {
+	if !strings.HasPrefix(start, "#!") {
+		return ""
+	}
+	line, _, _ := strings.Cut(start[2:], "\n")
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return ""
+	}
+	if filepath.Base(words[0]) != "env" {
+		return words[0]
+	}
+	for _, word := range words[1:] {
+		if !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
+			return word
+		}
+	}
+	return ""
+}
+
+// managerOf returns the version manager that chooses the program when a file runs.
+func managerOf(real, start string) string {
+	switch filepath.Base(real) {
+	case "mise":
+		return "mise"
+	case "volta-shim":
+		return "volta"
+	}
+	scan := bufio.NewScanner(strings.NewReader(start))
+	for scan.Scan() {
+		if words := strings.Fields(scan.Text()); len(words) > 2 && words[0] == "exec" && filepath.Base(words[1]) == "asdf" && words[2] == "exec" {
+			return words[1]
+		}
+	}
+	return ""
+}
+
+// whichTime bounds the question to a version manager.
+const whichTime = 10 * time.Second
+
+// which asks a version manager for the program of a name. The manager reads the settings
+// of HOME: those of a project are the agent's to write.
+func which(ctx context.Context, manager, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, whichTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, manager, "which", name)
+	cmd.Dir, cmd.WaitDelay = "/", time.Second
+	if home, err := os.UserHomeDir(); err == nil {
+		cmd.Dir = home
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s which %s: %w: choose a version for your home directory", filepath.Base(manager), name, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,118 @@
+package programs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// tree makes files below a directory: a text, or "-> TARGET" for a link. All are
+// executable.
+func tree(t *testing.T, files map[string]string) string {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for name, text := range files {
+		at := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		if target, ok := strings.CutPrefix(text, "-> "); ok {
+			require.NoError(t, os.Symlink(target, at))
+			continue
+		}
+		require.NoError(t, os.WriteFile(at, []byte(strings.ReplaceAll(text, "DIR", dir)), 0o755))
+	}
+	return dir
+}
+
+// TestFind: a program is found as its installer leaves it, and no more is shown than it
+// needs.
+func TestFind(t *testing.T) {
+	const elf, script, cli = "\x7fELF", "#!/usr/bin/env node\n", "/lib/node_modules/@x/cli"
+	for name, c := range map[string]struct {
+		files                 map[string]string
+		path                  string // directories of PATH
+		file, expose, addPath string // relative to the tree; a path that begins with / is of the system
+		wrong                 string
+	}{
+		"static": {
+			files: map[string]string{"bin/p": "-> ../versions/1", "versions/1": elf},
+			path:  "bin", file: "versions/1", expose: "versions/1",
+		},
+		"nvm": {
+			files: map[string]string{"v22/bin/p": "-> .." + cli + "/cli.js", "v22" + cli + "/cli.js": script, "v22" + cli + "/package.json": `{"optionalDependencies": {"absent": "1"}}`, "v22/bin/node": elf},
+			path:  "v22/bin", file: "v22" + cli + "/cli.js", expose: "v22" + cli + " v22/bin/node", addPath: "v22/bin",
+		},
+		"npm global, with the dependencies inside": {
+			files: map[string]string{"bin/p": "-> .." + cli + "/cli.js", cli + "/cli.js": "#!/bin/sh\n", cli + "/package.json": `{"dependencies": {"@y/dep": "1"}}`, cli + "/node_modules/@y/dep/index.js": "", "lib/node_modules/@y/dep/index.js": ""},
+			path:  "bin", file: cli[1:] + "/cli.js", expose: cli[1:],
+		},
+		"npm local, with the dependencies beside it": {
+			files: map[string]string{"node_modules/.bin/p": "-> ../p/cli", "node_modules/p/cli": elf, "node_modules/p/package.json": `{"optionalDependencies": {"dep": "1"}}`, "node_modules/dep/index.js": ""},
+			path:  "node_modules/.bin", file: "node_modules/p/cli", expose: "node_modules",
+		},
+		"a package that nothing is known of": {
+			files: map[string]string{"node_modules/p/p": elf},
+			path:  "node_modules/p", file: "node_modules/p/p", expose: "node_modules",
+		},
+		"asdf": {
+			files: map[string]string{"shims/p": "#!/usr/bin/env bash\n# asdf-plugin: nodejs 22\nexec asdf exec \"p\" \"$@\"\n", "shims/node": "#!/usr/bin/env bash\nexec asdf exec \"node\" \"$@\"\n",
+				"bin/asdf": "#!/bin/sh\n[ \"$1 $PWD\" = \"which $HOME\" ] || exit 1\necho DIR/installs/nodejs/bin/$2\n", "installs/nodejs/bin/p": "-> .." + cli + "/cli.js", "installs/nodejs" + cli + "/cli.js": script, "installs/nodejs" + cli + "/package.json": "{}", "installs/nodejs/bin/node": elf},
+			path: "shims bin", file: "installs/nodejs" + cli + "/cli.js", expose: "installs/nodejs" + cli + " installs/nodejs/bin/node", addPath: "installs/nodejs/bin",
+		},
+		"mise": {
+			files: map[string]string{"shims/p": "-> ../bin/mise", "bin/mise": "#!/bin/sh\necho DIR/installs/$2\n", "installs/p": elf},
+			path:  "shims bin", file: "installs/p", expose: "installs/p",
+		},
+		"env with options": {
+			files: map[string]string{"bin/p": "#!/usr/bin/env -S A=1 node --flag\n", "bin/node": elf},
+			path:  "bin", file: "bin/p", expose: "bin/p bin/node", addPath: "bin",
+		},
+		"of the system":           {path: "/usr/bin", file: "/usr/bin/env"},
+		"missing":                 {path: "bin", wrong: "p is not in PATH"},
+		"without its interpreter": {files: map[string]string{"bin/p": script}, path: "bin", wrong: "p needs node, which is not in PATH"},
+		"in a circle":             {files: map[string]string{"bin/p": "#!DIR/bin/p\n"}, path: "bin", wrong: "p leads through more than 8 interpreters"},
+		"asdf without a version":  {files: map[string]string{"shims/p": "exec asdf exec \"p\"\n", "shims/asdf": "#!/bin/sh\nexit 126\n"}, path: "shims", wrong: "asdf which p: exit status 126: choose a version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := tree(t, c.files)
+			in := func(list string) (all []string) {
+				for _, name := range strings.Fields(list) {
+					if !strings.HasPrefix(name, "/") {
+						name = filepath.Join(dir, name)
+					}
+					all = append(all, name)
+				}
+				return all
+			}
+			t.Setenv("PATH", strings.Join(in(c.path), ":"))
+			t.Setenv("HOME", dir)
+			command := "p"
+			if name == "of the system" {
+				command = "env"
+			}
+			found, err := Find(t.Context(), command)
+			if c.wrong != "" {
+				assert.ErrorContains(t, err, c.wrong)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, in(c.file), []string{found.File})
+			assert.Equal(t, in(c.expose), found.Expose)
+			assert.Equal(t, in(c.addPath), found.Path)
+		})
+	}
+}
+
+// TestFindRelative: what lies in the working directory, which an agent may write, is not
+// run for it.
+func TestFindRelative(t *testing.T) {
+	t.Chdir(tree(t, map[string]string{"p": "\x7fELF"}))
+	for _, path := range []string{".", "", ":/nowhere"} {
+		t.Setenv("PATH", path)
+		_, err := Find(t.Context(), "p")
+		assert.ErrorIs(t, err, ErrNotFound, path)
+	}
+}

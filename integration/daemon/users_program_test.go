@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// TestUsersProgram: run --for shows a program of the operator's choice, as far as the
+// agent's user reaches it. The user of an agent cannot have the daemon show anything.
+func TestUsersProgram(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": ""})
+	own(t, h, "a", alice)
+	h.Put("programs.d/prog.yaml", "description: x")
+	h.Put("opt/bin/prog", "#!/bin/sh\necho runs")
+	h.Put("closed/bin/prog", "#!/bin/sh\necho runs")
+	for _, name := range []string{"opt/bin/prog", "closed/bin/prog"} {
+		require.NoError(t, os.Chmod(filepath.Join(h.Base, name), 0o755))
+	}
+	h.Start()
+	run := func(uid uint32, dir string) harness.Outcome {
+		cmd := exec.Command(harness.Program, "--base", h.Base, "run", "--for", "prog", "a")
+		if uid != 0 {
+			as(cmd, uid)
+		}
+		cmd.Env = append(cmd.Environ(), "PATH="+filepath.Join(h.Base, dir, "bin")+":/usr/bin:/bin")
+		return harness.Finish(t, cmd)
+	}
+	assert.Equal(t, "runs\n", run(0, "opt").Stdout)
+	o := run(alice, "opt")
+	assert.Equal(t, 125, o.Code)
+	assert.Contains(t, o.Stderr, "prog: only the operator shows more of the host than a sandbox has")
+	require.NoError(t, os.Chmod(filepath.Join(h.Base, "closed"), 0o700))
+	o = run(0, "closed")
+	assert.Equal(t, 125, o.Code)
+	assert.Regexp(t, `^scopefs: ".*/closed" is closed to the agent's user \d+, who cannot reach .*/closed/bin/prog: install the program below /usr or /opt\n$`, o.Stderr)
+
+	// What all sandboxes show needs no permission.
+	h.Stop()
+	h.Put("scopefs.yaml", "sandbox: {expose: ["+h.Base+"/opt]}")
+	h.Start()
+	assert.Equal(t, "runs\n", run(alice, "opt").Stdout)
+}

@@ -1,0 +1,100 @@
+package agents
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
+)
+
+// programsDir is the directory of a base directory that has the operator's programs.
+const programsDir = "programs.d"
+
+//go:embed programs/*.yaml
+var programFiles embed.FS
+
+// Program says how an agent program runs in a sandbox. It is one file:
+// {base}/programs.d/<name>.yaml, or one of this package. The operator's replaces that of
+// this package with the same name.
+type Program struct {
+	Name        string
+	Description string
+	Command     string            // its name in PATH; "" is Name
+	Install     string            // the command that installs it, for people
+	Networks    []string          // presets: it needs the hosts of one of them; none: it needs no network
+	Args        []string          // before those of the user
+	Env         map[string]string // variables, under those of the user
+	Expose      []string          // what it needs of the host beside itself and its interpreter
+}
+
+// ParseProgram reads the text of a program. Its errors are like those of
+// [ParseDefinition].
+func ParseProgram(file string, data []byte) (*Program, error) {
+	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
+	fail := func(err error) (*Program, error) { return nil, wrongAt(file, 1, "", err) }
+	if !isPlainName(p.Name, maxPresetName) {
+		return fail(fmt.Errorf("%q is no name of a program: write letters, digits, '-', '_' and '.'", p.Name))
+	}
+	if len(data) > frontmatter.MaxKeys {
+		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
+	}
+	err := parseYAML(data, map[string]field{
+		"description": textField(&p.Description),
+		"command":     textField(&p.Command),
+		"install":     textField(&p.Install),
+		"network":     textsField(&p.Networks, "network", nil),
+		"args":        textsField(&p.Args, "args", nil),
+		"env":         envField(&p.Env, nil),
+		"expose": textsField(&p.Expose, "expose", func(name string) error {
+			if !path.IsAbs(name) {
+				return fmt.Errorf("%q is relative: write an absolute path", name)
+			}
+			return nil
+		}),
+	})
+	if p.Command = cmp.Or(p.Command, p.Name); err == nil && strings.Contains(p.Command, "/") {
+		err = fmt.Errorf("command: %q is a path: write a name, which is looked up in PATH", p.Command)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return p, nil
+}
+
+// ProgramOf returns a program of a base directory or of this package.
+func ProgramOf(base, name string) (*Program, error) {
+	file := path.Join(programsDir, name+".yaml")
+	if !isPlainName(name, maxPresetName) {
+		return nil, fmt.Errorf("%q is no name of a program: there are %s", name, strings.Join(BuiltinPrograms(), ", "))
+	}
+	dir, err := openFolder(base, programsDir)
+	if err == nil {
+		defer dir.Close()
+		var text *text
+		if text, err = dir.read(name+".yaml", nil); err == nil {
+			return ParseProgram(file, text.data)
+		}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, wrongAt(file, 0, "", err)
+	}
+	data, err := programFiles.ReadFile("programs/" + name + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("no program %q: there are %s; write %s for another", name, strings.Join(BuiltinPrograms(), ", "), file)
+	}
+	return ParseProgram(name+".yaml", data)
+}
+
+// BuiltinPrograms returns the names of the programs of this package.
+func BuiltinPrograms() (names []string) {
+	entries, _ := programFiles.ReadDir("programs") // cannot fail: it is in the program
+	for _, entry := range entries {
+		names = append(names, strings.TrimSuffix(entry.Name(), ".yaml"))
+	}
+	return names
+}

@@ -1,0 +1,52 @@
+package agents
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPrograms: the programs of this package load, with presets that there are, and the
+// operator's replace them.
+func TestPrograms(t *testing.T) {
+	base := t.TempDir()
+	presets, errs := Presets(base)
+	require.Empty(t, errs)
+	for _, name := range BuiltinPrograms() {
+		p, err := ProgramOf(base, name)
+		require.NoError(t, err)
+		assert.NotEmpty(t, p.Description)
+		assert.NotEmpty(t, p.Install)
+		for _, network := range p.Networks {
+			require.Contains(t, presets, network)
+			assert.NotEmpty(t, presets[network].Credentials, network)
+		}
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(base, programsDir), 0o755))
+	put := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(base, programsDir, name), []byte(text), 0o644))
+	}
+	put("claude.yaml", "command: my-claude\nargs: [--x]\nenv: {A: b}\nexpose: [/opt/x]\n")
+	p, err := ProgramOf(base, "claude")
+	require.NoError(t, err)
+	assert.Equal(t, &Program{Name: "claude", Command: "my-claude", Args: []string{"--x"}, Env: map[string]string{"A": "b"}, Expose: []string{"/opt/x"}}, p)
+	for text, want := range map[string]string{
+		"comand: x":       `programs.d/x.yaml:1: unknown key "comand"`,
+		"command: bin/x":  "programs.d/x.yaml:1: command: \"bin/x\" is a path: write a name",
+		"expose: [x]":     `"x" is relative: write an absolute path`,
+		"env: {A B: c}":   `"A B" is no name of a variable`,
+		"args: [1, {}]":   "args: an entry",
+		"network: {a: b}": "network",
+	} {
+		put("x.yaml", text)
+		_, err := ProgramOf(base, "x")
+		assert.ErrorContains(t, err, want)
+	}
+	for _, name := range []string{"../agents.d/a", "", "nobody"} {
+		_, err := ProgramOf(base, name)
+		assert.ErrorContains(t, err, "there are claude, codex, gemini, opencode", name)
+	}
+}
