@@ -166,6 +166,19 @@ func dirField(out *string) field {
 	}
 }
 
+// inHome returns a path with HOME in place of a ~ at its beginning.
+func inHome(path string) (string, error) {
+	rest, ok := strings.CutPrefix(path, "~/")
+	if !ok {
+		return path, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return path, fmt.Errorf("%q: %w: write the whole path in place of ~", path, err)
+	}
+	return filepath.Join(home, rest), nil
+}
+
 // home returns the home directory of the user that reads the definition (HOME), without
 // symbolic links: no part of a dir may be one.
 func home() (string, error) {

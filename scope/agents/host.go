@@ -170,7 +170,19 @@ func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int)
 
 func (h *HostFile) sandboxFields(checks HostChecks) map[string]field {
 	all := h.Keep.fields()
-	all["expose"] = textsField(&h.Expose, "expose", checks.Expose)
+	all["expose"] = func(n *yaml.Node) error {
+		err := textsField(&h.Expose, "expose", func(name string) error {
+			name, err := inHome(name)
+			if err == nil && checks.Expose != nil {
+				err = checks.Expose(name)
+			}
+			return err
+		})(n)
+		for i, name := range h.Expose {
+			h.Expose[i], _ = inHome(name) // the check has found the error
+		}
+		return err
+	}
 	all["env"] = envField(&h.Env, nil)
 	return all
 }

@@ -2,6 +2,7 @@ package beneath
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,11 +17,11 @@ const maxLinks = 40
 // limit.
 const maxSteps = 1000
 
-// systemDirs are the read-only system directories of the sandbox. Ordinary
-// programs create links into them (python3 -m venv). Such a link gives an agent
-// nothing that it cannot name itself.
+// systemDirs are the read-only system directories of the sandbox, its own /tmp, and
+// /dev/null. Ordinary programs create links to them (python3 -m venv). Such a link gives
+// an agent nothing that it cannot name itself.
 var systemDirs = []string{
-	"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc/alternatives",
+	"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc/alternatives", "tmp", "dev/null",
 }
 
 // Target is the object that a path leads to when every link on it is followed.
@@ -110,11 +111,12 @@ func (w *walker) push(text string) (system string, err error) {
 	return "", nil
 }
 
-// system accepts an absolute path below one of systemDirs. A path with ".." is
+// system accepts an absolute path below one of systemDirs or of Root.Shown. A path with ".." is
 // an escape, because its target depends on links outside the scope.
 func (w *walker) system(parts []string) (string, error) {
 	path := strings.Join(parts, "/")
-	for _, dir := range systemDirs {
+	for _, dir := range slices.Concat(systemDirs, w.root.Shown) {
+		dir = strings.Trim(dir, "/")
 		if path == dir || strings.HasPrefix(path, dir+"/") {
 			for _, p := range parts {
 				if p == ".." {

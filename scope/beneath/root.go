@@ -35,6 +35,10 @@ const pathMax = 4095
 // directory.
 type Root struct {
 	fd int
+
+	// Shown are absolute paths outside of the scope that a sandbox has at the same place,
+	// beside its system directories: links may lead there. The caller sets it before use.
+	Shown []string
 }
 
 // OpenRoot opens the directory rel beneath base. It follows symbolic links in

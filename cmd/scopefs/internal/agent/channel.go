@@ -26,7 +26,7 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 	cfg := viewer.Config{
 		Policy: rules, Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == agents.DataMediated, Passthrough: v.agent.Root && spec.Data != agents.DataMediated,
-		Shared: v.shared(), Sole: !v.agent.Root, XAttrs: v.shared() || spec.XAttrs, Trace: v.agent.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
+		Shared: v.shared(), Sole: !v.agent.Root, Shown: v.agent.Settings.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.agent.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
 	if spec.Cache != agents.CacheNone {

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -152,7 +153,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	spec := sandbox.Spec{
 		Agent: a.id, UID: owner.uid, GID: owner.gid, View: dir, ReadOnly: p.ReadOnly,
 		Limits: limitsOf(v.def), Group: group,
-		Expose: slices.Concat(a.Settings.Expose, p.Expose), Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
+		Expose: slices.Concat(a.reachable(owner), p.Expose), Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
 		OutOfMemory: func(s *sandbox.Session) {
 			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: outcomeMemory,
 				Detail: "the kernel killed a process: limits: memory was reached"})
@@ -196,6 +197,32 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	a.mu.Unlock()
 	a.recheck() // the rules may have changed before the sandbox was found by a reload
 	return box, nil
+}
+
+// reachable returns what expose names and the agent's user can reach on the host. It logs
+// what a sandbox therefore does not have.
+func (a *Agent) reachable(u user) (paths []string) {
+	for _, name := range a.Settings.Expose {
+		try := func() error {
+			fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			return unix.Close(fd)
+		}
+		err := error(nil)
+		if a.Root {
+			err = beneath.Caller{UID: u.uid, GID: u.gid}.Do(try)
+		} else {
+			err = try()
+		}
+		if err != nil {
+			a.Warnings.Warn(a.id, "expose: left out, the agent's user cannot reach it", "path", name, "user", u.uid, "err", err)
+			continue
+		}
+		paths = append(paths, name)
+	}
+	return paths
 }
 
 // nameOf returns the name of a session in the log; "" while it starts.

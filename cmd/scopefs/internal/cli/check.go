@@ -129,7 +129,11 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 		return nil, err
 	}
 	v := &verdict{Agent: id, Path: name, Op: op.String()}
-	rel, err := v.resolve(p.Base, def.Definition, name)
+	host, err := loadHost(p)
+	if err != nil {
+		return nil, err
+	}
+	rel, err := v.resolve(p.Base, def.Definition, name, host.Expose)
 	if err != nil || v.Verdict != "" {
 		return v, err
 	}
@@ -142,7 +146,7 @@ func (a *app) check(name, agent, opName string) (*verdict, error) {
 }
 
 // resolve follows the symbolic links on the path, as a client of the view does.
-func (v *verdict) resolve(base string, def *agents.Definition, name string) (string, error) {
+func (v *verdict) resolve(base string, def *agents.Definition, name string, shown []string) (string, error) {
 	root, err := def.OpenRoot(base)
 	if errors.Is(err, fs.ErrNotExist) && def.Dir == "" {
 		return "", fmt.Errorf("%w: the first scopefs up or run makes it", err)
@@ -151,6 +155,7 @@ func (v *verdict) resolve(base string, def *agents.Definition, name string) (str
 		return "", err
 	}
 	defer root.Close()
+	root.Shown = shown
 	target, err := root.Resolve(name)
 	var violation *beneath.Violation
 	switch {
@@ -159,7 +164,7 @@ func (v *verdict) resolve(base string, def *agents.Definition, name string) (str
 	case err != nil:
 		return "", err
 	case target.System:
-		v.Verdict, v.Rule, v.Target = "allow", "the sandbox's read-only system", target.Rel
+		v.Verdict, v.Rule, v.Target = "allow", "the sandbox has it", target.Rel
 	case target.Rel != strings.TrimPrefix(path.Clean("/"+name), "/"):
 		v.Target = target.Rel
 	}

@@ -83,7 +83,9 @@ func run(wire *Wire) error {
 	if cfg.Caller {
 		opt.Groups = l.groups
 	}
-	view, err := fs.New(beneath.NewRoot(RootFD), FuseFD, opt)
+	root := beneath.NewRoot(RootFD)
+	root.Shown = cfg.Shown
+	view, err := fs.New(root, FuseFD, opt)
 	if err != nil {
 		return err
 	}

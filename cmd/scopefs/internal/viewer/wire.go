@@ -29,6 +29,7 @@ type Config struct {
 	Watch       bool             `json:"watch"`  // cache metadata until a watch reports a change
 	Shared      bool             `json:"shared"` // users other than the agent's may access the view
 	Sole        bool             `json:"sole"`   // the daemon is an ordinary user's
+	Shown       []string         `json:"shown"`  // see beneath.Root
 	XAttrs      bool             `json:"xattrs"`
 	Trace       bool             `json:"trace"`
 	Spin        bool             `json:"spin"` // do not count a request's time on a processor
