@@ -116,5 +116,33 @@ func installCases(t *testing.T) map[string]installCase {
 			},
 			had: map[string]string{".codex/config.toml": "hide_agent_reasoning = true # the user's\n\n[tui]\nnotifications = false"},
 		},
+		"gemini": {
+			file: "@google/gemini-cli/bundle/gemini.js", args: []string{"--model", "gemini-2.5-pro", "--yolo", "--prompt", "do it"},
+			env: func(url, home, _ string) []string {
+				require.NoError(t, os.MkdirAll(filepath.Join(home, ".gemini"), 0o755))
+				require.NoError(t, os.WriteFile(filepath.Join(home, ".gemini", "settings.json"), []byte(`{"security": {"auth": {"selectedType": "gemini-api-key"}}}`), 0o644))
+				return []string{"GOOGLE_GEMINI_BASE_URL=" + url, "GEMINI_API_KEY=x", "GEMINI_CLI_TRUST_WORKSPACE=true", "GEMINI_CLI_NO_RELAUNCH=true", "GEMINI_TELEMETRY_ENABLED=false"}
+			},
+			serve: func() *model {
+				return serveModel(t, geminiAPI.loosely(), call("read_file", args{"file_path": "own.txt"}), call("run_shell_command", args{"command": "cat own.txt"}),
+					call("mcp_scopefs_read_file", args{"path": "notes.txt"}), done)
+			},
+			had: map[string]string{".gemini/settings.json": `{"ui": {"theme": "GitHub"}}`},
+		},
+		"opencode": {
+			file: "opencode-linux-x64/bin/opencode", args: []string{"run", "--model", "anthropic/claude-sonnet-4-5", "do it"},
+			env: func(url, _, _ string) []string {
+				return []string{"ANTHROPIC_API_KEY=x", `OPENCODE_CONFIG_CONTENT={"provider": {"anthropic": {"options": {"baseURL": "` + url + `/v1"}}}}`,
+					"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1"}
+			},
+			serve: func() *model {
+				return serveModel(t, messagesAPI.loosely(), call("read", args{"filePath": "own.txt"}), call("bash", args{"command": "cat own.txt", "description": "x"}),
+					call("scopefs_read_file", args{"path": "notes.txt"}), done)
+			},
+			had: map[string]string{"opencode.json": `{"theme": "dark"}`},
+		},
 	}
 }
+
+// loosely returns the API of a program that also sends requests beside the script.
+func (a api) loosely() api { a.lax = true; return a }
