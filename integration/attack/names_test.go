@@ -71,7 +71,7 @@ var linkTexts = map[string]bool{
 	"/usr/../etc/shadow": false, "/usr/bin/../../etc/shadow": false, "/etc/alternatives/../shadow": false,
 	"/usr2": false, "/usr/../workspace/top": false, "/lib/../etc": false, "/etc": false, "/etc/passwd": false, "//etc/passwd": false,
 	"///etc///passwd": false, "/./etc/passwd": false, "/": false, "/proc/self/root/etc/passwd": false, "/proc/self/cwd": false,
-	"/proc/1/root": false, "/dev/zero": false, "/dev/null": true, "/dev/null/../zero": false, "/tmp/x": true, "/tmp": true, "/tmp/../etc": false, "/tmpx": false, "/root": false, "/etc/alternatives.d": false,
+	"/proc/1/root": false, "/dev/zero": false, "/dev/null": true, "/dev/null/../zero": false, "/tmp/x": false, "/tmp": false, "/tmp/../etc": false, "/tmpx": false, "/root": false, "/etc/alternatives.d": false,
 	"../up/top": true, "../up/..": false, "../up/../top": false, "../up/d/e/f": true, "../out/passwd": false, "../sys/bin/env": true,
 	"../sys/../etc/shadow": false, "../loop": true, "../loop/x": true, "\xff\xfe": true, "a\nb": true, "../../../names/top": false,
 	strings.Repeat("./", 2047) + "f": true, strings.Repeat("../", 1364) + "etc": false, strings.Repeat("n", 256): true,

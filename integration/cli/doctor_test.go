@@ -43,13 +43,13 @@ func TestDoctor(t *testing.T) {
 		want map[string]string // user and check → status
 		says map[string]string // → in the line
 	}{
-		"root": {0, nil, 0, map[string]string{"root fuse": "ok", "root passthrough": "ok", "root sandbox": "ok", "root cgroups": "ok", "nobody device": "missing"}, nil},
+		"root": {0, func(m *harness.Way) *exec.Cmd { return harness.Privately(m.T, harness.ClosedFUSE, doctor...) }, 0, map[string]string{"root fuse": "ok", "root passthrough": "ok", "root sandbox": "ok", "root cgroups": "ok", "nobody device": "missing"}, nil},
 		"user": {1234, nil, 0, map[string]string{"1234 fuse": "ok", "1234 passthrough": "degraded", "1234 sandbox": "ok", "1234 cgroups": "degraded", "1234 git identity": "degraded"},
 			map[string]string{"1234 git identity": "git config --global user.name NAME", "1234 cgroups": "Delegate=yes"}},
 		"no /dev/fuse": {0, func(m *harness.Way) *exec.Cmd { return harness.Privately(m.T, noFUSE, doctor...) }, 3,
 			map[string]string{"root device": "missing", "root fuse": "missing", "root sandbox": "ok"}, map[string]string{"root device": "modprobe fuse"}},
 		"closed /dev/fuse": {1234, func(m *harness.Way) *exec.Cmd {
-			return exec.Command("setpriv", append([]string{"--reuid", "1234", "--regid", "1234", "--clear-groups", "--"}, doctor...)...)
+			return harness.Privately(m.T, harness.ClosedFUSE, harness.Setpriv(1234, doctor...)...)
 		}, 3, map[string]string{"1234 namespaces": "ok", "1234 device": "missing"}, map[string]string{"1234 device": "mode 0600chmod 666 /dev/fuse"}},
 		"no CAP_SYS_ADMIN": {0, func(m *harness.Way) *exec.Cmd { return exec.Command("setpriv", append(noAdmin, doctor...)...) }, 3,
 			map[string]string{"root namespaces": "missing", "root fuse": "missing"}, map[string]string{"root namespaces": "--privileged"}},

@@ -15,10 +15,12 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
+const lasting = "sandbox: {home: lasting}"
+
 // TestHome: HOME is the agent's own, outlives its sandboxes, and is shared by those that
 // run at the same time.
 func TestHome(t *testing.T) {
-	agents := map[string]string{"a": "", "b": "", "brief": "sandbox: {home: temporary}", "lean": "sandbox: {home: temporary, caches: [npm, go]}"}
+	agents := map[string]string{"a": lasting, "b": lasting, "brief": "", "lean": "sandbox: {home: temporary, caches: [npm, go]}"}
 	for name, way := range map[string]func(t *testing.T) *harness.Way{
 		"daemon": func(t *testing.T) *harness.Way {
 			return &harness.Way{Host: harness.NewHost(t, agents), Tmp: t.TempDir()}
@@ -48,7 +50,7 @@ func TestHome(t *testing.T) {
 // TestHomeHostile: the host follows nothing that an agent leaves in its HOME, and no
 // other user reaches it.
 func TestHomeHostile(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": "user: '1000'", "b": "user: '1001'"})
+	h := harness.NewHost(t, map[string]string{"a": lasting + "\nuser: '1000'", "b": lasting + "\nuser: '1001'"})
 	h.Put("outside/secret", strings.Repeat("x", 5<<20))
 	h.Must("run", "b", "--", "true")
 	h.Must("run", "a", "--", "bash", "-c", "umask 0; chmod 777 ~; cp /bin/true ~/suid; chmod 4755 ~/suid; mkfifo ~/fifo; ln -s "+h.Base+"/outside ~/link; ln -s / ~/root; ln "+
@@ -78,7 +80,7 @@ func TestHomeHostile(t *testing.T) {
 	}
 	assert.NotContains(t, h.Must("run", "b", "--", "sh", "-c", "ls -R /home 2>&1; true"), "suid")
 
-	h.Define("a", "user: '1002'")
+	h.Define("a", lasting+"\nuser: '1002'")
 	h.Must("down", "a")
 	h.Must("up", "a")
 	_, errs, code := h.Try("run", "a", "--", "true")
@@ -93,7 +95,7 @@ func TestHomeHostile(t *testing.T) {
 // TestHomeOfOthers: a runner has a HOME of its own, and so has a member's sandbox whose
 // caller may change nothing.
 func TestHomeOfOthers(t *testing.T) {
-	h := harness.Delegating(t, "", map[string]string{"boss": "members: [hand]", "reader": "members: [hand]\nview: {access: read}", "hand": "env: {OWN: yes1}"})
+	h := harness.Delegating(t, "", map[string]string{"boss": "members: [hand]", "reader": "members: [hand]\nview: {access: read}", "hand": lasting + "\nenv: {OWN: yes1}"})
 	h.Must("run", "hand", "--", "sh", "-c", "echo kept >~/file")
 	ask := func(caller, task string) string {
 		return h.Must("call", "--agent", caller, "delegate", "member=hand", "task="+task)
@@ -117,7 +119,7 @@ func TestHomeGit(t *testing.T) {
 	require.NoError(t, os.WriteFile(home+"/more", []byte("[user]\n\temail = ada@example.org\n\tsigningkey = sesame-4712\n"), 0o600))
 	require.NoError(t, os.WriteFile(home+"/.gitconfig", []byte("[user]\n\tname = Ada \\\"L\\\" Love\n[include]\n\tpath = more\n[credential]\n\thelper = !echo sesame-4712\n"+
 		"[core]\n\tfsmonitor = touch "+home+"/ran\n[url \"https://sesame-4712@x\"]\n\tinsteadOf = https://x\n"), 0o600))
-	h := harness.NewHost(t, map[string]string{"a": ""})
+	h := harness.NewHost(t, map[string]string{"a": lasting})
 	for range 2 { // by the daemon, and without one
 		assert.Equal(t, "user.name=Ada \"L\" Love\nuser.email=ada@example.org\n", h.Must("run", "a", "--", "git", "config", "--list"))
 		assert.Contains(t, h.Must("run", "a", "--", "sh", "-c", "cd && rm -rf r && git init -q r && cd r && git commit -q --allow-empty -m x && git log --format='%an <%ae>'"), "Ada \"L\" Love <ada@example.org>\n")

@@ -112,8 +112,8 @@ func TestRunFailsClosed(t *testing.T) {
 			return cmd
 		}, "scopefs: there is no FUSE (open /dev/fuse: no such file or directory): load the module (modprobe fuse); a container needs --device /dev/fuse\n"},
 		"closed /dev/fuse": {"", 1234, func(m *harness.Way) *exec.Cmd {
-			cmd := exec.Command("setpriv", append([]string{"--reuid", "1234", "--regid", "1234", "--clear-groups", "--", harness.Program, "--base", m.Base}, touch...)...)
-			cmd.Env = append(os.Environ(), "TMPDIR="+m.Tmp)
+			cmd := harness.Privately(m.T, harness.ClosedFUSE, harness.Setpriv(1234, append([]string{harness.Program, "--base", m.Base}, touch...)...)...)
+			cmd.Env = append(cmd.Env, "TMPDIR="+m.Tmp)
 			return cmd
 		}, "scopefs: /dev/fuse is closed to this user (open /dev/fuse: permission denied): chmod 666 /dev/fuse, as udev does, or run as root\n"},
 		"no CAP_SYS_ADMIN": {"", 0, func(m *harness.Way) *exec.Cmd {

@@ -238,7 +238,9 @@ func TestUserDaemonRefused(t *testing.T) {
 	assert.Contains(t, o.Stderr, "XDG_RUNTIME_DIR is not set: log in with a session (pam_systemd), or give --run DIR")
 	assert.NoDirExists(t, filepath.Join(a.Base, ".local"))
 	a.env = append(a.env, "XDG_RUNTIME_DIR="+filepath.Join(a.Base, "session"))
-	o = a.as(accountUID, harness.Program, "daemon", "--user") // /dev/fuse is closed
+	closed := harness.Privately(t, harness.ClosedFUSE, harness.Setpriv(accountUID, harness.Program, "daemon", "--user")...)
+	closed.Env = append(closed.Env[len(closed.Env)-1:], a.env...)
+	o = harness.Finish(t, closed)
 	assert.Equal(t, 3, o.Code)
 	assert.Equal(t, 1, strings.Count(o.Stderr, "\n"), o.Stderr)
 	assert.Contains(t, o.Stderr, "/dev/fuse is closed to this user")

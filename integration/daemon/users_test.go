@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,14 +38,23 @@ func init() {
 			fmt.Fprint(conn, []string{"", "GET /v1/ag", "POST /v1/agents/a/run HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"}[i%3])
 			conns = append(conns, conn)
 		}
-		closed, soon := 0, time.Now().Add(500*time.Millisecond) // the daemon waits 10 s for a header
-		for _, conn := range conns {
-			_ = conn.SetReadDeadline(soon)
-			if _, err := conn.Read(make([]byte, 1)); err != nil && !os.IsTimeout(err) {
-				closed++
-			}
+		// The daemon waits 10 s for a header. Until then it closes none that it has admitted.
+		most, err := strconv.Atoi(args[2])
+		if err != nil {
+			return err
 		}
-		fmt.Println(count - closed)
+		sweep := func() {
+			conns = slices.DeleteFunc(conns, func(conn net.Conn) bool {
+				_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+				_, err := conn.Read(make([]byte, 1))
+				return err != nil && !os.IsTimeout(err)
+			})
+		}
+		for end := time.Now().Add(8 * time.Second); len(conns) > most && time.Now().Before(end); {
+			sweep()
+		}
+		sweep()
+		fmt.Println(len(conns))
 		_, err = os.Stdin.Read(make([]byte, 1))
 		return err
 	}
@@ -227,22 +237,22 @@ func TestUsersReload(t *testing.T) {
 			}
 		})
 	}
-	enough := func() bool {
+	runs := func(uid int) int {
 		mu.Lock()
 		defer mu.Unlock()
-		return ran[alice] >= 3 && ran[bob] >= 3
+		return ran[uid]
 	}
-	for round := 0; round < 6 || !enough(); round++ {
-		h.Define("a", "user: "+strconv.Itoa([]int{bob, alice}[round%2]))
+	for round := range 12 {
+		uid := []int{bob, alice}[round%2]
+		h.Define("a", "user: "+strconv.Itoa(uid))
 		h.Try("reload")
-		if round%3 != 0 { // else the view that is mounted stays the last user's
-			h.Try("down", "a")
-			h.Try("up", "a")
+		if round%3 == 0 { // the view that is mounted stays the last user's
+			continue
 		}
-		time.Sleep(100 * time.Millisecond) // for commands to run by these rules: TestUsers says that they do
-		if round > 100 {
-			t.Fatalf("they never run: %v", ran)
-		}
+		h.Try("down", "a")
+		h.Try("up", "a")
+		before := runs(uid)
+		h.Eventually(fmt.Sprintf("%d runs commands by these rules", uid), func() bool { return runs(uid) > before })
 	}
 	close(stop)
 	users.Wait()
@@ -268,7 +278,7 @@ func TestUsersFlood(t *testing.T) {
 	}
 	assert.Zero(t, by(h, alice, "run", "a", "--", "true").Code)
 	before := descriptors()
-	crowd := harness.Role("crowd", userSocket(h, alice), "300")
+	crowd := harness.Role("crowd", userSocket(h, alice), "300", "64")
 	crowd.Path = client
 	as(crowd, alice)
 	in, err := crowd.StdinPipe()

@@ -75,11 +75,18 @@ func Privately(t *testing.T, script string, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// AsUser runs a command as an ordinary user of a host where /dev/fuse is open to
-// all, as it is everywhere but here.
+// ClosedFUSE makes /dev/fuse one that only root may open, for Privately.
+const ClosedFUSE = `mknod -m 600 "$D/fuse" c 10 229; mount --bind "$D/fuse" /dev/fuse;`
+
+// Setpriv returns the arguments that run a command as an ordinary user.
+func Setpriv(uid int, argv ...string) []string {
+	id := strconv.Itoa(uid)
+	return append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--"}, argv...)
+}
+
+// AsUser runs a command as an ordinary user of a host where /dev/fuse is open to all, as
+// udev makes it.
 func AsUser(t *testing.T, uid int, argv ...string) *exec.Cmd {
 	t.Helper()
-	id := strconv.Itoa(uid)
-	return Privately(t, `mknod -m 666 "$D/fuse" c 10 229; mount --bind "$D/fuse" /dev/fuse;`,
-		append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--"}, argv...)...)
+	return Privately(t, `mknod -m 666 "$D/fuse" c 10 229; mount --bind "$D/fuse" /dev/fuse;`, Setpriv(uid, argv...)...)
 }

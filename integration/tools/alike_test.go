@@ -143,11 +143,9 @@ func TestToolsTellNothing(t *testing.T) {
 		"ls -la /workspace; readlink l; realpath f; stat f", "cat /proc/self/cgroup", "rm -rf /etc/x; touch /x; mkdir /usr/x; cat l; ls ..",
 	} {
 		out := u.Call("bash", args{"command": command})
-		// The runner is shown on purpose, at its own path. The kernel shows where the mount
-		// of HOME begins. Nothing else is.
-		shown := strings.NewReplacer(h.Base+"/runner", "", h.Base+"/state/home/a /home/agent ", "", "["+h.Base+"/state/home/a]", "")
+		// The runner is shown on purpose, at its own path; nothing else is.
 		for _, text := range []any{out["stdout"], out["stderr"]} {
-			text := shown.Replace(text.(string))
+			text := strings.ReplaceAll(text.(string), h.Base+"/runner", "")
 			assert.NotContains(t, text, h.Base, command)
 		}
 	}

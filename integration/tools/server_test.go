@@ -41,7 +41,7 @@ func init() {
 // startsOf counts the starts of MCP servers of an agent's.
 func startsOf(h *harness.Host, id string) (n int) {
 	for _, e := range h.Events(id) {
-		if e.Event == audit.KindSandbox && e.Op == "exec" && strings.Contains(e.Target, "test-program") && e.Outcome == "" {
+		if e.Event == audit.KindSandbox && e.Op == "exec" && strings.Contains(e.Target, "test-program") && e.Outcome == audit.OutcomeBegin {
 			n++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -88,6 +89,8 @@ func TestTrips(t *testing.T) {
 	h.Start("--trace")
 	view := h.View("trips", "dir")
 	for range 2 {
+		// Attributes from before the watch are valid for 20 ms.
+		time.Sleep(40 * time.Millisecond)
 		entries, err := os.ReadDir(view)
 		require.NoError(t, err)
 		for _, e := range append(entries, nil) {

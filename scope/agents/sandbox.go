@@ -15,8 +15,8 @@ type Home string
 
 // The home directories.
 const (
-	HomeLasting   Home = "lasting"   // of the agent, in {state}/home; the default
-	HomeTemporary Home = "temporary" // of each sandbox, which ends with it
+	HomeLasting   Home = "lasting"   // of the agent, in {state}/home; the default with caches
+	HomeTemporary Home = "temporary" // of each sandbox, which ends with it; the default without caches
 )
 
 // Kept names a program: its cache outlives an agent's sandboxes.
@@ -41,11 +41,14 @@ func (k Keep) Or(host Keep) Keep {
 	if k.Home == "" {
 		k.Home = host.Home
 	}
-	if k.Home == "" {
-		k.Home = HomeLasting
-	}
 	if k.Caches == nil {
 		k.Caches = host.Caches
+	}
+	if k.Home == "" {
+		k.Home = HomeTemporary
+		if len(k.Caches) > 0 {
+			k.Home = HomeLasting
+		}
 	}
 	return k
 }

@@ -17,11 +17,12 @@ const maxLinks = 40
 // limit.
 const maxSteps = 1000
 
-// systemDirs are the read-only system directories of the sandbox, its own /tmp, and
-// /dev/null. Ordinary programs create links to them (python3 -m venv). Such a link gives
-// an agent nothing that it cannot name itself.
+// systemDirs are the read-only system directories of the sandbox, and /dev/null. Ordinary
+// programs create links to them (python3 -m venv). Such a link gives an agent nothing that
+// it cannot name itself. /tmp is not one of them: in the sandbox it is private, but a host
+// process that works in a mounted view would follow the link to the host's /tmp.
 var systemDirs = []string{
-	"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc/alternatives", "tmp", "dev/null",
+	"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc/alternatives", "dev/null",
 }
 
 // Target is the object that a path leads to when every link on it is followed.

@@ -163,6 +163,7 @@ const definition = `---
 name: %s
 dir: %q
 protect: ["*"]
+sandbox: {home: lasting}
 ---
 `
 
