@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -51,6 +54,21 @@ type Secret struct {
 
 // NewPlaceholder returns a placeholder that nothing else contains.
 func NewPlaceholder() string { return "scopefs-secret-" + rand.Text() }
+
+// Placeholder returns the placeholder with a name, the same as long as the CA has its key.
+// Without the key it cannot be computed. A nil CA returns a new one.
+func (ca *CA) Placeholder(name string) string {
+	if ca == nil {
+		return NewPlaceholder()
+	}
+	key, err := ca.key.Bytes()
+	if err != nil {
+		return NewPlaceholder()
+	}
+	sum := hmac.New(sha256.New, key)
+	sum.Write([]byte(name))
+	return "scopefs-secret-" + base32.StdEncoding.EncodeToString(sum.Sum(nil))[:26]
+}
 
 // secretLife is how long a value is kept.
 const secretLife = time.Minute

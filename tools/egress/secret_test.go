@@ -277,3 +277,21 @@ func TestMaskBorders(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "event\n", line)
 }
+
+// TestPlaceholder: a name has one placeholder, also after a restart, and under another CA
+// another one.
+func TestPlaceholder(t *testing.T) {
+	dir := t.TempDir()
+	first, err := OpenCA(dir)
+	require.NoError(t, err)
+	again, err := OpenCA(dir)
+	require.NoError(t, err)
+	other, err := OpenCA(t.TempDir())
+	require.NoError(t, err)
+	p := first.Placeholder("a\x00KEY")
+	assert.Regexp(t, `^scopefs-secret-[A-Z2-7]{26}$`, p)
+	assert.Equal(t, p, again.Placeholder("a\x00KEY"))
+	assert.NotEqual(t, p, first.Placeholder("b\x00KEY"))
+	assert.NotEqual(t, p, other.Placeholder("a\x00KEY"))
+	assert.NotEqual(t, (*CA)(nil).Placeholder("x"), (*CA)(nil).Placeholder("x"))
+}

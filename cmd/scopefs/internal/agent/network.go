@@ -86,15 +86,15 @@ func (n *network) equip(spec *sandbox.Spec) {
 	}
 }
 
-// secrets returns the current credentials, by the variable that has the placeholder. A
-// sandbox has the same placeholder as long as it lives.
+// secrets returns the current credentials, by the variable that has the placeholder. All
+// sandboxes of an agent have the same placeholder: programs keep settings by it.
 func (n *network) secrets() map[string]egress.Secret {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := map[string]egress.Secret{}
 	for name, c := range n.hosts().Credentials() {
 		if n.placeholders[name] == "" {
-			n.placeholders[name] = egress.NewPlaceholder()
+			n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
 		}
 		all[name] = egress.Secret{Placeholder: n.placeholders[name], Header: c.Header, Format: c.Format, Read: c.From.Read, Source: fmt.Sprintf("%+v", c.From)}
 	}

@@ -31,7 +31,7 @@ type changesOptions struct {
 func (a *app) changesCmd() *cobra.Command {
 	var o changesOptions
 	c := &cobra.Command{
-		Use:   "changes AGENT",
+		Use:   "changes AGENT|--dir DIR",
 		Short: "show what an agent changed, by file",
 		Long: `Lists the files that an agent changed, from the log and from the tree, and prints a
 unified diff of each file with an old text. Without --since it begins with the agent's
@@ -49,9 +49,11 @@ make it start programs. The agent can rewrite its repository: such a diff proves
 
 Files are not opened through links. A file of more than a megabyte, or that is no text,
 has no diff.`,
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              args(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: a.complete,
-		RunE:              func(c *cobra.Command, words []string) error { return a.changes(c.Context(), words[0], o) },
+		RunE: func(c *cobra.Command, words []string) error {
+			return a.changes(c.Context(), strings.Join(words, ""), o)
+		},
 	}
 	c.Flags().StringVar(&o.since, "since", "", "from then on: a duration such as 2h, or a time")
 	c.Flags().StringVar(&o.against, "against", "", "a directory with the old files, such as a snapshot")
@@ -75,11 +77,15 @@ type fileChange struct {
 }
 
 func (a *app) changes(ctx context.Context, name string, o changesOptions) error {
-	p, err := a.paths()
+	p, project, err := a.existing()
 	if err != nil {
 		return err
 	}
-	agent, err := a.agentNamed(name)
+	id, err := a.agentIn(project, name)
+	if err != nil {
+		return err
+	}
+	agent, err := agentOf(p, id)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func NewClient(p config.Paths) *Client {
 func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 	conn, err := connect(ctx, c.socket)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w at %s: start one with scopefs daemon", ErrNoDaemon, c.socket)
+		return nil, fmt.Errorf("%w at %s: start one with scopefs daemon, or scopefs daemon --user for your own agents and --dir", ErrNoDaemon, c.socket)
 	}
 	if err != nil {
 		return nil, err
