@@ -46,7 +46,7 @@ func (v *View) replaceConfig(a *ask, old *place, oldName string, new *place, new
 	case err != nil && err != syscall.ENOENT:
 		return err
 	}
-	if err := scope.CheckGitConfig(v.policy.Load().GitConfig(), new.base, before, text); err != nil {
+	if err := scope.CheckGitConfig(v.policy.Load().GitConfig(), before, text); err != nil {
 		return refuse(err)
 	}
 	if err := stage(new.dir, text, uint32(st.Mode)); err != nil {

@@ -6,8 +6,9 @@ import "strings"
 // and programs that a repository's config names.
 //
 // A repository is a directory that ends in ".git", as git and its users name them. What is
-// below its refs and logs are names of branches, and everything else may be the directory
-// of a submodule or a worktree, or a directory that a ".git" file names. git takes a
+// below its own refs and logs are names of branches, and everything else may be the
+// directory of a submodule or a worktree, whatever their names. A ".git" that is no
+// directory leads to a repository anywhere, so nobody makes one. git takes a
 // directory for a repository if it has HEAD, objects and refs, or a commondir that leads to
 // the latter (is_git_directory in git's setup.c). So the rules let nobody make HEAD
 // outside of a repository, objects below refs, or commondir.
@@ -32,6 +33,7 @@ const (
 	gitHook           // a file in it
 	gitMaker          // would make another directory a repository, or part of one
 	gitStaged         // a config that the view is about to put into place
+	gitDir            // ".git": a repository, or a file that leads to one
 )
 
 // StagedGitConfig is the name under which a view writes a config before it renames it into
@@ -40,7 +42,7 @@ const StagedGitConfig = ".scopefs-config"
 
 // classify returns what rel is to git, and whether it is a repository or in one.
 func (g *GitRules) classify(rel string) (kind gitFile, inside bool) {
-	branches := false
+	branches, top := false, false // top: the component before is the repository itself
 	for start := 0; start < len(rel); {
 		end, last := len(rel), true
 		if i := strings.IndexByte(rel[start:], '/'); i >= 0 {
@@ -48,17 +50,23 @@ func (g *GitRules) classify(rel string) (kind gitFile, inside bool) {
 		}
 		name := rel[start:end]
 		start = end + 1
+		if name == ".git" && last {
+			return gitDir, true
+		}
 		if !inside {
 			if inside = strings.HasSuffix(name, ".git"); !inside && last && name == "HEAD" {
 				return gitMaker, false
 			}
+			top = inside
 			continue
 		}
+		first := top
+		top = false
 		switch {
 		case name == "commondir" && last, name == "objects" && branches:
 			return gitMaker, true
 		case branches:
-		case name == "refs", name == "logs":
+		case first && (name == "refs" || name == "logs"):
 			branches = true
 		case name == "hooks" && g.Hooks && last:
 			return gitHooks, true
@@ -88,6 +96,8 @@ func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
 	case gitJudged:
 		d.Judge = op == OpRename
 		d.Allow = d.Allow || d.Judge || op == OpUnlink || op == OpMkdir || op == OpRmdir || op == OpSetattr
+	case gitDir:
+		d.Allow = d.Allow || op == OpMkdir || op == OpRmdir || op == OpUnlink || op == OpSetattr
 	case gitHooks:
 		d.Allow = d.Allow || op == OpMkdir || op == OpRmdir || op == OpSetattr
 		d.Rule = "protect git-hooks"

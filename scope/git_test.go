@@ -19,7 +19,11 @@ func TestGitRules(t *testing.T) {
 	require.NoError(t, err)
 	every := []Op{OpOpenWrite, OpCreate, OpMkdir, OpMknod, OpSymlink, OpLinkFrom, OpLink, OpUnlink, OpRmdir, OpRenameFrom, OpRename, OpSetattr}
 	for rel, may := range map[string][]Op{
-		".git":                             every,
+		".git":                             {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
+		"vendor/lib/.git":                  {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
+		".git/modules/logs/config":         {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
+		".git/modules/logs/hooks/update":   {},
+		".git/worktrees/refs/config":       {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
 		"a/.git/HEAD":                      every,
 		"a/.git/index":                     every,
 		"a/.git/hooks/pre-commit.sample":   every,
@@ -87,7 +91,7 @@ func TestProtectPaths(t *testing.T) {
 	assert.ErrorContains(t, err, `protect editor: pattern "/x"`)
 }
 
-var someKeys = []string{"core.bare", "core.worktree", "remote.*.url", "submodule.*.update"}
+var someKeys = []string{"core.bare", "remote.*.url", "submodule.*.update"}
 
 // TestCheckGitConfig: a config may hold what it held, and what may be set.
 func TestCheckGitConfig(t *testing.T) {
@@ -114,10 +118,14 @@ func TestCheckGitConfig(t *testing.T) {
 		"[remote \"o\"]\n\tvcs = evil\n":                               "sets remote.o.vcs",
 		"[submodule \"s\"]\n\tupdate = !evil\n":                        "sets submodule.s.update",
 		"[submodule \"s\"]\n\tupdate = \"!evil\"\n":                    "sets submodule.s.update",
-		"[core]\n\tworktree = ../../../sub\n":                          "",
-		"[core]\n\tworktree = ../../../../elsewhere\n":                 "sets core.worktree",
-		"[core]\n\tworktree = /home\n":                                 "sets core.worktree",
-		"[core]\n\tworktree = \"../../../../..\"\n":                    "sets core.worktree",
+		"[core]\n\tworktree = hooks\n":                                 "sets core.worktree",
+		"[remote \"o\"]\n\turl = /workspace/x\n":                       "",
+		"[remote \"o\"]\n\turl = ../x\n":                               "",
+		"[remote \"o\"]\n\turl = me@host:/x\n":                         "",
+		"[remote \"o\"]\n\turl = /home/x\n":                            "sets remote.o.url",
+		"[remote \"o\"]\n\turl = /workspaces\n":                        "sets remote.o.url",
+		"[remote \"o\"]\n\turl = \"~/x\"\n":                            "sets remote.o.url",
+		"[remote \"o\"]\n\turl = File:///x\n":                          "sets remote.o.url",
 		"[core] fsmonitor = evil\n":                                    "form that git writes",
 		"[core]fsmonitor=evil]\n":                                      "form that git writes",
 		"[core \"a\"] fsmonitor = \"b\"]\n":                            "form that git writes",
@@ -135,7 +143,7 @@ func TestCheckGitConfig(t *testing.T) {
 		"[core]\n\tbare = \"a\\\"\n":                                   "form that git writes",
 		"[core]\n\tbare = " + strings.Repeat("x", MaxGitConfig) + "\n": "larger than",
 	} {
-		err := CheckGitConfig(someKeys, ".git/modules/sub", []byte("[alias]\n\tuser = !mine\n"), []byte(text))
+		err := CheckGitConfig(someKeys, []byte("[alias]\n\tuser = !mine\n"), []byte(text))
 		if wrong == "" {
 			assert.NoError(t, err, "%.60q", text)
 		} else {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 )
@@ -14,12 +13,11 @@ const MaxGitConfig = 1 << 20
 
 // CheckGitConfig returns why a repository's config must not replace another: the first
 // setting that is neither in the old one nor one of keys. A key is "section.name" or, for
-// sections with a subsection, "section.*.name", in lower case. dir is the repository's
-// directory relative to the view's root, which core.worktree must not leave.
+// sections with a subsection, "section.*.name", in lower case.
 //
 // It reads a part of git's syntax (git-config(1)), the part that git writes. A file in any
 // other form is refused, for git could read it otherwise.
-func CheckGitConfig(keys []string, dir string, old, config []byte) error {
+func CheckGitConfig(keys []string, old, config []byte) error {
 	if len(config) > MaxGitConfig {
 		return fmt.Errorf("config is larger than %d bytes", MaxGitConfig)
 	}
@@ -37,7 +35,7 @@ func CheckGitConfig(keys []string, dir string, old, config []byte) error {
 		if had[s] {
 			continue
 		}
-		if !slices.Contains(keys, s.pattern()) || !s.harmless(dir) {
+		if !slices.Contains(keys, s.pattern()) || !s.harmless() {
 			return fmt.Errorf("sets %s", s.key())
 		}
 	}
@@ -66,8 +64,9 @@ func (s gitSetting) pattern() string {
 }
 
 // harmless reports whether the value of a key that may be set executes nothing: a command
-// after "!", a remote helper "NAME::" (gitremote-helpers(7)), and a work tree elsewhere.
-func (s gitSetting) harmless(dir string) bool {
+// after "!", or a remote helper "NAME::" (gitremote-helpers(7)); and that no URL reads a
+// repository of the host outside of the view.
+func (s gitSetting) harmless() bool {
 	if strings.HasPrefix(s.value, "!") {
 		return false
 	}
@@ -75,11 +74,17 @@ func (s gitSetting) harmless(dir string) bool {
 	if found && helper != "" && strings.Trim(helper, alphanumeric) == "" {
 		return false
 	}
-	if s.key() == "core.worktree" {
-		tree := path.Join(dir, s.value)
-		return !path.IsAbs(s.value) && tree != ".." && !strings.HasPrefix(tree, "../")
+	return s.name != "url" && s.name != "pushurl" || !localURL(s.value)
+}
+
+// localURL reports whether git takes a URL for an absolute path of the host ("GIT URLS" in
+// git-fetch(1)): file:, or a path that begins with / or ~, but for the sandbox's /workspace.
+func localURL(url string) bool {
+	if strings.HasPrefix(strings.ToLower(url), "file:") {
+		return true
 	}
-	return true
+	return strings.HasPrefix(url, "/") && url != "/workspace" && !strings.HasPrefix(url, "/workspace/") ||
+		strings.HasPrefix(url, "~")
 }
 
 const (

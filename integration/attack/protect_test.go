@@ -154,7 +154,11 @@ func TestProtectGit(t *testing.T) {
 		mustnot git clone -q --bare new bare
 		must cp -r new/.git/objects new/.git/refs evils
 		mustnot cp new/.git/HEAD evils/HEAD
-		echo 'gitdir: ../evils' >sub/.git
+		mustnot bash -c "echo 'gitdir: ../evils' >sub/.git"
+		mustnot ln -s ../evils sub/.git
+		mustnot mv script sub/.git
+		mustnot git -C mine config core.worktree hooks
+		mustnot git -C mine remote add private /home
 		must git clone -q new gone
 		must rm -rf gone
 	`, "evil="+evilConfig, "evils/config="+evilConfig+"\tworktree = \"../evils\"\n", "sub/x")

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -68,12 +67,13 @@ func (a *Agent) Unshown(paths []string) []string {
 	})
 }
 
-// reaches reports whether the rules do not refuse the hosts of a preset.
+// reaches reports whether the rules do not refuse the first host of a preset, its API.
 func reaches(hosts *agents.Hosts, preset *agents.Preset) bool {
-	return !slices.ContainsFunc(preset.Allow, func(rule scope.HostRule) bool {
-		d, _ := hosts.Connect(strings.Replace(rule.Host, "*", "any", 1), 443)
-		return !d.Allow && !d.Ask
-	})
+	if len(preset.Allow) == 0 {
+		return true
+	}
+	d, _ := hosts.Connect(strings.Replace(preset.Allow[0].Host, "*", "any", 1), 443)
+	return d.Allow || d.Ask
 }
 
 // key returns a note if nothing sets the variable of a preset's key, and an error if the

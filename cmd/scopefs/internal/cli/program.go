@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 	if err != nil {
 		return err
 	}
-	found, err := programs.Find(ctx, program.Command)
+	found, err := programs.Find(ctx, program.Command, a.ofAgents(p))
 	if err != nil {
 		if errors.Is(err, programs.ErrNotFound) && program.Install != "" {
 			err = fmt.Errorf("%w: install it (%s)", err, program.Install)
@@ -47,6 +48,28 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 	req.Env = env
 	req.Program = &control.RunProgram{Name: name, Expose: slices.Concat(found.Expose, program.Expose), Networks: program.Networks}
 	return nil
+}
+
+// ofAgents returns a function that reports whether agents may write a file: it is in the
+// base, in the project, or in the directory of a definition.
+func (a *app) ofAgents(p config.Paths) func(name string) bool {
+	dirs := []string{p.Base}
+	if _, project, err := a.where(); err == nil && project != nil {
+		dirs = append(dirs, project.Dir)
+	}
+	if all, _, err := load(p); err == nil {
+		for _, def := range all.Agents {
+			dirs = append(dirs, def.Dir)
+		}
+	}
+	for i, dir := range dirs {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dirs[i] = real
+		}
+	}
+	return func(name string) bool {
+		return slices.ContainsFunc(dirs, func(dir string) bool { return dir != "" && strings.HasPrefix(name+"/", dir+"/") })
+	}
 }
 
 // chosen returns the presets of networks with a key in the environment; else the first.

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Found is a program on this host.
@@ -32,10 +34,11 @@ var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/lib
 const maxSteps = 8
 
 // Find looks a command up in PATH, as a shell does, and follows what it finds: links, the
-// shims of asdf, mise and volta, and the interpreter of a script.
-func Find(ctx context.Context, command string) (Found, error) {
+// shims of asdf, mise and volta, and the interpreter of a script. It reads and executes
+// nothing for which foreign is true, such as files that agents may write.
+func Find(ctx context.Context, command string, foreign func(name string) bool) (Found, error) {
 	var found Found
-	name, err := exec.LookPath(command)
+	name, err := lookup(command, foreign)
 	for range maxSteps {
 		if err != nil || !filepath.IsAbs(name) {
 			return Found{}, fmt.Errorf("%s %w", command, ErrNotFound)
@@ -44,12 +47,17 @@ func Find(ctx context.Context, command string) (Found, error) {
 		if real, err = filepath.EvalSymlinks(name); err != nil {
 			return Found{}, err
 		}
+		if foreign(real) {
+			return Found{}, fmt.Errorf("%s leads to %s, which agents may write: install it elsewhere", command, real)
+		}
 		start, err := head(real)
 		if err != nil {
 			return Found{}, err
 		}
 		if manager := managerOf(real, start); manager != "" {
-			name, err = which(ctx, manager, filepath.Base(name))
+			if manager, err = lookup(manager, foreign); err == nil {
+				name, err = which(ctx, manager, filepath.Base(name))
+			}
 			if err != nil {
 				return Found{}, err
 			}
@@ -73,7 +81,7 @@ func Find(ctx context.Context, command string) (Found, error) {
 		if next == "" {
 			return found, nil
 		}
-		name, err = exec.LookPath(next)
+		name, err = lookup(next, foreign)
 		if err != nil {
 			return Found{}, fmt.Errorf("%s needs %s, which %w", command, next, ErrNotFound)
 		}
@@ -81,13 +89,37 @@ func Find(ctx context.Context, command string) (Found, error) {
 	return Found{}, fmt.Errorf("%s leads through more than %d interpreters", command, maxSteps)
 }
 
+// lookup is exec.LookPath without the directories of PATH that are foreign.
+func lookup(command string, foreign func(string) bool) (string, error) {
+	if strings.Contains(command, "/") {
+		real, err := filepath.EvalSymlinks(command)
+		if err == nil && foreign(real) {
+			err = fmt.Errorf("%s is a file that agents may write", command)
+		}
+		return command, err
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil || !filepath.IsAbs(dir) || foreign(real) {
+			continue
+		}
+		if name, err := exec.LookPath(filepath.Join(dir, command)); err == nil {
+			return name, nil
+		}
+	}
+	return "", exec.ErrNotFound
+}
+
 func below(name string, dirs ...string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })
 }
 
-// head returns the first bytes of a program.
+// head returns the first bytes of a program, which must be a regular file.
 func head(name string) (string, error) {
-	f, err := os.Open(name)
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no regular file: install the program again", name)
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO that takes its place does not block
 	if err != nil {
 		return "", err
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -93,7 +94,7 @@ func TestFind(t *testing.T) {
 			if name == "of the system" {
 				command = "env"
 			}
-			found, err := Find(t.Context(), command)
+			found, err := Find(t.Context(), command, none)
 			if c.wrong != "" {
 				assert.ErrorContains(t, err, c.wrong)
 				return
@@ -112,7 +113,30 @@ func TestFindRelative(t *testing.T) {
 	t.Chdir(tree(t, map[string]string{"p": "\x7fELF"}))
 	for _, path := range []string{".", "", ":/nowhere"} {
 		t.Setenv("PATH", path)
-		_, err := Find(t.Context(), "p")
+		_, err := Find(t.Context(), "p", none)
 		assert.ErrorIs(t, err, ErrNotFound, path)
 	}
+}
+
+func none(string) bool { return false }
+
+// TestFindForeign: nothing that agents may write is executed or found.
+func TestFindForeign(t *testing.T) {
+	dir := tree(t, map[string]string{
+		"project/node_modules/.bin/p": "#!/bin/sh\nexec asdf exec p\n", "project/node_modules/.bin/asdf": "#!/bin/sh\ntouch DIR/ran\n",
+		"shims/q": "#!/bin/sh\nexec DIR/project/node_modules/.bin/asdf exec q\n",
+		"bin/r":   "-> ../project/node_modules/.bin/p",
+		"bin/s":   "#!/usr/bin/env asdf\n",
+	})
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "bin", "f"), 0o755))
+	t.Setenv("PATH", strings.Join([]string{dir + "/project/node_modules/.bin", dir + "/shims", dir + "/bin", os.Getenv("PATH")}, ":"))
+	foreign := func(name string) bool { return strings.HasPrefix(name+"/", dir+"/project/") }
+	for command, want := range map[string]string{
+		"p": "p is not in PATH", "q": "asdf is a file that agents may write", "r": "which agents may write",
+		"s": "needs asdf, which is not in PATH", "f": "is no regular file",
+	} {
+		_, err := Find(t.Context(), command, foreign)
+		assert.ErrorContains(t, err, want, command)
+	}
+	assert.NoFileExists(t, filepath.Join(dir, "ran"))
 }
