@@ -57,11 +57,11 @@ func NewPlaceholder() string { return "scopefs-secret-" + rand.Text() }
 
 // Placeholder returns the placeholder with a name, the same as long as the CA has its key.
 // Without the key it cannot be computed. A nil CA returns a new one.
-func (ca *CA) Placeholder(name string) string {
-	if ca == nil {
+func (c *CA) Placeholder(name string) string {
+	if c == nil {
 		return NewPlaceholder()
 	}
-	key, err := ca.key.Bytes()
+	key, err := c.key.Bytes()
 	if err != nil {
 		return NewPlaceholder()
 	}
