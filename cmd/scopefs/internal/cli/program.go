@@ -50,10 +50,10 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 	return nil
 }
 
-// ofAgents returns a function that reports whether agents may write a file: it is in the
-// base, in the project, or in the directory of a definition.
+// ofAgents returns a function that reports whether agents may write a file: it is in agents/
+// of the base, in the project, or in the directory of a definition.
 func (a *app) ofAgents(p config.Paths) func(name string) bool {
-	dirs := []string{p.Base}
+	dirs := []string{filepath.Join(p.Base, "agents")}
 	if _, project, err := a.where(); err == nil && project != nil {
 		dirs = append(dirs, project.Dir)
 	}
