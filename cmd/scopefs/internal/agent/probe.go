@@ -44,13 +44,23 @@ func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn f
 			return errors.New("view process was killed")
 		}
 		checked = time.Now()
+		if !v.answers(ctx, p, heart) {
+			return fmt.Errorf("view process does not answer within %v", answerTime)
+		}
+	}
+}
+
+// answers reports whether the view's heart answers. A view that waits for a processor is
+// slow, not dead: its clients get an answer. A killed process runs as well until its
+// threads have ended, so that each answerTime the states of the threads decide again.
+func (v *view) answers(ctx context.Context, p *served, heart *viewer.Heart) bool {
+	for end := time.Now().Add(answerTime + starveTime); ; {
 		if heart.Alive(answerTime) || ctx.Err() != nil {
-			continue
+			return true
 		}
-		if p.runs('R') && heart.Alive(starveTime) { // slow, not dead: its clients get an answer
-			continue
+		if !p.runs('R') || time.Now().After(end) {
+			return false
 		}
-		return fmt.Errorf("view process does not answer within %v", answerTime)
 	}
 }
 
