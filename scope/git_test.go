@@ -68,7 +68,7 @@ func TestGitRules(t *testing.T) {
 		assert.Equal(t, !strings.Contains(rel, StagedGitConfig), p.File(OpLookup, rel).Allow, rel)
 	}
 	for rel, may := range map[string]bool{
-		"src": true, "src/.gitignored": true, "a/refs": true, // may hold repositories, whose rules move with them
+		"src": true, "src/.gitignored": true, "a/refs": true, // may hold repositories; their rules move with them
 		".git": false, "a/.git": false, "x.git": false, ".git/refs": false, "a/.git/modules/m": false, ".git/objects/x": false,
 	} {
 		assert.Equal(t, may, p.Move(rel).Allow, rel)

@@ -102,7 +102,7 @@ type Approvals struct {
 	store ApprovalStore // nil: they end with the process
 
 	// Ended records that a standing approval has ended without the operator, and why.
-	// It is called with the lock held. Nil: nobody is told.
+	// It is called with the lock held. nil records nothing.
 	Ended func(p Approval, why string)
 
 	mu      sync.Mutex

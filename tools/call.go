@@ -34,7 +34,7 @@ type Call struct {
 	Keep func(*scoped.Environment) error
 
 	// Holds is called with the id of an approval when the call starts to wait for it,
-	// and with "" when the call goes on; nil: nobody is told.
+	// and with "" when the call goes on. nil is not called.
 	Holds func(approval string)
 
 	// Ask puts a question to the client's user, or ends the call by an [Asked];

@@ -17,8 +17,8 @@ func Still(ctx context.Context) error {
 	return still()
 }
 
-// still decides again when the rules are not those by which r was allowed. The program of
-// the tool that does the call must be the one for which the call was allowed.
+// still decides again when the rules have changed since r was allowed. The program of the
+// tool that does the call must not have changed since then.
 func (s *Set) still(r *request) error {
 	now := s.rules()
 	if by := r.doer(); by != "" && (s.versionOf(by) != r.doing || now.Version() != r.version && (len(now.FiltersOf(by)) > 0 || !s.judge(now, by).Allow)) {

@@ -25,7 +25,7 @@ type model struct {
 	url string
 
 	mu      sync.Mutex
-	keys    map[string]bool // by which requests authenticate
+	keys    map[string]bool // the keys of the requests
 	tools   []string        // that the last request offers
 	results []string        // of the turns so far
 }
@@ -39,7 +39,7 @@ func serveModel(t *testing.T, api api, script ...func(last string) turn) *model 
 	return m
 }
 
-// An api is the way in which programs speak to models. decode reads the tools and
+// An api is a protocol between programs and models. decode reads the tools and
 // results of a request, and encode writes a turn as events.
 type api struct {
 	path   string

@@ -175,7 +175,7 @@ func TestAttackContinuationFlood(t *testing.T) {
 	<-ended
 }
 
-// TestInterim: the client gets no interim response, whose fields nobody masks.
+// TestInterim: the client gets no interim response: nothing masks its fields.
 func TestInterim(t *testing.T) {
 	rule, _ := host(t, "good.example", true, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "<"+r.Header.Get("Authorization")+">")

@@ -106,7 +106,7 @@ func TestDeniedInsideHostile(t *testing.T) {
 	}
 }
 
-// TestDeniedTooOften: what is over a limit is told inside TLS, too.
+// TestDeniedTooOften: a request over a limit gets its refusal inside TLS, too.
 func TestDeniedTooOften(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", true, hello)

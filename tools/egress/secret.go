@@ -55,8 +55,8 @@ type Secret struct {
 // NewPlaceholder returns a placeholder that nothing else contains.
 func NewPlaceholder() string { return "scopefs-secret-" + rand.Text() }
 
-// Placeholder returns the placeholder with a name, the same as long as the CA has its key.
-// Without the key it cannot be computed. A nil CA returns a new one.
+// Placeholder returns the placeholder for a name. It stays the same as long as the CA keeps
+// its key, and nobody can compute it without that key. A nil CA returns a new one.
 func (c *CA) Placeholder(name string) string {
 	if c == nil {
 		return NewPlaceholder()

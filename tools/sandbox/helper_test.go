@@ -95,7 +95,7 @@ func eat(args []string) int {
 }
 
 // forkMany starts processes until it may not, prints why, and stays. It makes system calls
-// alone: the runtime ends a program for which it cannot start a thread.
+// alone: the runtime ends a program when it cannot start a thread.
 func forkMany([]string) int {
 	errno := syscall.Errno(0)
 	for range 5000 {

@@ -49,7 +49,7 @@ func Main() int {
 	return <-status
 }
 
-// The runtime ends a program for which it cannot start a thread, and the commands may have
+// The runtime ends a program when it cannot start a thread, and the commands may have
 // all processes and threads that the sandbox's limit allows.
 const (
 	maxRunning   = 2 // threads of init that run Go code at a time

@@ -19,8 +19,8 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// equip gives a sandbox of the agent's own commands what the definition of now says: its
-// variables, its HOME and its caches. The caller closes spec.Home.
+// equip gives a sandbox for the agent's own commands the variables, the HOME and the caches
+// of the agent's current definition. The caller closes spec.Home.
 func (a *Agent) equip(spec *sandbox.Spec, p Purpose) error {
 	def, err := a.definition()
 	if err != nil {

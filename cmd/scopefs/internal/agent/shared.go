@@ -72,8 +72,7 @@ type Registry interface {
 	Refresh(id scope.ID)
 	// Enter counts a request. The daemon waits for leave before it closes the log.
 	Enter() (leave func(), err error)
-	// Welcome opens the control socket of a user who has an agent. It takes no lock of an
-	// agent.
+	// Welcome opens the control socket for the user of an agent. It takes no agent's lock.
 	Welcome(uid uint32) error
 	// Responsive returns when the registry's lock is free.
 	Responsive()

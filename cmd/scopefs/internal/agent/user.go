@@ -17,7 +17,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// user is as whom an agent's view and sandbox run.
+// user has the ids with which an agent's view and sandbox run.
 type user struct{ uid, gid uint32 }
 
 // agentUser returns the user of a definition, else the owner of the scope.
@@ -86,8 +86,8 @@ func (a *Agent) IsOf(uid uint32) bool {
 	return err == nil && owner == uid
 }
 
-// openScope opens an agent's directory and returns as whom the agent runs. With dir: it
-// checks that the directory is nobody else's and that the user may enter it.
+// openScope opens an agent's directory and returns the agent's user. With dir: it checks
+// that the directory is apart from other files and that the user may enter it.
 func (s *Shared) openScope(def *agents.Definition) (*beneath.Root, user, error) {
 	root, err := def.OpenRoot(s.Paths.Base)
 	if err != nil {
@@ -106,8 +106,9 @@ func (s *Shared) openScope(def *agents.Definition) (*beneath.Root, user, error) 
 	return root, owner, nil
 }
 
-// scopeUser returns as whom the agent of an open scope runs. The daemon of an ordinary
-// user serves a dir: as himself (0 in his user namespace), whoever owns the directory.
+// scopeUser returns the user of the agent of an open scope. The daemon of an ordinary user
+// serves a dir: with that user's own id, 0 in the user namespace, whoever owns the
+// directory.
 func (s *Shared) scopeUser(def *agents.Definition, root *beneath.Root) (user, error) {
 	if def.Dir != "" && def.User == "" && !s.Root {
 		return user{}, nil

@@ -87,7 +87,7 @@ func (l *Log) Add(e audit.Event) {
 // note notes an operation on a path of the log.
 func (l *Log) note(escaped, op string, at time.Time) {
 	rel, err := audit.Unescape(escaped)
-	if err != nil { // a long path, whose middle the log does not have
+	if err != nil { // the log cut the middle of a long path
 		rel = escaped
 	}
 	if rel == "" || rel == "." {

@@ -169,8 +169,7 @@ func Read(root *beneath.Root, rel string) ([]byte, error) {
 	return text[:size], nil
 }
 
-// Hidden reports whether a path is in the data of a repository, of which a reader wants
-// no list.
+// Hidden reports whether a path is in a repository's data. Reports leave these files out.
 func Hidden(rel string) bool {
 	return strings.HasPrefix(rel, ".git/") || strings.Contains(rel, "/.git/")
 }

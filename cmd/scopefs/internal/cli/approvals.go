@@ -110,7 +110,7 @@ func (o *approveOptions) request(c *cobra.Command) (control.DecideRequest, error
 	case c.Flags().Changed("pattern") && o.pattern == "":
 		return how, errors.New("--pattern is empty: leave it out for calls with the same arguments")
 	case o.pattern != "" && !lasts:
-		return how, errors.New("--pattern wants to know how long: add --for 1h, --session or --always")
+		return how, errors.New("--pattern: no end is given: add --for 1h, --session or --always")
 	case lasts:
 		how.Standing = &tools.Terms{Pattern: o.pattern, For: o.duration, Session: o.session}
 	}

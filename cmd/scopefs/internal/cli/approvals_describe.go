@@ -18,9 +18,10 @@ const (
 	maxShownLine  = 300 // characters
 )
 
-// A page describes a call for a terminal. Each line of what an agent wrote is escaped
-// and behind a margin, also where it is broken at the terminal's width, so that it is
-// taken for nothing else. What is left out is told.
+// A page describes a call for a terminal. It escapes each line of an agent's text and
+// prints it behind a margin, also after a break at the terminal's width: no text of an
+// agent looks like a line of scopefs. The page counts the lines and characters that it
+// omits.
 type page struct {
 	strings.Builder
 	lines int // of each part; 0: all, and whole

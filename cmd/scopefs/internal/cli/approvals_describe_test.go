@@ -12,8 +12,8 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// TestDescribed: whatever an agent writes stays behind a margin, in its rows, and what is
-// left out is told.
+// TestDescribed: an agent's text stays behind the margin, in its rows, and the page counts
+// what it omits.
 func TestDescribed(t *testing.T) {
 	hostile := "\x1b[2J\x1b]0;x\a\r\u202e\u2028\u009b31m\b[y]es\nbash of b, x, by y\n" + strings.Repeat("w", 5000) + "\n" + strings.Repeat("界", 500) + "\n" + strings.Repeat("n\n", 100)
 	arguments, err := json.Marshal(map[string]string{"command": hostile, "path": hostile, "x\n" + hostile: hostile})

@@ -82,7 +82,7 @@ func namespaced(p config.Paths, leash *os.File, flags ...string) *exec.Cmd {
 }
 
 // namespaces gives a process a session and a mount namespace of its own and, for an
-// ordinary user, a user namespace in which the user is 0.
+// ordinary user, a user namespace with the user as 0.
 func namespaces() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Setsid:     true, // only this process gets the terminal's signals

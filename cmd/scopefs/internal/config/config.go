@@ -116,7 +116,7 @@ func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
 // ToolSocket returns the path of the socket of an agent's tools.
 func (p Paths) ToolSocket(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
 
-// UserSocket returns the path of the socket of a user who has agents of a daemon of root.
+// UserSocket returns the path of the socket that a daemon of root has for an agent's user.
 func (p Paths) UserSocket(uid uint32) string {
 	return filepath.Join(p.Users(), strconv.FormatUint(uint64(uid), 10)+".sock")
 }

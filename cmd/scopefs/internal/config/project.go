@@ -14,8 +14,8 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Project is a directory with an agent of its own, for a user who has neither a base
-// directory nor a definition. Its base directory is below the user's state directory, and
+// Project is a directory with an agent of its own. Its user needs neither a base
+// directory nor a definition. The project's base directory is below the user's state directory, and
 // holds one definition, which the user may edit.
 type Project struct {
 	Dir  string   // absolute, without symbolic links

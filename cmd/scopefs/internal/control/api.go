@@ -64,7 +64,7 @@ type Session struct {
 	ID      string      `json:"session"` // as in the log; scopefs kill takes it
 	Agent   scope.ID    `json:"agent"`
 	Kind    SessionKind `json:"kind"`
-	Parent  string      `json:"parent,omitempty"`  // the session for which it works
+	Parent  string      `json:"parent,omitempty"`  // the session that it works for
 	Command string      `json:"command,omitempty"` // of a run or a task; text of the client's
 	Since   time.Time   `json:"since"`
 	PID     int         `json:"pid,omitempty"` // of process 1 of its sandbox; 0: it has none now

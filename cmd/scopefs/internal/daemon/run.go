@@ -146,8 +146,9 @@ func attend(conn *net.UnixConn, p *sandbox.Process, notes *notes, gone func(), e
 	_ = json.NewEncoder(conn).Encode(last)
 }
 
-// notes are what the operator is told about a command that runs: what an agent program
-// lacks, and one line for each host that its network has refused. They wait until the client has the command's streams.
+// notes are lines for the operator about a running command: what an agent program lacks,
+// and one line for each host that its network has refused. They wait until the client has
+// the command's streams.
 type notes struct {
 	mu      sync.Mutex
 	conn    io.Writer

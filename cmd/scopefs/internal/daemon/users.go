@@ -20,7 +20,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// users are the control sockets of the users whose agents a daemon of root runs. A socket
+// users has the control sockets of a daemon of root for the users of its agents. A socket
 // is its user's: the kernel keeps others from connecting, and the handler serves the agents
 // of that user alone. A user can list them and run commands as them, and nothing else.
 type users struct {
@@ -55,8 +55,8 @@ func (d *Daemon) openUsers(ctx context.Context) error {
 	return nil
 }
 
-// Welcome opens the socket of a user who has an agent, unless it is open. It stays open
-// until the daemon ends. Root has the operator's.
+// Welcome opens the socket for the user of an agent, unless it is open. The socket stays
+// open until the daemon ends. Root uses the operator's socket.
 func (d *Daemon) Welcome(uid uint32) error {
 	u := &d.users
 	u.mu.Lock()

@@ -34,8 +34,8 @@ var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/lib
 const maxSteps = 8
 
 // Find looks a command up in PATH, as a shell does, and follows what it finds: links, the
-// shims of asdf, mise and volta, and the interpreter of a script. It reads and executes
-// nothing for which foreign is true, such as files that agents may write.
+// shims of asdf, mise and volta, and the interpreter of a script. It neither reads
+// nor executes a file if foreign reports true, for example because agents may write it.
 func Find(ctx context.Context, command string, foreign func(name string) bool) (Found, error) {
 	var found Found
 	name, err := lookup(command, foreign)
