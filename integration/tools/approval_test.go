@@ -113,6 +113,10 @@ func TestApprovalsOfContent(t *testing.T) {
 	assert.NotEqual(t, tools.ApprovalRequired, u.Fails("delete", remove).Code, "what is in it cannot be seen")
 	assert.Equal(t, waiting, h.Must("approvals", "list"))
 	require.NoError(t, os.Chmod(h.Scope("a", "dir/sub"), 0o755))
+	h.Eventually("the view shows the mode, and with it the time of change", func() bool {
+		info, err := os.Stat(h.View("a", "dir/sub"))
+		return err == nil && info.Mode().Perm() == 0o755
+	})
 	id = u.Waits("delete", remove)
 	assert.FileExists(t, h.Scope("a", "dir/sub/x"))
 	h.Must("approvals", "approve", id)
