@@ -68,7 +68,8 @@ type contextMount struct {
 // refused records reads of the context of another call, or of one that has ended: the
 // first of a minute, with the number of the others since the last.
 type refused struct {
-	record func(tid uint32, others int64) // tid 0: unknown
+	event  func(tid uint32, others int64) audit.Event // tid 0: unknown
+	record func(audit.Event)
 
 	mu    sync.Mutex
 	since time.Time // of the last that is recorded
@@ -79,17 +80,19 @@ type refused struct {
 
 const refusedTime = time.Minute
 
-// one counts a read. It does not wait for the log.
+// one counts a read, whose thread waits until one returns. It does not wait for the log.
 func (r *refused) one(tid uint32) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if time.Since(r.since) < refusedTime {
 		r.count++
+		r.mu.Unlock()
 		return
 	}
 	others := r.count
 	r.since, r.count = time.Now(), 0
-	r.recording.Go(func() { r.record(tid, others) })
+	r.mu.Unlock()
+	e := r.event(tid, others)
+	r.recording.Go(func() { r.record(e) })
 }
 
 // rest records what was counted, when the mount has ended.
@@ -100,7 +103,7 @@ func (r *refused) rest() {
 	r.count = 0
 	r.mu.Unlock()
 	if others > 0 {
-		r.record(0, others)
+		r.record(r.event(0, others))
 	}
 }
 
@@ -108,7 +111,8 @@ func (r *refused) rest() {
 // tag, and none in another sandbox.
 func (a *Agent) mountContext(owner user, of func(tag string) *callfs.Files) (*contextMount, error) {
 	m := &contextMount{}
-	m.refused.record = func(tid uint32, others int64) {
+	m.refused.record = a.Event
+	m.refused.event = func(tid uint32, others int64) audit.Event {
 		e := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Op: "read", Path: sandbox.Context, Verdict: audit.Deny, PID: int(tid),
 			Rule: "context: of another call, or of one that has ended", RuleKind: string(scope.KindContext), Errno: "ESTALE", Unrecorded: others}
 		if tid == 0 {
@@ -117,7 +121,7 @@ func (a *Agent) mountContext(owner user, of func(tag string) *callfs.Files) (*co
 			from := a.originOf(int(tid))
 			e.Session, e.Call, e.Program = from.session, from.call, from.program
 		}
-		a.Event(e)
+		return e
 	}
 	var err error
 	m.Mount, err = callfs.Open(callfs.Options{UID: owner.uid, GID: owner.gid, Control: a.Control, Logger: a.Logger, Refused: m.refused.one, Owner: func(tid uint32) *callfs.Files {

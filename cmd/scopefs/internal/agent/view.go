@@ -19,11 +19,13 @@ import (
 )
 
 const (
-	readyTimeout = 10 * time.Second // for a view to confine itself
-	unmountGrace = 2 * time.Second  // for users of a view to finish
-	metadataTime = time.Second      // how long the kernel may keep metadata that cannot be watched
-	quickDeath   = 2 * time.Second  // a view that lives no longer is restarted more slowly
-	reapTime     = time.Second      // for a killed process to be gone
+	readyTimeout = 10 * time.Second       // for a view to confine itself
+	unmountGrace = 2 * time.Second        // for users of a view to finish
+	detachGrace  = 500 * time.Millisecond // for users that another mount namespace has
+	endTime      = 3 * time.Second        // for a view whose connection has ended
+	metadataTime = time.Second            // how long the kernel may keep metadata that cannot be watched
+	quickDeath   = 2 * time.Second        // a view that lives no longer is restarted more slowly
+	reapTime     = time.Second            // for a killed process to be gone
 
 	quickPause = 10 * time.Millisecond // before a view is started again, the first time
 	longPause  = time.Second           // the longest, for one that dies or fails again and again
@@ -304,11 +306,18 @@ func (v *view) unmount(conn fusedev.Connection, p *served) {
 			break
 		}
 	}
-	// A view whose mount is gone ends by itself, unless it is still in use.
+	// A view whose mount is gone ends by itself, unless it is still in use. It then records
+	// how often quiet rules have denied.
 	select {
 	case <-p.ended:
-	case <-time.After(500 * time.Millisecond):
+		return
+	case <-time.After(detachGrace):
 		_ = conn.Abort()
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(endTime):
+		v.agent.Logger.Warn("view does not end: killing it", "agent", v.def.Name)
 		_ = p.cmd.Process.Kill()
 		p.wire.Close()
 	}
