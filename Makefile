@@ -78,7 +78,7 @@ PARALLEL := -p=2 -parallel=4
 # The race detector needs a C compiler.
 test: export REQUIRE_FUSE = 1
 test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
-test: $(LINT) $(S3SERVER) $(NFPM) ## vet, format, lint, all tests with -race, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
+test: $(LINT) $(S3SERVER) $(NFPM) ## vet, format, lint, all tests with -race except integration/house, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
 	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
 	@.ci/clients
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \

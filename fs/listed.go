@@ -74,10 +74,11 @@ type lister struct {
 	pid    uint32 // the thread
 	bare   *node  // the last directory listed without attributes
 	looked uint32 // bare.looked when it was opened
-	whole  int    // listings with attributes until the next one without
+	whole  int    // further listings with attributes until the next one without
 }
 
-// probeEvery is the number of listings with attributes between two without.
+// probeEvery is how many listings with attributes follow the one after a lookup. A thread
+// that looks entries up thus gets one listing in 34 without attributes.
 const probeEvery = 32
 
 // wantsPlus reports whether a thread that opens dir probably looks up its entries.
