@@ -48,7 +48,7 @@ repository. git runs in the agent's sandbox, never on the host, because a reposi
 make it start programs. The agent can rewrite its repository: such a diff proves nothing.
 
 Files are not opened through links. A file of more than a megabyte, or that is no text,
-has no diff.`,
+has no diff, nor has a file after the first 1,000. Files in .git are counted in a note.`,
 		Args:              args(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
