@@ -249,33 +249,41 @@ func (v *View) dropAll() {
 
 // mute makes the watch ignore writes to a file while clients write it by passthrough:
 // fanotify would report each of them. Meanwhile attributes of the file are valid for
-// keepBriefly, which bounds how late a write by the host appears.
+// keepBriefly, which bounds how late a write by the host appears. The mark follows after
+// the reply; until then a write only costs an event.
 func (v *View) mute(h *handle, made bool) {
-	f := &v.follower
-	if f.watch == nil || !h.writes || !h.backed {
+	if v.follower.watch == nil || !h.writes || !h.backed {
 		return
 	}
+	h.muted = true
+	if h.node.muted.Add(1) == 1 && !made { // the kernel caches no attributes of a new file yet
+		v.conn.InvalidateInode(h.node.id, false)
+	}
+	v.conn.Defer(func() { v.markMuted(h) })
+}
+
+// markMuted marks the file of a handle for mute, if it is still open.
+func (v *View) markMuted(h *handle) {
+	f := &v.follower
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h.muted = true
-	if h.node.muted.Add(1) == 1 {
-		_ = f.watch.Mute(h.file)
-		if !made { // the kernel caches no attributes of a new file yet
-			v.conn.InvalidateInode(h.node.id, false)
-		}
+	if h.muted && !h.node.marked {
+		h.node.marked = f.watch.Mute(h.file) == nil
 	}
 }
 
+// unmute undoes mute, before the file is closed. Attributes that were read meanwhile
+// expire after keepBriefly.
 func (v *View) unmute(h *handle) {
 	f := &v.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if !h.muted {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if h.node.muted.Load() == 1 {
+	h.muted = false
+	if h.node.muted.Add(-1) == 0 && h.node.marked {
 		_ = f.watch.Unmute(h.file)
-		defer v.conn.InvalidateInode(h.node.id, false) // read while the watch ignored the file
+		h.node.marked = false
 	}
-	h.node.muted.Add(-1)
 }

@@ -235,6 +235,9 @@ type device interface {
 	write(p []byte) error
 	// wait returns when a request may be queued or the file system is unmounted.
 	wait()
+	// ready reports whether a request is queued.
+	ready() bool
+	yield()
 }
 
 // descriptor is a non-blocking descriptor of /dev/fuse.
@@ -254,3 +257,10 @@ func (d descriptor) write(p []byte) error {
 func (d descriptor) wait() {
 	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(d), Events: unix.POLLIN}}, nil, nil)
 }
+
+func (d descriptor) ready() bool {
+	n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(d), Events: unix.POLLIN}}, &unix.Timespec{}, nil)
+	return n > 0 || err != nil
+}
+
+func (d descriptor) yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +42,7 @@ type reader struct {
 	reply   [1][]byte
 	since   atomic.Int64  // start of the current request, Unix nanoseconds; 0: none
 	last    time.Time     // end of the last request
+	shared  time.Time     // until then other processes probably want the processor: it does not poll
 	spin    time.Duration // how long it polls after last
 	queued  int           // successive requests that were queued already
 }
@@ -50,6 +53,8 @@ const (
 	spinTime    = 30 * time.Microsecond  // the longest that a leader polls
 	stallTime   = time.Millisecond       // a leader's request that takes longer makes a follower the leader
 	pileUp      = 4                      // successive queued requests that start a follower
+	yieldTime   = 20 * time.Microsecond  // a longer sched_yield(2), after which no request is queued, was another process's
+	sharedTime  = 100 * time.Millisecond // without polling after that
 	quietTime   = 100 * time.Millisecond // without requests, until supervise sleeps
 )
 
@@ -111,9 +116,9 @@ func (c *Conn) Serve() {
 	}
 }
 
-// Defer runs f on a reader once no request is queued, or at once when too many
-// functions are deferred. It is for work that no client waits for, such as closing
-// a file. Only a Handler may call it.
+// Defer runs f on a reader after a reply or once no request is queued, or at once when
+// too many functions are deferred. It is for work that no client waits for, such as
+// closing a file. Only a Handler may call it.
 func (c *Conn) Defer(f func()) {
 	select {
 	case c.deferred <- f:
@@ -158,6 +163,9 @@ func (c *Conn) next(r *reader) bool {
 		case 0:
 			c.begin(r, waited)
 			c.handle(r, n)
+			if waited && awaited(r.in) { // the next request comes only after the client has taken its reply
+				c.catchUp()
+			}
 			r.last = time.Now()
 			r.since.Store(0)
 			return true
@@ -187,22 +195,52 @@ func (c *Conn) finish(errno syscall.Errno) {
 // wait returns true when a request may be queued, and false when the reader must
 // end.
 func (c *Conn) wait(r *reader) bool {
-	select {
-	case f := <-c.deferred:
+	leads := c.leader.Load() == r
+	if leads && c.poll(r) {
+		return true
+	}
+	if len(c.deferred) > 0 {
 		c.work(r, time.Now())
-		f()
+		c.catchUp()
 		r.since.Store(0)
 		return true
-	default:
 	}
-	if c.leader.Load() != r {
+	if !leads {
 		return c.follow()
 	}
-	if time.Since(r.last) < r.spin {
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // lets the client run on this processor
-		return true
-	}
 	c.dev.wait()
+	return true
+}
+
+// awaited reports whether a client waits for the reply to a request: not for those that
+// follow close(2).
+func awaited(request []byte) bool {
+	const release, releaseDir = 18, 29 // linux/fuse.h
+	op := (*fuse.InHeader)(unsafe.Pointer(&request[0])).Opcode
+	return op != release && op != releaseDir
+}
+
+// catchUp runs one deferred function.
+func (c *Conn) catchUp() {
+	select {
+	case f := <-c.deferred:
+		f()
+	default:
+	}
+}
+
+// poll yields the processor, so that the client can run on it, and reports whether the
+// leader must look for a request again. When another process runs instead, polling only
+// takes time from the client: a process that yields is scheduled late, one that sleeps soon.
+func (c *Conn) poll(r *reader) bool {
+	began := time.Now()
+	if began.Sub(r.last) >= r.spin {
+		return false
+	}
+	c.dev.yield()
+	if now := time.Now(); now.Sub(began) > yieldTime && !c.dev.ready() {
+		r.spin, r.shared = 0, now.Add(sharedTime)
+	}
 	return true
 }
 
@@ -230,7 +268,7 @@ func (c *Conn) follow() bool {
 func (c *Conn) begin(r *reader, waited bool) {
 	now := time.Now()
 	switch {
-	case !c.spins:
+	case !c.spins, now.Before(r.shared):
 	case now.Sub(r.last) < spinTime:
 		r.spin = spinTime
 	default:

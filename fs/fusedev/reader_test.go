@@ -22,6 +22,7 @@ type queue struct {
 	errnos   []syscall.Errno // read returns these first
 	gone     bool
 	written  [][]byte
+	yields   time.Duration // how long yield takes
 }
 
 func newQueue() *queue {
@@ -76,6 +77,14 @@ func (q *queue) wait() {
 		q.changed.Wait()
 	}
 }
+
+func (q *queue) ready() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.requests) > 0 || q.gone
+}
+
+func (q *queue) yield() { time.Sleep(q.yields) }
 
 func (q *queue) replies() int {
 	q.mu.Lock()
@@ -289,7 +298,8 @@ func TestInterruptedRead(t *testing.T) {
 	})
 }
 
-// A deferred function waits until no request is queued.
+// A deferred function runs after the reply to a request that was waited for, or once no
+// request is queued.
 func TestDefer(t *testing.T) {
 	var c *Conn
 	var q *queue
@@ -301,9 +311,11 @@ func TestDefer(t *testing.T) {
 	}
 	serving(t, do, func(t *testing.T, conn *Conn, queue *queue, _ *work) {
 		c, q = conn, queue
+		q.send(1, 0, 2)
+		synctest.Wait()
 		q.send(0, 1, 2)
 		synctest.Wait()
-		assert.Equal(t, []int{3}, repliesThen)
+		assert.Equal(t, []int{3, 4}, repliesThen)
 	})
 
 	now := 0
@@ -315,20 +327,41 @@ func TestDefer(t *testing.T) {
 }
 
 // A leader polls for the next request after a fast one, and less after each slow one.
-func TestSpin(t *testing.T) {
+func TestSpin(t *testing.T) { synctest.Test(t, testSpin) }
+
+func testSpin(t *testing.T) {
 	before := runtime.GOMAXPROCS(2)
 	defer runtime.GOMAXPROCS(before)
-	c := newConn(-1, newQueue(), nil, Options{Spin: true})
-	r := &reader{last: time.Now().Add(time.Hour)} // the next request is fast
+	q := newQueue()
+	c := newConn(-1, q, nil, Options{Spin: true})
+	r := &reader{last: time.Now()} // the next request is fast
 	c.leader.Store(r)
 	c.begin(r, true)
 	assert.Equal(t, spinTime, r.spin)
 	assert.True(t, c.wait(r), "it polls: the queue is empty, and its wait would block")
-	r.last = time.Now().Add(-time.Hour)
+	assert.Equal(t, spinTime, r.spin)
+	time.Sleep(time.Hour)
 	c.begin(r, true)
 	assert.Equal(t, spinTime/2, r.spin)
 	c.begin(r, true)
 	assert.Equal(t, spinTime/4, r.spin)
+
+	r.last, q.yields = time.Now(), time.Millisecond
+	c.begin(r, true)
+	q.send(0)
+	assert.True(t, c.wait(r))
+	assert.Equal(t, spinTime, r.spin, "the client ran")
+	_, _ = q.read(make([]byte, 1))
+	r.last = time.Now()
+	assert.True(t, c.wait(r))
+	assert.Zero(t, r.spin, "another process ran")
+	r.last = time.Now()
+	c.begin(r, true)
+	assert.Zero(t, r.spin)
+	time.Sleep(sharedTime)
+	r.last = time.Now()
+	c.begin(r, true)
+	assert.Equal(t, spinTime, r.spin)
 
 	runtime.GOMAXPROCS(1)
 	c = newConn(-1, newQueue(), nil, Options{Spin: true})
