@@ -220,6 +220,36 @@ func TestUserDaemonOthers(t *testing.T) {
 	assert.Contains(t, harness.Finish(t, second).Stderr, "to agents: remove it")
 }
 
+// TestUserDaemonExposed: no socket of the user's is reached below a directory that is
+// exposed, and a directory that cannot be shown so stops the sandbox.
+func TestUserDaemonExposed(t *testing.T) {
+	a := newAccount(t)
+	a.define("a", "")
+	shown := filepath.Join(a.Base, "shown")
+	require.NoError(t, os.MkdirAll(shown+"/mounted", 0o755))
+	require.NoError(t, os.WriteFile(shown+"/program", []byte("#!/bin/sh\necho ran\n"), 0o755))
+	l, err := net.Listen("unix", shown+"/socket")
+	require.NoError(t, err)
+	defer l.Close()
+	require.NoError(t, os.Chmod(shown+"/socket", 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(a.Base, ".local/share/scopefs/scopefs.yaml"), []byte("sandbox: {expose: [~/shown]}\n"), 0o644))
+	daemon, _ := a.start()
+	connect := []string{"run", "a", "--", "/usr/bin/python3", "-c", "import socket; print(socket.socket(socket.AF_UNIX).connect_ex('" + shown + "/socket'))"}
+	o := a.scopefs(connect...)
+	assert.Equal(t, "111\n", o.Stdout, "ECONNREFUSED; %s", o.Stderr)
+	assert.Equal(t, "ran\n", a.scopefs("run", "a", "--", shown+"/program").Stdout)
+	require.NoError(t, daemon.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, daemon.Wait())
+
+	require.NoError(t, syscall.Mount("tmpfs", shown+"/mounted", "tmpfs", 0, ""))
+	defer syscall.Unmount(shown+"/mounted", syscall.MNT_DETACH)
+	a.start()
+	o = a.scopefs(connect...)
+	assert.NotZero(t, o.Code)
+	assert.Contains(t, o.Stderr, shown+"/mounted is mounted below it")
+	assert.Contains(t, o.Stderr, "write {path: "+shown+", sockets: true}")
+}
+
 // TestUserDaemonRefused: what it cannot be, with the remedy, before anything is made.
 func TestUserDaemonRefused(t *testing.T) {
 	a := newAccount(t)

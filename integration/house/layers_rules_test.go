@@ -20,7 +20,7 @@ var floors = map[string]struct {
 	"tools/limit":                 {[]string{"scope"}, "a bound knows neither what it bounds nor how much"},
 	"tools/context":               {nil, "what a call may see of a context must be decidable without anything else"},
 	"tools":                       {[]string{"scope", "audit", "tools/limit", "tools/context"}, "another module can have the one door with rules of its own, and without definition files"},
-	"tools/sandbox":               {[]string{"scope", "internal/thread", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
+	"tools/sandbox":               {[]string{"scope", "scope/beneath", "internal/thread", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
 	"tools/sandbox/pid1":          {nil, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
 	"tools/skill":                 {[]string{"scope", "tools", "internal/frontmatter"}, "a skill is a text with front matter"},
 	"tools/mcp":                   {[]string{"scope", "tools", "tools/context", "tools/limit"}, "the MCP face of a set"},

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,4 +33,28 @@ func TestExposed(t *testing.T) {
 	assert.Contains(t, h.Must("check", "link", "--agent", "a"), "allow")
 	h.Stop()
 	assert.Contains(t, h.Log.String(), "left out, the agent's user cannot reach it")
+}
+
+// TestExposedSockets: a program connects to a socket of the host below an exposed
+// directory only if the operator has said so.
+func TestExposedSockets(t *testing.T) {
+	shown, err := os.MkdirTemp("/srv", harness.TempPrefix)
+	require.NoError(t, err)
+	defer os.RemoveAll(shown)
+	require.NoError(t, os.Chmod(shown, 0o755))
+	socket := filepath.Join(shown, "socket")
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	defer l.Close()
+	require.NoError(t, os.Chmod(socket, 0o777))
+	h := harness.LayOut(t, map[string]string{"a": "user: 1234"})
+	require.NoError(t, os.Chown(h.Scope("a"), 1234, 1234))
+	connect := []string{"run", "a", "--", "/usr/bin/python3", "-c", "import socket; print(socket.socket(socket.AF_UNIX).connect_ex('" + socket + "'))"}
+	h.Put("scopefs.yaml", "sandbox: {expose: ["+shown+"]}")
+	h.Start()
+	assert.Equal(t, "111\n", h.Must(connect...), "ECONNREFUSED")
+	h.Stop()
+	h.Put("scopefs.yaml", "sandbox: {expose: [{path: "+shown+", sockets: true}]}")
+	h.Start()
+	assert.Equal(t, "0\n", h.Must(connect...))
 }

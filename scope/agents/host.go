@@ -22,6 +22,7 @@ type HostFile struct {
 	Tasks   Tasks             // of runners
 	Durable *bool             // of agents whose definition does not say; nil is true
 	Expose  []string          // files and directories of the host that sandboxes show
+	Sockets []string          // those of Expose whose sockets and FIFOs agents may use
 	Env     map[string]string // of sandboxes
 	Keep    Keep              // of agents whose definition does not say
 	Log     LogLimits
@@ -78,7 +79,7 @@ type Tasks struct {
 type HostChecks struct {
 	Tools  Tools                       // that there are without stores
 	Stores func(Stores) (Tools, error) // the tools of the stores that are configured
-	Expose func(path string) error
+	Expose func(path string, sockets bool) error
 	Preset func(name string) error
 	Runner func(HostFile) error // of a file that has one
 }
@@ -171,17 +172,32 @@ func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int)
 func (h *HostFile) sandboxFields(checks HostChecks) map[string]field {
 	all := h.Keep.fields()
 	all["expose"] = func(n *yaml.Node) error {
-		err := textsField(&h.Expose, "expose", func(name string) error {
-			name, err := inHome(name)
-			if err == nil && checks.Expose != nil {
-				err = checks.Expose(name)
+		h.Expose, h.Sockets = []string{}, nil
+		return eachItem(n, func(item *yaml.Node) error {
+			var name string
+			var sockets bool
+			read := textField(&name)
+			if item.Kind == yaml.MappingNode {
+				read = mappingField(map[string]field{"path": textField(&name), "sockets": switchField(&sockets)})
 			}
-			return err
-		})(n)
-		for i, name := range h.Expose {
-			h.Expose[i], _ = inHome(name) // the check has found the error
-		}
-		return err
+			err := read(item)
+			if err == nil && name == "" {
+				err = errors.New(`"" is no path: write path: /PATH`)
+			}
+			if err == nil {
+				name, err = inHome(name)
+			}
+			if err == nil && checks.Expose != nil {
+				err = checks.Expose(name, sockets)
+			}
+			if err != nil {
+				return fmt.Errorf("expose: %w", err)
+			}
+			if h.Expose = append(h.Expose, name); sockets {
+				h.Sockets = append(h.Sockets, name)
+			}
+			return nil
+		})
 	}
 	all["env"] = envField(&h.Env, nil)
 	return all

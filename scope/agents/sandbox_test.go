@@ -49,7 +49,20 @@ func TestKeepWrong(t *testing.T) {
 		_, err := ParseDefinition("a.md", []byte("---\nname: a\n"+text+"\n---\n"))
 		assert.ErrorContains(t, err, want, text)
 	}
-	_, err := ParseHost([]byte("sandbox: {expose: ['${HOME}/x']}"), HostChecks{})
+	host, err := ParseHost([]byte("sandbox: {expose: [/a, {path: /b, sockets: true}, {path: /c}]}"), HostChecks{})
+	assert.NoError(t, err)
+	assert.Equal(t, []string{"/a", "/b", "/c"}, host.Expose)
+	assert.Equal(t, []string{"/b"}, host.Sockets)
+	for text, want := range map[string]string{
+		"{paths: /a}":               `unknown key "paths": want one of path, sockets`,
+		"{path: /a, sockets: some}": "sockets: is a text: want true or false",
+		"1":                         "expose: is a number: want a text",
+		"{sockets: true}":           `expose: "" is no path: write path: /PATH`,
+	} {
+		_, err = ParseHost([]byte("sandbox: {expose: ["+text+"]}"), HostChecks{})
+		assert.ErrorContains(t, err, want, text)
+	}
+	_, err = ParseHost([]byte("sandbox: {expose: ['${HOME}/x']}"), HostChecks{})
 	assert.ErrorContains(t, err, "has ${HOME}")
 	_, err = ParseDefinition("a.md", []byte("---\nname: a\nnetwork: host\nenv: {https_proxy: 'http://proxy:3128'}\ndescription: 'the price is ${X}'\n---\n${Y}\n"))
 	assert.NoError(t, err)

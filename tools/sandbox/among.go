@@ -18,7 +18,7 @@ import (
 // alone; without a namespace start does not run.
 func (h *Host) startAmong(mounts []string, beside asides, start func() error) error {
 	return h.thread.Do(func() error {
-		if len(mounts) == 0 && len(beside) == 0 {
+		if len(mounts) == 0 && beside.none() {
 			return start()
 		}
 		home, err := os.Open("/proc/thread-self/ns/mnt")
@@ -32,7 +32,7 @@ func (h *Host) startAmong(mounts []string, beside asides, start func() error) er
 			return startHere(beside, start, err)
 		}
 		started, err := startIn(mounts, beside, start, back)
-		if !started && len(beside) > 0 && len(mounts) > 0 {
+		if !started && !beside.none() && len(mounts) > 0 {
 			started, err = startIn(nil, beside, start, back)
 		}
 		if !started {
@@ -42,8 +42,8 @@ func (h *Host) startAmong(mounts []string, beside asides, start func() error) er
 	})
 }
 
-// startIn calls start in a new mount namespace, and returns to ours. Unless it has
-// started, the error says why there is no such namespace.
+// startIn calls start in a new mount namespace, and returns to ours. Unless started, the
+// error says why there is no such namespace.
 func startIn(mounts []string, beside asides, start, back func() error) (started bool, err error) {
 	defer func() {
 		if lost := back(); lost != nil {
@@ -56,16 +56,19 @@ func startIn(mounts []string, beside asides, start, back func() error) (started 
 	if err := beside.attach(); err != nil {
 		return false, err
 	}
+	if err := beside.exposeApart(); err != nil {
+		return true, err // of the path, not of the namespace
+	}
 	return true, start()
 }
 
 // startHere calls start in our mount namespace, for want of another. There is no place
 // for mounts beside in ours.
 func startHere(beside asides, start func() error, why error) error {
-	if len(beside) == 0 {
+	if beside.none() {
 		return start()
 	}
-	return &MissingError{fmt.Sprintf("no mount namespace for %s and %s (%v)", Context, Home, why), "run the daemon with CAP_SYS_ADMIN and CAP_SYS_CHROOT"}
+	return &MissingError{fmt.Sprintf("no mount namespace for %s, %s and what is exposed (%v)", Context, Home, why), "run the daemon with CAP_SYS_ADMIN and CAP_SYS_CHROOT"}
 }
 
 // enter moves the calling thread to a new mount namespace with these mounts, the

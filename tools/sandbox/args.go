@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,6 +48,7 @@ const (
 type plan struct {
 	args  []string
 	files []*os.File // number fdFree and up
+	apart []string   // directories that are shown without the host's sockets, by their number below asideExposed
 }
 
 func (p *plan) add(args ...string) { p.args = append(p.args, args...) }
@@ -104,12 +106,11 @@ func (p *plan) mounts(spec *Spec) error {
 	tmp, shm := tmpfsSizes(spec.Limits)
 	p.add("--perms", "1777", "--size", strconv.FormatInt(tmp, 10), "--tmpfs", "/tmp",
 		"--dir", "/run", "--dir", "/var", "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run")
-	for _, name := range spec.Expose {
-		f, err := openExposed(name)
-		if err != nil {
+	// Sorted, a directory is before what is below it and covers none of it.
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(spec.Expose))) {
+		if err := p.expose(name, slices.Contains(spec.Sockets, name)); err != nil {
 			return err
 		}
-		p.fd("--ro-bind-fd", f, name)
 	}
 	p.add("--perms", "0700", "--dir", TempHome)
 	if err := p.etc(spec); err != nil {
@@ -133,6 +134,21 @@ func (p *plan) mounts(spec *Spec) error {
 		"--perms", "1777", "--size", strconv.FormatInt(shm, 10), "--tmpfs", "/dev/shm",
 		"--remount-ro", "/dev", "--remount-ro", "/")
 	return nil
+}
+
+// expose mounts a path of the host.
+func (p *plan) expose(name string, sockets bool) error {
+	f, dir, err := openExposed(name, sockets)
+	if err != nil {
+		return err
+	}
+	if sockets || !dir {
+		p.fd("--ro-bind-fd", f, name)
+		return nil
+	}
+	p.add("--ro-bind", apartAt(len(p.apart)), name)
+	p.apart = append(p.apart, name)
+	return f.Close()
 }
 
 // work mounts the view, or an empty directory without one, and the binds.

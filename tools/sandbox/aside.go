@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,46 +19,53 @@ const (
 	asideHome    = aside + "/home"
 )
 
-// asides are mounts that are attached nowhere, by their place below aside.
-type asides map[string]*os.File
+// asides are what is mounted below aside.
+type asides struct {
+	mounts map[string]*os.File // mounts that are attached nowhere, by their place
+	apart  []string            // see plan.apart
+	as     *syscall.Credential // the agent's user; nil: this process's
+}
 
-// asides returns the mounts of Spec.Context and Spec.Home. The caller closes them.
-func (s *Spec) asides() (asides, error) {
-	all := asides{}
+// asides returns the mounts of Spec.Context and Spec.Home, and what the plan wants of
+// Spec.Expose. The caller closes them.
+func (s *Spec) asides(p *plan, as *syscall.Credential) (asides, error) {
+	all := asides{mounts: map[string]*os.File{}, apart: p.apart, as: as}
 	var err error
 	if s.Context != nil {
-		if all[asideContext], err = dup(s.Context); err != nil {
-			return nil, err
+		if all.mounts[asideContext], err = dup(s.Context); err != nil {
+			return asides{}, err
 		}
 	}
 	if s.Home != nil {
 		// In our mount namespace: open_tree(2) clones no mount of another.
-		if all[asideHome], err = detached(s.Home); err != nil {
+		if all.mounts[asideHome], err = detached(s.Home); err != nil {
 			all.close()
-			return nil, fmt.Errorf("mount %s: %w", Home, err)
+			return asides{}, fmt.Errorf("mount %s: %w", Home, err)
 		}
 	}
 	return all, nil
 }
 
+func (a asides) none() bool { return len(a.mounts)+len(a.apart) == 0 }
+
 func (a asides) close() {
-	for _, f := range a {
+	for _, f := range a.mounts {
 		if f != nil {
 			f.Close()
 		}
 	}
 }
 
-// attach mounts them in the mount namespace of the calling thread.
+// attach mounts them in the mount namespace of the calling thread, but for what is apart.
 func (a asides) attach() error {
-	if len(a) == 0 {
+	if a.none() {
 		return nil
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("scopefs", aside, "tmpfs", flags, "mode=0755,size=64k"); err != nil {
 		return fmt.Errorf("mount a directory for the mounts of a sandbox: %w", err)
 	}
-	for at, mount := range a {
+	for at, mount := range a.mounts {
 		err := unix.Mkdir(at, 0o755)
 		if err == nil {
 			err = unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)

@@ -2,12 +2,14 @@ package sandbox
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestExpose(t *testing.T) {
@@ -19,7 +21,11 @@ func TestExpose(t *testing.T) {
 	link := dir + "-link"
 	require.NoError(t, os.Symlink(dir, link))
 	defer os.Remove(link)
-	s := newTestSession(t, func(spec *Spec) { spec.Expose = []string{dir, link, dir + "/file", "/opt"} })
+	s := newTestSession(t, func(spec *Spec) {
+		if spec.Expose = []string{dir, link, dir + "/file", "/opt"}; ordinary() { // cannot mount an overlay
+			spec.Sockets = spec.Expose
+		}
+	})
 	assert.Equal(t, "shown\n", sh(t, s, "cat "+dir+"/file"))
 	assert.Equal(t, "shown\n", sh(t, s, "cat "+link+"/file"))
 	if ordinary() { // it is the agent's own
@@ -29,6 +35,92 @@ func TestExpose(t *testing.T) {
 	assert.Contains(t, sh(t, s, "echo x >"+dir+"/new"), "Read-only file system")
 	assert.Contains(t, sh(t, s, "echo x >>"+dir+"/file"), "Read-only file system")
 	assert.NotContains(t, sh(t, s, "ls -d /tmp/*"), "go-build")
+}
+
+// TestExposeSockets: neither a socket nor a FIFO of the host is reached below a directory
+// that is shown, unless the operator says so. Everything else is as on the host.
+func TestExposeSockets(t *testing.T) {
+	needRoot(t, "an overlay is mounted")
+	dir, _ := newView(t, 0)
+	require.NoError(t, os.MkdirAll(dir+"/below/open", 0o755))
+	for _, at := range []string{"/below/socket", "/below/open/socket"} {
+		l, err := net.Listen("unix", dir+at)
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		require.NoError(t, os.Chmod(dir+at, 0o777))
+	}
+	require.NoError(t, unix.Mkfifo(dir+"/below/fifo", 0))
+	require.NoError(t, os.Chmod(dir+"/below/fifo", 0o666))
+	fifo, err := unix.Open(dir+"/below/fifo", unix.O_RDWR|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(fifo) })
+	require.NoError(t, unix.Mknod(dir+"/zero", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))))
+	require.NoError(t, os.Chmod(dir+"/zero", 0o666))
+	require.NoError(t, os.WriteFile(dir+"/group", []byte("group\n"), 0o640))
+	require.NoError(t, os.WriteFile(dir+"/closed", []byte("secret\n"), 0o600))
+	require.NoError(t, os.Chown(dir+"/group", 0, agentUID))
+	program, err := os.ReadFile("/bin/true")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(dir+"/true", program, 0o755))
+
+	apart, _ := newView(t, 0)
+	require.NoError(t, os.Mkdir(apart+"/mounted", 0o755))
+	require.NoError(t, unix.Mount("tmpfs", apart+"/mounted", "tmpfs", unix.MS_NOEXEC, ""))
+	t.Cleanup(func() { unix.Unmount(apart+"/mounted", unix.MNT_DETACH) })
+	require.NoError(t, os.WriteFile(apart+"/mounted/true", program, 0o755))
+
+	open := dir + "/below/open"
+	s := newTestSession(t, func(spec *Spec) {
+		// A part that says so keeps its sockets, in whatever order the paths are.
+		spec.Expose, spec.Sockets = []string{open, dir}, []string{open}
+	})
+	tryConnect := func(s *Session, at string) string {
+		out, _ := run(t, s, Self, "connect", at)
+		return out
+	}
+	assert.Contains(t, tryConnect(s, dir+"/below/socket"), "connection refused")
+	assert.Equal(t, "<nil>\n", tryConnect(s, open+"/socket"))
+	const put = "timeout 5 dd oflag=nonblock conv=notrunc of=" // ENXIO: nobody reads
+	assert.Contains(t, sh(t, s, "echo hello | "+put+dir+"/below/fifo"), "No such device or address")
+	got := make([]byte, 6)
+	_, err = unix.Read(fifo, got)
+	assert.ErrorIs(t, err, unix.EAGAIN, "nothing has come")
+	assert.Contains(t, sh(t, s, "head -c 1 "+dir+"/zero"), "Permission denied")
+	assert.Contains(t, sh(t, s, "cat "+dir+"/closed"), "Permission denied")
+	assert.Equal(t, "group\n", sh(t, s, "cat "+dir+"/group"))
+	assert.Equal(t, "ran\n", sh(t, s, dir+"/true && echo ran"))
+	assert.Contains(t, sh(t, s, "touch "+dir+"/new"), "Read-only file system")
+	assert.Regexp(t, "(?m) "+dir+" ro,nosuid,nodev", sh(t, s, "cat /proc/self/mountinfo"))
+	assert.Equal(t, "below closed group true zero\n", sh(t, s, "cd "+dir+"; echo *"))
+
+	all := newTestSession(t, func(spec *Spec) { spec.Expose, spec.Sockets = []string{dir}, []string{dir} })
+	assert.Equal(t, "<nil>\n", tryConnect(all, dir+"/below/socket"))
+	sh(t, all, "echo hello | "+put+dir+"/below/fifo")
+	_, err = unix.Read(fifo, got)
+	assert.NoError(t, err)
+	assert.Equal(t, "hello\n", string(got))
+
+	// What cannot be shown without its sockets is not shown.
+	h := newHost(t)
+	refused := func(name, remedy string) {
+		t.Helper()
+		spec := newSpec(t)
+		spec.Expose = []string{name}
+		_, err := h.Start(context.Background(), spec)
+		assert.ErrorIs(t, err, ErrInvalid)
+		assert.ErrorContains(t, err, remedy)
+		spec.Sockets = spec.Expose
+		s, err := h.Start(context.Background(), spec)
+		require.NoError(t, err)
+		assert.NoError(t, s.Close())
+	}
+	refused(dir+"/below/socket", "is a socket")
+	assert.ErrorContains(t, Exposable(dir+"/below/socket", false), "is a socket")
+	assert.NoError(t, Exposable(dir+"/below/socket", true))
+	refused(dir+"/below/fifo", "is a FIFO")
+	refused(apart, apart+"/mounted is mounted below it")
+	noexec := newTestSession(t, func(spec *Spec) { spec.Expose = []string{apart + "/mounted"} })
+	assert.Contains(t, sh(t, noexec, apart+"/mounted/true"), "Permission denied", "as on the host")
 }
 
 func TestExposeRefused(t *testing.T) {
@@ -46,10 +138,10 @@ func TestExposeRefused(t *testing.T) {
 		spec.Expose = []string{name}
 		_, err := h.Start(context.Background(), spec)
 		assert.ErrorIs(t, err, ErrInvalid, name)
-		assert.Error(t, Exposable(name), name)
+		assert.Error(t, Exposable(name, false), name)
 	}
-	assert.NoError(t, Exposable(dir))
-	assert.EqualError(t, Exposable("/nowhere"), `"/nowhere" does not exist: correct it, or remove it`)
+	assert.NoError(t, Exposable(dir, false))
+	assert.EqualError(t, Exposable("/nowhere", false), `"/nowhere" does not exist: correct it, or remove it`)
 	spec.Expose = []string{"/nowhere"}
 	_, err := h.Start(context.Background(), spec)
 	assert.ErrorIs(t, err, os.ErrNotExist)

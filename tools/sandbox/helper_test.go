@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"syscall"
@@ -15,7 +16,17 @@ import (
 
 // helpers are the programs that tests run, in the sandbox by Self.
 var helpers = map[string]func(args []string) int{
-	"attack": attack, "eat": eat, "fork": forkMany, "daemon": daemon, "wait": wait,
+	"attack": attack, "eat": eat, "fork": forkMany, "daemon": daemon, "wait": wait, "connect": connect,
+}
+
+// connect connects to the unix socket args[0] and prints the error.
+func connect(args []string) int {
+	conn, err := net.Dial("unix", args[0])
+	if err == nil {
+		conn.Close()
+	}
+	fmt.Println(err)
+	return 0
 }
 
 // attempt is a system call that must be refused.

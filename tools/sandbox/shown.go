@@ -14,11 +14,11 @@ import (
 
 // Exposable says why a sandbox could not show a path of the host now, so that it
 // can be said before there is one.
-func Exposable(name string) error {
+func Exposable(name string, sockets bool) error {
 	if err := exposable(name); err != nil {
 		return err
 	}
-	f, err := openExposed(name)
+	f, _, err := openExposed(name, sockets)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%q does not exist: correct it, or remove it", name)
 	}
@@ -70,26 +70,44 @@ func within(file string, dirs []string) bool {
 func below(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 
 // openExposed opens what is to be shown, once, and judges both the name and
-// what the name led to, asked of the descriptor.
-func openExposed(name string) (*os.File, error) {
+// what the name led to, asked of the descriptor. It reports whether that is a directory.
+func openExposed(name string, sockets bool) (f *os.File, dir bool, err error) {
 	if err := exposable(name); err != nil {
-		return nil, fmt.Errorf("%w: expose %w", ErrInvalid, err)
+		return nil, false, fmt.Errorf("%w: expose %w", ErrInvalid, err)
 	}
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("expose %q: %w", name, err)
+		return nil, false, fmt.Errorf("expose %q: %w", name, err)
 	}
-	f := os.NewFile(uintptr(fd), name)
-	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	f = os.NewFile(uintptr(fd), name)
+	real, err := os.Readlink(procPath(f))
 	if err == nil {
 		err = exposable(real)
 	}
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	if what := reached[st.Mode&unix.S_IFMT]; err == nil && what != "" && !sockets {
+		err = fmt.Errorf("is %s: %s", what, withSockets(name))
+	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%w: expose %q: %w", ErrInvalid, name, err)
+		return nil, false, fmt.Errorf("%w: expose %q: %w", ErrInvalid, name, err)
 	}
-	return f, nil
+	return f, st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
 }
+
+// reached are the types of files by which a process of the host is reached.
+var reached = map[uint32]string{unix.S_IFSOCK: "a socket", unix.S_IFIFO: "a FIFO"}
+
+// withSockets is the remedy for what cannot be shown without its sockets.
+func withSockets(name string) string {
+	return fmt.Sprintf("to let agents reach its sockets, write {path: %s, sockets: true}", name)
+}
+
+// procPath returns a path of a descriptor of this process: proc_pid_fd(5).
+func procPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 // exposable refuses what would cover, or bring back, what the sandbox makes
 // for itself.

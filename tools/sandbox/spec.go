@@ -25,7 +25,8 @@ type Spec struct {
 	Trust    []byte            // PEM certificates that programs trust beside those of the host's CAs; nil: none
 	Limits   Limits            // zero: unlimited
 	Group    *Group            // the agent's group, which enforces Limits.Memory and Limits.CPU; nil: a group for the session
-	Expose   []string          // host paths shown read-only at the same place
+	Expose   []string          // host paths shown read-only at the same place; see Sockets
+	Sockets  []string          // those of Expose whose sockets and FIFOs are the host's; others are reached by nobody
 	Env      map[string]string // added to the environment of every command
 	Binds    []Bind            // mounted below Run
 	Context  *os.File          // a mount that is attached nowhere (fsmount(2)), mounted read-only at Context; nil: none

@@ -117,7 +117,7 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	cmd.ExtraFiles = append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...)
 	// A session of its own: signals of the daemon's terminal must not reach bwrap.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential}
-	beside, err := s.spec.asides()
+	beside, err := s.spec.asides(plan, credential)
 	if err == nil {
 		defer beside.close()
 		err = h.startAmong(s.spec.Mounts, beside, cmd.Start)

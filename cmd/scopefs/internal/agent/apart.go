@@ -77,7 +77,7 @@ func (n named) meets(p mount.Place) bool {
 // showable returns an error for a path that a sandbox must not show beside its view:
 // agents' files, definitions, the state or the sockets.
 func (s *Shared) showable(path string) error {
-	if err := sandbox.Exposable(path); err != nil {
+	if err := sandbox.Exposable(path, false); err != nil {
 		return err
 	}
 	all, err := s.mounts.Read()

@@ -153,7 +153,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	spec := sandbox.Spec{
 		Agent: a.id, UID: owner.uid, GID: owner.gid, View: dir, ReadOnly: p.ReadOnly,
 		Limits: limitsOf(v.def), Group: group,
-		Expose: slices.Concat(a.reachable(owner), p.Expose), Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
+		Expose: slices.Concat(a.reachable(owner), p.Expose), Sockets: a.Settings.Sockets, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.at),
 		OutOfMemory: func(s *sandbox.Session) {
 			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: outcomeMemory,
 				Detail: "the kernel killed a process: limits: memory was reached"})

@@ -156,10 +156,10 @@ func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
 	if err != nil {
 		return agents.HostFile{}, err
 	}
-	h, err := agents.ParseHost(text, agents.HostChecks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: p.preset, Expose: func(path string) error {
+	h, err := agents.ParseHost(text, agents.HostChecks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: p.preset, Expose: func(path string, sockets bool) error {
 		err := p.private(path)
 		if err == nil && here.Expose != nil {
-			err = here.Expose(path)
+			err = here.Expose(path, sockets)
 		}
 		return err
 	}})

@@ -59,7 +59,7 @@ func TestLoad(t *testing.T) {
 			require.NoError(t, err)
 			h, err := Load(p, agents.HostChecks{
 				Tools: agents.Tools{{Name: "read_file"}, {Name: "bash"}},
-				Expose: func(path string) error {
+				Expose: func(path string, _ bool) error {
 					if path == "/b" {
 						return errors.New("not /b")
 					}
