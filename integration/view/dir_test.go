@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,4 +128,42 @@ func TestDirAppears(t *testing.T) {
 	make("second")
 	h.Eventually("another directory is there", shows("second"))
 	assert.NoFileExists(t, h.View("a", "first"))
+}
+
+// TestDirOfAnother: the user who owns the directory above an agent's dir replaces the dir by
+// a link, to whatever that leads, or mounts a FUSE file system of their own there. No other
+// agent is refused because of it.
+func TestDirOfAnother(t *testing.T) {
+	top := project(t)
+	theirs, mine := filepath.Join(top, "theirs", "b"), filepath.Join(top, "mine", "a")
+	bin := filepath.Join(top, "mine", "bin")
+	for _, dir := range []string{theirs, mine, bin} {
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "prog"), []byte("#!/bin/sh\necho it runs\n"), 0o755))
+	h := harness.LayOut(t, nil)
+	h.Define("a", "dir: "+mine)
+	h.Define("b", "dir: "+theirs)
+	h.Put("programs.d/prog.yaml", "description: a program")
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	h.Start()
+	require.Equal(t, "mounted", h.Agent("b").State)
+	starts := func(why string) {
+		h.Must("down", "a")
+		h.Must("up", "a")
+		assert.Equal(t, "mounted", h.Agent("a").State, why)
+		assert.Equal(t, "it runs\n", h.Must("run", "--for", "prog", "a"), why)
+	}
+	require.NoError(t, os.Rename(theirs, theirs+".old"))
+	require.NoError(t, os.Symlink(filepath.Dir(mine), theirs))
+	starts("a link to what is above the other's")
+
+	require.NoError(t, os.Remove(theirs))
+	require.NoError(t, os.Mkdir(theirs, 0o755))
+	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(device) })
+	require.NoError(t, unix.Mount("theirs", theirs, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=4321,group_id=4321", device)))
+	t.Cleanup(func() { _ = unix.Unmount(theirs, unix.MNT_DETACH) })
+	starts("a FUSE mount that root may not enter")
 }

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -41,24 +43,17 @@ func (s *Shared) apart(def *agents.Definition, root *beneath.Root) error {
 		}
 	}
 	for id, other := range s.Registry.Definitions() {
-		name := other.Dir
-		switch name {
-		case def.Dir:
+		if other.Dir == def.Dir {
 			continue
-		case "":
-			name = filepath.Join(s.Paths.Base, id.Dir())
 		}
-		o, err := placed(all, name, "")
+		o, err := s.scopePlace(all, other.Definition)
 		if err != nil {
 			return fmt.Errorf("dir: %w", err)
 		}
 		// Another dir that is refused itself must not stop this one.
-		refused := false
-		for _, own := range own {
-			refused = refused || other.Dir != "" && own.meets(o.place)
-		}
+		refused := other.Dir != "" && slices.ContainsFunc(own, func(n named) bool { return n.meets(o.place) })
 		if o.meets(place) && !refused {
-			return fmt.Errorf("dir: %q and %q of agent %s hold one another: give both the same dir, or choose one apart from it", def.Dir, name, id)
+			return fmt.Errorf("dir: %q and %q of agent %s hold one another: give both the same dir, or choose one apart from it", def.Dir, o.name, id)
 		}
 	}
 	return nil
@@ -91,7 +86,8 @@ func (s *Shared) showable(path string) error {
 	private, err := s.ownPlaces(all)
 	for id, def := range s.Registry.Definitions() {
 		if def.Dir != "" {
-			o, e := placed(all, def.Dir, "the files of agent "+string(id))
+			o, e := s.scopePlace(all, def.Definition)
+			o.what = "the files of agent " + string(id)
 			private, err = append(private, o), errors.Join(err, e)
 		}
 	}
@@ -118,6 +114,19 @@ func (s *Shared) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
 	add(s.Paths.State, "the state")
 	add(s.Paths.Run, "the sockets and mount points")
 	return own, err
+}
+
+// scopePlace returns the place of an agent's directory. A dir: through a link has none: it
+// is refused itself, and who can make the link would choose which agents are refused.
+func (s *Shared) scopePlace(all []*mountinfo.Info, def *agents.Definition) (named, error) {
+	name := cmp.Or(def.Dir, filepath.Join(s.Paths.Base, def.Name.Dir()))
+	root, err := def.OpenRoot(s.Paths.Base)
+	if err != nil {
+		return named{}, nil // nothing is there, or nothing that this process may reach
+	}
+	defer root.Close()
+	place, err := mount.PlaceOf(all, root.FD())
+	return named{name: name, place: place}, err
 }
 
 // placed returns the place of the file that a name leads to, by links as well.

@@ -53,18 +53,17 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 // ofAgents returns a function that reports whether agents may write a file: it is in agents/
 // of the base, in the project, or in the directory of a definition.
 func (a *app) ofAgents(p config.Paths) func(name string) bool {
-	dirs := []string{filepath.Join(p.Base, "agents")}
+	scopes := filepath.Join(p.Base, "agents")
+	if real, err := filepath.EvalSymlinks(scopes); err == nil {
+		scopes = real
+	}
+	dirs := []string{scopes}
 	if _, project, err := a.where(); err == nil && project != nil {
 		dirs = append(dirs, project.Dir)
 	}
 	if all, _, err := load(p); err == nil {
 		for _, def := range all.Agents {
-			dirs = append(dirs, def.Dir)
-		}
-	}
-	for i, dir := range dirs {
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			dirs[i] = real
+			dirs = append(dirs, def.Dir) // one through a link has no agent: see OpenRoot
 		}
 	}
 	return func(name string) bool {

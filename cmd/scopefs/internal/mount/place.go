@@ -20,7 +20,9 @@ type Place struct {
 // fails for a file that no mount shows.
 func PlaceOf(all []*mountinfo.Info, fd int) (Place, error) {
 	var st unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
+	// The kernel fills in the mount for every mask. Any other than 0 asks the file system,
+	// and that of a user's FUSE mount refuses root.
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st); err != nil {
 		return Place{}, fmt.Errorf("statx: %w", err)
 	}
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
