@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -79,4 +82,45 @@ func TestLogRetention(t *testing.T) {
 	h.Eventually("the segment is removed", func() bool { return h.Recorded("", audit.Event{Outcome: audit.OutcomeRemoved}) })
 	assert.NoFileExists(t, first+".zst")
 	assert.Equal(t, before[len(before)-1].Seq+1, assertUnique(h)[0].Seq)
+}
+
+// TestLogBudgetOfUser: what an agent's user writes to the log by commands is of the agent's
+// part. The operator's commands do not wait, nor do those of other agents' users.
+func TestLogBudgetOfUser(t *testing.T) {
+	t.Parallel()
+	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
+	own(t, h, "a", alice)
+	own(t, h, "b", bob)
+	h.Put("scopefs.yaml", "log: {agent_day: 1MiB}\n")
+	h.Start()
+	ctx, stop := context.WithCancel(context.Background())
+	var runs sync.WaitGroup
+	for range 8 {
+		runs.Go(func() {
+			for ctx.Err() == nil {
+				cmd := exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "a", "--", "true", strings.Repeat("x", 4000))
+				as(cmd, alice)
+				_ = cmd.Run()
+			}
+		})
+	}
+	defer runs.Wait()
+	defer stop()
+	h.Eventually("the budget is used up", func() bool {
+		return h.Recorded("a", audit.Event{Event: audit.KindAgent, Outcome: "log budget used up"})
+	})
+	ended := func() (n int) {
+		for _, e := range h.Events("a") {
+			if e.Op == "exec" && e.Outcome == "exit 0" {
+				n++
+			}
+		}
+		return n
+	}
+	h.Eventually("nothing runs any more", func() bool { return len(h.Agent("a").Sandboxes) == 0 })
+	before := ended()
+	assert.Greater(t, before, 20)
+	h.Must("run", "a", "--", "true")
+	assert.Zero(t, by(h, bob, "run", "b", "--", "true").Code)
+	assert.Equal(t, before+1, ended(), "the operator's alone")
 }

@@ -85,6 +85,12 @@ type Sandbox struct {
 // view if need be; only a command of the operator's mounts one that the operator has
 // unmounted.
 func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
+	if p.By != nil { // the events of a sandbox and of its command count as the agent's
+		bytes := 2*lineBytes(audit.Event{}) + 2*lineBytes(audit.Event{Target: p.Command})
+		if err := a.paces.calls.Wait(ctx, nil, bytes); err != nil {
+			return nil, err
+		}
+	}
 	box, err := a.tryStart(ctx, p)
 	for try := 1; errors.Is(err, errViewEnded) && try < startTries; try++ {
 		box, err = a.tryStart(ctx, p)
