@@ -11,6 +11,7 @@ import (
 	osuser "os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"text/tabwriter"
@@ -71,20 +72,28 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 	if asJSON {
 		err = a.printJSON(lines)
 	} else {
-		w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-		for _, l := range lines {
-			text := l.Detail
-			if l.Remedy != "" {
-				text += ": " + l.Remedy
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Status, printable.Text(l.User), l.Check, printable.Text(text))
-		}
-		err = w.Flush()
+		err = a.printDoctor(lines)
 	}
 	if err == nil && status != 0 {
 		err = &exitError{status, nil}
 	}
 	return err
+}
+
+// printDoctor prints the lines. Another user can write those of that user's process.
+func (a *app) printDoctor(lines []doctor.Line) error {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, l := range lines {
+		words := []string{string(l.Status), l.User, l.Check, l.Detail}
+		if l.Remedy != "" {
+			words[3] += ": " + l.Remedy
+		}
+		for i, word := range words {
+			words[i] = printable.Text(word)
+		}
+		fmt.Fprintln(w, strings.Join(words, "\t"))
+	}
+	return w.Flush()
 }
 
 // exitOf returns the exit status for what was found.
