@@ -259,7 +259,8 @@ func diffOf(root *beneath.Root, rel string, before []byte) (diff, note string) {
 	case !isText(before) || !isText(now):
 		return "", "no text"
 	}
-	text := unified.Diff("a/"+rel, before, "b/"+rel, now)
+	name := audit.Escape(rel) // a line break in it would make lines of the agent's
+	text := unified.Diff("a/"+name, before, "b/"+name, now)
 	_, text, _ = bytes.Cut(text, []byte("\n")) // "diff a b"
 	return string(text), ""
 }

@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // TestParseBatch: what git prints in the agent's sandbox is the agent's to forge.
@@ -28,4 +32,22 @@ func TestParseBatch(t *testing.T) {
 	}
 	assert.False(t, isCommit("--output=/etc/passwd"))
 	assert.False(t, isCommit(hash+"\n"))
+}
+
+// TestDiffOfName: no name makes a line of its own in a diff.
+func TestDiffOfName(t *testing.T) {
+	dir := t.TempDir()
+	const name = "x\nnote: nothing else was changed"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("new\n"), 0o644))
+	root, err := beneath.OpenDir(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	diff, note := diffOf(root, name, []byte("old\n"))
+	assert.Empty(t, note)
+	assert.Equal(t, `--- a/x\x0anote: nothing else was changed
++++ b/x\x0anote: nothing else was changed
+@@ -1,1 +1,1 @@
+-old
++new
+`, diff)
 }
