@@ -9,11 +9,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 )
 
 // Server is the command that serves an agent's tools.
@@ -49,8 +51,8 @@ type Installation struct {
 }
 
 // Install adds the settings for a server. Program must be one of Names. If the program has settings of ours in the
-// directory already, Install replaces them. It writes below Dir alone: a symbolic link
-// that leads out of it is an error.
+// directory already, Install replaces them. It reads and writes below Dir alone, and no
+// symbolic link: an agent may work there.
 func (i Installation) Install(s Server) ([]Change, error) {
 	if _, err := i.Undo(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -62,7 +64,7 @@ func (i Installation) Install(s Server) ([]Change, error) {
 	defer root.Close()
 	var all []Change
 	for _, e := range programs[i.Program] {
-		before, err := root.ReadFile(e.file)
+		before, err := load(root, e.file)
 		exists := err == nil
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("settings of %s: %w", i.Program, err)
@@ -103,7 +105,7 @@ func (i Installation) Undo() ([]Change, error) {
 	}
 	defer root.Close()
 	for _, c := range all {
-		now, err := root.ReadFile(c.File)
+		now, err := load(root, c.File)
 		missing := errors.Is(err, fs.ErrNotExist)
 		switch {
 		case err != nil && !missing:
@@ -117,7 +119,7 @@ func (i Installation) Undo() ([]Change, error) {
 		if c.Exists {
 			err = write(root, c.File, c.Before)
 		} else {
-			err = root.Remove(c.File)
+			err = in(root, c.File, (*os.Root).Remove)
 			_ = root.Remove(filepath.Dir(c.File)) // an empty directory
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -148,25 +150,87 @@ func (i Installation) record(all []Change) error {
 	return os.Rename(name, i.path())
 }
 
-// write replaces a file, by rename, and keeps its mode.
-func write(root *os.Root, name string, text []byte) error {
-	mode := fs.FileMode(0o644)
-	if info, err := root.Lstat(name); err == nil {
-		if !info.Mode().IsRegular() {
-			return fmt.Errorf("%s is no regular file: replace it by one", name)
-		}
-		mode = info.Mode().Perm()
-	}
-	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	temp := name + ".scopefs-new"
-	if err := root.WriteFile(temp, text, mode); err != nil {
-		return err
-	}
-	err := root.Rename(temp, name)
+// in calls f with the directory of a file below root, and its name there. No link leads to
+// the directory: an agent that works below root would choose which file is read or written.
+func in(root *os.Root, file string, f func(dir *os.Root, name string) error) error {
+	at, name := filepath.Split(filepath.Clean(file))
+	at = filepath.Clean(at)
+	named, err := root.Lstat(at)
 	if err != nil {
-		_ = root.Remove(temp)
+		return err
 	}
-	return err
+	if !named.IsDir() {
+		return fmt.Errorf("%s is no directory: replace it by one", at)
+	}
+	dir, err := root.OpenRoot(at)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	opened, err := dir.Stat(".")
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(named, opened) {
+		return fmt.Errorf("%s has changed meanwhile: try again", at)
+	}
+	return f(dir, name)
+}
+
+// maxSettings bounds a file of settings, in bytes.
+const maxSettings = 1 << 20
+
+// load returns the content of a regular file.
+func load(root *os.Root, file string) (text []byte, err error) {
+	err = in(root, file, func(dir *os.Root, name string) error {
+		f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block open
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is no regular file: replace it by one", file)
+		}
+		if text, err = io.ReadAll(io.LimitReader(f, maxSettings+1)); err == nil && len(text) > maxSettings {
+			err = fmt.Errorf("%s is larger than %d bytes: shorten it", file, maxSettings)
+		}
+		return err
+	})
+	return text, err
+}
+
+// write replaces a file, by rename, and keeps its mode.
+func write(root *os.Root, file string, text []byte) error {
+	if err := root.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return in(root, file, func(dir *os.Root, name string) error {
+		mode := fs.FileMode(0o644)
+		if info, err := dir.Lstat(name); err == nil {
+			if !info.Mode().IsRegular() {
+				return fmt.Errorf("%s is no regular file: replace it by one", file)
+			}
+			mode = info.Mode().Perm()
+		}
+		temp := name + ".scopefs-new"
+		if err := dir.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) // no link is followed
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(text)
+		if err = errors.Join(err, f.Close()); err == nil {
+			err = dir.Rename(temp, name)
+		}
+		if err != nil {
+			_ = dir.Remove(temp)
+		}
+		return err
+	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 var server = Server{Command: "/usr/bin/scopefs", Args: []string{"--base", `/srv/a "b"`, "mcp", "--agent", "x"}}
@@ -65,7 +66,7 @@ func TestInstallRefuses(t *testing.T) {
 		"a text":      {"gemini", ".gemini/settings.json", `{"tools": "all"}`, "tools is no object: correct it"},
 		"no list":     {"claude", ".claude/settings.json", `{"permissions": {"deny": {}}}`, "permissions.deny is no list: correct it"},
 		"a table":     {"codex", ".codex/config.toml", "[features]\nx = true\n", "has [features] already: add these settings by hand"},
-		"a directory": {"opencode", "opencode.json/x", "", "is a directory"},
+		"a directory": {"opencode", "opencode.json/x", "", "opencode.json is no regular file: replace it by one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := Installation{c.program, t.TempDir(), t.TempDir()}
@@ -84,11 +85,11 @@ func TestInstallRefuses(t *testing.T) {
 func TestInstallBeneath(t *testing.T) {
 	outside := t.TempDir()
 	put(t, filepath.Join(outside, "settings.json"), "{}")
-	for _, link := range [][2]string{{outside, ".claude"}, {filepath.Join(outside, "settings.json"), ".mcp.json"}} {
+	for _, link := range [][3]string{{outside, ".claude", ".claude is no directory"}, {filepath.Join(outside, "settings.json"), ".mcp.json", "path escapes from parent"}} {
 		i := Installation{"claude", t.TempDir(), t.TempDir()}
 		require.NoError(t, os.Symlink(link[0], filepath.Join(i.Dir, link[1])))
 		_, err := i.Install(server)
-		assert.ErrorContains(t, err, "path escapes from parent")
+		assert.ErrorContains(t, err, link[2])
 	}
 	inside := Installation{"claude", t.TempDir(), t.TempDir()}
 	put(t, filepath.Join(inside.Dir, "other.json"), "{}")
@@ -97,6 +98,38 @@ func TestInstallBeneath(t *testing.T) {
 	assert.ErrorContains(t, err, "is no regular file")
 	assert.Equal(t, "{}", read(t, filepath.Join(inside.Dir, "other.json")))
 	assert.Equal(t, "{}", read(t, filepath.Join(outside, "settings.json")))
+}
+
+// TestInstallWhereAgentsWork: an agent that may not write a file cannot have the operator
+// write it, and neither hangs the operator nor fills the memory.
+func TestInstallWhereAgentsWork(t *testing.T) {
+	made := func(make func(dir string) error) (Installation, error) {
+		i := Installation{"claude", t.TempDir(), t.TempDir()}
+		put(t, filepath.Join(i.Dir, "closed", "settings.json"), `{"mine": 1}`)
+		require.NoError(t, make(i.Dir))
+		_, err := i.Install(server)
+		assert.Equal(t, `{"mine": 1}`, read(t, filepath.Join(i.Dir, "closed", "settings.json")))
+		return i, err
+	}
+	target := filepath.Join("closed", "settings.json")
+	i, err := made(func(dir string) error { return os.Symlink(target, filepath.Join(dir, ".mcp.json.scopefs-new")) })
+	require.NoError(t, err)
+	info, err := os.Lstat(filepath.Join(i.Dir, ".mcp.json"))
+	require.NoError(t, err)
+	assert.True(t, info.Mode().IsRegular())
+	_, err = made(func(dir string) error {
+		return os.Link(filepath.Join(dir, target), filepath.Join(dir, ".mcp.json.scopefs-new"))
+	})
+	require.NoError(t, err)
+	_, err = made(func(dir string) error { return os.Symlink("closed", filepath.Join(dir, ".claude")) })
+	assert.ErrorContains(t, err, ".claude is no directory: replace it by one")
+	_, err = made(func(dir string) error { return unix.Mkfifo(filepath.Join(dir, ".mcp.json"), 0o600) })
+	assert.ErrorContains(t, err, ".mcp.json is no regular file: replace it by one")
+	_, err = made(func(dir string) error {
+		put(t, filepath.Join(dir, ".mcp.json"), "{}")
+		return os.Truncate(filepath.Join(dir, ".mcp.json"), 1<<40)
+	})
+	assert.ErrorContains(t, err, ".mcp.json is larger than 1048576 bytes: shorten it")
 }
 
 // TestUndoChanged: Undo does not overwrite what was changed since.
