@@ -1,7 +1,9 @@
 package fs
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -11,11 +13,12 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// replaceConfig performs the rename of a file to the config of a git repository, if its
-// content may be there. The file itself never is: clients may have it open, and would
-// write to it afterwards. A new file with the content that was judged takes the place,
-// and the client's file loses its name. The caller holds View.moves and View.alone.
-func (v *View) replaceConfig(a *ask, old *place, oldName string, new *place, newName string, flags uint) error {
+// replaceJudged performs the rename of a file to the config or the index of a git
+// repository, if its content may be there. The file itself never is: clients may have it
+// open, and would write to it afterwards. A new file with the content that was judged takes
+// the place, and the client's file loses its name. The caller holds View.moves and
+// View.alone.
+func (v *View) replaceJudged(a *ask, kind scope.GitContent, old *place, oldName string, new *place, newName string, flags uint) error {
 	refuse := func(why error) error {
 		return v.refuse(a, audit.Event{Path: new.path(), Verdict: audit.Deny, Rule: "protect git-config: " + why.Error(), RuleKind: string(scope.KindProtect)}, syscall.EACCES)
 	}
@@ -29,30 +32,34 @@ func (v *View) replaceConfig(a *ask, old *place, oldName string, new *place, new
 	if !st.IsRegular() {
 		return refuse(errors.New("no regular file"))
 	}
-	text, err := v.content(old.path(), &st)
-	if err != nil {
-		return err
-	}
-	var before []byte
-	switch now, err := new.dir.Stat(newName); {
+	now, err := new.dir.Stat(newName)
+	switch {
 	case err == nil && flags&unix.RENAME_NOREPLACE != 0:
 		return syscall.EEXIST
 	case err == nil && now.IsDir():
 		return syscall.EISDIR
-	case err == nil && now.IsRegular():
-		if before, err = v.content(new.path(), &now); err != nil {
-			return err
-		}
 	case err != nil && err != syscall.ENOENT:
 		return err
 	}
-	if err := scope.CheckGitConfig(v.policy.Load().GitConfig(), before, text); err != nil {
-		return refuse(err)
-	}
-	if err := stage(new.dir, text, uint32(st.Mode)); err != nil {
+	staged, err := v.stage(old.path(), &st, new.dir, map[scope.GitContent]int64{scope.GitConfigContent: scope.MaxGitConfig, scope.GitIndexContent: scope.MaxGitIndex}[kind])
+	if err != nil {
 		return err
 	}
-	if err := new.dir.Rename(scope.StagedGitConfig, new.dir, newName, 0); err != nil {
+	defer staged.Close()
+	var why error
+	if kind == scope.GitIndexContent {
+		why, err = v.checkIndex(staged, new.base)
+	} else {
+		why, err = v.checkConfig(staged, new.path(), &now)
+	}
+	if err == nil && why != nil {
+		err = refuse(why)
+	}
+	if err == nil {
+		err = new.dir.Rename(scope.StagedGitFile, new.dir, newName, 0)
+	}
+	if err != nil {
+		_ = new.dir.Unlink(scope.StagedGitFile) // the next one removes it, too
 		return err
 	}
 	if err := old.dir.Unlink(oldName); err != nil {
@@ -67,6 +74,54 @@ func (v *View) replaceConfig(a *ask, old *place, oldName string, new *place, new
 	return nil
 }
 
+// checkConfig returns why a staged file must not replace the config that has the attributes
+// now; it is not there if they are zero.
+func (v *View) checkConfig(staged beneath.File, rel string, now *beneath.Stat) (why, err error) {
+	text, err := allOf(staged, scope.MaxGitConfig+1)
+	if err != nil {
+		return nil, err
+	}
+	var before []byte
+	if now.IsRegular() {
+		if before, err = v.content(rel, now); err != nil {
+			return nil, err
+		}
+	}
+	return scope.CheckGitConfig(rel, v.policy.Load().GitConfig(), before, text), nil
+}
+
+// checkIndex returns why a staged file must not be the index of the repository at base.
+// Without sha256 in a config there, git reads an index with SHA-1; clients cannot set it.
+func (v *View) checkIndex(staged beneath.File, base string) (why, err error) {
+	for dir := base; ; dir = parentOf(dir) {
+		f, err := v.root.Object(beneath.Join(dir, "config"))
+		if err == nil {
+			st, failed := f.Stat()
+			f.Close()
+			if failed != nil {
+				return nil, failed
+			}
+			if st.IsRegular() {
+				text, err := v.content(beneath.Join(dir, "config"), &st)
+				if err != nil {
+					return nil, err
+				}
+				if bytes.Contains(bytes.ToLower(text), []byte("sha256")) {
+					return errors.New("an index with SHA-256, which the view does not read"), nil
+				}
+			}
+		}
+		if dir == "" {
+			break
+		}
+	}
+	st, err := staged.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return scope.CheckGitIndex(readerAt{staged}, int64(st.Size)), nil
+}
+
 // content reads a regular file that has the attributes st, up to the limit of a config
 // and a byte more.
 func (v *View) content(rel string, st *beneath.Stat) ([]byte, error) {
@@ -75,31 +130,68 @@ func (v *View) content(rel string, st *beneath.Stat) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	buf := make([]byte, scope.MaxGitConfig+1)
-	for n := 0; ; {
-		more, err := f.ReadAt(buf[n:], int64(n))
-		if n += more; err != nil || more == 0 || n == len(buf) {
-			return buf[:n], err
-		}
-	}
+	return allOf(f, scope.MaxGitConfig+1)
 }
 
-// stage writes a config under a name that the policy hides.
-func stage(dir beneath.Dir, text []byte, mode uint32) error {
-	if err := dir.Unlink(scope.StagedGitConfig); err != nil && err != syscall.ENOENT { // of a view that was killed
-		return err
+// allOf reads a file, up to a limit.
+func allOf(f beneath.File, limit int64) ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(readerAt{f}, 0, limit))
+}
+
+// stage copies a file that has the attributes st, up to a limit and a byte more, to a name
+// that the policy hides. The copy has the file's times: git compares those of an index with
+// the times of files.
+func (v *View) stage(rel string, st *beneath.Stat, dir beneath.Dir, limit int64) (beneath.File, error) {
+	if err := dir.Unlink(scope.StagedGitFile); err != nil && err != syscall.ENOENT { // of a view that was killed
+		return beneath.File{}, err
 	}
-	f, err := dir.Create(scope.StagedGitConfig, unix.O_WRONLY, mode&0o777)
+	from, err := v.root.Open(rel, unix.O_RDONLY, st.ID())
 	if err != nil {
-		return err
+		return beneath.File{}, err
 	}
-	defer f.Close()
-	for n := 0; n < len(text); {
-		more, err := f.WriteAt(text[n:], int64(n), false)
-		if err != nil {
-			return errors.Join(err, dir.Unlink(scope.StagedGitConfig))
-		}
+	defer from.Close()
+	to, err := dir.Create(scope.StagedGitFile, unix.O_RDWR, uint32(st.Mode)&0o777)
+	if err != nil {
+		return to, err
+	}
+	if err = copyAll(to, from, limit+1); err == nil {
+		err = to.Utimes(timespec(st.Atime), timespec(st.Mtime))
+	}
+	if err != nil {
+		to.Close()
+		_ = dir.Unlink(scope.StagedGitFile) // the next one removes it, too
+	}
+	return to, err
+}
+
+func copyAll(to, from beneath.File, limit int64) error {
+	_, err := io.Copy(io.NewOffsetWriter(writerAt{to}, 0), io.NewSectionReader(readerAt{from}, 0, limit))
+	return err
+}
+
+func timespec(t unix.StatxTimestamp) unix.Timespec {
+	return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)}
+}
+
+// readerAt is an io.ReaderAt.
+type readerAt struct{ beneath.File }
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
+	n, err := r.File.ReadAt(p, off)
+	if err == nil && n < len(p) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// writerAt is an io.WriterAt.
+type writerAt struct{ beneath.File }
+
+func (w writerAt) WriteAt(p []byte, off int64) (n int, err error) {
+	for n < len(p) && err == nil {
+		var more int
+		more, err = w.File.WriteAt(p[n:], off+int64(n), false)
 		n += more
 	}
-	return f.Sync(true)
+	return n, err
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -86,34 +87,70 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 
 // Symlink creates a link, unless it would lead out of the scope.
 func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string, out *fuse.EntryOut) fuse.Status {
-	return status(v.in(ask{head: head, op: scope.OpSymlink, name: name}, func(p *place) error {
+	a := ask{head: head, op: scope.OpSymlink, name: name}
+	return status(v.in(a, func(p *place) error {
 		if err := v.roomy(); err != nil {
 			return err
 		}
-		if err := v.judge(p.path(), text); err != nil {
-			return err
+		v.moves.RLock() // a rename of the name judges the link that it moves
+		err := v.judgeNew(&a, p.path(), text)
+		if err == nil {
+			err = p.dir.Symlink(text, name)
 		}
-		if err := p.dir.Symlink(text, name); err != nil {
+		v.moves.RUnlock()
+		if err != nil {
 			return err
 		}
 		return v.entry(p, name, true, out)
 	}))
 }
 
-// judge fails with a *beneath.Violation if a link at rel would lead out of the scope. It
-// accepts a link with too many links on its way (ELOOP): no process can follow it. What
-// the policy hides counts as missing, so that the result does not reveal it.
-func (v *View) judge(rel, text string) error {
+// judgeNew is judge for a link that is made or moved to rel. It also fails if the link would
+// lead to what the policy protects from the host's own programs: these follow it.
+func (v *View) judgeNew(a *ask, rel, text string) error {
+	to, err := v.judge(rel, text)
+	if err != nil || to.System {
+		return err
+	}
+	if d := v.policy.Load().Link(rel, to.Rel); !d.Allow {
+		return v.refuse(a, audit.Event{Path: rel, Target: text, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES)
+	}
+	return nil
+}
+
+// judgeMoved is judgeNew for an object that moves, if it is a link. The caller holds
+// View.moves.
+func (v *View) judgeMoved(a *ask, st *beneath.Stat, from, to string) error {
+	if !st.IsLink() {
+		return nil
+	}
+	f, err := v.root.Object(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := f.Readlink()
+	if err != nil {
+		return err
+	}
+	return v.judgeNew(a, to, text)
+}
+
+// judge returns what a link at rel leads to. It fails with a *beneath.Violation if that is
+// out of the scope. It accepts a link with too many links on its way (ELOOP): no process
+// can follow it. What the policy hides counts as missing, so that the result does not
+// reveal it.
+func (v *View) judge(rel, text string) (beneath.Target, error) {
 	policy := v.policy.Load()
-	_, err := v.root.Follow(parentOf(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
+	to, err := v.root.Follow(parentOf(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
 	var violation *beneath.Violation
 	if errors.As(err, &violation) {
 		violation.Target = text
 	}
 	if err == syscall.ELOOP {
-		return nil
+		err = nil
 	}
-	return err
+	return to, err
 }
 
 // Unlink removes a name.
@@ -187,8 +224,16 @@ func (v *View) rename(a *ask, old *place, oldName string, new *place, newName st
 			return beneath.ErrStale // after the decision another view of the scope has moved a directory there
 		}
 	}
-	if v.policy.Load().File(scope.OpRename, new.path()).Judge {
-		return v.replaceConfig(a, old, oldName, new, newName, flags)
+	if kind := v.policy.Load().File(scope.OpRename, new.path()).Judge; kind != 0 {
+		return v.replaceJudged(a, kind, old, oldName, new, newName, flags)
+	}
+	if err := v.judgeMoved(a, &moved, old.path(), new.path()); err != nil {
+		return err
+	}
+	if otherErr == nil && flags&beneath.RenameExchange != 0 {
+		if err := v.judgeMoved(a, &other, new.path(), old.path()); err != nil {
+			return err
+		}
 	}
 	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
 		return err
@@ -208,7 +253,7 @@ func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fus
 	return status(v.on(from, func(old *place) error {
 		to := ask{head: &in.InHeader, op: scope.OpLink, name: newName, nested: true}
 		return v.in(to, func(new *place) error {
-			if err := v.link(old, new, newName); err != nil {
+			if err := v.link(&to, old, new, newName); err != nil {
 				return err
 			}
 			return v.entry(new, newName, false, out)
@@ -216,14 +261,16 @@ func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fus
 	}))
 }
 
-func (v *View) link(old, new *place, newName string) error {
+func (v *View) link(a *ask, old, new *place, newName string) error {
+	v.moves.RLock() // as in Symlink
+	defer v.moves.RUnlock()
 	if most := v.opt.Limits.Links; most > 0 && !old.stat.IsDir() && int64(old.stat.Nlink) >= int64(most) {
 		return syscall.EMLINK
 	}
 	if old.stat.IsLink() { // the same relative text leads elsewhere from another directory
 		text, err := old.obj.Readlink()
 		if err == nil {
-			err = v.judge(new.path(), text)
+			err = v.judgeNew(a, new.path(), text)
 		}
 		if err != nil {
 			return err
@@ -251,7 +298,7 @@ func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, co
 			return err
 		}
 		for _, rel := range v.nodes.parents(p.node) {
-			if err := v.judge(rel, s); err != nil {
+			if _, err := v.judge(rel, s); err != nil {
 				return err
 			}
 		}

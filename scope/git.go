@@ -18,8 +18,8 @@ type GitRules struct {
 	Hooks bool `json:"hooks,omitempty"`
 
 	// Config lists the keys that clients may set in a repository's config, as for
-	// [CheckGitConfig]. Nil does not protect it. A config is written by renaming a file to
-	// it, as git does; the view then decides by the content.
+	// [CheckGitConfig]. Nil does not protect it. A config and an index are written by
+	// renaming a file to it, as git does; the view then decides by the content.
 	Config []string `json:"config,omitempty"`
 }
 
@@ -28,21 +28,35 @@ type gitFile uint8
 
 const (
 	gitOther  gitFile = iota
-	gitJudged         // config or config.worktree of a repository
+	gitConfig         // config or config.worktree of a repository
+	gitIndex          // index of a repository
+	gitRemote         // a file that names a remote, as git did before its config
 	gitHooks          // the directory hooks
 	gitHook           // a file in it
 	gitMaker          // would make another directory a repository, or part of one
-	gitStaged         // a config that the view is about to put into place
+	gitStaged         // a config or an index that the view is about to put into place
 	gitDir            // ".git": a repository, or a file that leads to one
 )
 
-// StagedGitConfig is the name under which a view writes a config before it renames it into
-// place. Rules with GitRules.Config hide it from clients, who could keep it open.
-const StagedGitConfig = ".scopefs-config"
+// GitContent is a kind of git's files whose content decides whether a file is renamed to it.
+type GitContent uint8
+
+// The kinds of content; the zero value is any other file.
+const (
+	GitConfigContent GitContent = iota + 1 // see CheckGitConfig
+	GitIndexContent                        // see CheckGitIndex
+)
+
+// StagedGitFile is the name under which a view writes a config or an index before it
+// renames it into place. Rules with GitRules.Config hide it from clients, who could keep it
+// open.
+const StagedGitFile = ".scopefs-config"
 
 // classify returns what rel is to git, and whether it is a repository or in one.
 func (g *GitRules) classify(rel string) (kind gitFile, inside bool) {
 	branches, top := false, false // top: the component before is the repository itself
+	exact := false                // below a ".git", where nothing belongs to a work tree
+	remotes := false              // the component before is a directory of remotes
 	for start := 0; start < len(rel); {
 		end, last := len(rel), true
 		if i := strings.IndexByte(rel[start:], '/'); i >= 0 {
@@ -54,14 +68,16 @@ func (g *GitRules) classify(rel string) (kind gitFile, inside bool) {
 			return gitDir, true
 		}
 		if !inside {
+			exact = name == ".git"
 			if inside = strings.HasSuffix(name, ".git"); !inside && last && name == "HEAD" {
 				return gitMaker, false
 			}
 			top = inside
 			continue
 		}
-		first := top
-		top = false
+		first, remote := top, remotes
+		top, exact = false, exact || name == ".git"
+		remotes = (first || exact) && (name == "remotes" || name == "branches")
 		switch {
 		case name == "commondir" && last, name == "objects" && branches:
 			return gitMaker, true
@@ -76,8 +92,12 @@ func (g *GitRules) classify(rel string) (kind gitFile, inside bool) {
 			}
 			return gitHook, true
 		case (name == "config" || name == "config.worktree") && g.Config != nil && last:
-			return gitJudged, true
-		case name == StagedGitConfig && g.Config != nil:
+			return gitConfig, true
+		case name == "index" && (first || exact) && g.Config != nil && last:
+			return gitIndex, true
+		case remote && g.Config != nil && last:
+			return gitRemote, true
+		case name == StagedGitFile && g.Config != nil:
 			return gitStaged, true
 		}
 	}
@@ -93,10 +113,12 @@ func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
 		return d, false
 	case gitStaged:
 		return Decision{Access: Hide, Hidden: true, Kind: KindProtect, Rule: d.Rule}, true
-	case gitJudged:
-		d.Judge = op == OpRename
-		d.Allow = d.Allow || d.Judge || op == OpUnlink || op == OpMkdir || op == OpRmdir || op == OpSetattr
-	case gitDir:
+	case gitConfig, gitIndex:
+		if op == OpRename {
+			d.Judge = map[gitFile]GitContent{gitConfig: GitConfigContent, gitIndex: GitIndexContent}[kind]
+		}
+		d.Allow = d.Allow || op == OpRename || op == OpUnlink || op == OpMkdir || op == OpRmdir || op == OpSetattr
+	case gitDir, gitRemote:
 		d.Allow = d.Allow || op == OpMkdir || op == OpRmdir || op == OpUnlink || op == OpSetattr
 	case gitHooks:
 		d.Allow = d.Allow || op == OpMkdir || op == OpRmdir || op == OpSetattr
@@ -117,4 +139,15 @@ func (g *GitRules) move(rel string) (d Decision, ok bool) {
 		return d, false
 	}
 	return Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}, true
+}
+
+// link returns the decision about a symbolic link at rel that leads to target; ok is false
+// if the rules do not restrict it. A link from elsewhere into a repository would give its
+// files names that the rules do not know.
+func (g *GitRules) link(rel, target string) (d Decision, ok bool) {
+	_, from := g.classify(rel)
+	if _, to := g.classify(target); from || !to {
+		return d, false
+	}
+	return Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a link into a repository"}, true
 }

@@ -25,7 +25,16 @@ func TestGitRules(t *testing.T) {
 		".git/modules/logs/hooks/update":   {},
 		".git/worktrees/refs/config":       {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
 		"a/.git/HEAD":                      every,
-		"a/.git/index":                     every,
+		"a/.git/index":                     {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
+		".git/modules/m/index":             {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
+		"x.git/src/index":                  every, // of a work tree
+		"a/.git/refs/heads/index":          every,
+		"a/.git/remotes":                   every,
+		"a/.git/remotes/x":                 {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
+		".git/branches/x":                  {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
+		"x.git/branches/x":                 {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
+		".git/modules/m/remotes/x":         {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
+		"x.git/src/branches/x":             every,
 		"a/.git/hooks/pre-commit.sample":   every,
 		"a/.git/refs/heads/hooks":          every,
 		"a/.git/refs/heads/x/config":       every,
@@ -51,7 +60,7 @@ func TestGitRules(t *testing.T) {
 		".git/logs/x/objects/y":            {OpUnlink, OpRmdir},
 		"bare/HEAD":                        {OpUnlink, OpRmdir},
 		"HEAD":                             {OpUnlink, OpRmdir},
-		".git/" + StagedGitConfig:          {},
+		".git/" + StagedGitFile:            {},
 	} {
 		for _, op := range every {
 			d := p.File(op, rel)
@@ -60,12 +69,12 @@ func TestGitRules(t *testing.T) {
 				allowed = allowed || m == op
 			}
 			assert.Equal(t, allowed, d.Allow, "%s %s", op, rel)
-			assert.Equal(t, op == OpRename && allowed && len(may) == 5, d.Judge, "%s %s", op, rel)
+			assert.Equal(t, op == OpRename && allowed && len(may) == 5, d.Judge != 0, "%s %s", op, rel)
 			if !d.Allow {
 				assert.Contains(t, p.Remedy(op, rel), "from protect")
 			}
 		}
-		assert.Equal(t, !strings.Contains(rel, StagedGitConfig), p.File(OpLookup, rel).Allow, rel)
+		assert.Equal(t, !strings.Contains(rel, StagedGitFile), p.File(OpLookup, rel).Allow, rel)
 	}
 	for rel, may := range map[string]bool{
 		"src": true, "src/.gitignored": true, "a/refs": true, // may hold repositories; their rules move with them
@@ -75,6 +84,12 @@ func TestGitRules(t *testing.T) {
 		assert.Equal(t, may, p.RemedyMove(rel) == "", rel)
 	}
 	assert.False(t, p.Uniform())
+	for link, may := range map[[2]string]bool{
+		{"a", ".git/config"}: false, {"a", ".git"}: false, {"a", ".git/modules/m"}: false, {"x.git/a", "y/.git/hooks"}: false, {".git/a", ".git/config"}: false,
+		{".git/a", ".git/testing"}: true, {"a", "b"}: true, {".git/a", "b"}: true,
+	} {
+		assert.Equal(t, may, p.Link(link[0], link[1]).Allow, link)
+	}
 }
 
 // TestProtectPaths: paths that are protected are read-only, and the log has the entry.
@@ -85,13 +100,15 @@ func TestProtectPaths(t *testing.T) {
 	assert.Equal(t, Decision{Access: Read, Kind: KindProtect, Rule: "protect editor"}, d)
 	assert.Equal(t, "remove editor from protect", p.Remedy(OpCreate, "a/.vscode/tasks.json"))
 	assert.True(t, p.File(OpOpen, ".vscode/tasks.json").Allow)
+	assert.Equal(t, d, p.Link("x", "a/.vscode"))
+	assert.True(t, p.Link("x", "a/.env").Allow, "it is missing there")
 	assert.False(t, p.File(OpRename, "x.code-workspace").Allow)
 	assert.True(t, p.Move("a").Allow)
 	_, err = Compile(PolicySpec{Protect: []Protect{{"editor", []string{"/x"}}}})
 	assert.ErrorContains(t, err, `protect editor: pattern "/x"`)
 }
 
-var someKeys = []string{"core.bare", "remote.*.url", "submodule.*.update"}
+var someKeys = []string{"core.bare", "remote.*.url", "submodule.*.update", "branch.*.remote"}
 
 // TestCheckGitConfig: a config may hold what it held, and what may be set.
 func TestCheckGitConfig(t *testing.T) {
@@ -121,6 +138,12 @@ func TestCheckGitConfig(t *testing.T) {
 		"[core]\n\tworktree = hooks\n":                                 "sets core.worktree",
 		"[remote \"o\"]\n\turl = /workspace/x\n":                       "",
 		"[remote \"o\"]\n\turl = ../x\n":                               "",
+		"[remote \"o\"]\n\turl = ../../x\n":                            "sets remote.o.url",
+		"[remote \"o\"]\n\turl = link/../../x\n":                       "sets remote.o.url",
+		"[remote \"o\"]\n\turl = /workspace/../home/x\n":               "sets remote.o.url",
+		"[remote \"o\"]\n\turl = ../../x://y\n":                        "sets remote.o.url",
+		"[branch \"b\"]\n\tremote = /home/x\n":                         "sets branch.b.remote",
+		"[branch \"b\"]\n\tremote = origin\n":                          "",
 		"[remote \"o\"]\n\turl = me@host:/x\n":                         "",
 		"[remote \"o\"]\n\turl = /home/x\n":                            "sets remote.o.url",
 		"[remote \"o\"]\n\turl = /workspaces\n":                        "sets remote.o.url",
@@ -143,12 +166,21 @@ func TestCheckGitConfig(t *testing.T) {
 		"[core]\n\tbare = \"a\\\"\n":                                   "form that git writes",
 		"[core]\n\tbare = " + strings.Repeat("x", MaxGitConfig) + "\n": "larger than",
 	} {
-		err := CheckGitConfig(someKeys, []byte("[alias]\n\tuser = !mine\n"), []byte(text))
+		err := CheckGitConfig("a/.git/config", someKeys, []byte("[alias]\n\tuser = !mine\n"), []byte(text))
 		if wrong == "" {
 			assert.NoError(t, err, "%.60q", text)
 		} else {
 			assert.ErrorContains(t, err, wrong, "%.60q", text)
 		}
+	}
+}
+
+// TestGitDepth: a relative URL may not leave the view from the work tree of its config.
+func TestGitDepth(t *testing.T) {
+	for rel, depth := range map[string]int{
+		".git/config": 0, "a/b/.git/config": 2, "a/.git/modules/m/config": 1, "x.git/config": 1, "a/x.git/config.worktree": 2, "x.git/a/.git/config": 2,
+	} {
+		assert.Equal(t, depth, gitDepth(rel), rel)
 	}
 }
 

@@ -13,11 +13,12 @@ const MaxGitConfig = 1 << 20
 
 // CheckGitConfig returns why a repository's config must not replace another: the first
 // setting that is neither in the old one nor one of keys. A key is "section.name" or, for
-// sections with a subsection, "section.*.name", in lower case.
+// sections with a subsection, "section.*.name", in lower case. rel is the path of the
+// config: a URL must not lead out of the view from there.
 //
 // It reads a part of git's syntax (git-config(1)), the part that git writes. A file in any
 // other form is refused, for git could read it otherwise.
-func CheckGitConfig(keys []string, old, config []byte) error {
+func CheckGitConfig(rel string, keys []string, old, config []byte) error {
 	if len(config) > MaxGitConfig {
 		return fmt.Errorf("config is larger than %d bytes", MaxGitConfig)
 	}
@@ -35,7 +36,7 @@ func CheckGitConfig(keys []string, old, config []byte) error {
 		if had[s] {
 			continue
 		}
-		if !slices.Contains(keys, s.pattern()) || !s.harmless() {
+		if !slices.Contains(keys, s.pattern()) || !s.harmless(gitDepth(rel)) {
 			return fmt.Errorf("sets %s", s.key())
 		}
 	}
@@ -65,8 +66,8 @@ func (s gitSetting) pattern() string {
 
 // harmless reports whether the value of a key that may be set executes nothing: a command
 // after "!", or a remote helper "NAME::" (gitremote-helpers(7)); and that no URL reads a
-// repository of the host outside of the view.
-func (s gitSetting) harmless() bool {
+// repository of the host outside of the view. depth is the result of gitDepth.
+func (s gitSetting) harmless(depth int) bool {
 	if strings.HasPrefix(s.value, "!") {
 		return false
 	}
@@ -74,17 +75,48 @@ func (s gitSetting) harmless() bool {
 	if found && helper != "" && strings.Trim(helper, alphanumeric) == "" {
 		return false
 	}
-	return s.name != "url" && s.name != "pushurl" || !localURL(s.value)
+	return !slices.Contains([]string{"url", "pushurl", "remote", "pushremote", "pushdefault"}, s.name) || !leadsOut(s.value, depth)
 }
 
-// localURL reports whether git takes a URL for an absolute path of the host ("GIT URLS" in
-// git-fetch(1)): file:, or a path that begins with / or ~, but for the sandbox's /workspace.
-func localURL(url string) bool {
-	if strings.HasPrefix(strings.ToLower(url), "file:") {
+// gitDepth returns the depth of the directory in which git resolves the relative URLs of a
+// config: the work tree, or a repository without one. Work trees of submodules are deeper.
+func gitDepth(rel string) int {
+	names := strings.Split(rel, "/")
+	if at := slices.Index(names, ".git"); at >= 0 {
+		return at
+	}
+	return slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, ".git") }) + 1
+}
+
+// leadsOut reports whether git takes a URL for a path of the host ("GIT URLS" in
+// git-fetch(1)) that is out of the view: file:, a path that begins with / or ~, but for the
+// sandbox's /workspace, or too many "..". After another name ".." could leave a directory
+// that a link led to.
+func leadsOut(url string, depth int) bool {
+	colon, slash := strings.Index(url, ":"), strings.Index(url, "/")
+	if colon >= 0 && (slash < 0 || colon < slash) {
+		return strings.EqualFold(url[:colon], "file")
+	}
+	rest, workspace := strings.CutPrefix(url+"/", "/workspace/")
+	if workspace {
+		url, depth = rest, 0
+	}
+	if strings.HasPrefix(url, "/") && !workspace || strings.HasPrefix(url, "~") {
 		return true
 	}
-	return strings.HasPrefix(url, "/") && url != "/workspace" && !strings.HasPrefix(url, "/workspace/") ||
-		strings.HasPrefix(url, "~")
+	named := false
+	for name := range strings.SplitSeq(url, "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			if depth--; named || depth < 0 {
+				return true
+			}
+		default:
+			named = true
+		}
+	}
+	return false
 }
 
 const (

@@ -90,14 +90,14 @@ type PolicySpec struct {
 // Decision is the result of a policy for an operation, or of Grants for a name.
 type Decision struct {
 	Allow  bool
-	Ask    bool   // the operation needs approval; Allow is false
-	Judge  bool   // the operation is a rename of a file whose content decides: see CheckGitConfig
-	Hidden bool   // return ENOENT, as for a path that does not exist
-	Quiet  bool   // of equal denials in a minute, record the first and the number of the others
-	Access Access // the access that the rule grants
-	Kind   Kind   // the kind of the rule that decided
-	Rule   string // the rule's text, for people: "**/.env: hide", "access: read", "tools: [bash]"
-	Remedy string // from Grants: the smallest change that would allow it; for files see Policy.Remedy
+	Ask    bool       // the operation needs approval; Allow is false
+	Judge  GitContent // the operation is a rename, and the content of the file decides
+	Hidden bool       // return ENOENT, as for a path that does not exist
+	Quiet  bool       // of equal denials in a minute, record the first and the number of the others
+	Access Access     // the access that the rule grants
+	Kind   Kind       // the kind of the rule that decided
+	Rule   string     // the rule's text, for people: "**/.env: hide", "access: read", "tools: [bash]"
+	Remedy string     // from Grants: the smallest change that would allow it; for files see Policy.Remedy
 }
 
 // Policy decides about the files of one view. It is immutable and safe for
@@ -356,4 +356,18 @@ func (p *Policy) Linked(op Op, rel string, nlink uint64) Decision {
 		return Decision{Access: Read, Kind: KindHardlinks, Rule: "hardlinks: " + string(p.spec.Hardlinks)}
 	}
 	return d
+}
+
+// Link decides whether a symbolic link at rel may lead to target. The host would write
+// through such a link to what Protect and Git hold.
+func (p *Policy) Link(rel, target string) Decision {
+	if d := p.File(OpOpenWrite, target); !d.Allow && d.Kind == KindProtect {
+		return d
+	}
+	if p.spec.Git != nil {
+		if d, ok := p.spec.Git.link(rel, target); ok {
+			return d
+		}
+	}
+	return Decision{Allow: true, Access: Write, Kind: KindAccess, Rule: p.fallback.text}
 }

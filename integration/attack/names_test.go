@@ -127,9 +127,10 @@ func TestAttackMovedLinks(t *testing.T) {
 	harness.Plant(t, h.Scope("a1"), "l1 => ../a10/f", "l2 => ../a1-x/f", "l3 => ../a1/f", "l4 => "+h.Scope("a1", "f"), "l5 => "+h.View("a1", "f"), "l6 => "+h.Scope("a10", "f"))
 	startAll(h)
 	look := func(ops ...string) []string { return harness.HostOps(t, h.View("moved"), ops...) }
-	assert.Equal(t, []string{"ok", "ok", "EACCES"}, look("readlink a/b/c/l", "rename a/b/c/l a/l", "readlink a/l"), "the link was moved up")
+	assert.Equal(t, []string{"ok", "EACCES", "ok"}, look("readlink a/b/c/l", "rename a/b/c/l a/l", "readlink a/b/c/l"), "the link moves up")
+	assert.True(t, h.Recorded("moved", audit.Event{Op: "rename", Verdict: audit.Violation, Path: "a/l"}))
 	assert.Equal(t, []string{"ok", "ok", "EACCES"}, look("readlink x/y/l", "rename x/y y", "readlink y/l"), "its directory was moved up")
-	assert.Equal(t, []string{"ok", "ok", "EACCES"}, look("readlink one/l", "xchg one/l top", "readlink top"), "it was exchanged upwards")
+	assert.Equal(t, []string{"ok", "EACCES", "EACCES", "ok"}, look("readlink one/l", "xchg one/l top", "xchg top one/l", "readlink one/l"), "it is exchanged upwards")
 	assert.Equal(t, []string{"EACCES"}, look("read shallow"), "a second name, higher up, of a link that is fine deeper down")
 	assert.Contains(t, []string{"EACCES"}, look("link deep/er/l up")[0], "as made through the view")
 	for i := range 6 {

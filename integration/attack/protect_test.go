@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
@@ -36,6 +37,9 @@ var protectAttacks = []string{
 	"rename evils r/.git", "rename evils r/r.git", "xchg evils q/.git", "rename q/.git s", "rename q/.git/modules s", "rename evils q/.git/refs/x",
 	"create evils/HEAD", "rename evil evils/HEAD", "link evil HEAD", "symlink evil evils/HEAD", "mkdir q/.git/refs/heads/objects",
 	"create .vscode/tasks.json", "write .vscode/settings.json", "rename .vscode s", "rename evils .idea", "symlink evils .idea", "create .envrc",
+	"write p/.git/index", "create q/.git/index", "rename evil q/.git/index", "link evil q/.git/index", "symlink ../../evil q/.git/index", "create q/.git/remotes/x", "rename evil q/.git/branches/x",
+	"symlink config q/.git/COMMIT_EDITMSG", "rename q/.git/modules/to-config q/.git/COMMIT_EDITMSG", "xchg q/.git/modules/to-config q/.git/MERGE_MSG", "link q/.git/modules/to-config q/.git/COMMIT_EDITMSG",
+	"symlink p/.git/config notes", "symlink q/.git/modules/m notes", "symlink .vscode/settings.json notes", "symlink .vscode notes", "symlink deep/er/.envrc notes",
 	"create deep/er/.envrc", "link evil .mcp.json", "mkdir .claude", "create .bashrc", "rename evil x.code-workspace", "mkdir deep/.husky",
 }
 
@@ -46,7 +50,8 @@ func TestProtect(t *testing.T) {
 		for agent, want := range map[string]string{"a": "EACCES", "free": "ok"} {
 			dir := h.Scope(agent, fmt.Sprint(i))
 			harness.Plant(t, dir, "evil="+evilConfig, "good="+goodConfig, "p/.git/config="+goodConfig, "p/.git/hooks/pre-commit=#!/bin/sh", ".vscode/settings.json",
-				"q/.git/modules/m/", "q/.git/refs/heads/", "r/", "evils/x", "deep/er/", "to-evil => evil")
+				"q/.git/modules/m/", "q/.git/refs/heads/", "r/", "evils/x", "deep/er/", "to-evil => evil",
+				"p/.git/index", "q/.git/remotes/", "q/.git/branches/", "q/.git/MERGE_MSG", "q/.git/modules/to-config => config")
 			got := harness.HostOps(t, h.View(agent, fmt.Sprint(i)), attack)
 			assert.Equal(t, []string{want}, got, "%s: %s", agent, attack)
 			if agent == "a" {
@@ -105,6 +110,41 @@ func TestProtectOpenDescriptor(t *testing.T) {
 	h.Eventually("the view shows the same", func() bool { return !strings.Contains(harness.ReadAll(t, filepath.Join(dir, "config")), "fsmonitor") })
 }
 
+// TestProtectIndex: the host's git writes what an index has, wherever that is. The view lets
+// no index in that has a path out of the work tree.
+func TestProtectIndex(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	for _, agent := range []string{"a", "free"} {
+		git := func(dir string, args ...string) error {
+			cmd := exec.Command("git", append([]string{"-c", "safe.directory=*"}, args...)...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+			out, err := cmd.CombinedOutput()
+			t.Logf("git %v: %s", args, out)
+			return err
+		}
+		view := h.View(agent)
+		require.NoError(t, git(view, "init", "-q"))
+		harness.Plant(t, view, "xxxxxxx=evil")
+		require.NoError(t, git(view, "add", "xxxxxxx"))
+		index := filepath.Join(view, ".git/index")
+		text := harness.ReadAll(t, index)
+		require.NoError(t, os.WriteFile(index+".lock", []byte(strings.Replace(text, "xxxxxxx", "../evil", 1)), 0o644))
+		err := os.Rename(index+".lock", index)
+		if agent == "a" {
+			assert.ErrorIs(t, err, os.ErrPermission)
+			assert.Equal(t, text, harness.ReadAll(t, h.Scope(agent, ".git/index")))
+			assert.True(t, h.Recorded(agent, audit.Event{Op: "rename", Path: ".git/index", Verdict: audit.Deny, Rule: "protect git-config: index has the path \"../evil\""}))
+		} else {
+			require.NoError(t, err)
+		}
+		_ = git(h.Scope(agent), "restore", ".")
+		_, err = os.Stat(h.Scope(agent, "../evil"))
+		assert.Equal(t, agent == "free", err == nil, agent)
+		_ = os.Remove(h.Scope(agent, "../evil"))
+		require.NoError(t, os.RemoveAll(filepath.Join(view, ".git")))
+	}
+}
+
 // TestProtectGit: git works in a sandbox where its files are protected. What the agent
 // tries to plant with git itself does not run when the host uses git there.
 func TestProtectGit(t *testing.T) {
@@ -148,6 +188,18 @@ func TestProtectGit(t *testing.T) {
 		must git -C mine remote add new ../new
 		must git -C mine fetch -q new
 		must git -C mine config user.name me
+		mustnot git -C mine config branch.main.remote /home
+		mustnot git -C mine remote add up ../../x
+		mustnot git -C mine config extensions.objectformat sha256
+		must git -C clone config index.version 4
+		must git -C clone update-index --force-write-index
+		must git -C clone stash -q
+		blob=$(git -C new hash-object -w --stdin </dev/null)
+		seq 25000 | sed "s|.*|100644 $blob\tmany/&|" >list
+		must git -C new -c index.threads=4 update-index --index-info <list
+		must grep -q IEOT new/.git/index
+		must git -C new reset -q --hard
+		must git -C clone diff --quiet
 		plant mine; plant new; plant clone
 		mustnot git -C bare.git config core.fsmonitor 'touch planted; false'
 		mustnot git init -q --separate-git-dir elsewhere separate

@@ -214,7 +214,7 @@ func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 		r.Remedy = "set hardlinks to allow in view"
 	case !d.Allow:
 		r.Remedy = policy.Remedy(op, rel)
-	case d.Judge && e.Verdict == audit.Deny: // the log does not hold the content
+	case d.Judge != 0 && e.Verdict == audit.Deny: // the log does not hold the content
 		r.Now, r.NowRule = "deny", e.Rule
 		r.Remedy = "set it on the host, or remove git-config from protect"
 		return nil

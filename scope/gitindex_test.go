@@ -1,0 +1,132 @@
+package scope
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
+)
+
+// gitIndexOf returns the index that git writes for paths in a version, and the directory of
+// the work tree.
+func gitIndexOf(t testing.TB, version string, paths []string, more ...string) (index []byte, dir string) {
+	git := need.Program(t, "git")
+	dir = t.TempDir()
+	run := func(stdin string, args ...string) {
+		cmd := exec.Command(git, args...)
+		cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	run("", "init", "-q")
+	run("", "config", "index.threads", "4")
+	run("", "config", "index.version", version)
+	run("", "read-tree", "--empty")
+	var info strings.Builder
+	for _, path := range paths {
+		fmt.Fprintf(&info, "100644 %040x\t%s\x00", 1, path)
+	}
+	run(info.String(), "update-index", "-z", "--index-info")
+	for _, args := range more {
+		run("", strings.Fields(args)...)
+	}
+	index, err := os.ReadFile(filepath.Join(dir, ".git/index"))
+	require.NoError(t, err)
+	return index, dir
+}
+
+func manyPaths(n int) (paths []string) {
+	for i := range n {
+		paths = append(paths, fmt.Sprintf("some/directory%d/file%d", i/100, i))
+	}
+	return paths
+}
+
+// TestCheckGitIndex: what git writes may be there; a path out of the work tree may not,
+// whichever way the index hides it.
+func TestCheckGitIndex(t *testing.T) {
+	check := func(index []byte) error { return CheckGitIndex(bytes.NewReader(index), int64(len(index))) }
+	long := strings.Repeat("long/", 1000) + "x"
+	for _, version := range []string{"2", "4"} {
+		index, _ := gitIndexOf(t, version, []string{"a", "b/c", "b/d", "xxxx/hooks/pre-commit", "xxxxxxx", long})
+		require.NoError(t, check(index))
+		for _, evil := range []string{".git/hooks/pre-commit", "../x/hooks/pre-commit", ".GIT/hooks/pre-commit", "/tmp/hooks/pre-commit", "x/../hooks/pre-commit", "x/./xhooks/pre-commit"} {
+			assert.ErrorContains(t, check(bytes.Replace(index, []byte("xxxx/hooks/pre-commit"), []byte(evil), 1)), "index has the path", "%s %s", version, evil)
+		}
+		assert.ErrorIs(t, check(bytes.Replace(index, []byte("xxxx/hooks"), []byte(".git\x00hooks"), 1)), errOddIndex, "%s: a NUL within", version)
+		for n := range len(index) { // cut anywhere
+			_ = check(index[:n])
+		}
+		assert.Error(t, check(index[:len(index)/2]))
+
+		index, _ = gitIndexOf(t, version, manyPaths(45_000))
+		require.NoError(t, check(index))
+		at := bytes.Index(index, []byte("IEOT"))
+		require.Positive(t, at, "git writes a table of blocks")
+		for n := range 3 { // a block that begins elsewhere, and the end
+			moved := bytes.Clone(index)
+			moved[at+12+8*n+3] ^= 8
+			assert.ErrorIs(t, check(moved), errOddIndex, n)
+		}
+		moved := bytes.Clone(index)
+		moved[len(moved)-gitHash-endSize+3] ^= 8
+		assert.Error(t, check(moved))
+	}
+	index, _ := gitIndexOf(t, "2", []string{"a"}, "update-index --split-index")
+	assert.ErrorContains(t, check(index), "index is split")
+	index, _ = gitIndexOf(t, "2", []string{"a", "b"}, "update-index --skip-worktree a") // version 3
+	assert.NoError(t, check(index))
+	index, _ = gitIndexOf(t, "2", nil)
+	assert.NoError(t, check(index))
+	assert.Error(t, check(nil))
+	assert.ErrorContains(t, CheckGitIndex(bytes.NewReader(nil), MaxGitIndex+1), "larger than")
+}
+
+// FuzzGitIndex: git finds in an index no path that we do not find, and none that is unsafe
+// in one that we accept.
+func FuzzGitIndex(f *testing.F) {
+	git := need.Program(f, "git")
+	for _, version := range []string{"2", "4"} {
+		index, _ := gitIndexOf(f, version, []string{"a", "b/c", "b/d", "b/d2", "e"})
+		f.Add(index)
+		index, _ = gitIndexOf(f, version, []string{"a", "b"}, "update-index --skip-worktree a")
+		f.Add(index)
+	}
+	dir := f.TempDir()
+	require.NoError(f, exec.Command(git, "init", "-q", dir).Run())
+	f.Fuzz(func(t *testing.T, index []byte) {
+		if len(index) > gitHash { // fsck alone checks it, but a version of git may
+			sum := sha1.Sum(index[:len(index)-gitHash])
+			index = append(index[:len(index)-gitHash:len(index)-gitHash], sum[:]...)
+		}
+		var ours []string
+		if checkGitIndex(bytes.NewReader(index), int64(len(index)), func(path string) { ours = append(ours, path) }) != nil {
+			return
+		}
+		name := filepath.Join(t.TempDir(), "index")
+		require.NoError(t, os.WriteFile(name, index, 0o600))
+		cmd := exec.Command(git, "ls-files", "-z", "--sparse")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_INDEX_FILE="+name)
+		out, err := cmd.Output()
+		if err != nil {
+			return // git reads nothing of it
+		}
+		var theirs []string
+		for path := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+			if path != "" {
+				theirs = append(theirs, path)
+			}
+		}
+		assert.Equal(t, ours, theirs)
+	})
+}
