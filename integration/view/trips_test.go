@@ -40,7 +40,8 @@ var trips = []struct {
 	{"chmod", func() error { return unix.Chmod("known", 0o600) }, "SETATTR"},
 	{"list", func() error { _, err := os.ReadDir("."); return err }, "OPENDIR READDIRPLUS READDIRPLUS"},
 	{"list again", func() error { _, err := os.ReadDir("."); return err }, "OPENDIR GETATTR READDIRPLUS READDIRPLUS"},
-	{"list from the kernel's cache", func() error { _, err := os.ReadDir("."); return err }, "OPENDIR"},
+	{"list without a change", listQuiet, "OPENDIR READDIRPLUS READDIRPLUS"},
+	{"list from the kernel's cache", listQuiet, "OPENDIR"},
 	{"extended attribute", func() error {
 		if _, err := unix.Getxattr("known", "user.x", nil); err != unix.ENOTSUP {
 			return fmt.Errorf("not ENOTSUP: %w", err)
@@ -65,6 +66,10 @@ func init() {
 // mark leaves a request in the trace that tells one operation from the next.
 func mark(i int) { _ = unix.Stat(fmt.Sprintf("mark-%d-", i), &unix.Stat_t{}) }
 
+// listQuiet lists a directory in which nothing is written: an event about a write makes the
+// kernel drop its listing.
+func listQuiet() error { _, err := os.ReadDir("quiet"); return err }
+
 func writeTwice(name string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
@@ -86,12 +91,15 @@ func TestTrips(t *testing.T) {
 	dir := h.Scope("trips", "dir")
 	harness.Plant(t, dir, "known", "known-1", "known-2")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "known-dir"), 0o755))
+	harness.Plant(t, dir, "quiet/1", "quiet/2")
 	h.Start("--trace")
 	view := h.View("trips", "dir")
 	for range 2 {
 		// Attributes from before the watch are valid for 20 ms.
 		time.Sleep(40 * time.Millisecond)
 		entries, err := os.ReadDir(view)
+		require.NoError(t, err)
+		_, err = os.ReadDir(filepath.Join(view, "quiet"))
 		require.NoError(t, err)
 		for _, e := range append(entries, nil) {
 			name := "absent"

@@ -72,6 +72,7 @@ type Daemon struct {
 	notify    func(state string) // never nil
 	period    time.Duration      // Options.Watchdog
 	requests  sync.WaitGroup     // in flight, of those that change something
+	reloads   sync.RWMutex       // held for reading by each Reload
 	reloading sync.Mutex         // one reload after the other
 	loading   sync.Mutex         // likewise, so that the definitions read last hold
 	loaded    atomic.Pointer[loaded]

@@ -37,6 +37,15 @@ const settleTime = 100 * time.Millisecond // of quiet, after a change in agents.
 // ones, and agents that are new are mounted. A definition that does not load changes
 // nothing.
 func (d *Daemon) Reload(ctx context.Context) []control.Reloaded {
+	d.reloads.RLock()
+	all := d.reload(ctx)
+	d.reloads.RUnlock()
+	d.reloads.Lock() // another reload may have seen the new agents first, and mount them
+	defer d.reloads.Unlock()
+	return all
+}
+
+func (d *Daemon) reload(ctx context.Context) []control.Reloaded {
 	all, added := d.reloadRules()
 	var mu sync.Mutex
 	d.mountExpected(ctx, d.expect(added), func(id scope.ID, err error) {
