@@ -151,8 +151,36 @@ func (s *Set) find(ctx context.Context, r *request) error {
 	if r.tool == nil {
 		return s.refuse(ctx, r, s.noSuchTool(r.name))
 	}
+	if bad := r.complete(); bad != nil {
+		return s.refuse(ctx, r, bad)
+	}
 	r.decoded = r.tool.read(s.gate.Agent, r.args.canonical)
 	return nil
+}
+
+// complete adds the defaults of the tool to the arguments.
+func (r *request) complete() *Error {
+	if len(r.tool.Defaults) == 0 {
+		return nil
+	}
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(r.args.canonical, &all); err != nil {
+		return asError(err) // cannot happen: parse has read them
+	}
+	for name, value := range r.tool.Defaults {
+		if _, given := all[name]; !given {
+			all[name], _ = json.Marshal(value)
+		}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return asError(err)
+	}
+	args, bad := parse(text)
+	if bad == nil {
+		r.args = args
+	}
+	return bad
 }
 
 // admitted runs a call that may run.

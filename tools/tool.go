@@ -24,6 +24,10 @@ type Tool struct {
 	Input       *jsonschema.Schema // of the arguments
 	Output      *jsonschema.Schema // of the result; nil: text only
 
+	// Defaults are arguments of calls that leave them out. Rules, log and approvals treat
+	// them as given.
+	Defaults map[string]string
+
 	input *jsonschema.Resolved                    // what arguments are held against; nil: nothing, see Dynamic
 	read  func(scope.ID, json.RawMessage) decoded // decodes an agent's arguments, once a call
 	run   func(context.Context, Env, any) (Result, error)

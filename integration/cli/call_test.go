@@ -96,6 +96,29 @@ func TestCallExitStatus(t *testing.T) {
 	}
 }
 
+// TestCallDir: -C is the cwd of commands that name none, under every name of the tool,
+// and rules and log have it like one that the call names.
+func TestCallDir(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": ""})
+	require.NoError(t, os.MkdirAll(h.Scope("a", "src", "deep er"), 0o755))
+	assert.Equal(t, "/workspace/src/deep er\n", h.Must("call", "--agent", "a", "-C", "src/deep er", "bash", "command=pwd"))
+	calls := h.Calls("a", "bash")
+	require.NotEmpty(t, calls)
+	assert.Equal(t, "src/deep er", calls[0].Path)
+	assert.Equal(t, "/workspace/src\n", h.Must("call", "--agent", "a", "-C", "/workspace/src", "--profile", "claude", "Bash", "command=pwd"))
+	assert.Equal(t, "/tmp\n", h.Must("call", "--agent", "a", "-C", "/tmp", "bash", "command=pwd"))
+	assert.Equal(t, "/workspace/src\n", h.Must("call", "--agent", "a", "-C", "/tmp", "bash", "command=pwd", "cwd=src"))
+	assert.Contains(t, h.Must("call", "--agent", "a", "-C", "src", "--list"), "bash")
+	_, errs, code := h.Try("call", "--agent", "a", "-C", "none", "bash", "command=pwd")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, `"not_found"`)
+	_, errs, code = h.Try("call", "--agent", "a", "-C", "a\nb", "bash", "command=pwd")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errs, "holds a newline")
+
+	assert.Equal(t, "/workspace/src", h.Connect("a", "-C", "src").Bash("pwd"), "mcp")
+}
+
 // TestCallAsks: ask_user asks at the terminal of scopefs call.
 func TestCallAsks(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": ""})

@@ -25,6 +25,8 @@ type Sandbox interface {
 // Shell runs the commands of one client session. It holds their process ids and
 // the memory budget of their output. Its methods are safe for concurrent use.
 type Shell struct {
+	Dir string // the cwd of commands without one; "": the view's root. Set it before Tools
+
 	sandbox Sandbox
 	budget  budget
 	work    sync.WaitGroup
@@ -52,6 +54,10 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 		tools.Hints{Title: "Run a command", Waits: true, Context: true, Acts: true, Destructive: true}, s.run)
 	if err != nil {
 		return nil, err
+	}
+	if s.Dir != "" {
+		run.About += " It starts in " + s.Dir + ", unless cwd names another directory."
+		run.Defaults = map[string]string{"cwd": s.Dir}
 	}
 	run.Aliases = []string{"shell", "run_shell_command"} // Gemini CLI's
 	read, err := tools.New("process_read", "Read a command's output and status, by the process_id that bash returned.",

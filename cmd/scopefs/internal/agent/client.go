@@ -49,14 +49,15 @@ type client struct {
 }
 
 // newClient returns a client of the agent's tools under the names of a profile, "" for
-// their own, which does a task. admit starts it.
-func (a *Agent) newClient(profile string, task work) (*client, error) {
+// their own, whose commands start in dir, and which does a task. admit starts it.
+func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	if _, err := a.definition(); err != nil {
 		return nil, err
 	}
 	c := &client{agent: a, work: task, began: time.Now(), hangUp: func(error) {}, gone: make(chan struct{}), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), a.connected.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
+	shell.Dir = dir
 	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, a.Unfinished.Of(a.id), a.renames.take
 	c.files = files
 	c.servers = newServers(c)

@@ -21,8 +21,8 @@ import (
 )
 
 // socket is a unix socket whose clients speak MCP as one agent, one JSON-RPC message a
-// line: the agent's own, RUN/mcp/<id>.sock, or that of a task. Two lines may come before
-// the first message: "profile NAME", and "context N", which N bytes follow.
+// line: the agent's own, RUN/mcp/<id>.sock, or that of a task. Three lines may come before
+// the first message: "profile NAME", "dir DIR", and "context N", which N bytes follow.
 type socket struct {
 	name     string
 	listener net.Listener
@@ -179,7 +179,7 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	if hello.context != nil {
 		task.context = hello.context
 	}
-	c, err := a.newClient(hello.profile, task)
+	c, err := a.newClient(hello.profile, hello.dir, task)
 	if err == nil {
 		c.hangUp = hangUp
 		err = a.admit(c, false)
@@ -228,6 +228,7 @@ func shownError(err error) error {
 // hello is what a client says before the first message.
 type hello struct {
 	profile string
+	dir     string              // where commands start; "": in the view's root
 	context *scoped.Environment // nil: that of the task
 	free    func()              // ends the hold on memory
 }
@@ -237,17 +238,19 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 	h.free = func() {}
 	for {
 		first, err := r.Peek(1)
-		if err != nil || first[0] != 'p' && first[0] != 'c' {
+		if err != nil || !strings.ContainsRune("pcd", rune(first[0])) {
 			return h, err
 		}
 		line, err := r.ReadSlice('\n') // bounded by the buffer
 		if err != nil {
 			return h, err
 		}
-		word, value, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		word, value, _ := strings.Cut(strings.TrimRight(string(line), "\r\n"), " ")
 		switch {
 		case word == "profile" && value != "":
 			h.profile = value
+		case word == "dir" && value != "":
+			h.dir = value
 		case word == "context":
 			if h.context != nil {
 				return h, errors.New("two contexts")
@@ -256,7 +259,7 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 				return h, err
 			}
 		default:
-			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a context", line)
+			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor a context", line)
 		}
 	}
 }

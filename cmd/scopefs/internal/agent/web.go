@@ -45,7 +45,7 @@ func (a *Agent) Web() (*mcp.Face, error) {
 		case c != nil:
 			return c.face, nil
 		}
-		c, err := a.newClient("", work{})
+		c, err := a.newClient("", "", work{})
 		if err != nil {
 			return nil, err
 		}

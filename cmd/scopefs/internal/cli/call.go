@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) callCmd() *cobra.Command {
-	var name, profile, text, environment string
+	var name, profile, dir, text, environment string
 	var list, asJSON, status bool
 	parallel := 8
 	c := &cobra.Command{
@@ -65,7 +65,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 				if err != nil {
 					return &exitError{exitUsage, err}
 				}
-				return a.withTools(c.Context(), name, control.Hello{Profile: profile, Context: env}, func(ctx context.Context, client *mcp.Client) error {
+				return a.withTools(c.Context(), name, control.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *mcp.Client) error {
 					return calls.run(ctx, a, client)
 				}, status)
 			}
@@ -75,7 +75,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 					return &exitError{exitUsage, err}
 				}
 			}
-			return a.withTools(c.Context(), name, control.Hello{Profile: profile, Context: env}, func(ctx context.Context, client *mcp.Client) error {
+			return a.withTools(c.Context(), name, control.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *mcp.Client) error {
 				if list {
 					return a.listTools(ctx, client, asJSON)
 				}
@@ -100,6 +100,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 	})
 	a.agentFlag(c, &name)
 	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
+	c.Flags().StringVarP(&dir, "chdir", "C", "", "start commands in this directory of the view: the cwd of bash, unless a call has one")
 	c.Flags().StringVar(&text, "args", "", "arguments as a JSON object; - reads standard input")
 	c.Flags().StringVar(&environment, "context", "", "a file with the context of the calls, a JSON array of messages")
 	c.Flags().IntVar(&parallel, "parallel", parallel, "calls of a file that run at the same time, 1 to 32")

@@ -22,7 +22,7 @@ func (a *app) mcpCmd() *cobra.Command {
 	var name, profile string
 	var client installing
 	c := &cobra.Command{
-		Use:   "mcp --agent AGENT|--dir DIR [--profile NAME] [--install PROGRAM [-C DIR]]",
+		Use:   "mcp --agent AGENT|--dir DIR [--profile NAME] [-C DIR] [--install PROGRAM]",
 		Short: "offer an agent's tools to an MCP client on standard input and output",
 		Long: `Serves the Model Context Protocol on standard input and output, with the tools that
 the agent may use. They run in a sandbox for this client on the agent's view. If a
@@ -40,7 +40,8 @@ mcp-fs (as @modelcontextprotocol/server-filesystem).
 
 --install writes the settings with which claude, codex, gemini or opencode starts this
 command in a directory, and with which it leaves its own file and shell tools alone.
-It prints the files that it wrote. --uninstall restores them.
+It prints the files that it wrote. --uninstall restores them. With these -C names the
+directory of the settings; else it names the directory of the view in which commands start.
 
 Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 		Args: args(cobra.NoArgs),
@@ -48,7 +49,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 			if client.install != "" || client.uninstall != "" {
 				return a.settings(client, name)
 			}
-			t, err := a.toolbox(name, control.Hello{Profile: profile})
+			t, err := a.toolbox(name, control.Hello{Profile: profile, Dir: client.dir})
 			if err != nil {
 				return err
 			}
@@ -58,7 +59,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 	a.agentFlag(c, &name)
 	c.Flags().StringVar(&client.install, "install", "", "write the settings of this program: "+strings.Join(clients.Names(), ", "))
 	c.Flags().StringVar(&client.uninstall, "uninstall", "", "restore the settings of this program")
-	c.Flags().StringVarP(&client.dir, "chdir", "C", ".", "with --install and --uninstall: the directory of the settings")
+	c.Flags().StringVarP(&client.dir, "chdir", "C", "", "start commands in this directory of the view; with --install and --uninstall: the directory of the settings")
 	c.MarkFlagsMutuallyExclusive("install", "uninstall")
 	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
 	return c
@@ -90,6 +91,9 @@ func (a *app) toolbox(name string, first control.Hello) (*toolbox, error) {
 	case "", "claude", "anthropic-editor", "mcp-fs":
 	default:
 		return nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", first.Profile)}
+	}
+	if strings.Contains(first.Dir, "\n") {
+		return nil, &exitError{exitUsage, fmt.Errorf("-C: %q holds a newline: name another directory", first.Dir)}
 	}
 	if task := os.Getenv(control.TaskEnv); name == "" && task != "" {
 		return &toolbox{a: a, task: task, hello: first}, nil

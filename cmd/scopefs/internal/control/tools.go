@@ -46,6 +46,7 @@ func TaskTools(ctx context.Context, socket string, first Hello) (*net.UnixConn, 
 // Hello is what a client says before its first message.
 type Hello struct {
 	Profile string // names the tools; "" keeps their own names
+	Dir     string // the working directory of commands, below /workspace or absolute in the sandbox, without a newline; "": /workspace
 	Context []byte // of the session, a JSON array of messages; nil: none
 }
 
@@ -58,6 +59,9 @@ func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
 	var err error
 	if h.Profile != "" {
 		_, err = fmt.Fprintf(conn, "profile %s\n", h.Profile)
+	}
+	if err == nil && h.Dir != "" {
+		_, err = fmt.Fprintf(conn, "dir %s\n", h.Dir)
 	}
 	if err == nil && h.Context != nil {
 		_, err = fmt.Fprintf(conn, "context %d\n%s", len(h.Context), h.Context)
