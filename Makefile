@@ -66,7 +66,7 @@ lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run --allow-parallel-runners ./...
 
 # Tests whose result may depend on the kernel's caches.
-VIEWTESTS := ./integration/attack ./integration/view
+VIEWTESTS := /integration/(attack|view)$$
 
 # Tests that run once, with -race: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
 # dead processes.
@@ -87,8 +87,8 @@ test: $(LINT) $(S3SERVER) $(NFPM) ## vet, format, lint, all tests with -race exc
 	echo "golangci-lint run"; $(LINT) run --allow-parallel-runners ./...; \
 	echo "go test -race -count=1 ./..., without the house's, which only read the source"; \
 	CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -v /integration/house); \
-	echo "GOMAXPROCS=1 go test -count=1 ./..."; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(ONCETESTS)' ./...; \
-	echo "SCOPEFS_TEST_CACHE=none go test -count=1 $(VIEWTESTS)"; SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(ONCETESTS)' $(VIEWTESTS); \
+	echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -vE '$(VIEWTESTS)'); \
+	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -E '$(VIEWTESTS)'); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)
