@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 )
@@ -41,6 +42,12 @@ func TestEmbeddedKilled(t *testing.T) {
 			m.Eventually("its sandbox is gone", func() bool { return len(harness.Running("sleep", harness.Seconds(31+uid%7))) == 0 })
 			killed := left()
 			require.Len(t, killed, 1)
+			m.Eventually("the killed processes are gone, and their lock", func() bool {
+				dir, err := os.Open(killed[0])
+				require.NoError(t, err)
+				defer dir.Close()
+				return unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+			})
 
 			// What is not left by us.
 			precious := filepath.Join(m.Base, "precious")
