@@ -2,10 +2,10 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net"
-	"net/http"
 	"time"
 )
 
@@ -38,7 +38,7 @@ func (p *Proxy) explain(ctx context.Context, a *access, r *refusal, answer func(
 		return
 	}
 	_ = c.SetDeadline(time.Now().Add(p.Limits.Speak))
-	if _, err := http.ReadRequest(bufio.NewReader(io.LimitReader(c, maxHead))); err != nil {
+	if skipHead(bufio.NewReaderSize(io.LimitReader(c, maxHead), 1<<10)) != nil {
 		return
 	}
 	if _, err := c.Write(r.raw()); err != nil {
@@ -51,6 +51,21 @@ func (p *Proxy) explain(ctx context.Context, a *access, r *refusal, answer func(
 	}
 	_ = c.SetReadDeadline(time.Now().Add(min(p.Limits.Speak, lingering)))
 	_, _ = io.CopyN(io.Discard, c, maxUnread)
+}
+
+// skipHead reads a request's head, up to the empty line. It keeps nothing: no slot bounds the
+// heads of refused requests.
+func skipHead(r *bufio.Reader) error {
+	for begins := true; ; {
+		line, err := r.ReadSlice('\n')
+		switch {
+		case err != nil && err != bufio.ErrBufferFull:
+			return err
+		case begins && err == nil && len(bytes.TrimRight(line, "\r\n")) == 0:
+			return nil
+		}
+		begins = err == nil
+	}
 }
 
 // The bounds of what the client of a refused request may still send.

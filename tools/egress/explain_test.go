@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"io"
@@ -104,6 +105,25 @@ func TestDeniedInsideHostile(t *testing.T) {
 	for _, e := range l.log() {
 		assert.Equal(t, audit.Deny, e.Verdict)
 	}
+}
+
+// TestDeniedHeads: clients that do not finish long heads cost the proxy little memory.
+func TestDeniedHeads(t *testing.T) {
+	text := "GET / HTTP/1.1\r\nX: " + strings.Repeat("x", maxHead/2) + "\r\n\r\n"
+	from := strings.NewReader("")
+	in := bufio.NewReader(from)
+	assert.Zero(t, testing.AllocsPerRun(10, func() {
+		from.Reset(text)
+		in.Reset(from)
+		if skipHead(in) != nil {
+			panic("the head has an end")
+		}
+	}))
+	for _, cut := range []int{0, 10, len(text) - 1} {
+		assert.ErrorIs(t, skipHead(bufio.NewReader(strings.NewReader(text[:cut]))), io.EOF)
+	}
+	// Not at an empty line within the buffer, but at an empty line.
+	assert.ErrorIs(t, skipHead(bufio.NewReaderSize(strings.NewReader(strings.Repeat("x", 16)+"\n"), 16)), io.EOF)
 }
 
 // TestDeniedTooOften: a request over a limit gets its refusal inside TLS, too.
