@@ -72,7 +72,7 @@ func (s gitSetting) harmless(depth int) bool {
 		return false
 	}
 	helper, _, found := strings.Cut(s.value, "::")
-	if found && helper != "" && strings.Trim(helper, alphanumeric) == "" {
+	if found && helper != "" && strings.Trim(helper, alphanumeric+"+-.") == "" {
 		return false
 	}
 	return !slices.Contains([]string{"url", "pushurl", "remote", "pushremote", "pushdefault"}, s.name) || !leadsOut(s.value, depth)
@@ -88,14 +88,18 @@ func gitDepth(rel string) int {
 	return slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, ".git") }) + 1
 }
 
+// gitSchemes are those of URLs for which git has a program of its own. For another one it
+// looks for git-remote-SCHEME.
+var gitSchemes = []string{"https", "http", "ssh", "git", "git+ssh", "ssh+git", "ftp", "ftps"}
+
 // leadsOut reports whether git takes a URL for a path of the host ("GIT URLS" in
-// git-fetch(1)) that is out of the view: file:, a path that begins with / or ~, but for the
-// sandbox's /workspace, or too many "..". After another name ".." could leave a directory
-// that a link led to.
+// git-fetch(1)) that is out of the view, or passes the URL to another program. Such a path
+// begins with / or ~, except for the sandbox's /workspace, or has too many "..". After
+// another name ".." could leave a directory that a link led to.
 func leadsOut(url string, depth int) bool {
 	colon, slash := strings.Index(url, ":"), strings.Index(url, "/")
 	if colon >= 0 && (slash < 0 || colon < slash) {
-		return strings.EqualFold(url[:colon], "file")
+		return strings.HasPrefix(url[colon:], "://") && !slices.Contains(gitSchemes, url[:colon]) || strings.EqualFold(url[:colon], "file")
 	}
 	rest, workspace := strings.CutPrefix(url+"/", "/workspace/")
 	if workspace {
