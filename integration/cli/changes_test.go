@@ -26,13 +26,14 @@ func TestChanges(t *testing.T) {
 	setUp := `git init -q . && git config user.name a && git config user.email a@b.c &&
 		printf 'one\ntwo\n' > kept && printf 'old\n' > gone && echo x > same && echo y > swapped && git add . && git commit -qm first`
 	require.Zero(t, m.Run("a", "--", "sh", "-c", setUp).Code)
+	require.NoError(t, os.WriteFile(h.Scope("a", "replaced"), []byte("old\n"), 0o666))
 	// What git could start, from a second session.
 	trap := filepath.Join(h.Base, "trap")
 	require.NoError(t, os.WriteFile(trap, []byte("#!/bin/sh\ntouch "+sign+"\n"), 0o755))
 	hostile := `git config core.fsmonitor ` + trap + ` && git config diff.external ` + trap + ` && git config core.pager ` + trap + ` &&
 		git config diff.x.textconv ` + trap + ` && git config filter.x.clean ` + trap + ` && git config filter.x.smudge ` + trap + ` && git config core.sshCommand ` + trap + ` &&
 		printf '* diff=x filter=x\n' > .gitattributes && mkdir -p .git/hooks && cp /bin/true .git/hooks/post-index-change`
-	work := `sleep 1.1; printf 'one\n2\n' > kept; rm gone; printf 'fresh\n' > 'new file'; mkdir d; mkfifo d/fifo; echo x > "$(printf 'd/\033[2J\n')"; echo z > tmp; rm tmp; mv swapped elsewhere; rm -f same; ln -s ` + filepath.Join(h.Base, "secret") + ` same || ln -s nothing same; ` + hostile
+	work := `sleep 1.1; printf 'one\n2\n' > kept; rm gone; printf 'fresh\n' > 'new file'; mkdir d; mkfifo d/fifo; echo x > "$(printf 'd/\033[2J\n')"; echo z > tmp; rm tmp; echo z > tmp; mv tmp replaced; rm replaced; mv swapped elsewhere; rm -f same; ln -s ` + filepath.Join(h.Base, "secret") + ` same || ln -s nothing same; ` + hostile
 	done := m.Run("a", "--", "sh", "-c", work)
 	require.Zero(t, done.Code, done)
 	// The host swaps a link in where the agent cannot, as one that races would.
@@ -41,7 +42,7 @@ func TestChanges(t *testing.T) {
 
 	out := h.Must("changes", "a")
 	for _, want := range []string{`(?m)^removed +[1-9]\d* .* gone$`, `(?m)^changed +[1-9]\d* .* kept$`, `(?m)^added +[1-9]\d* .* "new file"$`, `(?m)^added .* d/fifo \(other\)$`,
-		`(?m)^removed .* swapped$`, `(?m)^added .* elsewhere$`, `(?m) same \(link\)$`, `"d/\\x1b\[2J"`, `(?m)^-two$`, `(?m)^\+2$`, `(?m)^-old$`, `of commit [0-9a-f]{12} of the agent's own repository`, `changes in \.git are not listed`} {
+		`(?m)^removed .* swapped$`, `(?m)^removed .* replaced$`, `(?m)^added .* elsewhere$`, `(?m) same \(link\)$`, `"d/\\x1b\[2J"`, `(?m)^-two$`, `(?m)^\+2$`, `(?m)^-old$`, `of commit [0-9a-f]{12} of the agent's own repository`, `changes in \.git are not listed`} {
 		assert.Regexp(t, want, out)
 	}
 	for _, not := range []string{"\x1b", "SECRET", " tmp\n", "record: denials", "not looked at"} {
@@ -79,6 +80,7 @@ func TestChangesOfTreeAlone(t *testing.T) {
 	require.NoError(t, os.WriteFile(h.Scope("a", "kept"), []byte("x"), 0o666))
 	require.NoError(t, os.WriteFile(h.Scope("a", "gone"), []byte("x"), 0o666))
 	require.NoError(t, exec.Command("touch", "-d", "2000-01-01", h.Scope("a", "kept")).Run())
+	require.NoError(t, exec.Command("touch", "-d", "2000-01-01", filepath.Join(h.Base, "agents.d", "a.md")).Run())
 	require.Zero(t, m.Run("a", "--", "sh", "-c", "true").Code)
 	require.Zero(t, m.Run("a", "--", "sh", "-c", "echo y >> kept; touch -d 2000-01-01 kept; rm gone; echo z > new").Code)
 	h.Must("call", "--agent", "a", "write_file", "path=tool", "content=x")
@@ -88,6 +90,19 @@ func TestChangesOfTreeAlone(t *testing.T) {
 	assert.Regexp(t, `(?m)^added +0 .* new$`, out)
 	assert.Regexp(t, `(?m)^added +1 .* tool$`, out)
 	assert.NotContains(t, out, "gone")
+	assert.NotContains(t, out, "has changed since then")
+	before := t.TempDir()
+	for _, name := range []string{"kept", "gone", "d/gone too"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(before, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(before, name), []byte("x"), 0o644))
+	}
+	out = h.Must("changes", "a", "--since", "1h", "--against", before)
+	assert.Regexp(t, `(?m)^removed +0 +- +gone$`, out)
+	assert.Regexp(t, `(?m)^removed +0 +- +"d/gone too"$`, out)
+	assert.Regexp(t, `(?m)^-x$`, out)
+	assert.NotRegexp(t, `removed .* kept`, out)
+	h.Define("a", "durable: true")
+	assert.Contains(t, h.Must("changes", "a", "--since", "1h"), "note: agents.d/a.md has changed since then")
 	h.Stop()
 	out = h.Must("changes", "a", "--since", "1h")
 	assert.Contains(t, out, "no daemon runs that could start git in a sandbox")

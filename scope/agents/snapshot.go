@@ -27,6 +27,7 @@ type Host struct {
 type Agent struct {
 	*Definition
 	Grants *Grants
+	File   string // the definition's, relative to the base directory
 }
 
 // Snapshot is the state of all definitions at one time. It is immutable.
@@ -260,5 +261,5 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 		warnings = append(warnings, wrongAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
 	}
 	slices.SortStableFunc(warnings, byLine)
-	return &Agent{f.def, g}, nil, warnings
+	return &Agent{f.def, g, f.file}, nil, warnings
 }

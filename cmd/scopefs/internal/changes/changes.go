@@ -33,11 +33,11 @@ type Change struct {
 	// Logged counts operations and calls of the log that changed it. Of 0 only the tree
 	// says that it changed: the host or another agent could have done it.
 	Logged int       `json:"logged"`
-	Last   time.Time `json:"last"`           // the last operation, or the last change of the inode
+	Last   time.Time `json:"last,omitzero"`  // the last operation, or the last change of the inode; zero: unknown
 	Type   string    `json:"type,omitempty"` // what is there now: file, directory, link, other
 
-	born    bool // the log has its creation before anything else
-	removed bool // the last operation removed it
+	born  bool // the log has its creation, or a rename to it, before anything else
+	fresh bool // born, and nothing was there: a rename may have replaced a file
 }
 
 // Log collects changes from events of the log. The zero value is ready to use.
@@ -79,7 +79,7 @@ func (l *Log) Add(e audit.Event) {
 			l.note(e.Path, scope.OpRenameFrom.String(), e.Time)
 			l.note(e.Target, scope.OpRename.String(), e.Time)
 		case e.Op == "copy":
-			l.note(e.Target, scope.OpCreate.String(), e.Time)
+			l.note(e.Target, scope.OpRename.String(), e.Time) // it may replace a file, too
 		}
 	}
 }
@@ -102,21 +102,22 @@ func (l *Log) note(escaped, op string, at time.Time) {
 		if l.paths == nil {
 			l.paths = map[string]*Change{}
 		}
-		c = &Change{Path: rel, born: creates[op]}
+		c = &Change{Path: rel, born: creates[op], fresh: creates[op] && op != scope.OpRename.String()}
 		l.paths[rel] = c
 	}
 	c.Logged++
-	c.Last, c.removed = at, removes[op]
+	c.Last = at
 }
 
 // Join returns the changes of a log and of a tree, by path. A file that was made and
-// removed since then is no change.
-func Join(l *Log, t *Tree) []Change {
+// removed since then is no change. before is all of an earlier tree, whose files are removed
+// if the tree has none of the name; nil: there is none.
+func Join(l *Log, t, before *Tree) []Change {
 	all := map[string]*Change{}
 	for rel, c := range l.paths {
 		now, there := t.stat(rel)
 		switch {
-		case !there && c.born:
+		case !there && c.fresh:
 			continue
 		case !there:
 			c.Kind = Removed
@@ -136,6 +137,13 @@ func Join(l *Log, t *Tree) []Change {
 			c.Kind = Added
 		}
 		all[rel] = c
+	}
+	if before != nil {
+		for rel := range before.found {
+			if _, there := t.stat(rel); !there && all[rel] == nil {
+				all[rel] = &Change{Path: rel, Kind: Removed}
+			}
+		}
 	}
 	list := make([]Change, 0, len(all))
 	for _, rel := range slices.SortedFunc(maps.Keys(all), strings.Compare) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -38,9 +40,9 @@ unified diff of each file with an old text. Without --since it begins with the a
 last session in the log.
 
 The log has what the file tools did, and with record: writes (or opens, all) what
-programs did. The tree has each file whose inode changed since then, whoever did it; a
-file that was removed is then in the log alone. LOG is the number of operations in the
-log, 0 is a change that only the tree shows.
+programs did. The tree has each file whose inode changed since then, whoever did it. A
+file that was removed is in the log, and with --against in DIR. LOG is the number of
+operations in the log, 0 is a change that only the tree or DIR shows.
 
 The old text is of --against DIR, a copy of the agent's directory from before, such as a
 snapshot. Otherwise it is of the last commit before that time in the agent's own git
@@ -106,8 +108,23 @@ func (a *app) changes(ctx context.Context, name string, o changesOptions) error 
 	if err != nil {
 		return err
 	}
+	var before *beneath.Root
+	var old *changes.Tree
+	if o.against != "" {
+		if before, err = beneath.OpenDir(o.against); err != nil {
+			return fmt.Errorf("--against: %w", err)
+		}
+		defer before.Close()
+		if old, err = changes.Walk(ctx, before, time.Time{}); err != nil {
+			return err
+		}
+		tree.Left = tree.Left || old.Left
+	}
+	if info, err := os.Stat(filepath.Join(p.Base, agent.File)); err == nil && !info.ModTime().Before(r.Since) {
+		r.note("%s has changed since then: the directory, and what the log should have, are by the present definition", agent.File)
+	}
 	if agent.View.Record == scope.RecordDenials {
-		r.note("record: denials: the log has what the file tools did, and nothing of programs. What programs removed is not known, and a change with LOG 0 may be of the host or of another agent. Set record: writes in view")
+		r.note("record: denials: the log has what the file tools did, and nothing of programs. What programs removed is known with --against alone, and a change with LOG 0 may be of the host or of another agent. Set record: writes in view")
 	}
 	if log.Left > 0 || tree.Left {
 		r.note("there are more changes than this list has")
@@ -116,7 +133,7 @@ func (a *app) changes(ctx context.Context, name string, o changesOptions) error 
 		r.note("not looked at: %s: it cannot be read, or is a mount", quoted(printable.Text(dir+"/")))
 	}
 	inside := 0
-	for _, c := range changes.Join(log, tree) {
+	for _, c := range changes.Join(log, tree, old) {
 		if changes.Hidden(c.Path) {
 			inside++
 			continue
@@ -127,7 +144,7 @@ func (a *app) changes(ctx context.Context, name string, o changesOptions) error 
 		r.note("%d changes in .git are not listed: the agent can have rewritten the history, and hooks or settings of git", inside)
 	}
 	if !o.names {
-		if err := a.addDiffs(ctx, p, r, root, o.against); err != nil {
+		if err := a.addDiffs(ctx, p, r, root, before); err != nil {
 			return err
 		}
 	}
@@ -201,7 +218,7 @@ func changesOfLog(ctx context.Context, p config.Paths, id scope.ID, r *changeRep
 const maxDiffs = 1000
 
 // addDiffs adds a diff to each regular file with an old text.
-func (a *app) addDiffs(ctx context.Context, p config.Paths, r *changeReport, root *beneath.Root, against string) error {
+func (a *app) addDiffs(ctx context.Context, p config.Paths, r *changeReport, root, before *beneath.Root) error {
 	var wanted []string
 	for _, c := range r.Changes {
 		if c.Type == "file" || c.Kind == changes.Removed {
@@ -216,12 +233,7 @@ func (a *app) addDiffs(ctx context.Context, p config.Paths, r *changeReport, roo
 		return nil
 	}
 	old, from := map[string][]byte{}, ""
-	if against != "" {
-		before, err := beneath.OpenDir(against)
-		if err != nil {
-			return fmt.Errorf("--against: %w", err)
-		}
-		defer before.Close()
+	if before != nil {
 		from = "--against"
 		for _, rel := range wanted {
 			if text, err := changes.Read(before, rel); err == nil && text != nil {
@@ -238,14 +250,14 @@ func (a *app) addDiffs(ctx context.Context, p config.Paths, r *changeReport, roo
 	}
 	for i := range r.Changes {
 		c := &r.Changes[i]
-		before, known := old[c.Path]
+		text, known := old[c.Path]
 		if !known {
 			continue
 		}
 		if c.Kind == changes.Added {
 			c.Kind = changes.Changed // under the same name there was a file
 		}
-		c.Diff, c.Note = diffOf(root, c.Path, before)
+		c.Diff, c.Note = diffOf(root, c.Path, text)
 	}
 	return nil
 }
@@ -282,7 +294,11 @@ func (a *app) printChanges(r *changeReport) error {
 		if c.Note != "" {
 			name += " (no diff: " + printable.Text(c.Note) + ")"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.Kind, c.Logged, c.Last.Local().Format(time.DateTime), name)
+		last := "-"
+		if !c.Last.IsZero() {
+			last = c.Last.Local().Format(time.DateTime)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.Kind, c.Logged, last, name)
 	}
 	_ = w.Flush() // to memory
 	for _, note := range r.Notes {
