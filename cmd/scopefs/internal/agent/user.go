@@ -67,11 +67,13 @@ func (s *Shared) UserOf(id scope.ID) (uid, gid uint32, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	root, owner, err := s.openScope(def.Definition)
+	root, err := def.OpenRoot(s.Paths.Base)
 	if err != nil {
 		return 0, 0, err
 	}
-	return owner.uid, owner.gid, root.Close()
+	defer root.Close()
+	owner, err := s.scopeUser(def.Definition, root)
+	return owner.uid, owner.gid, err
 }
 
 // IsOf reports whether the agent runs as a user: the view that is mounted, else the one

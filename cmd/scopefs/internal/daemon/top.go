@@ -148,27 +148,23 @@ type total struct {
 	most    float64
 }
 
-// below returns the use of a process and of all below it.
+// below returns the use of a process and of all below it. An agent makes its tree of any
+// depth, and a reused number could make a loop.
 func (t processTable) below(pid int) (sum total) {
-	var add func(pid, depth int)
-	add = func(pid, depth int) {
-		p := t[pid]
-		if p == nil || depth > maxDepth {
-			return
+	seen := map[int]bool{0: true}
+	for left := []int{pid}; len(left) > 0; {
+		next := left[len(left)-1]
+		left = left[:len(left)-1]
+		p := t[next]
+		if p == nil || seen[next] {
+			continue
 		}
+		seen[next] = true
 		sum.Use.Add(p.Use)
-		if depth > 0 && p.CPU >= sum.most && len(p.children) == 0 {
+		if next != pid && p.CPU >= sum.most && len(p.children) == 0 {
 			sum.busiest, sum.most = p.name, p.CPU
 		}
-		for _, child := range p.children {
-			add(child, depth+1)
-		}
-	}
-	if pid != 0 {
-		add(pid, 0)
+		left = append(left, p.children...)
 	}
 	return sum
 }
-
-// maxDepth bounds the depth of a tree of processes. A reused number could make a loop.
-const maxDepth = 256
