@@ -108,8 +108,8 @@ func (s *Shared) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
 		o, e := placed(all, name, what)
 		own, err = append(own, o), errors.Join(err, e)
 	}
-	for _, name := range []string{"", "agents", "agents.d", "extensions.d", "presets.d", "programs.d", "skills", "activities.d", "scopefs.yaml"} {
-		add(filepath.Join(s.Paths.Base, name), "the base directory")
+	for _, name := range append(s.Paths.Own(), s.Paths.Base) {
+		add(name, "the base directory")
 	}
 	add(s.Paths.State, "the state")
 	add(s.Paths.Run, "the sockets and mount points")

@@ -176,17 +176,28 @@ func (p Paths) preset(name string) error {
 	return nil
 }
 
-// private returns an error for a path that shows agents' files, definitions, the log or the sockets.
+// Own returns what is in the base directory: agents' files, definitions and what they name.
+func (p Paths) Own() (own []string) {
+	for _, name := range []string{"agents", "agents.d", "extensions.d", "presets.d", "programs.d", "skills", "activities.d", "scopefs.yaml"} {
+		own = append(own, filepath.Join(p.Base, name))
+	}
+	return own
+}
+
+// private returns an error for a path that shows one of Own, the state or the sockets.
 func (p Paths) private(path string) error {
-	shown := real(path)
-	for _, own := range []string{filepath.Join(p.Base, "agents"), filepath.Join(p.Base, "agents.d"), filepath.Join(p.Base, "extensions.d"), filepath.Join(p.Base, "presets.d"), filepath.Join(p.Base, "programs.d"),
-		filepath.Join(p.Base, "scopefs.yaml"), p.State, p.Run} {
-		own = real(own)
-		if strings.HasPrefix(shown+"/", own+"/") || strings.HasPrefix(own+"/", strings.TrimSuffix(shown, "/")+"/") {
-			return fmt.Errorf("%q would show %s to agents: remove it", path, own)
+	for _, own := range append(p.Own(), p.State, p.Run) {
+		if meet(path, own) {
+			return fmt.Errorf("%q would show %s to agents: remove it", path, real(own))
 		}
 	}
 	return nil
+}
+
+// meet reports whether two paths are one, or one of them is below the other.
+func meet(a, b string) bool {
+	a, b = strings.TrimSuffix(real(a), "/")+"/", strings.TrimSuffix(real(b), "/")+"/"
+	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
 }
 
 // real returns path with its symbolic links resolved, or a clean path if that fails.

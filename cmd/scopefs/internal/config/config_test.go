@@ -45,6 +45,7 @@ func TestLoad(t *testing.T) {
 		"empty runner":    {"runner: ['']", agents.Host{}, "1: runner: names no program: write one"},
 		"runner not here": {"sandbox: {expose: [/a]}\nrunner:\n- gone", agents.Host{}, "3: runner: gone [/a]"},
 		"shown":           {"sandbox:\n  expose:\n  - BASE/extensions.d", agents.Host{}, `extensions.d" would show`},
+		"skills shown":    {"sandbox:\n  expose:\n  - BASE/skills/x", agents.Host{}, `/skills to agents`},
 		"not exposable":   {"sandbox:\n  expose:\n  - /a\n  - /b", agents.Host{}, "4: expose: not /b"},
 		"env":             {"sandbox: {env: {A: 1}}", agents.Host{}, "1: env: A is a number: want a text, in quotes where need be"},
 		"runner's env":    {"delegation: {env: {A: \"${SCOPEFS_TEST_UNSET}\"}}", agents.Host{}, "1: env: A names ${SCOPEFS_TEST_UNSET}, which is not set: set it in the daemon's environment, or remove it"},
@@ -76,5 +77,34 @@ func TestLoad(t *testing.T) {
 			h.Tools = nil
 			assert.Equal(t, c.want, h.Host)
 		})
+	}
+}
+
+// TestProjectRefused: no project has the definitions of scopefs in it, or is among them.
+func TestProjectRefused(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("XDG_DATA_HOME", "")
+	for dir, want := range map[string]string{
+		".":                               "holds your home directory",
+		".local":                          "where scopefs has definitions",
+		".local/share":                    "where scopefs has definitions",
+		".local/share/scopefs/agents.d":   "where scopefs has definitions",
+		".local/state":                    "where scopefs has definitions",
+		".local/state/scopefs/x/agents.d": "where scopefs has definitions",
+		".local/share/other":              "",
+		"src/project":                     "",
+	} {
+		dir = filepath.Join(home, dir)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		p, err := ProjectOf(dir)
+		require.NoError(t, err)
+		if err = p.Make(); want == "" {
+			assert.NoError(t, err, dir)
+			continue
+		}
+		assert.ErrorContains(t, err, want, dir)
+		assert.False(t, p.Exists(), dir)
 	}
 }

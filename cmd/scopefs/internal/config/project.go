@@ -178,18 +178,26 @@ func (p Project) refused() error {
 			return fmt.Errorf("--dir: %s holds other programs' files: %s", p.Dir, remedy)
 		}
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return nil
-	}
-	for at := real(home); ; at = filepath.Dir(at) {
-		if same(p.Dir, at) {
-			return fmt.Errorf("--dir: %s holds your home directory, with keys and passwords: %s", p.Dir, remedy)
-		}
-		if at == "/" {
-			return nil
+	if home, err := os.UserHomeDir(); err == nil {
+		for at := real(home); ; at = filepath.Dir(at) {
+			if same(p.Dir, at) {
+				return fmt.Errorf("--dir: %s holds your home directory, with keys and passwords: %s", p.Dir, remedy)
+			}
+			if at == "/" {
+				break
+			}
 		}
 	}
+	own := []string{filepath.Dir(p.Base), Host.Base, Host.State}
+	if daemon, err := OfUser(); err == nil {
+		own = append(own, daemon.Base)
+	}
+	for _, dir := range own {
+		if meet(p.Dir, dir) {
+			return fmt.Errorf("--dir: %s is, holds or is in %s, where scopefs has definitions and logs of agents: %s", p.Dir, dir, remedy)
+		}
+	}
+	return nil
 }
 
 // same reports whether two names are of one existing file.
