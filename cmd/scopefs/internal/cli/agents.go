@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -137,10 +138,20 @@ func notAll(errs []error) error {
 	return nil
 }
 
-func (a *app) printJSON(v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
+func (a *app) printJSON(v any) error { return a.printAsJSON(v, "  ") }
+
+// printLine prints v as a line of JSON.
+func (a *app) printLine(v any) error { return a.printAsJSON(v, "") }
+
+// printAsJSON is the one printer of JSON: no text of an agent in it controls a terminal.
+func (a *app) printAsJSON(v any, indent string) error {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	err := enc.Encode(v)
 	if err == nil {
-		_, err = fmt.Fprintf(a.out, "%s\n", tools.PlainJSON(text))
+		_, err = a.out.Write(tools.PlainJSON(text.Bytes()))
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,7 +89,6 @@ func (a *app) watchLines(ctx context.Context, client *control.Client) error {
 			}
 		}
 	}()
-	out := json.NewEncoder(a.out)
 	for {
 		var err error
 		select {
@@ -98,12 +96,12 @@ func (a *app) watchLines(ctx context.Context, client *control.Client) error {
 			if !ok {
 				return why()
 			}
-			err = out.Encode(c)
+			err = a.printLine(c)
 		case line, ok := <-lines:
 			if !ok {
 				return nil
 			}
-			err = out.Encode(decideLine(ctx, client, line))
+			err = a.printLine(decideLine(ctx, client, line))
 		}
 		if err != nil {
 			return err

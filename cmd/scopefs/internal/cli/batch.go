@@ -108,8 +108,6 @@ func (b batch) run(ctx context.Context, a *app, client *mcp.Client) error {
 	}()
 	defer workers.Wait()
 	failed := 0
-	out := json.NewEncoder(a.out)
-	out.SetEscapeHTML(false)
 	var wrong error
 	for _, line := range lines {
 		o := <-line
@@ -117,7 +115,7 @@ func (b batch) run(ctx context.Context, a *app, client *mcp.Client) error {
 		if o.Error != nil {
 			failed++
 		}
-		if err := out.Encode(o); err != nil && wrong == nil {
+		if err := a.printLine(o); err != nil && wrong == nil {
 			wrong = err
 		}
 	}

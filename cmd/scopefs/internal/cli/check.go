@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,7 +66,7 @@ Exit status: 0 allowed, 1 denied or to be approved, 2 bad usage, or the agent do
 				return &exitError{exitUsage, err}
 			}
 			if asJSON {
-				err = json.NewEncoder(a.out).Encode(v)
+				err = a.printLine(v)
 			} else {
 				_, err = fmt.Fprintf(a.out, "%s %s %s (%s)\n", v.Verdict, v.Op, v.Path, v.Rule)
 				if v.Remedy != "" {

@@ -84,8 +84,8 @@ func readEnvFile(name string) (map[string]string, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if err := setVariable(env, line); err != nil {
-			return nil, fmt.Errorf("line %d: %w", number, err)
+		if setVariable(env, line) != nil { // its error quotes the line, which may be one of a secret
+			return nil, fmt.Errorf("line %d: want NAME=VALUE in one line, or the NAME of a variable that is set here", number)
 		}
 	}
 	return env, nil

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -117,9 +116,7 @@ func (a *app) runImport(files []string, o importOptions) error {
 		}
 	}
 	if o.asJSON {
-		enc := json.NewEncoder(a.out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(all)
+		return a.printJSON(all)
 	}
 	return nil
 }

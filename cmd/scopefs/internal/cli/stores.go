@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/tools"
 )
 
 func (a *app) storesCmd() *cobra.Command {
@@ -39,10 +37,7 @@ Exit status: 0 all work, 1 one does not, 2 bad usage.`,
 				return err
 			}
 			if asJSON {
-				var text []byte
-				if text, err = json.MarshalIndent(list, "", "  "); err == nil { // a server's words may be in it
-					_, err = fmt.Fprintf(a.out, "%s\n", tools.PlainJSON(text))
-				}
+				err = a.printJSON(list)
 			} else {
 				err = a.printStores(list)
 			}

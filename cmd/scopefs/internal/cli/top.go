@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -93,11 +92,7 @@ func (a *app) topJSON(ctx context.Context, client *control.Client, o topOptions)
 		if err != nil {
 			return err
 		}
-		text, err := json.Marshal(t)
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(a.out, "%s\n", tools.PlainJSON(text)); err != nil || o.once {
+		if err := a.printLine(t); err != nil || o.once {
 			return err
 		}
 		select {

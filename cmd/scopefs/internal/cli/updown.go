@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -121,9 +120,7 @@ func (a *app) psCmd() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				enc := json.NewEncoder(a.out)
-				enc.SetIndent("", "  ")
-				return enc.Encode(list)
+				return a.printJSON(list)
 			}
 			return a.printAgents(list)
 		},

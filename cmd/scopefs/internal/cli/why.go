@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -64,7 +63,7 @@ scopefs audit --json.`,
 				return err
 			}
 			if asJSON {
-				return json.NewEncoder(a.out).Encode(r)
+				return a.printLine(r)
 			}
 			return a.printReason(r)
 		},
