@@ -45,6 +45,10 @@ output, {"id": ..., "error": ...} without error if it was made.`,
 				return err
 			}
 			client := control.NewClient(p)
+			// A standard input that ends at once must not hide that there is nothing to watch.
+			if _, err := client.Approvals(c.Context()); err != nil {
+				return err
+			}
 			in, ok := a.in.(*os.File)
 			if *asJSON || !ok || !term.IsTerminal(int(in.Fd())) || !onTerminal(a.out) {
 				return a.watchLines(c.Context(), client)

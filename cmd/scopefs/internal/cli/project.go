@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -70,7 +72,11 @@ func (a *app) existing() (config.Paths, *config.Project, error) {
 func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 	p, project, err := a.where()
 	if err == nil && project != nil {
+		exists := project.Exists()
 		if err = project.Make(); err == nil {
+			if !exists {
+				a.noteAbove(project)
+			}
 			p, err = p.Complete()
 		}
 		if err != nil {
@@ -82,6 +88,20 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 	}
 	id, err := a.agentIn(project, name)
 	return p, id, err
+}
+
+// noteAbove prints a line if a project that was made now is below another one.
+func (a *app) noteAbove(made *config.Project) {
+	above, found := config.FindProject(filepath.Dir(made.Dir))
+	if !found || made.Dir == "/" {
+		return
+	}
+	rel, err := filepath.Rel(above.Dir, made.Dir)
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(a.err, "scopefs: this makes another agent, for %s: for that of %s, give --dir %s -C %s\n",
+		printable.Text(made.Dir), printable.Text(above.Dir), printable.Text(above.Dir), printable.Text(rel))
 }
 
 // agentIn parses the name of an agent. In a project it may be left out.

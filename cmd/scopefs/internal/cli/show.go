@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -21,6 +22,7 @@ type shown struct {
 	Agent       scope.ID         `json:"agent"`
 	DisplayName string           `json:"display_name,omitempty"`
 	Description string           `json:"description,omitempty"`
+	Definition  string           `json:"definition"` // the path of its file
 	Primary     bool             `json:"primary,omitempty"`
 	View        scope.PolicySpec `json:"view"`
 	Tools       []string         `json:"tools"`    // patterns; null: any
@@ -79,6 +81,7 @@ func (a *app) showAgent(name string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	s.Definition = filepath.Join(p.Base, agent.File)
 	s.Stores, s.Home = storesOf(agent, host, p), homeOf(agent, host, p)
 	if asJSON {
 		return a.printJSON(s)
@@ -171,6 +174,7 @@ func (s *shown) print(out io.Writer) error {
 	if s.Description != "" {
 		line("description", "%s", s.Description)
 	}
+	line("definition", "%s", s.Definition)
 	if s.Primary {
 		line("primary", "its lists do not restrict it")
 	}
