@@ -70,7 +70,7 @@ VIEWTESTS := /integration/(attack|view)$$
 
 # Tests that run once, with -race: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
 # dead processes.
-ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|Flood|HTTPSlowLoris|HTTPStrangers|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|StoresFrozen|TemporariesOfKilled|ViewOutOfMemory)
+ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|EmbeddedKilled|Flood|HTTPSlowLoris|HTTPStrangers|LogBudget|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|RunNoHostDescriptor|RunSignals|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|StoresFrozen|ToolsClientGone|TemporariesOfKilled|ViewOutOfMemory)
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
