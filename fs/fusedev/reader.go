@@ -40,6 +40,7 @@ type reader struct {
 	both    []byte    // in and out
 	request [1][]byte // the arguments of HandleRequest
 	reply   [1][]byte
+	asleep  atomic.Bool   // it waits for a request
 	since   atomic.Int64  // start of the current request, Unix nanoseconds; 0: none
 	last    time.Time     // end of the last request
 	shared  time.Time     // until then other processes probably want the processor: it does not poll
@@ -157,6 +158,12 @@ func (c *Conn) start() {
 // next reads and performs one request. It reports false when the reader must end.
 func (c *Conn) next(r *reader) bool {
 	for waited := false; ; {
+		if l := c.leader.Load(); l != nil && l != r && l.asleep.Load() && len(c.deferred) == 0 {
+			// The next request wakes the leader in any case, for nothing if this reader takes it.
+			if !c.follow() {
+				return false
+			}
+		}
 		c.leader.CompareAndSwap(nil, r)
 		n, errno := c.dev.read(r.in)
 		switch errno {
@@ -208,7 +215,9 @@ func (c *Conn) wait(r *reader) bool {
 	if !leads {
 		return c.follow()
 	}
+	r.asleep.Store(true)
 	c.dev.wait()
+	r.asleep.Store(false)
 	return true
 }
 
