@@ -22,9 +22,14 @@ type HostRule struct {
 	Methods   []string       `json:"methods,omitempty"` // none: all; upper case
 	Paths     []string       `json:"paths,omitempty"`   // none: all; doublestar patterns that begin with a slash
 	Address   netip.AddrPort `json:"address,omitzero"`  // where the host is; port 0 is the requested port
-	CA        string         `json:"ca,omitempty"`      // PEM certificates that sign the host's; "": the system's
+	CA        string         `json:"ca,omitempty"`      // PEM certificates that sign the host's, where requests are decided; "": the system's
 	Secret    string         `json:"secret,omitempty"`  // name of the credential that the proxy adds; "": none
 	Intercept bool           `json:"intercept,omitempty"`
+}
+
+// Intercepts reports whether requests to the hosts are decided one by one.
+func (r HostRule) Intercepts() bool {
+	return r.Intercept || r.Secret != "" || len(r.Methods) > 0 || len(r.Paths) > 0
 }
 
 // NetworkSpec is a network policy in its written form.
@@ -158,7 +163,7 @@ func (n *Network) Connect(host string, port uint16) (Decision, Route) {
 	var route Route
 	for _, r := range rules {
 		route.Address, route.CA = r.Address, r.CA
-		route.Intercept = route.Intercept || r.Intercept || r.Secret != "" || len(r.Methods) > 0 || len(r.Paths) > 0
+		route.Intercept = route.Intercept || r.Intercepts()
 	}
 	return d, route
 }

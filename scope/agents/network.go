@@ -105,6 +105,9 @@ func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkS
 			if _, err := scope.CompileNetwork(alone(rule)); err != nil {
 				return fmt.Errorf("network: %w", err)
 			}
+			if rule.CA != "" && !rule.Intercepts() {
+				return fmt.Errorf("network: %q: ca: is for requests that the proxy decides, and programs check the certificate of this host themselves: add methods, paths, a credential or intercept: true, or remove ca", rule.Host)
+			}
 			*out = append(*out, rule)
 			return nil
 		})

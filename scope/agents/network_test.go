@@ -1,9 +1,16 @@
 package agents
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -228,4 +235,25 @@ func TestServerHosts(t *testing.T) {
 			assert.Equal(t, c.want[i], d.Allow, c.name+" "+host)
 		}
 	}
+}
+
+// TestNetworkCA: certificates that nothing would use are an error with the remedy.
+func TestNetworkCA(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{}, &key.PublicKey, key)
+	require.NoError(t, err)
+	ca := strconv.Quote(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	parse := func(list, more string) error {
+		_, err := ParseDefinition("a.md", []byte(definition("a", "network: {"+list+": [{host: x.internal, ca: "+ca+more+"}]}")))
+		return err
+	}
+	for _, list := range []string{"allow", "ask"} {
+		assert.ErrorContains(t, parse(list, ""), `a.md:3: network: "x.internal": ca: is for requests that the proxy decides`)
+		assert.ErrorContains(t, parse(list, ", ports: [8443]"), "add methods, paths, a credential or intercept: true, or remove ca")
+		assert.NoError(t, parse(list, ", intercept: true"))
+	}
+	assert.NoError(t, parse("allow", ", methods: [GET]"))
+	assert.NoError(t, parse("allow", ", paths: [/a]"))
+	assert.NoError(t, parse("allow", ", credential: {from: {env: KEY}}"))
 }
