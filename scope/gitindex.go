@@ -11,7 +11,7 @@ import (
 )
 
 // MaxGitIndex limits an index for CheckGitIndex, in bytes.
-const MaxGitIndex = 256 << 20
+const MaxGitIndex = 64 << 20
 
 // CheckGitIndex returns why a repository must not have an index: the first entry with a
 // path that leads out of the work tree or into .git. git checks the paths of trees and of

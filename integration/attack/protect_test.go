@@ -40,7 +40,7 @@ var protectAttacks = []string{
 	"write p/.git/index", "create q/.git/index", "rename evil q/.git/index", "link evil q/.git/index", "symlink ../../evil q/.git/index", "create q/.git/remotes/x", "rename evil q/.git/branches/x",
 	"symlink config q/.git/COMMIT_EDITMSG", "rename q/.git/modules/to-config q/.git/COMMIT_EDITMSG", "xchg q/.git/modules/to-config q/.git/MERGE_MSG", "link q/.git/modules/to-config q/.git/COMMIT_EDITMSG",
 	"symlink p/.git/config notes", "symlink q/.git/modules/m notes", "symlink .vscode/settings.json notes", "symlink .vscode notes", "symlink deep/er/.envrc notes",
-	"create deep/er/.envrc", "link evil .mcp.json", "mkdir .claude", "create .bashrc", "rename evil x.code-workspace", "mkdir deep/.husky",
+	"create deep/er/.envrc", "link evil .mcp.json", "mkdir .claude", "create .bashrc", "mkdir .direnv", "create .gitconfig", "rename evil x.code-workspace", "mkdir deep/.husky",
 }
 
 // TestProtect tries them as a process in the view.
