@@ -33,7 +33,7 @@ func (a asides) exposeApart() error {
 		return nil
 	}
 	for _, dir := range []string{asideEmpty, asideExposed} {
-		if err := unix.Mkdir(dir, 0o755); err != nil {
+		if err := errors.Join(unix.Mkdir(dir, 0o755), unix.Chmod(dir, 0o755)); err != nil { // whatever the umask
 			return fmt.Errorf("make %s: %w", dir, err)
 		}
 	}

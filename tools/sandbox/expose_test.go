@@ -70,6 +70,7 @@ func TestExposeSockets(t *testing.T) {
 	require.NoError(t, os.WriteFile(apart+"/mounted/true", program, 0o755))
 
 	open := dir + "/below/open"
+	defer unix.Umask(unix.Umask(0o077)) // the daemon's, whatever it is
 	s := newTestSession(t, func(spec *Spec) {
 		// A part that says so keeps its sockets, in whatever order the paths are.
 		spec.Expose, spec.Sockets = []string{open, dir}, []string{open}
