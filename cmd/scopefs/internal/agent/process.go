@@ -20,8 +20,15 @@ import (
 
 // may returns why the daemon cannot serve the view as its owner. An ordinary user is 0 in
 // the user namespace of the daemon.
+//
+// The owner of a view that was mounted stays: the sockets of the agent are that user's.
 func (v *view) may(owner user) error {
+	v.mu.Lock()
+	was := v.owner
+	v.mu.Unlock()
 	switch {
+	case was != nil && owner != *was:
+		return fmt.Errorf("the scope of %q belongs to user %d now, and was mounted for user %d: scopefs down, then up", v.def.Name, owner.uid, was.uid)
 	case v.agent.Root:
 		return nil
 	case v.def.Identity == agents.IdentityCaller:

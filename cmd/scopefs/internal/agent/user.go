@@ -89,7 +89,8 @@ func (a *Agent) IsOf(uid uint32) bool {
 }
 
 // openScope opens an agent's directory and returns the agent's user. With dir: it checks
-// that the directory is apart from other files and that the user may enter it.
+// that the directory is apart from other files, that no other user chose it, and that the
+// user may enter it.
 func (s *Shared) openScope(def *agents.Definition) (*beneath.Root, user, error) {
 	root, err := def.OpenRoot(s.Paths.Base)
 	if err != nil {
@@ -97,7 +98,11 @@ func (s *Shared) openScope(def *agents.Definition) (*beneath.Root, user, error) 
 	}
 	owner, err := s.scopeUser(def, root)
 	if err == nil && def.Dir != "" {
-		if err = s.apart(def, root); err == nil && s.Root {
+		err = s.apart(def, root)
+		if err == nil && s.Root && def.User == "" {
+			err = chosen(def.Dir, owner)
+		}
+		if err == nil && s.Root {
 			err = enterable(def.Dir, root, owner)
 		}
 	}
@@ -116,6 +121,28 @@ func (s *Shared) scopeUser(def *agents.Definition, root *beneath.Root) (user, er
 		return user{}, nil
 	}
 	return agentUser(def.User, root)
+}
+
+// chosen returns an error if a user other than root and the owner of a dir: can put another
+// directory in its place. That user would choose as whom the agent runs, and would use the
+// files of that directory's owner by the agent's tools.
+func chosen(name string, owner user) error {
+	for at := name; at != "/"; {
+		at = filepath.Dir(at)
+		var st unix.Stat_t
+		if err := unix.Lstat(at, &st); err != nil {
+			return fmt.Errorf("dir: %w", err)
+		}
+		others := uint32(unix.S_IWOTH)
+		if st.Gid != 0 && st.Gid != owner.uid { // a group with the number of a user is that user's own
+			others |= unix.S_IWGRP
+		}
+		// Of a sticky directory, users replace their own entries alone (inode(7)).
+		if st.Uid != 0 && st.Uid != owner.uid || st.Mode&others != 0 && st.Mode&unix.S_ISVTX == 0 {
+			return fmt.Errorf("dir: %q belongs to user %d, and others than that user can replace it in %q: set user", name, owner.uid, at)
+		}
+	}
+	return nil
 }
 
 // enterable returns an error unless the user may list the directory.

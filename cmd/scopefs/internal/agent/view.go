@@ -49,8 +49,8 @@ type view struct {
 	changed chan struct{} // closed and replaced when state changes
 	state   control.State
 	err     error
-	ending  bool // it is about to end
-	owner   user
+	ending  bool  // it is about to end
+	owner   *user // since it was mounted first; nil: it was not
 	pid     int
 	wire    *viewer.Wire
 	process *os.Process      // that serves the view
@@ -133,14 +133,14 @@ func (v *view) served() (pid int, owner user) {
 	if v.state != control.Mounted || v.ending {
 		return 0, user{}
 	}
-	return v.pid, v.owner
+	return v.pid, *v.owner
 }
 
-// user returns the user that the view runs as.
+// user returns the user that a view runs as that was mounted.
 func (v *view) user() user {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.owner
+	return *v.owner
 }
 
 func (v *view) set(state control.State, pid int, err error) {
@@ -245,7 +245,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	}
 	pid := p.cmd.Process.Pid
 	v.mu.Lock()
-	v.owner = owner
+	v.owner = &owner
 	v.mu.Unlock()
 	v.agent.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: pid, Detail: fmt.Sprint(means)})
 	v.set(control.Mounted, pid, nil)
