@@ -82,3 +82,27 @@ func TestServerNetwork(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int{"": 1, "mine": 1, "dark": 1}, sandboxes)
 }
+
+// TestServerNetworkAsk: what the operator approves for a connection of an MCP server holds
+// for that server, and not for the agent's own commands.
+func TestServerNetworkAsk(t *testing.T) {
+	t.Parallel()
+	need.Program(t, "curl")
+	at := webServer(t, nil)
+	ask := fmt.Sprintf("network: {ask: [{host: ok.test, address: '%s'}]}", at)
+	h := harness.LayOut(t, map[string]string{"a": ask + "\nmcp_servers:\n  mine: {command: /workspace/test-program, env: {" + harness.RoleEnv + ": mcp-fetch}, " + ask + "}\n"})
+	plantServer(h, "a")
+	h.Start()
+	u := h.Connect("a")
+	u.List()
+	got := make(chan string, 1)
+	go func() { got <- u.Text("mcp__mine__fetch", args{"URL": "http://ok.test/"}) }()
+	id := waiting(h, 1)[0]
+	assert.Contains(t, h.Must("approvals", "approve", id, "--always"), "network:mine of a")
+	assert.Contains(t, <-got, "hello from ok.test")
+	go func() { got <- u.Bash("curl -sS http://ok.test/") }()
+	id = waiting(h, 1)[0]
+	h.Must("approvals", "deny", id)
+	assert.Contains(t, <-got, "the operator has denied")
+	assert.Contains(t, u.Text("mcp__mine__fetch", args{"URL": "http://ok.test/"}), "hello from ok.test")
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -170,7 +171,8 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 }
 
 // approve asks the operator about a host and port. A decision holds for all sandboxes of
-// the agent, in this chain and under these rules, until it expires.
+// the agent that run the agent's commands, or for those of one of its MCP servers, or for
+// its runner; in this chain and under these rules, until it expires.
 func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress.Question) (egress.Answer, error) {
 	def, err := n.agent.definition()
 	if err != nil {
@@ -180,7 +182,7 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 	if err != nil {
 		return egress.Answer{}, err
 	}
-	approval := tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: approvalNetwork, Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
+	approval := tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: p.network(), Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
 		Lasting: true, Kind: tools.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}
 	said, err := n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
 		outcome := "asked"
@@ -193,8 +195,17 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 	return egress.Answer{ID: said.ID, Granted: said.State == tools.ApprovalGranted || said.State == tools.ApprovalStands, Denied: said.State == tools.ApprovalDenied}, err
 }
 
-// approvalNetwork stands in an approval for the name of a tool. No tool has it.
-const approvalNetwork = "network"
+// network names the connections of a sandbox in an approval, in place of a tool. Sandboxes
+// with rules of their own have another name.
+func (p Purpose) network() string {
+	switch p.Kind {
+	case control.ServerSession:
+		return "network:" + p.Command
+	case control.TaskSession:
+		return "network/task"
+	}
+	return "network"
+}
 
 // close ends the proxy, and returns when its connections are closed.
 func (n *network) close() {
