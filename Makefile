@@ -79,7 +79,7 @@ PARALLEL := -p=2 -parallel=4
 test: export REQUIRE_FUSE = 1
 test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
 test: $(LINT) $(S3SERVER) $(NFPM) ## vet, format, lint, all tests with -race except integration/house, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
-	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
+	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
 	@.ci/clients
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
@@ -91,13 +91,13 @@ test: $(LINT) $(S3SERVER) $(NFPM) ## vet, format, lint, all tests with -race exc
 	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -E '$(VIEWTESTS)'); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
-bench: ## the Go benchmarks, then a view beside the directory itself, bindfs and go-fuse's loopback (as root)
+bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)
 	@.ci/need bwrap:bubblewrap bindfs:bindfs
 	go test -run '^$$' -bench . -benchmem ./...
 	integration/bench/run.sh
 
 ARGS ?=
-bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, and natively (as root; ARGS=-peers, -cold, -rounds N)
+bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, natively and in the same layers (as root; ARGS=-nopeers, -cold, -smoke, "-rounds N")
 	@.ci/need git:git npm:npm sqlite3:sqlite3 bindfs:bindfs
 	integration/bench/work.sh $(ARGS)
 

@@ -1,9 +1,10 @@
 // Command bench compares file systems on the same operations, in one run:
 //
-//	bench [-rounds N] NAME=DIR...
+//	bench [-rounds N] [-only TEXT] [-smoke] NAME=DIR...
 //
 // The first is the one the others are compared with. Rounds are interleaved,
-// figures are medians in microseconds, ratios are to the first.
+// figures are medians in microseconds, ratios are to the first. The last column
+// names the fastest of the others.
 //
 // It also has the parts of work.sh, scale.sh and mcp.sh that a shell cannot do well:
 //
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,6 +45,7 @@ func main() {
 	}
 	rounds := flag.Int("rounds", 15, "rounds")
 	only := flag.String("only", "", "rows whose name holds this")
+	smoke := flag.Bool("smoke", false, "one round with a hundredth of the operations, which measures nothing")
 	flag.Parse()
 	var names, dirs []string
 	for _, arg := range flag.Args() {
@@ -57,15 +60,18 @@ func main() {
 	for _, name := range names[1:] {
 		fmt.Printf(" %s |", name)
 	}
-	fmt.Printf("\n|---|%s\n", strings.Repeat("---|", len(names)))
+	fmt.Printf(" fastest |\n|---|%s\n", strings.Repeat("---|", len(names)+1))
 	for _, o := range ops {
+		if *smoke {
+			o.n, *rounds = max(o.n/100, 1), 1
+		}
 		if strings.Contains(o.name, *only) {
-			row(o, dirs, *rounds)
+			row(o, names, dirs, *rounds)
 		}
 	}
 }
 
-func row(o op, dirs []string, rounds int) {
+func row(o op, names, dirs []string, rounds int) {
 	times := make([][]float64, len(dirs))
 	for r := range rounds {
 		for i := range dirs {
@@ -78,12 +84,15 @@ func row(o op, dirs []string, rounds int) {
 			times[k] = append(times[k], t)
 		}
 	}
-	base := median(times[0])
+	base, best, fastest := median(times[0]), math.Inf(1), ""
 	fmt.Printf("| %s | %.2f |", o.name, base)
-	for _, t := range times[1:] {
+	for i, t := range times[1:] {
 		fmt.Printf(" %.1f× |", median(t)/base)
+		if median(t) < best {
+			best, fastest = median(t), names[i+1]
+		}
 	}
-	fmt.Println()
+	fmt.Printf(" %s |\n", fastest)
 }
 
 func measure(o op, top string) (micros float64, err error) {

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Compares a scopefs view with the directory itself, with bindfs and with
-# go-fuse's loopback, in one run on tmpfs, so that only the layers count.
-# Arguments go to bench: -rounds N, -only TEXT. Needs root; apt-get install bindfs.
+# Compares a scopefs view with the directory itself and with other FUSE layers:
+# bindfs, go-fuse's loopback, and libfuse's passthrough_hp if it is in PATH. One
+# run, by default on tmpfs, so that only the layers count. Arguments go to
+# bench: -rounds N, -only TEXT, -smoke. SCOPEFS_BENCH_DIR names the directory to
+# work in, default /dev/shm. Needs root; apt-get install bindfs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+nopeers=
 . integration/bench/sides.sh
-mkdir "$top/native"
-build
-start_peers
-agent bench
-start_daemon 1
-"$top/bench" "$@" native="$top/native" bindfs="$top/bindfs" loopback="$top/loopback" scopefs="$top/base/run/views/bench"
+start_sides
+args=("$@")
+for side in "${sides[@]}"; do args+=("$side=${dir[$side]}"); done
+"$top/bench" "${args[@]}" | tee "$top/table"
+summary <"$top/table"

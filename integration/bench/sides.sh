@@ -72,17 +72,50 @@ start_daemon() {
 	await "$count views" "$daemon" serves "$count"
 }
 
-# start_peers mounts bindfs and go-fuse's loopback.
+# start_peers mounts bindfs, go-fuse's loopback and libfuse's passthrough_hp, if that is installed, and adds them to $sides.
 start_peers() {
-	mkdir "$top"/{loopback,loopback.d,bindfs,bindfs.d}
+	mkdir "$top"/{loopback,bindfs,passthrough_hp}{,.d}
 	CGO_ENABLED=0 go build -o "$top/go-fuse-loopback" github.com/hanwen/go-fuse/v2/example/loopback
 	bindfs "$top/bindfs.d" "$top/bindfs"
 	"$top/go-fuse-loopback" -q "$top/loopback" "$top/loopback.d" >"$top/log" 2>&1 & loopback=$!
 	await loopback "$loopback" mounted "$top/loopback"
+	sides+=(bindfs loopback)
+	if ! command -v passthrough_hp >/dev/null; then
+		echo "passthrough_hp: not installed (how to have it: integration/bench/passthrough_hp.sh DIR, with DIR in PATH)" >&2
+		return
+	fi
+	( # it has a descriptor open for each inode
+		ulimit -n "$(cat /proc/sys/fs/nr_open)" 2>/dev/null || ulimit -n "$(ulimit -Hn)"
+		exec passthrough_hp "$top/passthrough_hp.d" "$top/passthrough_hp"
+	)
+	sides+=(passthrough_hp)
+}
+
+# start_sides mounts a view and, unless $nopeers is set, its peers. $sides are the names, the directory itself first and
+# scopefs last, $dir their directories.
+start_sides() {
+	local side
+	build
+	mkdir "$top/native"
+	sides=(native)
+	[ -n "$nopeers" ] || start_peers
+	agent bench
+	start_daemon 1
+	sides+=(scopefs)
+	declare -gA dir
+	for side in "${sides[@]}"; do dir[$side]=$top/$side; done
+	dir[scopefs]=$top/base/run/views/bench
+}
+
+# summary reads a Markdown table whose last column names the fastest layer of each row, and prints where that is scopefs.
+summary() {
+	awk -F' *[|] *' 'NR > 2 { if ($(NF - 1) == "scopefs") first++; else others = others "; " $2 " (" $(NF - 1) ")" }
+		END { if (NR > 2) print "\nscopefs is the fastest layer in " (first + 0) " of " (NR - 2) " rows" (others ? "; others: " substr(others, 3) : "") }'
 }
 
 # attempt COMMAND...: runs it, with what it says in $top/said and the time in $micros, in microseconds. A command that
-# measures itself writes its time to descriptor 3. When it fails, all does.
+# measures itself writes its time to descriptor 3. When it fails, $failed gets the reason; by default all fails.
+failed=fail
 attempt() {
 	local code began
 	set +e # the command has a set -e of its own, which an || would turn off
@@ -93,7 +126,7 @@ attempt() {
 	set -e
 	if [ $code -ne 0 ]; then
 		tail -n 30 "$top/said" >&2
-		fail "$* in $PWD: exit status $code"
+		$failed "$* in $PWD: exit status $code"
 	fi
 	[ ! -s "$top/micros" ] || micros=$(<"$top/micros")
 }

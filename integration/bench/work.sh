@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Compares real work in a scopefs view with the same work in the directory itself: clones, builds, installations,
-# archives, databases, watching. One run, interleaved rounds, medians, as a Markdown table. Usage, as root:
+# Compares real work in a scopefs view with the same work in the directory itself and in other FUSE layers: bindfs,
+# go-fuse's loopback, and libfuse's passthrough_hp if it is in PATH. The work: clones, builds, installations, archives,
+# databases, watching. One run, interleaved rounds, medians, as a Markdown table. Usage, as root:
 #
-#	work.sh [-rounds N] [-only TEXT] [-peers] [-cold] [-smoke]
+#	work.sh [-rounds N] [-only TEXT] [-nopeers] [-cold] [-smoke]
 #
-# -only picks rows by a part of their name; -peers adds bindfs and go-fuse's loopback; -cold drops the kernel's caches
+# -only picks rows by a part of their name; -nopeers leaves the other layers out; -cold drops the kernel's caches
 # before each timed run, without it they are as the preparation leaves them, which goes through the same mount; -smoke is
-# all of it in sizes that measure nothing. SCOPEFS_BENCH_DIR names the directory to work in, default /dev/shm.
+# all of it once, in sizes that measure nothing. If another layer cannot do a row's work, its column says "failed", and
+# standard error says why. SCOPEFS_BENCH_DIR names the directory to work in, default /dev/shm.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=3 only= peers= cold=
-files=10000 dirs=500 archived=20000 packages=300 transactions=10000 events=1000 changes=20 what=./...
+rounds=3 only= nopeers= cold=
+files=10000 dirs=500 archived=20000 packages=300 transactions=10000 events=1000 modules=50 changes=20 module=(HEAD) what=./...
 while [ $# -gt 0 ]; do
 	case $1 in
 	-rounds | -only)
@@ -18,9 +20,12 @@ while [ $# -gt 0 ]; do
 		declare "${1#-}=$2"
 		shift
 		;;
-	-peers) peers=1 ;;
+	-nopeers) nopeers=1 ;;
 	-cold) cold=1 ;;
-	-smoke) files=200 dirs=10 archived=400 packages=20 transactions=100 events=20 changes=2 what=./vendor/github.com/inconshreveable/mousetrap ;;
+	-smoke)
+		rounds=1 files=200 dirs=10 archived=400 packages=2 transactions=100 events=20 modules=2 changes=1
+		module=(--add-virtual-file="small/small.go:package small" HEAD go.mod go.sum) what=./small
+		;;
 	*) sed -n '2,/^set/s/^#\( \|$\)\?//p' integration/bench/work.sh >&2; exit 2 ;;
 	esac
 	shift
@@ -72,7 +77,7 @@ do_grep() { # one file in a hundred holds the word
 before_build() {
 	if [ ! -e "$top/module.tar" ]; then
 		mkdir "$top/module"
-		git -C "$here" archive HEAD | tar x -C "$top/module"
+		git -C "$here" archive "${module[@]}" | tar x -C "$top/module"
 		(cd "$top/module"; GOFLAGS=-mod=mod go mod vendor)
 		tar cf "$top/module.tar" -C "$top" module
 		rm -rf "$top/module"
@@ -142,13 +147,22 @@ do_inotify() { "$top/bench" inotify "$events" watched >&3; }
 tsc=$top/typescript/node_modules/typescript/bin/tsc
 before_tsc() {
 	rm -rf project
-	"$top/bench" typescript 50 project
+	"$top/bench" typescript "$modules" project
 }
 do_tsc() { "$top/bench" rebuild "$changes" project/src/m00.ts node "$tsc" --watch --preserveWatchOutput -p project >&3; }
 can_tsc() {
 	mkdir -p "$top/typescript"
 	npm install --prefix "$top/typescript" --no-audit --no-fund typescript@5 >"$top/said" 2>&1 && [ -e "$tsc" ]
 }
+
+# lost REASON: the side is out of the row. The scripts end if it is not a peer.
+lost() {
+	[[ $side != native && $side != scopefs ]] || fail "$@"
+	echo "bench: $*" >&2
+	echo failed >"$all/$side.lost"
+	forget 2 # passthrough_hp then closes descriptors
+}
+failed=lost
 
 # row NAME TEXT: measures one workload on all sides and prints its line.
 row() {
@@ -164,8 +178,10 @@ row() {
 	for ((r = 0; r < rounds; r++)); do
 		for ((i = 0; i < ${#sides[@]}; i++)); do
 			side=${sides[(i + r) % ${#sides[@]}]} # nobody is always first
+			[ ! -e "$all/$side.lost" ] || continue
 			cd "${dir[$side]}/work"
 			[ "$(type -t "before_$name")" != function ] || attempt "before_$name"
+			[ ! -e "$all/$side.lost" ] || continue
 			sync -f "$top"
 			[ -z "$cold" ] || forget 3
 			attempt "do_$name"
@@ -174,26 +190,27 @@ row() {
 	done
 	cd "$top"
 	for side in "${sides[@]}"; do
+		rm -rf "${dir[$side]}/work"
+		if [ -e "$all/$side.lost" ]; then
+			line+=" failed |"
+			continue
+		fi
 		micros=$(median <"$all/$side")
 		line+=" $([ -z "$first" ] && show "$micros" || ratio "$micros" "$first") |"
+		[ -z "$first" ] || echo "$micros $side" >>"$all/layers"
 		first=${first:-$micros}
-		rm -rf "${dir[$side]}/work"
 	done
-	echo "| $text |$line"
+	[ -n "$nopeers" ] || line+=" $(sort -n "$all/layers" | awk 'NR == 1 { print $2 }') |"
+	echo "| $text |$line" | tee -a "$top/table"
 }
 
-build
-declare -A dir=([native]=$top/native [bindfs]=$top/bindfs [loopback]=$top/loopback [scopefs]=$top/base/run/views/bench)
-sides=(native scopefs)
-mkdir "$top/native"
-if [ -n "$peers" ]; then
-	sides=(native bindfs loopback scopefs)
-	start_peers
-fi
-agent bench
-start_daemon 1
-printf '| workload |%s\n' "$(printf ' %s |' "${sides[@]}")"
-printf '|---|%s\n' "$(printf -- '---|%.0s' "${sides[@]}")"
+start_sides
+columns=("${sides[@]}")
+[ -n "$nopeers" ] || columns+=(fastest)
+{
+	printf '| workload |%s\n' "$(printf ' %s |' "${columns[@]}")"
+	printf '|---|%s\n' "$(printf -- '---|%.0s' "${columns[@]}")"
+} | tee "$top/table"
 row clone_copy "git clone --no-hardlinks, $files files, packed"
 row clone_link "git clone, $files files, loose objects linked"
 row status "git status, again"
@@ -207,3 +224,4 @@ row wal "SQLite, $transactions transactions, WAL, synchronous=NORMAL"
 row journal "SQLite, $transactions transactions, journal, synchronous=OFF"
 row inotify "inotify, from write to event, $events times"
 row tsc "tsc --watch, from write to rebuilt, $changes times"
+[ -n "$nopeers" ] || summary <"$top/table"
