@@ -21,22 +21,8 @@ func onTerminal(t *testing.T, m *harness.Way, args ...string) (*exec.Cmd, *os.Fi
 	t.Helper()
 	cmd := m.Command(append([]string{"run"}, args...)...)
 	cmd.Env = append(cmd.Env, "TERM=dumb", "PS1=PROMPT>")
-	ptmx, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 30, Cols: 90})
-	require.NoError(t, err)
-	// Not a blocking file, so that reads have deadlines.
-	fd, err := syscall.Dup(int(ptmx.Fd()))
-	require.NoError(t, err)
-	require.NoError(t, syscall.SetNonblock(fd, true))
-	file := os.NewFile(uintptr(fd), "ptmx")
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-		file.Close()
-		ptmx.Close()
-	})
-	return cmd, ptmx, &harness.Talk{T: t, R: file}
+	ptmx, k := harness.OnTerminal(t, cmd, 30, 90)
+	return cmd, ptmx, k
 }
 
 func enter(k *harness.Talk, text string) {

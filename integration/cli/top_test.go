@@ -5,10 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -54,20 +52,7 @@ func TestTop(t *testing.T) {
 
 	cmd := m.Command("top", "--interval", "1s")
 	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
-	ptmx, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 60, Cols: 140})
-	require.NoError(t, err)
-	fd, err := syscall.Dup(int(ptmx.Fd()))
-	require.NoError(t, err)
-	require.NoError(t, syscall.SetNonblock(fd, true)) // reads have deadlines
-	k := &harness.Talk{T: t, R: os.NewFile(uintptr(fd), "ptmx")}
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-		k.R.Close()
-		ptmx.Close()
-	})
+	_, k := harness.OnTerminal(t, cmd, 60, 140)
 	k.Expect(id)
 	enter(k, "jj") // the agent, then the call
 	enter(k, "\r")

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/servertest"
 )
 
 // account is an ordinary user with a home and a session.
@@ -92,10 +93,7 @@ func (a *account) start(flags ...string) (daemon *exec.Cmd, log *bytes.Buffer) {
 func TestUserDaemon(t *testing.T) {
 	a := newAccount(t)
 	a.define("a", "policy: {tools: {ask: [write_file]}}")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	l.Close()
+	address := servertest.FreeAddress(t)
 	m := filepath.Join(a.Base, "notify")
 	notified, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m, Net: "unixgram"})
 	require.NoError(t, err)

@@ -4,9 +4,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 )
 
@@ -33,6 +35,27 @@ func (k *Talk) Expect(want string) string {
 	before, after, _ := strings.Cut(k.seen, want)
 	k.seen = after
 	return before
+}
+
+// OnTerminal starts a command on a terminal of a size. It returns the terminal's other
+// end, and the talk on it. The test's end kills the command.
+func OnTerminal(t *testing.T, cmd *exec.Cmd, rows, cols uint16) (*os.File, *Talk) {
+	t.Helper()
+	ptmx, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: rows, Cols: cols})
+	require.NoError(t, err)
+	fd, err := syscall.Dup(int(ptmx.Fd())) // not a blocking file, so that reads have deadlines
+	require.NoError(t, err)
+	require.NoError(t, syscall.SetNonblock(fd, true))
+	file := os.NewFile(uintptr(fd), "ptmx")
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		file.Close()
+		ptmx.Close()
+	})
+	return ptmx, &Talk{T: t, R: file}
 }
 
 // Forget drops the output so far.

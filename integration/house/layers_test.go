@@ -60,7 +60,9 @@ func goList(t *testing.T, args ...string) []*pkg {
 }
 
 // forTests reports whether a package is for tests only.
-func forTests(name string) bool { return matches("integration/*", name) }
+func forTests(name string) bool {
+	return matches("integration/*", name) || matches("internal/*test", name)
+}
 
 func matches(pattern, name string) bool {
 	ok, _ := path.Match(pattern, name)

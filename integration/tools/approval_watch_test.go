@@ -8,11 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -141,20 +139,7 @@ func TestApprovalsWatch(t *testing.T) {
 func TestApprovalsWatchTerminal(t *testing.T) {
 	h := newWaiting(t, map[string]string{"a": harness.AskWrite})
 	cmd := exec.Command(harness.Program, "--base", h.Base, "approvals", "watch")
-	ptmx, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 30, Cols: 90})
-	require.NoError(t, err)
-	fd, err := syscall.Dup(int(ptmx.Fd())) // not a blocking file, so that reads have deadlines
-	require.NoError(t, err)
-	require.NoError(t, syscall.SetNonblock(fd, true))
-	k := &harness.Talk{T: t, R: os.NewFile(uintptr(fd), "ptmx")}
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-		k.R.Close()
-		ptmx.Close()
-	})
+	_, k := harness.OnTerminal(t, cmd, 30, 90)
 	press := func(keys string) {
 		_, err := k.R.WriteString(keys)
 		require.NoError(t, err)

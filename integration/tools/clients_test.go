@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -71,23 +70,12 @@ func runTheirs(t *testing.T, program string, args ...string) (stdout, stderr str
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// startHTTP starts the daemon with MCP by HTTP, and returns its URL.
-func startHTTP(h *harness.Host) string {
-	h.T.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(h.T, err)
-	address := l.Addr().String()
-	require.NoError(h.T, l.Close())
-	h.Start("--http", address)
-	return "http://" + address + "/mcp"
-}
-
 // TestClientsInspector uses an agent's tools as the MCP Inspector's command line does,
 // by standard input and output and by HTTP.
 func TestClientsInspector(t *testing.T) {
 	needClients(t)
 	h := harness.LayOut(t, map[string]string{"a": "", "b": "tools: [read_file]"})
-	url := startHTTP(h)
+	url := serveHTTP(h)
 	overHTTP := func(agent string) []string {
 		return []string{"--header", "Authorization: Bearer " + strings.TrimSpace(h.Must("token", agent)), "--", url}
 	}
@@ -168,7 +156,7 @@ func (i inspected) text() (all string) {
 func TestClientsConformance(t *testing.T) {
 	needClients(t)
 	h := harness.LayOut(t, map[string]string{"a": ""})
-	to, err := url.Parse(startHTTP(h))
+	to, err := url.Parse(serveHTTP(h))
 	require.NoError(t, err)
 	token := strings.TrimSpace(h.Must("token", "a"))
 	var ours string

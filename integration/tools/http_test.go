@@ -16,15 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/servertest"
 )
 
 // serveHTTP starts the daemon with a port of the loopback interface and returns the URL.
 func serveHTTP(h *harness.Host) string {
 	h.T.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(h.T, err)
-	address := l.Addr().String()
-	l.Close()
+	address := servertest.FreeAddress(h.T)
 	h.Start("--http", address)
 	return "http://" + address + "/mcp"
 }

@@ -2,12 +2,8 @@ package tools
 
 import (
 	"fmt"
-	"net/http"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"testing"
 	"time"
 
@@ -15,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -24,10 +20,10 @@ import (
 func TestStoresMetrics(t *testing.T) {
 	const hush = "s3cret-of-the-operator"
 	h := harness.LayOut(t, map[string]string{"a": "", "ab": "", "reader": "view: {access: read}", "none": "tools: [read_file]"})
-	address, influxd := startInfluxd(t, hush)
+	server := servertest.StartMetrics(t, t.TempDir(), hush)
 	h.Put("influx.secret", hush+"\n")
 	require.NoError(t, os.Chmod(filepath.Join(h.Base, "influx.secret"), 0o600))
-	h.Put("scopefs.yaml", fmt.Sprintf("stores:\n  kv: {}\n  metrics: {url: 'http://%s', user: scopefs, credential: {file: %s/influx.secret}, timeout: 5s}\n", address, h.Base))
+	h.Put("scopefs.yaml", fmt.Sprintf("stores:\n  kv: {}\n  metrics: {url: 'http://%s', user: scopefs, credential: {file: %s/influx.secret}, timeout: 5s}\n", server.Address, h.Base))
 	h.Start()
 
 	point := func(of string) args {
@@ -57,8 +53,7 @@ func TestStoresMetrics(t *testing.T) {
 	assert.NotContains(t, h.Connect("none").List(), "metrics_query")
 	assert.Regexp(t, `metrics +influxdb +ok +a,ab,reader +metrics_write,metrics_query`, h.Must("stores"))
 
-	require.NoError(t, influxd.Process.Kill())
-	influxd.Wait()
+	server.Kill()
 	assert.Equal(t, tools.Unavailable, users["a"].Fails("metrics_query", query).Code)
 	assert.Equal(t, tools.Unavailable, users["a"].Fails("metrics_write", point("of a")).Code)
 	users["a"].Call("kv_set", args{"key": "k", "value": "v"})
@@ -69,51 +64,4 @@ func TestStoresMetrics(t *testing.T) {
 	for _, words := range [][]string{{"audit", "--json"}, {"agents", "show", "a", "--json"}} {
 		assert.NotContains(t, h.Must(words...), hush)
 	}
-}
-
-var influxListens = regexp.MustCompile(`Listening on HTTP.*addr=([0-9.:]+)`)
-
-// startInfluxd starts an InfluxDB 1.x server on a free port. Its user scopefs may do
-// everything.
-func startInfluxd(t *testing.T, password string) (address string, cmd *exec.Cmd) {
-	t.Helper()
-	program, dir := need.Program(t, "influxd"), t.TempDir()
-	config, log := filepath.Join(dir, "conf"), filepath.Join(dir, "log")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `reporting-disabled = true
-bind-address = "127.0.0.1:0"
-[meta]
-dir = "%[1]s/meta"
-[data]
-dir = "%[1]s/data"
-wal-dir = "%[1]s/wal"
-[monitor]
-store-enabled = false
-[http]
-bind-address = "127.0.0.1:0"
-auth-enabled = true
-`, dir), 0o600))
-	stderr, err := os.Create(log)
-	require.NoError(t, err)
-	defer stderr.Close()
-	cmd = exec.Command(program, "-config", config)
-	cmd.Stderr = stderr
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	require.Eventually(t, func() bool {
-		text, _ := os.ReadFile(log)
-		m := influxListens.FindSubmatch(text)
-		if m == nil {
-			return false
-		}
-		address = string(m[1])
-		res, err := http.PostForm("http://"+address+"/query", url.Values{"q": {"CREATE USER scopefs WITH PASSWORD '" + password + "' WITH ALL PRIVILEGES"}})
-		if err == nil {
-			res.Body.Close()
-		}
-		return err == nil && res.StatusCode == http.StatusOK
-	}, 30*time.Second, 20*time.Millisecond, "influxd does not answer")
-	return address, cmd
 }

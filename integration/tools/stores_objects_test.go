@@ -2,9 +2,7 @@ package tools
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,56 +11,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/servertest"
 )
 
 // TestStoresObjects: two agents use the same keys of one bucket and never meet. A
 // server that goes away costs them the calls of this store, and no other.
 func TestStoresObjects(t *testing.T) {
 	const hush = "s3cret-of-the-operator"
-	need.Program(t, "versitygw")
 	h := harness.LayOut(t, map[string]string{"a": "", "ab": "", "reader": "view: {access: read}"})
-	dir := t.TempDir()
-	for _, name := range []string{"buckets/store", "meta", "iam"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	l.Close()
-	var server *exec.Cmd
-	start := func() {
-		server = exec.Command("versitygw", "--port", address, "--quiet", "--keep-alive", "--iam-dir", filepath.Join(dir, "iam"),
-			"posix", "--sidecar", filepath.Join(dir, "meta"), filepath.Join(dir, "buckets"))
-		server.Env = []string{"ROOT_ACCESS_KEY=operator", "ROOT_SECRET_KEY=" + hush}
-		require.NoError(t, server.Start())
-		h.Eventually("the S3 server answers", func() bool {
-			conn, err := net.Dial("tcp", address)
-			if err == nil {
-				conn.Close()
-			}
-			return err == nil
-		})
-	}
-	stop := func() {
-		server.Process.Kill()
-		server.Wait()
-	}
-	start()
-	t.Cleanup(func() { stop() })
-	secret := filepath.Join(dir, "secret")
+	server := servertest.StartObjects(t, hush)
+	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte(hush+"\n"), 0o600))
 	h.Put("scopefs.yaml", fmt.Sprintf(`stores:
   kv:
   objects: {url: %q, bucket: store, prefix: team, access_key: operator, secret_key: {file: %q}, addresses: [127.0.0.1]}
-`, "http://"+address, secret))
+`, "http://"+server.Address, secret))
 	h.Start()
 	users := map[string]*harness.User{"a": h.Connect("a"), "ab": h.Connect("ab")}
 	a, reader := users["a"], h.Connect("reader")
 
 	for id, u := range users {
 		u.Call("object_put", args{"key": "b/k", "content": "of " + id})
-		assert.FileExists(t, filepath.Join(dir, "buckets/store/team/agents", id, "b/k"))
+		assert.FileExists(t, filepath.Join(server.Dir, "team/agents", id, "b/k"))
 	}
 	for id, u := range users {
 		assert.Equal(t, "of "+id, u.Call("object_get", args{"key": "b/k"})["content"])
@@ -79,14 +49,14 @@ func TestStoresObjects(t *testing.T) {
 	assert.Equal(t, "of ab", users["ab"].Call("object_get", args{"key": "b/k"})["content"])
 
 	assert.Regexp(t, `objects +s3 +ok +a,ab,reader +object_get`, h.Must("stores"))
-	stop()
+	server.Kill()
 	began := time.Now()
 	assert.Equal(t, "unavailable", string(a.Fails("object_put", args{"key": "k", "content": "x"}).Code))
 	assert.Less(t, time.Since(began), 30*time.Second)
 	a.Call("kv_set", args{"key": "k", "value": "v"})
 	stores, errs, code := h.Try("stores")
 	assert.Equal(t, 1, code, stores)
-	start()
+	server.Start(t)
 	a.Call("object_put", args{"key": "k", "content": "again"})
 	assert.Equal(t, "again", a.Call("object_get", args{"key": "k"})["content"])
 	for _, text := range []string{h.Must("audit", "--json"), h.Must("agents", "show", "a", "--json"), stores, errs, a.Heard.String()} {

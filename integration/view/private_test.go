@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,15 +16,7 @@ import (
 // opsAs runs operations in a directory as another user of the host.
 func opsAs(h *harness.Host, uid uint32, dir string, ops ...string) []string {
 	h.T.Helper()
-	at := filepath.Join(h.Base, "client")
-	if _, err := os.Stat(at); err != nil {
-		self, err := os.ReadFile("/proc/self/exe")
-		require.NoError(h.T, err)
-		require.NoError(h.T, os.WriteFile(at, self, 0o755))
-	}
-	cmd := harness.Role("ops")
-	cmd.Path, cmd.Dir = at, h.Base
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd := h.RoleAs(uid, h.Base, "ops")
 	for i, op := range ops {
 		words := strings.Fields(op)
 		words[1] = filepath.Join(dir, words[1])

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	scoped "github.com/scopefs/scopefs/tools/context"
@@ -66,13 +67,7 @@ func given(t *testing.T, text, instance string) scoped.Scoped {
 	return s
 }
 
-func codeIs(t *testing.T, want tools.Code, err error) *tools.Error {
-	t.Helper()
-	e, ok := errors.AsType[*tools.Error](err)
-	require.True(t, ok, "%v", err)
-	assert.Equal(t, want, e.Code, e.Message)
-	return e
-}
+var codeIs = agenttest.CodeIs
 
 func TestAnswer(t *testing.T) {
 	f := newFixture()

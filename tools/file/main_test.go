@@ -6,13 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/agenttest"
+	"github.com/scopefs/scopefs/internal/workertest"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -82,33 +81,9 @@ func asTold(t testing.TB, err error) *tools.Error {
 // newLink returns a Files whose worker is a goroutine of the test, without a sandbox.
 func newLink(t testing.TB, tr *tree) *Files {
 	t.Helper()
-	inR, inW, err := os.Pipe()
-	require.NoError(t, err)
-	outR, outW, err := os.Pipe()
-	require.NoError(t, err)
-	errR, errW, err := os.Pipe()
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() {
-		err := worker.Serve(int(inR.Fd()), int(outW.Fd()), Handler(tr.root)) // Fd makes them blocking
-		inR.Close()
-		outW.Close()
-		errW.Close()
-		done <- err
-	}()
-	w := New(worker.New(func(context.Context) (worker.Pipes, error) {
-		return worker.Pipes{In: inW, Out: outR, Err: errR, Kill: func() {}}, nil
-	}))
+	w := New(workertest.Start(t, Handler(tr.root)))
 	require.NoError(t, w.Start(ctx()))
-	t.Cleanup(func() {
-		assert.NoError(t, w.Close())
-		select {
-		case err := <-done:
-			assert.NoError(t, err)
-		case <-time.After(10 * time.Second):
-			t.Error("serve goes on")
-		}
-	})
+	t.Cleanup(func() { assert.NoError(t, w.Close()) })
 	return w
 }
 
@@ -117,18 +92,7 @@ func ctx() context.Context { return context.Background() }
 // newSet returns the set of an agent without restrictions.
 func newSet(t *testing.T, w *Files) *tools.Set {
 	t.Helper()
-	base := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte("---\nname: a\ndescription: test\n---\n"), 0o644))
-	snapshot, errs := agents.Load(base, agents.Host{})
-	require.Empty(t, errs)
 	all, err := w.Tools()
 	require.NoError(t, err)
-	set, err := tools.NewSet(tools.Gate{
-		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: w.Object,
-		Rules:  func() tools.Rules { return snapshot.Agents["a"].Grants },
-		Record: func(context.Context, audit.Event) error { return nil },
-	}, all...)
-	require.NoError(t, err)
-	return set
+	return agenttest.New(t, tools.Gate{Agent: "a", Object: w.Object}, "", all).Set
 }

@@ -1,9 +1,6 @@
 package kv
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,9 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -59,52 +55,20 @@ func onStores(t *testing.T, limits Limits, test func(t *testing.T, store Store))
 }
 
 // client calls the tools as one agent.
-type client struct {
-	set    *tools.Set
-	mu     sync.Mutex
-	events []audit.Event
-}
+type client struct{ *agenttest.Agent }
 
 func newClient(t *testing.T, store Store, id, front string) *client {
 	t.Helper()
-	base := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
-	text := "---\nname: " + id + "\ndescription: test\n" + front + "\n---\n"
-	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte(text), 0o644))
 	ours, err := New(store)
 	require.NoError(t, err)
-	var known agents.Tools
-	for _, t := range ours {
-		known = append(known, agents.Tool{Name: t.Name, Writes: t.Hints.Writes})
-	}
-	all, errs := agents.Load(base, agents.Host{Tools: known})
-	require.Empty(t, errs)
-	c := &client{}
-	c.set, err = tools.NewSet(tools.Gate{
-		Agent: scope.ID(id), Session: "s", Rates: &tools.Rates{},
-		Rules: func() tools.Rules { return all.Agents[scope.ID(id)].Grants },
-		Record: func(_ context.Context, e audit.Event) error {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.events = append(c.events, e)
-			return nil
-		},
-	}, ours...)
-	require.NoError(t, err)
-	return c
+	return &client{agenttest.New(t, tools.Gate{Agent: scope.ID(id)}, front, ours)}
 }
 
 type args map[string]any
 
-// call calls a tool and decodes its result into out, unless out is nil.
 func (c *client) call(t *testing.T, tool string, in args, out any) error {
-	text, err := json.Marshal(in)
-	require.NoError(t, err)
-	r, err := c.set.Call(t.Context(), tools.Call{Tool: tool, Args: text})
-	if err == nil && out != nil {
-		require.NoError(t, json.Unmarshal(r.Structured, out))
-	}
-	return err
+	t.Helper()
+	return c.Call(t.Context(), t, tool, in, out)
 }
 
 // must calls a tool and fails the test if the call fails.
@@ -114,17 +78,7 @@ func must[T any](t *testing.T, c *client, tool string, in args) (out T) {
 	return out
 }
 
-// code returns the code of an agent's error, "" for nil.
-func code(err error) tools.Code {
-	if err == nil {
-		return ""
-	}
-	e, ok := errors.AsType[*tools.Error](err)
-	if !ok {
-		return tools.Code("no tools.Error: " + err.Error())
-	}
-	return e.Code
-}
+var code = agenttest.Code
 
 // keys returns the keys of all pages, of limit keys each.
 func (c *client) keys(t *testing.T, prefix string, limit int) (all []string) {
@@ -255,7 +209,7 @@ func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, openSQLite(t, filepath.Join(t.TempDir(), "kv.db"), Limits{}), "a", "view: {access: read}")
 	var names []string
-	for _, tool := range c.set.List() {
+	for _, tool := range c.Set.List() {
 		names = append(names, tool.Name)
 	}
 	assert.Equal(t, []string{"kv_get", "kv_list"}, names)

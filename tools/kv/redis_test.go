@@ -20,7 +20,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -41,45 +41,27 @@ const (
 
 // server is a redis-server on a socket.
 type server struct {
+	*servertest.Server
 	dir string
-	cmd *exec.Cmd
 }
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	need.Program(t, "redis-server")
+	program := need.Program(t, "redis-server")
 	dir, err := os.MkdirTemp("", "kv") // a socket's path is short
 	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &server{dir: dir}
-	t.Cleanup(func() {
-		s.kill()
-		os.RemoveAll(dir)
-	})
-	s.start(t)
+	config := filepath.Join(dir, "conf")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "port 0\nunixsocket %s\ndir %s\nappendonly yes\nappendfsync always\nsave \"\"\nuser default off ~* &* +@all\nuser %s on >%s %s\nuser admin on nopass ~* +@all\n",
+		s.socket(), dir, testUser, testPassword, testRights), 0o600))
+	admin := s.admin(t)
+	s.Server = servertest.Start(t, func() *exec.Cmd { return exec.Command(program, config) },
+		func() bool { return admin.Ping(t.Context()).Err() == nil })
 	return s
 }
 
 func (s *server) socket() string { return filepath.Join(s.dir, "s") }
-
-func (s *server) start(t *testing.T) {
-	t.Helper()
-	config := filepath.Join(s.dir, "conf")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "port 0\nunixsocket %s\ndir %s\nappendonly yes\nappendfsync always\nsave \"\"\nuser default off ~* &* +@all\nuser %s on >%s %s\nuser admin on nopass ~* +@all\n",
-		s.socket(), s.dir, testUser, testPassword, testRights), 0o600))
-	s.cmd = exec.Command("redis-server", config)
-	require.NoError(t, s.cmd.Start())
-	admin := s.admin(t)
-	require.Eventually(t, func() bool { return admin.Ping(t.Context()).Err() == nil }, 20*time.Second, 10*time.Millisecond)
-}
-
-func (s *server) kill() {
-	s.cmd.Process.Kill()
-	s.cmd.Wait()
-}
-
-func (s *server) signal(t *testing.T, signal syscall.Signal) {
-	require.NoError(t, s.cmd.Process.Signal(signal))
-}
 
 // admin is a client that may do everything.
 func (s *server) admin(t *testing.T) *redis.Client {
@@ -122,30 +104,30 @@ func TestRedisServer(t *testing.T) {
 	}
 	first := must[set](t, a, "kv_set", args{"key": "k", "value": "v"})
 
-	s.signal(t, syscall.SIGSTOP)
+	s.Stop(t)
 	unavailable("kv_set", args{"key": "k", "value": "w"})
 	unavailable("kv_get", args{"key": "k"})
-	s.signal(t, syscall.SIGCONT)
+	s.Continue(t)
 	assert.Eventually(t, func() bool { return a.call(t, "kv_get", args{"key": "k"}, nil) == nil }, 10*time.Second, 20*time.Millisecond)
 
 	// Killed during a call, the server does not answer that call; then it is down.
 	done := make(chan error)
-	s.signal(t, syscall.SIGSTOP)
+	s.Stop(t)
 	go func() { done <- a.call(t, "kv_list", args{}, nil) }()
-	s.kill()
+	s.Kill()
 	assert.Equal(t, tools.Unavailable, code(<-done))
 	unavailable("kv_delete", args{"key": "k"})
 	unavailable("kv_list", args{})
 
-	s.start(t)
+	s.Start(t)
 	now := must[got](t, a, "kv_get", args{"key": "k"})
 	assert.GreaterOrEqual(t, now.Version, first.Version)
 	again := must[set](t, a, "kv_set", args{"key": "k", "value": "x", "if_version": now.Version})
 	assert.Greater(t, again.Version, now.Version)
 
 	// A connection that the server closed is not used for the next call.
-	s.kill()
-	s.start(t)
+	s.Kill()
+	s.Start(t)
 	must[set](t, a, "kv_set", args{"key": "k", "value": "y", "if_version": again.Version})
 
 	// Its data is lost: no version comes back.
@@ -231,19 +213,8 @@ func TestRedisNonsense(t *testing.T) {
 			if reply == "" {
 				need.Long(t, "waits for a time limit")
 			}
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer l.Close()
-			go func() {
-				for {
-					conn, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go serveNonsense(conn, reply)
-				}
-			}()
-			a := newClient(t, openAt(t, l.Addr().String(), Limits{}), "a", "")
+			address := servertest.Answer(t, func(conn net.Conn) { serveNonsense(conn, reply) })
+			a := newClient(t, openAt(t, address, Limits{}), "a", "")
 			for tool, in := range map[string]args{"kv_get": {"key": "k"}, "kv_set": {"key": "k", "value": "v"}, "kv_list": {}} {
 				if name == "nothing" && tool != "kv_get" { // each takes seconds
 					continue
@@ -261,7 +232,6 @@ func TestRedisNonsense(t *testing.T) {
 
 // serveNonsense answers each piece that it reads.
 func serveNonsense(conn net.Conn, reply string) {
-	defer conn.Close()
 	r := bufio.NewReader(conn)
 	for buf := make([]byte, 64<<10); ; {
 		n, err := r.Read(buf)
@@ -287,13 +257,15 @@ func TestRedisTLS(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	pool := certify(t, s.dir)
-	port := freePort(t)
+	address := servertest.FreeAddress(t)
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
 	require.NoError(t, s.admin(t).ConfigSet(t.Context(), "tls-cert-file", filepath.Join(s.dir, "cert")).Err())
 	require.NoError(t, s.admin(t).Do(t.Context(), "CONFIG", "SET", "tls-key-file", filepath.Join(s.dir, "key"), "tls-ca-cert-file", filepath.Join(s.dir, "cert"),
 		"tls-auth-clients", "no", "tls-port", port).Err())
 	var asked atomic.Int32
 	open := func(config *tls.Config) *client {
-		r, err := OpenRedis(RedisOptions{Address: "127.0.0.1:" + port, Username: testUser, TLS: config, Password: func(context.Context) (string, error) {
+		r, err := OpenRedis(RedisOptions{Address: address, Username: testUser, TLS: config, Password: func(context.Context) (string, error) {
 			asked.Add(1)
 			return testPassword, nil
 		}}, Limits{})
@@ -335,16 +307,6 @@ func certify(t *testing.T, dir string) *x509.CertPool {
 	return pool
 }
 
-// freePort returns a port that no server listened on a moment ago.
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
-}
-
 // TestRedisOld: a server that does not know our commands is the operator's to replace,
 // and the hint says so. The replies are those of Redis 2.8 and 5.0.
 func TestRedisOld(t *testing.T) {
@@ -356,19 +318,8 @@ func TestRedisOld(t *testing.T) {
 		"5.0":           {"hello": "-ERR unknown command `HELLO`, with args beginning with: `2`, `AUTH`, ", "auth": "-ERR wrong number of arguments for 'auth' command"},
 		"not ours":      {"hello": "-NOPROTO unsupported protocol version", "auth": "-ERR wrong number of arguments for 'auth' command"},
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer l.Close()
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go serveOld(conn, replies)
-			}
-		}()
-		err = newClient(t, openAt(t, l.Addr().String(), Limits{}), "a", "").call(t, "kv_set", args{"key": "k", "value": "v"}, nil)
+		address := servertest.Answer(t, func(conn net.Conn) { serveOld(conn, replies) })
+		err := newClient(t, openAt(t, address, Limits{}), "a", "").call(t, "kv_set", args{"key": "k", "value": "v"}, nil)
 		require.Equal(t, tools.Unavailable, code(err), "%s: %v", version, err)
 		assert.Contains(t, err.(*tools.Error).Hint, "6.2", "%s: %s", version, cause(err))
 		assert.NotContains(t, fmt.Sprint(err, cause(err)), testPassword)
@@ -377,7 +328,6 @@ func TestRedisOld(t *testing.T) {
 
 // serveOld answers the commands of a client.
 func serveOld(conn net.Conn, replies map[string]string) {
-	defer conn.Close()
 	r := bufio.NewReader(conn)
 	queued := 0
 	for {

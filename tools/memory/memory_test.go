@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -104,13 +104,7 @@ func (f *fake) do(op, path, content, pattern, cursor string) (any, error) {
 
 var here, env = context.Background(), tools.Env{Agent: "tester"}
 
-func codeIs(t *testing.T, want tools.Code, err error) *tools.Error {
-	t.Helper()
-	e, ok := errors.AsType[*tools.Error](err)
-	require.True(t, ok, "%v", err)
-	assert.Equal(t, want, e.Code, e.Message)
-	return e
-}
+var codeIs = agenttest.CodeIs
 
 func TestLifeOfANote(t *testing.T) {
 	f := newFake()

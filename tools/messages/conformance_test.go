@@ -2,7 +2,6 @@ package messages
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -19,10 +18,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -77,11 +75,7 @@ func openOutside(t *testing.T, address string, limits Limits) *Store {
 }
 
 // client calls the tools as one agent.
-type client struct {
-	set    *tools.Set
-	mu     sync.Mutex
-	events []audit.Event
-}
+type client struct{ *agenttest.Agent }
 
 // grants are those of the tests.
 var grants = Grants{
@@ -94,38 +88,16 @@ var grants = Grants{
 
 func newClient(t *testing.T, store *Store, id string) *client {
 	t.Helper()
-	base := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte("---\nname: "+id+"\n---\n"), 0o644))
-	all, errs := agents.Load(base, agents.Host{})
-	require.Empty(t, errs)
 	ours, err := New(store, grants)
 	require.NoError(t, err)
-	c := &client{}
-	c.set, err = tools.NewSet(tools.Gate{
-		Agent: scope.ID(id), Session: "s", Rates: &tools.Rates{},
-		Rules: func() tools.Rules { return all.Agents[scope.ID(id)].Grants },
-		Record: func(_ context.Context, e audit.Event) error {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.events = append(c.events, e)
-			return nil
-		},
-	}, ours...)
-	require.NoError(t, err)
-	return c
+	return &client{agenttest.New(t, tools.Gate{Agent: scope.ID(id)}, "", ours)}
 }
 
 type args map[string]any
 
 func (c *client) call(ctx context.Context, t *testing.T, tool string, in args, out any) error {
 	t.Helper()
-	text, err := json.Marshal(in)
-	require.NoError(t, err)
-	r, err := c.set.Call(ctx, tools.Call{Tool: tool, Args: text})
-	if err == nil && out != nil {
-		require.NoError(t, json.Unmarshal(r.Structured, out))
-	}
+	err := c.Call(ctx, t, tool, in, out)
 	if err != nil {
 		assert.NotContains(t, err.Error(), hush)
 		if code(err) == tools.Unavailable {
@@ -159,16 +131,7 @@ func (o page) texts() []string {
 	return all
 }
 
-// code returns the code of an agent's error, "" for nil.
-func code(err error) tools.Code {
-	if err == nil {
-		return ""
-	}
-	if e, ok := errors.AsType[*tools.Error](err); ok {
-		return e.Code
-	}
-	return tools.Code("no tools.Error: " + err.Error())
-}
+var code = agenttest.Code
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
@@ -337,7 +300,7 @@ func TestHostile(t *testing.T) {
 		assert.Equal(t, []string{"of a"}, ab.read(t, args{"inbox": true}).texts())
 		after := streams(t, store)
 		assert.Subset(t, append(before, "_channel_team"), after, "nothing else was made")
-		for _, e := range a.events {
+		for _, e := range a.Events() {
 			assert.NotContains(t, fmt.Sprint(e), "Nats-Rollup", "a message's text in the log")
 		}
 	})

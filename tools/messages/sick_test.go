@@ -26,8 +26,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -147,7 +149,7 @@ func TestOutsideTLS(t *testing.T) {
 	unavailableSoon(t, newClient(t, openOutside(t, address, Limits{}), "a"), "try again", "certificate")
 
 	got := make(chan string, 10)
-	liar := speak(t, func(conn net.Conn) {
+	liar := servertest.Answer(t, func(conn net.Conn) {
 		fmt.Fprint(conn, "INFO {\"server_id\":\"x\",\"version\":\"2.15.2\",\"max_payload\":1000000}\r\n")
 		text := make([]byte, 1024)
 		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
@@ -195,7 +197,7 @@ func TestOutsideNonsense(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := openOutside(t, "nats://"+speak(t, talk), Limits{})
+			store := openOutside(t, "nats://"+servertest.Answer(t, talk), Limits{})
 			store.bound = time.Second
 			unavailableSoon(t, newClient(t, store, "a"), "", "")
 		})
@@ -207,28 +209,6 @@ func flood(conn net.Conn, first, then string) {
 	for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); {
 		_, err = fmt.Fprint(conn, then)
 	}
-}
-
-// speak starts a server on loopback that talks to each client, and returns its
-// address.
-func speak(t *testing.T, talk func(net.Conn)) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				talk(conn)
-			}()
-		}
-	}()
-	return l.Addr().String()
 }
 
 // TestOutsidePoisoned: what others put into an outside server does no harm.
@@ -257,7 +237,7 @@ func TestOutsideSlow(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
 	frozen := make(chan struct{})
-	proxy := speak(t, func(conn net.Conn) {
+	proxy := servertest.Answer(t, func(conn net.Conn) {
 		up, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
 			return
@@ -398,9 +378,7 @@ func TestEmbeddedFull(t *testing.T) {
 	for i := 0; i < 100 && err == nil; i++ {
 		err = a.call(t.Context(), t, "publish", args{"subject": "s", "text": strings.Repeat("x", maxText)}, nil)
 	}
-	e, ok := errors.AsType[*tools.Error](err)
-	require.True(t, ok, "%v", err)
-	assert.Equal(t, tools.Unavailable, e.Code, "%v", err)
+	e := agenttest.CodeIs(t, tools.Unavailable, err)
 	assert.Contains(t, e.Hint, "disk", "%v: %v", err, e.Unwrap())
 	require.NoError(t, os.Remove(ballast))
 	require.Eventually(t, func() bool {

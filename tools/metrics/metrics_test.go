@@ -16,7 +16,7 @@ import (
 // TestInflux runs what needs a server that works, on one server.
 func TestInflux(t *testing.T) {
 	t.Parallel()
-	server := startInfluxd(t, t.TempDir(), "")
+	server := startInfluxd(t, t.TempDir())
 	for name, test := range map[string]func(*testing.T, *influxd){
 		"queries": queries, "neighbours": neighbours, "names": names, "random": random, "refused": refused, "times": times, "rights": rights, "cardinality": cardinality,
 	} {
@@ -88,7 +88,7 @@ func neighbours(t *testing.T, s *influxd) {
 		}
 		assert.Empty(t, c.query(t, args{"measurement": "cpu", "fields": []args{{"name": "*"}}}).Series)
 	}
-	assert.Contains(t, s.ask(t, "SHOW DATABASES"), `["n-_"]`)
+	assert.Contains(t, s.Query(t, "SHOW DATABASES"), `["n-_"]`)
 	reader := newClient(t, s.settings(t, admin, 0), "n", "view: {access: read}")
 	assert.Equal(t, tools.Denied, code(reader.write(t, args{"measurement": "cpu", "fields": args{"v": 1}})))
 	assert.Len(t, reader.query(t, args{"measurement": "cpu", "fields": []args{{"name": "v"}}}).Series, 1)
@@ -158,7 +158,7 @@ func names(t *testing.T, s *influxd) {
 		})
 	}
 	assert.Len(t, canary.query(t, args{"measurement": "m", "fields": []args{{"name": "v"}}}).Series, 1)
-	assert.NotContains(t, s.ask(t, "SHOW DATABASES"), "DROP")
+	assert.NotContains(t, s.Query(t, "SHOW DATABASES"), "DROP")
 }
 
 // random: names of random special characters are carried as they are.
@@ -213,16 +213,16 @@ func refused(t *testing.T, s *influxd) {
 		assert.Equal(t, tools.Invalid, code(c.write(t, p)), name)
 	}
 	for _, number := range []string{"1e400", "-1e400", "NaN", "Infinity", "0x10", "01"} {
-		_, err := c.set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "m", "fields": {"v": ` + number + `}}]}`)})
+		_, err := c.Set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "m", "fields": {"v": ` + number + `}}]}`)})
 		assert.Equal(t, tools.Invalid, code(err), number)
 	}
 	for _, name := range []string{"odd\xff", `odd\ud800`, "odd\xed\xa0\x80"} { // the door reads text that is no UTF-8 as U+FFFD
-		_, err := c.set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "` + name + `", "fields": {"v": 1}}]}`)})
+		_, err := c.Set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "` + name + `", "fields": {"v": 1}}]}`)})
 		require.NoError(t, err, "%q", name)
 	}
-	assert.NotContains(t, s.ask(t, `SHOW MEASUREMENTS ON "refused_"`), "\xff")
+	assert.NotContains(t, s.Query(t, `SHOW MEASUREMENTS ON "refused_"`), "\xff")
 	for number, want := range map[string]float64{"9223372036854775808": 1 << 63, "1e308": 1e308, "5e-324": 5e-324, "-0": 0, "123456789012345678901234567890": 123456789012345678901234567890} {
-		_, err := c.set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "` + number + `", "fields": {"v": ` + number + `}}]}`)})
+		_, err := c.Set.Call(t.Context(), tools.Call{Tool: "metrics_write", Args: []byte(`{"points": [{"measurement": "` + number + `", "fields": {"v": ` + number + `}}]}`)})
 		require.NoError(t, err, number)
 		assert.InEpsilon(t, 1+want, 1+c.query(t, args{"measurement": number, "fields": []args{{"name": "v"}}}).Series[0].Rows[0][1].(float64), 1e-12, number)
 	}
@@ -279,7 +279,7 @@ func times(t *testing.T, s *influxd) {
 		err := c.write(t, args{"measurement": "m", "time": text, "fields": args{"v": 1}})
 		assert.Equal(t, want, code(err), "%s: %v", text, err)
 	}
-	assert.Contains(t, s.ask(t, `SHOW RETENTION POLICIES ON "times_"`), `"8760h0m0s"`)
+	assert.Contains(t, s.Query(t, `SHOW RETENTION POLICIES ON "times_"`), `"8760h0m0s"`)
 }
 
 // rights: a user who may not create a database is told what to ask for, and one
@@ -290,11 +290,11 @@ func rights(t *testing.T, s *influxd) {
 	err := c.write(t, point)
 	assert.Equal(t, tools.Unavailable, code(err))
 	assert.Contains(t, hint(err), `create the database "rights_"`)
-	s.ask(t, `CREATE DATABASE "rights_"`)
+	s.Query(t, `CREATE DATABASE "rights_"`)
 	err = c.write(t, point)
 	assert.Equal(t, tools.Unavailable, code(err))
 	assert.Contains(t, hint(err), `may do in the database "rights_"`)
-	s.ask(t, `GRANT ALL ON "rights_" TO `+plain)
+	s.Query(t, `GRANT ALL ON "rights_" TO `+plain)
 	require.NoError(t, c.write(t, point))
 	assert.Len(t, c.query(t, args{"measurement": "m", "fields": []args{{"name": "v"}}}).Series, 1)
 
@@ -313,9 +313,7 @@ func rights(t *testing.T, s *influxd) {
 	assert.ErrorContains(t, store.Ping(t.Context()), `InfluxDB "1.`)
 	c = newClient(t, wrong, "rights", "")
 	assert.Contains(t, hint(c.write(t, point)), "not InfluxDB 2")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	assert.NotContains(t, fmt.Sprint(c.events), password)
+	assert.NotContains(t, fmt.Sprint(c.Events()), password)
 	store, err = Open(s.settings(t, admin, 0))
 	require.NoError(t, err)
 	assert.NoError(t, store.Ping(t.Context()))

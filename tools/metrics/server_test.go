@@ -32,7 +32,7 @@ var (
 // unavailable in bounded time, and what was written stays.
 func TestServerSick(t *testing.T) {
 	t.Parallel()
-	s := startInfluxd(t, t.TempDir(), "")
+	s := startInfluxd(t, t.TempDir())
 	const limit = 500 * time.Millisecond
 	short, patient := newClient(t, s.settings(t, admin, limit), "a", ""), newClient(t, s.settings(t, admin, 30*time.Second), "a", "")
 	unavailable := func(err error) {
@@ -42,22 +42,22 @@ func TestServerSick(t *testing.T) {
 	}
 	require.NoError(t, patient.write(t, onePoint))
 
-	require.NoError(t, s.cmd.Process.Signal(syscall.SIGSTOP))
+	s.Stop(t)
 	began := time.Now()
 	unavailable(short.write(t, onePoint))
 	unavailable(short.call(t, "metrics_query", oneField, nil))
 	assert.Less(t, time.Since(began), 10*time.Second)
 	done := make(chan error)
 	go func() { done <- patient.call(t, "metrics_query", oneField, nil) }()
-	s.kill() // during the call
+	s.Kill() // during the call
 	unavailable(<-done)
 	unavailable(patient.write(t, onePoint))
 
-	s.start(t, "")
+	s.Start(t)
 	require.NoError(t, patient.write(t, onePoint))
 	assert.GreaterOrEqual(t, len(patient.query(t, oneField).Series[0].Rows), 2, "and what was sent while the server was stopped may be there")
-	s.kill()
-	s.start(t, "")
+	s.Kill()
+	s.Start(t)
 	require.NoError(t, patient.write(t, onePoint), "a connection that the server closed is not used")
 }
 
@@ -68,7 +68,7 @@ func TestServerFull(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"))
 	t.Cleanup(func() { assert.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) }) // after the server's end
-	s := startInfluxd(t, dir, "")
+	s := startInfluxd(t, dir)
 	c := newClient(t, s.settings(t, admin, 0), "full", "")
 	require.NoError(t, c.write(t, onePoint))
 	fill := exec.Command("dd", "if=/dev/zero", "of="+dir+"/fill", "bs=64k")
@@ -78,11 +78,11 @@ func TestServerFull(t *testing.T) {
 		err = c.write(t, args{"measurement": "m", "fields": args{"text": strings.Repeat("x", 4000)}})
 	}
 	assert.Equal(t, tools.Unavailable, code(err), "%v", err)
-	assert.Contains(t, hint(err), "full", "%v", c.events[len(c.events)-1].Detail)
+	assert.Contains(t, hint(err), "full", "%v", c.Last().Detail)
 	assert.NotEmpty(t, c.query(t, oneField).Series)
 	require.NoError(t, exec.Command("rm", dir+"/fill").Run())
-	s.kill() // InfluxDB 1.6 keeps the error of its log until it is started again
-	s.start(t, "")
+	s.Kill() // InfluxDB 1.6 keeps the error of its log until it is started again
+	s.Start(t)
 	assert.NoError(t, c.write(t, onePoint))
 }
 
@@ -240,7 +240,7 @@ func TestNonsense(t *testing.T) {
 				assert.NotContains(t, err.Error(), "t0ken")
 				assert.True(t, hint(err) != "" || want == tools.Invalid, "%v", err)
 			}
-			for _, e := range client.events {
+			for _, e := range client.Events() {
 				assert.NotContains(t, e.Detail, "t0ken")
 			}
 			assert.Less(t, time.Since(began), 15*time.Second)

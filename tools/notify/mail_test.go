@@ -248,7 +248,7 @@ func TestMailFails(t *testing.T) {
 			}
 			require.NotNil(t, err)
 			assert.Equal(t, c.want, err.Code)
-			assert.Contains(t, u.last().Detail, c.detail)
+			assert.Contains(t, u.Last().Detail, c.detail)
 			assert.Equal(t, name == "no answer to letter", strings.Contains(err.Message, "may have been delivered"))
 		})
 	}
@@ -282,7 +282,7 @@ func TestMailWithoutTLS(t *testing.T) {
 	})
 	_, err := u.notify(t, "", "x")
 	require.NotNil(t, err)
-	assert.Contains(t, u.last().Detail, "STARTTLS")
+	assert.Contains(t, u.Last().Detail, "STARTTLS")
 	_, lines, letters := s.got()
 	assert.Empty(t, letters)
 	for _, line := range lines {

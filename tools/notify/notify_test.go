@@ -23,11 +23,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -63,45 +62,20 @@ func source(t *testing.T, text string) *credential.Source {
 }
 
 // client calls notify as one agent, through the door.
-type client struct {
-	set    *tools.Set
-	mu     sync.Mutex
-	events []audit.Event
-}
+type client struct{ *agenttest.Agent }
 
 func newClient(t *testing.T, id string, list []tools.Tool) *client {
 	t.Helper()
-	base := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte("---\nname: "+id+"\n---\n"), 0o644))
-	all, errs := agents.Load(base, agents.Host{})
-	require.Empty(t, errs)
-	c := &client{}
-	var err error
-	c.set, err = tools.NewSet(tools.Gate{
-		Agent: scope.ID(id), Session: "s", Rates: &tools.Rates{},
-		Rules: func() tools.Rules { return all.Agents[scope.ID(id)].Grants },
-		Record: func(_ context.Context, e audit.Event) error {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.events = append(c.events, e)
-			return nil
-		},
-	}, list...)
-	require.NoError(t, err)
-	return c
+	return &client{agenttest.New(t, tools.Gate{Agent: scope.ID(id)}, "", list)}
 }
 
 // notify sends a notification to the channel "c" and returns the attempts. No error
 // and no event holds the secret.
 func (c *client) notify(t *testing.T, title, content string) (int, *tools.Error) {
 	t.Helper()
-	args, err := json.Marshal(map[string]string{"channel": "c", "title": title, "content": content})
-	require.NoError(t, err)
-	r, err := c.set.Call(t.Context(), tools.Call{Tool: "notify", Args: args})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, e := range c.events {
+	var out delivered
+	err := c.Call(t.Context(), t, "notify", map[string]string{"channel": "c", "title": title, "content": content}, &out)
+	for _, e := range c.Events() {
 		assert.NotContains(t, fmt.Sprintf("%+v", e), hush)
 	}
 	if err != nil {
@@ -110,13 +84,8 @@ func (c *client) notify(t *testing.T, title, content string) (int, *tools.Error)
 		assert.NotContains(t, e.Error(), hush)
 		return 0, e
 	}
-	var out delivered
-	require.NoError(t, json.Unmarshal(r.Structured, &out))
 	return out.Attempts, nil
 }
-
-// last is the last event.
-func (c *client) last() audit.Event { return c.events[len(c.events)-1] }
 
 // at returns a client of one channel, which change completes for a server's URL.
 func at(t *testing.T, kind Kind, change func(*Channel)) *client {
@@ -212,8 +181,8 @@ func TestKinds(t *testing.T) {
 			}
 			got.Body = strings.TrimSpace(got.Body)
 			assert.Equal(t, want, got)
-			assert.Equal(t, "c", c.last().Target)
-			assert.Equal(t, "ok", c.last().Outcome)
+			assert.Equal(t, "c", c.Last().Target)
+			assert.Equal(t, "ok", c.Last().Outcome)
 		})
 	}
 }
@@ -286,8 +255,8 @@ func TestRepeats(t *testing.T) {
 			require.NotNil(t, err)
 			assert.Equal(t, c.want, err.Code)
 			assert.Contains(t, err.Hint, c.hint)
-			assert.Equal(t, string(c.want), u.last().Outcome)
-			assert.Contains(t, u.last().Detail, fmt.Sprintf("attempt %d: ", c.requests))
+			assert.Equal(t, string(c.want), u.Last().Outcome)
+			assert.Contains(t, u.Last().Detail, fmt.Sprintf("attempt %d: ", c.requests))
 			if name == "hangs up" || name == "slow" || name == "nonsense" {
 				assert.Contains(t, err.Message, "may have been delivered")
 			}
@@ -304,7 +273,7 @@ func TestAddresses(t *testing.T) {
 	_, err := u.notify(t, "", "x")
 	require.NotNil(t, err)
 	assert.Equal(t, tools.Unavailable, err.Code)
-	assert.Contains(t, u.last().Detail, "attempt 1: the address is not allowed")
+	assert.Contains(t, u.Last().Detail, "attempt 1: the address is not allowed")
 	assert.Empty(t, seen())
 
 	u = at(t, Slack, func(c *Channel) {
@@ -315,7 +284,7 @@ func TestAddresses(t *testing.T) {
 	})
 	_, err = u.notify(t, "", "x") // which looks for the secret
 	require.NotNil(t, err)
-	assert.Contains(t, u.last().Detail, "no such host")
+	assert.Contains(t, u.Last().Detail, "no such host")
 
 	l, lerr := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, lerr)
@@ -326,7 +295,7 @@ func TestAddresses(t *testing.T) {
 	_, err = u.notify(t, "", "x")
 	require.NotNil(t, err)
 	assert.Equal(t, tools.Unavailable, err.Code)
-	assert.Contains(t, u.last().Detail, ": dial tcp 127.0.0.1:")
+	assert.Contains(t, u.Last().Detail, ": dial tcp 127.0.0.1:")
 	assert.Contains(t, err.Message, "not delivered")
 }
 
@@ -336,7 +305,7 @@ func TestCertificate(t *testing.T) {
 	ok := at(t, Webhook, func(c *Channel) { c.URL = mustURL(t, safe.URL) })
 	_, err := ok.notify(t, "", "x")
 	require.NotNil(t, err)
-	assert.Contains(t, ok.last().Detail, "status 404", "it is reached")
+	assert.Contains(t, ok.Last().Detail, "status 404", "it is reached")
 	wrong := at(t, Webhook, func(c *Channel) {
 		c.URL = mustURL(t, strings.Replace(safe.URL, "127.0.0.1", "localhost", 1))
 		c.Lookup.Lookup = loopbackLookup
@@ -344,7 +313,7 @@ func TestCertificate(t *testing.T) {
 	})
 	_, err = wrong.notify(t, "", "x")
 	require.NotNil(t, err)
-	assert.Contains(t, wrong.last().Detail, "attempt 1: the server's certificate")
+	assert.Contains(t, wrong.Last().Detail, "attempt 1: the server's certificate")
 }
 
 // TestHostileInput: what no channel takes reaches no server.

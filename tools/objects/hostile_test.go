@@ -116,11 +116,11 @@ func TestHostileServers(t *testing.T) {
 			began := time.Now()
 			err := u.call(t, c.tool, in, nil)
 			assert.Less(t, time.Since(began), 15*time.Second)
-			require.Equal(t, c.want, code(err), "%v %+v", err, u.events[len(u.events)-1])
+			require.Equal(t, c.want, code(err), "%v %+v", err, u.Last())
 			if c.hint != "" {
 				assert.Contains(t, err.(*tools.Error).Hint, c.hint)
 			}
-			assert.Less(t, len(u.events[len(u.events)-1].Detail), 1000)
+			assert.Less(t, len(u.Last().Detail), 1000)
 			if c.tool == put {
 				assert.Equal(t, 1, requests, "a change is sent once")
 			}

@@ -31,7 +31,7 @@ func TestObjects(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), o.Modified, time.Minute)
 	o.Modified = time.Time{}
 	assert.Equal(t, got{"one", "utf-8", 3, first.ETag, time.Time{}}, o)
-	assert.FileExists(t, filepath.Join(s.dir, "buckets/store/agents/a/k"))
+	assert.FileExists(t, filepath.Join(s.Dir, "agents/a/k"))
 
 	t.Run("conditions", func(t *testing.T) {
 		in := func(tag string) args { return args{"key": "k", "content": "two", "if_match": tag} }
@@ -77,7 +77,7 @@ func TestObjects(t *testing.T) {
 			assert.Equal(t, tools.Invalid, code(c.call(t, "object_put", in, nil)))
 		}
 		assert.Equal(t, tools.TooLarge, code(c.call(t, "object_put", args{"key": "v", "content": strings.Repeat("x", maxObject+1)}, nil)))
-		require.NoError(t, os.WriteFile(filepath.Join(s.dir, "buckets/store/agents/a/large"), make([]byte, maxObject+1), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(s.Dir, "agents/a/large"), make([]byte, maxObject+1), 0o600))
 		assert.Equal(t, tools.TooLarge, code(c.call(t, "object_get", args{"key": "large"}, nil)))
 	})
 
@@ -101,7 +101,7 @@ func TestObjects(t *testing.T) {
 		assert.Len(t, p.Objects, 3, "a page is right though its cursor is gone")
 		assert.Contains(t, c.keys(t, "", 100), "list2/x")
 		assert.Empty(t, c.keys(t, "li", 10), "a path is no prefix of a name")
-		require.NoError(t, os.Mkdir(filepath.Join(s.dir, "buckets/store/agents/a/list/marker"), 0o700))
+		require.NoError(t, os.Mkdir(filepath.Join(s.Dir, "agents/a/list/marker"), 0o700))
 		assert.Len(t, c.keys(t, "list", 5), 11)
 		assert.Equal(t, tools.Invalid, code(c.call(t, "object_list", args{"limit": 1001}, nil)))
 	})
@@ -112,7 +112,7 @@ func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, open(t, "http://127.0.0.1:1", nil), "a", "view: {access: read}")
 	var names []string
-	for _, tool := range c.set.List() {
+	for _, tool := range c.Set.List() {
 		names = append(names, tool.Name)
 	}
 	assert.ElementsMatch(t, []string{"object_get", "object_list"}, names)
@@ -182,16 +182,16 @@ func TestServerStops(t *testing.T) {
 	hasty := newClient(t, s.open(t, func(o *Options) { o.Timeout = time.Second }), "a", "")
 	must[done](t, c, "object_put", args{"key": "k", "content": "one"})
 
-	s.stop(t)
+	s.Stop(t)
 	began := time.Now()
 	err := hasty.call(t, "object_put", args{"key": "k", "content": "two"}, nil)
 	assert.Equal(t, tools.Unavailable, code(err))
 	assert.Less(t, time.Since(began), 10*time.Second)
 	assert.Contains(t, err.(*tools.Error).Hint, "may have been made")
-	assert.Equal(t, "the server does not answer in time", hasty.events[len(hasty.events)-1].Detail)
-	s.kill()
+	assert.Equal(t, "the server does not answer in time", hasty.Last().Detail)
+	s.Kill()
 	assert.Equal(t, tools.Unavailable, code(c.call(t, "object_get", args{"key": "k"}, nil)))
-	s.start(t)
+	s.Start(t)
 	require.Eventually(t, func() bool { return c.call(t, "object_get", args{"key": "k"}, nil) == nil }, 20*time.Second, 20*time.Millisecond)
 }
 
@@ -218,5 +218,5 @@ func TestRights(t *testing.T) {
 	}
 	c := newClient(t, s.open(t, func(o *Options) { o.Addresses = nil }), "a", "")
 	assert.Equal(t, tools.Unavailable, code(c.call(t, "object_get", args{"key": "k"}, nil)))
-	assert.Contains(t, c.events[len(c.events)-1].Detail, "not allowed")
+	assert.Contains(t, c.Last().Detail, "not allowed")
 }

@@ -1,27 +1,19 @@
 package objects
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/internal/credential"
-	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -29,59 +21,16 @@ const hush = "s3cret-of-the-operator"
 
 var loopbackOnly = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 
-// A server is a versitygw that keeps the objects of a bucket as files.
-type server struct {
-	dir, address string
-	cmd          *exec.Cmd
-}
+// server is an S3 server with the bucket "store".
+type server struct{ servertest.Objects }
 
-func startServer(t *testing.T) *server {
+func startServer(t *testing.T) server {
 	t.Helper()
-	need.Program(t, "versitygw")
-	s := &server{dir: t.TempDir()}
-	for _, dir := range []string{"buckets/store", "meta", "iam"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(s.dir, dir), 0o700))
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s.address = l.Addr().String()
-	l.Close()
-	s.start(t)
-	t.Cleanup(func() { s.kill() })
-	return s
+	return server{servertest.StartObjects(t, hush)}
 }
 
-func (s *server) start(t *testing.T) {
-	t.Helper()
-	s.cmd = exec.Command("versitygw", "--port", s.address, "--quiet", "--keep-alive", "--iam-dir", filepath.Join(s.dir, "iam"),
-		"posix", "--sidecar", filepath.Join(s.dir, "meta"), filepath.Join(s.dir, "buckets"))
-	s.cmd.Env = []string{"ROOT_ACCESS_KEY=operator", "ROOT_SECRET_KEY=" + hush}
-	require.NoError(t, s.cmd.Start())
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", s.address)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	}, 20*time.Second, 10*time.Millisecond)
-}
-
-func (s *server) kill() {
-	s.cmd.Process.Kill()
-	s.cmd.Wait()
-}
-
-// stop stops the server, and returns when each of its threads has stopped.
-func (s *server) stop(t *testing.T) {
-	require.NoError(t, s.cmd.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	_, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
-	require.NoError(t, err)
-	require.True(t, status.Stopped())
-}
-
-func (s *server) open(t *testing.T, change func(*Options)) *Store {
-	return open(t, "http://"+s.address, change)
+func (s server) open(t *testing.T, change func(*Options)) *Store {
+	return open(t, "http://"+s.Address, change)
 }
 
 // open opens the bucket "store" of a server.
@@ -102,44 +51,23 @@ func open(t *testing.T, server string, change func(*Options)) *Store {
 }
 
 // client calls the tools as one agent, through the door.
-type client struct {
-	set    *tools.Set
-	events []audit.Event
-}
+type client struct{ *agenttest.Agent }
 
 func newClient(t *testing.T, store *Store, id, front string) *client {
 	t.Helper()
-	base := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
-	text := "---\nname: " + id + "\ndescription: test\n" + front + "\n---\n"
-	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte(text), 0o644))
-	all, errs := agents.Load(base, agents.Host{})
-	require.Empty(t, errs)
 	ours, err := New(store)
 	require.NoError(t, err)
-	c := &client{}
-	c.set, err = tools.NewSet(tools.Gate{
-		Agent: scope.ID(id), Session: "s", Rates: &tools.Rates{},
-		Rules:  func() tools.Rules { return all.Agents[scope.ID(id)].Grants },
-		Record: func(_ context.Context, e audit.Event) error { c.events = append(c.events, e); return nil },
-	}, ours...)
-	require.NoError(t, err)
-	return c
+	return &client{agenttest.New(t, tools.Gate{Agent: scope.ID(id)}, front, ours)}
 }
 
 type args map[string]any
 
-// call calls a tool and decodes its result into out, unless out is nil.
+// call calls a tool. An error and its event do not hold the secret.
 func (c *client) call(t *testing.T, tool string, in args, out any) error {
 	t.Helper()
-	text, err := json.Marshal(in)
-	require.NoError(t, err)
-	r, err := c.set.Call(t.Context(), tools.Call{Tool: tool, Args: text})
+	err := c.Call(t.Context(), t, tool, in, out)
 	if err != nil {
-		assert.NotContains(t, err.Error()+c.events[len(c.events)-1].Detail, hush)
-	}
-	if err == nil && out != nil {
-		require.NoError(t, json.Unmarshal(r.Structured, out))
+		assert.NotContains(t, err.Error()+c.Last().Detail, hush)
 	}
 	return err
 }
@@ -147,21 +75,11 @@ func (c *client) call(t *testing.T, tool string, in args, out any) error {
 // must calls a tool and fails the test if the call fails.
 func must[T any](t *testing.T, c *client, tool string, in args) (out T) {
 	t.Helper()
-	require.NoError(t, c.call(t, tool, in, &out), c.events)
+	require.NoError(t, c.call(t, tool, in, &out), c.Events())
 	return out
 }
 
-// code returns the code of an agent's error, "" for nil.
-func code(err error) tools.Code {
-	if err == nil {
-		return ""
-	}
-	e, ok := errors.AsType[*tools.Error](err)
-	if !ok {
-		return tools.Code("no tools.Error: " + err.Error())
-	}
-	return e.Code
-}
+var code = agenttest.Code
 
 // keys returns the keys of all pages.
 func (c *client) keys(t *testing.T, path string, limit int) (all []string) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -30,13 +31,7 @@ func (f *fixture) run(ctx context.Context, server, tool, text string) (string, e
 	return all.String(), err
 }
 
-func codeIs(t *testing.T, want tools.Code, err error) *tools.Error {
-	t.Helper()
-	e, ok := errors.AsType[*tools.Error](err)
-	require.True(t, ok, "%v", err)
-	assert.Equal(t, want, e.Code, e.Message)
-	return e
-}
+var codeIs = agenttest.CodeIs
 
 func TestListAndCall(t *testing.T) {
 	f := start(t, "good", "noisy", "slow")

@@ -2,7 +2,6 @@ package profile
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"image"
 	"image/png"
@@ -14,11 +13,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/agenttest"
+	"github.com/scopefs/scopefs/internal/workertest"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file"
-	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
 // newSet returns a set over files that do not come from a sandbox, under the names of a
@@ -36,44 +34,14 @@ func newSet(t *testing.T, profile string, content map[string]string) *tools.Set 
 		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
 		require.NoError(t, os.WriteFile(full, []byte(text), 0o644))
 	}
-	inR, inW, err := os.Pipe()
-	require.NoError(t, err)
-	outR, outW, err := os.Pipe()
-	require.NoError(t, err)
-	errR, errW, err := os.Pipe()
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() {
-		err := worker.Serve(int(inR.Fd()), int(outW.Fd()), file.Handler(root)) // Fd makes them blocking
-		inR.Close()
-		outW.Close()
-		errW.Close()
-		done <- err
-	}()
-	files := file.New(worker.New(func(context.Context) (worker.Pipes, error) {
-		return worker.Pipes{In: inW, Out: outR, Err: errR, Kill: func() {}}, nil
-	}))
+	files := file.New(workertest.Start(t, file.Handler(root)))
 	require.NoError(t, files.Start(t.Context()))
-	t.Cleanup(func() {
-		assert.NoError(t, files.Close())
-		assert.NoError(t, <-done)
-	})
-	base := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte("---\nname: a\ndescription: test\n---\n"), 0o644))
-	snapshot, errs := agents.Load(base, agents.Host{})
-	require.Empty(t, errs)
+	t.Cleanup(func() { assert.NoError(t, files.Close()) })
 	all, err := files.Tools()
 	require.NoError(t, err)
 	more, err := New(profile)
 	require.NoError(t, err)
-	set, err := tools.NewSet(tools.Gate{
-		Agent: "a", Session: "s", Rates: &tools.Rates{}, Object: files.Object,
-		Rules:  func() tools.Rules { return snapshot.Agents["a"].Grants },
-		Record: func(context.Context, audit.Event) error { return nil },
-	}, append(all, more...)...)
-	require.NoError(t, err)
-	return set
+	return agenttest.New(t, tools.Gate{Agent: "a", Object: files.Object}, "", append(all, more...)).Set
 }
 
 // step is a call of a tool with its text, or its error's code.
