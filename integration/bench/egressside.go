@@ -141,9 +141,10 @@ func startNetworkDaemon(o *origin, dir, scopefs, self string) (pid int, end func
 		return 0, nil, err
 	}
 	var rules []string
+	ca := fmt.Sprintf(", ca: %q", o.ca) // not for the tunnel, whose client checks the certificate itself
 	for i, host := range originHosts {
-		more := []string{"", ", paths: ['/**']", ", credential: {header: x-api-key, from: {env: SCOPEFS_BENCH_KEY}}"}[i]
-		rules = append(rules, fmt.Sprintf("{host: %s, address: '%s', ca: %q%s}", host, at, o.ca, more))
+		more := []string{"", ca + ", paths: ['/**']", ca + ", credential: {header: x-api-key, from: {env: SCOPEFS_BENCH_KEY}}"}[i]
+		rules = append(rules, fmt.Sprintf("{host: %s, address: '%s'%s}", host, at, more))
 	}
 	for _, d := range []string{"agents.d", "agents/bench"} {
 		if err := os.MkdirAll(filepath.Join(base, d), 0o755); err != nil {
