@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,16 +67,11 @@ func contextCompare(args arguments) error {
 	if err != nil {
 		return err
 	}
-	_, end, err := startDaemon(scopefs, base)
+	side, end, err := startSide(scopefs, base)
 	if err != nil {
 		return err
 	}
 	defer end()
-	side, err := newMCPSide("raw", "", exec.Command(scopefs, "--base", base, "mcp", "--agent", "bench"))
-	if err != nil {
-		return err
-	}
-	defer side.close()
 	set := call("context_set", func(int) map[string]any {
 		return map[string]any{"messages": []any{map[string]any{"type": "state", "text": contextText}}}
 	})

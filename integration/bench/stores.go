@@ -82,16 +82,11 @@ func (s storeBench) measure(dir, scopefs string, count, warm int) error {
 			return err
 		}
 	}
-	_, end, err := startDaemon(scopefs, base)
+	side, end, err := startSide(scopefs, base)
 	if err != nil {
 		return err
 	}
 	defer end()
-	side, err := newMCPSide("raw", "", exec.Command(scopefs, "--base", base, "mcp", "--agent", "bench"))
-	if err != nil {
-		return err
-	}
-	defer side.close()
 	for _, o := range ops {
 		direct, door, err := o.measure(side, count, warm)
 		if err != nil {
@@ -101,6 +96,19 @@ func (s storeBench) measure(dir, scopefs string, count, warm int) error {
 		fmt.Printf("| %s | %s | %s | %s | %.1f× | %.0f µs |\n", s.name, o.name, percentiles(direct), percentiles(door), s2/d, s2-d)
 	}
 	return nil
+}
+
+// startSide starts a daemon and a client of the agent "bench". end ends both.
+func startSide(scopefs, base string) (side *mcpSide, end func(), err error) {
+	_, stop, err := startDaemon(scopefs, base)
+	if err != nil {
+		return nil, nil, err
+	}
+	if side, err = newMCPSide("raw", "", exec.Command(scopefs, "--base", base, "mcp", "--agent", "bench")); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return side, func() { side.close(); stop() }, nil
 }
 
 // measure returns the times of direct calls and of calls through the door, in

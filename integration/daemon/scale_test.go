@@ -15,36 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/opentest"
 )
-
-// opensOf returns a function that counts how often files of a directory were opened
-// since it was last called; inotify(7).
-func opensOf(t *testing.T, dir string) func() int {
-	t.Helper()
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	require.NoError(t, err)
-	t.Cleanup(func() { unix.Close(fd) })
-	_, err = unix.InotifyAddWatch(fd, dir, unix.IN_OPEN)
-	require.NoError(t, err)
-	buf := make([]byte, 1<<20)
-	return func() (count int) {
-		for {
-			n, err := unix.Read(fd, buf)
-			if err != nil {
-				require.ErrorIs(t, err, unix.EAGAIN)
-				return count
-			}
-			for rest := buf[:n]; len(rest) > 0; {
-				size := unix.SizeofInotifyEvent + int(rest[12]) // the name's length, at most 255 and its padding
-				if rest[12] > 0 || rest[13] > 0 {
-					count++
-				}
-				size += int(rest[13]) << 8
-				rest = rest[size:]
-			}
-		}
-	}
-}
 
 // readBytes returns how many bytes a process has read: files, /proc and sockets;
 // proc_pid_io(5).
@@ -91,7 +63,7 @@ func startMany(t *testing.T, count int) (cost int) {
 	}
 	h := harness.LayOut(t, agents)
 	h.Timeout += time.Duration(count) * time.Second / 5
-	files := opensOf(t, filepath.Join(h.Base, "agents.d"))
+	files := opentest.Count(t, filepath.Join(h.Base, "agents.d"))
 	began := time.Now()
 	h.Launch()
 	var list []harness.Agent

@@ -45,6 +45,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/stores":  {[]string{"cmd/scopefs/internal/control", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
 	"internal/need":                {nil, "any test may need root, a program or time"},
 	"internal/agenttest":           {[]string{"audit", "scope", "scope/agents", "tools"}, "any tool's test may call the tool as an agent does"},
+	"internal/opentest":            {nil, "any test may count what is opened"},
 	"internal/servertest":          {[]string{"internal/need"}, "any test may need a server"},
 	"internal/workertest":          {[]string{"tools/file/worker"}, "the tests of tools/file and of its profiles need no sandbox"},
 	"internal/credential":          {nil, "who holds a secret need not know what it is for"},

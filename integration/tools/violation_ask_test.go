@@ -19,27 +19,13 @@ func TestViolationIsNotAsked(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": `policy: {tools: {ask: ["*"]}}` + "\nrate_limits: {\"*\": 1/hour}", "other": ""})
 	harness.Plant(t, h.Scope("other"), "notes.md")
 	u := h.Connect("a")
-	for _, c := range []struct {
-		tool string
-		args args
-		code tools.Code
-	}{
-		{"write_file", args{"path": "../other/notes.md", "content": "x"}, tools.OutsideScope},
-		{"write_file", args{"path": "/etc/none", "content": "x"}, tools.OutsideScope},
-		{"edit_file", args{"path": "../other/notes.md", "edits": []args{{"old_text": "a", "new_text": "b"}}}, tools.OutsideScope},
-		{"make_dir", args{"path": "../other/d"}, tools.OutsideScope},
-		{"move", args{"from": "mine", "to": "../other/mine"}, tools.OutsideScope},
-		{"move", args{"from": "../other/notes.md", "to": "mine"}, tools.OutsideScope},
-		{"copy", args{"from": "../other/notes.md", "to": "stolen"}, tools.NotFound},
-		{"copy", args{"from": "mine", "to": "../other/mine"}, tools.OutsideScope},
-		{"delete_file", args{"path": "../other/notes.md"}, tools.OutsideScope},
-		{"delete", args{"path": "../other"}, tools.OutsideScope},
-		{"read_file", args{"path": "../other/notes.md"}, tools.NotFound},
-		{"stat", args{"path": "../other/notes.md"}, tools.NotFound},
-		{"list_dir", args{"path": "../other"}, tools.NotFound},
-		{"grep", args{"pattern": "x", "path": "/etc"}, tools.NotFound},
-		{"glob", args{"pattern": "../other/*"}, tools.NotFound},
-	} {
+	for _, c := range append(outside(),
+		refused{"make_dir", args{"path": "../other/d"}, tools.OutsideScope},
+		refused{"move", args{"from": "../other/notes.md", "to": "mine"}, tools.OutsideScope},
+		refused{"copy", args{"from": "mine", "to": "../other/mine"}, tools.OutsideScope},
+		refused{"delete", args{"path": "../other"}, tools.OutsideScope},
+		refused{"stat", args{"path": "../other/notes.md"}, tools.NotFound},
+	) {
 		assert.Equal(t, c.code, u.Fails(c.tool, c.args).Code, "%s %v", c.tool, c.args)
 		e := h.Last("a", c.tool)
 		assert.Equal(t, audit.Violation, e.Verdict, "%s %v", c.tool, c.args)
@@ -48,11 +34,7 @@ func TestViolationIsNotAsked(t *testing.T) {
 	// Neither is anybody asked about a link that leads there.
 	require.NoError(t, os.Symlink(h.Scope("other"), h.Scope("a", "out")))
 	require.NoError(t, os.Symlink("../other/none", h.Scope("a", "absent")))
-	for _, c := range []struct {
-		tool string
-		args args
-		code tools.Code
-	}{
+	for _, c := range []refused{
 		{"write_file", args{"path": "out/notes.md", "content": "x"}, tools.OutsideScope},
 		{"write_file", args{"path": "absent", "content": "x"}, tools.OutsideScope},
 		{"edit_file", args{"path": "out/notes.md", "edits": []args{{"old_text": "a", "new_text": "b"}}}, tools.OutsideScope},

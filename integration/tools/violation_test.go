@@ -15,18 +15,16 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// TestCallViolations: a call with a path that leads outside is a violation in the
-// log. To the agent what is outside reads like what does not exist.
-func TestCallViolations(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": "", "other": ""})
-	harness.Plant(t, h.Scope("other"), "notes.md")
-	require.NoError(t, os.WriteFile(filepath.Join(h.Scope("a"), "mine"), []byte("x"), 0o644))
-	u := h.Connect("a")
-	for _, c := range []struct {
-		tool string
-		args args
-		code tools.Code
-	}{
+// refused is a call with the code of its error.
+type refused struct {
+	tool string
+	args args
+	code tools.Code
+}
+
+// outside returns calls with paths that lead outside.
+func outside() []refused {
+	return []refused{
 		{"write_file", args{"path": "../other/notes.md", "content": "x"}, tools.OutsideScope},
 		{"write_file", args{"path": "/etc/none", "content": "x"}, tools.OutsideScope},
 		{"edit_file", args{"path": "../other/notes.md", "edits": []args{{"old_text": "a", "new_text": "b"}}}, tools.OutsideScope},
@@ -34,12 +32,23 @@ func TestCallViolations(t *testing.T) {
 		{"copy", args{"from": "../other/notes.md", "to": "stolen"}, tools.NotFound},
 		{"delete_file", args{"path": "../other/notes.md"}, tools.OutsideScope},
 		{"read_file", args{"path": "../other/notes.md"}, tools.NotFound},
-		{"read_file", args{"path": "../other/nothing"}, tools.NotFound},
 		{"list_dir", args{"path": "../other"}, tools.NotFound},
 		{"grep", args{"pattern": "x", "path": "/etc"}, tools.NotFound},
 		{"glob", args{"pattern": "../other/*"}, tools.NotFound},
-		{"glob", args{"pattern": "/etc/*"}, tools.NotFound},
-	} {
+	}
+}
+
+// TestCallViolations: a call with a path that leads outside is a violation in the
+// log. To the agent what is outside reads like what does not exist.
+func TestCallViolations(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": "", "other": ""})
+	harness.Plant(t, h.Scope("other"), "notes.md")
+	require.NoError(t, os.WriteFile(filepath.Join(h.Scope("a"), "mine"), []byte("x"), 0o644))
+	u := h.Connect("a")
+	for _, c := range append(outside(),
+		refused{"read_file", args{"path": "../other/nothing"}, tools.NotFound},
+		refused{"glob", args{"pattern": "/etc/*"}, tools.NotFound},
+	) {
 		assert.Equal(t, c.code, u.Fails(c.tool, c.args).Code, "%s %v", c.tool, c.args)
 		e := h.Last("a", c.tool)
 		assert.Equal(t, audit.Violation, e.Verdict, "%s %v", c.tool, c.args)

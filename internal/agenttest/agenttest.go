@@ -76,6 +76,23 @@ func (a *Agent) Call(ctx context.Context, t *testing.T, tool string, in, out any
 	return err
 }
 
+// Pages returns the keys of all pages of a listing. page calls the tool with the
+// arguments in, of which "limit" bounds a page; Pages sets "cursor".
+func Pages(t *testing.T, in map[string]any, page func() (keys []string, next string)) (all []string) {
+	t.Helper()
+	for range 1000 {
+		keys, next := page()
+		assert.LessOrEqual(t, len(keys), in["limit"])
+		all = append(all, keys...)
+		if next == "" {
+			return all
+		}
+		in["cursor"] = next
+	}
+	t.Fatal("a listing does not end")
+	return nil
+}
+
 // Events returns what the door has recorded.
 func (a *Agent) Events() []audit.Event {
 	a.mu.Lock()

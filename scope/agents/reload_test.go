@@ -9,38 +9,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/opentest"
 	"github.com/scopefs/scopefs/scope"
 )
-
-// opens returns a function that counts how often files of a directory were
-// opened since it was last called; inotify(7).
-func opens(t *testing.T, dir string) func() int {
-	t.Helper()
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	require.NoError(t, err)
-	t.Cleanup(func() { unix.Close(fd) })
-	_, err = unix.InotifyAddWatch(fd, dir, unix.IN_OPEN)
-	require.NoError(t, err)
-	return func() (count int) {
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := unix.Read(fd, buf)
-			if err != nil {
-				require.ErrorIs(t, err, unix.EAGAIN)
-				return count
-			}
-			for rest := buf[:n]; len(rest) >= unix.SizeofInotifyEvent; {
-				name := int(rest[12]) | int(rest[13])<<8 // the length of the name, which is none for the directory
-				if name > 0 {
-					count++
-				}
-				rest = rest[unix.SizeofInotifyEvent+name:]
-			}
-		}
-	}
-}
 
 // later makes a snapshot that was taken when all files had been left alone for
 // long.
@@ -72,7 +44,7 @@ func TestReloadReadsWhatChanged(t *testing.T) {
 		agents[fmt.Sprintf("a%d", i)] = fmt.Sprintf("members: [a%d]", (i+1)%count)
 	}
 	base := testBase{agents: agents, extensions: map[string]string{"e": "agents: [a1]\nmcp_servers: {s: {command: x}}"}}.make(t)
-	opened := opens(t, filepath.Join(base, agentsDir))
+	opened := opentest.Count(t, filepath.Join(base, agentsDir))
 	all, errs := Load(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.Equal(t, count, opened())

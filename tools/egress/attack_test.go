@@ -18,6 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -31,20 +32,8 @@ func anything(port uint16) scope.NetworkSpec {
 func TestAttackInside(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
-	inside, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer inside.Close()
-	go func() {
-		for {
-			c, err := inside.Accept()
-			if err != nil {
-				return
-			}
-			reached.Add(1)
-			c.Close()
-		}
-	}()
-	port := inside.Addr().(*net.TCPAddr).AddrPort().Port()
+	inside := servertest.Answer(t, func(net.Conn) { reached.Add(1) })
+	port := netip.MustParseAddrPort(inside).Port()
 	names := map[string]string{
 		"loopback.example": "127.0.0.1", "mapped.example": "::ffff:127.0.0.1", "metadata.example": "169.254.169.254", "metadata6.example": "fd00:ec2::254",
 		"private.example": "10.0.0.1", "zero.example": "0.0.0.0", "six.example": "::1", "nat64.example": "64:ff9b::7f00:1", "localhost": "127.0.0.1",

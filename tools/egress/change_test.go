@@ -154,15 +154,7 @@ func TestAttackContinuationFlood(t *testing.T) {
 	rule, _ := host(t, "good.example", true, hello)
 	rule.Intercept = true
 	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
-	conf := roots.Clone()
-	conf.NextProtos = []string{"h2"}
-	c := l.tls(t, "good.example", conf)
-	f := begin2(t, c)
-	ended := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, c)
-		close(ended)
-	}()
+	c, f, ended := dial2(t, l, roots)
 	require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":method", "GET", ":scheme", "https", ":authority", "good.example", ":path", "/")}))
 	more := bytes.Repeat(block("x", strings.Repeat("y", 1000)), 10)
 	for n := 0; ; n++ {

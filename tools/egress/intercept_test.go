@@ -231,6 +231,22 @@ func block(fields ...string) []byte {
 	return b.Bytes()
 }
 
+// dial2 connects to good.example by HTTP/2. ended is closed when the server has ended the
+// connection.
+func dial2(t *testing.T, l *lab, roots *tls.Config) (c *tls.Conn, f *http2.Framer, ended chan struct{}) {
+	t.Helper()
+	conf := roots.Clone()
+	conf.NextProtos = []string{"h2"}
+	c = l.tls(t, "good.example", conf)
+	f = begin2(t, c)
+	ended = make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, c)
+		close(ended)
+	}()
+	return c, f, ended
+}
+
 // TestAttackResetFlood: streams that are opened and reset at once do not pile up
 // (CVE-2023-44487).
 func TestAttackResetFlood(t *testing.T) {
@@ -245,15 +261,7 @@ func TestAttackResetFlood(t *testing.T) {
 	})
 	rule.Intercept = true
 	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
-	conf := roots.Clone()
-	conf.NextProtos = []string{"h2"}
-	c := l.tls(t, "good.example", conf)
-	f := begin2(t, c)
-	ended := make(chan struct{})
-	go func() { // the server ends the connection
-		_, _ = io.Copy(io.Discard, c)
-		close(ended)
-	}()
+	c, f, ended := dial2(t, l, roots)
 	head := block(":method", "GET", ":scheme", "https", ":authority", "good.example", ":path", "/")
 	for id := uint32(1); id < 40_000; id += 2 {
 		_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))

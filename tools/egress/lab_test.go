@@ -56,13 +56,20 @@ func start(t testing.TB, spec scope.NetworkSpec, change func(*Options, *Client))
 		change(&o, &client)
 	}
 	l.Proxy = New(o, client)
+	t.Cleanup(l.serve(t))
+	return l
+}
+
+// serve serves the proxy on loopback. end cancels the service and waits for its end.
+func (l *lab) serve(t testing.TB) (end func()) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	l.addr = listener.Addr().String()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Serve(ctx, listener) }()
-	t.Cleanup(func() {
+	return func() {
 		cancel()
 		select {
 		case err := <-done:
@@ -70,8 +77,7 @@ func start(t testing.TB, spec scope.NetworkSpec, change func(*Options, *Client))
 		case <-time.After(10 * time.Second):
 			t.Error("the proxy does not end")
 		}
-	})
-	return l
+	}
 }
 
 func (l *lab) set(t testing.TB, spec scope.NetworkSpec) {

@@ -271,12 +271,7 @@ func TestServeEnds(t *testing.T) {
 			return nil
 		},
 	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l.addr = listener.Addr().String()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- l.Serve(ctx, listener) }()
+	end := l.serve(t)
 	tunnel := l.connect(t, "raw.example:25")
 	fmt.Fprint(l.dial(t), "CONNECT ask.example:443 HTTP/1.1\r\nHost: ask.example:443\r\n\r\n")
 	fmt.Fprint(l.dial(t), "GET http://ask.example/ HTTP/1.1\r\nHost: ask.example\r\n\r\n")
@@ -286,13 +281,7 @@ func TestServeEnds(t *testing.T) {
 	defer res.Body.Close()
 	<-open
 	require.Eventually(t, func() bool { return asks.Load() == 2 }, 10*time.Second, time.Millisecond)
-	cancel()
-	select {
-	case err := <-done:
-		assert.NoError(t, err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("it does not end")
-	}
+	end()
 	assert.True(t, ended(tunnel))
 	assert.True(t, ended(silent))
 	l.logged(t, func(e audit.Event) bool {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -14,8 +13,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -24,10 +21,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -309,21 +305,9 @@ func TestSlowNeighbour(t *testing.T) {
 	require.NoError(t, err)
 	list, err := New(map[string]Service{"s": {URL: u, Addresses: loopbackOnly}})
 	require.NoError(t, err)
-	base := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
-	for _, id := range []string{"loud", "calm"} {
-		require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", id+".md"), []byte("---\nname: "+id+"\n---\n"), 0o644))
-	}
-	all, errs := agents.Load(base, agents.Host{})
-	require.Empty(t, errs)
 	call := func(ctx context.Context, id, path string) error {
-		set, err := tools.NewSet(tools.Gate{
-			Agent: scope.ID(id), Session: "s", Rules: func() tools.Rules { return all.Agents[scope.ID(id)].Grants },
-			Record: func(context.Context, audit.Event) error { return nil },
-		}, list...)
-		require.NoError(t, err)
-		_, err = set.Call(ctx, tools.Call{Tool: "http_request", Args: json.RawMessage(`{"service":"s","path":"` + path + `"}`)})
-		return err
+		a := agenttest.New(t, tools.Gate{Agent: scope.ID(id)}, "", list)
+		return a.Call(ctx, t, "http_request", map[string]string{"service": "s", "path": path}, nil)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var calls sync.WaitGroup

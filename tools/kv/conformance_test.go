@@ -84,19 +84,13 @@ var code = agenttest.Code
 func (c *client) keys(t *testing.T, prefix string, limit int) (all []string) {
 	t.Helper()
 	in := args{"prefix": prefix, "limit": limit}
-	for range 1000 {
+	return agenttest.Pages(t, in, func() (keys []string, next string) {
 		p := must[page](t, c, "kv_list", in)
-		assert.LessOrEqual(t, len(p.Keys), limit)
 		for _, k := range p.Keys {
-			all = append(all, k.Key)
+			keys = append(keys, k.Key)
 		}
-		if p.NextCursor == "" {
-			return all
-		}
-		in["cursor"] = p.NextCursor
-	}
-	t.Fatal("a listing does not end")
-	return nil
+		return keys, p.NextCursor
+	})
 }
 
 // TestConformance is what an agent may rely on, whatever the store is.

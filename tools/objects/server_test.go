@@ -85,17 +85,11 @@ var code = agenttest.Code
 func (c *client) keys(t *testing.T, path string, limit int) (all []string) {
 	t.Helper()
 	in := args{"path": path, "limit": limit}
-	for range 1000 {
+	return agenttest.Pages(t, in, func() (keys []string, next string) {
 		p := must[page](t, c, "object_list", in)
-		assert.LessOrEqual(t, len(p.Objects), limit)
 		for _, o := range p.Objects {
-			all = append(all, o.Key)
+			keys = append(keys, o.Key)
 		}
-		if p.NextCursor == "" {
-			return all
-		}
-		in["cursor"] = p.NextCursor
-	}
-	t.Fatal("a listing does not end")
-	return nil
+		return keys, p.NextCursor
+	})
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/need"
 )
@@ -20,11 +19,7 @@ func newHome(t *testing.T) (dir string, f *os.File) {
 	dir += "/home"
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, os.Chown(dir, agentUID, agentUID))
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	f = os.NewFile(uintptr(fd), dir)
-	t.Cleanup(func() { f.Close() })
-	return dir, f
+	return dir, pathFile(t, dir)
 }
 
 // TestHome: a directory of the host is HOME, for all sessions that have it, although the

@@ -164,11 +164,17 @@ func newView(t testing.TB, uid int) (dir string, f *os.File) {
 	if !ordinary() {
 		require.NoError(t, os.Chown(dir, uid, uid))
 	}
+	return dir, pathFile(t, dir)
+}
+
+// pathFile opens a directory as a place alone, open(2) O_PATH, until the test ends.
+func pathFile(t testing.TB, dir string) *os.File {
+	t.Helper()
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
-	f = os.NewFile(uintptr(fd), dir)
+	f := os.NewFile(uintptr(fd), dir)
 	t.Cleanup(func() { f.Close() })
-	return dir, f
+	return f
 }
 
 // newSpec describes a session as the agent's user, with a view of its own.

@@ -31,16 +31,10 @@ func TestStoppedDaemon(t *testing.T) {
 	assert.Equal(t, []string{"2", "none"}, []string{id, effect})
 	s.sick.Store(false)
 	s.down.Store(false)
-	d = s.daemon()
-	d.gets(helloLine)
-	d.says(welcomeLine)
-	d.gets(readyLine)
+	d = s.restored()
 	assert.Equal(t, "notice", s.message())
 	s.gets(changedLine)
-	s.says(call("4"))
-	d.gets(call("4"))
-	d.says(result("4"))
-	s.gets(result("4"))
+	s.answered(d, "4")
 	assert.NoError(t, s.end())
 }
 
@@ -60,10 +54,7 @@ func TestHeldIsBounded(t *testing.T) {
 	id, _ = s.failed()
 	assert.Equal(t, "2000", id)
 	s.down.Store(false)
-	d = s.daemon()
-	d.gets(helloLine)
-	d.says(welcomeLine)
-	d.gets(readyLine)
+	d = s.restored()
 	for i := 1; i < maxHeld; i++ {
 		d.gets(call(fmt.Sprint(i)))
 	}

@@ -171,6 +171,25 @@ func greeted(t *testing.T, change func(*Bridge)) (*stage, *daemon) {
 	return s, d
 }
 
+// restored returns the next daemon, in which the bridge has restored the session.
+func (s *stage) restored() *daemon {
+	s.t.Helper()
+	d := s.daemon()
+	d.gets(helloLine)
+	d.says(welcomeLine)
+	d.gets(readyLine)
+	return d
+}
+
+// answered requires that a call reaches the daemon, and its answer the client.
+func (s *stage) answered(d *daemon, id string) {
+	s.t.Helper()
+	s.says(call(id))
+	d.gets(call(id))
+	d.says(result(id))
+	s.gets(result(id))
+}
+
 // message reads a log message and returns its level.
 func (s *stage) message() string {
 	s.t.Helper()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -36,25 +37,13 @@ var calls = map[string]string{
 // everyStore configures all stores on one server, which counts its connections and
 // answers nothing.
 func everyStore(t *testing.T) (agents.Stores, *atomic.Int32) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
 	var connections atomic.Int32
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			connections.Add(1)
-			conn.Close()
-		}
-	}()
-	at := func(scheme string) *url.URL { return &url.URL{Scheme: scheme, Host: l.Addr().String()} }
+	address := servertest.Answer(t, func(net.Conn) { connections.Add(1) })
+	at := func(scheme string) *url.URL { return &url.URL{Scheme: scheme, Host: address} }
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	secret := &credential.Source{Env: "PATH"}
 	return agents.Stores{
-		KV: &agents.KVStore{Redis: l.Addr().String()}, SQL: &agents.SQLStore{}, Messages: &agents.MessagesStore{URL: at("nats").String()},
+		KV: &agents.KVStore{Redis: address}, SQL: &agents.SQLStore{}, Messages: &agents.MessagesStore{URL: at("nats").String()},
 		Metrics:  &agents.MetricsStore{URL: at("http"), Version: 1},
 		Services: map[string]agents.Service{"s": {URL: at("http").String(), Addresses: loopback}},
 		Notify:   map[string]agents.Channel{"c": {Kind: "webhook", URL: at("http"), Addresses: loopback}},
