@@ -1,11 +1,11 @@
 # Sourced by the scripts here, from the top of the checkout and under set -euo pipefail. Makes a directory $top, which is
 # removed at the end, whatever happens, together with all that was started and mounted in it. It is on tmpfs, or in
-# SCOPEFS_BENCH_DIR, to measure a disk.
+# SCOPEFS_BENCH_DIR, to measure a disk. SCOPEFS_BENCH_BUSY is a number of processes that compete for the processors.
 fail() { echo "bench: $*" >&2; exit 1; }
 [ "$(id -u)" -eq 0 ] || fail "needs root"
 here=$PWD
 top=$(mktemp -d "${SCOPEFS_BENCH_DIR:-/dev/shm}/scopefs-bench-XXXXXX")
-daemon= loopback=
+daemon= loopback= busy=()
 export LC_ALL=C
 
 mounts() { awk -v top="$top/" 'index($2, top) == 1 { print $2 }' /proc/mounts; }
@@ -22,6 +22,7 @@ cleanup() {
 	local mount
 	trap '' INT TERM # once is enough
 	cd /
+	[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"
 	stop_daemon
 	for mount in $(mounts); do
 		umount "$mount" || umount -l "$mount" || true
@@ -105,6 +106,9 @@ start_sides() {
 	declare -gA dir
 	for side in "${sides[@]}"; do dir[$side]=$top/$side; done
 	dir[scopefs]=$top/base/run/views/bench
+	while [ ${#busy[@]} -lt "${SCOPEFS_BENCH_BUSY:-0}" ]; do
+		while :; do :; done & busy+=($!)
+	done
 }
 
 # summary reads a Markdown table whose last column names the fastest layer of each row, and prints where that is scopefs.
