@@ -140,6 +140,7 @@ func TestTrapLinksAreNotFollowed(t *testing.T) {
 	}
 	assert.Equal(t, before, harness.Picture(t, out))
 	assert.Equal(t, []string{"ok", "ok"}, harness.HostOps(t, h.View("trap"), "unlink l", "rename up up2"))
+	assert.Equal(t, []string{"ok", "EACCES", "ok"}, harness.HostOps(t, h.View("trap"), "mkdir d", "rename up2 d/up", "rename up2 up"), "elsewhere it would lead to another place outside")
 	assert.Equal(t, before, harness.Picture(t, out))
 }
 
