@@ -26,7 +26,7 @@ func TestProtect(t *testing.T) {
 	}
 	def, err := ParseDefinition("a.md", []byte("---\nname: a\nprotect: ['*', editor]\n---\n"))
 	require.NoError(t, err)
-	assert.Len(t, def.View.Protect, 5)
+	assert.Len(t, def.View.Protect, 6)
 	assert.True(t, def.View.Git.Hooks)
 	assert.Contains(t, def.View.Git.Config, "core.bare")
 }

@@ -86,6 +86,10 @@ func TestProjectRefused(t *testing.T) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("XDG_DATA_HOME", "")
+	t.Setenv("SCOPEFS_BASE", filepath.Join(home, "mine/base"))
+	for _, dir := range []string{"old/[a]/deep/base/agents.d", "old/[a]/deep/base/state/audit", "src/project/agents.d"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
+	}
 	for dir, want := range map[string]string{
 		".":                               "holds your home directory",
 		".local":                          "where scopefs has definitions",
@@ -93,9 +97,23 @@ func TestProjectRefused(t *testing.T) {
 		".local/share/scopefs/agents.d":   "where scopefs has definitions",
 		".local/state":                    "where scopefs has definitions",
 		".local/state/scopefs/x/agents.d": "where scopefs has definitions",
+		"old":                             "", // three levels above
+		"old/[a]":                         "where scopefs has definitions",
+		"old/[a]/deep/base/agents/notes":  "where scopefs has definitions",
+		"mine":                            "where scopefs has definitions",
+		"/etc":                            "part of the system",
+		"/usr":                            "part of the system",
+		"/usr/lib":                        "part of the system",
+		"/home":                           "part of the system",
 		".local/share/other":              "",
 		"src/project":                     "",
 	} {
+		if filepath.IsAbs(dir) {
+			p, err := ProjectOf(dir)
+			require.NoError(t, err)
+			assert.ErrorContains(t, p.Make(), want, dir)
+			continue
+		}
 		dir = filepath.Join(home, dir)
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 		p, err := ProjectOf(dir)

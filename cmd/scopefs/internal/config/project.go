@@ -188,7 +188,21 @@ func (p Project) refused() error {
 			}
 		}
 	}
+	for _, dir := range []string{"/etc", "/boot", "/proc", "/sys", "/usr/bin", "/usr/sbin", "/usr/lib"} {
+		if meet(p.Dir, dir) {
+			return fmt.Errorf("--dir: %s is part of the system: %s", p.Dir, remedy)
+		}
+	}
+	for _, dir := range []string{"/dev", "/home", "/opt", "/run", "/srv", "/usr/local"} {
+		if same(p.Dir, dir) {
+			return fmt.Errorf("--dir: %s is part of the system: %s", p.Dir, remedy)
+		}
+	}
 	own := []string{filepath.Dir(p.Base), Host.Base, Host.State}
+	if base := os.Getenv("SCOPEFS_BASE"); base != "" {
+		own = append(own, base)
+	}
+	own = append(own, basesAt(p.Dir)...)
 	if daemon, err := OfUser(); err == nil {
 		own = append(own, daemon.Base)
 	}
@@ -205,4 +219,27 @@ func same(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// basesAt returns base directories, with a log, that dir is, is in, or holds down to two
+// levels. In one that is deeper, protect keeps the definitions.
+func basesAt(dir string) (bases []string) {
+	literal := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+	for at := dir; at != "/"; at = filepath.Dir(at) {
+		bases = append(bases, logsIn(literal.Replace(at))...)
+	}
+	bases = append(bases, logsIn(literal.Replace(dir)+"/*")...)
+	return append(bases, logsIn(literal.Replace(dir)+"/*/*")...)
+}
+
+// logsIn returns the directories of a pattern that have definitions and a log of agents.
+func logsIn(pattern string) (bases []string) {
+	logs, _ := filepath.Glob(pattern + "/state/audit")
+	for _, log := range logs {
+		base := filepath.Dir(filepath.Dir(log))
+		if _, err := os.Stat(filepath.Join(base, "agents.d")); err == nil {
+			bases = append(bases, base)
+		}
+	}
+	return bases
 }
