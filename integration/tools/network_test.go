@@ -116,14 +116,20 @@ func TestNetworkRules(t *testing.T) {
 // while the command runs.
 func TestNetworkNotes(t *testing.T) {
 	t.Parallel()
-	h := harness.NewHost(t, map[string]string{"a": "network: {allow: [ok.test]}"})
-	_, errs, _ := h.Try("run", "a", "--", "sh", "-c", "for i in 1 2; do for n in $(seq 18); do curl -s http://h$n.test/; done; done >/dev/null; echo no more 1>&2")
+	h := harness.NewHost(t, map[string]string{
+		"a": "network: {allow: [ok.test]}",
+		"b": "network: {allow: [{host: down.test, address: '127.0.0.1:1'}, {host: tunnel.test, address: '127.0.0.1:1', methods: [GET]}]}",
+	})
+	_, errs, _ := h.Try("run", "b", "--", "sh", "-c", "for i in 1 2; do curl -s http://down.test/; curl -sk https://tunnel.test/; curl -s https://down.test/; done >/dev/null; true")
+	assert.Equal(t, "scopefs: network of b: down.test cannot be reached\nscopefs: network of b: tunnel.test cannot be reached\n", errs)
+
+	_, errs, _ = h.Try("run", "a", "--", "sh", "-c", "for i in 1 2; do for n in $(seq 18); do curl -s http://h$n.test/; done; done >/dev/null; echo no more 1>&2")
 	var want []string
 	for i := range 16 {
 		host := fmt.Sprintf("h%d.test", i+1)
 		want = append(want, "scopefs: network of a: GET http://"+host+"/ is not allowed: add {host: "+host+"} to network.allow")
 	}
-	want = append(want, "scopefs: network of a: more hosts were refused: scopefs audit --denied --agent a lists them", "no more")
+	want = append(want, "scopefs: network of a: more hosts were refused or not reached: scopefs audit --agent a lists them", "no more")
 	assert.ElementsMatch(t, want, strings.Split(strings.TrimSpace(errs), "\n"))
 
 	cmd := exec.Command(harness.Program, "--base", h.Base, "run", "a", "--", "sh", "-c", "curl -s http://x.test/; until [ -e go ]; do sleep 0.1; done")

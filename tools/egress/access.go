@@ -166,7 +166,7 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 	}
 	// The connection is over: there is nothing left to refuse.
 	_ = p.client.Record(context.WithoutCancel(ctx), e)
-	if r != nil && r.verdict != "" {
+	if r != nil && (r.verdict != "" || r.unmade) {
 		p.tellRefused(a, r)
 	}
 }

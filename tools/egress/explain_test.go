@@ -3,8 +3,10 @@ package egress
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -69,6 +71,22 @@ func TestDeniedInside(t *testing.T) {
 		assert.Equal(t, "connect", e.Op)
 	}
 	assert.Equal(t, "a.example a.example:443 is not allowed: add {host: a.example} to network.allow", told[0])
+}
+
+// TestUnmadeTold: a host that cannot be resolved is told as a refused one is. A client that
+// goes before the name is resolved is not.
+func TestUnmadeTold(t *testing.T) {
+	t.Parallel()
+	told := make(chan string, 8)
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example"}}}, func(_ *Options, c *Client) {
+		c.Refused = func(host, text string) { told <- host + ": " + text }
+	})
+	assert.Contains(t, l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"), "502 ")
+	assert.Equal(t, "a.example: a.example cannot be resolved", <-told)
+	assert.Contains(t, l.raw(t, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n"), "502 ")
+	assert.Equal(t, "a.example: a.example cannot be resolved", <-told)
+	assert.False(t, failed("a.example", &net.OpError{Op: "dial", Err: context.Canceled}).unmade)
+	assert.False(t, failed("a.example", &net.OpError{Op: "read", Err: io.ErrUnexpectedEOF}).unmade)
 }
 
 // TestDeniedInsideHostile: the certificate is for the host of the connection alone, and

@@ -43,8 +43,9 @@ type Client struct {
 	// Record writes to the log. After an error nothing is done.
 	Record func(context.Context, audit.Event) error
 
-	// Refused gets each refusal after it was recorded: the host, which may be empty,
-	// and the text that the client gets. It must return soon. nil drops them.
+	// Refused gets each refusal, and each connection to a host that cannot be made, after
+	// it was recorded: the host, which may be empty, and the text that the client gets.
+	// It must return soon. nil drops them.
 	Refused func(host, text string)
 
 	// Approve asks the operator about a connection that no rule decides, and waits

@@ -28,6 +28,7 @@ type refusal struct {
 	verdict audit.Verdict // for the log; "" is a failure of what was allowed
 	kind    scope.Kind
 	cause   error // for the log alone
+	unmade  bool  // the host has no address, or no connection to it can be made
 }
 
 func (r *refusal) Error() string { return r.Message }
@@ -61,7 +62,7 @@ func failed(host string, err error) *refusal {
 	if errors.As(err, &own) {
 		return own
 	}
-	r := &refusal{status: http.StatusBadGateway, cause: err}
+	r := &refusal{status: http.StatusBadGateway, cause: err, unmade: unmade(err)}
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
 	var timeout net.Error
@@ -83,6 +84,14 @@ func failed(host string, err error) *refusal {
 		r.Message = host + " cannot be reached"
 	}
 	return r
+}
+
+// unmade reports whether err is of a connection that cannot be made, and not of a client
+// that has gone meanwhile.
+func unmade(err error) bool {
+	var dns *net.DNSError
+	var dial *net.OpError
+	return !errors.Is(err, context.Canceled) && (errors.As(err, &dns) || errors.As(err, &dial) && dial.Op == "dial")
 }
 
 func (r *refusal) body() []byte {

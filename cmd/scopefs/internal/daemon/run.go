@@ -147,7 +147,7 @@ func attend(conn *net.UnixConn, p *sandbox.Process, notes *notes, gone func(), e
 }
 
 // notes are lines for the operator about a running command: what an agent program lacks,
-// and one line for each host that its network has refused. They wait until the client has
+// and one line for each host that its network has refused or has not reached. They wait until the client has
 // the command's streams.
 type notes struct {
 	mu      sync.Mutex
@@ -172,7 +172,7 @@ func (n *notes) refused(id scope.ID, host, text string) {
 	n.hosts[host] = true
 	text = fmt.Sprintf("network of %s: %s", id, text)
 	if len(n.hosts) > maxNotes {
-		text = fmt.Sprintf("network of %s: more hosts were refused: scopefs audit --denied --agent %s lists them", id, id)
+		text = fmt.Sprintf("network of %s: more hosts were refused or not reached: scopefs audit --agent %s lists them", id, id)
 	}
 	n.waiting = append(n.waiting, text)
 	n.flush()
