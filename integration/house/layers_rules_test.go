@@ -28,7 +28,7 @@ var floors = map[string]struct {
 	"tools/sql/engine":            {[]string{"internal/peer"}, "a confined process that knows no agent: hostile statements run in it"},
 	"tools/notify":                {[]string{"scope", "tools", "tools/limit", "tools/egress", "internal/credential"}, "it delivers by the rules of connections, and bounds how often"},
 	"tools/*":                     {[]string{"scope", "audit", "tools", "tools/context", "tools/sandbox", "internal/credential", "tools/egress"}, "a tool does not know the other tools, nor who calls it, nor where the rules come from"},
-	"tools/file":                  {[]string{"scope", "audit", "tools", "tools/file/worker", "tools/sandbox", "scope/beneath"}, "operations on files, which its worker does inside"},
+	"tools/file":                  {[]string{"scope", "audit", "tools", "tools/file/worker", "tools/sandbox", "scope/beneath", "internal/peer"}, "operations on files, which its worker does inside"},
 	"internal/peer":               {nil, "frames and ids know no message"},
 	"tools/file/worker":           {[]string{"tools", "tools/sandbox", "internal/peer"}, "a transport knows no operation"},
 	"tools/file/profile":          {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},

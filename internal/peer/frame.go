@@ -10,6 +10,8 @@
 // wait. The other end may be hostile; an id of no request in flight is reported to the
 // caller, who decides whether it ends the connection.
 //
+// [Decode] decodes a JSON value from the other end, strictly.
+//
 // Descriptors (unix(7), SCM_RIGHTS) need a socket that keeps message borders, which
 // does without frames: see tools/sandbox/pid1 and the daemon's guard.
 package peer

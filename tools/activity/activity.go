@@ -18,8 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/tools"
 	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -80,18 +78,9 @@ func result(text string) tools.Result {
 
 // failure returns the error of a program that did not succeed.
 func failure(tool string, out sandbox.Output) error {
-	how := fmt.Sprintf("with status %d", out.Exit.Code)
-	switch {
-	case out.Exit.TimedOut:
-		how = "at its timeout"
-	case out.Exit.OutOfMemory:
-		how = "at its memory limit"
-	case out.Exit.Signal != 0:
-		how = "by " + unix.SignalName(out.Exit.Signal)
-	}
 	detail := strings.TrimSpace(tools.Clean(out.Stderr))
 	if detail != "" {
 		detail = ": " + strings.ToValidUTF8(detail[max(0, len(detail)-maxErrors):], "")
 	}
-	return tools.Errorf(tools.Internal, "%s ended %s%s", tool, how, detail)
+	return tools.Errorf(tools.Internal, "%s ended %s%s", tool, out.Exit, detail)
 }

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	scoped "github.com/scopefs/scopefs/tools/context"
@@ -158,15 +156,6 @@ func compose(env tools.Env, kind, text string) string {
 
 // failure returns the error for a runner that exited with an error.
 func failure(member string, out sandbox.Output) error {
-	how := fmt.Sprintf("with status %d", out.Exit.Code)
-	switch {
-	case out.Exit.TimedOut:
-		how = "at its timeout"
-	case out.Exit.OutOfMemory:
-		how = "at its memory limit"
-	case out.Exit.Signal != 0:
-		how = "by " + unix.SignalName(out.Exit.Signal)
-	}
 	detail := strings.TrimSpace(tools.Clean(out.Stderr))
 	if detail == "" { // some programs write errors to stdout
 		detail = strings.TrimSpace(tools.Clean(out.Stdout))
@@ -174,5 +163,5 @@ func failure(member string, out sandbox.Output) error {
 	if detail != "" {
 		detail = ": " + strings.ToValidUTF8(detail[max(0, len(detail)-MaxErrors):], "")
 	}
-	return tools.Errorf(tools.Internal, "%s ended %s%s", member, how, detail)
+	return tools.Errorf(tools.Internal, "%s ended %s%s", member, out.Exit, detail)
 }

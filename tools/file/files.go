@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -60,7 +61,7 @@ func do[In, Out any](ctx context.Context, f *Files, call string, op operation, i
 		return out, err
 	}
 	answered, err = f.Do(ctx, r, op.repeat, func(a worker.Reply) error {
-		if err := worker.Strict(a.Result, &out); err != nil {
+		if err := peer.Decode(a.Result, &out); err != nil {
 			return err
 		}
 		return attach(&out, a.Blob)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file/worker"
 )
@@ -61,7 +62,7 @@ func handlers(op string) handler {
 func handlerOf[In, Out any](f func(*tree, context.Context, In) (Out, error)) handler {
 	return func(ctx context.Context, t *tree, r *worker.Request) (reply worker.Reply, err error) {
 		var in In
-		if err = worker.Strict(r.Args, &in); err == nil {
+		if err = peer.Decode(r.Args, &in); err == nil {
 			err = attach(&in, r.Blob)
 		}
 		if err != nil {

@@ -90,6 +90,19 @@ type Exit struct {
 	OutOfMemory bool
 }
 
+// String returns how the command ended, as "with status 1" or "at its timeout".
+func (e Exit) String() string {
+	switch {
+	case e.TimedOut:
+		return "at its timeout"
+	case e.OutOfMemory:
+		return "at its memory limit"
+	case e.Signal != 0:
+		return "by " + unix.SignalName(e.Signal)
+	}
+	return fmt.Sprintf("with status %d", e.Code)
+}
+
 func (s *Spec) validate() error {
 	if _, err := scope.ParseID(string(s.Agent)); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -68,7 +68,7 @@ func receive(r *peer.Reader, header any, value *json.RawMessage, blob *[]byte) e
 	if err := r.Read(&head, (*[]byte)(value), blob); err != nil {
 		return err
 	}
-	if err := Strict(head, header); err != nil {
+	if err := peer.Decode(head, header); err != nil {
 		return fmt.Errorf("header: %w", err)
 	}
 	return nil

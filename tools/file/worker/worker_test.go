@@ -31,7 +31,7 @@ type sized struct {
 func read(ctx context.Context, w *Worker, again bool) (out sized, text string, err error) {
 	_, err = w.Do(ctx, Request{Call: "c", Op: "read_file", Args: json.RawMessage(`{"path":"f"}`)}, again, func(a Reply) error {
 		text = string(a.Blob)
-		return Strict(a.Result, &out)
+		return peer.Decode(a.Result, &out)
 	})
 	return out, text, err
 }

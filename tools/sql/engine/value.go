@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/peer"
 )
 
 // Value is a value of SQLite as JSON: null, a number, a string, or {"blob": base64}. A
@@ -53,7 +54,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	text = bytes.TrimSpace(text)
 	if len(text) > 0 && text[0] == '{' {
 		var b blob
-		if err := strict(text, &b); err != nil {
+		if err := peer.Decode(text, &b); err != nil {
 			return err
 		}
 		if b.Blob == nil {
@@ -116,17 +117,4 @@ func columnValue(x any) Value {
 		return Value{int64(0)}
 	}
 	return Value{x}
-}
-
-// strict decodes one JSON value. An unknown field is an error.
-func strict(text []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
-	}
-	return nil
 }

@@ -116,5 +116,5 @@ func Receive(r *peer.Reader, v any) error {
 	if err := r.Read(&text); err != nil {
 		return err
 	}
-	return strict(text, v)
+	return peer.Decode(text, v)
 }

@@ -1,4 +1,4 @@
-package worker
+package peer
 
 import (
 	"bytes"
@@ -7,9 +7,10 @@ import (
 	"io"
 )
 
-// Strict decodes one JSON value into v. An unknown field is an error.
-func Strict(b []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
+// Decode decodes one JSON value of the other end into v. An unknown field or a second
+// value is an error.
+func Decode(text []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
 		return err
