@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb reproduce demo check lint test bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods fuzz clean
+.PHONY: help build install deb reproduce demo check lint test bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ VIEWTESTS := /integration/(attack|view)$$
 
 # Tests that run once, with -race: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
 # dead processes.
-ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|EmbeddedKilled|Flood|HTTPSlowLoris|HTTPStrangers|LogBudget|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|RunNoHostDescriptor|RunSignals|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|StoresFrozen|ToolsClientGone|TemporariesOfKilled|ViewOutOfMemory)
+ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|EmbeddedKilled|Flood|HTTPSlowLoris|HTTPStrangers|LogBudget|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|RunNoHostDescriptor|RunSignals|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|Spool(FrozenLog|Killed|Stopped)|StoresFrozen|ToolsClientGone|TemporariesOfKilled|ViewOutOfMemory)
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
@@ -122,6 +122,9 @@ bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules 
 bench-floods: ## the effect of one agent's floods on another agent's calls (as root)
 	@.ci/need bwrap:bubblewrap
 	SCOPEFS_BENCH=1 go test -count=1 -v -run 'TestFloods$$' ./integration/daemon
+
+bench-record: ## views that record denials, writes, opens and all (as root; ARGS="-rounds N", SCOPEFS_BENCH_BEFORE=another build)
+	integration/bench/record.sh $(ARGS)
 
 FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)

@@ -7,6 +7,8 @@
 // compresses it to 00000001.jsonl.zst, with an index that lets [Read] skip parts without a match for a [Filter].
 // [Options.KeepAge] and [Options.KeepBytes] limit how long segments are kept.
 //
+// An event that its caller kept before it was appended ([Log.AppendAll]) has the time of the decision in Decided.
+//
 // [Open] writes the log in the caller's process. With [Start] another process writes it, so that a disk that does not
 // respond blocks neither Append nor Close.
 //

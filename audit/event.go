@@ -77,6 +77,7 @@ type Event struct {
 	DurationUS int64     `json:"duration_us,omitempty"` // microseconds
 	Instance   string    `json:"instance,omitempty"`    // of a call with a context
 	Context    []Scope   `json:"context,omitempty"`     // what a call sees of its client's context
+	Decided    time.Time `json:"decided,omitzero"`      // of an allowed file operation that waited in a spool: when the view decided; see AppendAll
 	Unrecorded int64     `json:"unrecorded,omitempty"`  // equal denials before this one that a quiet rule left out of the log
 	Detail     string    `json:"detail,omitempty"`      // short text for people
 
@@ -154,6 +155,9 @@ func appendBody(b []byte, e Event) []byte {
 	}
 	if len(e.Context) > 0 {
 		b = appendContext(append(b, `,"context":`...), e.Context)
+	}
+	if !e.Decided.IsZero() {
+		b = append(e.Decided.UTC().AppendFormat(append(b, `,"decided":"`...), time.RFC3339Nano), '"')
 	}
 	b = appendInt(b, `,"unrecorded":`, e.Unrecorded)
 	if e.Detail != "" {

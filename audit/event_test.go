@@ -20,11 +20,11 @@ func TestLine(t *testing.T) {
 		Seq: 7, Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Event: KindFile,
 		Agent: "a", Session: "s", Call: "c", Parent: "p", Op: "open", Path: "d/\n\"\\", Target: "t",
 		Verdict: Violation, Rule: "r", RuleKind: "k", Outcome: "o", Errno: "EACCES", PID: 1, UID: new(uint32(0)),
-		Bytes: 2, DurationUS: 3, Detail: "x",
+		Bytes: 2, DurationUS: 3, Detail: "x", Decided: time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
 	}
 	want := `{"seq":7,"time":"2026-01-02T03:04:05.000000006Z","event":"file","agent":"a","session":"s","call":"c",` +
 		`"parent":"p","op":"open","path":"d/\\x0a\"\\\\","target":"t","verdict":"violation","rule":"r","rule_kind":"k","outcome":"o",` +
-		`"errno":"EACCES","pid":1,"uid":0,"bytes":2,"duration_us":3,"detail":"x"}` + "\n"
+		`"errno":"EACCES","pid":1,"uid":0,"bytes":2,"duration_us":3,"decided":"2026-01-02T02:04:05Z","detail":"x"}` + "\n"
 	assert.Equal(t, want, string(line(full)))
 
 	short := Event{Seq: 1, Time: full.Time, Event: KindDaemon, Raw: []byte("x")}
@@ -38,7 +38,7 @@ func TestLineIsJSON(t *testing.T) {
 			Seq: seq, Time: time.Unix(rand.Int64N(1<<32), rand.Int64N(1e9)).UTC(), Event: s[0],
 			Agent: s[1], Session: s[2], Call: s[3], Parent: s[4], Op: s[5], Path: s[6], Target: s[7],
 			Verdict: Verdict(s[8]), Rule: s[9], RuleKind: s[11], Outcome: s[10], Errno: s[11], PID: pid, UID: uid,
-			Bytes: n, DurationUS: us, Detail: s[0] + s[1],
+			Bytes: n, DurationUS: us, Decided: time.Unix(0, n).UTC(), Detail: s[0] + s[1],
 		}
 		got := line(e)
 		var back Event

@@ -70,9 +70,11 @@ type disk interface {
 	close() error
 }
 
-// An entry is an event in the queue.
+// An entry is what one call appends, in the queue.
 type entry struct {
-	body []byte
+	body []byte        // its lines
+	n    uint64        // how many
+	keep bool          // the caller keeps the events if they are not written: none is refused
 	done chan struct{} // closed when seq and err are set
 	seq  uint64
 	err  error
@@ -133,7 +135,29 @@ func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 	if err := l.refuse(e); err != nil {
 		return 0, fmt.Errorf("append to log: %w", err)
 	}
-	w := &entry{body: appendBody(make([]byte, 0, 256), clean(e)), done: make(chan struct{})}
+	w := &entry{body: appendBody(make([]byte, 0, 256), clean(e)), n: 1, done: make(chan struct{})}
+	if err := l.enter(ctx, w); err != nil {
+		return 0, err
+	}
+	return w.seq, nil
+}
+
+// AppendAll records events in this order, with no others between them. Their effects have happened, and the caller
+// keeps the events until AppendAll has returned nil. So it also uses the reserve of a full disk. After an error none,
+// some or all events may be in the log: a process that dies may have written a part.
+func (l *Log) AppendAll(events []Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	w := &entry{n: uint64(len(events)), keep: true, done: make(chan struct{})}
+	for _, e := range events {
+		w.body = appendBody(w.body, clean(e))
+	}
+	return l.enter(context.Background(), w)
+}
+
+// enter queues w and returns when it is written or ctx ends.
+func (l *Log) enter(ctx context.Context, w *entry) error {
 	l.mu.Lock()
 	l.queue = append(l.queue, w)
 	l.mu.Unlock()
@@ -144,13 +168,10 @@ func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 	case <-w.done:
 	case <-ctx.Done():
 		l.withdraw(w)
-		return 0, fmt.Errorf("append to log: %w", ctx.Err())
+		return fmt.Errorf("append to log: %w", ctx.Err())
 	}
 	<-w.done // already closed: the goroutine that held turn has written w
-	if w.err != nil {
-		return 0, w.err
-	}
-	return w.seq, nil
+	return w.err
 }
 
 // withdraw removes w from the queue, unless another goroutine is writing it.
@@ -174,14 +195,24 @@ func (l *Log) flush(retry bool) {
 		err = fmt.Errorf("append to log: %w", os.ErrClosed)
 	case err == nil || retry:
 		err = l.write(group)
-		l.settle(err, len(group))
+		l.settle(err, refusable(group))
 	default:
-		l.settle(err, len(group))
+		l.settle(err, refusable(group))
 	}
 	for _, w := range group {
 		w.err = err
 		close(w.done)
 	}
+}
+
+// refusable returns how many events of a group are refused if it is not written.
+func refusable(group []*entry) (n int) {
+	for _, w := range group {
+		if !w.keep {
+			n++
+		}
+	}
+	return n
 }
 
 // write writes one group and sets the sequence numbers. After a failure it first writes OutcomeRecovered. The caller
@@ -207,7 +238,7 @@ func (l *Log) write(group []*entry) error {
 	}
 	for _, w := range group {
 		w.seq = seq
-		seq++
+		seq += w.n
 	}
 	return nil
 }

@@ -233,3 +233,34 @@ func TestFailedSyncIsTold(t *testing.T) {
 	assert.Equal(t, OutcomeRecovered, events[1].Outcome)
 	assert.Regexp(t, "^1 events refused: sync log: ", events[1].Detail)
 }
+
+// TestAppendAll: events of one call are together and in order, and numbers go on after them.
+func TestAppendAll(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{})
+	const writers, each = 8, 30
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			var events []Event
+			for i := range each {
+				events = append(events, Event{Event: KindFile, Agent: string(rune('a' + w)), PID: i + 1})
+			}
+			assert.NoError(t, l.AppendAll(events))
+			add(t, l, 1)
+		})
+	}
+	wg.Wait()
+	assert.NoError(t, l.AppendAll(nil))
+	assert.EqualValues(t, writers*(each+1)+1, add(t, l, 1))
+	var last Event
+	for _, e := range all(t, dir) {
+		if e.PID > 1 {
+			assert.Equal(t, last.Agent, e.Agent)
+			assert.Equal(t, last.PID+1, e.PID)
+		}
+		last = e
+	}
+	require.NoError(t, l.Close())
+	assert.ErrorIs(t, l.AppendAll([]Event{{Event: KindFile}}), os.ErrClosed)
+}

@@ -22,8 +22,9 @@ import (
 
 // Recorder records the view's decisions. [*audit.Log] implements it.
 type Recorder interface {
-	// Record returns once the event is in the log. With an error the client gets
-	// EIO, and the operation does not happen.
+	// Record returns once the event survives the death of this process and of those
+	// that write the log. With an error the client gets EIO, and the operation does
+	// not happen.
 	Record(ctx context.Context, e audit.Event) error
 	// Err returns why the log cannot be written; nil while it can. The view refuses
 	// mutations meanwhile.

@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -119,12 +120,18 @@ func confined(t *testing.T, h *harness.Host, mode string, root *os.File, cred *s
 	defer left.Close()
 	cmd := exec.Command(at, mode, h.Scope("other", "FOREIGN"))
 	cmd.Dir, cmd.Env = "/", []string{}
-	cmd.ExtraFiles = []*os.File{root, fuse, wire, left}
+	spool, err := os.OpenFile(filepath.Join(t.TempDir(), "spool"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	require.NoError(t, err)
+	defer spool.Close()
+	cmd.ExtraFiles = []*os.File{root, fuse, wire, left, spool}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid: true, Credential: cred, AmbientCaps: ambient,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
 	}
 	text, _ := cmd.CombinedOutput()
+	if bytes.Contains(text, []byte("own: spool")) {
+		assert.Equal(t, "event", harness.ReadAll(t, spool.Name()))
+	}
 	lines = map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		i := strings.LastIndex(line, ": ")
@@ -178,7 +185,7 @@ func TestAttackFromWithin(t *testing.T) {
 					assert.Contains(t, []string{"ENOENT", "ELOOP", "ENOTDIR", "EACCES"}, got, what)
 				}
 			}
-			assert.Equal(t, 3, own)
+			assert.Equal(t, 4, own)
 			assert.Greater(t, len(lines), 100)
 			assert.Equal(t, before, harness.Picture(t, h.Scope("other")))
 		})

@@ -54,13 +54,15 @@ build() {
 	CGO_ENABLED=0 go build -trimpath -o "$top/scopefs" ./cmd/scopefs
 }
 
-# agent NAME [RULES]: defines an agent. Half of the rules hold wildcards; none matches a file of ours.
+# agent NAME [RULES [LINE]]: defines an agent. Half of the rules hold wildcards; none matches a file of ours. The line is
+# added to the definition.
 agent() {
 	mkdir -p "$top/base/agents.d" "$top/base/agents/$1"
 	{
 		printf -- '---\nname: %s\ndescription: measured\n' "$1"
 		[ "${2:-0}" -eq 0 ] || printf 'view:\n  paths:\n'
 		seq "${2:-0}" | awk '{ printf NR % 2 ? "    \"rule-%04d/private\": read\n" : "    \"**/*.rule-%04d\": hide\n", $1 }'
+		[ -z "${3:-}" ] || printf '%s\n' "$3"
 		printf -- '---\n'
 	} >"$top/base/agents.d/$1.md"
 }

@@ -45,3 +45,10 @@ func (p *Pace) Wait(ctx context.Context, hurry <-chan struct{}, n int) error {
 
 // Settled returns when all tokens that were taken are earned.
 func (p *Pace) Settled(ctx context.Context) error { return p.Wait(ctx, nil, 0) }
+
+// Spend takes n tokens without waiting, and returns how many are left. Fewer than none
+// are a debt, which the next caller of Wait waits for.
+func (p *Pace) Spend(n int) (left float64) {
+	p.bucket.ReserveN(time.Now(), min(n, p.bucket.Burst()))
+	return p.bucket.Tokens()
+}

@@ -48,3 +48,17 @@ func TestPace(t *testing.T) {
 		assert.Equal(t, 10*time.Second, take(100), "of which a second has passed")
 	})
 }
+
+func TestPaceSpend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPace(100, 1000, func() { t.Error("Spend does not wait") })
+		assert.Zero(t, took(func() {
+			assert.EqualValues(t, 1000, p.Spend(0))
+			assert.EqualValues(t, 400, p.Spend(600))
+			assert.EqualValues(t, -100, p.Spend(500))
+			assert.EqualValues(t, -1100, p.Spend(5000), "at most a full bucket")
+		}))
+		time.Sleep(12 * time.Second)
+		assert.EqualValues(t, 100, p.Spend(0))
+	})
+}

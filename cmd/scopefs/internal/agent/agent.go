@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
@@ -42,6 +43,8 @@ type Agent struct {
 
 	refusals refusals
 	tally    tally
+
+	spool atomic.Pointer[spool] // of the view process; nil: none
 
 	contexts limit.Budget // bytes of the contexts of clients' sessions
 
@@ -316,4 +319,5 @@ func (a *Agent) UpdateLog() {
 	if w != nil {
 		_ = v.sendLog(w)
 	}
+	a.drainSpool()
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"syscall"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -18,7 +19,7 @@ import (
 const ackTime = 5 * time.Second // for a view to take new rules
 
 // handshake configures the view and waits until it is confined.
-func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]string, error) {
+func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire, spooled bool) ([]string, error) {
 	spec, caller := v.def.View, v.def.Identity == agents.IdentityCaller
 	v.mu.Lock()
 	rules, ruled := v.rules, v.ruled
@@ -27,6 +28,7 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 		Policy: rules, Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == agents.DataMediated, Passthrough: v.agent.Root && spec.Data != agents.DataMediated,
 		Shared: v.shared(), Sole: !v.agent.Root, Shown: v.agent.Settings.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.agent.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
+		Spool: spooled,
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
 	if spec.Cache != agents.CacheNone {
@@ -71,26 +73,37 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire) ([]
 }
 
 // listen handles the view's messages until the view ends; alive ends shortly before
-// that. The channel identifies the agent.
-func (v *view) listen(alive context.Context, w *viewer.Wire) {
+// that. The channel identifies the agent. spool is nil if the view has none.
+func (v *view) listen(alive context.Context, w *viewer.Wire, spool *spool) {
 	paces := v.agent.paces
 	var recorded once
 	for {
 		var msg viewer.FromView
 		if err := w.Receive(&msg); err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) { // it ended before it read an answer
 				v.agent.Logger.Warn("view", "agent", v.def.Name, "err", err)
 			}
 			return
 		}
 		reply := viewer.ToView{ID: msg.ID}
+		var spooled error
+		if spool != nil && (msg.Event != nil || msg.Drain) { // what the view has recorded before is in the log before
+			if spooled = spool.take(msg.Drain && msg.Reset); errors.Is(spooled, errSpool) {
+				v.agent.Logger.Warn("view", "agent", v.def.Name, "err", spooled)
+				return
+			}
+		}
 		switch {
+		case msg.Drain && spool != nil:
+			if reply.Spool = spool.room(); spooled != nil {
+				reply.Error = spooled.Error()
+			}
 		case msg.Event != nil:
 			e := *msg.Event
 			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
 			e.Path, e.Target = string(msg.Path), string(msg.Target)
 			byTool := false
-			e.Call, e.Program = "", ""
+			e.Call, e.Program, e.Decided = "", "", time.Time{}
 			if e.Verdict != audit.Allow {
 				from := v.agent.originOf(e.PID)
 				e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
@@ -110,10 +123,15 @@ func (v *view) listen(alive context.Context, w *viewer.Wire) {
 			default:
 				_ = paces.wait(alive, hurry, e) // it is recorded all the same
 			}
-			if _, err := v.agent.Log.Append(context.Background(), e); err != nil {
+			err := spooled
+			if err == nil {
+				_, err = v.agent.Log.Append(context.Background(), e)
+			}
+			if err != nil {
 				reply.Error = err.Error()
 			} else {
 				v.agent.tally.count(e, time.Now())
+				reply.Spool = spool.room()
 				if byTool {
 					recorded.add(e)
 				}

@@ -54,8 +54,8 @@ type served struct {
 }
 
 // spawn starts the view process in namespaces of its own, with the scope, the
-// connection and two sockets, as the agent's user.
-func (v *view) spawn(root *beneath.Root, conn *os.File, owner user) (*served, error) {
+// connection, two sockets and its end of the spool (nil: none), as the agent's user.
+func (v *view) spawn(root *beneath.Root, conn, spool *os.File, owner user) (*served, error) {
 	defer conn.Close() // a second copy would keep a dead view's mount waiting
 	tree, err := root.Detach()
 	if err != nil {
@@ -80,6 +80,9 @@ func (v *view) spawn(root *beneath.Root, conn *os.File, owner user) (*served, er
 	cmd.Args, cmd.Dir, cmd.Env = []string{viewer.Name}, "/", []string{}
 	cmd.Stderr = &LogWriter{Logger: v.agent.Logger.With("agent", string(v.def.Name))}
 	cmd.ExtraFiles = []*os.File{treeFile, conn, theirWire, theirHeart}
+	if spool != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, spool)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // the terminal's signals are the daemon's
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
@@ -124,6 +127,16 @@ func (p *served) quit() string {
 		return p.cmd.ProcessState.String()
 	case <-time.After(reapTime):
 		return "it was killed and is not gone yet"
+	}
+}
+
+// gone reports whether the process is gone.
+func (p *served) gone() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -48,6 +48,7 @@ type Shared struct {
 
 	mounts    mount.Table
 	sandboxes sandboxes
+	spools    spools
 	groups    groups
 	network   authority
 	git       gitUser

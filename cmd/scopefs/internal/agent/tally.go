@@ -81,17 +81,28 @@ func (a *Agent) Counts() Counts {
 	return c
 }
 
-// Event is Shared.Event for an event of the agent.
+// Event is Shared.Event for an event of the agent. What its view has recorded before is in
+// the log before.
 func (a *Agent) Event(e audit.Event) {
+	a.drainSpool()
 	a.tally.count(e, time.Now())
 	a.Shared.Event(e)
 }
 
-// Record is Shared.Record for an event of the agent. Only what is recorded counts.
+// Record is Shared.Record for an event of the agent, in order as Event. Only what is recorded counts.
 func (a *Agent) Record(ctx context.Context, e audit.Event) error {
+	a.drainSpool()
 	err := a.Shared.Record(ctx, e)
 	if err == nil {
 		a.tally.count(e, time.Now())
 	}
 	return err
+}
+
+// drainSpool appends what the view has recorded so far to the log. After an error the view's
+// channel tries again.
+func (a *Agent) drainSpool() {
+	if s := a.spool.Load(); s != nil {
+		_ = s.drain()
+	}
 }

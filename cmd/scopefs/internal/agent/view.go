@@ -219,10 +219,18 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	conn := v.agent.Control.Connection(dev.Minor(), v.at)
 	defer conn.Close()
 	defer v.agent.Guard.Add(conn)()
-	p, err := v.spawn(root, dev.File(), owner)
+	spool, theirs := v.openSpool()
+	p, err := v.spawn(root, dev.File(), theirs, owner)
+	if theirs != nil {
+		theirs.Close()
+	}
 	if err != nil {
+		if spool != nil {
+			spool.end(true)
+		}
 		return false, err
 	}
+	v.agent.spool.Store(spool)
 	how := ""
 	outOfMemory := func() bool { return false }
 	defer func() {
@@ -230,12 +238,16 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 		if ended := p.quit(); mounted && how == "" {
 			err = fmt.Errorf("view process ended: %s", ended)
 		}
+		if spool != nil {
+			spool.end(p.gone())
+			v.agent.spool.Store(nil)
+		}
 		if mounted && outOfMemory() {
 			err = fmt.Errorf("%w: %w", sandbox.ErrOutOfMemory, err)
 		}
 	}()
 	w := viewer.NewWire(bounded{p.wire})
-	means, err := v.handshake(p.cmd.Process, p.wire, w)
+	means, err := v.handshake(p.cmd.Process, p.wire, w, spool != nil)
 	if err == nil {
 		outOfMemory = v.limit(p.cmd.Process.Pid)
 		err = mount.Attach(dev, v.def.Name, v.at)
@@ -283,7 +295,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 		}
 	})
 	defer lost()
-	v.listen(alive, w)
+	v.listen(alive, w, spool)
 	if cause := context.Cause(alive); cause != nil && cause != errEnded && ctx.Err() == nil {
 		how = cause.Error()
 		return true, cause

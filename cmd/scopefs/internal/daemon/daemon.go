@@ -194,6 +194,9 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	agent.RemoveTaskSockets(d.Paths)
+	recovering, recovered := context.WithCancel(ctx)
+	defer d.RecoverSpools(recovering)()
+	defer recovered()
 	if err := d.openUsers(ctx); err != nil {
 		return err
 	}

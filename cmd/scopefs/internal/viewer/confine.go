@@ -18,9 +18,9 @@ import (
 // outside the scope, capabilities, the network, executing programs, and all
 // system calls except a short list. root is a detached mount of the scope's
 // directory. Confine returns the measures in effect, for the log. On an error
-// the process must exit. Confine works only in a static binary, because Go
+// the process must exit. With spool, SpoolFD can only be written to. Confine works only in a static binary, because Go
 // cannot change the threads of C libraries.
-func Confine(root int, passthrough, caller bool) ([]string, error) {
+func Confine(root int, passthrough, caller, spool bool) ([]string, error) {
 	if err := enter(root); err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func Confine(root int, passthrough, caller bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := filterCalls(caller); err != nil {
+	if err := filterCalls(caller, spool); err != nil {
 		return nil, err
 	}
 	return []string{"root: the scope", "capabilities: " + kept, abi, "seccomp", "no_new_privs", "no network"}, nil
@@ -127,9 +127,18 @@ func noNewPrivs() error {
 // filterCalls allows the system calls of the Go runtime and of a view, on all
 // threads (TSYNC): seccomp(2). Other calls, including those of other
 // architectures, return EPERM.
-func filterCalls(caller bool) error {
-	calls := append([]string(nil), runtimeCalls...)
-	calls = append(calls, viewCalls...)
+func filterCalls(caller, spool bool) error {
+	calls := slices.Concat(runtimeCalls, viewCalls)
+	var other []seccomp.NameWithConditions
+	if spool {
+		for _, name := range spoolCalls {
+			// The kernel takes the lower half of a descriptor's word: close(2).
+			other = append(other, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
+				{Argument: 0, Operation: seccomp.NotEqual, Value: SpoolFD}, {Argument: 0, Operation: seccomp.LessThan, Value: 1 << 31},
+			}})
+		}
+		calls = slices.DeleteFunc(calls, func(name string) bool { return slices.Contains(spoolCalls, name) })
+	}
 	if caller {
 		calls = append(calls, "setfsuid", "setfsgid", "setgroups")
 	}
@@ -149,6 +158,7 @@ func filterCalls(caller bool) error {
 				Action: seccomp.ActionAllow,
 				Names:  calls,
 				NamesWithCondtions: slices.Concat(
+					other,
 					// Threads of the Go runtime, not processes:
 					// runtime/os_linux.go.
 					only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
@@ -192,6 +202,10 @@ var viewCalls = []string{
 	"fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat", "removexattrat",
 	"recvmsg", "sendmsg", "faccessat2", "fchdir", "getcwd",
 }
+
+// spoolCalls are denied on SpoolFD. With them a compromised view could take back, or overwrite, what is in its spool and not
+// yet in the log: clear O_APPEND, truncate, write without it (RWF_NOAPPEND), punch a hole.
+var spoolCalls = []string{"fcntl", "ftruncate", "fallocate", "pwrite64", "pwritev", "pwritev2", "writev"}
 
 // allThreads makes a system call on every thread, because the kernel keeps
 // these attributes per thread.

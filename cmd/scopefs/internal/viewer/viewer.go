@@ -31,6 +31,7 @@ const (
 	FuseFD             // /dev/fuse, mounted
 	WireFD             // socket pair to the daemon
 	HeartFD            // non-blocking socket pair to the daemon: see Heart
+	SpoolFD            // with Config.Spool: a file in memory, append-only: see spool
 )
 
 // Main runs the view process and returns its exit status.
@@ -70,11 +71,20 @@ func run(wire *Wire) error {
 	if cfg.Sole {
 		owner = &fs.Owner{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
 	}
-	measures, err := Confine(RootFD, cfg.Passthrough, cfg.Caller)
+	var spoolFile *os.File
+	if cfg.Spool {
+		spoolFile = os.NewFile(SpoolFD, "spool") // now: the filter denies fcntl(2) on it
+	}
+	measures, err := Confine(RootFD, cfg.Passthrough, cfg.Caller, cfg.Spool)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
 	l := &daemonLink{wire: wire, heart: NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewCalls[ToView](0)}
+	if spoolFile != nil {
+		l.spool = newSpool(spoolFile, l.drain)
+		l.spool.use.Store(true)
+		go l.spool.run(context.Background()) // until the process ends
+	}
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
@@ -108,6 +118,7 @@ type daemonLink struct {
 	heart *Heart
 
 	calls *peer.Calls[ToView]
+	spool *spool // nil: every event is sent
 
 	mu      sync.Mutex
 	failure error // why the log cannot be written
@@ -115,12 +126,26 @@ type daemonLink struct {
 
 var _ fs.Recorder = (*daemonLink)(nil)
 
-// Record returns once the daemon has written the event.
+// Record returns once the daemon has written the event, or once it is in the spool.
 func (l *daemonLink) Record(_ context.Context, e audit.Event) error {
+	if l.Err() == nil {
+		if recorded, err := l.spool.record(e); recorded || err != nil {
+			return err
+		}
+	}
 	msg := FromView{Event: &e, Path: cut(e.Path), Target: cut(e.Target)}
 	e.Path, e.Target = "", ""
-	_, err := l.request(msg)
+	reply, err := l.request(msg)
+	if l.spool != nil {
+		l.spool.use.Store(reply.Spool && err == nil)
+	}
 	return err
+}
+
+// drain is the drainFunc of the spool.
+func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
+	reply, err := l.request(FromView{Drain: true, Reset: reset})
+	return reply.Spool, reply.ID != 0, err
 }
 
 // cut returns the two ends of a long string, more than the log keeps. The

@@ -32,7 +32,8 @@ type Config struct {
 	Shown       []string         `json:"shown"`  // see beneath.Root
 	XAttrs      bool             `json:"xattrs"`
 	Trace       bool             `json:"trace"`
-	Spin        bool             `json:"spin"` // do not count a request's time on a processor
+	Spin        bool             `json:"spin"`  // do not count a request's time on a processor
+	Spool       bool             `json:"spool"` // SpoolFD is a spool
 	Limits      fs.Limits        `json:"limits"`
 }
 
@@ -43,6 +44,7 @@ type ToView struct {
 	Log    *string           `json:"log,omitempty"`    // why the log fails; empty when it works again
 	ID     uint64            `json:"id,omitempty"`     // the ID of the request this answers
 	Error  string            `json:"error,omitempty"`
+	Spool  bool              `json:"spool,omitempty"` // with the answer to an event or a drain: the view may use its spool
 	Groups []uint32          `json:"groups,omitempty"`
 }
 
@@ -54,6 +56,8 @@ type FromView struct {
 	Event  *audit.Event `json:"event,omitempty"`  // an event to record; the daemon responds with ID
 	Path   []byte       `json:"path,omitempty"`   // path of the event: a JSON string can hold only UTF-8
 	Target []byte       `json:"target,omitempty"` // target of the event, likewise
+	Drain  bool         `json:"drain,omitempty"`  // append all that the spool has; the daemon responds with ID
+	Reset  bool         `json:"reset,omitempty"`  // with Drain: then empty the spool. The view writes nothing meanwhile
 	Groups uint32       `json:"groups,omitempty"` // the process whose groups the view needs; the daemon responds with ID
 	Ack    uint64       `json:"ack,omitempty"`    // the policy with this ID is in force
 }

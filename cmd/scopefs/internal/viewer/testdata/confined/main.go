@@ -21,7 +21,7 @@ func main() {
 	if err != nil {
 		fmt.Println("no watch:", err)
 	}
-	means, err := viewer.Confine(viewer.RootFD, os.Args[1] == "passthrough", os.Args[1] == "caller")
+	means, err := viewer.Confine(viewer.RootFD, os.Args[1] == "passthrough", os.Args[1] == "caller", true)
 	if err != nil {
 		fmt.Println("refused:", err)
 		os.Exit(1)
@@ -67,6 +67,25 @@ func main() {
 		}
 	}
 	try("stat other", unix.Statx(cwd, other, 0, unix.STATX_ALL, &st))
+	// The spool: it can be written to, and nothing else.
+	_, err = unix.Write(viewer.SpoolFD, []byte("event"))
+	try("own: spool", err)
+	for _, high := range []uintptr{0, 1 << 32, 1 << 63} { // of which the kernel takes the lower half
+		fd := high | viewer.SpoolFD
+		for what, err := range map[string]error{
+			"append":   raw(unix.SYS_FCNTL, fd, unix.F_SETFL, 0),
+			"copy":     raw(unix.SYS_FCNTL, fd, unix.F_DUPFD, 0),
+			"truncate": raw(unix.SYS_FTRUNCATE, fd, 0, 0),
+			"punch":    raw(unix.SYS_FALLOCATE, fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0),
+			"pwrite":   raw(unix.SYS_PWRITE64, fd, text("x"), 1),
+			"pwritev":  raw(unix.SYS_PWRITEV, fd, 0, 0),
+			"pwritev2": raw(unix.SYS_PWRITEV2, fd, 0, 0),
+			"dup":      raw(unix.SYS_DUP, fd, 0, 0),
+			"dup3":     raw(unix.SYS_DUP3, fd, 20, 0),
+		} {
+			try(fmt.Sprintf("call spool %x %s", high, what), err)
+		}
+	}
 	try("device", open(viewer.RootFD, "zero", unix.O_RDWR))
 	// An open descriptor outside the scope: Landlock.
 	try("left open: read", open(foreignFD, "FOREIGN", unix.O_RDONLY))
