@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // spoolHost is what of a daemon a spool needs.
@@ -218,4 +221,50 @@ func TestSpoolRecovered(t *testing.T) {
 	used.end(false) // its process is not gone, and then it is
 	require.Eventually(t, func() bool { _, err := os.Stat(usedName); return err != nil }, 20*time.Second, time.Millisecond)
 	assert.Equal(t, []string{"4", "1", "3", "6", "5"}, logged(t, s))
+}
+
+// TestSpoolMessages: an event that a view sends is recorded after those in its spool, or not
+// at all. With the answer the daemon permits the spool.
+func TestSpoolMessages(t *testing.T) {
+	s := spoolHost(t)
+	s.Settings.Log.AgentDay = 1 << 30
+	own, name := ownSpool(t, s)
+	v := &view{agent: New(s, "a"), def: &agents.Definition{Name: "a"}, hurry: make(chan struct{})}
+	ours, theirs := net.Pipe()
+	ended := make(chan struct{})
+	go func() { defer close(ended); v.listen(t.Context(), viewer.NewWire(ours), own) }()
+	defer func() { theirs.Close(); <-ended }()
+	w := viewer.NewWire(theirs)
+	send := func(msg viewer.FromView) (reply viewer.ToView) {
+		msg.ID = 1
+		require.NoError(t, w.Send(msg))
+		require.NoError(t, w.Receive(&reply))
+		return reply
+	}
+	event := viewer.FromView{Event: &audit.Event{Op: "open", Verdict: audit.Allow, Decided: decided}, Path: []byte("sent")}
+
+	writeSpool(t, name, frame(t, 1, "open"))
+	assert.Equal(t, viewer.ToView{ID: 1, Spool: true}, send(event))
+	writeSpool(t, name, frame(t, 2, "open"))
+	assert.Equal(t, viewer.ToView{ID: 1, Spool: true}, send(viewer.FromView{Drain: true, Reset: true}))
+	var got []string
+	for e, err := range audit.Read(t.Context(), s.Paths.Audit(), audit.Filter{}, false) {
+		require.NoError(t, err)
+		got = append(got, e.Path)
+		assert.Equal(t, e.Path == "sent", e.Decided.IsZero(), "a view that sends an event does not date it")
+	}
+	assert.Equal(t, []string{"1", "sent", "2"}, got)
+	assert.Zero(t, own.read)
+
+	own.paces = newPaces(spoolRoom/2, nil)
+	assert.Equal(t, viewer.ToView{ID: 1}, send(viewer.FromView{Drain: true}))
+	require.NoError(t, own.file.Close()) // the spool cannot be read
+	for _, msg := range []viewer.FromView{event, {Drain: true}} {
+		reply := send(msg)
+		assert.NotEmpty(t, reply.Error)
+		assert.False(t, reply.Spool)
+	}
+	for e := range audit.Read(t.Context(), s.Paths.Audit(), audit.Filter{}, false) {
+		assert.LessOrEqual(t, e.Seq, uint64(3))
+	}
 }
