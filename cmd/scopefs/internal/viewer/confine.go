@@ -18,8 +18,8 @@ import (
 // outside the scope, capabilities, the network, executing programs, and all
 // system calls except a short list. root is a detached mount of the scope's
 // directory. Confine returns the measures in effect, for the log. On an error
-// the process must exit. With spool, SpoolFD can only be written to. Confine works only in a static binary, because Go
-// cannot change the threads of C libraries.
+// the process must exit. With spool, SpoolFD can only be written to. Confine works
+// only in a static binary, because Go cannot change the threads of C libraries.
 func Confine(root int, passthrough, caller, spool bool) ([]string, error) {
 	if err := enter(root); err != nil {
 		return nil, err

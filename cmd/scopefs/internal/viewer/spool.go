@@ -40,7 +40,7 @@ const (
 type spool struct {
 	drain drainFunc
 	dirty chan struct{} // holds a value if no drain was requested since the last event
-	use   atomic.Bool   // the daemon permits it: the log works, and the agent is within its budget
+	use   atomic.Bool   // the daemon's last answer permits it: the log works, and the agent is within its budget
 
 	mu     sync.Mutex
 	out    *peer.Writer

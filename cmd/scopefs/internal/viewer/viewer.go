@@ -82,7 +82,6 @@ func run(wire *Wire) error {
 	l := &daemonLink{wire: wire, heart: NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewCalls[ToView](0)}
 	if spoolFile != nil {
 		l.spool = newSpool(spoolFile, l.drain)
-		l.spool.use.Store(true)
 		go l.spool.run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
