@@ -10,6 +10,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // TestForeignSchemasCostNothing: a server's schema is hostile, and so may be the
@@ -41,7 +42,7 @@ func TestForeignSchemasCostNothing(t *testing.T) {
 	require.NoError(t, set.Extend(all))
 	args := json.RawMessage(`{"a":"` + strings.Repeat("a", 1_000_000) + `","b":[` + strings.Repeat("2999,", 49_000) + `1]}`)
 	require.Len(t, set.List(), len(all))
-	begin := time.Now()
+	begin := processorTime(t)
 	for _, tool := range set.List() {
 		r, err := set.Call(t.Context(), Call{Tool: tool.Name, Args: args})
 		require.NoError(t, err, tool.Name)
@@ -49,5 +50,12 @@ func TestForeignSchemasCostNothing(t *testing.T) {
 		_, err = set.Call(t.Context(), Call{Tool: tool.Name, Args: json.RawMessage(`[1]`)})
 		assert.Equal(t, Invalid, code(t, err), tool.Name)
 	}
-	assert.Less(t, time.Since(begin), 20*time.Second)
+	assert.Less(t, processorTime(t)-begin, 20*time.Second)
+}
+
+// processorTime returns the processor time of this process: getrusage(2).
+func processorTime(t *testing.T) time.Duration {
+	var use unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &use))
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }

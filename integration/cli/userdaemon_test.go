@@ -81,9 +81,11 @@ func (a *account) start(flags ...string) (daemon *exec.Cmd, log *bytes.Buffer) {
 			a.T.Logf("daemon:\n%s", log)
 		}
 	})
-	a.Eventually("the user's daemon answers", func() bool {
+	defined, err := filepath.Glob(filepath.Join(a.Base, ".local/share/scopefs/agents.d/*.md"))
+	require.NoError(a.T, err)
+	a.Eventually("the user's daemon answers and has tried to mount", func() bool {
 		o := a.scopefs("ps")
-		return o.Code == 0 && !strings.Contains(o.Stdout, "starting")
+		return o.Code == 0 && strings.Count(o.Stdout, "\n") > len(defined) && !strings.Contains(o.Stdout, "starting")
 	})
 	return cmd, log
 }
