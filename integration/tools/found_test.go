@@ -74,14 +74,23 @@ func TestFoundRemoved(t *testing.T) {
 	assert.Len(t, h.PS(), 1)
 }
 
-// TestFoundNoMessage: what is no message is answered as JSON-RPC has it.
+// TestFoundNoMessage: what is no message is answered as JSON-RPC has it, and the session
+// goes on.
 func TestFoundNoMessage(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	cmd := exec.Command(harness.Program, "--base", h.Base, "mcp", "--agent", "a")
-	cmd.Stdin = strings.NewReader("not json\n")
+	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+not json
+{"jsonrpc":"2.0","id":3,"method":5}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/list"}
+`)
 	out, err := cmd.Output()
 	assert.NoError(t, err)
-	assert.Contains(t, string(out), `"code":-32700`)
+	assert.Contains(t, string(out), `"id":null,"error":{"code":-32700`)
+	assert.Contains(t, string(out), `"id":3,"error":{"code":-32600`)
+	assert.Contains(t, string(out), `"id":1,"result"`)
+	assert.Contains(t, string(out), `"id":2,"result"`)
 }
 
 // TestFoundDenialsWithin: what a tool does not do because a list forbids it is a

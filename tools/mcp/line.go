@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,7 +71,7 @@ func (l *lines) Close() error {
 	return l.conn.Close()
 }
 
-// Read returns the next message. A line that is no message ends the connection.
+// Read returns the next message. It answers a line that is no message with an error.
 func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 	for {
 		line, err := l.line()
@@ -86,7 +87,10 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		m, err := jsonrpc.DecodeMessage(line)
 		if err != nil {
-			l.complain(err)
+			if err := l.complain(line, err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		r, ok := m.(*jsonrpc.Request)
 		if ok {
@@ -99,17 +103,30 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 				return nil, io.EOF
 			}
 		}
-		return m, err
+		return m, nil
 	}
 }
 
-// complain sends a parse error; JSON-RPC 2.0, section 5.1.
-func (l *lines) complain(err error) {
-	text, merr := json.Marshal(tools.Clip(err.Error(), 500))
-	if merr != nil {
-		return
+// maxBadID limits the id that complain returns, in bytes.
+const maxBadID = 500
+
+// complain sends the error for a line that is no message: a parse error, or an invalid
+// request with its id if the line has one (JSON-RPC 2.0, section 5.1).
+func (l *lines) complain(line []byte, why error) error {
+	text, err := json.Marshal(tools.Clip(why.Error(), 500))
+	if err != nil {
+		return err
 	}
-	_ = l.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":%s}}`+"\n", text))
+	code, id := -32700, "null"
+	var m struct{ ID json.RawMessage }
+	if json.Valid(line) {
+		code = -32600
+		_ = json.Unmarshal(line, &m)
+	}
+	if len(m.ID) > 0 && len(m.ID) <= maxBadID && strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0 {
+		id = string(m.ID)
+	}
+	return l.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text))
 }
 
 // linger waits up to maxLinger for the responses to requests in flight. It runs

@@ -71,27 +71,44 @@ func TestUnreadEndsTheConnection(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// A line that is no message gets a parse error and ends the connection.
+// A line that is no message gets an error, and the next message is read.
 func TestNoMessage(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
-	failed := make(chan error, 1)
+	defer l.Close()
+	read := make(chan jsonrpc.Message, 1)
 	go func() {
-		_, err := l.Read(context.Background())
-		failed <- err
-		l.Close()
+		m, err := l.Read(context.Background())
+		assert.NoError(t, err)
+		read <- m
 	}()
-	_, err := io.WriteString(theirs, "no json\n")
-	require.NoError(t, err)
-	all, err := io.ReadAll(theirs)
-	require.NoError(t, err)
-	assert.Error(t, <-failed)
-	var m struct {
-		ID    any
-		Error struct{ Code int }
+	r := bufio.NewReader(theirs)
+	for _, c := range []struct {
+		line string
+		code int
+		id   any
+	}{
+		{"no json", -32700, nil},
+		{`{"id":7,"method":"ping"}`, -32600, 7.0},
+		{`{"jsonrpc":"2.0","id":"x","method":5}`, -32600, "x"},
+		{`{"id":{"a":1},"method":"ping"}`, -32600, nil},
+		{`{"id":"` + strings.Repeat("x", maxBadID) + `","method":"ping"}`, -32600, nil},
+		{"[]", -32600, nil},
+	} {
+		_, err := io.WriteString(theirs, c.line+"\n")
+		require.NoError(t, err)
+		line, err := r.ReadBytes('\n')
+		require.NoError(t, err, c.line)
+		var m struct {
+			ID    any
+			Error struct{ Code int }
+		}
+		require.NoError(t, json.Unmarshal(line, &m))
+		assert.Equal(t, c.id, m.ID, c.line)
+		assert.Equal(t, c.code, m.Error.Code, c.line)
 	}
-	require.NoError(t, json.Unmarshal(all, &m))
-	assert.Nil(t, m.ID)
-	assert.Equal(t, -32700, m.Error.Code)
+	_, err := io.WriteString(theirs, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n")
+	require.NoError(t, err)
+	assert.Equal(t, "ping", (<-read).(*jsonrpc.Request).Method)
 }

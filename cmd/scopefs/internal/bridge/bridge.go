@@ -62,7 +62,6 @@ type Bridge struct {
 	ready       bool   // the client's messages go to conn; otherwise they are held
 	why         string // why the bridge closed conn
 	inputClosed bool   // the client closed its end
-	malformed   bool   // the client sent a line that is not a message
 	failed      error  // an error of In or Out
 }
 
@@ -263,19 +262,10 @@ func (b *Bridge) readClient(leave func()) {
 			return
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
-			b.fromClient(line)
+			m, _ := parse(line)
+			b.deliver(nil, m, line) // the daemon answers a line that is no message
 		}
 	}
-}
-
-func (b *Bridge) fromClient(line []byte) {
-	m, ok := parse(line)
-	if !ok {
-		b.mu.Lock()
-		b.malformed = true
-		b.mu.Unlock()
-	}
-	b.deliver(nil, m, line)
 }
 
 // write writes a line to the client.

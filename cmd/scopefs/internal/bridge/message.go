@@ -44,12 +44,15 @@ func (m message) key() string {
 	return text
 }
 
-// parse parses a line. ok is false if the line is not a JSON object.
+// parse parses a line. If the line is not a message, ok is false and m is empty.
 func parse(line []byte) (m message, ok bool) {
 	if m, ok := scan(line); ok {
 		return m, true
 	}
-	return m, json.Unmarshal(line, &m) == nil
+	if json.Unmarshal(line, &m) != nil {
+		return message{}, false
+	}
+	return m, true
 }
 
 // parseAnswer is parse for messages from the daemon. It stops after the ID of a

@@ -59,7 +59,7 @@ func (b *Bridge) lose(conn Conn, err error, refused bool) (why string, ended boo
 	}
 	b.conn, b.ready = nil, false
 	lines, failed := b.s.lose(why, refused)
-	ended = b.inputClosed || b.failed != nil || b.malformed
+	ended = b.inputClosed || b.failed != nil
 	b.mu.Unlock()
 	for _, line := range lines {
 		_ = b.write(line)
