@@ -59,11 +59,16 @@ func (a *Approval) concerns(ids []scope.ID) bool {
 }
 
 // Close answers all that waits with the id of its approval: nobody is here any more
-// who could decide. The approvals themselves stay. Call it once.
-func (a *Approvals) Close() {
-	if a != nil {
-		close(a.closing)
+// who could decide. The approvals themselves stay. Close reports whether a call waited.
+// Call it once.
+func (a *Approvals) Close() (waited bool) {
+	if a == nil {
+		return false
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(a.closing)
+	return len(a.held) > 0
 }
 
 // maxHeldCalls bounds the calls of one agent that wait for the operator. Further ones

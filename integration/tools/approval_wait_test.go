@@ -101,3 +101,25 @@ func TestApprovalsWait(t *testing.T) {
 		return last.Outcome == "internal" && strings.Contains(last.Detail, "cancel")
 	})
 }
+
+// TestApprovalsWaitUntilTheEnd: a daemon that ends answers the calls that wait with the ids
+// of their approvals.
+func TestApprovalsWaitUntilTheEnd(t *testing.T) {
+	h := newWaiting(t, map[string]string{"a": harness.AskWrite})
+	call := h.Connect("a").Begin(h.Soon(), "bash", args{"command": "echo x >>ran"})
+	first := waiting(h, 1)[0]
+	said := make(chan string, 1)
+	go func() {
+		out, errs, _ := h.Try("call", "--agent", "a", "bash", "command=echo y >>ran")
+		said <- out + errs
+	}()
+	both := waiting(h, 2)
+	h.Stop()
+	err := <-call
+	assert.ErrorContains(t, err, "approval_required")
+	assert.ErrorContains(t, err, first)
+	text := <-said
+	assert.Contains(t, text, "approval_required")
+	assert.Regexp(t, strings.Join(both, "|"), strings.ReplaceAll(text, first, ""))
+	assert.NotContains(t, h.Log.String(), "level=WARN")
+}

@@ -37,6 +37,7 @@ type client struct {
 	life    context.Context // ends with the client
 	stop    context.CancelFunc
 	hangUp  context.CancelCauseFunc // ends the connection
+	drain   func()                  // ends the reading of requests; nil for HTTP requests
 	gone    chan struct{}           // closed after close
 	working sync.WaitGroup          // goroutines beside calls
 

@@ -97,6 +97,31 @@ func (a *Agent) CloseSocket() {
 	}
 }
 
+// drainTime bounds Drain. package mcp ends a connection within a second of its last request.
+const drainTime = 2 * time.Second
+
+// Drain ends the reading of requests from the agent's clients, and waits up to drainTime
+// until the clients have the answers to requests in flight and are gone.
+func (a *Agent) Drain() {
+	a.mu.Lock()
+	var all []*client
+	for c := range a.clients {
+		if c.drain != nil {
+			c.drain()
+			all = append(all, c)
+		}
+	}
+	a.mu.Unlock()
+	late := time.After(drainTime)
+	for _, c := range all {
+		select {
+		case <-c.gone:
+		case <-late:
+			return
+		}
+	}
+}
+
 const (
 	acceptPause = time.Second           // without descriptors
 	refusePause = 20 * time.Millisecond // before a client beyond maxClients is refused
@@ -182,6 +207,7 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	c, err := a.newClient(hello.profile, hello.dir, task)
 	if err == nil {
 		c.hangUp = hangUp
+		c.drain = func() { conn.SetReadDeadline(time.Now()) }
 		err = a.admit(c, false)
 	}
 	if err != nil {
@@ -203,7 +229,13 @@ type peeked struct {
 	r *bufio.Reader
 }
 
-func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
+func (p peeked) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) { // only drain sets a read deadline
+		err = io.EOF
+	}
+	return n, err
+}
 
 var errNotLoaded = errors.New("the definition does not load; the operator's log says why")
 

@@ -31,8 +31,11 @@ func (d *Daemon) close() {
 	for _, a := range all {
 		a.Refuse()
 	}
-	d.Approvals.Close()
+	waited := d.Approvals.Close()
 	d.Log.Hurry()
+	if waited {
+		each(all, (*agent.Agent).Drain)
+	}
 	each(all, (*agent.Agent).CloseSocket)
 	var wg sync.WaitGroup
 	wg.Go(func() {
