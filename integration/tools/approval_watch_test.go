@@ -21,7 +21,7 @@ import (
 // watcher is scopefs approvals watch without a terminal.
 type watcher struct {
 	t     *testing.T
-	in    io.Writer
+	in    io.WriteCloser
 	lines *bufio.Scanner
 }
 
@@ -34,9 +34,9 @@ func watch(h *harness.Host) *watcher {
 	require.NoError(h.T, err)
 	cmd.Stderr = os.Stderr
 	require.NoError(h.T, cmd.Start())
-	h.T.Cleanup(func() { // it ends with its input
-		_ = in.Close()
-		assert.NoError(h.T, cmd.Wait())
+	h.T.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	})
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
@@ -125,6 +125,12 @@ func TestApprovalsWatch(t *testing.T) {
 		u.Begin(h.Soon(), "bash", args{"command": fmt.Sprintf("true %d; true", i)})
 	}
 	other := h.Connect("b").Begin(h.Soon(), "bash", args{"command": "true; echo b"})
+	require.NoError(t, one.in.Close())
+	for {
+		if p := one.next("waits"); p.Agent == "b" { // it watches without input
+			break
+		}
+	}
 	for {
 		if p := two.next("waits"); p.Agent == "b" {
 			assert.Empty(t, two.say("y "+p.ID))

@@ -38,14 +38,15 @@ operator decides first, the watch shows it and goes on.
 Without a terminal, or with --json, each change is a line of JSON on standard output,
 {"outcome": ..., "approval": {...}}, and each line of standard input is a decision:
 "y ID", "n ID", "a ID", "s ID", "p ID DURATION PATTERN", with an answer on standard
-output, {"id": ..., "error": ...} without error if it was made.`,
+output, {"id": ..., "error": ...} without error if it was made. After the end of standard input
+the watch goes on without decisions, until it is interrupted.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, err := a.paths()
 			if err != nil {
 				return err
 			}
 			client := control.NewClient(p)
-			// A standard input that ends at once must not hide that there is nothing to watch.
+			// Without a daemon the error comes before the terminal is raw.
 			if _, err := client.Approvals(c.Context()); err != nil {
 				return err
 			}
@@ -77,7 +78,8 @@ func watched(ctx context.Context, client *control.Client) (changes <-chan tools.
 	return c, func() error { return why }
 }
 
-// watchLines is the watch for programs. It ends with standard input.
+// watchLines is the watch for programs. At the end of standard input it takes no more
+// decisions.
 func (a *app) watchLines(ctx context.Context, client *control.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,7 +105,8 @@ func (a *app) watchLines(ctx context.Context, client *control.Client) error {
 			err = a.printLine(c)
 		case line, ok := <-lines:
 			if !ok {
-				return nil
+				lines = nil
+				continue
 			}
 			err = a.printLine(decideLine(ctx, client, line))
 		}
