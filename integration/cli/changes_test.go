@@ -75,13 +75,18 @@ func TestChanges(t *testing.T) {
 // TestChangesOfTreeAlone: with record: denials the tree says what programs changed, and the
 // output says what it cannot know. Without a daemon there is no diff, and no git on the host.
 func TestChangesOfTreeAlone(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": ""})
+	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	m := &harness.Way{Host: h, Tmp: t.TempDir()}
 	require.NoError(t, os.WriteFile(h.Scope("a", "kept"), []byte("x"), 0o666))
 	require.NoError(t, os.WriteFile(h.Scope("a", "gone"), []byte("x"), 0o666))
 	require.NoError(t, exec.Command("touch", "-d", "2000-01-01", h.Scope("a", "kept")).Run())
 	require.NoError(t, exec.Command("touch", "-d", "2000-01-01", filepath.Join(h.Base, "agents.d", "a.md")).Run())
-	require.Zero(t, m.Run("a", "--", "sh", "-c", "true").Code)
+	require.Zero(t, m.Run("a", "--", "sh", "-c", "echo x > kept").Code)
+	assert.Regexp(t, `^a since [^\n]*: 1 change\n`, h.Must("changes", "a", "--names"))
+	_, errs, code := h.Try("audit", "--agent", "nosuch")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, `no agent "nosuch"`)
+	assert.Empty(t, h.Must("audit", "--agent", "b", "--denied"), "it has a definition")
 	require.Zero(t, m.Run("a", "--", "sh", "-c", "echo y >> kept; touch -d 2000-01-01 kept; rm gone; echo z > new").Code)
 	h.Must("call", "--agent", "a", "write_file", "path=tool", "content=x")
 	out := h.Must("changes", "a", "--since", "1h")

@@ -35,10 +35,16 @@ type entry struct {
 // maxEntries bounds what a walk looks at.
 const maxEntries = 1_000_000
 
-// Walk finds what changed in a directory since a time, by the time at which the inode
+// clockTick is how much older than its change the time of an inode can be: the kernel
+// reads it from a clock that advances each tick, with CONFIG_HZ=100 each 10 ms
+// (ktime_get_coarse_real_ts64).
+const clockTick = 10 * time.Millisecond
+
+// Walk finds what changed in a directory since a time less clockTick, by the time at which the inode
 // changed: a program cannot set that (inode(7)). Of directories it finds new ones alone,
 // because every change of an entry changes them.
 func Walk(ctx context.Context, root *beneath.Root, since time.Time) (*Tree, error) {
+	since = since.Add(-clockTick)
 	t := &Tree{root: root, since: since, found: map[string]entry{}}
 	seen, queue := 0, []string{""}
 	for len(queue) > 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -72,7 +75,7 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt)
 	defer stop()
-	skipped := 0
+	skipped, printed := 0, 0
 	var out eventWriter = &lineWriter{out: a.out}
 	switch {
 	case o.json:
@@ -101,6 +104,7 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 		if err := out.write(e); err != nil {
 			return err
 		}
+		printed++
 	}
 	if err := out.end(); err != nil {
 		return err
@@ -108,7 +112,21 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 	if skipped > 0 {
 		return fmt.Errorf("%d damaged lines in %s were skipped", skipped, p.Audit())
 	}
+	if filter.Agent != "" && printed == 0 {
+		return known(ctx, p, scope.ID(filter.Agent))
+	}
 	return nil
+}
+
+// known returns an error for an agent that has neither a definition nor an event.
+func known(ctx context.Context, p config.Paths, id scope.ID) error {
+	if _, err := agentOf(p, id); !errors.Is(err, control.ErrUnknown) {
+		return nil
+	}
+	for range audit.Read(ctx, p.Audit(), audit.Filter{Agent: string(id)}, false) {
+		return nil
+	}
+	return fmt.Errorf("no agent %q: neither a definition nor an event has it", id)
 }
 
 func since(text string, now time.Time) (time.Time, error) {

@@ -141,7 +141,7 @@ func (a *app) changes(ctx context.Context, name string, o changesOptions) error 
 		r.Changes = append(r.Changes, fileChange{Change: c})
 	}
 	if inside > 0 {
-		r.note("%d changes in .git are not listed: the agent can have rewritten the history, and hooks or settings of git", inside)
+		r.note("changes in .git are not listed (%d): the agent can have rewritten the history, and hooks or settings of git", inside)
 	}
 	if !o.names {
 		if err := a.addDiffs(ctx, p, r, root, before); err != nil {
@@ -281,7 +281,11 @@ func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
 func (a *app) printChanges(r *changeReport) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s since %s: %d changes\n", r.Agent, r.Since.Local().Format(time.DateTime), len(r.Changes))
+	plural := "s"
+	if len(r.Changes) == 1 {
+		plural = ""
+	}
+	fmt.Fprintf(&b, "%s since %s: %d change%s\n", r.Agent, r.Since.Local().Format(time.DateTime), len(r.Changes), plural)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(r.Changes) > 0 {
 		fmt.Fprintln(w, "CHANGE\tLOG\tLAST\tPATH")

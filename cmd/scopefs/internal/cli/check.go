@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
@@ -192,7 +193,7 @@ func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 	if own != nil {
 		return nil, errors.Join(append(others, own...)...)
 	}
-	return nil, fmt.Errorf("unknown agent %q: define it in agents.d/%s.md", id, id)
+	return nil, fmt.Errorf("%w %q: define it in agents.d/%s.md", control.ErrUnknown, id, id)
 }
 
 // load loads all agents. errs has an error for each file that does not load.
