@@ -59,6 +59,9 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 	a.agentFlag(c, &name)
 	c.Flags().StringVar(&client.install, "install", "", "write the settings of this program: "+strings.Join(clients.Names(), ", "))
 	c.Flags().StringVar(&client.uninstall, "uninstall", "", "restore the settings of this program")
+	for _, flag := range []string{"install", "uninstall"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(clients.Names(), cobra.ShellCompDirectiveNoFileComp))
+	}
 	c.Flags().StringVarP(&client.dir, "chdir", "C", "", "start commands in this directory of the view; with --install and --uninstall: the directory of the settings")
 	c.MarkFlagsMutuallyExclusive("install", "uninstall")
 	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")

@@ -90,6 +90,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
 	c.Flags().StringVar(&o.program, "for", "", "run this agent program: "+strings.Join(agents.BuiltinPrograms(), ", "))
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(agents.BuiltinPrograms(), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
 	o.env.addFlags(c)
 	return c
@@ -156,6 +157,9 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	var refused *control.Error
 	switch {
 	case errors.As(err, &refused) && refused.Kind == control.NotFound:
+		if a.dir != "" && o.program == "" {
+			err = fmt.Errorf("%w (--dir takes no AGENT)", err)
+		}
 		return exitNotFound, err
 	case errors.As(err, &refused) && refused.Kind == control.NotExecutable:
 		return exitNotExecutable, err

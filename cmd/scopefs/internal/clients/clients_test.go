@@ -140,7 +140,7 @@ func TestUndoChanged(t *testing.T) {
 	name := filepath.Join(i.Dir, "opencode.json")
 	put(t, name, `{"theme": "dark"}`)
 	_, err = i.Undo()
-	require.ErrorContains(t, err, "has changed since: remove its entries for scopefs by hand")
+	require.ErrorContains(t, err, "has changed since: remove its entries for scopefs by hand, and then delete "+i.path())
 	_, err = i.Install(server)
 	require.ErrorContains(t, err, "has changed since")
 	assert.JSONEq(t, `{"theme": "dark"}`, read(t, name))

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,9 @@ func ProjectOf(dir string) (Project, error) {
 	var info os.FileInfo
 	if err == nil {
 		info, err = os.Stat(real)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return Project{}, fmt.Errorf("--dir %s: no such directory: give an existing one", dir)
 	}
 	if err != nil {
 		return Project{}, fmt.Errorf("--dir: %w: give an existing directory", err)

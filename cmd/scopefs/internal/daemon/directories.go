@@ -101,7 +101,7 @@ func prepare(p config.Paths) error {
 	}
 	err := os.Mkdir(filepath.Join(p.Base, "agents"), 0o711)
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("base directory: %w", err)
+		return fmt.Errorf("base directory: %w: give a --base that can be written to", err)
 	}
 	return nil
 }
