@@ -354,7 +354,7 @@ func (a *Approval) narrow(scopes []string) error {
 // approved lets a call pass that the operator has granted.
 func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy string, count func() *Error) *Error {
 	if s.gate.Approvals == nil {
-		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), by: d}
+		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), Hint: s.gate.Nobody, by: d}
 	}
 	p := Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Version: r.tool.Version + r.doing, Arguments: r.args.canonical, Policy: policy, Rule: d.Rule, Path: r.path}
 	if err := r.about(&p); err != nil {

@@ -40,6 +40,7 @@ type Gate struct {
 	Examiners *limit.Slots // of all agents, see [MaxExaminers]; nil: no bound
 	Rates     *Rates       // of the agent, in all its sessions
 	Approvals *Approvals   // nil: nobody is there who could approve
+	Nobody    string       // without Approvals: the hint of a call that needs one
 
 	// Wait is how long a call waits for the operator's approval; then, and if it is 0,
 	// the call ends with [ApprovalRequired].

@@ -62,7 +62,7 @@ func (s Source) Read(ctx context.Context) (Secret, error) {
 	case s.Env != "":
 		value, ok := os.LookupEnv(s.Env)
 		if !ok {
-			return Secret{}, fmt.Errorf("env: %s is not set: set it in the daemon's environment", s.Env)
+			return Secret{}, fmt.Errorf("env: %s is not set: set it in the environment of scopefs run, or of the daemon if one runs", s.Env)
 		}
 		text = []byte(value)
 	case s.File != "":

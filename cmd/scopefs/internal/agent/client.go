@@ -67,7 +67,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
 			Agent: a.id, Session: c.name, Chain: c.chain(), Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.contexts.show,
-			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
+			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(), Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
 		}, all...)
 	}
 	if err == nil {
@@ -111,9 +111,12 @@ func (a *Agent) admit(c *client, web bool) error {
 // Exec runs a command in the client's sandbox.
 func (c *client) Exec(ctx context.Context, command sandbox.Command) (*sandbox.Process, error) {
 	s, err := c.sandbox(ctx)
-	if _, missing := errors.AsType[*sandbox.MissingError](err); missing {
+	if missing, ok := errors.AsType[*sandbox.MissingError](err); ok {
 		e := tools.Errorf(tools.Unavailable, "no sandbox can be made")
 		e.Hint = "ask the operator: scopefs audit and the daemon's log have the reason"
+		if c.agent.Private && c.by == nil { // the operator's own command, and no runner
+			e.Hint = missing.Error()
+		}
 		return nil, e.Because(err)
 	}
 	if err != nil {

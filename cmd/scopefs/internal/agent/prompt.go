@@ -6,15 +6,32 @@ import (
 	"slices"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/ask"
 )
+
+// nobody returns how the operator makes approvals possible where there are none: a command
+// without a daemon cannot wait for one. It names no directory, because an agent gets it.
+func (a *Agent) nobody() string {
+	words := "scopefs daemon"
+	if !a.Root {
+		words += " --user"
+	}
+	directory := " --base DIR"
+	if def, err := a.definition(); err == nil && def.Dir != "" {
+		if p, err := config.ProjectOf(def.Dir); err == nil && p.Base == a.Paths.Base {
+			directory = " --dir DIR"
+		}
+	}
+	return "start " + words + directory + " in another terminal"
+}
 
 // prompt asks the operator whether a client's program may use a tool of its own. The
 // approval is for one use, under the current rules.
 func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Request) ask.Verdict {
 	if c.agent.Approvals == nil {
-		return ask.Verdict{Why: "nobody is here who could approve it"}
+		return ask.Verdict{Why: "nobody is here who could approve it: " + c.agent.nobody()}
 	}
 	p := tools.Approval{
 		Agent: c.agent.id, Chain: c.chain(), Session: c.name, Tool: ask.PromptName + ":" + r.Tool, Arguments: slices.Clone(r.Input),
