@@ -207,7 +207,7 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	c, err := a.newClient(hello.profile, hello.dir, task)
 	if err == nil {
 		c.hangUp = hangUp
-		c.drain = func() { conn.SetReadDeadline(time.Now()) }
+		c.drain = func() { _ = conn.SetReadDeadline(time.Now()) }
 		err = a.admit(c, false)
 	}
 	if err != nil {

@@ -104,17 +104,24 @@ func TestRefused(t *testing.T) {
 	assert.ErrorContains(t, <-s.ended, `version "2031-06-18"`)
 }
 
-// TestGarbage checks that the bridge does not reconnect a client that does not
-// speak the protocol.
+// TestGarbage checks that a line that is no message reaches the daemon, which answers it,
+// and that the session goes on.
 func TestGarbage(t *testing.T) {
 	s, d := greeted(t, nil)
 	s.says("\nhello")
 	line, err := d.in.ReadString('\n')
 	require.NoError(t, err)
 	assert.Equal(t, "hello\n", line)
+	const answer = `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no JSON"}}`
+	d.says(answer)
+	s.gets(answer)
+	s.answered(d, "1")
 	d.Close()
-	assert.ErrorIs(t, <-s.ended, errEnded)
-	assert.Empty(t, s.dials)
+	assert.Equal(t, "warning", s.message())
+	s.restored()
+	assert.Equal(t, "notice", s.message())
+	s.gets(changedLine)
+	assert.NoError(t, s.end())
 }
 
 // TestClientGoes checks that the client may close its end at any time.

@@ -41,7 +41,7 @@ func TestSessionGoesOn(t *testing.T) {
 	s.gets(result("4"))
 	d.Close() // no request in flight
 	assert.Equal(t, "warning", s.message())
-	d = s.restored()
+	s.restored()
 	assert.Equal(t, "notice", s.message())
 	s.gets(changedLine)
 	assert.NoError(t, s.end())

@@ -123,8 +123,8 @@ func known(ctx context.Context, p config.Paths, id scope.ID) error {
 	if _, err := agentOf(p, id); !errors.Is(err, control.ErrUnknown) {
 		return nil
 	}
-	for range audit.Read(ctx, p.Audit(), audit.Filter{Agent: string(id)}, false) {
-		return nil
+	for _, err := range audit.Read(ctx, p.Audit(), audit.Filter{Agent: string(id)}, false) {
+		return err // of the first event
 	}
 	return fmt.Errorf("no agent %q: neither a definition nor an event has it", id)
 }
