@@ -96,14 +96,20 @@ func TestNoIDs(t *testing.T) {
 	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
 	defer l.Close()
 	go fmt.Fprint(theirs, `{"jsonrpc":"2.0","method":"m"}`+"\n"+`{"jsonrpc":"2.0","method":"m","id":null}`+"\n"+`{"jsonrpc":"2.0","method":"m","id":[1]}`+"\n")
-	go func() { _, _ = bufio.NewReader(theirs).ReadString('\n') }()
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(theirs).ReadString('\n')
+		answer <- line
+		theirs.Close()
+	}()
 	for range 2 {
 		m, err := l.Read(context.Background())
 		require.NoError(t, err)
 		assert.False(t, m.(*jsonrpc.Request).IsCall())
 	}
 	_, err := l.Read(context.Background())
-	assert.Error(t, err)
+	assert.Error(t, err, "the end of the input")
+	assert.Contains(t, <-answer, `"id":null,"error":{"code":-32600`)
 }
 
 // Over HTTP ids are kept too, and a call with such an id can be cancelled.
