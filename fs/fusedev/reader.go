@@ -54,7 +54,7 @@ const (
 	spinTime    = 30 * time.Microsecond  // the longest that a leader polls
 	stallTime   = time.Millisecond       // a leader's request that takes longer makes a follower the leader
 	pileUp      = 4                      // successive queued requests that start a follower
-	yieldTime   = 20 * time.Microsecond  // a longer sched_yield(2), after which no request is queued, was another process's
+	yieldTime   = 500 * time.Microsecond // a longer sched_yield(2), after which no request is queued, was the time slice of another process
 	sharedTime  = 100 * time.Millisecond // without polling after that
 	quietTime   = 100 * time.Millisecond // without requests, until supervise sleeps
 )
