@@ -21,7 +21,7 @@ type handle struct {
 	writes  bool                         // open for writing
 	blind   bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
 	backed  bool                         // uses node.backing
-	muted   bool                         // counted in node.muted; guarded by follower.mu after opened
+	muted   bool                         // counted in node.muted
 	policy  atomic.Pointer[scope.Policy] // the policy of the last decision
 	listing *listing                     // of a directory
 	at      int                          // index into node.open; guarded by table.mu

@@ -249,8 +249,7 @@ func (v *View) dropAll() {
 
 // mute makes the watch ignore writes to a file while clients write it by passthrough:
 // fanotify would report each of them. Meanwhile attributes of the file are valid for
-// keepBriefly, which bounds how late a write by the host appears. The mark follows after
-// the reply; until then a write only costs an event.
+// keepBriefly, which bounds how late a write by the host appears.
 func (v *View) mute(h *handle, made bool) {
 	if v.follower.watch == nil || !h.writes || !h.backed {
 		return
@@ -259,15 +258,10 @@ func (v *View) mute(h *handle, made bool) {
 	if h.node.muted.Add(1) == 1 && !made { // the kernel caches no attributes of a new file yet
 		v.conn.InvalidateInode(h.node.id, false)
 	}
-	v.conn.Defer(func() { v.markMuted(h) })
-}
-
-// markMuted marks the file of a handle for mute, if it is still open.
-func (v *View) markMuted(h *handle) {
 	f := &v.follower
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if h.muted && !h.node.marked {
+	if !h.node.marked {
 		h.node.marked = f.watch.Mute(h.file) == nil
 	}
 }
