@@ -93,7 +93,7 @@ test: $(LINT) $(S3SERVER) $(NFPM) ## vet, format, lint, all tests with -race exc
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)
 	@.ci/need bwrap:bubblewrap bindfs:bindfs
-	go test -run '^$$' -bench . -benchmem ./...
+	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /integration)
 	integration/bench/run.sh
 
 ARGS ?=
@@ -121,7 +121,7 @@ bench-scale: ## 1000 agents, a million files, 200 views, 64 threads, 1000 rules 
 
 bench-floods: ## the effect of one agent's floods on another agent's calls (as root)
 	@.ci/need bwrap:bubblewrap
-	SCOPEFS_BENCH=1 go test -count=1 -v -run 'TestFloods$$' ./integration/daemon
+	go test -run '^$$' -bench 'Floods$$' -benchtime 1x -timeout 30m ./integration/daemon
 
 bench-record: ## views that record denials, writes, opens and all (as root; ARGS="-rounds N", SCOPEFS_BENCH_BEFORE=another build)
 	integration/bench/record.sh $(ARGS)

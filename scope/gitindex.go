@@ -186,7 +186,7 @@ func (x *indexReader) next(compressed, starts bool) error {
 	if compressed {
 		return nil
 	}
-	// One to eight NULs, of which one was read, to a multiple of eight bytes.
+	// One to eight NULs end the entry at a multiple of eight bytes. The first was read.
 	pad, err := x.take(int((8 - (x.at-begin)%8) % 8))
 	if err == nil && len(bytes.Trim(pad, "\x00")) > 0 {
 		return errOddIndex

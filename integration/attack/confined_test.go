@@ -234,7 +234,7 @@ func waitIdle(h *harness.Host, id string) {
 }
 
 // asleep reports whether every thread of a process sleeps: proc_pid_stat(5).
-func asleep(t *testing.T, pid int) bool {
+func asleep(t testing.TB, pid int) bool {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	require.NoError(t, err)

@@ -34,25 +34,22 @@ func init() {
 	}
 }
 
-// TestRunStartup measures what it takes to run true, against a plain bubblewrap.
+// BenchmarkRunStartup measures what it takes to run true, against a plain bubblewrap.
 // It asserts nothing about time.
-func TestRunStartup(t *testing.T) {
-	if os.Getenv("SCOPEFS_BENCH") != "1" {
-		t.Skip("set SCOPEFS_BENCH=1 to measure")
-	}
+func BenchmarkRunStartup(b *testing.B) {
 	const rounds = 50
 	a := map[string]string{"a": ""}
-	h := harness.NewHost(t, a)
-	root, user := harness.Embed(t, 0, a), harness.Embed(t, 1234, a)
-	self := harness.TestBinary(t, h)
+	h := harness.NewHost(b, a)
+	root, user := harness.Embed(b, 0, a), harness.Embed(b, 1234, a)
+	self := harness.TestBinary(b, h)
 	bwrap := []string{"bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"}
 	names := []string{"bwrap, root", "bwrap, user", "scopefs run, daemon", "scopefs run, embedded, root", "scopefs run, embedded, user"}
 	watches := []*exec.Cmd{
 		exec.Command(self, bwrap...),
-		harness.AsUser(t, 1234, append([]string{self}, bwrap...)...),
+		harness.AsUser(b, 1234, append([]string{self}, bwrap...)...),
 		exec.Command(self, harness.Program, "--base", h.Base, "run", "a", "true"),
 		exec.Command(self, harness.Program, "--base", root.Base, "run", "a", "true"),
-		harness.AsUser(t, 1234, self, harness.Program, "--base", user.Base, "run", "a", "true"),
+		harness.AsUser(b, 1234, self, harness.Program, "--base", user.Base, "run", "a", "true"),
 	}
 	tell, hear, took := make([]io.WriteCloser, len(watches)), make([]*bufio.Reader, len(watches)), make([][]time.Duration, len(watches))
 	for i, cmd := range watches {
@@ -62,25 +59,25 @@ func TestRunStartup(t *testing.T) {
 		cmd.Env = append(cmd.Env, harness.RoleEnv+"=stopwatch", "TMPDIR=/tmp")
 		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()
-		require.NoError(t, err)
+		require.NoError(b, err)
 		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
+		require.NoError(b, err)
+		require.NoError(b, cmd.Start())
 		tell[i], hear[i] = in, bufio.NewReader(out)
 	}
 	for range rounds {
 		for i := range watches {
 			fmt.Fprintln(tell[i])
 			line, err := hear[i].ReadString('\n')
-			require.NoError(t, err, names[i])
+			require.NoError(b, err, names[i])
 			ns, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
-			require.NoError(t, err)
+			require.NoError(b, err)
 			took[i] = append(took[i], time.Duration(ns))
 		}
 	}
 	for i, cmd := range watches {
 		tell[i].Close()
-		require.NoError(t, cmd.Wait())
+		require.NoError(b, cmd.Wait())
 		slices.Sort(took[i])
 		at := func(q int) float64 { return took[i][q*(rounds-1)/100].Seconds() * 1000 }
 		fmt.Printf("%-30s median %6.1f ms  p10 %6.1f  p90 %6.1f\n", names[i], at(50), at(10), at(90))

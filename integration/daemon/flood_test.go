@@ -262,7 +262,7 @@ func spentBy(pid int) time.Duration {
 }
 
 // floodHost has a flooder's agent, with limits, and its neighbour.
-func floodHost(t *testing.T, limits string) *harness.Host {
+func floodHost(t testing.TB, limits string) *harness.Host {
 	h := harness.LayOut(t, map[string]string{"loud": "view: {paths: {.env: hide, secret: read}}\n" + limits, "calm": ""})
 	h.Timeout = 10 * time.Minute
 	harness.Plant(t, h.Scope("loud"), "f", ".env", "secret", "linked", "links/", "many/")
@@ -274,12 +274,9 @@ func floodHost(t *testing.T, limits string) *harness.Host {
 	return h
 }
 
-// TestFloods prints what each flood of one agent does to another's calls. It asserts
+// BenchmarkFloods prints what each flood of one agent does to another's calls. It asserts
 // nothing about time. SCOPEFS_FLOOD_PROGRAM names another build, to compare with.
-func TestFloods(t *testing.T) {
-	if os.Getenv("SCOPEFS_BENCH") != "1" {
-		t.Skip("set SCOPEFS_BENCH=1 to measure")
-	}
+func BenchmarkFloods(b *testing.B) {
 	if other := os.Getenv("SCOPEFS_FLOOD_PROGRAM"); other != "" {
 		defer func(ours string) { harness.Program = ours }(harness.Program)
 		harness.Program = other
@@ -309,8 +306,8 @@ func TestFloods(t *testing.T) {
 		if only := os.Getenv("SCOPEFS_FLOOD"); !strings.Contains(f.name, only) {
 			continue
 		}
-		t.Run(f.name, func(t *testing.T) {
-			h := floodHost(t, os.Getenv("SCOPEFS_FLOOD_LIMITS"))
+		b.Run(f.name, func(b *testing.B) {
+			h := floodHost(b, os.Getenv("SCOPEFS_FLOOD_LIMITS"))
 			r := h.Dial("calm").Greet()
 			measureCalls(h, r, 20)
 			pid := h.ViewPID("loud")

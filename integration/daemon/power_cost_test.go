@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,14 +13,11 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// TestDurableCost measures what it takes that changes are on the disk before they
+// BenchmarkDurable measures what it takes that changes are on the disk before they
 // are answered: calls of an agent and of one with durable: false take turns. It
 // asserts nothing about time. The files are below TMPDIR.
-func TestDurableCost(t *testing.T) {
-	if os.Getenv("SCOPEFS_BENCH") != "1" {
-		t.Skip("set SCOPEFS_BENCH=1 to measure")
-	}
-	h := harness.LayOut(t, map[string]string{"a": "", "b": "durable: false"})
+func BenchmarkDurable(b *testing.B) {
+	h := harness.LayOut(b, map[string]string{"a": "", "b": "durable: false"})
 	h.Timeout = 10 * time.Minute
 	h.Start()
 	text := strings.Repeat("0123456789abcde\n", 256) // 4 KiB
@@ -87,5 +83,5 @@ func TestDurableCost(t *testing.T) {
 		}
 		fmt.Printf("| %s | %d | %.2f (%.2f) | %.2f (%.2f) | %.1f× |\n", o.name, o.clients, at("b", .5), at("b", .9), at("a", .5), at("a", .9), at("a", .5)/at("b", .5))
 	}
-	require.False(t, t.Failed())
+	require.False(b, b.Failed())
 }

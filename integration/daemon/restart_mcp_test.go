@@ -26,7 +26,7 @@ import (
 
 // wireClient speaks with scopefs mcp line by line.
 type wireClient struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string

@@ -13,8 +13,8 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// TestUsersDir: alice puts a directory of another user's in the place of her agent's dir. She
-// may rename it, because what is above is hers. Her agent does not become the other's.
+// TestUsersDir: alice owns the directory above her agent's dir, so she may replace the dir by
+// another user's directory. The agent does not run as that user.
 func TestUsersDir(t *testing.T) {
 	top, err := os.MkdirTemp("", harness.TempPrefix)
 	require.NoError(t, err)

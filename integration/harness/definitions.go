@@ -16,7 +16,7 @@ exec sh -c "$(sed -n '/^<task from/,/^<\/task>/p' | sed '1d;$d')" 2>&1
 `
 
 // Delegating starts a host with the scripted runner. more is text for its scopefs.yaml.
-func Delegating(t *testing.T, more string, agents map[string]string) *Host {
+func Delegating(t testing.TB, more string, agents map[string]string) *Host {
 	h := LayOut(t, agents)
 	h.Put("runner", scripted)
 	require.NoError(t, os.Chmod(h.Base+"/runner", 0o755))

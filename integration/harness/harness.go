@@ -116,7 +116,7 @@ func leftovers(dir string) (left []string) {
 
 // NeedFUSE skips a test where nothing can be mounted. Under REQUIRE_FUSE=1 it fails the
 // test instead.
-func NeedFUSE(t *testing.T) {
+func NeedFUSE(t testing.TB) {
 	t.Helper()
 	err := os.ErrPermission
 	if os.Geteuid() == 0 {

@@ -24,7 +24,7 @@ import (
 
 // Host is a base directory with agents, and a daemon on it.
 type Host struct {
-	T       *testing.T
+	T       testing.TB
 	Base    string
 	Cmd     *exec.Cmd
 	Log     *bytes.Buffer
@@ -36,7 +36,7 @@ type Host struct {
 // NewHost lays out a base with the given agents (id → frontmatter without name
 // and description) and starts a daemon, which is stopped when the test ends. A
 // test that takes longer than a minute has its mounts aborted.
-func NewHost(t *testing.T, agents map[string]string) *Host {
+func NewHost(t testing.TB, agents map[string]string) *Host {
 	t.Helper()
 	h := LayOut(t, agents)
 	h.Start()
@@ -44,7 +44,7 @@ func NewHost(t *testing.T, agents map[string]string) *Host {
 }
 
 // LayOut is NewHost without the daemon.
-func LayOut(t *testing.T, agents map[string]string) *Host {
+func LayOut(t testing.TB, agents map[string]string) *Host {
 	t.Helper()
 	NeedFUSE(t)
 	// Not t.TempDir: its parents are closed to other users.

@@ -64,7 +64,7 @@ func (h *Host) Unbroken() {
 }
 
 // SmallState puts the state directory on a file system of a megabyte.
-func SmallState(t *testing.T, h *Host) (dir string) {
+func SmallState(t testing.TB, h *Host) (dir string) {
 	t.Helper()
 	dir = filepath.Join(h.Base, "state")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -75,7 +75,7 @@ func SmallState(t *testing.T, h *Host) (dir string) {
 
 // Fill takes all space of a directory, down to the last byte that the log could
 // use for the line it is in.
-func Fill(t *testing.T, h *Host, dir string) (free func()) {
+func Fill(t testing.TB, h *Host, dir string) (free func()) {
 	t.Helper()
 	name := filepath.Join(dir, "full")
 	f, err := os.Create(name)

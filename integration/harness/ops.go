@@ -17,7 +17,7 @@ import (
 
 // DoOps runs operations in the process of a command that has the role "ops", and returns how
 // each ended: "ok" or the name of the errno.
-func DoOps(t *testing.T, cmd *exec.Cmd, ops []string) []string {
+func DoOps(t testing.TB, cmd *exec.Cmd, ops []string) []string {
 	t.Helper()
 	cmd.Stdin = strings.NewReader(strings.Join(ops, "\n") + "\n")
 	out, err := cmd.Output()
@@ -28,7 +28,7 @@ func DoOps(t *testing.T, cmd *exec.Cmd, ops []string) []string {
 }
 
 // HostOps runs operations in a directory as another process of the host.
-func HostOps(t *testing.T, dir string, ops ...string) []string {
+func HostOps(t testing.TB, dir string, ops ...string) []string {
 	t.Helper()
 	cmd := Role("ops")
 	cmd.Dir = dir

@@ -19,7 +19,7 @@ type Outcome struct {
 }
 
 // Finish runs a command, which must end within 20 seconds.
-func Finish(t *testing.T, cmd *exec.Cmd) Outcome {
+func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
 	t.Helper()
 	var out, errs bytes.Buffer
 	if cmd.Stdout == nil {
@@ -33,7 +33,7 @@ func Finish(t *testing.T, cmd *exec.Cmd) Outcome {
 }
 
 // Await waits for a command that has started, for up to 20 seconds.
-func Await(t *testing.T, cmd *exec.Cmd, out, errs *bytes.Buffer) Outcome {
+func Await(t testing.TB, cmd *exec.Cmd, out, errs *bytes.Buffer) Outcome {
 	t.Helper()
 	hangs := time.AfterFunc(20*time.Second, func() {
 		t.Errorf("hangs: %v", cmd.Args)

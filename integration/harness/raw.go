@@ -19,7 +19,7 @@ func (h *Host) Door(agent string) string { return h.Base + "/run/mcp/" + agent +
 // Raw is a client that writes any bytes.
 type Raw struct {
 	*net.UnixConn
-	t   *testing.T
+	t   testing.TB
 	In  *bufio.Reader
 	end time.Time
 }

@@ -54,7 +54,7 @@ func (h *Host) InSandbox(agent, role string, args ...string) *exec.Cmd {
 }
 
 // TestBinary copies this test binary to where other users can start it.
-func TestBinary(t *testing.T, h *Host) string {
+func TestBinary(t testing.TB, h *Host) string {
 	t.Helper()
 	name := filepath.Join(h.Base, "test-program")
 	text, err := os.ReadFile("/proc/self/exe")
@@ -64,7 +64,7 @@ func TestBinary(t *testing.T, h *Host) string {
 }
 
 // Stream starts a process and returns a function that waits for its next line.
-func Stream(t *testing.T, cmd *exec.Cmd) func() string {
+func Stream(t testing.TB, cmd *exec.Cmd) func() string {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

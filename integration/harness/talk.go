@@ -14,7 +14,7 @@ import (
 
 // Talk is the output of a command that runs.
 type Talk struct {
-	T    *testing.T
+	T    testing.TB
 	R    *os.File
 	seen string
 }
@@ -39,7 +39,7 @@ func (k *Talk) Expect(want string) string {
 
 // OnTerminal starts a command on a terminal of a size. It returns the terminal's other
 // end, and the talk on it. The test's end kills the command.
-func OnTerminal(t *testing.T, cmd *exec.Cmd, rows, cols uint16) (*os.File, *Talk) {
+func OnTerminal(t testing.TB, cmd *exec.Cmd, rows, cols uint16) (*os.File, *Talk) {
 	t.Helper()
 	ptmx, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: rows, Cols: cols})
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func (k *Talk) Forget() {
 
 // StartTalking starts a shell of agent a; run itself is the process, without a
 // shell or setpriv before it, by the time it talks.
-func StartTalking(t *testing.T, m *Way, script string) (*exec.Cmd, *Talk) {
+func StartTalking(t testing.TB, m *Way, script string) (*exec.Cmd, *Talk) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 
 // Plant makes files on the host: "d/" is a directory, "a => b" a link, "f" a
 // file that holds its own name, "f=text" one that holds the text.
-func Plant(t *testing.T, dir string, entries ...string) {
+func Plant(t testing.TB, dir string, entries ...string) {
 	t.Helper()
 	for _, e := range entries {
 		name, target, link := strings.Cut(e, " => ")
@@ -38,7 +38,7 @@ func Plant(t *testing.T, dir string, entries ...string) {
 
 // Picture returns all that a change of a tree would change: names, kinds, owners,
 // modes, contents and the time of the last change of any of it.
-func Picture(t *testing.T, dir string) map[string]string {
+func Picture(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	require.NoError(t, filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
@@ -65,7 +65,7 @@ func Picture(t *testing.T, dir string) map[string]string {
 }
 
 // ReadAll returns the contents of a file.
-func ReadAll(t *testing.T, name string) string {
+func ReadAll(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ type Way struct {
 }
 
 // Embed makes a way without a daemon, for a user.
-func Embed(t *testing.T, uid int, agents map[string]string) *Way {
+func Embed(t testing.TB, uid int, agents map[string]string) *Way {
 	t.Helper()
 	m := &Way{Host: LayOut(t, agents), User: uid}
 	m.Tmp = filepath.Join(m.Base, "tmp")
@@ -67,7 +67,7 @@ func (m *Way) Clean() {
 
 // Privately runs a script as root in a mount namespace of its own, where it may
 // change what /dev has; $D is a directory for it.
-func Privately(t *testing.T, script string, argv ...string) *exec.Cmd {
+func Privately(t testing.TB, script string, argv ...string) *exec.Cmd {
 	t.Helper()
 	words := []string{"-m", "--propagation", "private", "sh", "-ec", `mount -t tmpfs -o mode=755 none "$D"; ` + script + ` exec "$@"`, "sh"}
 	cmd := exec.Command("unshare", append(words, argv...)...)
@@ -86,7 +86,7 @@ func Setpriv(uid int, argv ...string) []string {
 
 // AsUser runs a command as an ordinary user of a host where /dev/fuse is open to all, as
 // udev makes it.
-func AsUser(t *testing.T, uid int, argv ...string) *exec.Cmd {
+func AsUser(t testing.TB, uid int, argv ...string) *exec.Cmd {
 	t.Helper()
 	return Privately(t, `mknod -m 666 "$D/fuse" c 10 229; mount --bind "$D/fuse" /dev/fuse;`, Setpriv(uid, argv...)...)
 }

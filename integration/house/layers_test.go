@@ -325,35 +325,20 @@ func TestOnlySandboxKnowsBubblewrap(t *testing.T) {
 	}
 }
 
-// skips are the files outside internal/need with tests that may skip, also under
-// REQUIRE_FUSE=1.
-var skips = map[string]string{
-	"integration/daemon/flood_test.go":      "a measurement, with SCOPEFS_BENCH",
-	"integration/daemon/power_cost_test.go": "a measurement, with SCOPEFS_BENCH",
-	"integration/cli/run_bench_test.go":     "a measurement, with SCOPEFS_BENCH",
-	"integration/view/file_tools_test.go":   "a measurement, with SCOPEFS_BENCH",
-}
-
 // TestSkipsFailWhereRequired: a test that needs what a machine may lack uses
-// package need, which fails it under REQUIRE_FUSE=1.
+// package need, which fails it under REQUIRE_FUSE=1. Measurements are benchmarks.
 func TestSkipsFailWhereRequired(t *testing.T) {
-	found := map[string]bool{}
 	for _, s := range sources(t) {
 		if s.in == "internal/need" {
 			continue
 		}
 		ast.Inspect(s.ast, func(n ast.Node) bool {
 			if call, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, call.Sel.Name) {
-				if x, ok := call.X.(*ast.Ident); !ok || x.Name != "need" {
-					found[s.name] = true
-					assert.Contains(t, skips, s.name, "%s skips a test: use package need", s.name)
-				}
+				x, ok := call.X.(*ast.Ident)
+				assert.True(t, ok && x.Name == "need", "%s skips a test: use package need", s.name)
 			}
 			return true
 		})
-	}
-	for name := range skips {
-		assert.True(t, found[name], "%s does not skip", name)
 	}
 }
 

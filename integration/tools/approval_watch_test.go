@@ -20,7 +20,7 @@ import (
 
 // watcher is scopefs approvals watch without a terminal.
 type watcher struct {
-	t     *testing.T
+	t     testing.TB
 	in    io.WriteCloser
 	lines *bufio.Scanner
 }

@@ -26,7 +26,7 @@ import (
 
 // newFileSet returns the file tools of agent a, whose worker is in a sandbox on
 // its view.
-func newFileSet(t *testing.T, h *harness.Host) *tools.Set {
+func newFileSet(t testing.TB, h *harness.Host) *tools.Set {
 	t.Helper()
 	h.Must("up", "a")
 	sandboxes, err := sandbox.Open(context.Background(), sandbox.Config{Program: harness.Program})
@@ -56,7 +56,7 @@ func newFileSet(t *testing.T, h *harness.Host) *tools.Set {
 }
 
 // callTool calls a tool and returns what it says, or its error.
-func callTool(t *testing.T, set *tools.Set, name, args string) (string, *tools.Error) {
+func callTool(t testing.TB, set *tools.Set, name, args string) (string, *tools.Error) {
 	t.Helper()
 	r, err := set.Call(context.Background(), tools.Call{Tool: name, Args: json.RawMessage(args)})
 	if err != nil {
@@ -130,22 +130,19 @@ func TestFileToolsInView(t *testing.T) {
 	assert.Equal(t, "secret\n", string(got))
 }
 
-// TestFileToolsCost measures calls through the door, a sandbox and a view. It
+// BenchmarkFileTools measures calls through the door, a sandbox and a view. It
 // asserts nothing about time.
-func TestFileToolsCost(t *testing.T) {
-	if os.Getenv("SCOPEFS_BENCH") != "1" {
-		t.Skip("set SCOPEFS_BENCH=1 to measure")
-	}
-	h := harness.NewHost(t, map[string]string{"a": ""})
-	require.NoError(t, os.WriteFile(h.Scope("a")+"/f", []byte(strings.Repeat("0123456789abcde\n", 256)), 0o644))
-	set := newFileSet(t, h)
+func BenchmarkFileTools(b *testing.B) {
+	h := harness.NewHost(b, map[string]string{"a": ""})
+	require.NoError(b, os.WriteFile(h.Scope("a")+"/f", []byte(strings.Repeat("0123456789abcde\n", 256)), 0o644))
+	set := newFileSet(b, h)
 	measure := func(tool string, args func(n int) string) {
 		var took []time.Duration
 		for n := range 3000 {
 			began := time.Now()
-			_, e := callTool(t, set, tool, args(n))
+			_, e := callTool(b, set, tool, args(n))
 			took = append(took, time.Since(began))
-			require.Nil(t, e)
+			require.Nil(b, e)
 		}
 		slices.Sort(took)
 		fmt.Printf("%-40s p50 %v p99 %v\n", tool+" "+args(0), took[len(took)/2], took[len(took)*99/100])

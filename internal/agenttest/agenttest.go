@@ -77,7 +77,7 @@ func (a *Agent) Call(ctx context.Context, t *testing.T, tool string, in, out any
 }
 
 // Pages returns the keys of all pages of a listing. page calls the tool with the
-// arguments in, of which "limit" bounds a page; Pages sets "cursor".
+// arguments in: "limit" bounds a page, and Pages sets "cursor".
 func Pages(t *testing.T, in map[string]any, page func() (keys []string, next string)) (all []string) {
 	t.Helper()
 	for range 1000 {

@@ -31,7 +31,7 @@ var listening = regexp.MustCompile(`Listening on HTTP.*addr=([0-9.:]+)`)
 
 // StartMetrics starts an InfluxDB server on a free port of the loopback interface, with
 // its data in dir. password is the one of Admin.
-func StartMetrics(t *testing.T, dir, password string) *Metrics {
+func StartMetrics(t testing.TB, dir, password string) *Metrics {
 	t.Helper()
 	program := need.Program(t, "influxd")
 	config, log := filepath.Join(dir, "conf"), filepath.Join(dir, "log")
@@ -78,7 +78,7 @@ enabled = false
 }
 
 // Query runs a statement as Admin and returns the response, which must hold no error.
-func (m *Metrics) Query(t *testing.T, text string) string {
+func (m *Metrics) Query(t testing.TB, text string) string {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, "http://"+m.Address+"/query", strings.NewReader(url.Values{"q": {text}}.Encode()))
 	require.NoError(t, err)

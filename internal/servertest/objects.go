@@ -20,7 +20,7 @@ type Objects struct {
 }
 
 // StartObjects starts an S3 server on a free port of the loopback interface.
-func StartObjects(t *testing.T, secret string) Objects {
+func StartObjects(t testing.TB, secret string) Objects {
 	t.Helper()
 	program, dir, address := need.Program(t, "versitygw"), t.TempDir(), FreeAddress(t)
 	for _, name := range []string{"buckets/store", "meta", "iam"} {

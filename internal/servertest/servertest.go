@@ -20,7 +20,7 @@ type Server struct {
 
 // Start starts the program of command, and waits until answers reports that it
 // answers. Each start runs command again.
-func Start(t *testing.T, command func() *exec.Cmd, answers func() bool) *Server {
+func Start(t testing.TB, command func() *exec.Cmd, answers func() bool) *Server {
 	t.Helper()
 	s := &Server{command: command, answers: answers}
 	s.Start(t)
@@ -28,7 +28,7 @@ func Start(t *testing.T, command func() *exec.Cmd, answers func() bool) *Server 
 }
 
 // Start starts the program again after Kill.
-func (s *Server) Start(t *testing.T) {
+func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	s.cmd = s.command()
 	require.NoError(t, s.cmd.Start())
@@ -43,7 +43,7 @@ func (s *Server) Kill() {
 }
 
 // Stop stops the program, and returns when each of its threads has stopped.
-func (s *Server) Stop(t *testing.T) {
+func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGSTOP))
 	var status syscall.WaitStatus
@@ -53,13 +53,13 @@ func (s *Server) Stop(t *testing.T) {
 }
 
 // Continue continues the program after Stop.
-func (s *Server) Continue(t *testing.T) {
+func (s *Server) Continue(t testing.TB) {
 	t.Helper()
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGCONT))
 }
 
 // FreeAddress returns an address of the loopback interface with a port on which no server listened a moment ago.
-func FreeAddress(t *testing.T) string {
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func accepts(address string) bool {
 
 // Answer serves each connection to a free port of the loopback interface until the
 // test ends, closes it, and returns the port's address.
-func Answer(t *testing.T, serve func(net.Conn)) string {
+func Answer(t testing.TB, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

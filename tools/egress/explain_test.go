@@ -73,8 +73,8 @@ func TestDeniedInside(t *testing.T) {
 	assert.Equal(t, "a.example a.example:443 is not allowed: add {host: a.example} to network.allow", told[0])
 }
 
-// TestUnmadeTold: a host that cannot be resolved is told as a refused one is. A client that
-// goes before the name is resolved is not.
+// TestUnmadeTold: Client.Refused is called for a host that cannot be resolved, as for a
+// refused host. It is not called when the client leaves before the name is resolved.
 func TestUnmadeTold(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 8)

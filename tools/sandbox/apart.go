@@ -12,8 +12,8 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// A directory is shown without the host's sockets through an overlay of which it is the
-// only layer with content. An inode of an overlay is not the inode below it: connect(2)
+// A sandbox sees an exposed directory through an overlay, whose other layer is empty, and so
+// without the host's sockets. An inode of an overlay is not the inode below it: connect(2)
 // finds no listener (unix(7)), and a FIFO is another pipe. A read-only bind mount stops
 // neither. The overlay has the modes and owners of the files below it, and the kernel
 // checks them for the process that opens a file, and then for the process that has mounted

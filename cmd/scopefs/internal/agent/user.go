@@ -124,8 +124,8 @@ func (s *Shared) scopeUser(def *agents.Definition, root *beneath.Root) (user, er
 }
 
 // chosen returns an error if a user other than root and the owner of a dir: can put another
-// directory in its place. That user would choose as whom the agent runs, and would use the
-// files of that directory's owner by the agent's tools.
+// directory in its place. The agent would run as the owner of the other directory, and its
+// tools would give that owner's files to this user.
 func chosen(name string, owner user) error {
 	for at := name; at != "/"; {
 		at = filepath.Dir(at)

@@ -11,7 +11,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 )
 
-// TestPrepareRefused: a base that cannot be written to is told with the remedy.
+// TestPrepareRefused: the error about a base that cannot be written to has the remedy.
 func TestPrepareRefused(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(base, nil, 0o600))

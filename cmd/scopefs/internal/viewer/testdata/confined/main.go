@@ -70,7 +70,7 @@ func main() {
 	// The spool: it can be written to, and nothing else.
 	_, err = unix.Write(viewer.SpoolFD, []byte("event"))
 	try("own: spool", err)
-	for _, high := range []uintptr{0, 1 << 32, 1 << 63} { // of which the kernel takes the lower half
+	for _, high := range []uintptr{0, 1 << 32, 1 << 63} { // the kernel ignores the upper half of a descriptor
 		fd := high | viewer.SpoolFD
 		for what, err := range map[string]error{
 			"append":   raw(unix.SYS_FCNTL, fd, unix.F_SETFL, 0),
