@@ -29,7 +29,6 @@ type node struct {
 	changes atomic.Uint32          // counts changes of names in this directory
 	listed  atomic.Pointer[listed] // the listing that the kernel caches
 	muted   atomic.Int32           // handles whose passthrough writes the watch ignores
-	marked  bool                   // the watch ignores writes; guarded by follower.mu
 	setID   atomic.Bool            // the kernel may cache set-id bits of it
 	handle  string                 // the file handle by which the watch reports it; guarded by follower.mu
 

@@ -255,29 +255,28 @@ func (v *View) mute(h *handle, made bool) {
 		return
 	}
 	h.muted = true
-	if h.node.muted.Add(1) == 1 && !made { // the kernel caches no attributes of a new file yet
-		v.conn.InvalidateInode(h.node.id, false)
-	}
 	f := &v.follower
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !h.node.marked {
-		h.node.marked = f.watch.Mute(h.file) == nil
+	if h.node.muted.Add(1) > 1 {
+		return
 	}
+	if !made { // the kernel caches no attributes of a new file yet
+		v.conn.InvalidateInode(h.node.id, false)
+	}
+	_ = f.watch.Mute(h.file) // without the mark each write is an event, no more
 }
 
 // unmute undoes mute, before the file is closed. Attributes that were read meanwhile
 // expire after keepBriefly.
 func (v *View) unmute(h *handle) {
-	f := &v.follower
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if !h.muted {
 		return
 	}
-	h.muted = false
-	if h.node.muted.Add(-1) == 0 && h.node.marked {
+	f := &v.follower
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h.node.muted.Add(-1) == 0 {
 		_ = f.watch.Unmute(h.file)
-		h.node.marked = false
 	}
 }

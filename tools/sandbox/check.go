@@ -39,13 +39,13 @@ type Facility struct {
 
 // Examine tries what Open tries, and reports each part. It starts no session.
 func Examine(ctx context.Context, c Config) []Facility {
-	path, found := check(ctx, c.Bwrap)
-	if found[0].Err == nil {
-		found[0].Found = versionOf(ctx, path) + ", " + path
-	}
 	program, err := sealed(c.program())
 	if err == nil {
 		program.Close()
+	}
+	path, found := check(ctx, c.Bwrap) // last: after the end of ctx little is left to do
+	if found[0].Err == nil {
+		found[0].Found = versionOf(ctx, path) + ", " + path
 	}
 	return append(found, Facility{"program in memory", "sealed", err})
 }

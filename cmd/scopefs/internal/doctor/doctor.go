@@ -44,7 +44,8 @@ type Line struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Patience bounds each try, and each program that a try starts.
+// Patience bounds each try, each program that a try starts, and the end of a try that was
+// cancelled.
 const Patience = 2 * time.Second
 
 // Longest bounds Examine.
@@ -91,7 +92,7 @@ func (t try) within(ctx context.Context) []Line {
 		// run may have seen the end of ctx, and returns what it was about.
 		select {
 		case lines = <-done:
-		case <-time.After(Patience / 4):
+		case <-time.After(Patience):
 			lines = []Line{{Status: Missing, Detail: fmt.Sprintf("no answer within %v", limit), Remedy: "see the kernel's log (dmesg)"}}
 		}
 	}
