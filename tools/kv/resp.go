@@ -1,13 +1,14 @@
 package kv
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"strconv"
 	"syscall"
+
+	"github.com/scopefs/scopefs/internal/linecheck"
 )
 
 // The bounds of a server's reply to one write. An entry
@@ -36,7 +37,7 @@ func dial(ctx context.Context, protocol, address string, config *tls.Config) (ne
 	if err != nil {
 		return nil, err
 	}
-	b := &boundedConn{Conn: conn, left: maxReply}
+	b := newBoundedConn(conn)
 	if raw, ok := conn.(syscall.Conn); ok { // by which go-redis sees that an idle connection was closed
 		return struct {
 			*boundedConn
@@ -51,10 +52,15 @@ func dial(ctx context.Context, protocol, address string, config *tls.Config) (ne
 // arrays: without bounds, a server could end this process.
 type boundedConn struct {
 	net.Conn
-	left int    // bytes of the reply
-	line []byte // the beginning of one
-	skip int    // bytes of a string
-	open []int  // the values that each array that has begun still lacks
+	left  int   // bytes of the reply
+	open  []int // the values that each array that has begun still lacks
+	lines linecheck.Checker
+}
+
+func newBoundedConn(conn net.Conn) *boundedConn {
+	c := &boundedConn{Conn: conn, left: maxReply}
+	c.lines = linecheck.Checker{Max: maxLine, Line: c.head}
+	return c
 }
 
 // Write expects a new reply.
@@ -66,64 +72,40 @@ func (c *boundedConn) Write(b []byte) (int, error) {
 // Read reads and checks a part of the reply.
 func (c *boundedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.left -= n; c.left < 0 || !c.check(b[:n]) {
+	if c.left -= n; c.left < 0 || !c.lines.Next(b[:n]) {
 		c.Conn.Close()
 		return 0, errReply
 	}
 	return n, err
 }
 
-// check reports whether b may be the next bytes of a reply.
-func (c *boundedConn) check(b []byte) bool {
-	for len(b) > 0 {
-		if k := min(c.skip, len(b)); k > 0 {
-			c.skip -= k
-			b = b[k:]
-			continue
-		}
-		line, rest, whole := bytes.Cut(b, []byte("\n"))
-		if c.line = append(c.line, line...); len(c.line) > maxLine {
-			return false
-		}
-		if whole {
-			if !c.head(bytes.TrimSuffix(c.line, []byte("\r"))) {
-				return false
-			}
-			c.line = c.line[:0]
-		}
-		b = rest
-	}
-	return true
-}
-
-// head reports whether a line may begin a value.
-func (c *boundedConn) head(line []byte) bool {
+// head reports whether a line may begin a value, and how many bytes of the value follow.
+func (c *boundedConn) head(line []byte) (follow int, ok bool) {
 	if len(line) == 0 {
-		return false
+		return 0, false
 	}
 	kind, rest := line[0], string(line[1:])
 	switch kind {
 	case '+', '-', ':':
 		c.value()
-		return true
+		return 0, true
 	case '$', '*':
 	default:
-		return false
+		return 0, false
 	}
 	n, err := strconv.Atoi(rest)
 	switch {
 	case err != nil || n < -1:
-		return false
+		return 0, false
 	case kind == '$' && n >= 0:
-		c.skip = n + len("\r\n")
 		c.value()
-		return n <= maxString
+		return n + len("\r\n"), n <= maxString
 	case n > 0:
 		c.open = append(c.open, n)
 	default:
 		c.value()
 	}
-	return n <= maxArray && len(c.open) <= maxDepth
+	return 0, n <= maxArray && len(c.open) <= maxDepth
 }
 
 // value counts a value, and the arrays that end with it.

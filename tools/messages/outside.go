@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/linecheck"
 )
 
 // A Server is an outside NATS server.
@@ -142,14 +143,14 @@ func (d dialer) Dial(string, string) (net.Conn, error) {
 		return nil, err
 	}
 	if d.tls == nil {
-		return &boundedConn{Conn: conn}, nil
+		return newBoundedConn(conn, nil), nil
 	}
 	info, secure, err := upgrade(ctx, conn, d.tls)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	return &boundedConn{Conn: secure, before: info}, nil
+	return newBoundedConn(secure, info), nil
 }
 
 // upgrade reads the line that a server sends first, and makes TLS.
@@ -184,8 +185,11 @@ const maxLine = 64 << 10
 type boundedConn struct {
 	net.Conn
 	before []byte // what was read already
-	line   []byte // the beginning of one
-	skip   int    // bytes of a message
+	lines  linecheck.Checker
+}
+
+func newBoundedConn(conn net.Conn, before []byte) *boundedConn {
+	return &boundedConn{Conn: conn, before: before, lines: linecheck.Checker{Max: maxLine, Line: head}}
 }
 
 // Write writes within 2 s.
@@ -204,48 +208,26 @@ func (c *boundedConn) Read(b []byte) (n int, err error) {
 	} else {
 		n, err = c.Conn.Read(b)
 	}
-	if !c.check(b[:n]) {
+	if !c.lines.Next(b[:n]) {
 		c.Close()
 		return 0, errProtocol
 	}
 	return n, err
 }
 
-// check reports whether b may be the next bytes.
-func (c *boundedConn) check(b []byte) bool {
-	for len(b) > 0 {
-		if k := min(c.skip, len(b)); k > 0 {
-			c.skip, b = c.skip-k, b[k:]
-			continue
-		}
-		line, rest, whole := bytes.Cut(b, []byte("\n"))
-		if c.line = append(c.line, line...); len(c.line) > maxLine {
-			return false
-		}
-		if whole {
-			if !c.head(bytes.TrimSuffix(c.line, []byte("\r"))) {
-				return false
-			}
-			c.line = c.line[:0]
-		}
-		b = rest
-	}
-	return true
-}
-
-// head reports whether a line may be one of a server's.
-func (c *boundedConn) head(line []byte) bool {
+// head reports whether a line may be one of a server's, and how many bytes of a message
+// follow.
+func head(line []byte) (follow int, ok bool) {
 	fields := bytes.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
 	if len(fields) == 0 {
-		return false
+		return 0, false
 	}
 	switch string(bytes.ToUpper(fields[0])) {
 	case "MSG", "HMSG":
 		n, err := strconv.Atoi(string(fields[len(fields)-1]))
-		c.skip = n + len("\r\n")
-		return err == nil && n >= 0 && n <= maxFrame
+		return n + len("\r\n"), err == nil && n >= 0 && n <= maxFrame
 	case "INFO", "PING", "PONG", "+OK", "-ERR":
-		return true
+		return 0, true
 	}
-	return false
+	return 0, false
 }

@@ -1,0 +1,37 @@
+// Package linecheck bounds what a server of a line protocol (NATS, RESP) may send.
+package linecheck
+
+import "bytes"
+
+// A Checker follows a stream of lines, some of which announce that bytes follow. The zero
+// Checker accepts empty lines only.
+type Checker struct {
+	Max  int                                     // bytes of a line, without its line feed
+	Line func(line []byte) (follow int, ok bool) // follow: bytes after the line; the line has no line break
+
+	line []byte // the beginning of one
+	skip int    // bytes that are no line
+}
+
+// Next reports whether b may be the next bytes.
+func (c *Checker) Next(b []byte) bool {
+	for len(b) > 0 {
+		if k := min(c.skip, len(b)); k > 0 {
+			c.skip, b = c.skip-k, b[k:]
+			continue
+		}
+		line, rest, whole := bytes.Cut(b, []byte("\n"))
+		if c.line = append(c.line, line...); len(c.line) > c.Max {
+			return false
+		}
+		if whole {
+			follow, ok := c.Line(bytes.TrimSuffix(c.line, []byte("\r")))
+			if !ok {
+				return false
+			}
+			c.line, c.skip = c.line[:0], follow
+		}
+		b = rest
+	}
+	return true
+}
