@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb reproduce demo check lint test bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record fuzz clean
+.PHONY: help build install deb reproduce demo check lint ready test test-serial bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,27 +67,35 @@ lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 
 # Tests whose result may depend on the kernel's caches.
 VIEWTESTS := /integration/(attack|view)$$
+HOUSE     := /integration/house$$
 
-# Tests that run once, with -race: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
+# Tests that test-serial leaves out: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
 # dead processes.
 ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|EmbeddedKilled|Flood|HTTPSlowLoris|HTTPStrangers|LogBudget|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|RunNoHostDescriptor|RunSignals|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|Spool(FrozenLog|Killed|Stopped)|StoresFrozen|ToolsClientGone|TemporariesOfKilled|ViewOutOfMemory)
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
 
-# The race detector needs a C compiler.
-test: export REQUIRE_FUSE = 1
-test: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
-test: $(LINT) $(S3SERVER) $(NFPM) ## vet, format, lint, all tests with -race except integration/house, again with GOMAXPROCS=1, real views again without caches (as root; installs what is missing)
+test test-serial: export REQUIRE_FUSE = 1
+test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
+
+# What tests need. The race detector needs a C compiler.
+ready: $(S3SERVER) $(NFPM)
 	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
 	@.ci/clients
+
+test: ready ## vet, format, and all tests, with -race except integration/house (as root; installs what is missing)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
-	echo "golangci-lint run"; $(LINT) run --allow-parallel-runners ./...; \
 	echo "go test -race -count=1 ./..., without the house's, which only read the source"; \
-	CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -v /integration/house); \
-	echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -vE '$(VIEWTESTS)'); \
+	CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -v '$(HOUSE)'); \
+	go test -count=1 ./integration/house; \
+	.ci/leftovers $$before; echo "nothing left behind"
+
+test-serial: ready ## the tests again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
+	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
+	echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
 	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -E '$(VIEWTESTS)'); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
