@@ -46,6 +46,10 @@ const (
 	OutcomeUnknown = "unknown" // the log was closed before the call's end was recorded
 )
 
+// OpCall is the operation of an event of [KindSandbox] that starts the sandbox of scopefs call: a client that is one
+// command.
+const OpCall = "call"
+
 // Event is one line of the log. Fields with the zero value are omitted.
 //
 // Strings of an event from [Read] are escaped, as in the log. [Unescape] returns the original strings.

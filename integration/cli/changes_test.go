@@ -90,7 +90,7 @@ func TestChangesOfTreeAlone(t *testing.T) {
 	require.Zero(t, m.Run("a", "--", "sh", "-c", "echo y >> kept; touch -d 2000-01-01 kept; rm gone; echo z > new").Code)
 	h.Must("call", "--agent", "a", "write_file", "path=tool", "content=x")
 	out := h.Must("changes", "a", "--since", "1h")
-	assert.Contains(t, out, "note: record: denials: the log has what the file tools did, and nothing of programs.")
+	assert.Contains(t, out, "note: what programs removed is not known: set view: {record: writes} in "+filepath.Join(h.Base, "agents.d", "a.md")+" for the next sessions")
 	assert.Regexp(t, `(?m)^(added|changed) +0 .* kept$`, out, "the modification time is the program's to set, that of the inode is not")
 	assert.Regexp(t, `(?m)^added +0 .* new$`, out)
 	assert.Regexp(t, `(?m)^added +1 .* tool$`, out)
@@ -112,4 +112,23 @@ func TestChangesOfTreeAlone(t *testing.T) {
 	out = h.Must("changes", "a", "--since", "1h")
 	assert.Contains(t, out, "no daemon runs that could start git in a sandbox")
 	assert.Equal(t, 1, strings.Count(out, " new\n"))
+}
+
+// TestChangesAfterCalls: calls after a command are no sessions of their own, with and without
+// a daemon.
+func TestChangesAfterCalls(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": ""})
+	m := &harness.Way{Host: h, Tmp: t.TempDir()}
+	require.Zero(t, m.Run("a", "--", "sh", "-c", "echo x > of-run").Code)
+	h.Must("call", "--agent", "a", "write_file", "path=of-call", "content=x")
+	h.Must("call", "--agent", "a", "bash", "command=echo x > of-bash")
+	out := h.Must("changes", "a", "--names")
+	for _, name := range []string{"of-run", "of-call", "of-bash"} {
+		assert.Regexp(t, `(?m)^added .* `+name+`$`, out)
+	}
+	h.Stop()
+	h.Must("call", "--agent", "a", "write_file", "path=later", "content=x")
+	out = h.Must("changes", "a", "--names")
+	assert.Regexp(t, `(?m)^added .* of-run$`, out)
+	assert.Regexp(t, `(?m)^added .* later$`, out)
 }

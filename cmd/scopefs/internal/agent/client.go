@@ -25,6 +25,7 @@ type client struct {
 	agent *Agent
 	work
 	name string // of its session, in the log
+	once bool   // see control.Hello
 	set  *tools.Set
 	face *mcp.Face
 	own  []func() error // what to close

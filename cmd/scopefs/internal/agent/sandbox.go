@@ -30,6 +30,7 @@ const startTries = 3
 type Purpose struct {
 	By       *uint32 // the agent's user, who asked for a command; nil: the operator, or a client
 	Parent   string  // the client that it belongs to, for the log
+	Once     bool    // that client is one command: see control.Hello
 	Chain    string  // the client's callers, for the log
 	ReadOnly bool    // the callers may change nothing
 
@@ -191,7 +192,11 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view, owner 
 	session := box.Session
 	box.context.started(session)
 	box.Name = fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
-	err = a.Record(ctx, audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()})
+	began := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()}
+	if p.Once {
+		began.Op = audit.OpCall
+	}
+	err = a.Record(ctx, began)
 	if err != nil {
 		session.Close()
 		box.context.close()

@@ -206,6 +206,7 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	}
 	c, err := a.newClient(hello.profile, hello.dir, task)
 	if err == nil {
+		c.once = hello.once
 		c.hangUp = hangUp
 		c.drain = func() { _ = conn.SetReadDeadline(time.Now()) }
 		err = a.admit(c, false)
@@ -261,6 +262,7 @@ func shownError(err error) error {
 type hello struct {
 	profile string
 	dir     string              // where commands start; "": in the view's root
+	once    bool                // see control.Hello
 	context *scoped.Environment // nil: that of the task
 	free    func()              // ends the hold on memory
 }
@@ -270,7 +272,7 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 	h.free = func() {}
 	for {
 		first, err := r.Peek(1)
-		if err != nil || !strings.ContainsRune("pcd", rune(first[0])) {
+		if err != nil || !strings.ContainsRune("pcdo", rune(first[0])) {
 			return h, err
 		}
 		line, err := r.ReadSlice('\n') // bounded by the buffer
@@ -283,6 +285,8 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 			h.profile = value
 		case word == "dir" && value != "":
 			h.dir = value
+		case word == "once" && value == "":
+			h.once = true
 		case word == "context":
 			if h.context != nil {
 				return h, errors.New("two contexts")
@@ -291,7 +295,7 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 				return h, err
 			}
 		default:
-			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor a context", line)
+			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor a context", line)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Chain: c.chain(), Kind: control.ClientSession, Context: c.contexts.of, Hosts: func() *agents.Hosts { return c.rules().Hosts() }}
+	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Kind: control.ClientSession, Context: c.contexts.of, Hosts: func() *agents.Hosts { return c.rules().Hosts() }}
 	if c.by != nil {
 		p.ReadOnly = c.rules().ReadOnly()
 	}

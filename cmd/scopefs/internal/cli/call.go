@@ -114,6 +114,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 // not a command's exit gets the exit status 125.
 func (a *app) withTools(ctx context.Context, name string, first control.Hello, f func(context.Context, *mcp.Client) error, status bool) error {
 	err := func() error {
+		first.Once = true
 		t, err := a.toolbox(name, first)
 		if err != nil {
 			return err

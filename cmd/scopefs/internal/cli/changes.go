@@ -37,7 +37,8 @@ func (a *app) changesCmd() *cobra.Command {
 		Short: "show what an agent changed, by file",
 		Long: `Lists the files that an agent changed, from the log and from the tree, and prints a
 unified diff of each file with an old text. Without --since it begins with the agent's
-last session in the log.
+last session in the log: a command of scopefs run, or a client of its tools. What
+scopefs call did is part of the session before it.
 
 The log has what the file tools did, and with record: writes (or opens, all) what
 programs did. The tree has each file whose inode changed since then, whoever did it. A
@@ -124,7 +125,10 @@ func (a *app) changes(ctx context.Context, name string, o changesOptions) error 
 		r.note("%s has changed since then: the directory, and what the log should have, are by the present definition", agent.File)
 	}
 	if agent.View.Record == scope.RecordDenials {
-		r.note("record: denials: the log has what the file tools did, and nothing of programs. What programs removed is known with --against alone, and a change with LOG 0 may be of the host or of another agent. Set record: writes in view")
+		if o.against == "" {
+			r.note("what programs removed is not known: set view: {record: writes} in %s for the next sessions, or give --against with a copy from before", printable.Text(filepath.Join(p.Base, agent.File)))
+		}
+		r.note("record: denials: the log has nothing that programs changed, so that LOG 0 may also be the host or another agent")
 	}
 	if log.Left > 0 || tree.Left {
 		r.note("there are more changes than this list has")
@@ -167,29 +171,49 @@ func (a *app) changesSince(ctx context.Context, p config.Paths, id scope.ID, tex
 		}
 		return t, err
 	}
-	last := time.Time{}
+	var last lastSession
 	for e, err := range audit.Read(ctx, p.Audit(), audit.Filter{Agent: string(id)}, false) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil && e.Raw == nil:
-			return last, err
-		case err == nil && e.Event == audit.KindSandbox && begins(e):
-			last = e.Time
+			return time.Time{}, err
+		case err == nil && e.Event == audit.KindSandbox:
+			last.add(e)
 		}
 	}
-	if last.IsZero() {
-		return last, &exitError{exitFailed, fmt.Errorf("the log has no session of %s: give --since", id)}
+	if last.began.IsZero() {
+		return last.began, &exitError{exitFailed, fmt.Errorf("the log has no session of %s: give --since", id)}
 	}
-	return last, nil
+	return last.began, nil
 }
 
-// begins reports whether an event is the beginning of a session: of a client's sandbox, or
-// of a command that is not ours.
-func begins(e audit.Event) bool {
-	if e.Op == "exec" {
-		return e.Outcome == audit.OutcomeBegin && !strings.HasPrefix(e.Target, strings.Join(gitWords, " "))
+// lastSession finds when the last session of an agent began: a command of scopefs run, or a
+// client. The calls of scopefs call belong to the session before them. The zero value is
+// ready to use.
+type lastSession struct {
+	began   time.Time // zero: there was none
+	clients map[string]bool
+}
+
+// add takes the events of the agent's sandboxes.
+func (s *lastSession) add(e audit.Event) {
+	switch {
+	case e.Op == "exec":
+		// Programs of calls and MCP servers belong to a client. scopefs changes runs git.
+		if e.Outcome != audit.OutcomeBegin || e.Call != "" || e.Server != "" || strings.HasPrefix(e.Target, strings.Join(gitWords, " ")) {
+			return
+		}
+	case e.Outcome != "started" || e.Parent == "" || s.clients[e.Parent]: // a client has several sandboxes
+		return
+	case e.Op == audit.OpCall && !s.began.IsZero():
+		return
+	default:
+		if s.clients == nil {
+			s.clients = map[string]bool{}
+		}
+		s.clients[e.Parent] = true
 	}
-	return e.Outcome == "started" && e.Parent != ""
+	s.began = e.Time
 }
 
 // changesOfLog collects the changes in the log.

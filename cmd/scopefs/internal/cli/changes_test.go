@@ -5,10 +5,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -50,4 +52,41 @@ func TestDiffOfName(t *testing.T) {
 -old
 +new
 `, diff)
+}
+
+// TestLastSession: a session is a command of run, or a client; no call, MCP server or second
+// sandbox of a client is one.
+func TestLastSession(t *testing.T) {
+	run := func(words string) audit.Event {
+		return audit.Event{Op: "exec", Outcome: audit.OutcomeBegin, Target: words}
+	}
+	client := func(name, op string) audit.Event {
+		return audit.Event{Op: op, Outcome: "started", Parent: name}
+	}
+	for name, c := range map[string]struct {
+		events []audit.Event
+		want   int // the index; -1: no session
+	}{
+		"none":                        {[]audit.Event{{Outcome: "started"}, {Outcome: "ended"}}, -1},
+		"a command":                   {[]audit.Event{run("sh"), {Op: "exec", Outcome: "exit 0"}, {Outcome: "ended"}}, 0},
+		"git of scopefs changes":      {[]audit.Event{run("sh"), run(strings.Join(gitWords, " ") + " cat-file")}, 0},
+		"two clients":                 {[]audit.Event{client("a", ""), client("b", "")}, 1},
+		"a second sandbox":            {[]audit.Event{client("a", ""), client("b", ""), client("a", "")}, 1},
+		"an MCP server":               {[]audit.Event{client("a", ""), {Op: "exec", Outcome: audit.OutcomeBegin, Server: "s"}}, 0},
+		"the program of a call":       {[]audit.Event{client("a", ""), {Op: "exec", Outcome: audit.OutcomeBegin, Call: "x"}}, 0},
+		"scopefs call after a run":    {[]audit.Event{run("sh"), client("a", audit.OpCall)}, 0},
+		"scopefs call before the run": {[]audit.Event{client("a", audit.OpCall), run("sh")}, 1},
+		"scopefs call alone":          {[]audit.Event{client("a", audit.OpCall), client("b", audit.OpCall)}, 0},
+	} {
+		var s lastSession
+		for i, e := range c.events {
+			e.Time = time.Unix(int64(i+1), 0)
+			s.add(e)
+		}
+		want := time.Time{}
+		if c.want >= 0 {
+			want = time.Unix(int64(c.want+1), 0)
+		}
+		assert.Equal(t, want, s.began, name)
+	}
 }

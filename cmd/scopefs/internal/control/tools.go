@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -48,6 +49,7 @@ type Hello struct {
 	Profile string // names the tools; "" keeps their own names
 	Dir     string // the working directory of commands, below /workspace or absolute in the sandbox, without a newline; "": /workspace
 	Context []byte // of the session, a JSON array of messages; nil: none
+	Once    bool   // the client is one command, scopefs call, and no session of an agent program
 }
 
 // helloTime is how long a daemon may take to read a hello.
@@ -62,6 +64,9 @@ func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
 	}
 	if err == nil && h.Dir != "" {
 		_, err = fmt.Fprintf(conn, "dir %s\n", h.Dir)
+	}
+	if err == nil && h.Once {
+		_, err = io.WriteString(conn, "once\n")
 	}
 	if err == nil && h.Context != nil {
 		_, err = fmt.Fprintf(conn, "context %d\n%s", len(h.Context), h.Context)
