@@ -134,7 +134,7 @@ func (v *View) judgeMoved(a *ask, st *beneath.Stat, from, to string) error {
 		return err
 	}
 	err = v.judgeNew(a, to, text)
-	if parentOf(from) == parentOf(to) && isViolation(err) {
+	if parentOf(from) == parentOf(to) && isViolation(err) && !v.policy.Load().Repository(to) {
 		return nil // the host has made it, and it leads where it did
 	}
 	return err

@@ -230,6 +230,16 @@ func (p *Policy) Uniform() bool {
 	return len(p.spec.Paths) == 0 && len(p.spec.Protect) == 0 && p.spec.Git == nil
 }
 
+// Repository reports whether rel is in a repository that Git protects. The host's git writes
+// to some names there, also through links.
+func (p *Policy) Repository(rel string) bool {
+	if p.spec.Git == nil {
+		return false
+	}
+	_, inside := p.spec.Git.classify(rel)
+	return inside
+}
+
 // GitConfig returns the keys for CheckGitConfig.
 func (p *Policy) GitConfig() []string {
 	if p.spec.Git == nil {

@@ -39,6 +39,7 @@ var protectAttacks = []string{
 	"create .vscode/tasks.json", "write .vscode/settings.json", "rename .vscode s", "rename evils .idea", "symlink evils .idea", "create .envrc",
 	"write p/.git/index", "create q/.git/index", "rename evil q/.git/index", "link evil q/.git/index", "symlink ../../evil q/.git/index", "create q/.git/remotes/x", "rename evil q/.git/branches/x",
 	"symlink config q/.git/COMMIT_EDITMSG", "rename q/.git/modules/to-config q/.git/COMMIT_EDITMSG", "xchg q/.git/modules/to-config q/.git/MERGE_MSG", "link q/.git/modules/to-config q/.git/COMMIT_EDITMSG",
+	"rename q/.git/out q/.git/COMMIT_EDITMSG", "xchg q/.git/out q/.git/MERGE_MSG",
 	"symlink p/.git/config notes", "symlink q/.git/modules/m notes", "symlink .vscode/settings.json notes", "symlink .vscode notes", "symlink deep/er/.envrc notes",
 	"create deep/er/.envrc", "link evil .mcp.json", "mkdir .claude", "create .bashrc", "mkdir .direnv", "create .gitconfig", "rename evil x.code-workspace", "mkdir deep/.husky",
 }
@@ -51,7 +52,7 @@ func TestProtect(t *testing.T) {
 			dir := h.Scope(agent, fmt.Sprint(i))
 			harness.Plant(t, dir, "evil="+evilConfig, "good="+goodConfig, "p/.git/config="+goodConfig, "p/.git/hooks/pre-commit=#!/bin/sh", ".vscode/settings.json",
 				"q/.git/modules/m/", "q/.git/refs/heads/", "r/", "evils/x", "deep/er/", "to-evil => evil",
-				"p/.git/index", "q/.git/remotes/", "q/.git/branches/", "q/.git/MERGE_MSG", "q/.git/modules/to-config => config")
+				"p/.git/index", "q/.git/remotes/", "q/.git/branches/", "q/.git/MERGE_MSG", "q/.git/modules/to-config => config", "q/.git/out => /etc/hostname")
 			got := harness.HostOps(t, h.View(agent, fmt.Sprint(i)), attack)
 			assert.Equal(t, []string{want}, got, "%s: %s", agent, attack)
 			if agent == "a" {
