@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/scopefs/scopefs/scope"
 )
@@ -46,6 +47,48 @@ func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) 
 			return said, nil
 		}
 	}
+}
+
+// Outlast returns when no approval covers a connection any more, or when ctx ends. of
+// returns the connection, under the current rules; Outlast returns after its error. The
+// approval may expire, be revoked, or be one of earlier rules.
+func (a *Approvals) Outlast(ctx context.Context, of func() (Approval, error)) {
+	for {
+		p, err := of()
+		if err != nil {
+			return
+		}
+		by := a.approves(&p)
+		if by == nil {
+			return
+		}
+		over := (<-chan time.Time)(nil)
+		if !by.Expires.IsZero() {
+			over = time.After(by.Expires.Sub(a.now()) + 1) // it holds at Expires
+		}
+		select {
+		case <-by.changed:
+		case <-over:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// approves returns a copy of the approval of a connection, or nil.
+func (a *Approvals) approves(p *Approval) *Approval {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweep()
+	by := a.byKey[p.key()]
+	if by == nil {
+		by = a.standing(p)
+	}
+	if by == nil || by.State != ApprovalGranted && by.State != ApprovalStands {
+		return nil
+	}
+	found := *by
+	return &found
 }
 
 // concerns reports whether one of ids is the approval's agent, or in its chain.

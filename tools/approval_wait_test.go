@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // TestApprovalsWait: all who wait for the same get the one decision, which holds until
@@ -64,4 +66,76 @@ func TestApprovalsWait(t *testing.T) {
 			assert.ErrorContains(t, err, "no log")
 		})
 	}
+}
+
+// TestApprovalsOutlast: a connection ends with what approves it, and not before.
+func TestApprovalsOutlast(t *testing.T) {
+	nothing := func(Approval) error { return nil }
+	for name, c := range map[string]struct {
+		terms *Terms // nil: of one decision
+		do    func(a *Approvals, id string, p *Approval)
+		after time.Duration // to the end
+	}{
+		"expired":          {after: approvalTime},
+		"revoked":          {do: func(a *Approvals, id string, _ *Approval) { _, _ = a.Revoke(id, nothing) }},
+		"session killed":   {do: func(a *Approvals, _ string, p *Approval) { _ = a.ForgetSession(p.Agent, p.Session) }},
+		"other rules":      {do: changeRules},
+		"same rules":       {do: func(a *Approvals, _ string, p *Approval) { a.Recheck([]scope.ID{"a"}, versionOf(p)) }, after: approvalTime},
+		"standing":         {terms: &Terms{For: time.Hour}, after: time.Hour},
+		"standing revoked": {terms: &Terms{}, do: func(a *Approvals, id string, _ *Approval) { _, _ = a.Revoke(id, nothing) }},
+		"standing, rules":  {terms: &Terms{}, do: changeRules},
+		"session ended":    {terms: &Terms{Session: true}, do: func(a *Approvals, _ string, p *Approval) { a.EndSession(p.Session) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := NewApprovals(nil)
+				host := Approval{Agent: "a", Session: "s", Lasting: true, Tool: "network", Arguments: json.RawMessage(`{"host":"x"}`), Policy: "1"}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() { _, _ = all.Wait(ctx, host, nothing) }()
+				synctest.Wait()
+				var err error
+				made := all.List()[0]
+				if c.terms == nil {
+					_, err = all.Decide(made.ID, true, nil, nothing)
+				} else {
+					made, err = all.Stand(made.ID, *c.terms, nothing)
+				}
+				require.NoError(t, err)
+				ended := make(chan time.Time, 1)
+				began := time.Now()
+				go func() {
+					all.Outlast(ctx, func() (Approval, error) { return host, nil })
+					ended <- time.Now()
+				}()
+				synctest.Wait()
+				require.Empty(t, ended)
+				if c.do != nil {
+					c.do(all, made.ID, &host)
+				}
+				got := (<-ended).Sub(began)
+				assert.True(t, c.after <= got && got < c.after+time.Second, "after %v", got)
+				all.Outlast(ctx, func() (Approval, error) { return host, nil }) // what has no approval has ended
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		all := NewApprovals(nil)
+		host := Approval{Agent: "a", Lasting: true, Tool: "network"}
+		_, _ = all.Wait(ctx, host, nothing)
+		_, err := all.Decide(all.List()[0].ID, false, nil, nothing)
+		require.NoError(t, err)
+		all.Outlast(t.Context(), func() (Approval, error) { return host, nil }) // a denial approves nothing
+	})
+}
+
+func versionOf(p *Approval) func(scope.ID) string {
+	return func(scope.ID) string { return p.Policy }
+}
+
+func changeRules(a *Approvals, _ string, p *Approval) {
+	p.Policy = "2"
+	a.Recheck([]scope.ID{"a"}, versionOf(p))
 }

@@ -338,3 +338,44 @@ func TestNetworkAsk(t *testing.T) {
 	assert.Contains(t, out, "a request \"GET http://no.test/\"\nthen: deny (network.ask: no.test)\nreached the agent: nothing was sent or received: the proxy decides before it connects\nnow: ask (network.ask: no.test)\nto allow it: approve the connection")
 	assert.Contains(t, h.Must("audit"), "status 200")
 }
+
+// TestNetworkAskEnds: a connection ends with its approval.
+func TestNetworkAskEnds(t *testing.T) {
+	t.Parallel()
+	need.Program(t, "curl")
+	speaking := make(chan bool, 10)
+	at := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		speaking <- true
+		<-r.Context().Done()
+	})
+	h := harness.NewHost(t, map[string]string{"a": fmt.Sprintf("network: {ask: [{host: ok.test, address: '%s'}]}", at)})
+	for options, terms := range map[string][]string{"": nil, "-p": nil, "-N": {"--for", "1s"}} {
+		ended := make(chan string, 1)
+		go func() {
+			out, _, _ := h.Try("run", "a", "--", "sh", "-c", "curl -sS -m 50 "+options+" http://ok.test/ 2>&1; echo $?")
+			ended <- out
+		}()
+		var id string
+		h.Eventually("the host waits", func() bool {
+			list, _, _ := h.Try("approvals")
+			for line := range strings.Lines(list) {
+				if strings.Contains(line, " waits ") {
+					id = strings.Fields(line)[0]
+				}
+			}
+			return id != ""
+		})
+		h.Must(append([]string{"approvals", "approve", id}, terms...)...)
+		<-speaking
+		if terms == nil {
+			h.Must("approvals", "revoke", id)
+		}
+		select {
+		case out := <-ended:
+			assert.Regexp(t, `(^|\n)(18|56)\n$`, out)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "a connection without its approval is open")
+		}
+	}
+}

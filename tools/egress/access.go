@@ -27,7 +27,8 @@ type access struct {
 	decision     scope.Decision
 	route        scope.Route // of a connection
 	secret       string      // of a request
-	asked        bool        // the operator has approved it
+	question     Question    // that the operator has approved, if asked
+	asked        atomic.Bool // the rules want an approval, and the operator's holds
 	status       int
 	sent, got    atomic.Int64 // bytes to the host and from it
 	remote       string
@@ -57,7 +58,7 @@ func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
 		}
 	}
 	switch {
-	case a.decision.Allow, a.decision.Ask && a.asked:
+	case a.decision.Allow:
 	case a.decision.Ask:
 		if r := p.approve(ctx, a); r != nil {
 			return p.deny(ctx, a, r)
@@ -84,30 +85,22 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.Limits.Approve)
 	defer cancel()
-	said, err := p.client.Approve(ctx, Question{a.host, a.port, a.method, a.path, a.decision.Rule})
+	a.question = Question{a.host, a.port, a.method, a.path, a.decision.Rule}
+	said, err := p.client.Approve(ctx, a.question)
 	refuse.ApprovalID, refuse.cause = said.ID, err
 	switch {
 	case err != nil:
 	case said.Denied:
 		refuse.Message = "the operator has denied " + a.target()
-	case said.Granted && p.stillAsked(a):
-		a.asked = true
-		return nil
-	case said.Granted: // the rules have changed
+	case said.Granted:
+		if a.asked.Store(true); p.stillAllowed(a) { // the rules may have changed
+			return nil
+		}
 	case said.ID != "":
 		refuse.Message = a.target() + " waits for the operator"
 		refuse.Remedy = "approve it: scopefs approvals approve " + said.ID + ", or add the host to network.allow"
 	}
 	return refuse
-}
-
-// stillAsked reports whether the rules, which may have changed meanwhile, do not
-// deny what the operator has approved.
-func (p *Proxy) stillAsked(a *access) bool {
-	a.asked = true
-	ok := p.stillAllowed(a)
-	a.asked = false
-	return ok
 }
 
 // stillAllowed reports whether the current rules allow an access as it was made.
@@ -118,10 +111,10 @@ func (p *Proxy) stillAllowed(a *access) bool {
 	}
 	if a.op == "request" {
 		d, secret := rules.Request(a.host, a.port, a.method, a.path)
-		return secret == a.secret && (d.Allow || d.Ask && a.asked)
+		return secret == a.secret && (d.Allow || d.Ask && a.asked.Load())
 	}
 	d, route := rules.Connect(a.host, a.port)
-	return route == a.route && (d.Allow || d.Ask && a.asked)
+	return route == a.route && (d.Allow || d.Ask && a.asked.Load())
 }
 
 // deny records a refusal and returns it, or that of a log that cannot be written.

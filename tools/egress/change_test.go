@@ -186,3 +186,72 @@ func TestInterim(t *testing.T) {
 	text, _ := io.ReadAll(c)
 	assert.True(t, strings.HasPrefix(string(text), "HTTP/1.1 200 "), "%s", text)
 }
+
+// TestApprovalEnds: what the operator has approved ends with the approval, and a request
+// on a connection that stays open needs an approval of its own.
+func TestApprovalEnds(t *testing.T) {
+	t.Parallel()
+	open, finish := make(chan bool, 1), make(chan bool)
+	rule, _ := host(t, "good.example", true, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		if r.URL.Path == "/stream" {
+			open <- true
+			select {
+			case <-finish:
+				fmt.Fprint(w, "whole")
+			case <-r.Context().Done():
+			}
+		}
+	})
+	raw := rule
+	raw.Host, raw.Ports = "raw.example", []uint16{25}
+	rule.Intercept = true
+	over := make(chan bool)
+	asked, granted := atomic.Int32{}, atomic.Bool{}
+	granted.Store(true)
+	l, roots := intercepting(t, nil, func(_ *Options, c *Client) {
+		c.Approve = func(_ context.Context, q Question) (Answer, error) {
+			asked.Add(1)
+			return Answer{ID: "x7", Granted: granted.Load()}, nil
+		}
+		c.Outlast = func(ctx context.Context, q Question) {
+			select {
+			case <-over:
+			case <-ctx.Done():
+			}
+		}
+	})
+	l.set(t, scope.NetworkSpec{Ask: []scope.HostRule{rule, raw}})
+	client := l.client(t, roots)
+	tunnel := l.connect(t, "raw.example:25")
+	res, err := client.Get("https://good.example/stream")
+	require.NoError(t, err)
+	defer res.Body.Close()
+	<-open
+	assert.EqualValues(t, 3, asked.Load(), "two connections and a request")
+
+	granted.Store(false)
+	over <- true
+	over <- true
+	assert.True(t, ended(tunnel))
+	_, err = io.ReadAll(res.Body)
+	assert.Error(t, err)
+	status, body := get(t, client, "https://good.example/")
+	assert.Equal(t, 403, status)
+	assert.Contains(t, body, "approval_id")
+	assert.EqualValues(t, 4, asked.Load(), "on the connection that is open")
+
+	// A host that the rules meanwhile allow needs no approval.
+	granted.Store(true)
+	res, err = client.Get("https://good.example/stream")
+	require.NoError(t, err)
+	defer res.Body.Close()
+	<-open
+	l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}})
+	l.Recheck()
+	over <- true
+	finish <- true
+	text, err := io.ReadAll(res.Body)
+	assert.NoError(t, err)
+	assert.Equal(t, "whole", string(text))
+}

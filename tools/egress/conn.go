@@ -30,7 +30,6 @@ type origin struct {
 	host   string
 	port   uint16
 	scheme string
-	asked  bool // the operator has approved the connection
 	in     *incoming
 }
 

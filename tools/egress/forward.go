@@ -71,7 +71,7 @@ func overrides(r *http.Request) (others [][2]string) {
 // locate takes the place of a request from its target, which must be that of its
 // connection.
 func (a *access) locate(r *http.Request, o *origin) *refusal {
-	a.scheme, a.host, a.port, a.asked = o.scheme, o.host, o.port, o.asked
+	a.scheme, a.host, a.port = o.scheme, o.host, o.port
 	a.path = r.URL.EscapedPath()
 	if a.path == "" {
 		a.path = "/"
@@ -152,7 +152,7 @@ type accessKey struct{}
 func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), accessKey{}, a))
 	defer cancel()
-	defer p.track(a, cancel)()
+	defer p.track(ctx, a, cancel)()
 	// A response that breaks off makes ServeHTTP panic, for the server to see.
 	failure := &refusal{Message: "the response broke off"}
 	defer func() {

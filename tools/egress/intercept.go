@@ -44,7 +44,7 @@ func (p *Proxy) intercept(ctx context.Context, a *access, answer func(*refusal) 
 
 // unwrap ends a client's TLS, with the certificate of its host alone.
 func (p *Proxy) unwrap(ctx context.Context, a *access) error {
-	a.in.origin = &origin{host: a.host, port: a.port, scheme: "https", asked: a.asked, in: a.in}
+	a.in.origin = &origin{host: a.host, port: a.port, scheme: "https", in: a.in}
 	c := p.standFor(a, protocols)
 	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
 	defer cancel()

@@ -52,6 +52,11 @@ type Client struct {
 	// until ctx ends, after Limits.Approve. nil approves nothing.
 	Approve func(context.Context, Question) (Answer, error)
 
+	// Outlast returns when Approve would no longer grant a Question at once, or when ctx
+	// ends. The proxy then ends the connection or the request, unless the rules allow it by
+	// themselves. nil: what was granted ends with the rules alone.
+	Outlast func(context.Context, Question)
+
 	// Secrets returns the current credentials, by the names that rules have for
 	// them. nil has none.
 	Secrets func() map[string]Secret
@@ -285,15 +290,26 @@ func (p *Proxy) closeAll() {
 }
 
 // track keeps what ends an access until done is called. It ends an access that the rules
-// have ceased to allow since it was admitted: a Recheck between did not know of it.
-func (p *Proxy) track(a *access, end func()) (done func()) {
+// have ceased to allow since it was admitted: a Recheck between did not know of it. It
+// ends an access whose approval ends.
+func (p *Proxy) track(ctx context.Context, a *access, end func()) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open[a] = end
 	if !p.stillAllowed(a) {
 		end()
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	if a.asked.Load() && p.client.Outlast != nil && !p.ended {
+		p.wait.Go(func() {
+			p.client.Outlast(ctx, a.question)
+			if a.asked.Store(false); ctx.Err() == nil && !p.stillAllowed(a) {
+				end()
+			}
+		})
+	}
 	return func() {
+		cancel()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.open, a)

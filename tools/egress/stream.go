@@ -35,7 +35,7 @@ func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint
 		p.explain(ctx, a, r, answer)
 		return
 	}
-	untrack := p.track(a, func() { in.Close() })
+	untrack := p.track(ctx, a, func() { in.Close() })
 	defer untrack()
 	if a.route.Intercept {
 		p.end(ctx, a, p.intercept(ctx, a, answer))
@@ -177,7 +177,7 @@ func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
 // handOver lets the server of requests have the rest of a connection. Requests
 // are decided one by one from here.
 func (p *Proxy) handOver(ctx context.Context, a *access) {
-	a.in.origin = &origin{host: a.host, port: a.port, scheme: "http", asked: a.asked, in: a.in}
+	a.in.origin = &origin{host: a.host, port: a.port, scheme: "http", in: a.in}
 	p.requests.give(p.guarded(ctx, a.in, a.in))
 }
 

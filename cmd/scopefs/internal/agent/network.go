@@ -152,6 +152,9 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	}
 	if n.agent.Approvals != nil {
 		client.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
+		client.Outlast = func(ctx context.Context, q egress.Question) {
+			n.agent.Approvals.Outlast(ctx, func() (tools.Approval, error) { return n.approval(box, p, q) })
+		}
 	}
 	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: limits}, client)
 	ctx, stop := context.WithCancel(context.Background())
@@ -174,25 +177,33 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 // the agent that run the agent's commands, or for those of one of its MCP servers, or for
 // its runner; in this chain and under these rules, until it expires.
 func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress.Question) (egress.Answer, error) {
-	def, err := n.agent.definition()
+	approval, err := n.approval(box, p, q)
 	if err != nil {
 		return egress.Answer{}, err
 	}
-	host, err := json.Marshal(map[string]any{"host": q.Host, "port": q.Port})
-	if err != nil {
-		return egress.Answer{}, err
-	}
-	approval := tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: p.network(), Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
-		Lasting: true, Kind: tools.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}
 	said, err := n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
 		outcome := "asked"
 		if a.State == tools.ApprovalStands {
 			outcome = "used"
 		}
 		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(),
-			Op: a.Tool, Target: string(host), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
+			Op: a.Tool, Target: string(approval.Arguments), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
 	})
 	return egress.Answer{ID: said.ID, Granted: said.State == tools.ApprovalGranted || said.State == tools.ApprovalStands, Denied: said.State == tools.ApprovalDenied}, err
+}
+
+// approval returns what the operator approves of a question, under the current rules.
+func (n *network) approval(box *Sandbox, p Purpose, q egress.Question) (tools.Approval, error) {
+	def, err := n.agent.definition()
+	if err != nil {
+		return tools.Approval{}, err
+	}
+	host, err := json.Marshal(map[string]any{"host": q.Host, "port": q.Port})
+	if err != nil {
+		return tools.Approval{}, err
+	}
+	return tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: p.network(), Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
+		Lasting: true, Kind: tools.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}, nil
 }
 
 // network names the connections of a sandbox in an approval, in place of a tool. Sandboxes
