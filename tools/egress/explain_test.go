@@ -110,6 +110,7 @@ func TestDeniedInsideHostile(t *testing.T) {
 		_, _ = io.WriteString(c, send)
 		assert.True(t, ended(c), name)
 	}
+	l, roots = intercepting(t, nil, nil) // a client under load may need more than 200 ms for its request
 	slow := l.tls(t, "a.example", roots)
 	require.NoError(t, slow.Handshake())
 	_, err := io.WriteString(slow, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 100000000\r\n\r\n")
