@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 // ends are the descriptors of a command. Init makes both ends inside the sandbox.
@@ -67,16 +69,23 @@ func (e *ends) terminal(size *Size) error {
 func (e *ends) start(r *Request) (pid int, err error) {
 	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
 	program := "/proc/self/exe"
+	fork := func() {
+		pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{
+			Dir: string(r.Dir), Env: env,
+			Files: []uintptr{uintptr(e.inner[0]), uintptr(e.inner[1]), uintptr(e.inner[2])},
+			Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: r.TTY != nil, Ctty: 0},
+		})
+	}
 	if argv[0] == Self {
 		argv[0] = "scopefs"
-	} else if program, err = lookPath(argv[0], env); err != nil {
+		fork() // with our timer slack
+		return pid, err
+	}
+	if program, err = lookPath(argv[0], env); err != nil {
 		return 0, err
 	}
-	return syscall.ForkExec(program, argv, &syscall.ProcAttr{
-		Dir: string(r.Dir), Env: env,
-		Files: []uintptr{uintptr(e.inner[0]), uintptr(e.inner[1]), uintptr(e.inner[2])},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: r.TTY != nil, Ctty: 0},
-	})
+	thread.Fine(fork)
+	return pid, err
 }
 
 func (e *ends) close() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -60,6 +61,7 @@ otherwise as for scopefs.`,
 }
 
 func (a *app) daemon(ctx context.Context, o daemonOptions) error {
+	thread.Coarse()
 	if o.user && o.leash == 0 {
 		return a.userDaemon(ctx, o)
 	}

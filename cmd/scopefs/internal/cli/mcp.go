@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
+	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -49,6 +50,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 			if client.install != "" || client.uninstall != "" {
 				return a.settings(client, name)
 			}
+			thread.Coarse()
 			t, err := a.toolbox(name, control.Hello{Profile: profile, Dir: client.dir})
 			if err != nil {
 				return err
