@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const redacted = "[redacted]"
@@ -12,8 +13,13 @@ const redacted = "[redacted]"
 // lower case: a substring search is cheap, a regular expression costs microseconds.
 type secret struct {
 	words   []string
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 	with    string
+}
+
+// compiled compiles a pattern at its first use: every start of the program would wait for all of them.
+func compiled(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
 const (
@@ -31,21 +37,21 @@ var keyWords = []string{"pass", "pwd", "secret", "token", "key", "credential", "
 
 // secrets prefers false positives: it redacts any value after the name of a credential.
 var secrets = []secret{
-	{[]string{"private key"}, regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), redacted},
-	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(Bearer|Basic)\s+[\w.~+/=-]{6,}`), "${1} " + redacted},
-	{keyWords, regexp.MustCompile(`(?is)(` + keyName + `[\\"']*\s*[=:]\s*(?:(?:Bearer|Basic|Token)\s+)?)` + keyValue), "${1}" + redacted},
-	{keyWords, regexp.MustCompile(`(?is)(--` + keyName + `\s+)` + keyValue), "${1}" + redacted},
-	{[]string{"://"}, regexp.MustCompile(`(?i)(https?://)[^\s/:@?#]+(?::(?:x-oauth-basic)?)?@`), "${1}" + redacted + "@"}, // a token without a password
-	{[]string{"://"}, regexp.MustCompile(`(://[^\s/:@]*:)[^\s/]+@`), "${1}" + redacted + "@"},
-	{[]string{"curl"}, regexp.MustCompile(`(?s)(\bcurl\b.*?\s(?:-[A-Za-z]*u\s*|--user[=\s]\s*))` + login), glues},
-	{[]string{"curl"}, regexp.MustCompile(`(?s)(\bcurl\b.*?\s(?:-[A-Za-z]*U\s*|--proxy-user[=\s]\s*))` + login), glues},
-	{[]string{"mysql", "mariadb"}, regexp.MustCompile(`(?s)(\b(?:mysql|mariadb).*?\s)` + glued), glues},
-	{[]string{"sshpass", "redis-cli"}, regexp.MustCompile(`(?s)(\b(?:sshpass\b.*?\s-p|redis-cli\b.*?\s-a)\s*)` + keyValue), "${1}" + redacted},
-	{[]string{"akia", "asia"}, regexp.MustCompile(`A[KS]IA[0-9A-Z]{12,}`), redacted},                                                 // AWS
-	{[]string{"gh", "github_pat_", "glpat-"}, regexp.MustCompile(`gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}`), redacted}, // GitHub, GitLab
-	{[]string{"sk-", "k_live_", "k_test_"}, regexp.MustCompile(`\bsk-[\w-]{16,}|[rs]k_(?:live|test)_\w{10,}`), redacted},             // OpenAI, Anthropic, Stripe
-	{[]string{"xox", "aiza", "npm_", "hf_"}, regexp.MustCompile(`xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|(?:npm|hf)_\w{30,}`), redacted},  // Slack, Google, npm, Hugging Face
-	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+\.[\w-]*`), redacted},                                                   // JSON web token, RFC 7519
+	{[]string{"private key"}, compiled(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), redacted},
+	{[]string{"bearer", "basic"}, compiled(`(?i)\b(Bearer|Basic)\s+[\w.~+/=-]{6,}`), "${1} " + redacted},
+	{keyWords, compiled(`(?is)(` + keyName + `[\\"']*\s*[=:]\s*(?:(?:Bearer|Basic|Token)\s+)?)` + keyValue), "${1}" + redacted},
+	{keyWords, compiled(`(?is)(--` + keyName + `\s+)` + keyValue), "${1}" + redacted},
+	{[]string{"://"}, compiled(`(?i)(https?://)[^\s/:@?#]+(?::(?:x-oauth-basic)?)?@`), "${1}" + redacted + "@"}, // a token without a password
+	{[]string{"://"}, compiled(`(://[^\s/:@]*:)[^\s/]+@`), "${1}" + redacted + "@"},
+	{[]string{"curl"}, compiled(`(?s)(\bcurl\b.*?\s(?:-[A-Za-z]*u\s*|--user[=\s]\s*))` + login), glues},
+	{[]string{"curl"}, compiled(`(?s)(\bcurl\b.*?\s(?:-[A-Za-z]*U\s*|--proxy-user[=\s]\s*))` + login), glues},
+	{[]string{"mysql", "mariadb"}, compiled(`(?s)(\b(?:mysql|mariadb).*?\s)` + glued), glues},
+	{[]string{"sshpass", "redis-cli"}, compiled(`(?s)(\b(?:sshpass\b.*?\s-p|redis-cli\b.*?\s-a)\s*)` + keyValue), "${1}" + redacted},
+	{[]string{"akia", "asia"}, compiled(`A[KS]IA[0-9A-Z]{12,}`), redacted},                                                 // AWS
+	{[]string{"gh", "github_pat_", "glpat-"}, compiled(`gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}`), redacted}, // GitHub, GitLab
+	{[]string{"sk-", "k_live_", "k_test_"}, compiled(`\bsk-[\w-]{16,}|[rs]k_(?:live|test)_\w{10,}`), redacted},             // OpenAI, Anthropic, Stripe
+	{[]string{"xox", "aiza", "npm_", "hf_"}, compiled(`xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|(?:npm|hf)_\w{30,}`), redacted},  // Slack, Google, npm, Hugging Face
+	{[]string{"eyj"}, compiled(`\beyJ[\w-]+\.[\w-]+\.[\w-]*`), redacted},                                                   // JSON web token, RFC 7519
 }
 
 // redact returns s with everything that looks like a secret replaced.
@@ -56,7 +62,7 @@ func redact(s string) string {
 	lower := strings.ToLower(s)
 	for _, secret := range secrets {
 		if slices.ContainsFunc(secret.words, func(w string) bool { return strings.Contains(lower, w) }) {
-			s = secret.pattern.ReplaceAllString(s, secret.with)
+			s = secret.pattern().ReplaceAllString(s, secret.with)
 		}
 	}
 	return s

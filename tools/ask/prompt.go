@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"regexp"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -40,7 +41,7 @@ func Prompt(decide func(context.Context, tools.Env, Request) Verdict) tools.Tool
 		tools.Hints{Title: "Ask for a permission", Waits: true}, schema,
 		func(ctx context.Context, env tools.Env, args json.RawMessage) (tools.Result, error) {
 			var in Request
-			if err := json.Unmarshal(args, &in); err != nil || !toolName.MatchString(in.Tool) || len(in.Input) == 0 || in.Input[0] != '{' {
+			if err := json.Unmarshal(args, &in); err != nil || !toolName().MatchString(in.Tool) || len(in.Input) == 0 || in.Input[0] != '{' {
 				return tools.Result{}, tools.Errorf(tools.Invalid, "want tool_name, a name of at most 128 characters, and input, an object")
 			}
 			said := decide(ctx, env, in)
@@ -53,7 +54,7 @@ func Prompt(decide func(context.Context, tools.Env, Request) Verdict) tools.Tool
 		})
 }
 
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
+var toolName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`) })
 
 // Shell returns the command of a request that runs one and says nothing else that matters
 // to what runs.

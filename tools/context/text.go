@@ -3,6 +3,7 @@ package scoped
 import (
 	"fmt"
 	"regexp"
+	"sync"
 )
 
 // Text returns the context for a model, as whoever is given it reads it: the messages
@@ -17,10 +18,12 @@ func (s Scoped) Text(from string) string {
 
 // closing matches what a model could read as the end of a block: in any case, with
 // white space or invisible characters in it.
-var closing = regexp.MustCompile(`(?i)<([\s\pZ\pC]*)/([\s\pZ\pC]*(?:task|context|call))`)
+var closing = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)<([\s\pZ\pC]*)/([\s\pZ\pC]*(?:task|context|call))`)
+})
 
 // Block returns text for a model between tags that mark its sender and its end. What
 // looks like such an end inside is escaped, as JSON allows.
 func Block(kind, from, text string) string {
-	return fmt.Sprintf("<%s from=%q>\n%s\n</%[1]s>\n", kind, from, closing.ReplaceAllString(text, `<${1}\/${2}`))
+	return fmt.Sprintf("<%s from=%q>\n%s\n</%[1]s>\n", kind, from, closing().ReplaceAllString(text, `<${1}\/${2}`))
 }

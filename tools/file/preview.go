@@ -60,7 +60,7 @@ func (f *Files) Preview(ctx context.Context, tool string, args json.RawMessage) 
 		return tools.Changes{}, err
 	}
 	r, err := do[previewArgs, previewResult](ctx, f, "", operation{opPreview, true}, in)
-	if err == nil && r.Content != "" && !hashForm.MatchString(r.Content) {
+	if err == nil && r.Content != "" && !hashForm().MatchString(r.Content) {
 		err = fmt.Errorf("file worker: no hash: %q", r.Content)
 	}
 	return tools.Changes{Diff: r.Diff, Cut: r.Cut, Note: r.Note, Content: r.Content}, err

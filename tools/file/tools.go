@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/scopefs/scopefs/tools"
 )
@@ -73,14 +74,14 @@ func (f *Files) move(ctx context.Context, env tools.Env, in MoveArgs) (moveResul
 	return out, err
 }
 
-var hashForm = regexp.MustCompile(`^(sha256|tree):[0-9a-f]{64}$`)
+var hashForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha256|tree):[0-9a-f]{64}$`) })
 
 // Object returns the object at a path of a tool's call. Links are followed, except for
 // tools that act on a link itself. Content is "sha256:" and 64 digits for a file; with
 // tree, "tree:" and 64 digits for a directory, which change with its contents.
 func (f *Files) Object(ctx context.Context, tool, path string, tree bool) (tools.Object, error) {
 	r, err := do[hashArgs, hashResult](ctx, f, "", operation{opHash, true}, hashArgs{path, tree, byName[tool]})
-	if err == nil && (r.Hash != "" && !hashForm.MatchString(r.Hash) || len(r.Path) > maxObject || len(r.ID) > maxObject) {
+	if err == nil && (r.Hash != "" && !hashForm().MatchString(r.Hash) || len(r.Path) > maxObject || len(r.ID) > maxObject) {
 		err = fmt.Errorf("file worker: no object: %q %q %q", r.Hash, r.Path, r.ID)
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/tools"
@@ -23,7 +24,7 @@ const (
 	maxPages = 10       // pages of list_dir, of 1000 entries each
 )
 
-var validName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9-]{1,64}$`) })
 
 // Files calls the file tools in the sandbox: read_file, write_file, delete_file,
 // list_dir and grep. args and out encode to and from the JSON of the tool's
@@ -194,14 +195,14 @@ func file(name string) string { return dir + "/" + name + ".md" }
 func nameOf(rel string) string {
 	name, inside := strings.CutPrefix(rel, dir+"/")
 	name, md := strings.CutSuffix(name, ".md")
-	if !inside || !md || !validName.MatchString(name) {
+	if !inside || !md || !validName().MatchString(name) {
 		return ""
 	}
 	return name
 }
 
 func check(name string) error {
-	if validName.MatchString(name) {
+	if validName().MatchString(name) {
 		return nil
 	}
 	shown, _ := json.Marshal(name)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/tools"
@@ -275,7 +276,7 @@ func (s store) create(ctx context.Context, env tools.Env, in createArgs) (out cr
 }
 
 // identifier is a name that needs no quotes but for keywords.
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+var identifier = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`) })
 
 // statement returns the CREATE TABLE. Every name in it is an identifier in quotes, every
 // type one of the closed list.
@@ -325,7 +326,7 @@ func (in createArgs) statement() (string, error) {
 }
 
 func checkName(what, name string) error {
-	if identifier.MatchString(name) && !strings.HasPrefix(strings.ToLower(name), "sqlite_") {
+	if identifier().MatchString(name) && !strings.HasPrefix(strings.ToLower(name), "sqlite_") {
 		return nil
 	}
 	e := tools.Errorf(tools.Invalid, "the %s name %.80q: want letters, digits and '_'", what, name)

@@ -113,7 +113,7 @@ const (
 )
 
 // validID matches the id of a message. MCP forbids null and fractions.
-var validID = regexp.MustCompile(`^(-?[0-9]{1,15}|"[^\\]{0,200}")$`)
+var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(-?[0-9]{1,15}|"[^\\]{0,200}")$`) })
 
 // parse returns the kind of a line, its method and the JSON of its id.
 func parse(line []byte) (k kind, method, id string) {
@@ -128,7 +128,7 @@ func parse(line []byte) (k kind, method, id string) {
 	has := func(key string) bool { _, ok := keys[key]; return ok }
 	id = string(keys["id"])
 	switch {
-	case has("id") && !validID.MatchString(id):
+	case has("id") && !validID().MatchString(id):
 	case has("method"):
 		if json.Unmarshal(keys["method"], &method) != nil {
 			return noise, "", ""

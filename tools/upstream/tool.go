@@ -25,7 +25,7 @@ const (
 // newTool returns a tool for a trimmed tool of a server. Each call looks the server
 // up by name, because it may have been restarted or reconfigured.
 func (u *Upstream) newTool(server string, t *mcp.Tool) (tools.Tool, error) {
-	if !validName.MatchString(t.Name) {
+	if !validName().MatchString(t.Name) {
 		return tools.Tool{}, fmt.Errorf("MCP server %q: tool %.80q: invalid name: want 1 to 64 letters, digits, '_', '.' and '-'", server, t.Name)
 	}
 	about := t.Description

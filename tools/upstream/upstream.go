@@ -37,7 +37,7 @@ const (
 
 // validName matches the names of servers and tools. They contain no colon, so that
 // "mcp:SERVER:TOOL" is unambiguous in a policy.
-var validName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`) })
 
 // Sandboxes starts the command of a server in the server's sandbox. The end of ctx
 // kills the command.
@@ -127,7 +127,7 @@ func (u *Upstream) Tools(ctx context.Context, servers ...string) ([]tools.Tool, 
 }
 
 func (u *Upstream) toolsOf(ctx context.Context, s *server) (list []tools.Tool, errs []error) {
-	if !validName.MatchString(s.name) {
+	if !validName().MatchString(s.name) {
 		return nil, []error{fmt.Errorf("MCP server %.80q: invalid name: use 1 to 64 letters, digits, '_', '.' and '-'", s.name)}
 	}
 	c, err := s.connect(ctx, true)

@@ -15,7 +15,7 @@ import (
 )
 
 // callID is the form of a call's id, which no name of an idle thread has.
-var callID = regexp.MustCompile(`^[a-z2-7]{13}$`)
+var callID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z2-7]{13}$`) })
 
 // origin is where a file operation comes from.
 type origin struct {
@@ -40,7 +40,7 @@ func (a *Agent) originOf(pid int) origin {
 		switch {
 		case tag != worker.Arg:
 			from.call = tag
-		case own && callID.MatchString(from.program): // our own program: other processes of the sandbox choose their names
+		case own && callID().MatchString(from.program): // our own program: other processes of the sandbox choose their names
 			from.call, from.program, from.byTool = from.program, "", true
 		}
 		return from
