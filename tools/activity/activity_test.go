@@ -41,10 +41,11 @@ func given(t *testing.T, text, instance string) scoped.Scoped {
 const state = `[{"type":"state","userId":"u1"},{"type":"input","secret":1},{"type":"state","_instance":"②","secret":2}]`
 
 func TestRun(t *testing.T) {
-	host, err := sandbox.Open(t.Context(), sandbox.Config{})
-	if err != nil {
+	if err := sandbox.Check(t.Context(), sandbox.Config{}); err != nil {
 		need.Skip(t, "no sandbox here: ", err)
 	}
+	host, err := sandbox.Open(sandbox.Config{})
+	require.NoError(t, err)
 	defer host.Close()
 	id := uint32(1000)
 	if os.Geteuid() != 0 {

@@ -29,10 +29,10 @@ const agentUID = 1000
 // newSandbox starts a session whose view is an ordinary directory.
 func newSandbox(t testing.TB) *sandbox.Session {
 	t.Helper()
-	host, err := sandbox.Open(context.Background(), sandbox.Config{})
-	if err != nil {
+	if err := sandbox.Check(context.Background(), sandbox.Config{}); err != nil {
 		need.Skip(t, "no sandbox here: ", err)
 	}
+	host, err := sandbox.Open(sandbox.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, host.Close()) })
 	uid := os.Geteuid()

@@ -55,10 +55,10 @@ func BenchmarkSandbox(b *testing.B) {
 // newSandboxWorker starts a sandbox whose view is a directory, and a worker in it.
 func newSandboxWorker(t testing.TB, dir string) (*Files, *sandbox.Session) {
 	t.Helper()
-	h, err := sandbox.Open(context.Background(), sandbox.Config{})
-	if err != nil {
+	if err := sandbox.Check(context.Background(), sandbox.Config{}); err != nil {
 		need.Skip(t, "no sandbox here: ", err)
 	}
+	h, err := sandbox.Open(sandbox.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	for p := dir; p != "/tmp" && len(p) > 1; p = p[:strings.LastIndexByte(p, '/')] {

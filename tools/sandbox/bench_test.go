@@ -14,7 +14,7 @@ import (
 // BenchmarkStart compares, in turns, a session that runs true with a bubblewrap
 // that does, and both with a further command of a session that is there.
 func BenchmarkStart(b *testing.B) {
-	h, err := Open(context.Background(), Config{})
+	h, err := Open(Config{})
 	require.NoError(b, err)
 	defer h.Close()
 	spec := newSpec(b)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,7 @@ type Facility struct {
 	Err   error  // a *MissingError: the host does not have it
 }
 
-// Examine tries what Open tries, and reports each part. It starts no session.
+// Examine tries what sessions need, and reports each part. It starts no session.
 func Examine(ctx context.Context, c Config) []Facility {
 	program, err := sealed(c.program())
 	if err == nil {
@@ -48,6 +49,14 @@ func Examine(ctx context.Context, c Config) []Facility {
 		found[0].Found = versionOf(ctx, path) + ", " + path
 	}
 	return append(found, Facility{"program in memory", "sealed", err})
+}
+
+// Check tries what sessions need. The error wraps a *MissingError for each missing facility.
+// It takes tens of milliseconds: Open does not call it, and Start calls it to explain why
+// bwrap has failed.
+func Check(ctx context.Context, c Config) error {
+	_, found := check(ctx, c.Bwrap)
+	return failures(found)
 }
 
 // check finds bwrap and tries whether it can confine here. A part that another missing one
@@ -74,10 +83,20 @@ func failures(found []Facility) error {
 	return errors.Join(errs...)
 }
 
-// findBwrap returns the path of bwrap, "" if it is not installed.
-func findBwrap(ctx context.Context, bwrap string) (path string, err error) {
-	if path, err = exec.LookPath(cmp.Or(bwrap, "bwrap")); err != nil {
+// lookBwrap returns the path of bwrap.
+func lookBwrap(bwrap string) (string, error) {
+	path, err := exec.LookPath(cmp.Or(bwrap, "bwrap"))
+	if err != nil {
 		return "", &MissingError{"bubblewrap is not installed", "apt-get install bubblewrap"}
+	}
+	return path, nil
+}
+
+// findBwrap returns the path of bwrap, "" if it is not installed. It is an error when bwrap
+// lacks an option that we use.
+func findBwrap(ctx context.Context, bwrap string) (path string, err error) {
+	if path, err = lookBwrap(bwrap); err != nil {
+		return "", err
 	}
 	help, err := bounded(ctx, path, "--help").Output()
 	if ctx.Err() != nil {
@@ -167,6 +186,8 @@ func trial(ctx context.Context, bwrap string) error {
 // it either: so the kernel makes what is executed from it undumpable at once
 // (would_dump in fs/exec.c), not when it gets to say so itself. In between, other
 // processes of the same user could open its streams in /proc/PID/fd.
+//
+// The copy has what the kernel loads. The rest, a third of the file, is for debuggers.
 func sealed(path string) (*os.File, error) {
 	src, err := os.Open(path)
 	if err != nil {
@@ -182,7 +203,14 @@ func sealed(path string) (*os.File, error) {
 		return nil, noMemfd(err)
 	}
 	f := os.NewFile(uintptr(fd), "scopefs")
-	_, err = io.Copy(f, src)
+	size, err := loaded(src)
+	for err == nil && size > 0 { // io.Copy would read and write 32 KiB at a time
+		n := 0
+		if n, err = unix.Sendfile(fd, int(src.Fd()), nil, int(size)); err == nil && n == 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		size -= int64(n)
+	}
 	if err == nil {
 		err = f.Chmod(0o111)
 	}
@@ -195,6 +223,18 @@ func sealed(path string) (*os.File, error) {
 		return nil, fmt.Errorf("program of the sandbox: %w", err)
 	}
 	return f, nil
+}
+
+// loaded returns the length of the part of a program that the kernel loads: elf(5).
+func loaded(program io.ReaderAt) (end int64, err error) {
+	file, err := elf.NewFile(program)
+	if err != nil {
+		return 0, err
+	}
+	for _, segment := range file.Progs {
+		end = max(end, int64(segment.Off+segment.Filesz))
+	}
+	return end, nil
 }
 
 // noMemfd says why there is no executable memfd.

@@ -195,8 +195,10 @@ func TestNetwork(t *testing.T) {
 	assert.Contains(t, status, "CapEff:\t0000000000000000")
 }
 
+// TestCheck: Start tells what the host lacks, as Check does.
 func TestCheck(t *testing.T) {
 	dir, _ := newView(t, 0)
+	spec := newSpec(t)
 	fake := func(name, script string) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
@@ -209,10 +211,16 @@ func TestCheck(t *testing.T) {
 		"not permitted": {fake("denied", `case $1 in --help) bwrap --help;; *) echo No permissions >&2; exit 1; esac`), "No permissions"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(context.Background(), Config{Bwrap: c.bwrap})
-			var missing *MissingError
-			require.ErrorAs(t, err, &missing)
-			assert.ErrorContains(t, err, c.want)
+			h, err := Open(Config{Bwrap: c.bwrap})
+			if err == nil {
+				defer h.Close()
+				_, err = h.Start(context.Background(), spec)
+			}
+			for _, err := range []error{err, Check(context.Background(), Config{Bwrap: c.bwrap})} {
+				var missing *MissingError
+				require.ErrorAs(t, err, &missing)
+				assert.ErrorContains(t, err, c.want)
+			}
 		})
 	}
 }

@@ -135,7 +135,7 @@ func daemon(args []string) int {
 }
 
 func runDaemon(view *os.File, script string) error {
-	h, err := Open(context.Background(), Config{})
+	h, err := Open(Config{})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -99,6 +100,9 @@ func needRoot(t *testing.T, why string) {
 	need.Skip(t, "needs root: ", why)
 }
 
+// checked returns why this host makes no sandbox.
+var checked = sync.OnceValue(func() error { return Check(context.Background(), Config{}) })
+
 // newHost opens a Host and sees, when the test is over, that nothing is left.
 func newHost(t *testing.T) *Host {
 	t.Helper()
@@ -107,7 +111,10 @@ func newHost(t *testing.T) *Host {
 	r.Close()
 	w.Close()
 	before := footprint(t)
-	h, err := Open(context.Background(), Config{})
+	h, err := Open(Config{})
+	if err == nil {
+		err = checked()
+	}
 	if err != nil {
 		need.Skip(t, "no sandbox here: ", err)
 	}

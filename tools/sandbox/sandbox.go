@@ -4,7 +4,7 @@
 //
 // # Use
 //
-// [Open] checks the host once and returns a [Host]. [Host.Start] starts a session from
+// [Open] returns a [Host], and [Check] what this host lacks. [Host.Start] starts a session from
 // a [Spec]; [Session.Exec] starts a [Command] in it. [Session.Close] kills every
 // process of the session and waits for their end. [Host.Close] closes all sessions.
 //
@@ -39,7 +39,6 @@ package sandbox
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -112,11 +111,14 @@ type Host struct {
 	sessions map[*Session]struct{}
 }
 
-// Open checks that this host can confine. The error wraps a *MissingError for
-// each missing facility.
-func Open(ctx context.Context, c Config) (*Host, error) {
-	bwrap, found := check(ctx, c.Bwrap)
-	if err := failures(found); err != nil {
+// Open prepares starts of sandboxes. The error wraps a *MissingError when a facility is
+// missing that Open can see without a try; Check tries all.
+func Open(c Config) (*Host, error) {
+	bwrap, err := lookBwrap(c.Bwrap)
+	if err == nil {
+		err = checkSeccomp() // an older kernel would take the filters and kill one thread only
+	}
+	if err != nil {
 		return nil, err
 	}
 	filters, err := filters()

@@ -28,35 +28,42 @@ const startTimeout = 30 * time.Second
 const spawnTimeout = 5 * time.Second
 
 // Start starts a session. ctx bounds the start alone; the session lives until it is
-// closed or killed, or its Host is closed.
+// closed or killed, or its Host is closed. When bwrap fails because the host lacks a
+// facility, the error is that of Check.
 func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s, err := h.start(ctx, spec)
-	if err != nil {
-		return nil, fmt.Errorf("start sandbox of %q: %w", spec.Agent, err)
+	s, spawned, err := h.start(ctx, spec)
+	if err == nil {
+		return s, nil
 	}
-	return s, nil
+	if spawned && ctx.Err() == nil {
+		if missing := Check(ctx, Config{Bwrap: h.bwrap}); missing != nil {
+			return nil, missing
+		}
+	}
+	return nil, fmt.Errorf("start sandbox of %q: %w", spec.Agent, err)
 }
 
-func (h *Host) start(ctx context.Context, spec Spec) (*Session, error) {
+// start starts a session, and reports whether bwrap was executed.
+func (h *Host) start(ctx context.Context, spec Spec) (s *Session, spawned bool, err error) {
 	if err := spec.validate(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	plan, err := newPlan(&spec, h.filters)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer plan.close()
 	group, own, err := h.group(&spec)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	s := newSession(h, spec, group)
+	s = newSession(h, spec, group)
 	s.ownGroup = own
 	args, info, err := h.spawn(s, plan)
 	if err != nil {
-		return nil, errors.Join(err, s.removeGroup())
+		return nil, false, errors.Join(err, s.removeGroup())
 	}
 	go s.wait()
 	if err = h.hold(s); err == nil {
@@ -65,9 +72,9 @@ func (h *Host) start(ctx context.Context, spec Spec) (*Session, error) {
 	if err != nil {
 		args.Close()
 		info.Close()
-		return nil, errors.Join(err, s.Close(), s.said())
+		return nil, true, errors.Join(err, s.Close(), s.said())
 	}
-	return s, nil
+	return s, true, nil
 }
 
 // group returns the control group of a new session, and whether only this session

@@ -139,7 +139,7 @@ func TestTagsAreBounded(t *testing.T) {
 
 // BenchmarkTagOf asks about a process five generations below init.
 func BenchmarkTagOf(b *testing.B) {
-	h, err := Open(context.Background(), Config{})
+	h, err := Open(Config{})
 	require.NoError(b, err)
 	defer h.Close()
 	s, err := h.Start(context.Background(), newSpec(b))

@@ -16,10 +16,10 @@ import (
 
 // TestInSandbox runs a server in a real sandbox.
 func TestInSandbox(t *testing.T) {
-	host, err := sandbox.Open(context.Background(), sandbox.Config{})
-	if err != nil {
+	if err := sandbox.Check(context.Background(), sandbox.Config{}); err != nil {
 		need.Skip(t, "no sandbox here: ", err)
 	}
+	host, err := sandbox.Open(sandbox.Config{})
 	require.NoError(t, err)
 	defer host.Close()
 	dir, err := os.MkdirTemp("", "view")

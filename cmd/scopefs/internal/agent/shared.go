@@ -112,8 +112,8 @@ type sandboxes struct {
 	host   *sandbox.Host // nil until it could be opened
 }
 
-// OpenSandboxes checks that sandboxes can be started, and returns why not. It tries
-// again at each call until they can: the operator may install what is missing.
+// OpenSandboxes prepares starts of sandboxes, and returns why there can be none. It tries
+// again at each call until it succeeds: the operator may install what is missing.
 func (s *Shared) OpenSandboxes() error {
 	_, err := s.sandboxes.open()
 	return err
@@ -140,7 +140,7 @@ func (s *sandboxes) open() (*sandbox.Host, error) {
 	if s.host != nil {
 		return s.host, nil
 	}
-	host, err := sandbox.Open(context.Background(), sandbox.Config{})
+	host, err := sandbox.Open(sandbox.Config{})
 	if err == nil {
 		s.host = host
 	}

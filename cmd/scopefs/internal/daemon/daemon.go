@@ -211,7 +211,14 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	go func() { // meanwhile
-		if err := d.OpenSandboxes(); err != nil && !errors.Is(err, agent.ErrClosing) && d.only == "" { // else the request that needs one returns the error
+		err := d.OpenSandboxes()
+		if d.only != "" {
+			return // the request that needs a sandbox returns the error
+		}
+		if err == nil {
+			err = sandbox.Check(ctx, sandbox.Config{})
+		}
+		if err != nil && !errors.Is(err, agent.ErrClosing) && ctx.Err() == nil {
 			d.Logger.Error("no sandbox can be made", "err", err)
 		}
 	}()
