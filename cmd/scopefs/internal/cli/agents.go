@@ -277,9 +277,5 @@ func (a *app) agentNamed(name string) (*agents.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := agentOf(p, id)
-	if err != nil {
-		return nil, &exitError{exitUsage, err}
-	}
-	return agent, nil
+	return agentOf(p, id)
 }

@@ -126,7 +126,7 @@ func known(ctx context.Context, p config.Paths, id scope.ID) error {
 	for _, err := range audit.Read(ctx, p.Audit(), audit.Filter{Agent: string(id)}, false) {
 		return err // of the first event
 	}
-	return fmt.Errorf("no agent %q: neither a definition nor an event has it", id)
+	return fmt.Errorf("%w %q: neither a definition nor an event has it", control.ErrUnknown, id)
 }
 
 func since(text string, now time.Time) (time.Time, error) {

@@ -191,7 +191,7 @@ func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 		}
 	}
 	if own != nil {
-		return nil, errors.Join(append(others, own...)...)
+		return nil, &control.NotLoadedError{Err: errors.Join(append(others, own...)...)}
 	}
 	return nil, fmt.Errorf("%w %q: define it in agents.d/%s.md", control.ErrUnknown, id, id)
 }

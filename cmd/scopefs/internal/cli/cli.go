@@ -3,8 +3,8 @@
 //
 // Data goes to standard output, everything else to standard error. An error is one
 // line with a remedy. Exit statuses: 0 success; 1 failure (check: the policy denies
-// the operation); 2 bad usage, or an agent that does not load for check, agents show
-// and prompt; 3 the daemon cannot mount on this host. run has its own; see run.go.
+// the operation); 2 bad usage, or an agent that is unknown or does not load; 3 the
+// daemon cannot mount on this host. run has its own; see run.go.
 package cli
 
 import (
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,13 +82,15 @@ func Main(ctx context.Context, args []string) int {
 	code := exitFailed
 	var exit *exitError
 	var refused *control.Error
+	var notLoaded *control.NotLoadedError
 	var host *mount.HostError
 	switch {
 	case errors.As(err, &exit):
 		code = exit.code
 	case errors.As(err, &host):
 		code = exitHost
-	case errors.As(err, &refused) && refused.Kind == control.Invalid, errors.Is(err, scope.ErrInvalidID):
+	case errors.As(err, &notLoaded), errors.Is(err, control.ErrUnknown), errors.Is(err, scope.ErrInvalidID),
+		errors.As(err, &refused) && slices.Contains([]control.ErrorKind{control.Invalid, control.UnknownAgent, control.NotLoaded}, refused.Kind):
 		code = exitUsage
 	}
 	if exit == nil || exit.err != nil {
@@ -105,9 +108,8 @@ func (a *app) root() *cobra.Command {
 each agent, runs the agent's programs in a sandbox that has nothing else, and
 records what they were denied.
 
-Exit status: 0 success, 1 failure, 2 bad usage, or an agent that does not load for
-check, agents show and prompt, 3 the daemon cannot mount on this host. run and check
-have their own; see there.`,
+Exit status: 0 success, 1 failure, 2 bad usage, or an agent that is unknown or does not
+load, 3 the daemon cannot mount on this host. run and check have their own; see there.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
 				return &exitError{exitUsage, fmt.Errorf("unknown command %q: scopefs help lists them", words[0])}

@@ -46,13 +46,17 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 	line, err := bufio.NewReader(ours).ReadString('\n')
 	if err != nil || line != "ready\n" {
 		ours.Close()
-		_ = cmd.Wait()
+		ended := cmd.Wait()
 		stop()
 		text := strings.TrimPrefix(strings.TrimSpace(output.held.String()), "scopefs: ")
 		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
 			text = strings.TrimPrefix(text[i+1:], "scopefs: ")
 		}
-		return nil, errors.New(text)
+		err := errors.New(text)
+		if exit, ok := errors.AsType[*exec.ExitError](ended); ok {
+			return nil, &exitError{max(exit.ExitCode(), exitFailed), err}
+		}
+		return nil, err
 	}
 	output.pass(stderr)
 	return func() {

@@ -57,6 +57,7 @@ type Agent struct {
 	Sessions  []string `json:"sessions,omitempty"`
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
 	Error     string   `json:"error,omitempty"`
+	NotLoaded bool     `json:"not_loaded,omitempty"` // the error is of the definition, or of another file of the operator's
 }
 
 // Session is a command, a client of the tools, a task, or an MCP server of an agent.

@@ -9,6 +9,12 @@ var (
 	ErrNoDaemon = errors.New("no daemon is running")
 )
 
+// NotLoadedError is the error of an agent whose definition does not load.
+type NotLoadedError struct{ Err error }
+
+func (e *NotLoadedError) Error() string { return e.Err.Error() }
+func (e *NotLoadedError) Unwrap() error { return e.Err }
+
 // Error is an error that the daemon answers.
 type Error struct {
 	Text string    `json:"error"`
@@ -23,6 +29,7 @@ type ErrorKind string
 // The kinds of error.
 const (
 	UnknownAgent  ErrorKind = "unknown_agent"
+	NotLoaded     ErrorKind = "not_loaded"     // the agent's definition does not load
 	Missing       ErrorKind = "missing"        // a program or kernel feature that sandboxes need
 	Invalid       ErrorKind = "invalid"        // a bad request, as bad usage is
 	NotFound      ErrorKind = "not_found"      // the program of a run does not exist

@@ -88,6 +88,8 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 	switch {
 	case i < 0:
 		return fmt.Errorf("%w %q: define it in agents.d/%s.md", ErrUnknown, id, id)
+	case all[i].NotLoaded && all[i].Mount == "":
+		return &NotLoadedError{errors.New(all[i].Error)}
 	case all[i].Error != "":
 		return fmt.Errorf("%q is not mounted: %s", id, all[i].Error)
 	default:

@@ -142,10 +142,13 @@ func fail(w http.ResponseWriter, code int, err error) {
 	var missing *sandbox.MissingError
 	var exec *execError
 	var known *control.Error
+	var notLoaded *control.NotLoadedError
 	kind := control.Other
 	switch {
 	case errors.Is(err, control.ErrUnknown):
 		kind, code = control.UnknownAgent, http.StatusNotFound
+	case errors.As(err, &notLoaded):
+		kind = control.NotLoaded
 	case errors.As(err, &exec) && exec.errno == unix.ENOENT:
 		kind = control.NotFound
 	case errors.As(err, &exec):

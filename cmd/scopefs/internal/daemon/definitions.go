@@ -48,7 +48,7 @@ func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
 		}
 	}
 	if own != nil {
-		return nil, errors.Join(own...)
+		return nil, &control.NotLoadedError{Err: errors.Join(own...)}
 	}
 	return nil, fmt.Errorf("%w %q: define it in %s", control.ErrUnknown, id, filepath.Join(d.Paths.Base, "agents.d", string(id)+".md"))
 }

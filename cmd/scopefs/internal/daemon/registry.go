@@ -81,7 +81,7 @@ func (d *Daemon) Agents() []control.Agent {
 		}
 	}
 	for _, err := range now.failed {
-		s := control.Agent{State: control.Failed, Error: err.Error()}
+		s := control.Agent{State: control.Failed, Error: err.Error(), NotLoaded: true}
 		if failed, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			s.ID = failed.Agent
 		}

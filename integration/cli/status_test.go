@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// ofAgents has a command line for each command that names an agent, which is A here.
+var ofAgents = map[string]struct {
+	words  string
+	status int // 0: 2, bad usage
+	daemon bool
+}{
+	"run":             {words: "run A -- true", status: 125},
+	"call":            {words: "call --agent A read_file path=x"},
+	"call --list":     {words: "call --list --agent A"},
+	"call --help":     {words: "call read_file --help --agent A"},
+	"call with exits": {words: "call --exit-status --agent A bash command=true", status: 125},
+	"mcp":             {words: "mcp --agent A"},
+	"mcp --install":   {words: "mcp --install claude --agent A"},
+	"prompt":          {words: "prompt A"},
+	"agents show":     {words: "agents show A"},
+	"check":           {words: "check x --agent A"},
+	"check --network": {words: "check --network example.com --agent A"},
+	"changes":         {words: "changes A"},
+	"changes --since": {words: "changes A --since 1h"},
+	"up":              {words: "up A", daemon: true},
+	"down":            {words: "down A", daemon: true},
+	"token":           {words: "token A", daemon: true},
+}
+
+// TestStatusOfAgents: every command that names an agent ends with the same exit status if the
+// agent is unknown or does not load, with a daemon and without one.
+func TestStatusOfAgents(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"good": ""})
+	h.Put("agents.d/broken.md", "---\nname: broken\nnosuch: x\n---\n")
+	all := func(t *testing.T, daemon bool) {
+		for name, c := range ofAgents {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				for agent, want := range map[string]string{"nosuch": `unknown agent "nosuch"`, "broken": `unknown key "nosuch"`, "No": `invalid agent id "No"`} {
+					status := max(c.status, 2)
+					if c.daemon && !daemon && agent != "No" {
+						status, want = 1, "no daemon is running"
+					}
+					_, errs, code := h.Try(strings.Fields(strings.Replace(c.words, " A", " "+agent, 1))...)
+					assert.Equal(t, status, code, "%s: %s", agent, errs)
+					assert.Contains(t, errs, want, agent)
+				}
+			})
+		}
+	}
+	t.Run("without a daemon", func(t *testing.T) { all(t, false) })
+	h.Start()
+	t.Run("with a daemon", func(t *testing.T) { all(t, true) })
+	_, errs, code := h.Try("audit", "--agent", "nosuch")
+	assert.Equal(t, 2, code, errs)
+	assert.Contains(t, errs, `unknown agent "nosuch"`)
+}
+
+// TestStatusOfAllCommands: the table above has every command that takes an agent.
+func TestStatusOfAllCommands(t *testing.T) {
+	h := harness.LayOut(t, nil)
+	for _, command := range commandsIn(h.Must("help")) {
+		help := h.Must("help", command)
+		for _, sub := range append(commandsIn(help), "") {
+			name, usage := strings.TrimSpace(command+" "+sub), help
+			if sub != "" {
+				usage = h.Must("help", command, sub)
+			}
+			_, usage, _ = strings.Cut(usage, "\nUsage:\n")
+			line, _, _ := strings.Cut(usage, "\n")
+			if strings.Contains(line, "AGENT") {
+				assert.Contains(t, ofAgents, name, line)
+			}
+		}
+	}
+}
+
+// commandsIn returns the names of the commands that a help text lists.
+func commandsIn(help string) (names []string) {
+	_, list, _ := strings.Cut(help, "\nAvailable Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for line := range strings.Lines(list) {
+		if words := strings.Fields(line); len(words) > 0 && words[0] != "completion" {
+			names = append(names, words[0])
+		}
+	}
+	return names
+}
