@@ -59,12 +59,12 @@ func Parse(text []byte) (*yaml.Node, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, syntaxError(err)
+		return nil, syntaxError(text, err)
 	}
 	if err := dec.Decode(&more); err == nil {
 		return nil, &Error{more.Line, errors.New("starts a second YAML document: keep one")}
 	} else if !errors.Is(err, io.EOF) {
-		return nil, syntaxError(err)
+		return nil, syntaxError(text, err)
 	}
 	if err := noAliases(&doc); err != nil {
 		return nil, err
@@ -86,18 +86,81 @@ func Text(front []byte, key string) (string, error) {
 	return "", nil
 }
 
-// syntaxError returns an error of the library with its line, which the library has
-// in the text alone.
-func syntaxError(err error) error {
-	line, what := 1, strings.TrimPrefix(err.Error(), "yaml: ")
-	if n, _ := fmt.Sscanf(what, "line %d:", &line); n == 1 {
-		_, what, _ = strings.Cut(what, ": ")
-	}
+// syntaxError returns an error of the library with its line.
+func syntaxError(text []byte, err error) error {
+	line, what := problem(err)
 	hint := ""
 	if strings.Contains(what, "unknown anchor") || strings.Contains(what, "expected alphabetic or numeric") {
 		hint = "; a pattern that starts with * needs quotes"
 	}
-	return &Error{line, fmt.Errorf("is not YAML, %s: correct it%s", what, hint)}
+	return &Error{problemLine(text, line, what), fmt.Errorf("is not YAML, %s: correct it%s", what, hint)}
+}
+
+// problem returns the line and the text of an error of the library. The line is where the
+// enclosing mapping or list begins, often one too low, and 0 for the first line.
+func problem(err error) (line int, what string) {
+	what = strings.TrimPrefix(err.Error(), "yaml: ")
+	if n, _ := fmt.Sscanf(what, "line %d:", &line); n == 1 {
+		_, what, _ = strings.Cut(what, ": ")
+	}
+	return line, what
+}
+
+// maxTries bounds the parses of problemLine.
+const maxTries = 100
+
+// problemLine returns the line of a problem: the first one with which the text up to there has
+// the same problem, after the last one up to which it is valid. For a bracket or a quote that
+// is not closed, that is the line where it opens. If that is further away than maxTries lines,
+// it returns the library's line.
+func problemLine(text []byte, line int, what string) int {
+	r := &eachByte{text: text}
+	_ = parse(r)
+	end := r.read
+	lines := bytes.SplitAfter(text[:end], []byte("\n"))
+	at := len(lines)
+	for n := len(lines); n > 0; n-- {
+		if len(lines)-n == maxTries {
+			return max(line, 1)
+		}
+		err := parse(bytes.NewReader(text[:end]))
+		if err == nil {
+			break
+		}
+		if _, now := problem(err); now == what {
+			at = n
+		}
+		end -= len(lines[n-1])
+	}
+	return at
+}
+
+// parse returns the error of a text.
+func parse(r io.Reader) error {
+	dec := yaml.NewDecoder(r)
+	for {
+		var n yaml.Node
+		if err := dec.Decode(&n); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// eachByte is a Reader that returns one byte at a time: the library reads no more than it needs.
+type eachByte struct {
+	text []byte
+	read int
+}
+
+func (r *eachByte) Read(b []byte) (int, error) {
+	if r.read == len(r.text) {
+		return 0, io.EOF
+	}
+	n := copy(b, r.text[r.read:r.read+1])
+	r.read += n
+	return n, nil
 }
 
 func noAliases(n *yaml.Node) error {

@@ -1,6 +1,8 @@
 package frontmatter
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,4 +46,56 @@ func TestParseRefusesTwoDocuments(t *testing.T) {
 	top, err := Parse(nil)
 	assert.NoError(t, err)
 	assert.Nil(t, top)
+}
+
+// TestLineOfProblem: a text that is no YAML names the line of the fault, and for what is not
+// closed the line where it opens.
+func TestLineOfProblem(t *testing.T) {
+	for text, want := range map[string]int{
+		"\nname: a\nview:\n  record: writes\n bad: x\nz: 1\n":                5,
+		"\nname: a\n\n# c\nview:\n    paths:\n      a: b\n     b: c\nz: 1\n": 8,
+		"a:\n  b: c\n d: e\n":                     3,
+		"a: x\n  b: c\n":                          2,
+		"\na: x\n\tb: c\n":                        3,
+		"\na: x\nb:\n\t- c\n":                     4,
+		"\n\ta: x\n":                              2,
+		"a: b: c\nd: e\n":                         1,
+		"\na: x\nb: c: d\ne: f\n":                 3,
+		"\na: x\nb\nc: d\ne: f\n":                 3,
+		"\na:\n- x\nb\nc: d\n":                    4,
+		"\na:\n  b: c\n  - d\ne: f\n":             4,
+		"\na:\n  - b\n  c: d\ne: f\n":             4,
+		"\na: x\n\n- b\nc: d\n":                   4,
+		"\na: ]\nb: c\nd: e\n":                    2,
+		"\na: x\n\"b\" c: 1\nd: e\n":              3,
+		"\na: x\nb: \"c\" d\ne: f\n":              3,
+		"\na: x\nb: [c] d\ne: f\n":                3,
+		"\na: x\nb: \"\\q\"\nc: d\n":              3,
+		"\na: x\nb: @c\nd: e\n":                   3,
+		"\na: x\nb: *c\nd: e\n":                   3,
+		"\na: x\nb: !e!x c\nd: e\n":               3,
+		"\na: x\nb: c\x01\nd: e\n":                3,
+		"\na: x\nb: c\xff\nd: e\n":                3,
+		"a: [x\nb: c\n":                           1,
+		"a: \"x\nb: c\n":                          1,
+		"\na: [x,\n  y]\nb: [c\nd: {}\ne: f\n":    4,
+		"\na: [x,\n  y]\nb: {c: d\ne: {}\nf: g\n": 4,
+		"\na: 'x\n  y'\nb: 'c\nd: e\nf: g\n":      4,
+		"\na: [x,\n  b: c: d]\ne: f\n":            3,
+	} {
+		_, err := Parse([]byte(text))
+		at, ok := errors.AsType[*Error](err)
+		if assert.True(t, ok, "%q: %v", text, err) {
+			assert.Equal(t, want, at.Line, "%q: %v", text, err)
+		}
+	}
+}
+
+// TestLineOfProblemBounded: a long text with a quote that is not closed is not read once for
+// each line.
+func TestLineOfProblemBounded(t *testing.T) {
+	_, err := Parse([]byte("\na: \"x\n" + strings.Repeat("b: c\n", MaxKeys/5)))
+	at, ok := errors.AsType[*Error](err)
+	require.True(t, ok, err)
+	assert.Equal(t, 2, at.Line)
 }
