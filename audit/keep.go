@@ -249,7 +249,7 @@ func (s *store) measure() {
 		return
 	}
 	free, size := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize
-	limit := min(size/lowPart, lowBytes)
+	limit := lowLimit(size)
 	switch {
 	case free < limit && !s.low:
 		s.low = true
@@ -258,6 +258,11 @@ func (s *store) measure() {
 		s.low = false
 	}
 }
+
+// LowSpace reports whether a disk of size bytes with free ones left is nearly full: the log records [OutcomeLow].
+func LowSpace(free, size int64) bool { return free < lowLimit(size) }
+
+func lowLimit(size int64) int64 { return min(size/lowPart, lowBytes) }
 
 // reserveName is a file that reserves disk space. On a full disk, the log uses that space for denials and the ends of
 // calls.

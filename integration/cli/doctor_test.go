@@ -132,6 +132,42 @@ func TestDoctorHangs(t *testing.T) {
 	m.Eventually("nothing of it runs", func() bool { return len(harness.Running("sleep", seconds)) == 0 })
 }
 
+// TestDoctorState: a full or read-only disk under the state or the log is found before an agent
+// runs on it.
+func TestDoctorState(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string // with an empty file system of 4 MiB at $D/state
+		want   map[string]string
+		says   string
+		base   string // below $D
+	}{
+		"room":           {"", map[string]string{"root state": "ok"}, "are free", ""},
+		"full":           {"dd if=/dev/zero of=$D/state/x bs=4k 2>/dev/null || true;", map[string]string{"root state": "missing"}, "free space", ""},
+		"nearly full":    {"dd if=/dev/zero of=$D/state/x bs=4k count=990 2>/dev/null || true;", map[string]string{"root state": "degraded"}, "free space", ""},
+		"read-only":      {"mount -o remount,ro $D/state;", map[string]string{"root state": "missing"}, "read-only file system", ""},
+		"a full log":     {"mkdir $D/state/audit; mount -t tmpfs -o size=64k none $D/state/audit; dd if=/dev/zero of=$D/state/audit/x bs=4k 2>/dev/null || true;", map[string]string{"root state": "ok", "root log": "missing"}, "free space", ""},
+		"not there":      {"", map[string]string{"root state": "missing"}, "does not exist", "/nowhere"},
+		"not there, yet": {`mkdir "$D/state/base";`, map[string]string{"root state": "ok"}, "are free", "/state/base"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			script := `mkdir "$D/state"; mount -t tmpfs -o size=4m none "$D/state"; ` + c.script + ` set -- "$@" --base "$D` + c.base + `";`
+			o := harness.Finish(t, harness.Privately(t, script, harness.Program, "doctor", "--json"))
+			lines, code, text := doctorOf(t, o), 0, ""
+			for check, status := range c.want {
+				assert.Equal(t, status, lines[check].Status, "%+v", lines[check])
+				if status == "missing" {
+					code = 3
+				}
+			}
+			for _, check := range []string{"root state", "root log"} {
+				text += lines[check].Detail + lines[check].Remedy
+			}
+			assert.Contains(t, text, c.says)
+			assert.Equal(t, code, o.Code)
+		})
+	}
+}
+
 // TestDoctorText: one line for each check, with its status first.
 func TestDoctorText(t *testing.T) {
 	m := harness.Embed(t, 1234, nil)

@@ -59,7 +59,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/mount":   {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
 	"cmd/scopefs/internal/guard":   {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"cmd/scopefs/internal/logger":  {[]string{"audit"}, "only it waits for the log's disk"},
-	"cmd/scopefs/internal/doctor":  {[]string{"cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
+	"cmd/scopefs/internal/doctor":  {[]string{"audit", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/viewer", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
 	"cmd/scopefs/internal/clients": {nil, "the settings of other programs are text"},
 	"cmd/scopefs/internal/imports": {[]string{"internal/frontmatter", "internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 

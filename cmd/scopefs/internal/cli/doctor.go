@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	osuser "os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/doctor"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -34,7 +37,8 @@ func (a *app) doctorCmd() *cobra.Command {
 for each: ok; degraded, if views and sandboxes work without it; or missing. A line that
 is not ok ends with the remedy. For root it also tries as the user of sudo, or as nobody,
 whether ordinary users can run agents of their own. It needs no base and no daemon, takes
-at most a few seconds, and leaves nothing behind.
+at most a few seconds, and leaves nothing behind. It writes to where the state and the log
+are: of the base or the project, else below $XDG_STATE_HOME.
 
 --json prints an array of objects with user, check, status, part (views or sandboxes),
 detail and remedy.
@@ -67,6 +71,7 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
+	lines = append(lines, a.examineState(ctx)...)
 	status := exitOf(lines)
 	lines = append(lines, others...)
 	if asJSON {
@@ -78,6 +83,42 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 		err = &exitError{status, nil}
 	}
 	return err
+}
+
+// examineState writes to the directories of the state and of the log.
+func (a *app) examineState(ctx context.Context) []doctor.Line {
+	var lines []doctor.Line
+	p, err := a.stateOf()
+	switch {
+	case err != nil && (a.dir != "" || a.flags.Base != ""):
+		lines = []doctor.Line{{Check: "state", Status: doctor.Missing, Part: doctor.Views, Detail: err.Error()}}
+	case err != nil: // an agent of a base needs no HOME
+		lines = []doctor.Line{{Check: "state", Status: doctor.Degraded, Part: doctor.Views, Detail: "--dir has no place for its state: " + err.Error()}}
+	default:
+		lines = []doctor.Line{doctor.Writable(ctx, "state", p.State)}
+		if _, err := os.Stat(p.Audit()); err == nil {
+			lines = append(lines, doctor.Writable(ctx, "log", p.Audit()))
+		}
+	}
+	for i := range lines {
+		lines[i].User = nameOf(os.Geteuid())
+	}
+	return lines
+}
+
+// stateOf returns the directories of the base or the project; without either, where the user's
+// would be.
+func (a *app) stateOf() (config.Paths, error) {
+	p, project, err := a.where()
+	switch {
+	case err == nil && project != nil:
+		p.State = cmp.Or(p.State, filepath.Join(p.Base, "state"))
+	case err != nil && a.dir == "" && a.flags.Base == "":
+		var home string
+		home, err = config.StateHome()
+		p.State = cmp.Or(a.flags.State, filepath.Join(home, "scopefs"))
+	}
+	return p, err
 }
 
 // printDoctor prints the lines. Another user can write those of that user's process.
