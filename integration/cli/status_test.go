@@ -54,6 +54,13 @@ func TestStatusOfAgents(t *testing.T) {
 			})
 		}
 	}
+	h.Put("scopefs.yaml", "nosuch: x\n")
+	for _, words := range []string{"call --agent good read_file path=x", "prompt good", "check x --agent good", "changes good"} {
+		_, errs, code := h.Try(strings.Fields(words)...)
+		assert.Equal(t, 2, code, "%s: %s", words, errs)
+		assert.Contains(t, errs, `scopefs.yaml:1: unknown key "nosuch"`, words)
+	}
+	h.Put("scopefs.yaml", "{}\n")
 	t.Run("without a daemon", func(t *testing.T) { all(t, false) })
 	h.Start()
 	t.Run("with a daemon", func(t *testing.T) { all(t, true) })

@@ -175,7 +175,7 @@ func (v *verdict) resolve(base string, def *agents.Definition, name string, show
 func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 	all, errs, err := load(p)
 	if err != nil {
-		return nil, err
+		return nil, &control.NotLoadedError{Err: err}
 	}
 	if agent := all.Agents[id]; agent != nil {
 		return agent, nil

@@ -15,10 +15,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/control"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 type daemonOptions struct {
@@ -125,6 +127,9 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.only != "", Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
+	if _, bad := errors.AsType[*agents.DefinitionError](err); bad && o.only != "" { // in scopefs.yaml
+		return &control.NotLoadedError{Err: err}
+	}
 	if err != nil {
 		return err
 	}

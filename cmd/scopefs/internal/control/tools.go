@@ -89,7 +89,7 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 	case i < 0:
 		return fmt.Errorf("%w %q: define it in agents.d/%s.md", ErrUnknown, id, id)
 	case all[i].NotLoaded && all[i].Mount == "":
-		return &NotLoadedError{errors.New(all[i].Error)}
+		return &NotLoadedError{fmt.Errorf("%q is not mounted: %s", id, all[i].Error)}
 	case all[i].Error != "":
 		return fmt.Errorf("%q is not mounted: %s", id, all[i].Error)
 	default:
