@@ -36,6 +36,7 @@ var mcpText = strings.Repeat("0123456789abcde\n", 256) // 4 KiB
 func mcpOps() []mcpOp {
 	is := func(args map[string]any) func(int) map[string]any { return func(int) map[string]any { return args } }
 	file, dir := map[string]any{"path": "read"}, map[string]any{"path": "dir"}
+	names := map[string]any{"path": "dir", "names_only": true}
 	write := is(map[string]any{"path": "written", "content": mcpText})
 	edit := func(before, after string) func(int) map[string]any {
 		words := [2]string{"first", "other"}
@@ -47,7 +48,8 @@ func mcpOps() []mcpOp {
 	return []mcpOp{
 		{"ping", ping, ping, 0},
 		{"read 4 KiB", call("read_file", is(file)), call("read_text_file", is(file)), len(mcpText)},
-		{"list 50 files", call("list_dir", is(dir)), call("list_directory", is(dir)), 50 * len("f00")},
+		{"list 50 names", call("list_dir", is(names)), call("list_directory", is(dir)), 50 * len("f00")},
+		{"list 50 files with sizes", call("list_dir", is(dir)), call("list_directory_with_sizes", is(dir)), 50 * len("f00")},
 		{"write 4 KiB", call("write_file", write), call("write_file", write), 0},
 		{"edit in 4 KiB", call("edit_file", edit("old_text", "new_text")), call("edit_file", edit("oldText", "newText")), len("-first+other")},
 		{"list tools", list, list, 1000},

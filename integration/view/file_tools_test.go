@@ -111,6 +111,7 @@ func TestFileToolsInView(t *testing.T) {
 		{"grep", `{"pattern":"SECRET|secret"}`, "no matches\n", ""},
 		{"delete", `{"path":"new","recursive":true}`, `{"path":"new","deleted":2}`, ""},
 		{"list_dir", `{}`, "f\t5\nin\t(link)\nout\t(link)\nout2\t(link)\noutdir\t(link)\nro/\n", ""},
+		{"list_dir", `{"names_only":true}`, "f\nin\t(link)\nout\t(link)\nout2\t(link)\noutdir\t(link)\nro/\n", ""},
 	} {
 		says, e := callTool(t, set, test.tool, test.args)
 		if test.code != "" {

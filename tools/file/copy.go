@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -131,7 +132,8 @@ func (c *copier) dir(from, to place, st *unix.Stat_t) error {
 	}
 	c.r.Copied++
 	c.tree.touch(to.full + "/.")
-	err = eachName(c.ctx, from, func(name string) error {
+	err = eachEntry(c.ctx, from, func(d fs.DirEntry) error {
+		name := d.Name()
 		inner, err := c.tree.lstat(from.child(name), reading)
 		if isCode(err, tools.NotFound) {
 			return nil // gone meanwhile

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -26,13 +27,15 @@ type ListArgs struct {
 	Depth  int    `json:"depth,omitempty" limit:"min=1,max=5,default=1" jsonschema:"how many levels to list"`
 	Cursor string `json:"cursor,omitempty" limit:"len=16384" jsonschema:"next_cursor of the page before"`
 	Limit  int    `json:"limit,omitempty" limit:"min=1,max=1000,default=1000" jsonschema:"entries of a page"`
+
+	NamesOnly bool `json:"names_only,omitempty" jsonschema:"without sizes and times, which is faster"`
 }
 
 func (a ListArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
 func (a ListArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
 
-// Entry is a name in the result of list_dir or glob.
+// Entry is a name in the result of glob.
 type Entry struct {
 	Path     string `json:"path" limit:"len=8192" jsonschema:"relative to the workspace"`
 	Type     string `json:"type" limit:"enum=file|directory|link|fifo|socket|device"`
@@ -40,22 +43,40 @@ type Entry struct {
 	Modified string `json:"modified"`
 }
 
-// ListResult is the result of list_dir.
-type ListResult struct {
-	Path       string  `json:"path" limit:"len=8192"`
-	Entries    []Entry `json:"entries" limit:"items=1000" jsonschema:"sorted by name, a directory before what is in it"`
-	NextCursor string  `json:"next_cursor,omitempty" limit:"len=16384" jsonschema:"there is more: pass it as cursor"`
+// Listed is a name in the result of list_dir.
+type Listed struct {
+	Path     string `json:"path" limit:"len=8192" jsonschema:"relative to the workspace"`
+	Type     string `json:"type" limit:"enum=file|directory|link|fifo|socket|device"`
+	Size     *int64 `json:"size,omitempty" jsonschema:"in bytes; not with names_only"`
+	Modified string `json:"modified,omitempty" jsonschema:"not with names_only"`
 }
 
-// Content returns a line an entry: a directory with a slash, a file with its size.
+// Bytes returns the size, 0 if the entry has none.
+func (e Listed) Bytes() int64 {
+	if e.Size == nil {
+		return 0
+	}
+	return *e.Size
+}
+
+// ListResult is the result of list_dir.
+type ListResult struct {
+	Path       string   `json:"path" limit:"len=8192"`
+	Entries    []Listed `json:"entries" limit:"items=1000" jsonschema:"sorted by name, a directory before what is in it"`
+	NextCursor string   `json:"next_cursor,omitempty" limit:"len=16384" jsonschema:"there is more: pass it as cursor"`
+}
+
+// Content returns a line an entry: a directory with a slash, a file with its size if it is known.
 func (r ListResult) Content() []tools.Content {
 	var b strings.Builder
 	for _, e := range r.Entries {
-		switch e.Type {
-		case "directory":
+		switch {
+		case e.Type == "directory":
 			fmt.Fprintf(&b, "%s/\n", tools.Quote(e.Path))
-		case "file":
-			fmt.Fprintf(&b, "%s\t%d\n", tools.Quote(e.Path), e.Size)
+		case e.Type == "file" && e.Size == nil:
+			fmt.Fprintf(&b, "%s\n", tools.Quote(e.Path))
+		case e.Type == "file":
+			fmt.Fprintf(&b, "%s\t%d\n", tools.Quote(e.Path), *e.Size)
 		default:
 			fmt.Fprintf(&b, "%s\t(%s)\n", tools.Quote(e.Path), e.Type)
 		}
@@ -79,7 +100,7 @@ func (t *tree) list(ctx context.Context, in ListArgs) (ListResult, error) {
 	if err != nil {
 		return ListResult{}, err
 	}
-	l := lister{tree: t, ctx: ctx, max: maxEntries}
+	l := lister{tree: t, ctx: ctx, max: maxEntries, namesOnly: in.NamesOnly}
 	if in.Limit > 0 {
 		l.max = min(in.Limit, maxEntries)
 	}
@@ -91,7 +112,7 @@ func (t *tree) list(ctx context.Context, in ListArgs) (ListResult, error) {
 		}
 		after = strings.Split(string(b), "/")
 	}
-	l.found = []Entry{}
+	l.found = []Listed{}
 	if err := l.walk(p, nil, max(1, in.Depth), after); err != nil {
 		return ListResult{}, t.fail(p, err, reading)
 	}
@@ -107,9 +128,38 @@ type lister struct {
 	tree  *tree
 	ctx   context.Context // of the one call it is for
 	max   int
-	found []Entry
+	found []Listed
 	last  string // the last entry's path below the directory that is listed
 	more  bool
+
+	namesOnly bool
+}
+
+// entry returns the result for a directory's entry. Of a name alone the directory has the type.
+func (l *lister) entry(p place, d fs.DirEntry) (Listed, error) {
+	if l.namesOnly {
+		return Listed{Path: strings.ToValidUTF8(p.rel, "\ufffd"), Type: typeName(modeOf(d.Type()))}, nil
+	}
+	st, err := l.tree.lstat(p, reading)
+	e := newEntry(p.rel, &st)
+	return Listed{Path: e.Path, Type: e.Type, Size: &e.Size, Modified: e.Modified}, err
+}
+
+// modeOf returns the file type bits of a mode as of stat(2).
+func modeOf(m fs.FileMode) uint32 {
+	switch m.Type() {
+	case 0:
+		return unix.S_IFREG
+	case fs.ModeDir:
+		return unix.S_IFDIR
+	case fs.ModeSymlink:
+		return unix.S_IFLNK
+	case fs.ModeNamedPipe:
+		return unix.S_IFIFO
+	case fs.ModeSocket:
+		return unix.S_IFSOCK
+	}
+	return unix.S_IFBLK
 }
 
 // walk lists a directory whose names below the listed one are above. after is
@@ -124,14 +174,15 @@ func (l *lister) walk(p place, above []string, depth int, after []string) error 
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
+	for _, d := range names {
+		name := d.Name()
 		var inner []string
 		below := append(slices.Clone(above), name)
 		child := p.child(name)
 		if len(after) > 0 && name == from {
 			inner = after[1:]
 		}
-		st, err := l.tree.lstat(child, reading)
+		e, err := l.entry(child, d)
 		if isCode(err, tools.NotFound) {
 			continue // gone meanwhile
 		}
@@ -143,10 +194,10 @@ func (l *lister) walk(p place, above []string, depth int, after []string) error 
 				l.more = true
 				return nil
 			}
-			l.found = append(l.found, newEntry(child.rel, &st))
+			l.found = append(l.found, e)
 			l.last = path.Join(below...)
 		}
-		if depth > 1 && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if depth > 1 && e.Type == "directory" {
 			err := l.walk(child, below, depth-1, inner)
 			if l.more || err != nil && !isCode(l.tree.fail(child, err, reading), tools.Denied) {
 				return err
@@ -156,37 +207,37 @@ func (l *lister) walk(p place, above []string, depth int, after []string) error 
 	return nil
 }
 
-// smallest returns the n first names of a directory that are not before from. It
+// smallest returns the n first entries of a directory whose names are not before from. It
 // holds no more of them, however many there are.
-func smallest(ctx context.Context, p place, from string, n int) ([]string, error) {
-	var kept names
-	err := eachName(ctx, p, func(name string) error {
-		switch {
+func smallest(ctx context.Context, p place, from string, n int) ([]fs.DirEntry, error) {
+	var kept entries
+	err := eachEntry(ctx, p, func(d fs.DirEntry) error {
+		switch name := d.Name(); {
 		case name < from:
 		case len(kept) < n:
-			heap.Push(&kept, name)
-		case name < kept[0]:
-			kept[0] = name
+			heap.Push(&kept, d)
+		case name < kept[0].Name():
+			kept[0] = d
 			heap.Fix(&kept, 0)
 		}
 		return nil
 	})
-	slices.Sort(kept)
+	slices.SortFunc(kept, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return kept, err
 }
 
-// eachName calls f with the names in a directory as the kernel returns them. It
+// eachEntry calls f with the entries of a directory as the kernel returns them. It
 // holds few of them at a time.
-func eachName(ctx context.Context, p place, f func(name string) error) error {
+func eachEntry(ctx context.Context, p place, f func(fs.DirEntry) error) error {
 	d, err := openDir(p)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	for {
-		batch, err := d.Readdirnames(1000)
-		for _, name := range batch {
-			if err := f(name); err != nil {
+		batch, err := d.ReadDir(1000)
+		for _, e := range batch {
+			if err := f(e); err != nil {
 				return err
 			}
 		}
@@ -206,11 +257,11 @@ func openDir(p place) (*os.File, error) {
 	return os.OpenFile(p.full, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 }
 
-// names is a heap whose first is the last in order.
-type names []string
+// entries is a heap whose first is the last in order.
+type entries []fs.DirEntry
 
-func (n names) Len() int           { return len(n) }
-func (n names) Less(i, j int) bool { return n[i] > n[j] }
-func (n names) Swap(i, j int)      { n[i], n[j] = n[j], n[i] }
-func (n *names) Push(x any)        { *n = append(*n, x.(string)) }
-func (n *names) Pop() any          { panic("a heap that only grows") }
+func (n entries) Len() int           { return len(n) }
+func (n entries) Less(i, j int) bool { return n[i].Name() > n[j].Name() }
+func (n entries) Swap(i, j int)      { n[i], n[j] = n[j], n[i] }
+func (n *entries) Push(x any)        { *n = append(*n, x.(fs.DirEntry)) }
+func (n *entries) Pop() any          { panic("a heap that only grows") }

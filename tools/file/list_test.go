@@ -3,6 +3,7 @@ package file
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"testing"
@@ -22,6 +23,47 @@ func paths(entries []Entry) (all []string) {
 	return all
 }
 
+func listed(entries []Listed) (all []string) {
+	for _, e := range entries {
+		all = append(all, e.Path)
+	}
+	return all
+}
+
+// TestListNames checks that names_only gives the names and types of a whole listing, in the same pages, and nothing else.
+func TestListNames(t *testing.T) {
+	tr := newTree(t, map[string]string{"b/c/d": "12345", "b/a": "", "a": "1", "empty/": "", "out => /etc": "", "x\ny": ""})
+	require.NoError(t, unix.Mkfifo(tr.root+"/b/fifo", 0o600))
+	s, err := net.Listen("unix", tr.root+"/s")
+	require.NoError(t, err)
+	defer s.Close()
+	for depth := 1; depth <= 3; depth++ {
+		for _, limit := range []int{1, 2, 100} {
+			for in := (ListArgs{Depth: depth, Limit: limit}); ; {
+				whole, err := tr.list(ctx(), in)
+				require.NoError(t, err)
+				in.NamesOnly = true
+				names, err := tr.list(ctx(), in)
+				require.NoError(t, err)
+				in.Cursor, in.NamesOnly = whole.NextCursor, false
+				assert.Equal(t, whole.NextCursor, names.NextCursor)
+				for i := range whole.Entries {
+					assert.NotNil(t, whole.Entries[i].Size)
+					assert.NotEmpty(t, whole.Entries[i].Modified)
+					whole.Entries[i].Size, whole.Entries[i].Modified = nil, ""
+				}
+				assert.Equal(t, whole, names)
+				if in.Cursor == "" {
+					break
+				}
+			}
+		}
+	}
+	r, err := tr.list(ctx(), ListArgs{NamesOnly: true})
+	require.NoError(t, err)
+	assert.Equal(t, "a\nb/\nempty/\nout\t(link)\ns\t(socket)\n\"x\\ny\"\n", r.Content()[0].Text)
+}
+
 func TestList(t *testing.T) {
 	tr := newTree(t, map[string]string{"b/c/d/e": "12345", "b/a": "", "a": "1", "c": "", "b-x": "", "empty/": "", "out => /etc": ""})
 	all := []string{"a", "b", "b/a", "b/c", "b/c/d", "b/c/d/e", "b-x", "c", "empty", "out"}
@@ -35,7 +77,7 @@ func TestList(t *testing.T) {
 				require.NoError(t, err)
 				require.Less(t, pages, 20)
 				assert.LessOrEqual(t, len(r.Entries), limit)
-				got = append(got, paths(r.Entries)...)
+				got = append(got, listed(r.Entries)...)
 				if cursor = r.NextCursor; cursor == "" {
 					break
 				}
@@ -45,7 +87,7 @@ func TestList(t *testing.T) {
 	}
 	r, err := tr.list(ctx(), ListArgs{Path: "b", Depth: 5})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"b/a", "b/c", "b/c/d", "b/c/d/e"}, paths(r.Entries))
+	assert.Equal(t, []string{"b/a", "b/c", "b/c/d", "b/c/d/e"}, listed(r.Entries))
 	assert.Equal(t, "b/a\t0\nb/c/\nb/c/d/\nb/c/d/e\t5\n", r.Content()[0].Text)
 	for path, code := range map[string]tools.Code{"a": tools.Invalid, "no": tools.NotFound, "..": tools.NotFound, "/etc": tools.NotFound} {
 		_, err := tr.list(ctx(), ListArgs{Path: path})
@@ -63,7 +105,7 @@ func TestListCursorGone(t *testing.T) {
 	require.NoError(t, os.Remove(tr.root+"/b"))
 	r, err = tr.list(ctx(), ListArgs{Limit: 2, Cursor: r.NextCursor})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"c"}, paths(r.Entries))
+	assert.Equal(t, []string{"c"}, listed(r.Entries))
 }
 
 func TestListMany(t *testing.T) {
@@ -79,7 +121,7 @@ func TestListMany(t *testing.T) {
 	for cursor := ""; ; {
 		r, err := tr.list(ctx(), ListArgs{Cursor: cursor})
 		require.NoError(t, err)
-		got = append(got, paths(r.Entries)...)
+		got = append(got, listed(r.Entries)...)
 		if cursor = r.NextCursor; cursor == "" {
 			break
 		}

@@ -34,7 +34,7 @@ type mcpSearch struct {
 func mcpSearches(l *aliases) {
 	reads := tools.Hints{Title: "List directory"}
 	alias(l, "list_directory", "List a directory; [FILE] and [DIR] tell which is which.", reads, "list_dir",
-		func(in mcpPath) (file.ListArgs, error) { return file.ListArgs{Path: in.Path}, nil },
+		func(in mcpPath) (file.ListArgs, error) { return file.ListArgs{Path: in.Path, NamesOnly: true}, nil },
 		func(_ mcpPath, r tools.Result) tools.Result {
 			o := out[file.ListResult](r)
 			var lines []string
@@ -74,7 +74,7 @@ func checkAll(patterns []string) error {
 	return nil
 }
 
-func mcpKind(e file.Entry) string {
+func mcpKind(e file.Listed) string {
 	if e.Type == "directory" {
 		return "[DIR]"
 	}
@@ -91,7 +91,7 @@ func cutShort(lines []string, more bool) []string {
 func renderSizes(in mcpSizes, r tools.Result) tools.Result {
 	o := out[file.ListResult](r)
 	if in.SortBy == "size" {
-		slices.SortStableFunc(o.Entries, func(a, b file.Entry) int { return cmp.Compare(b.Size, a.Size) })
+		slices.SortStableFunc(o.Entries, func(a, b file.Listed) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
 	}
 	var lines []string
 	var files, dirs int
@@ -101,7 +101,7 @@ func renderSizes(in mcpSizes, r tools.Result) tools.Result {
 		if e.Type == "directory" {
 			dirs++
 		} else {
-			files, total, size = files+1, total+e.Size, fmt.Sprintf("%10s", sizeText(e.Size))
+			files, total, size = files+1, total+e.Bytes(), fmt.Sprintf("%10s", sizeText(e.Bytes()))
 		}
 		lines = append(lines, fmt.Sprintf("%s %-30s %s", mcpKind(e), tools.Quote(path.Base(e.Path)), size))
 	}

@@ -215,3 +215,9 @@ func TestNoSuchProfile(t *testing.T) {
 		assert.Equal(t, text, sizeText(n))
 	}
 }
+
+// TestSizesMissing checks that a worker, which is the agent's, cannot end the daemon by a listing without sizes.
+func TestSizesMissing(t *testing.T) {
+	r := tools.Result{Structured: []byte(`{"path":".","entries":[{"path":"a","type":"file"},{"path":"b","type":"file"}]}`)}
+	assert.Contains(t, renderSizes(mcpSizes{SortBy: "size"}, r).Content[0].Text, "Combined size: 0 B")
+}
