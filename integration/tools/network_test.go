@@ -379,3 +379,30 @@ func TestNetworkAskEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestNetworkCall: the records of a connection have the call that it is of, unless
+// processes of two calls are in the sandbox.
+func TestNetworkCall(t *testing.T) {
+	t.Parallel()
+	need.Program(t, "curl")
+	at := webServer(t, nil)
+	h := harness.NewHost(t, map[string]string{"a": allowed(at, "one.test", "two.test", "three.test")})
+	h.Must("run", "a", "--", "curl", "-sS", "http://one.test/", "http://other.test/")
+	u := h.Connect("a")
+	u.Bash("curl -sS -p http://two.test/ http://other.test/; (sleep 600 & disown) >/dev/null 2>&1")
+	u.Bash("curl -sS http://three.test/")
+	h.Stop()
+	calls := []string{}
+	for _, e := range h.Events("a") {
+		switch {
+		case e.Event == audit.KindCall && e.Outcome == audit.OutcomeBegin:
+			calls = append(calls, e.Call)
+		case e.Event != audit.KindNetwork:
+		case len(calls) == 1:
+			assert.Equal(t, calls[0], e.Call, e.Target)
+		default:
+			assert.Empty(t, e.Call, e.Target)
+		}
+	}
+	assert.Len(t, calls, 2)
+}

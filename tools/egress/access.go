@@ -166,7 +166,7 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 
 func (p *Proxy) event(a *access) audit.Event {
 	return audit.Event{
-		Event: audit.KindNetwork, Agent: string(p.client.Agent), Session: p.client.Session, Chain: p.client.Chain,
+		Event: audit.KindNetwork, Agent: string(p.client.Agent), Session: p.client.Session, Call: a.in.call, Chain: p.client.Chain,
 		Op: a.op, Target: a.target(), Rule: a.decision.Rule, RuleKind: string(a.decision.Kind),
 	}
 }

@@ -22,6 +22,7 @@ type incoming struct {
 	release func() // frees its slot
 	once    sync.Once
 	origin  *origin // of a connection that a tunnel has led here; nil: none
+	call    string  // see Client.Call
 }
 
 // origin is the host at the other end of a connection, as far as the client

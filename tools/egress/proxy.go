@@ -40,6 +40,9 @@ type Client struct {
 	// request.
 	Rules func() Rules
 
+	// Call returns the call that a new connection is of; "": unknown. nil knows none.
+	Call func() string
+
 	// Record writes to the log. After an error nothing is done.
 	Record func(context.Context, audit.Event) error
 
@@ -210,6 +213,9 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
 func (p *Proxy) serve(ctx context.Context, in *incoming) {
 	stop := context.AfterFunc(ctx, func() { in.Close() })
 	defer stop()
+	if p.client.Call != nil {
+		in.call = p.client.Call()
+	}
 	first := make([]byte, 1)
 	_ = in.SetReadDeadline(time.Now().Add(p.Limits.Speak))
 	if n, _ := in.Read(first); n == 0 {

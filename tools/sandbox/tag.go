@@ -25,6 +25,8 @@ const (
 	// toldTimeout when several commands are starting.
 	settleTimeout = 10 * time.Millisecond
 	toldTimeout   = 10 * settleTimeout
+	// maxChildren is the number of init's children that OnlyTag looks at.
+	maxChildren = 64
 )
 
 // TagOf reports whether a process or thread of this host belongs to the session, and
@@ -65,6 +67,43 @@ func (s *Session) TagOf(pid int) (tag string, own, ours bool) {
 			return tag, own, true
 		}
 	}
+}
+
+// OnlyTag returns the tag of the command that every process of the session belongs to
+// now, but for processes with the tag except. It returns "" if there is no process, if
+// processes belong to several commands or to none, or if init has more than 64 children.
+// Like TagOf it may wait for 100 ms while a command is starting.
+func (s *Session) OnlyTag(except string) (only string) {
+	children := childrenOf(s.PID())
+	if len(children) > maxChildren {
+		return ""
+	}
+	for _, pid := range children {
+		tag, _, ours := s.TagOf(pid)
+		switch {
+		case !ours || tag == except: // it has ended
+		case tag == "" || only != "" && tag != only:
+			return ""
+		default:
+			only = tag
+		}
+	}
+	return only
+}
+
+// childrenOf returns the children of a process, by the threads that started them
+// (proc_tid_children(5)).
+func childrenOf(pid int) (pids []int) {
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, task := range tasks {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name())) // a thread that has ended has no children
+		for word := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
 }
 
 // tagOf looks up the command of a process. When it is not known, tagOf returns the

@@ -137,6 +137,56 @@ func TestTagsAreBounded(t *testing.T) {
 	assert.Equal(t, "x", tags.commands[100+3*maxEnded-1].tag)
 }
 
+// TestOnlyTag: a command is the only one while no other has a process.
+func TestOnlyTag(t *testing.T) {
+	s := newTestSession(t)
+	only := func() string { return s.OnlyTag("tools") }
+	end := func(p *Process) {
+		p.Stdin.Close()
+		_, err := p.Wait()
+		require.NoError(t, err)
+	}
+	assert.Equal(t, "", only(), "no process")
+	startTagged(t, s, "tools", "bash", "-c", "echo r; sleep 7131; true")
+	assert.Equal(t, "", only(), "excepted")
+	one := startTagged(t, s, "one", "bash", "-c", "(sleep 7132 &) >/dev/null 2>&1; echo r; read x")
+	pidOf(t, "sleep", "7132")
+	assert.Equal(t, "one", only(), "with an orphan of its own")
+	two := startTagged(t, s, "two", "bash", "-c", "echo r; read x")
+	assert.Equal(t, "", only(), "two commands")
+	end(two)
+	assert.Equal(t, "one", only())
+	end(one)
+	assert.Equal(t, "one", only(), "what it has left behind")
+	plain := startTagged(t, s, "", "bash", "-c", "echo r; read x")
+	assert.Equal(t, "", only(), "a command without a tag")
+	end(plain)
+	assert.Equal(t, "one", only())
+	startTagged(t, s, "one", "bash", "-c", "for i in {1.."+strconv.Itoa(maxChildren)+"}; do (sleep 7135 &) >/dev/null 2>&1; done; echo r; read x")
+	assert.Equal(t, "", only(), "a bounded number")
+	require.NoError(t, s.Close())
+	assert.Equal(t, "", only(), "the session has ended")
+}
+
+// BenchmarkOnlyTag asks about one command beside another that is excepted.
+func BenchmarkOnlyTag(b *testing.B) {
+	h, err := Open(context.Background(), Config{})
+	require.NoError(b, err)
+	defer h.Close()
+	s, err := h.Start(context.Background(), newSpec(b))
+	require.NoError(b, err)
+	for _, tag := range []string{"tools", "t"} {
+		p, err := s.Exec(context.Background(), Command{Tag: tag, Argv: []string{"bash", "-c", "read x; true"}})
+		require.NoError(b, err)
+		defer p.Close()
+	}
+	for b.Loop() {
+		if s.OnlyTag("tools") != "t" {
+			b.Fatal("not found")
+		}
+	}
+}
+
 // BenchmarkTagOf asks about a process five generations below init.
 func BenchmarkTagOf(b *testing.B) {
 	h, err := Open(Config{})

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
+	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -137,6 +138,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
 		Rules:   func() egress.Rules { return n.hosts() },
 		Refused: p.Refused,
+		Call:    func() string { return box.OnlyTag(worker.Arg) }, // the process of the file tools connects to nothing
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
 		Record: func(ctx context.Context, e audit.Event) error {
 			e.Parent, e.Server = p.Parent, p.server()
