@@ -170,7 +170,7 @@ func TestOnlyTag(t *testing.T) {
 
 // BenchmarkOnlyTag asks about one command beside another that is excepted.
 func BenchmarkOnlyTag(b *testing.B) {
-	h, err := Open(context.Background(), Config{})
+	h, err := Open(Config{})
 	require.NoError(b, err)
 	defer h.Close()
 	s, err := h.Start(context.Background(), newSpec(b))
