@@ -111,13 +111,13 @@ func quoted(text string) []byte {
 }
 
 // receive quotes the context of a call, and replaces the id that the SDK decoded, and the requestId of a
-// cancellation, by strings that hold their JSON.
-func receive(r *jsonrpc.Request, line []byte) {
+// cancellation, by strings that hold their JSON. id is the JSON of the id, which request has set already, or nil.
+func receive(r *jsonrpc.Request, line, id []byte) {
 	r.Params = quoteContext(r.Params)
 	if r.Method == cancelled {
 		r.Params = replaceMember(r.Params, "requestId", func(old []byte) []byte { return quoted(string(old)) })
 	}
-	if !r.IsCall() {
+	if !r.IsCall() || id != nil {
 		return
 	}
 	start, end := member(line, "id")

@@ -85,7 +85,7 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 		if err := new(tools.Tally).Add(line); err != nil {
 			return nil, err
 		}
-		m, err := jsonrpc.DecodeMessage(line)
+		m, id, err := decode(line)
 		if err != nil {
 			if err := l.complain(line, err); err != nil {
 				return nil, err
@@ -94,7 +94,7 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		r, ok := m.(*jsonrpc.Request)
 		if ok {
-			receive(r, line)
+			receive(r, line, id)
 		}
 		if ok && r.IsCall() {
 			select {
