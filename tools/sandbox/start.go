@@ -179,14 +179,18 @@ func (s *Session) findInit(r io.Reader) error {
 	if err := json.Unmarshal(text, &info); err != nil || info.PID <= 1 {
 		return errors.New("bwrap did not start")
 	}
+	gone := fmt.Errorf("init is gone: %w", ErrEnded) // it may have ended, or fail has ended it
 	fd, err := unix.PidfdOpen(info.PID, 0)
+	if err == unix.ESRCH {
+		return gone
+	}
 	if err != nil {
 		return fmt.Errorf("pidfd_open of init: %w", err)
 	}
 	stat, err := pid1.ReadStat(info.PID)
 	if err != nil || stat.Parent != s.bwrap.Process.Pid || !s.own(info.PID, fd) {
 		unix.Close(fd)
-		return errors.New("init is gone")
+		return gone
 	}
 	return nil
 }
