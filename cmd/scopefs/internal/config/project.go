@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Project is a directory with an agent of its own. Its user needs neither a base
@@ -50,16 +51,42 @@ func ProjectOf(dir string) (Project, error) {
 	if err != nil {
 		return Project{}, err
 	}
-	id := projectID(real)
-	return Project{real, id, filepath.Join(home, "scopefs", string(id))}, nil
+	at := func(hash int) Project {
+		id := projectID(real, hash)
+		return Project{real, id, filepath.Join(home, "scopefs", string(id))}
+	}
+	p := at(hashBytes)
+	if old := at(oldHashBytes); !p.Exists() && old.Exists() && old.mine() {
+		p = old
+	}
+	return p, nil
+}
+
+// hashBytes is how many bytes of a path's hash an id has. Whoever chooses the name of a
+// directory, such as an agent below a project, must not find one with the id of another.
+const hashBytes = 8
+
+// oldHashBytes is that of projects that were made by versions up to November 2026. They keep
+// their id.
+const oldHashBytes = 4
+
+// mine reports whether the definition is of this project, and not of a directory whose path
+// has the same few bytes of a hash. A definition that does not load is: the command says why.
+func (p Project) mine() bool {
+	text, err := os.ReadFile(p.definition())
+	if err != nil {
+		return false
+	}
+	def, err := agents.ParseDefinition(p.definition(), text)
+	return err != nil || def.Dir == p.Dir
 }
 
 // maxName is how many bytes of an id are the directory's name.
 const maxName = 40
 
 // projectID returns an id for a path: the directory's name as far as an id may hold it,
-// and a hash of the path, which differs for two directories of one name.
-func projectID(path string) scope.ID {
+// and bytes of a hash of the path, which differs for two directories of one name.
+func projectID(path string, bytes int) scope.ID {
 	name := strings.Map(func(r rune) rune {
 		switch {
 		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
@@ -71,7 +98,7 @@ func projectID(path string) scope.ID {
 	}, filepath.Base(path))
 	name = strings.Trim(name[:min(len(name), maxName)], "-")
 	sum := sha256.Sum256([]byte(path))
-	return scope.ID(strings.TrimLeft(name+"-", "-") + hex.EncodeToString(sum[:4]))
+	return scope.ID(strings.TrimLeft(name+"-", "-") + hex.EncodeToString(sum[:bytes]))
 }
 
 // FindProject returns the project of dir or of the nearest directory above it; false if
