@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -81,4 +82,47 @@ func TestTop(t *testing.T) {
 	enter(k, "q")
 	enter(k, "q")
 	require.NoError(t, cmd.Wait())
+}
+
+// TestTopWritten: top has what a session wrote to a disk, also by programs that have ended; what
+// the process of a mediated view writes counts for the agent.
+func TestTopWritten(t *testing.T) {
+	for name, front := range map[string]string{"passthrough": "", "mediated": "view: {data: mediated}"} {
+		t.Run(name, func(t *testing.T) {
+			h := harness.NewHost(t, map[string]string{"a": front, "idle": ""})
+			m := &harness.Way{Host: h, Tmp: t.TempDir()}
+			const size = 2 << 20
+			before := writtenBySelf(t)
+			require.NoError(t, os.WriteFile(h.Scope("idle", "probe"), make([]byte, size), 0o644))
+			least := writtenBySelf(t) - before - 64<<10 // with the directory; below 0 if the files are on no disk
+			_, talk := harness.StartTalking(t, m, "dd if=/dev/zero of=f bs=64k count=32 2>/dev/null; echo ready; exec sleep "+harness.Seconds(23))
+			talk.Expect("ready")
+			type use struct {
+				Agent   string
+				Written int64 `json:"written_bytes"`
+			}
+			var top struct{ Sessions, Agents []use }
+			require.NoError(t, json.Unmarshal([]byte(h.Must("top", "--once", "--json")), &top))
+			require.Len(t, top.Sessions, 1)
+			require.Len(t, top.Agents, 2)
+			assert.GreaterOrEqual(t, top.Agents[0].Written, least)
+			assert.Less(t, top.Agents[0].Written, int64(3*size))
+			assert.Less(t, top.Agents[1].Written, int64(size), "the idle one")
+			if name == "passthrough" {
+				assert.GreaterOrEqual(t, top.Sessions[0].Written, least)
+			}
+		})
+	}
+}
+
+// writtenBySelf returns what the kernel counted as written to disks by this process.
+func writtenBySelf(t *testing.T) (n int64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/io")
+	require.NoError(t, err)
+	_, number, _ := strings.Cut(string(text), "\nwrite_bytes: ")
+	number, _, _ = strings.Cut(number, "\n")
+	n, err = strconv.ParseInt(number, 10, 64)
+	require.NoError(t, err)
+	return n
 }

@@ -36,7 +36,7 @@ const (
 	approvalRow
 )
 
-const topHeader = "AGENT / SESSION              KIND    AGE     CPU%      MEM  PROCS  DENIED  CALLS  COMMAND"
+const topHeader = "AGENT / SESSION              KIND    AGE     CPU%      MEM  WRITTEN  PROCS  DENIED  CALLS  COMMAND"
 
 // newTopScreen returns the table. before may be the zero Top.
 func newTopScreen(before, now control.Top) *topScreen {
@@ -117,7 +117,7 @@ func waits(p tools.Approval, now time.Time) string {
 }
 
 func line(name, kind, age string, cpu float64, u control.Use, denied, calls, about string) string {
-	return fmt.Sprintf("%-28s %-7s %-6s %5.1f %8s %6d %7s %6s  %s", printable.Text(name), kind, age, cpu, size(uint64(max(u.Memory, 0))), u.Processes, denied, calls, printable.Text(about))
+	return fmt.Sprintf("%-28s %-7s %-6s %5.1f %8s %8s %6d %7s %6s  %s", printable.Text(name), kind, age, cpu, size(uint64(max(u.Memory, 0))), size(uint64(max(u.Written, 0))), u.Processes, denied, calls, printable.Text(about))
 }
 
 // size returns bytes with a unit, in at most eight characters.

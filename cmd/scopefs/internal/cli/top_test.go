@@ -72,7 +72,7 @@ func sample() control.Top {
 		return tools.Approval{ID: id, State: tools.ApprovalWaits, Agent: "a", Tool: "bash", Arguments: args, Asked: topStart}
 	}
 	session := func(agent scope.ID, id string, kind control.SessionKind, cpu float64) control.TopSession {
-		return control.TopSession{Session: control.Session{ID: id, Agent: agent, Kind: kind, Since: topStart.Add(-90 * time.Second), Command: "npm \x1b[2J test"}, Use: control.Use{CPU: cpu, Memory: 10 << 20, Processes: 3}, Program: "node\n"}
+		return control.TopSession{Session: control.Session{ID: id, Agent: agent, Kind: kind, Since: topStart.Add(-90 * time.Second), Command: "npm \x1b[2J test"}, Use: control.Use{CPU: cpu, Written: 2 << 20, Memory: 10 << 20, Processes: 3}, Program: "node\n"}
 	}
 	return control.Top{Time: topStart,
 		Agents:    []control.TopAgent{{ID: "a", State: control.Mounted, Denials: 7}, {ID: "b", State: control.Mounted}, {ID: "idle", State: control.Mounted}},
@@ -108,7 +108,7 @@ func startTop(t *testing.T, f *fakeSource) *topModel {
 	t.Helper()
 	m := newTopModel(t.Context(), f, time.Second)
 	t.Cleanup(m.leave)
-	m.Update(tea.WindowSizeMsg{Width: 100, Height: 20})
+	m.Update(tea.WindowSizeMsg{Width: 120, Height: 20})
 	run(t, m, m.Init())
 	return m
 }
@@ -123,7 +123,7 @@ func TestTopTable(t *testing.T) {
 	f.top.Sessions[0].CPU = 2
 	run(t, m, m.refresh)
 	out := m.draw()
-	assert.Contains(t, out, "1-1                        run     1m32    50.0  10.0MiB      3")
+	assert.Contains(t, out, "1-1                        run     1m32    50.0  10.0MiB   2.0MiB      3")
 	assert.Contains(t, out, "first                      waits")
 	assert.NotContains(t, out, "idle   ")
 	assert.NotContains(t, ansi.Strip(out), "\x1b")

@@ -16,12 +16,16 @@ type Top struct {
 	Disks     []Disk           `json:"disks"`
 }
 
-// Use is what processes use. It has no bytes on a disk: the file systems that scopefs runs
-// on count them for a directory only by a walk of the tree.
+// Use is what processes use. It has what they wrote, not what their files take on a disk: the
+// file systems that scopefs runs on count that for a directory only by a walk of the tree.
 type Use struct {
 	CPU       float64 `json:"cpu_seconds"`  // of processor, since they started, with children that have ended
 	Memory    int64   `json:"memory_bytes"` // resident; what processes share counts for each
 	Processes int     `json:"processes"`
+
+	// Written is write_bytes of /proc/PID/io: what they, and their children that have ended, gave
+	// file systems on a disk, also if it was overwritten or removed since. A tmpfs is on no disk.
+	Written int64 `json:"written_bytes"`
 }
 
 // Add adds what others use.
@@ -29,6 +33,7 @@ func (u *Use) Add(v Use) {
 	u.CPU += v.CPU
 	u.Memory += v.Memory
 	u.Processes += v.Processes
+	u.Written += v.Written
 }
 
 // TopAgent is an agent, with what its view and sessions use.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,6 +142,16 @@ func parseStat(text []byte) (p *process, parent int, ok bool) {
 	return p, int(number(statParent)), true
 }
 
+// written returns write_bytes of proc_pid_io(5); 0 for a process that has ended, or that this
+// process may not look at.
+func written(pid int) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	_, number, _ := strings.Cut(string(text), "\nwrite_bytes: ")
+	number, _, _ = strings.Cut(number, "\n")
+	n, _ := strconv.ParseInt(number, 10, 64)
+	return n
+}
+
 // total is the use of processes, and the name of the one that used the processor most.
 type total struct {
 	control.Use
@@ -161,6 +172,7 @@ func (t processTable) below(pid int) (sum total) {
 		}
 		seen[next] = true
 		sum.Use.Add(p.Use)
+		sum.Written += written(next)
 		if next != pid && p.CPU >= sum.most && len(p.children) == 0 {
 			sum.busiest, sum.most = p.name, p.CPU
 		}
