@@ -131,7 +131,7 @@ func TestTopTable(t *testing.T) {
 	assert.Contains(t, out, `npm \u001b[2J test`)
 	assert.Equal(t, 20, strings.Count(out, "\n")+1)
 	for line := range strings.Lines(out) {
-		assert.LessOrEqual(t, ansi.StringWidth(strings.TrimSuffix(line, "\n")), 100)
+		assert.LessOrEqual(t, ansi.StringWidth(strings.TrimSuffix(line, "\n")), 120)
 	}
 	assert.Contains(t, press(t, m, "i"), "idle   ")
 
