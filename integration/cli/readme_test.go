@@ -97,7 +97,7 @@ func readmeCommands(t *testing.T, file string) (all []readmeCommand) {
 var readmeVaries = []*regexp.Regexp{
 	regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+`),
 	regexp.MustCompile(`\b(pid) \d+`),
-	regexp.MustCompile(`\b(hello)-[0-9a-f]{8}\b`),
+	regexp.MustCompile(`\b(hello)-[0-9a-f]{16}\b`),
 	regexp.MustCompile(`\b(call) [a-z0-9]{13}\b`),
 }
 
