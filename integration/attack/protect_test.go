@@ -234,3 +234,27 @@ func TestProtectGit(t *testing.T) {
 		return err
 	}))
 }
+
+// TestProtectOwn: a list in protect.d holds in a mounted view as soon as it is written, and is
+// not lost when its file is.
+func TestProtectOwn(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	for _, agent := range []string{"a", "free"} {
+		harness.Plant(t, h.Scope(agent), "Makefile=all:", "evil=all: evil", "d/")
+	}
+	list := filepath.Join(h.Base, "protect.d", "make.yaml")
+	require.NoError(t, os.Mkdir(filepath.Dir(list), 0o755))
+	require.NoError(t, os.WriteFile(list, []byte("paths: ['**/Makefile']\n"), 0o644))
+	h.Eventually("the list holds", func() bool { return harness.HostOps(t, h.View("a"), "write Makefile")[0] == "EACCES" })
+	attacks := []string{"rename evil Makefile", "xchg evil Makefile", "link evil d/Makefile", "symlink Makefile notes", "create d/Makefile"}
+	for _, attack := range attacks {
+		assert.Equal(t, []string{"EACCES"}, harness.HostOps(t, h.View("a"), attack), attack)
+	}
+	assert.Equal(t, []string{"ok"}, harness.HostOps(t, h.View("free"), "create d/Makefile"))
+	assert.True(t, h.Recorded("a", audit.Event{Op: "create", Path: "d/Makefile", Verdict: audit.Deny, Rule: "protect make"}))
+	require.NoError(t, os.WriteFile(list, []byte("paths: ["), 0o644))
+	_, errs, code := h.Try("reload")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "protect.d/make.yaml:1: is not YAML")
+	assert.Equal(t, []string{"EACCES"}, harness.HostOps(t, h.View("a"), "write Makefile"))
+}

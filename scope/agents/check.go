@@ -88,6 +88,14 @@ func (r ref) check(k known, self scope.ID, servers Servers) error {
 		if k.presets[r.text] == nil {
 			return r.nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", presetsDir, r.text))
 		}
+	case protectRef:
+		if k.protect[r.text] == nil && !builtinProtection(r.text) {
+			names := slices.Collect(maps.Keys(k.protect))
+			for _, p := range protections() {
+				names = append(names, p.name)
+			}
+			return r.nothing("list", slices.Sorted(slices.Values(names)), fmt.Sprintf("create %s/%s.yaml", protectDir, r.text))
+		}
 	case memberRef:
 		if r.text == string(self) {
 			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)

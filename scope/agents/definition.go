@@ -40,6 +40,7 @@ type ViewSpec struct {
 	Hardlinks scope.Hardlinks
 	Protect   []scope.Protect // of the key protect
 	Git       *scope.GitRules // likewise
+	lists     []string        // the names of the key protect, until Load resolves them
 	Data      DataPath
 	Record    scope.Record
 	Cache     Cache
@@ -115,13 +116,20 @@ const maxDefinition = 1 << 20
 // error is a *DefinitionError, or DefinitionErrors for more than one.
 //
 // ParseDefinition does not check whether a pattern of a list matches anything;
-// Load does. It expands ${VAR} in env and mcp_servers from the environment of
+// Load does. It knows no list of {base}/protect.d and refuses its name. It expands ${VAR} in env and mcp_servers from the environment of
 // this process.
 func ParseDefinition(file string, text []byte) (*Definition, error) {
 	name := filepath.Base(file)
-	def, _, err := parseDefinition(path.Join(agentsDir, name), stem(name), text)
+	def, refs, err := parseDefinition(path.Join(agentsDir, name), stem(name), text)
 	if err != nil {
 		return nil, err
+	}
+	for _, r := range refs {
+		if r.kind == protectRef { // without the list the agent could do more
+			if err := r.check(known{}, def.Name, nil); err != nil {
+				return nil, wrongAt(path.Join(agentsDir, name), r.line, def.Name, err)
+			}
+		}
 	}
 	return def, nil
 }

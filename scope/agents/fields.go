@@ -30,7 +30,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"display_name": proseField(&d.DisplayName),
 		"description":  proseField(&d.Description),
 		"dir":          dirField(&d.Dir),
-		"protect":      protectField(&d.View),
+		"protect":      protectField(&d.View, refs),
 		"user":         userField(&d.User),
 		"identity":     oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
 		"network":      networkField(&d.Network, refs),

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 
@@ -10,10 +11,11 @@ import (
 // known holds the names that a pattern can match.
 type known struct {
 	host    Host
-	skills  []string            // sorted
-	presets map[string]*Preset  // by name
-	ids     []string            // of agents with a file, sorted, whether they load or not
-	hidden  map[string]audience // the agents that only some agents see
+	skills  []string               // sorted
+	presets map[string]*Preset     // by name
+	protect map[string]*protection // the operator's, by name
+	ids     []string               // of agents with a file, sorted, whether they load or not
+	hidden  map[string]audience    // the agents that only some agents see
 }
 
 func (k known) equal(other known) bool {
@@ -21,7 +23,7 @@ func (k known) equal(other known) bool {
 	if len(a.Servers) == 0 && len(b.Servers) == 0 {
 		a.Servers, b.Servers = nil, nil
 	}
-	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.presets, other.presets)
+	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.presets, other.presets) && maps.EqualFunc(k.protect, other.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) })
 }
 
 // agent reports whether the agent has a file.

@@ -84,46 +84,48 @@ func Presets(base string) (map[string]*Preset, []error) {
 }
 
 // readPresets is Presets, but keeps the last good preset of a file that does not load.
-func readPresets(base string, last map[string]*Preset) (all map[string]*Preset, errs []error) {
-	all = maps.Clone(builtinPresets())
-	dir, err := openFolder(base, presetsDir)
+func readPresets(base string, last map[string]*Preset) (map[string]*Preset, []error) {
+	last = maps.Clone(last)
+	maps.DeleteFunc(last, func(_ string, p *Preset) bool { return p.File == "" })
+	own, errs := readOwn(base, presetsDir, ParsePreset, last)
+	all := maps.Clone(builtinPresets())
+	maps.Copy(all, own)
+	return all, errs
+}
+
+// readOwn reads the .yaml files in a directory of a base directory, by name without .yaml. It
+// returns an error for each file that does not load, and keeps what last has of it.
+func readOwn[T any](base, rel string, parse func(file string, data []byte) (T, error), last map[string]T) (map[string]T, []error) {
+	dir, err := openFolder(base, rel)
 	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
+		return nil, nil
 	}
 	if err != nil {
-		return keepPresets(all, last), []error{&DefinitionError{File: presetsDir, Err: err}}
+		return last, []error{&DefinitionError{File: rel, Err: err}}
 	}
 	defer dir.Close()
 	names, err := dir.names(".yaml")
 	if err != nil {
-		return keepPresets(all, last), []error{&DefinitionError{File: presetsDir, Err: err}}
+		return last, []error{&DefinitionError{File: rel, Err: err}}
 	}
+	all, errs := map[string]T{}, []error(nil)
 	for _, name := range names {
-		file := path.Join(presetsDir, name)
-		var p *Preset
+		file, key := path.Join(rel, name), strings.TrimSuffix(name, ".yaml")
 		text, err := dir.read(name, nil)
+		var made T
 		if err != nil {
 			err = wrongAt(file, 0, "", err)
 		} else {
-			p, err = ParsePreset(file, text.data)
+			made, err = parse(file, text.data)
 		}
 		if err != nil {
 			errs = append(errs, eachError(err)...)
-			if p = last[strings.TrimSuffix(name, ".yaml")]; p == nil || p.File != file {
+			var kept bool
+			if made, kept = last[key]; !kept {
 				continue
 			}
 		}
-		all[p.Name] = p
+		all[key] = made
 	}
 	return all, errs
-}
-
-// keepPresets adds the operator's presets that were read last.
-func keepPresets(all, last map[string]*Preset) map[string]*Preset {
-	for name, p := range last {
-		if p.File != "" {
-			all[name] = p
-		}
-	}
-	return all
 }

@@ -2,38 +2,42 @@ package agents
 
 import (
 	"embed"
+	"errors"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
+
+// protectDir is the directory of a base directory that has the operator's lists for protect.
+const protectDir = "protect.d"
 
 //go:embed protect/*.yaml
 var protectFiles embed.FS
 
-// protection is an entry of protect: files that the host would execute later.
+// protection is an entry of protect: files that the host would execute later. It is one file:
+// {base}/protect.d/<name>.yaml, or one of this package.
 type protection struct {
 	name, description string
 	paths             []string
 	hooks             bool     // scope.GitRules.Hooks
-	config            []string // scope.GitRules.Config
+	config            []string // scope.GitRules.Config: the keys that may be set
 }
 
 // protections returns the lists of this package, by name. Nobody changes them.
-var protections = sync.OnceValue(func() (all []protection) {
+var protections = sync.OnceValue(func() (all []*protection) {
 	entries, _ := protectFiles.ReadDir("protect") // cannot fail: it is in the program
 	for _, entry := range entries {
 		data, _ := protectFiles.ReadFile("protect/" + entry.Name())
-		p := protection{name: strings.TrimSuffix(entry.Name(), ".yaml")}
-		err := parseYAML(data, map[string]field{
-			"description": textField(&p.description),
-			"paths":       textsField(&p.paths, "paths", nil),
-			"git_hooks":   switchField(&p.hooks),
-			"git_config":  textsField(&p.config, "git_config", nil),
+		p, err := parseProtection(entry.Name(), data, func(p *protection) map[string]field {
+			return map[string]field{"git_hooks": switchField(&p.hooks), "git_config": textsField(&p.config, "git_config", nil)}
 		})
 		if err != nil {
 			panic(err) // a test reads each of them
@@ -43,30 +47,92 @@ var protections = sync.OnceValue(func() (all []protection) {
 	return all
 })
 
-// protectField reads a list of names of protections; "*" is all.
-func protectField(view *ViewSpec) field {
+// builtinProtection reports whether a name is of a list of this package, or all lists.
+func builtinProtection(name string) bool {
+	return name == everything || slices.ContainsFunc(protections(), func(p *protection) bool { return p.name == name })
+}
+
+// parseProtection reads the text of a list. more has keys beside description and paths.
+func parseProtection(file string, data []byte, more func(*protection) map[string]field) (*protection, error) {
+	p := &protection{name: strings.TrimSuffix(path.Base(file), ".yaml")}
+	fields := more(p)
+	fields["description"], fields["paths"] = textField(&p.description), textsField(&p.paths, "paths", nil)
+	if err := parseYAML(data, fields); err != nil {
+		return nil, wrongAt(file, 1, "", err)
+	}
+	return p, nil
+}
+
+// parseOwnProtection reads the text of an operator's list. It has paths alone: git_config names
+// what may be set, and would take from the lists of this package.
+func parseOwnProtection(file string, data []byte) (*protection, error) {
+	fail := func(err error) (*protection, error) { return nil, wrongAt(file, 1, "", err) }
+	if len(data) > frontmatter.MaxKeys {
+		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
+	}
+	p, err := parseProtection(file, data, func(*protection) map[string]field { return map[string]field{} })
+	switch {
+	case err != nil:
+		return nil, err
+	case !isPlainName(p.name, maxPresetName):
+		return fail(fmt.Errorf("%q is no name of a list: write letters, digits, '-', '_' and '.'", p.name))
+	case builtinProtection(p.name):
+		return fail(errors.New("has the name of a list of scopefs: give it another one"))
+	case len(p.paths) == 0:
+		return fail(errors.New("protects nothing: add paths"))
+	}
+	if _, err := scope.Compile(scope.PolicySpec{Protect: []scope.Protect{{Name: p.name, Paths: p.paths}}}); err != nil {
+		return fail(err)
+	}
+	return p, nil
+}
+
+// readProtections reads the operator's lists, which add to those of this package and replace
+// none of them. It keeps the last good list of a file that does not load.
+func readProtections(base string, last map[string]*protection) (map[string]*protection, []error) {
+	return readOwn(base, protectDir, parseOwnProtection, last)
+}
+
+// protectField reads a list of names of protections; "*" is all. It adds those of this package
+// to the view, and appends the operator's to refs.
+func protectField(view *ViewSpec, refs *[]ref) field {
 	return func(n *yaml.Node) error {
-		var wanted []string
-		names := []string{"*"}
-		for _, p := range protections() {
-			names = append(names, p.name)
+		if err := listField(&view.lists, "protect", protectRef, refs)(n); err != nil {
+			return err
 		}
-		err := textsField(&wanted, "protect", func(name string) error {
-			if !slices.Contains(names, name) {
-				return fmt.Errorf("%q is nothing to protect: want some of %s", name, strings.Join(names, ", "))
-			}
-			return nil
-		})(n)
 		for _, p := range protections() {
-			if err == nil && (slices.Contains(wanted, p.name) || slices.Contains(wanted, "*")) {
+			if view.wants(p.name) {
 				view.protect(p)
 			}
 		}
-		return err
+		return nil
 	}
 }
 
-func (v *ViewSpec) protect(p protection) {
+// wants reports whether the key protect has a list, or all.
+func (v *ViewSpec) wants(name string) bool {
+	return slices.Contains(v.lists, name) || slices.Contains(v.lists, everything)
+}
+
+// protectOwn returns a copy of the definition with the operator's lists that it wants. The copy
+// has no names of lists, so that definitions with equal rules are equal.
+func (d *Definition) protectOwn(own map[string]*protection) (*Definition, error) {
+	if len(d.View.lists) == 0 {
+		return d, nil
+	}
+	all := *d
+	all.View.Protect = slices.Clone(d.View.Protect)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if all.View.wants(name) {
+			all.View.protect(own[name])
+		}
+	}
+	all.View.lists = nil
+	_, err := scope.Compile(all.View.PolicySpec())
+	return &all, err
+}
+
+func (v *ViewSpec) protect(p *protection) {
 	if p.paths != nil {
 		v.Protect = append(v.Protect, scope.Protect{Name: p.name, Paths: p.paths})
 	}

@@ -60,6 +60,7 @@ const (
 	contextRef // not checked: contexts have no definition
 	trustRef   // a server, without wildcards
 	presetRef  // without wildcards
+	protectRef // likewise; "*" is all
 )
 
 // reachFields returns the keys of d.Reach. They append to refs the patterns

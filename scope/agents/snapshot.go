@@ -104,6 +104,8 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	var wrong []error
 	next.known.presets, wrong = readPresets(base, s.known.presets)
 	errs = append(errs, wrong...)
+	next.known.protect, wrong = readProtections(base, s.known.protect)
+	errs = append(errs, wrong...)
 	next.known.host = host
 	same := next.known.equal(s.known)
 	if same {
@@ -218,6 +220,10 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if errs != nil || !reflect.DeepEqual(presets, s.known.presets) {
 		return false
 	}
+	protect, errs := readProtections(base, s.known.protect)
+	if errs != nil || !maps.EqualFunc(protect, s.known.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) }) {
+		return false
+	}
 	f := s.files[id]
 	if f == nil {
 		return true // there is no such file
@@ -240,9 +246,19 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	if err != nil {
 		return nil, append(errs, eachError(err)...), nil
 	}
-	var wrong problems
+	var wrong, unprotected problems
 	for _, r := range f.refs {
-		wrong.add(r.line, r.check(s.known, f.id, servers))
+		err := r.check(s.known, f.id, servers)
+		if r.kind == protectRef {
+			unprotected.add(r.line, err)
+		} else {
+			wrong.add(r.line, err)
+		}
+	}
+	def, err := f.def.protectOwn(s.known.protect)
+	unprotected.add(lineOf(f.refs, "protect"), err)
+	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more
+		errs = append(errs, eachError(wrongAt(f.file, 1, f.id, unprotected))...)
 	}
 	wrong = append(wrong, s.known.host.Tools.twice(f.refs)...)
 	switch {
@@ -255,11 +271,11 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	if errs != nil {
 		return nil, errs, nil
 	}
-	g := compileGrants(f.def, s.known, servers)
+	g := compileGrants(def, s.known, servers)
 	g.unseen = unseen(f.id, servers, s.extensions)
 	for _, at := range g.idle() {
 		warnings = append(warnings, wrongAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
 	}
 	slices.SortStableFunc(warnings, byLine)
-	return &Agent{f.def, g, f.file}, nil, warnings
+	return &Agent{def, g, f.file}, nil, warnings
 }

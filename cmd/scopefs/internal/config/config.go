@@ -178,7 +178,7 @@ func (p Paths) preset(name string) error {
 
 // Own returns what is in the base directory: agents' files, definitions and what they name.
 func (p Paths) Own() (own []string) {
-	for _, name := range []string{"agents", "agents.d", "extensions.d", "presets.d", "programs.d", "skills", "activities.d", "scopefs.yaml"} {
+	for _, name := range []string{"agents", "agents.d", "extensions.d", "presets.d", "protect.d", "programs.d", "skills", "activities.d", "scopefs.yaml"} {
 		own = append(own, filepath.Join(p.Base, name))
 	}
 	return own

@@ -187,7 +187,7 @@ func (w definitions) means(e fsnotify.Event) bool {
 		return false
 	}
 	switch dir, name := filepath.Split(rel); {
-	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "presets.d", "skills", "activities.d"}, name):
+	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "presets.d", "protect.d", "skills", "activities.d"}, name):
 		_ = w.follow(name) // fails while there is none
 		return true
 	case dir == "skills/":
@@ -195,7 +195,7 @@ func (w definitions) means(e fsnotify.Event) bool {
 		return true
 	case dir == "agents.d/":
 		return filepath.Ext(name) == ".md"
-	case dir == "presets.d/":
+	case dir == "presets.d/", dir == "protect.d/":
 		return filepath.Ext(name) == ".yaml"
 	case dir == "activities.d/":
 		return true
@@ -218,7 +218,7 @@ func (d *Daemon) watch(ctx context.Context) {
 	if err == nil {
 		defer w.Close()
 		// The base as well: each of them may be replaced as a whole.
-		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("presets.d"), w.follow("skills"), w.follow("activities.d"))
+		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("presets.d"), w.follow("protect.d"), w.follow("skills"), w.follow("activities.d"))
 	}
 	if err != nil {
 		d.Logger.Warn("definitions are not watched: use scopefs reload", "err", err)
