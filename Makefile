@@ -10,8 +10,9 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 PROGRAM := bin/scopefs
-build: ## build bin/scopefs, one static program
+build: ## build bin/scopefs, one static program, and bin/pages, its man pages and completions
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
+	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./cmd/scopefs/internal/pages bin/pages
 
 PREFIX  := /usr/local
 DESTDIR :=

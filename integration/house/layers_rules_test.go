@@ -39,6 +39,7 @@ var floors = map[string]struct {
 	"cmd/scopefs/internal/state":  {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
 	"cmd/scopefs/internal/daemon": {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/state", "scope/agents", "fs/fusedev", "cmd/scopefs/internal/stores"}, "it serves no view itself: a process that does must not touch one"},
 	"cmd/scopefs/internal/cli":    {[]string{"internal/printable", "internal/thread", "scope", "audit", "tools", "tools/*", "cmd/scopefs/internal/agent", "cmd/scopefs/internal/bridge", "cmd/scopefs/internal/changes", "cmd/scopefs/internal/clients", "cmd/scopefs/internal/config", "cmd/scopefs/internal/control", "cmd/scopefs/internal/daemon", "cmd/scopefs/internal/doctor", "cmd/scopefs/internal/imports", "cmd/scopefs/internal/mount", "cmd/scopefs/internal/programs", "cmd/scopefs/internal/state", "scope/beneath", "scope/agents", "cmd/scopefs/internal/stores"}, "a thin face: what it can, others can without it"},
+	"cmd/scopefs/internal/pages":  {[]string{"cmd/scopefs/internal/cli"}, "a program of make that writes what the command line says of itself"},
 	"cmd/scopefs":                 {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "cmd/scopefs/internal/viewer", "cmd/scopefs/internal/guard", "cmd/scopefs/internal/logger", "cmd/scopefs/internal/cli"}, "main only chooses the role"},
 	"integration/*":               {[]string{"**"}, "tests of the whole, and their tools"},
 
@@ -75,7 +76,8 @@ var owners = map[string]struct {
 	why      string
 }{
 	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/callfs", "fs/fusedev"}, "two file systems, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
-	"github.com/spf13/cobra":                     {[]string{"cmd/scopefs/internal/cli"}, "only the command line parses one"},
+	"github.com/spf13/cobra":                     {[]string{"cmd/scopefs/internal/cli", "cmd/scopefs/internal/pages"}, "only the command line parses one"},
+	"github.com/spf13/cobra/doc":                 {[]string{"cmd/scopefs/internal/pages"}, "each start of the program would pay for it"},
 	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer", "tools/sql/engine"}, "those who confine themselves"},
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox", "tools/sql/engine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
@@ -123,6 +125,7 @@ var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
 	"cmd/scopefs/main.go":                   7, // one for each role
+	"cmd/scopefs/internal/pages/main.go":    2, // a program of make
 	"tools/sql/engine/process.go":           1, // a database without a daemon ends, whatever it executes
 	"cmd/scopefs/internal/viewer/viewer.go": 1, // a view without a daemon cannot record: it ends
 }

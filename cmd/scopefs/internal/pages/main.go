@@ -1,4 +1,9 @@
-package cli
+// Command pages writes what packages install beside the program: DIR/man1 with a man page
+// for each command, and the completions DIR/scopefs.bash, DIR/_scopefs (zsh) and
+// DIR/scopefs.fish. The date in the pages is SOURCE_DATE_EPOCH, else today. make build
+// runs it. It is no command of scopefs, because the libraries that write man pages took a
+// seventh of the time in which each process of scopefs starts.
+package main
 
 import (
 	"fmt"
@@ -8,28 +13,28 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/cli"
 )
 
-// pagesCmd writes what packages install beside the program. make install calls it.
-func (a *app) pagesCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:    "pages DIR",
-		Short:  "write the man pages and the completions of shells",
-		Hidden: true,
-		Long: `Writes DIR/man1 with a man page for each command, and DIR/scopefs.bash, DIR/_scopefs
-(zsh) and DIR/scopefs.fish. The date in the pages is SOURCE_DATE_EPOCH, else today.`,
-		Args: args(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error { return writePages(c.Root(), words[0]) },
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: pages DIR")
+		os.Exit(2)
+	}
+	if err := write(cli.Command(), os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "pages:", err)
+		os.Exit(1)
 	}
 }
 
-func writePages(root *cobra.Command, dir string) error {
+func write(root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "man1"), 0o755); err != nil {
 		return err
 	}
 	root.DisableAutoGenTag = true
 	plain(root)
-	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "scopefs " + Version, Manual: "scopefs"}, filepath.Join(dir, "man1")); err != nil {
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "scopefs " + cli.Version, Manual: "scopefs"}, filepath.Join(dir, "man1")); err != nil {
 		return fmt.Errorf("man pages: %w", err)
 	}
 	for name, write := range map[string]func(string) error{
