@@ -151,6 +151,21 @@ func TestExposeRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "ermission denied", "what the user cannot reach on the host it cannot here")
 }
 
+// TestPublic: of the host's /etc, bwrap copies the files that any user may read.
+func TestPublic(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"all": 0o644, "group": 0o640, "owner": 0o600} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, mode))
+	}
+	require.NoError(t, os.Symlink("all", filepath.Join(dir, "link")))
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
+	for name, want := range map[string]bool{"all": true, "link": true, "group": false, "owner": false, "fifo": false, "absent": false, ".": false} {
+		f := public(filepath.Join(dir, name))
+		assert.Equal(t, want, f != nil, name)
+		f.Close()
+	}
+}
+
 func TestRunnable(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(dir+"/prog", []byte("#!/bin/sh\n"), 0o755))

@@ -139,6 +139,12 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 // handshake puts bwrap into the control group, writes its arguments, and waits until
 // init is ready. So nothing runs without limits, and no process list shows the
 // arguments.
+//
+// The kernel moves a process in 10 ms (an RCU grace period). bwrap waits meanwhile: the
+// cgroup namespace of a child that it forks earlier would begin at our group, and show the
+// name of the session's. bwrap is not forked into the group (clone3(2), CLONE_INTO_CGROUP):
+// our other forks wait until the child executes bwrap, and commands in the group could keep
+// the processor from it.
 func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File) error {
 	err := errors.Join(s.group.add(s.bwrap.Process.Pid), Expendable(s.bwrap.Process.Pid))
 	if err == nil {
