@@ -51,7 +51,7 @@ func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err err
 		return false, err
 	}
 	// The policy may allow this name alone.
-	f, err := os.OpenFile(p.full, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o666)
+	f, err := newFile(p.full, os.O_WRONLY, 0o666)
 	if err != nil {
 		return false, err
 	}
@@ -68,7 +68,7 @@ func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err err
 func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err error) {
 	t.touch(p.full)
 	temp := t.tempBeside(p)
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	f, err := newFile(temp, os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,11 @@ func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err e
 			os.Remove(temp)
 		}
 	}()
-	_, err = f.Write(content)
-	if err == nil && mode != 0o666 {
-		err = f.Chmod(mode)
+	if mode != 0o666 {
+		err = setMode(f, mode)
+	}
+	if err == nil {
+		_, err = f.Write(content)
 	}
 	if err == nil {
 		err = t.sync(f)
@@ -88,6 +90,15 @@ func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err e
 		return err
 	}
 	return rename(temp, p.full, over)
+}
+
+// setMode gives a new file its exact permissions. The kernel knows them since the open: a change,
+// which the view has to make, is needed only after a umask or a default ACL.
+func setMode(f *os.File, mode os.FileMode) error {
+	if st, err := statAt(int(f.Fd()), "", unix.AT_EMPTY_PATH); err == nil && os.FileMode(st.Mode&0o7777) == mode {
+		return nil
+	}
+	return f.Chmod(mode)
 }
 
 // rename renames; what has the new name already stays, unless over.

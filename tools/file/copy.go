@@ -197,10 +197,10 @@ func (c *copier) file(from, to place) (err error) {
 	}
 	c.tree.touch(to.full)
 	temp, over := c.tree.tempBeside(to), c.over
-	out, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	out, err := newFile(temp, os.O_WRONLY, 0o600)
 	if refused(err) { // the policy may allow the name alone, new
 		temp = to.full
-		out, err = os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+		out, err = newFile(temp, os.O_WRONLY, 0o600)
 	}
 	if err != nil {
 		return c.tree.failPair(from, to, err, reading)

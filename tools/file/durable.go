@@ -38,7 +38,7 @@ func (t *tree) touch(path string) {
 	if t.quick || slices.ContainsFunc(t.dirs, func(d touched) bool { return d.path == dir }) {
 		return
 	}
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	f, err := openDir(dir)
 	if err == nil || errors.Is(err, unix.EACCES) {
 		t.dirs = append(t.dirs, touched{dir, f, path})
 	}

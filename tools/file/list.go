@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -229,7 +228,7 @@ func smallest(ctx context.Context, p place, from string, n int) ([]fs.DirEntry, 
 // eachEntry calls f with the entries of a directory as the kernel returns them. It
 // holds few of them at a time.
 func eachEntry(ctx context.Context, p place, f func(fs.DirEntry) error) error {
-	d, err := openDir(p)
+	d, err := openDir(p.full)
 	if err != nil {
 		return err
 	}
@@ -251,10 +250,6 @@ func eachEntry(ctx context.Context, p place, f func(fs.DirEntry) error) error {
 			return err
 		}
 	}
-}
-
-func openDir(p place) (*os.File, error) {
-	return os.OpenFile(p.full, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 }
 
 // entries is a heap whose first is the last in order.

@@ -204,7 +204,7 @@ func (t *tree) empty(ctx context.Context, p place, n *int) error {
 		if err := ctx.Err(); err != nil {
 			return t.fail(p, err, writing)
 		}
-		d, err := openDir(p)
+		d, err := openDir(p.full)
 		if err != nil {
 			return t.fail(p, err, writing)
 		}

@@ -198,6 +198,25 @@ func (t *tree) open(p place, flags int, why intent) (*os.File, unix.Stat_t, erro
 	return os.NewFile(uintptr(fd), p.rel), st, nil
 }
 
+// newFile creates a file that is not there, for flags such as O_WRONLY. As in open, the
+// runtime does not poll it.
+func newFile(path string, flags int, mode os.FileMode) (*os.File, error) {
+	return openBlocking(path, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
+}
+
+// openDir opens a directory for reading. The open of a FIFO fails and does not wait.
+func openDir(path string) (*os.File, error) {
+	return openBlocking(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+func openBlocking(path string, flags int, mode os.FileMode) (*os.File, error) {
+	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC, uint32(mode)) })
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 func regular(p place, mode uint32) error {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:

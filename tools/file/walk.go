@@ -55,7 +55,7 @@ var errEnough = errors.New("enough")
 // may not be read, or is gone, has nothing in it.
 func (w *walker) walk(p place, below string, level int) error {
 	var entries []os.DirEntry
-	d, err := openDir(p)
+	d, err := openDir(p.full)
 	if err == nil {
 		entries, err = d.ReadDir(-1)
 		d.Close()

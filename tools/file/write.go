@@ -186,7 +186,7 @@ func (t *tree) append(p place, in WriteArgs) (WriteResult, error) {
 	if isCode(err, tools.NotFound) {
 		r.Created = true
 		t.touch(p.full)
-		f, err = os.OpenFile(p.full, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o666)
+		f, err = newFile(p.full, os.O_RDWR|os.O_APPEND, 0o666)
 	}
 	if err != nil {
 		return WriteResult{}, t.fail(p, err, writing)

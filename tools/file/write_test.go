@@ -188,3 +188,17 @@ func asNobody(t *testing.T, f func(), root string) {
 	defer func() { require.NoError(t, unix.Setresuid(0, 0, 0)) }()
 	f()
 }
+
+// TestWriteKeepsMode checks that a file that is written over keeps its exact permissions, whether the umask cuts those of
+// the temporary file or not.
+func TestWriteKeepsMode(t *testing.T) {
+	tr := newTree(t, map[string]string{"f": "a"})
+	for _, mode := range []os.FileMode{0o600, 0o640, 0o644, 0o755, 0o777} {
+		require.NoError(t, os.Chmod(tr.root+"/f", mode))
+		_, err := tr.write(ctx(), WriteArgs{Path: "f", Content: "b"})
+		require.NoError(t, err)
+		info, err := os.Stat(tr.root + "/f")
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode())
+	}
+}
