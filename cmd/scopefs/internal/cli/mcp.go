@@ -176,34 +176,9 @@ func (a *app) relay(ctx context.Context, t *toolbox) error {
 			}
 			opened = true
 			pulse.Store(t.pulse())
-			return newBlocking(conn)
+			return conn, nil
 		},
 		Alive: func(ctx context.Context) error { return pulse.Load().Check(ctx) },
 	}
 	return b.Run(ctx)
-}
-
-// blocking is a connection with blocking system calls. For each message the kernel
-// then wakes the thread directly, which takes less time than the runtime's poller.
-type blocking struct {
-	*os.File
-	conn *net.UnixConn
-}
-
-func newBlocking(conn *net.UnixConn) (bridge.Conn, error) {
-	f, err := conn.File()
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return &blocking{f, conn}, nil
-}
-
-func (b *blocking) CloseWrite() error { return b.conn.CloseWrite() }
-
-// Close also ends a blocked read, by shutdown(2).
-func (b *blocking) Close() error {
-	_ = b.conn.CloseRead()
-	_ = b.conn.CloseWrite()
-	return errors.Join(b.conn.Close(), b.File.Close())
 }
