@@ -18,8 +18,11 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 			return v.attr(h.node, h.file, v.now(), out)
 		}))
 	}
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat, light: true}, func(p *place) error {
 		if p.node.dir && p.node.watched.Load() == 0 {
+			if err := v.object(p); err != nil {
+				return err
+			}
 			v.follow(p.node, p.obj.Dir())
 			return v.attr(p.node, p.obj, v.now(), out)
 		}
@@ -44,7 +47,7 @@ func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fu
 			return err
 		}))
 	}
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat, light: true}, func(p *place) error {
 		fill(p.node, &p.stat, p.began)
 		return nil
 	}))

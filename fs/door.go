@@ -20,6 +20,7 @@ type ask struct {
 	name   string
 	node   uint64 // instead of head.NodeId, for operations on two nodes
 	whole  bool   // a directory moves with its subtree
+	light  bool   // on: most requests of this kind do not need place.obj; the others call View.object
 	nested bool   // within another ask, which runs with the caller's ids already
 	near   *place // the place of that ask; its directory is reused if it is the same
 }
@@ -37,9 +38,12 @@ type place struct {
 	node  *node        // on: the node; in: the directory
 	rel   string       // on: the path at which it was found
 	dir   beneath.Dir  // in: the directory
+	kept  *keptDir     // in: holds dir
 	base  string       // in: the directory's path
 	name  string       // in: the name
-	obj   beneath.File // on: the object
+	obj   beneath.File // on: the object, unless the ask is light
+	light bool         // on: as in the ask
+	open  bool         // on: obj is open
 	stat  beneath.Stat // on: its attributes
 	whole bool         // in, for a rename: the name is a directory
 	held  bool         // on: found by an open file, not by a name
@@ -59,7 +63,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 			if err := v.openDir(&p); err != nil {
 				return v.outcome(&a, a.name, err)
 			}
-			defer p.dir.Close()
+			defer v.kept.give(p.kept)
 		}
 		v.follow(p.node, p.dir)
 		if err := beneath.CheckName(a.name); err != nil {
@@ -90,14 +94,14 @@ func (p *place) path() string { return beneath.Join(p.base, p.name) }
 // it has none, by an open file; decides by all its names; records; and calls do.
 func (v *View) on(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
-		p := place{began: v.now(), node: v.nodes.get(a.nodeID())}
+		p := place{began: v.now(), node: v.nodes.get(a.nodeID()), light: a.light}
 		if p.node == nil {
 			return beneath.ErrStale
 		}
 		if err := v.openNode(&p); err != nil {
 			return v.outcome(&a, p.rel, err)
 		}
-		defer p.obj.Close()
+		defer p.close()
 		links := uint64(1)
 		if p.stat.IsRegular() {
 			links = uint64(p.stat.Nlink)

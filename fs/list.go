@@ -93,7 +93,7 @@ func (l *listing) wantsPlus(dir *node, kind uint32) bool {
 
 // OpenDir opens a directory for listing.
 func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpReadDir}, func(p *place) error {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
 		if err := v.files.reserve(); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) b
 		if err := v.openDir(p); err != nil {
 			return err
 		}
-		defer p.dir.Close()
+		defer v.kept.give(p.kept)
 		v.follow(p.node, p.dir)
 		policy := v.policy.Load()
 		uniform := policy.Uniform()

@@ -8,7 +8,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// openDir opens the directory p.node and checks its identity.
+// openDir opens the directory p.node and checks its identity. The caller gives p.kept back.
 func (v *View) openDir(p *place) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
@@ -25,6 +25,19 @@ func (v *View) openDirAt(p *place) error {
 	if p.base, ok = v.nodes.newest(p.node); !ok {
 		return beneath.ErrStale
 	}
+	if dir := v.kept.take(p.node); dir != nil {
+		st, err := v.root.Stat(p.base)
+		if err == nil && st.ID() != p.node.ident {
+			err = beneath.ErrStale
+		}
+		if err != nil {
+			v.kept.drop(p.node)
+			v.kept.give(dir)
+			return err
+		}
+		p.dir, p.kept = dir.Dir, dir
+		return nil
+	}
 	dir, err := v.root.Dir(p.base)
 	if err != nil {
 		return err
@@ -37,7 +50,7 @@ func (v *View) openDirAt(p *place) error {
 		dir.Close()
 		return err
 	}
-	p.dir = dir
+	p.dir, p.kept = dir, v.kept.add(p.node, dir)
 	return nil
 }
 
@@ -63,7 +76,7 @@ func (v *View) openNode(p *place) error {
 		// scope. An open descriptor grants no access to it.
 		stale := err
 		if p.stat, err = f.Stat(); err == nil && (!p.node.dir || p.stat.Nlink == 0) {
-			p.obj, p.held = f, true
+			p.obj, p.open, p.held = f, true, true
 			return nil
 		}
 		f.Close()
@@ -79,17 +92,39 @@ func (v *View) openNode(p *place) error {
 	return err
 }
 
-// openAt opens the object at rel. It fails with ErrStale if that is not p.node.
+// openAt finds the object at rel, and opens it unless the place is light. It fails with
+// ErrStale if that is not p.node.
 func (v *View) openAt(p *place, rel string) (err error) {
 	p.rel = rel
-	if p.obj, err = v.root.Object(rel); err != nil {
+	if !p.light {
+		return v.object(p)
+	}
+	if p.stat, err = v.root.Stat(rel); err == nil && p.stat.ID() != p.node.ident {
+		err = beneath.ErrStale
+	}
+	return err
+}
+
+// object opens p.obj at p.rel. It fails with ErrStale if that is not p.node.
+func (v *View) object(p *place) (err error) {
+	if p.open {
+		return nil
+	}
+	if p.obj, err = v.root.Object(p.rel); err != nil {
 		return err
 	}
 	if p.stat, err = p.obj.Stat(); err == nil && p.stat.ID() == p.node.ident {
+		p.open = true
 		return nil
 	}
 	p.obj.Close()
 	return beneath.ErrStale
+}
+
+func (p *place) close() {
+	if p.open {
+		p.obj.Close()
+	}
 }
 
 // relocate finds where the host has moved n, or the nearest directory above it that a
@@ -176,7 +211,7 @@ func (v *View) settle(dir *node, name string) {
 	if v.openDirAt(&p) != nil {
 		return
 	}
-	defer p.dir.Close()
+	defer v.kept.give(p.kept)
 	st, err := p.dir.Stat(name)
 	if err != nil || !st.IsDir() {
 		return

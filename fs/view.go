@@ -74,6 +74,7 @@ type View struct {
 	policy atomic.Pointer[scope.Policy]
 	conn   *fusedev.Conn
 	nodes  tree
+	kept   kept
 	files  table
 
 	listings listings
@@ -214,6 +215,7 @@ func (v *View) Init(*fuse.Server) {}
 // OnUnmount closes the files that clients left open.
 func (v *View) OnUnmount() {
 	v.files.closeAll()
+	v.kept.dropAll()
 	v.nameless.Stop()
 	v.turns.Lock()
 	defer v.turns.Unlock()

@@ -86,13 +86,17 @@ func (v *View) unfollow(n *node) {
 		return
 	}
 	_ = f.watch.Remove(p.dir)
-	p.dir.Close()
+	v.kept.give(p.kept)
 }
 
 // gone records that a directory was removed, and its mark with it.
 func (v *View) gone(ident beneath.FileID) {
 	n := v.nodes.byIdentity(ident)
-	if n == nil || n.watched.Load() == 0 {
+	if n == nil {
+		return
+	}
+	v.kept.drop(n)
+	if n.watched.Load() == 0 {
 		return
 	}
 	f := &v.follower
@@ -179,6 +183,7 @@ func (v *View) changed(c beneath.Change) {
 		v.conn.InvalidateInode(dir.id, false)
 	} else {
 		if c.IsDir && c.Names {
+			v.kept.dropAll()
 			v.settle(dir, string(c.Name))
 		}
 		// The dentry in any case: this waits for a LOOKUP in flight, which may have the
@@ -202,7 +207,7 @@ func (v *View) child(dir *node, name string) *node {
 	if v.openDir(&p) != nil {
 		return nil
 	}
-	defer p.dir.Close()
+	defer v.kept.give(p.kept)
 	st, err := p.dir.Stat(name)
 	if err != nil {
 		return nil

@@ -128,6 +128,70 @@ func TestAttackMovedOut(t *testing.T) {
 	}
 }
 
+// TestAttackUsedDirectory: the view has just used a directory. The host moves it, or one above
+// it, out of the prefix or to where the agent sees nothing, and puts something at its place that
+// leads to the same directory.
+func TestAttackUsedDirectory(t *testing.T) {
+	link := func(t *testing.T, out, at string) {
+		to, err := filepath.Rel(filepath.Dir(at), out)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(to, at))
+	}
+	type attack struct {
+		out   string // the new place, relative to the prefix
+		decoy func(t *testing.T, out, at string)
+	}
+	attacks := map[string]attack{
+		"nothing":                      {"../out-of-", func(*testing.T, string, string) {}},
+		"an absolute link":             {"../out-of-", func(t *testing.T, out, at string) { require.NoError(t, os.Symlink(out, at)) }},
+		"a link to a hidden directory": {"hidden/", link}, // the view's root has no "..", but has this
+		"a bind mount": {"../out-of-", func(t *testing.T, out, at string) {
+			require.NoError(t, os.Mkdir(at, 0o755))
+			require.NoError(t, unix.Mount(out, at, "", unix.MS_BIND, ""))
+			t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+		}},
+		"another directory": {"../out-of-", func(t *testing.T, _, at string) { harness.Plant(t, at, "own", "e/own") }},
+	}
+	agents := map[string]string{}
+	id := func(name, up string) string {
+		return strings.NewReplacer(" ", "-", "/", "-").Replace(name + "-at-" + up)
+	}
+	for name := range attacks {
+		for _, up := range []string{"d/e", "d"} {
+			agents[id(name, up)] = "view: {paths: {hidden: hide}}"
+		}
+	}
+	h := harness.LayOut(t, agents)
+	for agent := range agents {
+		harness.Plant(t, h.Scope(agent), "d/e/f", "d/e/g", "d/e/sub/x", "hidden/")
+	}
+	startAll(h)
+	for name, c := range attacks {
+		for _, up := range []string{"d/e", "d"} {
+			t.Run(name+" at "+up, func(t *testing.T) {
+				agent := id(name, up)
+				tell := holder(t, h.View(agent, "d/e"))
+				for _, op := range []string{"create c", "unlink c", "stat none", "read g", "create sub/c", "unlink sub/c", "create last"} {
+					require.Contains(t, []string{"ok", "ENOENT"}, tell(op), op)
+				}
+				out := h.Scope(agent, c.out+agent)
+				require.NoError(t, os.Rename(h.Scope(agent, up), out))
+				c.decoy(t, out, h.Scope(agent, up))
+				harness.Plant(t, filepath.Join(out, strings.TrimPrefix("d/e", up)), "FOREIGN-secret", "FOREIGN-dir/")
+				before := harness.Picture(t, out)
+				for _, op := range []string{"create n", "mkdir n", "symlink f n", "unlink g", "rmdir FOREIGN-dir", "rename g h", "link g h", "stat FOREIGN-secret",
+					"stat absent", "read FOREIGN-secret", "write g", "chmod g", "list . FOREIGN-secret", "create sub/n", "chmod ."} {
+					assert.Contains(t, []string{"ENOENT", "ESTALE", "EACCES"}, tell(op), op)
+				}
+				for _, op := range []string{"stat d/e/FOREIGN-secret", "read d/e/FOREIGN-secret", "list d/e FOREIGN-secret", "rmdir d/e/FOREIGN-dir"} {
+					assert.NotEqual(t, []string{"ok"}, harness.HostOps(t, h.View(agent), op), op)
+				}
+				assert.Equal(t, before, harness.Picture(t, out))
+			})
+		}
+	}
+}
+
 // TestAttackPrefixReplaced: another directory or a link takes the place of the
 // prefix, before and after the view is made.
 func TestAttackPrefixReplaced(t *testing.T) {

@@ -4,8 +4,9 @@
 //
 // A [Root] holds the directory by descriptor. Each method of a Root resolves
 // its path once, in the kernel, with openat2(2): RESOLVE_BENEATH,
-// RESOLVE_NO_SYMLINKS, RESOLVE_NO_MAGICLINKS and RESOLVE_NO_XDEV. A [Dir] is an
-// open directory. Its methods take one name, not a path, and do not follow a
+// RESOLVE_NO_SYMLINKS, RESOLVE_NO_MAGICLINKS and RESOLVE_NO_XDEV. [Root.Stat]
+// uses statx(2) in a mount that has these properties itself: [NewDetached]. A
+// [Dir] is an open directory. Its methods take one name, not a path, and do not follow a
 // symbolic link at that name. A [File] is an open object. Its methods act on
 // the descriptor. To act on a path, open its parent with Root.Dir and call a
 // method of Dir with the last component.

@@ -34,7 +34,8 @@ const pathMax = 4095
 // or replaced on the host, the descriptor still refers to the original
 // directory.
 type Root struct {
-	fd int
+	fd    int
+	mount uint64 // the id of the mount, of a Root of NewDetached; 0: any mount
 
 	// Shown are absolute paths outside of the scope that a sandbox has at the same place,
 	// beside its system directories: links may lead there. The caller sets it before use.
@@ -72,6 +73,27 @@ func OpenDir(path string) (*Root, error) {
 // NewRoot returns a Root that owns fd, a descriptor of a scope's directory.
 func NewRoot(fd int) *Root { return &Root{fd: fd} }
 
+// NewDetached returns a Root that owns fd, a descriptor that Detach returned in this
+// process or in another. The kernel follows no symbolic link in such a mount, so that
+// Root.Stat is one system call. NewDetached returns EINVAL if the mount follows links, and
+// does not close fd then.
+func NewDetached(fd int) (*Root, error) {
+	const noSymFollow = 0x2000 // ST_NOSYMFOLLOW, linux/statfs.h
+	f := File{fd: fd}
+	fs, err := f.StatFS()
+	if err != nil {
+		return nil, fmt.Errorf("mount of the scope: %w", err)
+	}
+	st, err := f.Stat()
+	if err == nil && (fs.Flags&noSymFollow == 0 || st.Mask&unix.STATX_MNT_ID == 0) {
+		err = unix.EINVAL
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mount of the scope: %w", err)
+	}
+	return &Root{fd: fd, mount: st.Mnt_id}, nil
+}
+
 // FD returns the descriptor. The Root keeps ownership.
 func (r *Root) FD() int { return r.fd }
 
@@ -98,6 +120,27 @@ func (r *Root) Object(rel string) (File, error) {
 		return File{fd: -1}, stale(err)
 	}
 	return File{fd: fd, path: true}, nil
+}
+
+// Stat returns the attributes of the object at rel. It follows no link. It returns
+// ErrStale if rel does not exist, and a *Violation if the path crosses a mount.
+//
+// With a Root of NewDetached it is one statx(2), which has no RESOLVE flags. The mount
+// replaces these: no link in it is followed, and each mount has an id of its own. A path
+// with "..", and one for which statx(2) fails, is resolved by descriptor.
+func (r *Root) Stat(rel string) (Stat, error) {
+	if r.mount != 0 && len(rel) <= pathMax && !strings.HasPrefix(rel, "/") && !strings.Contains(rel, "..") {
+		var s Stat
+		if statx(r.fd, rel, &s) == nil && s.Mnt_id == r.mount {
+			return s, nil
+		}
+	}
+	f, err := r.Object(rel)
+	if err != nil {
+		return Stat{}, err
+	}
+	defer f.Close()
+	return f.Stat()
 }
 
 // Open opens the regular file or directory rel with the open(2) flags. It

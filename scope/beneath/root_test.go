@@ -231,3 +231,42 @@ func TestDirRace(t *testing.T) {
 	assert.Positive(t, opened, "the race was not run")
 	assert.Positive(t, refused, "the race was not run")
 }
+
+// TestStat compares a Root of NewDetached, which resolves a path with one statx(2), with one
+// that opens the object.
+func TestStat(t *testing.T) {
+	root, dir := testRoot(t, "d/e/f", "f", "in => d", "in2 => d/e/f", "out => ../../outside", "abs => /etc", "d/up => ..", "p |", "a..b", "m/covered", "d/m/")
+	require.NoError(t, unix.Mount("none", filepath.Join(dir, "m"), "tmpfs", 0, ""))
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, "m"), unix.MNT_DETACH) })
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "m", "foreign"), nil, 0o644))
+	_, err := NewDetached(root.FD())
+	require.ErrorIs(t, err, unix.EINVAL, "this mount follows links")
+
+	detach := func(flags uint) *Root { // with AT_RECURSIVE, as in an unprivileged user's namespace
+		fd, err := unix.OpenTree(root.FD(), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|flags)
+		require.NoError(t, err)
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSYMFOLLOW}
+		require.NoError(t, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr))
+		r, err := NewDetached(fd)
+		require.NoError(t, err)
+		t.Cleanup(func() { r.Close() })
+		return r
+	}
+	for name, quick := range map[string]*Root{"detached": detach(0), "with mounts": detach(unix.AT_RECURSIVE)} {
+		slow := NewRoot(quick.FD())
+		for _, rel := range []string{"", ".", "d", "d/", "d/e/f", "f", "f/", "in", "in/", "in/e", "in/e/f", "in2", "out", "out/", "out/secret", "abs", "abs/passwd", "d/up", "d/up/f", "p", "a..b",
+			"..", "../a10/secret", "d/..", "d/../..", "/", "/etc", "none", "d/none", "f/none", "m", "m/", "m/foreign", "m/covered", "m/none", "d/m",
+			strings.Repeat("n", 256), strings.Repeat("d/../", 1000) + "f", "d\x00e"} {
+			got, gotErr := quick.Stat(rel)
+			want, wantErr := slow.Stat(rel)
+			if wantErr == nil {
+				if assert.NoError(t, gotErr, "%s: %q", name, rel) {
+					assert.Equal(t, want.ID(), got.ID(), "%s: %q", name, rel)
+				}
+				continue
+			}
+			assert.Equal(t, errors.Is(wantErr, ErrEscape), errors.Is(gotErr, ErrEscape), "%s: %q: %v, %v", name, rel, gotErr, wantErr)
+			assert.Equal(t, errors.Is(wantErr, ErrStale), errors.Is(gotErr, ErrStale), "%s: %q: %v, %v", name, rel, gotErr, wantErr)
+		}
+	}
+}

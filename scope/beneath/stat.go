@@ -48,7 +48,7 @@ func statx(fd int, name string, s *Stat) error {
 		flags |= unix.AT_EMPTY_PATH
 	}
 	err := retry(func() error {
-		return callStatx(fd, name, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &s.Statx_t)
+		return callStatx(fd, name, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &s.Statx_t)
 	})
 	if err == nil && name != "" && s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
 		return &Violation{Rel: name, Rule: RuleMount}

@@ -92,7 +92,10 @@ func run(wire *Wire) error {
 	if cfg.Caller {
 		opt.Groups = l.groups
 	}
-	root := beneath.NewRoot(RootFD)
+	root, err := beneath.NewDetached(RootFD)
+	if err != nil {
+		return err
+	}
 	root.Shown = cfg.Shown
 	view, err := fs.New(root, FuseFD, opt)
 	if err != nil {
