@@ -71,7 +71,7 @@ func newBox(t *testing.T) *box {
 			_ = b.mount.Close()
 		}
 	})
-	host, err := sandbox.Open(t.Context(), sandbox.Config{})
+	host, err := sandbox.Open(sandbox.Config{})
 	if err != nil {
 		need.Skip(t, "no sandbox here: ", err)
 	}
