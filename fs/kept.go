@@ -13,7 +13,7 @@ const keptDirs = 8
 // kept holds descriptors of the directories that were used last. A request that finds its
 // directory there checks with one Root.Stat that the node's path leads to it now, which
 // takes less than half of a walk that opens it. The descriptor itself grants nothing: a
-// directory that was moved out of the scope fails the check.
+// directory that was moved out of the scope fails the check. An idle view keeps none.
 type kept struct {
 	mu   sync.Mutex
 	dirs [keptDirs]*keptDir
@@ -58,8 +58,7 @@ func (k *kept) give(d *keptDir) {
 	k.release(d)
 }
 
-// drop removes the directory of a node: it is gone, or not where it was. Otherwise the
-// descriptor would keep a removed directory from being freed.
+// drop removes the directory of a node, which is not where it was.
 func (k *kept) drop(n *node) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -267,14 +267,9 @@ func (t *tree) shrink() {
 
 // Forget performs FORGET: the kernel drops lookups of a node.
 func (v *View) Forget(id, lookups uint64) {
-	n := v.nodes.forget(id, lookups)
-	if n == nil || !n.dir {
-		return
-	}
-	if n.watched.Load() != 0 {
+	if n := v.nodes.forget(id, lookups); n != nil && n.watched.Load() != 0 {
 		v.unfollow(n)
 	}
-	v.kept.drop(n)
 }
 
 // maxDepth bounds the components of a path. Paths may be longer than PATH_MAX.

@@ -92,11 +92,7 @@ func (v *View) unfollow(n *node) {
 // gone records that a directory was removed, and its mark with it.
 func (v *View) gone(ident beneath.FileID) {
 	n := v.nodes.byIdentity(ident)
-	if n == nil {
-		return
-	}
-	v.kept.drop(n)
-	if n.watched.Load() == 0 {
+	if n == nil || n.watched.Load() == 0 {
 		return
 	}
 	f := &v.follower
@@ -183,7 +179,6 @@ func (v *View) changed(c beneath.Change) {
 		v.conn.InvalidateInode(dir.id, false)
 	} else {
 		if c.IsDir && c.Names {
-			v.kept.dropAll()
 			v.settle(dir, string(c.Name))
 		}
 		// The dentry in any case: this waits for a LOOKUP in flight, which may have the

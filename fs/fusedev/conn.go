@@ -28,7 +28,11 @@ type Options struct {
 	// Spin lets a reader poll for up to 30 µs for the next request before it
 	// sleeps. It saves two context switches a request and uses CPU time. It has no
 	// effect with GOMAXPROCS=1, where it would delay the client.
-	Spin   bool
+	Spin bool
+
+	// Idle is called when no request has arrived for 100 ms; nil: nothing. Requests may
+	// arrive meanwhile.
+	Idle   func()
 	Logger *slog.Logger // nil discards
 }
 
@@ -51,6 +55,7 @@ type Conn struct {
 	dev     device
 	handler Handler
 	logger  *slog.Logger
+	idling  func() // Options.Idle
 	scheduler
 
 	expire atomic.Uint32 // FUSE_EXPIRE_ONLY, if the kernel supports it
@@ -70,7 +75,10 @@ func newConn(fd int, dev device, h Handler, opt Options) *Conn {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Conn{fd: fd, dev: dev, handler: h, logger: opt.Logger, scheduler: newScheduler(opt.Spin && runtime.GOMAXPROCS(0) > 1)}
+	if opt.Idle == nil {
+		opt.Idle = func() {}
+	}
+	return &Conn{fd: fd, dev: dev, handler: h, logger: opt.Logger, idling: opt.Idle, scheduler: newScheduler(opt.Spin && runtime.GOMAXPROCS(0) > 1)}
 }
 
 // Init handles the kernel's first request, FUSE_INIT, and returns the reply: the

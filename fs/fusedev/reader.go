@@ -326,6 +326,7 @@ func (c *Conn) supervise() {
 		if r := c.leader.Load(); r != nil && r.since.Load() != 0 && c.dozing.CompareAndSwap(true, false) {
 			continue // that reader may have read dozing before it was set
 		}
+		c.idling()
 		select {
 		case <-c.rouse:
 			busy = time.Now()

@@ -185,6 +185,26 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 	})
 }
 
+// TestIdle: Idle runs once after the last of several requests.
+func TestIdle(t *testing.T) {
+	idle := 0
+	serving(t, func(int) {}, func(t *testing.T, c *Conn, q *queue, _ *work) {
+		synctest.Wait()
+		time.Sleep(2 * quietTime)
+		synctest.Wait()
+		c.idling = func() { idle++ } // supervise sleeps
+		q.send(0)
+		synctest.Wait()
+		assert.Zero(t, idle)
+		time.Sleep(2 * quietTime)
+		synctest.Wait()
+		assert.Equal(t, 1, idle)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 1, idle, "nothing has happened since")
+	})
+}
+
 func TestFastLeaderIsNotReplaced(t *testing.T) {
 	serving(t, func(int) { time.Sleep(stallTime / 4) }, func(t *testing.T, _ *Conn, q *queue, w *work) {
 		for i := range 50 {

@@ -228,8 +228,17 @@ func waitIdle(h *harness.Host, id string) {
 	require.NotEmpty(h.T, connection, "%s is not mounted", id)
 	pid := h.ViewPID(id)
 	require.NotZero(h.T, pid)
-	h.Eventually("no request is in flight", func() bool {
-		return harness.ReadAll(h.T, filepath.Join(control, connection, "waiting")) == "0\n" && asleep(h.T, pid)
+	h.Eventually("no request is in flight, and no directory is kept open", func() bool {
+		return harness.ReadAll(h.T, filepath.Join(control, connection, "waiting")) == "0\n" && asleep(h.T, pid) && !keeps(pid, "/d")
+	})
+}
+
+// keeps reports whether a process has an object open that has this path for it.
+func keeps(pid int, path string) bool {
+	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return slices.ContainsFunc(all, func(fd string) bool {
+		to, _ := os.Readlink(fd)
+		return to == path
 	})
 }
 
