@@ -134,6 +134,15 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 	return def, nil
 }
 
+// DirOf returns the key dir of the text of a definition, "" for none. Other keys may be wrong.
+func DirOf(text []byte) (string, error) {
+	front, _, err := frontmatter.Cut(text)
+	if err != nil {
+		return "", err
+	}
+	return frontmatter.Text(front, "dir")
+}
+
 // parseDefinition parses the definition of an agent in a file, relative to the
 // base directory. It also returns the patterns that must match something.
 // Beside an error it returns what it could parse.

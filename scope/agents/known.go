@@ -14,6 +14,7 @@ type known struct {
 	skills  []string               // sorted
 	presets map[string]*Preset     // by name
 	protect map[string]*protection // the operator's, by name
+	lost    bool                   // protect has not all of them
 	ids     []string               // of agents with a file, sorted, whether they load or not
 	hidden  map[string]audience    // the agents that only some agents see
 }
@@ -23,7 +24,7 @@ func (k known) equal(other known) bool {
 	if len(a.Servers) == 0 && len(b.Servers) == 0 {
 		a.Servers, b.Servers = nil, nil
 	}
-	return slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.presets, other.presets) && maps.EqualFunc(k.protect, other.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) })
+	return k.lost == other.lost && slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.presets, other.presets) && maps.EqualFunc(k.protect, other.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) })
 }
 
 // agent reports whether the agent has a file.

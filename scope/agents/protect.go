@@ -88,9 +88,15 @@ func parseOwnProtection(file string, data []byte) (*protection, error) {
 }
 
 // readProtections reads the operator's lists, which add to those of this package and replace
-// none of them. It keeps the last good list of a file that does not load.
-func readProtections(base string, last map[string]*protection) (map[string]*protection, []error) {
-	return readOwn(base, protectDir, parseOwnProtection, last)
+// none of them. It keeps the last good list of a file that does not load; lost reports whether
+// there is a file without one.
+func readProtections(base string, last map[string]*protection) (own map[string]*protection, lost bool, errs []error) {
+	own, errs = readOwn(base, protectDir, parseOwnProtection, last)
+	for _, err := range errs {
+		bad, ok := errors.AsType[*DefinitionError](err)
+		lost = lost || !ok || own[strings.TrimSuffix(path.Base(bad.File), ".yaml")] == nil
+	}
+	return own, lost, errs
 }
 
 // protectField reads a list of names of protections; "*" is all. It adds those of this package

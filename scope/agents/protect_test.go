@@ -96,8 +96,20 @@ func TestOwnProtect(t *testing.T) {
 	require.Len(t, errs, 1)
 	assert.Empty(t, later.Agents)
 
+	define("['*']")
+	writeFile(t, base, "protect.d/make.yaml", "paths: [\n")
+	none, errs := Load(base, Host{Tools: ours()})
+	require.Len(t, errs, 2)
+	assert.ErrorContains(t, errs[1], `agents.d/a.md:3: protect: a list in protect.d does not load, and "*" is all of them: correct it`)
+	assert.Empty(t, none.Agents)
+	now, errs = all.Reload(base, Host{Tools: ours()})
+	require.Len(t, errs, 1, "the last good list holds")
+	assert.True(t, readOnly(now, "Makefile"))
+	require.NoError(t, os.Remove(filepath.Join(base, "protect.d/make.yaml")))
+
+	define("[editor]")
 	writeFile(t, base, "protect.d/editor.yaml", "paths: [x]\n")
 	_, errs = Load(base, Host{Tools: ours()})
-	require.Len(t, errs, 2)
+	require.Len(t, errs, 1)
 	assert.ErrorContains(t, errs[0], "protect.d/editor.yaml:1: has the name of a list of scopefs: give it another one")
 }

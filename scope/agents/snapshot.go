@@ -104,7 +104,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	var wrong []error
 	next.known.presets, wrong = readPresets(base, s.known.presets)
 	errs = append(errs, wrong...)
-	next.known.protect, wrong = readProtections(base, s.known.protect)
+	next.known.protect, next.known.lost, wrong = readProtections(base, s.known.protect)
 	errs = append(errs, wrong...)
 	next.known.host = host
 	same := next.known.equal(s.known)
@@ -220,7 +220,7 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if errs != nil || !reflect.DeepEqual(presets, s.known.presets) {
 		return false
 	}
-	protect, errs := readProtections(base, s.known.protect)
+	protect, _, errs := readProtections(base, s.known.protect)
 	if errs != nil || !maps.EqualFunc(protect, s.known.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) }) {
 		return false
 	}
@@ -256,6 +256,9 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 		}
 	}
 	def, err := f.def.protectOwn(s.known.protect)
+	if err == nil && s.known.lost && f.def.View.wants(everything) {
+		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct it", protectDir)
+	}
 	unprotected.add(lineOf(f.refs, "protect"), err)
 	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more
 		errs = append(errs, eachError(wrongAt(f.file, 1, f.id, unprotected))...)

@@ -71,14 +71,14 @@ const hashBytes = 8
 const oldHashBytes = 4
 
 // mine reports whether the definition is of this project, and not of a directory whose path
-// has the same few bytes of a hash. A definition that does not load is: the command says why.
+// has the same few bytes of a hash. A definition that is no YAML is: the command says why.
 func (p Project) mine() bool {
 	text, err := os.ReadFile(p.definition())
 	if err != nil {
 		return false
 	}
-	def, err := agents.ParseDefinition(p.definition(), text)
-	return err != nil || def.Dir == p.Dir
+	dir, err := agents.DirOf(text)
+	return err != nil || dir == p.Dir
 }
 
 // maxName is how many bytes of an id are the directory's name.

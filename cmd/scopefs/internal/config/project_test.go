@@ -54,7 +54,17 @@ func TestProjectsApart(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, old.ID, found.ID)
 
-	// A definition that does not load is its project's, so that the user sees the error.
+	// An edited definition, whatever else is in it, is of its directory alone.
+	text, err := os.ReadFile(old.definition())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(old.definition(), append([]byte("---\nprotect: [mine]\nfoo: x\n"), text[len("---\n"):]...), 0o600))
+	for i, want := range []scope.ID{old.ID, projects[1].ID} {
+		now, err := ProjectOf(pair[i])
+		require.NoError(t, err)
+		assert.Equal(t, want, now.ID)
+	}
+
+	// A definition that is no YAML is its project's, so that the user sees the error.
 	require.NoError(t, os.WriteFile(old.definition(), []byte("---\na: [\n---\n"), 0o600))
 	now, err := ProjectOf(pair[0])
 	require.NoError(t, err)
