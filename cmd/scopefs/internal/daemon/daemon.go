@@ -182,6 +182,9 @@ func (d *Daemon) logChanged(failure error) {
 	}
 }
 
+// checkTimeout bounds the tries of bubblewrap at the daemon's start, which take 60 ms.
+const checkTimeout = 10 * time.Second
+
 // Run answers on the control socket, mounts the agents that are defined, and returns when
 // ctx has ended and every view is unmounted. It calls ready when requests are answered;
 // views that are not mounted by then are starting, and requests wait for them. With
@@ -212,18 +215,23 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer server.Close()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	go func() { // meanwhile
+	var checking sync.WaitGroup
+	defer checking.Wait()
+	checking.Go(func() { // meanwhile
 		err := d.OpenSandboxes()
 		if d.only != "" {
 			return // the request that needs a sandbox returns the error
 		}
 		if err == nil {
-			err = sandbox.Check(ctx, sandbox.Config{})
+			// Not ctx: a bwrap that is killed may leave a child that waits forever.
+			whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+			defer cancel()
+			err = sandbox.Check(whole, sandbox.Config{})
 		}
-		if err != nil && !errors.Is(err, agent.ErrClosing) && ctx.Err() == nil {
+		if err != nil && !errors.Is(err, agent.ErrClosing) {
 			d.Logger.Error("no sandbox can be made", "err", err)
 		}
-	}()
+	})
 	if d.http != "" {
 		wait, err := d.serveHTTP(ctx, d.http)
 		if err != nil {
