@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +52,8 @@ type plan struct {
 	args  []string
 	files []*os.File // number fdFree and up
 	apart []string   // directories that are shown without the host's sockets, by their number below asideExposed
+
+	keystores *keystores
 }
 
 func (p *plan) add(args ...string) { p.args = append(p.args, args...) }
@@ -80,8 +83,8 @@ func (p *plan) close() {
 // newPlan lays out the sandbox of spec. bwrap mounts in the order of the arguments, and
 // a later mount covers an earlier one. Exposed paths come before every mount that they
 // must not cover.
-func newPlan(spec *Spec, filters [][]byte) (*plan, error) {
-	p := &plan{}
+func newPlan(spec *Spec, filters [][]byte, keystores *keystores) (*plan, error) {
+	p := &plan{keystores: keystores}
 	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
 		"--as-pid-1", "--clearenv", "--cap-drop", "ALL", "--hostname", string(spec.Agent),
 		"--uid", fmt.Sprint(innerID(spec.UID)), "--gid", fmt.Sprint(innerID(spec.GID)),
@@ -219,6 +222,10 @@ func (p *plan) etc(spec *Spec) error {
 		} else {
 			p.add("--ro-bind-try", at, at)
 		}
+	}
+	java, _ := filepath.Glob("/etc/java-*-openjdk") // Debian's; the programs are in /usr, and do not start without
+	for _, name := range java {
+		p.add("--ro-bind-try", name, name)
 	}
 	if spec.Network {
 		p.add("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")

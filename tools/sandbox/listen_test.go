@@ -2,10 +2,20 @@ package sandbox
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -180,4 +190,50 @@ func TestTrust(t *testing.T) {
 	for _, name := range []string{"PIP_CERT", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"} {
 		assert.Equal(t, trustPath()+"\n", sh(t, s, "echo $"+name))
 	}
+}
+
+// TestJava: Java has the proxy and the bundle, and keeps the options that a caller sets.
+func TestJava(t *testing.T) {
+	ca := certificate(t)
+	s := newTestSession(t, func(spec *Spec) { spec.Trust = ca })
+	trust := "-Djavax.net.ssl.trustStore=" + keystorePath + " -Djavax.net.ssl.trustStoreType=JKS"
+	assert.Equal(t, trust+"\n", sh(t, s, "echo $JAVA_TOOL_OPTIONS"))
+	assert.Equal(t, "444\n", sh(t, s, "stat -c %a "+keystorePath))
+	p, err := s.Exec(context.Background(), Command{Argv: []string{"sh", "-c", "echo $JAVA_TOOL_OPTIONS"}, Env: map[string]string{"JAVA_TOOL_OPTIONS": "-Xmx1g"}})
+	require.NoError(t, err)
+	defer p.Close()
+	out, err := io.ReadAll(p.Stdout)
+	require.NoError(t, err)
+	assert.Equal(t, trust+" -Xmx1g\n", string(out))
+
+	for proxy, want := range map[bool]string{true: "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128", false: ""} {
+		spec := newSpec(t)
+		spec.Proxy = proxy
+		other, err := s.host.Start(context.Background(), spec)
+		require.NoError(t, err)
+		assert.Equal(t, want+"\n", sh(t, other, "echo $JAVA_TOOL_OPTIONS"))
+	}
+
+	// The form of a keystore with the certificate alone.
+	block, _ := pem.Decode(ca)
+	store := keystore(append([]byte("text\n"), ca...))
+	head := "\xfe\xed\xfe\xed\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x02\x00\x010\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05X.509\x00\x00"
+	assert.Equal(t, head+string(binary.BigEndian.AppendUint16(nil, uint16(len(block.Bytes))))+string(block.Bytes), string(store[:len(store)-sha1.Size]))
+	if _, err := exec.LookPath("keytool"); err != nil {
+		t.Log("no keytool here, which would read the keystore")
+		return
+	}
+	host, _ := os.ReadFile(bundles[0])
+	list := sh(t, s, "keytool -list -storetype JKS -storepass '' -keystore "+keystorePath+" </dev/null 2>&1")
+	assert.Contains(t, list, fmt.Sprintf("contains %d entries", strings.Count(string(host), "BEGIN CERT")+1))
+}
+
+// certificate returns the certificate of a new CA.
+func certificate(t *testing.T) []byte {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

@@ -104,7 +104,8 @@ type Host struct {
 	// thread forks every bwrap. PR_SET_PDEATHSIG is sent when the thread that forked
 	// ends, not the process (prctl(2)), and Go ends threads as it likes: a bwrap forked
 	// from any of them could be killed in the middle of a session.
-	thread thread.Thread
+	thread    thread.Thread
+	keystores keystores
 
 	mu       sync.Mutex
 	closed   bool

@@ -197,6 +197,9 @@ func (s *Spec) environ(command map[string]string) []string {
 		maps.Copy(env, trustEnv())
 	}
 	maps.Copy(env, command)
+	if options := s.javaEnv(env[javaOptions]); options != "" {
+		env[javaOptions] = options
+	}
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)

@@ -50,7 +50,7 @@ func (h *Host) start(ctx context.Context, spec Spec) (s *Session, spawned bool, 
 	if err := spec.validate(); err != nil {
 		return nil, false, err
 	}
-	plan, err := newPlan(&spec, h.filters)
+	plan, err := newPlan(&spec, h.filters, &h.keystores)
 	if err != nil {
 		return nil, false, err
 	}

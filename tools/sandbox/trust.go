@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +28,7 @@ func trustPath() string {
 }
 
 // trustEnv returns the variables that programs read the path of a bundle from: OpenSSL, Go and
-// Rust; Node.js; Python; git; curl; cargo; the tools of AWS; Deno.
+// Rust; Node.js; Python; git; curl; cargo; the tools of AWS; Deno. Java has javaOptions.
 func trustEnv() map[string]string {
 	env := map[string]string{}
 	for _, name := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "PIP_CERT",
@@ -37,7 +38,8 @@ func trustEnv() map[string]string {
 	return env
 }
 
-// trust mounts the bundle of a sandbox: the host's certificates and those of the spec.
+// trust mounts the bundle of a sandbox, and the same for Java: the host's certificates and
+// those of the spec.
 func (p *plan) trust(spec *Spec) error {
 	if spec.Trust == nil {
 		return nil
@@ -50,12 +52,15 @@ func (p *plan) trust(spec *Spec) error {
 			break
 		}
 	}
-	f, err := inMemory("ca-certificates.crt", slices.Concat(bytes.TrimSpace(host), []byte("\n"), spec.Trust))
-	if err != nil {
-		return err
+	bundle := slices.Concat(bytes.TrimSpace(host), []byte("\n"), spec.Trust)
+	for at, data := range map[string][]byte{trustPath(): bundle, keystorePath: p.keystores.of(bundle)} {
+		f, err := inMemory(path.Base(at), data)
+		if err != nil {
+			return err
+		}
+		p.add("--perms", "0444")
+		p.fd("--ro-bind-data", f, at)
 	}
-	p.add("--perms", "0444")
-	p.fd("--ro-bind-data", f, trustPath())
 	return nil
 }
 

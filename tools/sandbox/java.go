@@ -1,0 +1,83 @@
+package sandbox
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/pem"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+)
+
+// javaOptions is a variable whose options every Java virtual machine takes before those of
+// its command line. Java reads neither the variables of a proxy nor a bundle of PEM.
+const javaOptions = "JAVA_TOOL_OPTIONS"
+
+// keystorePath is where the sandbox has its bundle for Java.
+const keystorePath = Run + "/ca-certificates.jks"
+
+// javaEnv returns javaOptions with options for what the sandbox has, and then those that
+// the caller has set: the last of two equal options holds.
+func (s *Spec) javaEnv(set string) string {
+	var options []string
+	if s.Proxy {
+		at := netip.MustParseAddrPort(ProxyAddress)
+		for _, scheme := range []string{"http", "https"} {
+			options = append(options, fmt.Sprintf("-D%s.proxyHost=%s -D%s.proxyPort=%d", scheme, at.Addr(), scheme, at.Port()))
+		}
+	}
+	if s.Trust != nil { // without a password, so that Java checks no digest
+		options = append(options, "-Djavax.net.ssl.trustStore="+keystorePath, "-Djavax.net.ssl.trustStoreType=JKS")
+	}
+	return strings.TrimSpace(strings.Join(append(options, set), " "))
+}
+
+// keystores keeps the keystore of the last bundle: it takes a millisecond to make, and the
+// bundle seldom changes.
+type keystores struct {
+	mu            sync.Mutex
+	bundle, store []byte
+}
+
+// of returns the keystore of a bundle. The caller changes neither.
+func (k *keystores) of(bundle []byte) []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.store == nil || !bytes.Equal(k.bundle, bundle) {
+		k.bundle, k.store = bundle, keystore(bundle)
+	}
+	return k.store
+}
+
+// keystore returns the certificates of a bundle as a Java KeyStore (JKS), version 2, which
+// Java reads since 1.2 (sun.security.provider.JavaKeyStore). Its digest is for a password
+// that is empty. Java checks none if it has no password, as here.
+func keystore(bundle []byte) []byte {
+	var certs [][]byte
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" {
+			certs = append(certs, block.Bytes)
+		}
+	}
+	var b bytes.Buffer
+	number := func(n any) { _ = binary.Write(&b, binary.BigEndian, n) } // cannot fail
+	text := func(s string) {
+		number(uint16(len(s)))
+		b.WriteString(s)
+	}
+	number([]uint32{0xfeedfeed, 2, uint32(len(certs))})
+	for i, cert := range certs {
+		number(uint32(2)) // a trusted certificate
+		text(fmt.Sprint(i))
+		number(uint64(0)) // the time of its addition
+		text("X.509")
+		number(uint32(len(cert)))
+		b.Write(cert)
+	}
+	digest := sha1.New()
+	digest.Write([]byte("Mighty Aphrodite"))
+	digest.Write(b.Bytes())
+	return digest.Sum(b.Bytes())
+}
