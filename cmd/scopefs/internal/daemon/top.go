@@ -39,6 +39,7 @@ func (d *Daemon) Top() control.Top {
 	all := processes()
 	for _, a := range d.Agents() {
 		agent := control.TopAgent{ID: a.ID, State: a.State, Error: a.Error, Use: all.below(a.ViewPID).Use}
+		agent.Written = 0 // a view that is not passed through writes the same data once more
 		if found := d.agent(a.ID); found != nil {
 			counts := found.Counts()
 			agent.Denials, agent.Calls, agent.Running = counts.Denials, counts.Calls, counts.Running
