@@ -71,8 +71,9 @@ func (s *Session) TagOf(pid int) (tag string, own, ours bool) {
 
 // OnlyTag returns the tag of the command that every process of the session belongs to
 // now, but for processes with the tag except. It returns "" if there is no process, if
-// processes belong to several commands or to none, or if init has more than 64 children.
-// Like TagOf it may wait for 100 ms while a command is starting.
+// processes belong to several commands or to none, if init has more than 64 children, or if
+// the children of init change meanwhile. Like TagOf it may wait for 100 ms while a command
+// is starting.
 func (s *Session) OnlyTag(except string) (only string) {
 	children := childrenOf(s.PID())
 	if len(children) > maxChildren {
@@ -81,12 +82,17 @@ func (s *Session) OnlyTag(except string) (only string) {
 	for _, pid := range children {
 		tag, _, ours := s.TagOf(pid)
 		switch {
-		case !ours || tag == except: // it has ended
+		case !ours: // it has ended: init inherits its children, which are not in our list
+			return ""
+		case tag == except:
 		case tag == "" || only != "" && tag != only:
 			return ""
 		default:
 			only = tag
 		}
+	}
+	if !slices.Equal(childrenOf(s.PID()), children) {
+		return ""
 	}
 	return only
 }

@@ -168,6 +168,28 @@ func TestOnlyTag(t *testing.T) {
 	assert.Equal(t, "", only(), "the session has ended")
 }
 
+// TestOnlyTagChain: a command whose processes fork and end all the time is there, too.
+func TestOnlyTagChain(t *testing.T) {
+	s := newTestSession(t)
+	one := startTagged(t, s, "one", "python3", "-c", `
+import os, time
+if os.fork() == 0:
+    os.close(1)
+    os.close(2)
+    while True:
+        time.sleep(0.0003)
+        if os.fork():
+            os._exit(0)
+os.write(1, b"r")
+`)
+	_, err := one.Wait()
+	require.NoError(t, err)
+	startTagged(t, s, "two", "bash", "-c", "echo r; read x")
+	for range 2000 {
+		require.Contains(t, []string{"", "one"}, s.OnlyTag("tools"))
+	}
+}
+
 // BenchmarkOnlyTag asks about one command beside another that is excepted.
 func BenchmarkOnlyTag(b *testing.B) {
 	h, err := Open(Config{})
