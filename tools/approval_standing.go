@@ -185,9 +185,9 @@ func (a *Approvals) Recheck(changed []scope.ID, version func(scope.ID) string) {
 	for key, p := range a.byKey {
 		switch {
 		case !p.concerns(changed):
-		case p.State != ApprovalStands:
+		case p.State != ApprovalStands, p.Chain != "": // what holds in a chain follows from all its rules
 			a.wake(key)
-		case p.Chain == "" && version(p.Agent) != p.Policy: // what holds in a chain follows from all its rules
+		case version(p.Agent) != p.Policy:
 			_ = a.remove(key) // it covers nothing, whatever is stored
 			a.ended(p, "the rules have changed")
 		}

@@ -62,6 +62,9 @@ func (a *Approvals) Outlast(ctx context.Context, of func() (Approval, error)) {
 		if by == nil {
 			return
 		}
+		if now, err := of(); err != nil || now.key() != p.key() {
+			continue // Recheck may have closed the channel before by had it
+		}
 		over := (<-chan time.Time)(nil)
 		if !by.Expires.IsZero() {
 			over = time.After(by.Expires.Sub(a.now()) + 1) // it holds at Expires

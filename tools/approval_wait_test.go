@@ -131,6 +131,54 @@ func TestApprovalsOutlast(t *testing.T) {
 	})
 }
 
+// TestApprovalsOutlastChain: a standing approval in a chain covers connections under the rules
+// that it was made under.
+func TestApprovalsOutlastChain(t *testing.T) {
+	outlastAfter(t, Approval{Agent: "a", Chain: "b>a", Lasting: true, Policy: "1"}, func(all *Approvals, p *Approval) func() (Approval, error) {
+		go func() {
+			synctest.Wait()
+			changeRules(all, "", p)
+		}()
+		return func() (Approval, error) { return *p, nil }
+	})
+}
+
+// TestApprovalsOutlastChange: the rules change after they were read, and before what they
+// approve is looked up.
+func TestApprovalsOutlastChange(t *testing.T) {
+	outlastAfter(t, Approval{Agent: "a", Lasting: true, Policy: "1"}, func(all *Approvals, p *Approval) func() (Approval, error) {
+		return func() (Approval, error) {
+			before := *p
+			if before.Policy == "1" {
+				changeRules(all, "", p)
+			}
+			return before, nil
+		}
+	})
+}
+
+// outlastAfter approves a connection for as long as the rules hold and returns when Outlast has
+// returned for what of returns.
+func outlastAfter(t *testing.T, host Approval, of func(*Approvals, *Approval) func() (Approval, error)) {
+	synctest.Test(t, func(t *testing.T) {
+		nothing := func(Approval) error { return nil }
+		all := NewApprovals(nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { _, _ = all.Wait(ctx, host, nothing) }()
+		synctest.Wait()
+		var err error
+		if id := all.List()[0].ID; host.Chain == "" {
+			_, err = all.Decide(id, true, nil, nothing)
+		} else {
+			_, err = all.Stand(id, Terms{}, nothing)
+		}
+		require.NoError(t, err)
+		all.Outlast(ctx, of(all, &host))
+		assert.NoError(t, ctx.Err(), "it waited for the end of ctx")
+	})
+}
+
 func versionOf(p *Approval) func(scope.ID) string {
 	return func(scope.ID) string { return p.Policy }
 }
