@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -187,21 +188,21 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 
 // TestIdle: Idle runs once after the last of several requests.
 func TestIdle(t *testing.T) {
-	idle := 0
+	var idle atomic.Int32
 	serving(t, func(int) {}, func(t *testing.T, c *Conn, q *queue, _ *work) {
 		synctest.Wait()
 		time.Sleep(2 * quietTime)
 		synctest.Wait()
-		c.idling = func() { idle++ } // supervise sleeps
+		c.idling = func() { idle.Add(1) } // supervise sleeps
 		q.send(0)
 		synctest.Wait()
-		assert.Zero(t, idle)
+		assert.Zero(t, idle.Load())
 		time.Sleep(2 * quietTime)
 		synctest.Wait()
-		assert.Equal(t, 1, idle)
+		assert.EqualValues(t, 1, idle.Load())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Equal(t, 1, idle, "nothing has happened since")
+		assert.EqualValues(t, 1, idle.Load(), "nothing has happened since")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -89,6 +90,45 @@ func TestQuestionsOfTheDead(t *testing.T) {
 	d.gets(fmt.Sprintf(answer, "2"))
 	s.answered(d, "5")
 	assert.NoError(t, s.end())
+}
+
+// A message that comes while held ones are being sent is sent after them: the response to a
+// question of that daemon, the cancellation of a request that was held. None is for the next
+// daemon.
+func TestAnswersWhileSending(t *testing.T) {
+	const question, answer = `{"jsonrpc":"2.0","id":7,"method":"elicitation/create"}`, `{"jsonrpc":"2.0","id":"scopefs-1","result":{}}`
+	const call, cancel = `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`
+	for _, lost := range []bool{false, true} {
+		s := session{open: map[string]request{}, serverRequests: map[string]jsonID{}}
+		message := func(line string) (message, []byte) {
+			m, ok := parse([]byte(line))
+			require.True(t, ok)
+			return m, []byte(line)
+		}
+		sent := func() (lines []string) {
+			for _, h := range s.take() {
+				if line := s.send(h.message, h.line); line != nil {
+					lines = append(lines, string(line))
+				}
+			}
+			return lines
+		}
+		hold := func(line string) {
+			m, text := message(line)
+			assert.Nil(t, s.hold(m, text, time.Now()))
+		}
+		hold(call)
+		assert.Equal(t, []string{call}, sent())
+		assert.NotNil(t, s.receive(message(question)))
+		hold(answer)
+		hold(cancel)
+		if lost {
+			s.lose(whyLost, false)
+			assert.Equal(t, []string{cancel}, sent(), "which the next daemon ignores")
+			continue
+		}
+		assert.Equal(t, []string{`{"id":7,"jsonrpc":"2.0","result":{}}` + "\n", cancel}, sent())
+	}
 }
 
 // A client of 2026-07-28 has subscriptions and no initialize.

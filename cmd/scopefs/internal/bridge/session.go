@@ -49,10 +49,8 @@ const (
 func (s *session) send(m message, line []byte) []byte {
 	switch {
 	case m.response():
-		var id string
-		_ = json.Unmarshal(m.ID, &id)
-		theirs, ok := s.serverRequests[id]
-		if !ok { // for an earlier daemon; this one may use the ID for another request
+		id, theirs := s.asked(m)
+		if theirs == nil { // for an earlier daemon; this one may use the ID for another request
 			return nil
 		}
 		delete(s.serverRequests, id)
@@ -76,6 +74,13 @@ func (s *session) send(m message, line []byte) []byte {
 		s.initialized = slices.Clone(line)
 	}
 	return line
+}
+
+// asked returns the ID of a response, and the daemon's ID for its request: nil if the
+// present daemon made no such request.
+func (s *session) asked(m message) (id string, theirs jsonID) {
+	_ = json.Unmarshal(m.ID, &id)
+	return id, s.serverRequests[id]
 }
 
 // receive records a message from the daemon and returns it in the form for the
@@ -144,17 +149,22 @@ func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 	return lines, failed
 }
 
-// hold holds a message until there is a connection. If the limits are exceeded
-// it returns an error response for the client.
+// hold holds a message until there is a connection, or until flush has sent those that
+// came before it. If the limits are exceeded it returns an error response for the client.
 func (s *session) hold(m message, line []byte, now time.Time) []byte {
-	switch {
-	case m.response():
-		return nil
-	case m.Method == methodCancelled:
+	if m.response() {
+		if _, theirs := s.asked(m); theirs == nil {
+			return nil
+		}
+	}
+	if m.Method == methodCancelled {
 		key := cancels(line)
 		s.drop(func(h held) bool { return h.request() && h.key() == key })
-		return nil
-	case len(s.held) >= maxHeld || s.heldBytes+len(line) > maxHeldBytes:
+		if _, sent := s.open[key]; !sent {
+			return nil
+		}
+	}
+	if len(s.held) >= maxHeld || s.heldBytes+len(line) > maxHeldBytes {
 		if m.request() {
 			return failNotSent(m, "too many messages wait for the daemon")
 		}
