@@ -82,7 +82,7 @@ func TestDelegateRunner(t *testing.T) {
 pwd; ls -A . | wc -l; ls /workspace 2>&1; cat /proc/mounts | grep -c scopefs: ; ls /run/scopefs
 ip -o link 2>/dev/null | grep -vc lo:; echo x >scratch; cat scratch; env | grep SCOPEFS; scopefs call --list | grep -c read_file
 scopefs call read_file path=secret`})
-	assert.Equal(t, strings.Join([]string{"/scratch", "0", "ls: cannot access '/workspace': No such file or directory", "0", "bin", "mcp.sock", "0", "x",
+	assert.Equal(t, strings.Join([]string{"/scratch", "0", "ls: cannot access '/workspace': No such file or directory", "0", "bin", "ca-certificates.jks", "mcp.sock", "0", "x",
 		"SCOPEFS_MCP=/run/scopefs/mcp.sock", "1", "sesame"}, "\n"), strings.TrimSpace(told))
 	sockets, _ := filepath.Glob(h.Base + "/run/mcp/task.*")
 	assert.Empty(t, sockets, "the task is over")
