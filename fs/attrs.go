@@ -18,11 +18,10 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 			return v.attr(h.node, h.file, v.now(), out)
 		}))
 	}
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat, light: true}, func(p *place) error {
-		if p.node.dir && p.node.watched.Load() == 0 {
-			if err := v.object(p); err != nil {
-				return err
-			}
+	n := v.nodes.get(in.NodeId)
+	unwatched := v.follower.watch != nil && n != nil && n.dir && n.watched.Load() == 0
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat, light: !unwatched}, func(p *place) error {
+		if unwatched {
 			v.follow(p.node, p.obj.Dir())
 			return v.attr(p.node, p.obj, v.now(), out)
 		}

@@ -27,15 +27,12 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	if flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0 {
 		op = scope.OpOpenWrite
 	}
-	return status(v.on(ask{head: &in.InHeader, op: op, light: true}, func(p *place) error {
+	return status(v.on(ask{head: &in.InHeader, op: op, light: flags&fmodeExec == 0}, func(p *place) error {
 		if !p.stat.IsRegular() {
 			return beneath.ErrStale
 		}
 		if flags&fmodeExec != 0 && !v.opt.Shared {
 			// The kernel accepts any of the three x bits: fuse_permission.
-			if err := v.object(p); err != nil {
-				return err
-			}
 			if err := p.obj.Access(unix.X_OK); err != nil {
 				return err
 			}
@@ -75,9 +72,6 @@ func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err erro
 	case err == errNotOpenSo && flags&unix.O_TRUNC == 0:
 	default:
 		return f, false, err
-	}
-	if err = v.object(p); err != nil {
-		return beneath.File{}, false, err
 	}
 	f, err = p.obj.Dup()
 	return f, true, err

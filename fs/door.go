@@ -20,7 +20,7 @@ type ask struct {
 	name   string
 	node   uint64 // instead of head.NodeId, for operations on two nodes
 	whole  bool   // a directory moves with its subtree
-	light  bool   // on: most requests of this kind do not need place.obj; the others call View.object
+	light  bool   // on: place.obj is not needed
 	nested bool   // within another ask, which runs with the caller's ids already
 	near   *place // the place of that ask; its directory is reused if it is the same
 }

@@ -96,21 +96,13 @@ func (v *View) openNode(p *place) error {
 // ErrStale if that is not p.node.
 func (v *View) openAt(p *place, rel string) (err error) {
 	p.rel = rel
-	if !p.light {
-		return v.object(p)
+	if p.light {
+		if p.stat, err = v.root.Stat(rel); err == nil && p.stat.ID() != p.node.ident {
+			err = beneath.ErrStale
+		}
+		return err
 	}
-	if p.stat, err = v.root.Stat(rel); err == nil && p.stat.ID() != p.node.ident {
-		err = beneath.ErrStale
-	}
-	return err
-}
-
-// object opens p.obj at p.rel. It fails with ErrStale if that is not p.node.
-func (v *View) object(p *place) (err error) {
-	if p.open {
-		return nil
-	}
-	if p.obj, err = v.root.Object(p.rel); err != nil {
+	if p.obj, err = v.root.Object(rel); err != nil {
 		return err
 	}
 	if p.stat, err = p.obj.Stat(); err == nil && p.stat.ID() == p.node.ident {

@@ -87,6 +87,7 @@ func (v *View) unfollow(n *node) {
 	}
 	_ = f.watch.Remove(p.dir)
 	v.kept.give(p.kept)
+	v.kept.drop(n)
 }
 
 // gone records that a directory was removed, and its mark with it.
@@ -178,6 +179,7 @@ func (v *View) changed(c beneath.Change) {
 	if len(c.Name) == 0 {
 		v.conn.InvalidateInode(dir.id, false)
 	} else {
+		defer v.kept.drop(dir) // the view may be idle
 		if c.IsDir && c.Names {
 			v.settle(dir, string(c.Name))
 		}
