@@ -65,7 +65,7 @@ func originOf(c net.Conn) *origin {
 		c = g.Conn
 	}
 	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
+		c = t.NetConn().(*batch).Conn
 	}
 	in := c.(*incoming)
 	if in.origin == nil {

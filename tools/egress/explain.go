@@ -26,7 +26,7 @@ func (p *Proxy) explain(ctx context.Context, a *access, r *refusal, answer func(
 	var c net.Conn = a.in
 	switch p.sniff(a.in, true) {
 	case speaksTLS:
-		secure := p.standFor(a, protocols[1:])
+		secure := p.standFor(a.in, a.host, protocols[1:])
 		ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
 		defer cancel()
 		if secure.HandshakeContext(ctx) != nil {

@@ -45,10 +45,12 @@ func (p *Proxy) intercept(ctx context.Context, a *access, answer func(*refusal) 
 // unwrap ends a client's TLS, with the certificate of its host alone.
 func (p *Proxy) unwrap(ctx context.Context, a *access) error {
 	a.in.origin = &origin{host: a.host, port: a.port, scheme: "https", in: a.in}
-	c := p.standFor(a, protocols)
+	below := newBatch(ctx, a.in)
+	c := p.standFor(below, a.host, protocols)
 	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
 	defer cancel()
 	if err := c.HandshakeContext(ctx); err != nil {
+		below.Close() // an alert may be pending
 		return err
 	}
 	if c.ConnectionState().NegotiatedProtocol == "h2" {
@@ -59,15 +61,15 @@ func (p *Proxy) unwrap(ctx context.Context, a *access) error {
 	return nil
 }
 
-// standFor returns the host's side of a client's TLS.
-func (p *Proxy) standFor(a *access, protocols []string) *tls.Conn {
-	return tls.Server(a.in, &tls.Config{
+// standFor returns the host's side of a client's TLS on c.
+func (p *Proxy) standFor(c net.Conn, host string, protocols []string) *tls.Conn {
+	return tls.Server(c, &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols, SessionTicketsDisabled: true,
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if err := agrees(a.host, hello.ServerName); err != nil {
+			if err := agrees(host, hello.ServerName); err != nil {
 				return nil, err
 			}
-			return p.CA.leaf(a.host)
+			return p.CA.leaf(host)
 		},
 	})
 }
