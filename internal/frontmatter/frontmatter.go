@@ -106,21 +106,25 @@ func problem(err error) (line int, what string) {
 	return line, what
 }
 
-// maxTries bounds the parses of problemLine.
-const maxTries = 100
+// The bounds of the parses of problemLine: their number, and the bytes of all of them. A parse
+// of hostile text takes about a millisecond for each KiB.
+const (
+	maxTries  = 100
+	maxParsed = 512 << 10
+)
 
 // problemLine returns the line of a problem: the first one with which the text up to there has
 // the same problem, after the last one up to which it is valid. For a bracket or a quote that
-// is not closed, that is the line where it opens. If that is further away than maxTries lines,
-// it returns the library's line.
+// is not closed, that is the line where it opens. If the search reaches a bound, problemLine
+// returns the library's line.
 func problemLine(text []byte, line int, what string) int {
 	r := &eachByte{text: text}
 	_ = parse(r)
 	end := r.read
 	lines := bytes.SplitAfter(text[:end], []byte("\n"))
-	at := len(lines)
+	at, parsed := len(lines), 0
 	for n := len(lines); n > 0; n-- {
-		if len(lines)-n == maxTries {
+		if parsed += end; len(lines)-n == maxTries || parsed > maxParsed {
 			return max(line, 1)
 		}
 		err := parse(bytes.NewReader(text[:end]))

@@ -1,6 +1,7 @@
 package frontmatter
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -98,4 +99,16 @@ func TestLineOfProblemBounded(t *testing.T) {
 	at, ok := errors.AsType[*Error](err)
 	require.True(t, ok, err)
 	assert.Equal(t, 2, at.Line)
+}
+
+// TestLineOfProblemLongLine: a long line with a fault after it is not parsed again for each line
+// in between.
+func TestLineOfProblemLongLine(t *testing.T) {
+	text := []byte("[" + strings.Repeat("a: b, ", 200<<10/6) + strings.Repeat("\n", maxTries-1) + "}")
+	once := testing.AllocsPerRun(1, func() { assert.Error(t, parse(bytes.NewReader(text))) })
+	all := testing.AllocsPerRun(1, func() {
+		_, err := Parse(text)
+		assert.Error(t, err)
+	})
+	assert.Less(t, all/once, 6.0)
 }
