@@ -3,11 +3,11 @@ package linecheck
 
 import "bytes"
 
-// A Checker follows a stream of lines, some of which announce that bytes follow. The zero
-// Checker accepts empty lines only.
+// A Checker follows a stream of lines, some of which announce that bytes follow. Max and Line
+// must be set.
 type Checker struct {
 	Max  int                                     // bytes of a line, without its line feed
-	Line func(line []byte) (follow int, ok bool) // follow: bytes after the line; the line has no line break
+	Line func(line []byte) (follow int, ok bool) // gets a line without its line break, returns how many bytes follow
 
 	line []byte // the beginning of one
 	skip int    // bytes that are no line

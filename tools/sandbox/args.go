@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,8 @@ var etcShown = []string{
 }
 
 // rootsProc are files of /proc that show root the whole host. An agent whose user is
-// the host's root owns them, so /dev/null covers them, and those that others may open.
+// the host's root owns them, so /dev/null covers all of them; for another agent it covers
+// those that a user beside root may open.
 var rootsProc = []string{
 	"/proc/kcore", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/mtrr",
 	"/proc/pagetypeinfo", "/proc/sched_debug", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/vmallocinfo",
@@ -225,7 +227,7 @@ func (p *plan) etc(spec *Spec) error {
 	}
 	java, _ := filepath.Glob("/etc/java-*-openjdk") // Debian's; the programs are in /usr, and do not start without
 	for _, name := range java {
-		p.add("--ro-bind-try", name, name)
+		p.publicDir(name)
 	}
 	if spec.Network {
 		p.add("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")
@@ -249,9 +251,9 @@ func (p *plan) etc(spec *Spec) error {
 	return nil
 }
 
-// public opens a regular file that every user may read; nil for any other. bwrap copies such
-// a file: a bind mount takes it ten times as long, because it reads the table of mounts after
-// each. Programs that change files of /etc replace them, so a bind mount would not show a
+// public opens a regular file that every user may read, and returns nil for any other. bwrap
+// copies such a file: a bind mount takes ten times as long, because bwrap reads the table of
+// mounts after each. Programs that change files of /etc replace them, so a bind mount would not show a
 // change either.
 func public(name string) *os.File {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not block
@@ -263,6 +265,22 @@ func public(name string) *os.File {
 		return nil
 	}
 	return f
+}
+
+// publicDir shows a directory of the host, and covers the files in it that some user may not
+// read. Java's management/jmxremote.password must be such a file, and the agent's user may own
+// it.
+func (p *plan) publicDir(dir string) {
+	p.add("--ro-bind-try", dir, dir)
+	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && info.Mode().Perm()&0o004 == 0 {
+			p.add("--ro-bind", "/dev/null", name)
+		}
+		return nil
+	})
 }
 
 // config returns the text of /etc/gitconfig: git-config(1). A repository's configuration

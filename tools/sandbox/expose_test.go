@@ -166,6 +166,20 @@ func TestPublic(t *testing.T) {
 	}
 }
 
+// TestPublicDir: a file that not every user may read is covered, also for the user who owns it.
+func TestPublicDir(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "management/jmxremote.password")
+	require.NoError(t, os.Mkdir(filepath.Dir(secret), 0o755))
+	for name, mode := range map[string]os.FileMode{"all": 0o644, "management/jmxremote.password": 0o600, "management/jmxremote.access": 0o644} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, mode))
+	}
+	require.NoError(t, os.Symlink("management/jmxremote.password", filepath.Join(dir, "link")))
+	var p plan
+	p.publicDir(dir)
+	assert.Equal(t, []string{"--ro-bind-try", dir, dir, "--ro-bind", "/dev/null", secret}, p.args)
+}
+
 func TestRunnable(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(dir+"/prog", []byte("#!/bin/sh\n"), 0o755))

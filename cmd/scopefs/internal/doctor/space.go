@@ -58,8 +58,8 @@ func writable(dir string) Line {
 	return Line{Detail: fmt.Sprintf("%s can be written to, %s", at, space)}
 }
 
-// writeTo writes to a file without a name, or to one that it removes where the file system has
-// none such.
+// writeTo writes to a file without a name. If the file system has no such files, writeTo makes
+// a file and removes it.
 func writeTo(dir string) error {
 	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_WRONLY, 0o600)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
@@ -72,7 +72,7 @@ func writeTo(dir string) error {
 		_, err = f.Write(make([]byte, written))
 	}
 	if wrong, ok := errors.AsType[*fs.PathError](err); ok {
-		return wrong.Err // without a name that the user does not know
+		return wrong.Err // the user does not know the name
 	}
 	return err
 }
