@@ -116,8 +116,8 @@ const maxDefinition = 1 << 20
 // error is a *DefinitionError, or DefinitionErrors for more than one.
 //
 // ParseDefinition does not check whether a pattern of a list matches anything;
-// Load does. It knows no list of {base}/protect.d and refuses its name. It expands ${VAR} in env and mcp_servers from the environment of
-// this process.
+// Load does. ParseDefinition knows no list of {base}/protect.d and refuses its name. It expands
+// ${VAR} in env and mcp_servers from the environment of this process.
 func ParseDefinition(file string, text []byte) (*Definition, error) {
 	name := filepath.Base(file)
 	def, refs, err := parseDefinition(path.Join(agentsDir, name), stem(name), text)

@@ -92,8 +92,8 @@ func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err e
 	return rename(temp, p.full, over)
 }
 
-// setMode gives a new file its exact permissions. The kernel knows them since the open: a change,
-// which the view has to make, is needed only after a umask or a default ACL.
+// setMode gives a new file its exact permissions. The open has set them, unless a umask
+// or a default ACL took some. A chmod costs a request to the view.
 func setMode(f *os.File, mode os.FileMode) error {
 	if st, err := statAt(int(f.Fd()), "", unix.AT_EMPTY_PATH); err == nil && os.FileMode(st.Mode&0o7777) == mode {
 		return nil

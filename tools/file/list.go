@@ -134,7 +134,8 @@ type lister struct {
 	namesOnly bool
 }
 
-// entry returns the result for a directory's entry. Of a name alone the directory has the type.
+// entry returns the result for a directory's entry. With namesOnly the type is the one that
+// the directory has.
 func (l *lister) entry(p place, d fs.DirEntry) (Listed, error) {
 	if l.namesOnly {
 		return Listed{Path: strings.ToValidUTF8(p.rel, "\ufffd"), Type: typeName(modeOf(d.Type()))}, nil

@@ -82,7 +82,7 @@ func valueEnd(text []byte, i int) int {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth == 0 { // of what the value is in
+			if depth == 0 { // it closes the object or array around the value
 				return i
 			}
 			if depth--; depth == 0 {

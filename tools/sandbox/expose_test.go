@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -178,6 +179,27 @@ func TestPublicDir(t *testing.T) {
 	var p plan
 	p.publicDir(dir)
 	assert.Equal(t, []string{"--ro-bind-try", dir, dir, "--ro-bind", "/dev/null", secret}, p.args)
+}
+
+// TestCheckWhole: the end of ctx kills no trial of bwrap.
+func TestCheckWhole(t *testing.T) {
+	dir, _ := newView(t, 0)
+	require.NoError(t, os.Chmod(dir, 0o777)) // a trial has the user nobody
+	began, done := filepath.Join(dir, "began"), filepath.Join(dir, "done")
+	fake := filepath.Join(dir, "bwrap")
+	require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\ncase $1 in --help) exec bwrap --help;; --unshare-all) echo >"+began+"; sleep 0.3; echo >"+done+"; esac; exit 1"), 0o755))
+	h, err := Open(Config{Bwrap: fake})
+	require.NoError(t, err)
+	defer h.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	spec := newSpec(t)
+	go func() {
+		assert.Eventually(t, func() bool { _, err := os.Stat(began); return err == nil }, 20*time.Second, time.Millisecond)
+		cancel()
+	}()
+	_, err = h.Start(ctx, spec)
+	assert.Error(t, err)
+	assert.FileExists(t, done)
 }
 
 func TestRunnable(t *testing.T) {

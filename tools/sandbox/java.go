@@ -53,7 +53,7 @@ func (k *keystores) of(bundle []byte) []byte {
 
 // keystore returns the certificates of a bundle as a Java KeyStore (JKS), version 2, which
 // Java reads since 1.2 (sun.security.provider.JavaKeyStore). Its digest is for a password
-// that is empty. Java checks none if it has no password, as here.
+// that is empty. Java does not check it without a password.
 func keystore(bundle []byte) []byte {
 	var certs [][]byte
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {

@@ -24,7 +24,8 @@ import (
 const startTimeout = 30 * time.Second
 
 // spawnTimeout is the time that bwrap has after the end of ctx to report the pid of
-// init. It takes a millisecond or two, and no code of the agent runs yet.
+// init. It takes a millisecond or two, and no code of the agent runs yet. It also bounds
+// the Check of a failed start, which takes tens of milliseconds.
 const spawnTimeout = 5 * time.Second
 
 // Start starts a session. ctx bounds the start alone; the session lives until it is
@@ -38,7 +39,10 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
 		return s, nil
 	}
 	if spawned && ctx.Err() == nil {
-		if missing := Check(ctx, Config{Bwrap: h.bwrap}); missing != nil {
+		// Not ctx: a bwrap that is killed may leave a child that waits forever.
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), spawnTimeout)
+		defer cancel()
+		if missing := Check(whole, Config{Bwrap: h.bwrap}); missing != nil {
 			return nil, missing
 		}
 	}

@@ -37,11 +37,11 @@ approval, and refreshes that every two seconds.
 
 CPU is in percent of one processor since the last refresh. MEM is the resident memory of
 the processes; what they share counts for each. WRITTEN is what the processes of the
-session have written to disks since it began, also if it is removed or overwritten. DENIED
-and CALLS are of the last minute. COMMAND is the command of scopefs run, and otherwise the process that used the
-processor most: text that the agent chooses. What an agent's files take on a disk is not
-shown, because only a walk of the tree would tell; the first line has the free space of
-the file systems of the base and the log.
+session have written to disks since it began; removed and overwritten data counts. DENIED
+and CALLS are of the last minute. COMMAND is the command of scopefs run, and otherwise the
+process that used the processor most: text that the agent chooses. The disk space of an
+agent's files is not shown, because it takes a walk of the tree; the first line has the
+free space of the file systems of the base and the log.
 
 Keys: up and down select; enter or a opens a call that waits, with all its arguments,
 and there y approves it and n denies it; x kills the selected session, after a question;

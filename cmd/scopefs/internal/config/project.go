@@ -62,12 +62,11 @@ func ProjectOf(dir string) (Project, error) {
 	return p, nil
 }
 
-// hashBytes is how many bytes of a path's hash an id has. Whoever chooses the name of a
-// directory, such as an agent below a project, must not find one with the id of another.
+// hashBytes is how many bytes of a path's hash an id has. An agent chooses names of
+// directories below its project, and must not find one whose path has the id of another project.
 const hashBytes = 8
 
-// oldHashBytes is that of projects that were made by versions up to November 2026. They keep
-// their id.
+// oldHashBytes is hashBytes of versions up to November 2026. Their projects keep their ids.
 const oldHashBytes = 4
 
 // mine reports whether the definition is of this project, and not of a directory whose path

@@ -127,7 +127,7 @@ func New(opt Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	go func() { _ = d.OpenSandboxes() }() // while the log's process starts; Run tells the error
+	go func() { _ = d.OpenSandboxes() }() // while the log's process starts; Run logs the error
 	if d.Log, err = d.openLog(); err != nil {
 		_ = d.CloseSandboxes() // the log's error counts
 		d.lock.Close()
