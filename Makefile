@@ -12,6 +12,7 @@ help: ## list the targets
 PROGRAM := bin/scopefs
 build: ## build bin/scopefs, one static program, and bin/pages, its man pages and completions
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
+	@rm -rf bin/pages
 	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./cmd/scopefs/internal/pages bin/pages
 
 PREFIX  := /usr/local
