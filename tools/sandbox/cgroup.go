@@ -320,7 +320,7 @@ func (c *cgroups) newGroup(agent scope.ID, l Limits, in []string) (*group, error
 		}
 		base = func(controller string) string { return c.v1[controller] }
 	}
-	name := fmt.Sprintf("scopefs-%d-%d-%s", os.Getpid(), c.last.Add(1), agent)
+	name := fmt.Sprintf("scopefs-%d-%d-%d-%s", os.Getpid(), pidNamespace(), c.last.Add(1), agent)
 	for _, s := range settings {
 		if err := g.set(base(s.controller), name, s); err != nil {
 			return nil, errors.Join(missingGroup(s.controller, err), g.remove())
@@ -439,16 +439,27 @@ func (g *group) remove() error {
 	return errors.Join(errs...)
 }
 
+// pidNamespace returns the number of our pid namespace: pid_namespaces(7).
+func pidNamespace() uint64 {
+	var st unix.Stat_t
+	_ = unix.Stat("/proc/self/ns/pid", &st) // 0 without /proc
+	return st.Ino
+}
+
 // sweep removes the groups that a daemon left which was killed. Its sandboxes and
-// views died with it, but for one that was starting: see killOrphans.
+// views died with it, but for one that was starting: see killOrphans. It leaves those of
+// daemons in other pid namespaces, whose ids mean nothing here.
 func (c *cgroups) sweep() {
+	here := strconv.FormatUint(pidNamespace(), 10)
 	for _, base := range slices.AppendSeq(slices.Clone(c.v2), maps.Values(c.v1)) {
 		entries, _ := os.ReadDir(base)
 		for _, e := range entries {
-			rest, ours := strings.CutPrefix(e.Name(), "scopefs-")
-			owner, _, _ := strings.Cut(rest, "-")
-			pid, err := strconv.Atoi(owner)
-			if !ours || err != nil || unix.Kill(pid, 0) != unix.ESRCH {
+			words := strings.SplitN(e.Name(), "-", 4)
+			if len(words) < 4 || words[0] != "scopefs" || words[2] != here {
+				continue
+			}
+			pid, err := strconv.Atoi(words[1])
+			if err != nil || unix.Kill(pid, 0) != unix.ESRCH {
 				continue
 			}
 			dir := filepath.Join(base, e.Name())

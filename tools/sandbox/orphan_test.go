@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,7 +17,18 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-func init() { helpers["orphan"] = orphan }
+func init() {
+	helpers["orphan"] = orphan
+	helpers["sweep"] = func([]string) int {
+		c, err := findCgroups()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		c.sweep()
+		return 0
+	}
+}
 
 // orphan is a daemon that dies while a sandbox starts: it makes a control group, "agent"
 // with one for its sandboxes beneath, starts bwrap there, kills bwrap before that releases
@@ -70,6 +82,23 @@ func leaveOrphan(agent bool) error {
 	_ = bwrap.Wait()
 	fmt.Println(said.PID)
 	return nil
+}
+
+// TestSweepElsewhere: a daemon in another pid namespace, as in a container, does not see us
+// and leaves our groups alone.
+func TestSweepElsewhere(t *testing.T) {
+	needRoot(t, noGroups)
+	c, err := findCgroups()
+	require.NoError(t, err)
+	g, err := c.newGroup("tester", Limits{PIDs: 100}, nil)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, g.remove()) }()
+	for _, flags := range []uintptr{unix.CLONE_NEWPID, 0} {
+		cmd := exec.Command("/proc/self/exe", "sweep")
+		cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Cloneflags: flags}
+		require.NoError(t, cmd.Run())
+		assert.DirExists(t, g.dirs[0])
+	}
 }
 
 // TestOrphanKilled: the next daemon kills the child of a bwrap that was killed before it
