@@ -64,18 +64,36 @@ func (t *tree) everyListed() (ids []uint64) {
 // not used cost the kernel an inode for each entry, and missing ones cost a request.
 //
 // The first listing of a thread has attributes. The next has none, and the lookups that
-// follow decide about those after it.
+// follow decide about those after it. A second listing has attributes, too, if lookups have
+// followed the last one without, of any thread: a program may list with several threads.
 type listers struct {
 	mu    sync.Mutex
 	slots [64]lister
+	last  bare // of all threads
 }
 
 type lister struct {
-	pid    uint32 // the thread
-	bare   *node  // the last directory listed without attributes
-	looked uint32 // bare.looked when it was opened
-	whole  int    // further listings with attributes until the next one without
+	pid   uint32 // the thread
+	bare         // the last directory that it has listed without attributes
+	known bool   // a listing without attributes, its own or another thread's, has decided
+	whole int    // further listings with attributes until the next one without
 }
+
+// bare is a directory that was listed without attributes.
+type bare struct {
+	dir    *node  // nil: none
+	looked uint32 // dir.looked when it was opened
+}
+
+// countLooked counts a GETATTR of a file as a lookup in its directories: the kernel has the
+// name, and would have the attributes from a listing.
+func (v *View) countLooked(n *node) {
+	if !n.dir {
+		v.nodes.everyParent(n, func(dir *node) bool { dir.looked.Add(1); return true })
+	}
+}
+
+func (b bare) wasLooked() bool { return b.dir != nil && b.dir.looked.Load() != b.looked }
 
 // probeEvery is how many listings with attributes follow the one after a lookup. A thread
 // that looks entries up thus gets one listing in 34 without attributes.
@@ -93,10 +111,11 @@ func (s *listers) wantsPlus(pid uint32, dir *node) bool {
 	case l.whole > 0:
 		l.whole--
 		return true
-	case l.bare != nil && l.bare.looked.Load() != l.looked:
-		l.whole, l.bare = probeEvery, nil
+	case l.wasLooked(), !l.known && s.last.wasLooked():
+		l.whole, l.bare, l.known = probeEvery, bare{}, true
 		return true
 	}
-	l.bare, l.looked = dir, dir.looked.Load()
+	l.bare, l.known = bare{dir, dir.looked.Load()}, true
+	s.last = l.bare
 	return false
 }

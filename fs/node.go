@@ -25,7 +25,7 @@ type node struct {
 	dir   bool
 
 	watched atomic.Int64           // View.now when the watch on this directory began; 0: none
-	looked  atomic.Uint32          // counts lookups of files in this directory
+	looked  atomic.Uint32          // counts lookups of files in this directory, and GETATTRs
 	changes atomic.Uint32          // counts changes of names in this directory
 	listed  atomic.Pointer[listed] // the listing that the kernel caches
 	muted   atomic.Int32           // handles whose passthrough writes the watch ignores

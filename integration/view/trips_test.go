@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ var trips = []struct {
 }
 
 func init() {
+	harness.Roles["list-written"] = listWritten
 	harness.Roles["trips"] = func(args []string) error {
 		for i, trip := range trips {
 			mark(i)
@@ -61,6 +63,53 @@ func init() {
 		mark(len(trips))
 		return nil
 	}
+}
+
+// listWritten makes directories, lists each, and stats its files when their attributes have
+// expired. It marks the last.
+func listWritten([]string) error {
+	runtime.LockOSThread() // the view predicts for each thread
+	for i := range 4 {
+		dir := fmt.Sprint("written-", i)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		for n := range 50 {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o644); err != nil {
+				return err
+			}
+		}
+		time.Sleep(40 * time.Millisecond)
+		mark(i)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := unix.Lstat(filepath.Join(dir, e.Name()), &unix.Stat_t{}); err != nil {
+				return err
+			}
+		}
+	}
+	mark(4)
+	return nil
+}
+
+// TestListWritten: a program that lists directories and stats their files gets the attributes
+// with the names, also when the kernel has the names already.
+func TestListWritten(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"trips": "view: {cache: coherent}"})
+	h.Start("--trace")
+	cmd := harness.Role("list-written")
+	cmd.Dir = h.View("trips")
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s", out)
+	h.Stop()
+	parts := regexp.MustCompile(`LOOKUP[^\n]*mark-\d+-[^\n]*\n`).Split(h.Log.String(), -1)
+	require.Len(t, parts, 6)
+	asked := regexp.MustCompile(`rx \d+: (GETATTR|STATX|LOOKUP) n`)
+	assert.Greater(t, len(asked.FindAllString(parts[2], -1)), 40, "the second listing shows what follows")
+	assert.Less(t, len(asked.FindAllString(parts[4], -1)), 10)
 }
 
 // mark leaves a request in the trace that tells one operation from the next.
