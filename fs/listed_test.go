@@ -30,7 +30,8 @@ func TestListers(t *testing.T) {
 	for i := range uint32(60) {
 		assert.Equal(t, i < 20, list(&s, 1+i%20, false), "listing %d of threads that do not look up", i)
 	}
-	assert.True(t, list(&s, 1, true) || list(&s, 1, true), "one of them begins to look up")
+	list(&s, 1, true)
+	assert.True(t, list(&s, 1, true), "one of them begins to look up")
 
 	s = listers{}
 	bare = 0
