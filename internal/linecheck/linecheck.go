@@ -3,8 +3,8 @@ package linecheck
 
 import "bytes"
 
-// A Checker follows a stream of lines, some of which announce that bytes follow. Max and Line
-// must be set.
+// A Checker follows a stream of lines. A line can announce that bytes follow it. Set Max and
+// Line.
 type Checker struct {
 	Max  int                                     // bytes of a line, without its line feed
 	Line func(line []byte) (follow int, ok bool) // gets a line without its line break, returns how many bytes follow

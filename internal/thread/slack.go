@@ -35,12 +35,18 @@ func Coarse() {
 	}
 }
 
+// Coarsely calls f on a thread with the timer slack of Coarse. A process that f starts has it,
+// and its Coarse does not execute the program again.
+func Coarsely(f func()) { withSlack(coarse, f) }
+
 // Fine calls f on a thread with the timer slack that the kernel gives to programs, so that a process that f starts has it.
-func Fine(f func()) {
+func Fine(f func()) { withSlack(fine, f) }
+
+func withSlack(ns int, f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := slack()
-	_ = setSlack(fine) // an error costs only precision
+	_ = setSlack(ns) // an error costs only speed or precision
 	defer func() { _ = setSlack(before) }()
 	f()
 }

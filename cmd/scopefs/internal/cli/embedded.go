@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -36,7 +37,7 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 	cmd := namespaced(p, theirs, "--only", string(id))
 	cmd.Stderr = &output
 	cmd.ExtraFiles = append(cmd.ExtraFiles, lock) // the daemon holds the lock until it exits; see daemon.NewRun
-	err = cmd.Start()
+	thread.Coarsely(func() { err = cmd.Start() })
 	theirs.Close() // so that the daemon's exit is an EOF on ours
 	if err != nil {
 		ours.Close()
