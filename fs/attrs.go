@@ -19,7 +19,7 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 		}))
 	}
 	n := v.nodes.get(in.NodeId)
-	unwatched := v.follower.watch != nil && n != nil && n.dir && n.watched.Load() == 0
+	unwatched := v.follower.watch != nil && n != nil && n.dir && n.watched.Load() == 0 && n.removed.Load() == nil
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat, light: !unwatched}, func(p *place) error {
 		if unwatched {
 			v.follow(p.node, p.obj.Dir())
@@ -103,6 +103,10 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if err := p.obj.Utimes(times(in)); err != nil {
 				return err
 			}
+		}
+		if p.node.listed.Load() != nil && in.Valid&(fuse.FATTR_MODE|fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
+			v.conn.InvalidateInode(p.node.id, true) // the client may not read the directory any more
+			v.background.Go(func() { v.dropListing(p.node) })
 		}
 		return v.attr(p.node, p.obj, v.now(), out)
 	}))

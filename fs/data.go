@@ -261,11 +261,5 @@ func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	}))
 }
 
-// FsyncDir flushes a directory to the disk.
-func (v *View) FsyncDir(c <-chan struct{}, in *fuse.FsyncIn) fuse.Status { return v.Fsync(c, in) }
-
 // Release closes a file.
 func (v *View) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { v.close(in.Fh) }
-
-// ReleaseDir closes a directory.
-func (v *View) ReleaseDir(in *fuse.ReleaseIn) { v.close(in.Fh) }

@@ -13,18 +13,17 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// handle is an open file or directory.
+// handle is an open file.
 type handle struct {
-	file    beneath.File
-	node    *node
-	reads   bool                         // open for reading
-	writes  bool                         // open for writing
-	blind   bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
-	backed  bool                         // uses node.backing
-	muted   bool                         // counted in node.muted
-	policy  atomic.Pointer[scope.Policy] // the policy of the last decision
-	listing *listing                     // of a directory
-	at      int                          // index into node.open; guarded by table.mu
+	file   beneath.File
+	node   *node
+	reads  bool                         // open for reading
+	writes bool                         // open for writing
+	blind  bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
+	backed bool                         // uses node.backing
+	muted  bool                         // counted in node.muted
+	policy atomic.Pointer[scope.Policy] // the policy of the last decision
+	at     int                          // index into node.open; guarded by table.mu
 }
 
 // newHandle returns a handle of f, which is open with the flags of open(2).
@@ -223,9 +222,6 @@ func (v *View) close(fh uint64) {
 	h, backing := v.files.remove(fh)
 	if h == nil {
 		return
-	}
-	if h.listing != nil {
-		v.listings.end(h.listing)
 	}
 	v.conn.Defer(func() {
 		if backing != 0 {

@@ -6,24 +6,33 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// keptDirs is the number of directories in kept. Clients that run in parallel, such as
-// make -j, use a few at a time.
-const keptDirs = 8
+// keptDirs is the most directories in kept.
+const keptDirs = 1024
 
-// kept holds descriptors of the directories that were used last. A request that finds its
+// fewer returns most, or less if the process may have few descriptors: see HandlesWithin.
+func (l Limits) fewer(most int) int {
+	if l.Handles > 0 {
+		most = max(1, min(most, l.Handles/16))
+	}
+	return most
+}
+
+// kept holds descriptors of the directories that were opened last. A request that finds its
 // directory there checks with one Root.Stat that the node's path leads to it now, which
 // takes less than half of a walk that opens it. The descriptor itself grants nothing: a
-// directory that was moved out of the scope fails the check. An idle view keeps none.
+// directory that was moved out of the scope fails the check. If the host has moved it within
+// the scope, relocate finds it by the descriptor.
 type kept struct {
 	mu   sync.Mutex
-	dirs [keptDirs]*keptDir
-	next int // the slot that the next directory gets
+	dirs []*keptDir // a ring
+	next int        // the slot that the next directory gets
 }
 
 // keptDir is an open directory, which its last user closes.
 type keptDir struct {
 	beneath.Dir
 	node  *node
+	slot  int
 	users int // requests, and one while it is in kept; guarded by kept.mu
 }
 
@@ -31,24 +40,26 @@ type keptDir struct {
 func (k *kept) take(n *node) *keptDir {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, d := range k.dirs {
-		if d != nil && d.node == n {
-			d.users++
-			return d
-		}
+	if n.kept != nil {
+		n.kept.users++
 	}
-	return nil
+	return n.kept
 }
 
 // add keeps a directory that the caller has opened and uses. The caller must call give.
 func (k *kept) add(n *node, dir beneath.Dir) *keptDir {
-	d := &keptDir{Dir: dir, node: n, users: 2}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.clear(k.next)
-	k.dirs[k.next] = d
-	k.next = (k.next + 1) % keptDirs
-	return d
+	if n.kept != nil { // another request has opened it, too
+		k.clear(n.kept)
+	}
+	if old := k.dirs[k.next]; old != nil {
+		k.clear(old)
+	}
+	n.kept = &keptDir{Dir: dir, node: n, slot: k.next, users: 2}
+	k.dirs[k.next] = n.kept
+	k.next = (k.next + 1) % len(k.dirs)
+	return n.kept
 }
 
 // give ends a use of a directory.
@@ -58,14 +69,13 @@ func (k *kept) give(d *keptDir) {
 	k.release(d)
 }
 
-// drop removes the directory of a node, which is not where it was.
+// drop removes the directory of a node that the kernel has forgotten, or which is not in
+// the scope any more.
 func (k *kept) drop(n *node) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i, d := range k.dirs {
-		if d != nil && d.node == n {
-			k.clear(i)
-		}
+	if n.kept != nil {
+		k.clear(n.kept)
 	}
 }
 
@@ -73,17 +83,18 @@ func (k *kept) drop(n *node) {
 func (k *kept) dropAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := range k.dirs {
-		k.clear(i)
+	for _, d := range k.dirs {
+		if d != nil {
+			k.clear(d)
+		}
 	}
 }
 
-// clear empties a slot. The caller holds kept.mu.
-func (k *kept) clear(i int) {
-	if d := k.dirs[i]; d != nil {
-		k.dirs[i] = nil
-		k.release(d)
-	}
+// clear removes a directory. The caller holds kept.mu.
+func (k *kept) clear(d *keptDir) {
+	d.node.kept = nil
+	k.dirs[d.slot] = nil
+	k.release(d)
 }
 
 func (k *kept) release(d *keptDir) {

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -19,7 +18,8 @@ import (
 // and in the end none is open.
 func TestKept(t *testing.T) {
 	base := t.TempDir()
-	const dirs = 2 * keptDirs
+	const dirs = 16
+	k := kept{dirs: make([]*keptDir, dirs/2)}
 	nodes := make([]*node, dirs)
 	for i := range nodes {
 		name := filepath.Join(base, strconv.Itoa(i))
@@ -31,7 +31,6 @@ func TestKept(t *testing.T) {
 	root, err := beneath.OpenRoot(base, ".")
 	require.NoError(t, err)
 	defer root.Close()
-	var k kept
 	var users sync.WaitGroup
 	for i := range 6 {
 		users.Go(func() {
@@ -67,30 +66,5 @@ func TestKept(t *testing.T) {
 	for _, fd := range open {
 		to, _ := os.Readlink("/proc/self/fd/" + fd.Name())
 		assert.NotContains(t, to, base+"/")
-	}
-}
-
-// TestChangeKeepsNothing: a change by the host in a directory makes a view without requests
-// keep no directory open.
-func TestChangeKeepsNothing(t *testing.T) {
-	base := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(base, "d/sub"), 0o755))
-	root, err := beneath.OpenRoot(base, ".")
-	require.NoError(t, err)
-	defer root.Close()
-	policy, err := scope.Compile(scope.PolicySpec{})
-	require.NoError(t, err)
-	v, err := New(root, -1, Options{Policy: policy, Recorder: nothing{}})
-	require.NoError(t, err)
-	defer v.OnUnmount()
-	st, err := root.Stat("d")
-	require.NoError(t, err)
-	d, err := v.nodes.found(v.nodes.root, "d", &st, false)
-	require.NoError(t, err)
-	d.handle = "handle"
-	v.follower.dirs[d.handle] = d
-	for _, dir := range []bool{false, true} {
-		v.changed(beneath.Change{Dir: []byte(d.handle), Name: []byte("sub"), Names: true, IsDir: dir})
-		assert.Equal(t, [keptDirs]*keptDir{}, v.kept.dirs)
 	}
 }

@@ -2,7 +2,6 @@ package fs
 
 import (
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -12,11 +11,12 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// listing is the read position of an open directory. Offsets are those of the directory
-// below, so that seekdir(3) works without state in the view.
-type listing struct {
-	mu   sync.Mutex
-	buf  []byte // dirents as getdents64(2) returns them; most listings have none between two requests
+// stream is a listing between two requests. Offsets are those of the directory below, so
+// that any request can start anywhere.
+type stream struct {
+	file beneath.File
+	node *node
+	buf  []byte // dirents as getdents64(2) returns them; none while rest is empty
 	rest []byte // the part of buf that was not returned yet
 	off  uint64 // the offset of rest
 	away bool   // the file is at another offset than off
@@ -27,50 +27,84 @@ type listing struct {
 	edition
 }
 
-// listings is a pool of buffers: a client that opens thousands of directories does not
-// make the view allocate one for each.
-type listings struct {
-	pool sync.Pool
-	kept atomic.Int32 // buffers that listings keep between requests
+// streams holds the listings that readers may continue. The kernel does not say when a
+// reader opens and closes a directory (OpenDir), so the oldest is closed when there are
+// too many. Its reader continues by offset. Some file systems move offsets when names are
+// removed: there such a reader may miss names.
+type streams struct {
+	mu   sync.Mutex
+	kept []*stream // a ring
+	next int       // the slot that the next stream gets
+	pool sync.Pool // of buffers
 }
 
 const (
-	listSize = 32 << 10 // bytes of a buffer
-	maxKept  = 64       // buffers
+	maxStreams = 32
+	listSize   = 32 << 10 // bytes of a buffer
 )
 
-func (s *listings) take(l *listing) {
-	if l.buf != nil {
-		s.kept.Add(-1)
-		return
+// take returns the stream of a directory at an offset, or nil. The caller owns it.
+func (t *streams) take(n *node, off uint64) *stream {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, s := range t.kept {
+		if s != nil && s.node == n && s.off == off {
+			t.kept[i] = nil
+			return s
+		}
 	}
-	l.buf, _ = s.pool.Get().([]byte)
-	if l.buf == nil {
-		l.buf = make([]byte, listSize)
+	return nil
+}
+
+// keep stores a stream until its reader continues.
+func (t *streams) keep(s *stream) {
+	if len(s.rest) == 0 {
+		t.give(s)
+	}
+	t.mu.Lock()
+	old := t.kept[t.next]
+	t.kept[t.next] = s
+	t.next = (t.next + 1) % len(t.kept)
+	t.mu.Unlock()
+	if old != nil {
+		t.end(old)
 	}
 }
 
-// give returns the buffer to the pool. Up to maxKept listings with a rest keep theirs.
-func (s *listings) give(l *listing) {
-	if len(l.rest) > 0 && s.kept.Add(1) <= maxKept {
-		return
+// idle frees the buffers: the view has nothing to do.
+func (t *streams) idle() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.kept {
+		if s != nil && s.buf != nil {
+			s.away = true
+			t.give(s)
+		}
 	}
-	if len(l.rest) > 0 {
-		s.kept.Add(-1)
-		l.rest, l.away = nil, true
-	}
-	s.pool.Put(l.buf) //nolint:staticcheck // SA6002: a slice header is 24 bytes beside a buffer of many KiB
-	l.buf = nil
 }
 
-// end returns the buffer of a listing whose directory is closed.
-func (s *listings) end(l *listing) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.buf != nil {
-		s.kept.Add(-1)
-		s.pool.Put(l.buf) //nolint:staticcheck // SA6002, as in give
-		l.buf, l.rest = nil, nil
+// drop ends the streams of a directory; nil ends all.
+func (t *streams) drop(n *node) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, s := range t.kept {
+		if s != nil && (n == nil || s.node == n) {
+			t.kept[i] = nil
+			t.end(s)
+		}
+	}
+}
+
+func (t *streams) end(s *stream) {
+	t.give(s)
+	s.file.Close()
+}
+
+// give returns the buffer of a stream to the pool.
+func (t *streams) give(s *stream) {
+	if s.buf != nil {
+		t.pool.Put(s.buf) //nolint:staticcheck // SA6002: a slice header is 24 bytes beside a buffer of many KiB
+		s.buf, s.rest = nil, nil
 	}
 }
 
@@ -80,50 +114,66 @@ const maxPlus = 2048
 
 // wantsPlus reports whether the next entry is returned with attributes. A client that
 // walks a tree looks up each directory, so these always are.
-func (l *listing) wantsPlus(dir *node, kind uint32) bool {
-	if !l.whole && kind != syscall.S_IFDIR {
+func (s *stream) wantsPlus(kind uint32) bool {
+	if !s.whole && kind != syscall.S_IFDIR {
 		return false
 	}
-	if looked := dir.looked.Load(); looked != l.looked {
-		l.plus, l.looked = 0, looked
+	if looked := s.node.looked.Load(); looked != s.looked {
+		s.plus, s.looked = 0, looked
 	}
-	l.plus++
-	return l.plus <= maxPlus
+	s.plus++
+	return s.plus <= maxPlus
 }
 
-// OpenDir opens a directory for listing.
-func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+// OpenDir opens a directory for listing. After ENOSYS the kernel opens directories without
+// a request, and caches every listing (linux fs/fuse/file.c, fuse_file_open). The view
+// answers so if it can tell the kernel when a listing changes, and if the policy does not
+// record each listing: cachesListings.
+func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
+	if v.cachesListings() {
+		return fuse.ENOSYS
+	}
 	return status(v.on(ask{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
-		if err := v.files.reserve(); err != nil {
-			return err
+		f, err := v.openList(p)
+		if err == nil {
+			f.Close() // ReadDir opens it again
 		}
-		f, err := v.root.Open(p.rel, unix.O_RDONLY|unix.O_DIRECTORY, p.node.ident)
+		return err
+	}))
+}
+
+func (v *View) openList(p *place) (beneath.File, error) {
+	return v.root.Open(p.rel, unix.O_RDONLY|unix.O_DIRECTORY, p.node.ident)
+}
+
+// ReleaseDir does nothing: OpenDir keeps nothing open.
+func (v *View) ReleaseDir(*fuse.ReleaseIn) {}
+
+// FsyncDir flushes a directory to the disk.
+func (v *View) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpRead, light: true}, func(p *place) error {
+		f, err := v.openList(p)
 		if err != nil {
-			v.files.release()
 			return err
 		}
-		l := &listing{whole: v.listers.wantsPlus(in.Pid, p.node), edition: v.edition(p.node)}
-		h := &handle{file: f, node: p.node, listing: l}
-		h.policy.Store(v.policy.Load())
-		out.OpenFlags |= v.cacheListing(p.node, l)
-		out.Fh = v.files.add(h)
-		return nil
+		defer f.Close()
+		return f.Sync(in.FsyncFlags&1 != 0)
 	}))
 }
 
 // ReadDir lists names.
 func (v *View) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	return status(v.list(in, func(_ *place, _ *listing, e fuse.DirEntry) bool { return out.AddDirEntry(e) }))
+	return status(v.list(in, func(_ *place, _ *stream, e fuse.DirEntry) bool { return out.AddDirEntry(e) }))
 }
 
 // ReadDirPlus lists names with attributes.
 func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	return status(v.list(in, func(p *place, l *listing, e fuse.DirEntry) bool {
+	return status(v.list(in, func(p *place, s *stream, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
 		if entry == nil {
 			return false
 		}
-		if e.Name != "." && e.Name != ".." && l.wantsPlus(p.node, e.Mode) && v.entry(p, e.Name, false, entry) == nil {
+		if e.Name != "." && e.Name != ".." && s.wantsPlus(e.Mode) && v.entry(p, e.Name, false, entry) == nil {
 			out.FixMode(entry.Mode)
 		}
 		return true
@@ -132,71 +182,94 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 
 // list calls add with the entries from in.Offset on, until add reports false. It omits
 // what the policy hides.
-func (v *View) list(in *fuse.ReadIn, add func(*place, *listing, fuse.DirEntry) bool) error {
-	return v.by(&in.InHeader, scope.OpReadDir, in.Fh, func(h *handle) error {
-		if h.listing == nil {
-			return syscall.EBADF
-		}
-		// The host may have moved the directory out of the scope since it was opened.
-		p := &place{began: v.now(), node: h.node}
+func (v *View) list(in *fuse.ReadIn, add func(*place, *stream, fuse.DirEntry) bool) error {
+	return v.on(ask{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
 		if err := v.openDir(p); err != nil {
 			return err
 		}
 		defer v.kept.give(p.kept)
 		v.follow(p.node, p.dir)
-		policy := v.policy.Load()
-		uniform := policy.Uniform()
-		l := h.listing
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		v.listings.take(l)
-		defer v.listings.give(l)
-		if now := v.edition(p.node); now != l.edition { // the kernel may cache what this returns
-			l.edition, l.rest, l.away = now, nil, true
+		now := v.edition(p.node)
+		var s *stream
+		if in.Offset > 0 {
+			s = v.streams.take(p.node, in.Offset)
 		}
-		if err := l.seek(h.file, in.Offset); err != nil {
-			return err
-		}
-		for {
-			var e fuse.DirEntry
-			size, err := l.peek(h.file, &e)
-			if err != nil || size == 0 {
+		if s == nil {
+			f, err := v.openList(p)
+			if err != nil {
 				return err
 			}
-			dots := e.Name == "." || e.Name == ".."
-			if e.Name == ".." && p.base == "" {
-				e.Ino = h.node.ident.Ino // the inode above the root is the host's
-			}
-			hidden := !dots && !uniform && policy.File(scope.OpLookup, beneath.Join(p.base, e.Name)).Hidden
-			if !hidden && !add(p, l, e) {
-				return nil
-			}
-			l.rest, l.off = l.rest[size:], e.Off
+			s = &stream{file: f, node: p.node, edition: now, whole: v.listers.wantsPlus(in.Pid, p.node)}
 		}
+		if now != s.edition { // the kernel may cache what this returns
+			s.edition, s.rest, s.away = now, nil, true
+		}
+		if in.Offset == 0 {
+			v.listed(p.node, s.whole)
+		}
+		more, err := v.continued(p, s, in.Offset, add)
+		if more && err == nil {
+			v.streams.keep(s)
+		} else {
+			v.streams.end(s)
+		}
+		return err
 	})
 }
 
+// continued calls add with the entries of a stream from an offset on. It reports false if
+// there was none.
+func (v *View) continued(p *place, s *stream, off uint64, add func(*place, *stream, fuse.DirEntry) bool) (more bool, err error) {
+	policy := v.policy.Load()
+	uniform := policy.Uniform()
+	if err := s.seek(off); err != nil {
+		return false, err
+	}
+	if s.buf == nil {
+		if s.buf, _ = v.streams.pool.Get().([]byte); s.buf == nil {
+			s.buf = make([]byte, listSize)
+		}
+	}
+	for {
+		var e fuse.DirEntry
+		size, err := s.peek(&e)
+		if err != nil || size == 0 {
+			return more, err
+		}
+		dots := e.Name == "." || e.Name == ".."
+		if e.Name == ".." && p.base == "" {
+			e.Ino = p.node.ident.Ino // the inode above the root is the host's
+		}
+		hidden := !dots && !uniform && policy.File(scope.OpLookup, beneath.Join(p.base, e.Name)).Hidden
+		if !hidden && !add(p, s, e) {
+			return true, nil
+		}
+		more = more || !hidden
+		s.rest, s.off = s.rest[size:], e.Off
+	}
+}
+
 // seek moves to the offset of an entry.
-func (l *listing) seek(f beneath.File, off uint64) error {
-	if off == l.off && !l.away {
+func (s *stream) seek(off uint64) error {
+	if off == s.off && !s.away {
 		return nil
 	}
-	l.rest, l.off, l.away = nil, off, false
-	_, err := f.Seek(int64(off), unix.SEEK_SET)
+	s.rest, s.off, s.away = nil, off, false
+	_, err := s.file.Seek(int64(off), unix.SEEK_SET)
 	return err
 }
 
 // peek reads the next entry and returns its size; 0 at the end.
-func (l *listing) peek(f beneath.File, e *fuse.DirEntry) (int, error) {
-	if len(l.rest) == 0 {
-		n, err := f.ReadDirent(l.buf)
+func (s *stream) peek(e *fuse.DirEntry) (int, error) {
+	if len(s.rest) == 0 {
+		n, err := s.file.ReadDirent(s.buf)
 		if err != nil {
 			return 0, err
 		}
-		l.rest = l.buf[:n]
+		s.rest = s.buf[:n]
 	}
-	if len(l.rest) == 0 {
+	if len(s.rest) == 0 {
 		return 0, nil
 	}
-	return e.Parse(l.rest), nil
+	return e.Parse(s.rest), nil
 }

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // edition identifies what a directory lists. It changes with the names in the directory
@@ -15,49 +15,143 @@ func (v *View) edition(dir *node) edition {
 	return edition{v.editions.Load(), dir.changes.Load()}
 }
 
-// listed describes the last listing of a directory.
+// listed describes the listing of a directory that the kernel may cache.
 type listed struct {
-	edition
-	cached bool      // the kernel caches it
-	whole  bool      // the kernel has the attributes of its entries as well
-	since  time.Time // the first open of the directory that may have filled the cache
+	whole bool      // with the attributes of its entries
+	since time.Time // when they were read
 }
 
-// cacheListing returns the flags for OPENDIR. They let the kernel cache the listing of a
-// watched directory (linux fs/fuse/readdir.c) from the second time on, because a cached
-// listing costs a GETATTR after each change by clients. The kernel keeps a listing of the
-// same edition for up to keepWatched.
-//
-// The edition of l is older than the entries in the cache. A change after that either
-// is a request of this view or arrives as an event of the watch, and the next open
-// discards the cache.
-func (v *View) cacheListing(dir *node, l *listing) uint32 {
+// cachesListings reports whether the kernel caches listings: see OpenDir.
+func (v *View) cachesListings() bool {
+	return v.follower.watch != nil && v.opt.Record < scope.RecordAll
+}
+
+// listed notes that the kernel may cache a listing from now on. It must run before the
+// entries are read: what changes later drops the listing.
+func (v *View) listed(dir *node, whole bool) {
+	if !v.cachesListings() {
+		return
+	}
+	dir.listed.Store(&listed{whole, time.Now()})
 	if dir.watched.Load() == 0 {
-		return 0
+		v.briefly(dir)
 	}
-	old := dir.listed.Load()
-	switch {
-	case old == nil || old.edition != l.edition:
-		dir.listed.Store(&listed{edition: l.edition})
-		return 0
-	case old.cached && (old.whole || !l.whole) && time.Since(old.since) < keepWatched:
-		return fuse.FOPEN_CACHE_DIR | fuse.FOPEN_KEEP_CACHE
-	}
-	dir.listed.Store(&listed{l.edition, true, l.whole, time.Now()})
-	return fuse.FOPEN_CACHE_DIR
 }
 
-// everyListed returns the ids of the directories of which the kernel caches a listing.
-func (t *tree) everyListed() (ids []uint64) {
+// dropListing makes the kernel discard its listing of a directory: its cached pages. The
+// kernel reads a directory, and caches what it reads, under a lock that InvalidateEntry
+// takes, whatever the name is. So that first waits for a READDIR in flight, which may have
+// an older answer. A reader that continues its listing after that cannot complete the
+// kernel's: the first page is missing. It must not run on a reader: it could deadlock.
+func (v *View) dropListing(dir *node) {
+	if dir.listed.Swap(nil) == nil {
+		return
+	}
+	v.conn.InvalidateEntry(dir.id, anyName, true)
+	v.conn.InvalidateInode(dir.id, true)
+}
+
+const anyName = "\x7f"
+
+// dropListings makes the kernel discard its listings of the directories that are chosen. It
+// returns when these are gone, but does not wait longer than dropTime for requests in flight.
+func (v *View) dropListings(chosen func(*listed) bool) {
+	dirs := v.nodes.everyListed(chosen)
+	for _, dir := range dirs {
+		v.conn.InvalidateInode(dir.id, true)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, dir := range dirs {
+			v.dropListing(dir)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(dropTime):
+	}
+}
+
+const dropTime = time.Second
+
+// everyListed returns the directories of which the kernel may cache a listing.
+func (t *tree) everyListed(chosen func(*listed) bool) (dirs []*node) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for id, n := range t.byID {
-		if l := n.listed.Load(); l != nil && l.cached {
-			ids = append(ids, id)
+	for _, n := range t.byID {
+		if l := n.listed.Load(); l != nil && chosen(l) {
+			dirs = append(dirs, n)
 		}
 	}
-	return ids
+	return dirs
 }
+
+func all(*listed) bool { return true }
+
+// brief holds directories without a watch whose listings the kernel caches. It discards
+// these after Options.Timeout.
+type brief struct {
+	mu      sync.Mutex
+	dirs    map[*node]bool
+	running bool
+}
+
+func (v *View) briefly(dir *node) {
+	b := &v.brief
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dirs == nil {
+		b.dirs = map[*node]bool{}
+	}
+	b.dirs[dir] = true
+	if !b.running {
+		b.running = true
+		v.background.Go(v.dropBrief)
+	}
+}
+
+func (v *View) dropBrief() {
+	b := &v.brief
+	for {
+		select {
+		case <-v.ended:
+			return
+		case <-time.After(v.opt.Timeout):
+		}
+		b.mu.Lock()
+		dirs := b.dirs
+		b.dirs = nil
+		b.running = len(dirs) > 0
+		b.mu.Unlock()
+		if len(dirs) == 0 {
+			return
+		}
+		for dir := range dirs {
+			v.dropListing(dir)
+		}
+	}
+}
+
+// missed counts the lookup of a file in a directory whose listing the kernel has, but not the
+// file. A reader that looks many up needs attributes with the names, which only a new listing
+// has: after maxMissed the kernel discards what has none, or only expired ones.
+func (v *View) missed(dir *node) {
+	if l := dir.listed.Load(); l == nil || !l.poor() || v.misses.Add(1)%maxMissed != 0 {
+		return
+	}
+	if v.dropping.CompareAndSwap(false, true) {
+		v.background.Go(func() {
+			v.dropListings((*listed).poor)
+			v.dropping.Store(false)
+		})
+	}
+}
+
+const maxMissed = 8
+
+// poor reports whether the kernel has no attributes of the entries.
+func (l *listed) poor() bool { return !l.whole || time.Since(l.since) > keepWatched }
 
 // listers predicts for each thread that lists directories whether it will look up the
 // entries: ls -l, rm and grep do, find and a shell's globs do not. Attributes that are

@@ -1,10 +1,49 @@
 package fs
 
 import (
+	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
+
+// TestListedBriefly: a directory without a watch keeps no listing for longer than the timeout.
+// A socket that keeps messages apart stands in for /dev/fuse.
+func TestListedBriefly(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	root, err := beneath.OpenRoot(t.TempDir(), ".")
+	require.NoError(t, err)
+	defer root.Close()
+	policy, err := scope.Compile(scope.PolicySpec{})
+	require.NoError(t, err)
+	watch, err := beneath.NewWatch()
+	require.NoError(t, err)
+	defer watch.Close()
+	v, err := New(root, pair[0], Options{Policy: policy, Recorder: nothing{}, Watch: watch, Timeout: time.Millisecond})
+	require.NoError(t, err)
+	defer v.OnUnmount()
+	for range 2 {
+		v.listed(v.nodes.root, true)
+		for _, notification := range []int32{3, 2} { // the name first: it waits for a listing in flight
+			message := make([]byte, 256)
+			n, err := unix.Read(pair[1], message)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, n, 16)
+			assert.Equal(t, notification, int32(binary.NativeEndian.Uint32(message[4:])))
+		}
+		v.background.Wait()
+		assert.Nil(t, v.nodes.root.listed.Load())
+	}
+}
 
 // TestListers: one listing without attributes shows what a program does, however many threads
 // it has. A thread that does not look entries up gets no further attributes.

@@ -18,6 +18,7 @@ func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *
 		err := v.entry(p, name, false, out)
 		if err == nil && out.Mode&syscall.S_IFMT != syscall.S_IFDIR {
 			p.node.looked.Add(1)
+			v.missed(p.node)
 		}
 		if err == syscall.ENOENT {
 			// Node 0 is a negative dentry.
@@ -185,7 +186,7 @@ func (v *View) Rmdir(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.S
 			err = p.dir.Rmdir(name)
 		}
 		if err == nil {
-			v.gone(st.ID())
+			v.gone(st)
 		}
 		return err
 	}))
@@ -227,7 +228,7 @@ func (v *View) rename(a *ask, old *place, oldName string, new *place, newName st
 	}
 	var other beneath.Stat
 	otherErr := error(syscall.ENOENT)
-	if uniform := v.policy.Load().Uniform(); !uniform || flags&beneath.RenameExchange != 0 {
+	if uniform := v.policy.Load().Uniform(); !uniform || moved.IsDir() || flags&beneath.RenameExchange != 0 {
 		other, otherErr = new.dir.Stat(newName)
 		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
 			return beneath.ErrStale // after the decision another view of the scope has moved a directory there
@@ -249,8 +250,12 @@ func (v *View) rename(a *ask, old *place, oldName string, new *place, newName st
 	}
 	from, to := nameIn{old.node, oldName}, nameIn{new.node, newName}
 	v.nodes.moved(moved.ID(), from, to)
-	if flags&beneath.RenameExchange != 0 && otherErr == nil {
+	switch {
+	case otherErr != nil:
+	case flags&beneath.RenameExchange != 0:
 		v.nodes.moved(other.ID(), to, from)
+	case other.IsDir():
+		v.gone(other)
 	}
 	return nil
 }

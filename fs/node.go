@@ -24,19 +24,22 @@ type node struct {
 	kind  uint32 // the type bits of its mode
 	dir   bool
 
-	watched atomic.Int64           // View.now when the watch on this directory began; 0: none
-	looked  atomic.Uint32          // counts lookups of files in this directory, and GETATTRs
-	changes atomic.Uint32          // counts changes of names in this directory
-	listed  atomic.Pointer[listed] // the listing that the kernel caches
-	muted   atomic.Int32           // handles whose passthrough writes the watch ignores
-	setID   atomic.Bool            // the kernel may cache set-id bits of it
-	handle  string                 // the file handle by which the watch reports it; guarded by follower.mu
+	watched atomic.Int64                 // View.now when the watch on this directory began; 0: none
+	looked  atomic.Uint32                // counts lookups of files in this directory, and GETATTRs
+	changes atomic.Uint32                // counts changes of names in this directory
+	listed  atomic.Pointer[listed]       // the listing that the kernel may cache
+	removed atomic.Pointer[beneath.Stat] // the last attributes of a directory that a client has removed
+	muted   atomic.Int32                 // handles whose passthrough writes the watch ignores
+	setID   atomic.Bool                  // the kernel may cache set-id bits of it
+	handle  string                       // the file handle by which the watch reports it; guarded by follower.mu
 
 	path atomic.Pointer[pathOf] // the last result of tree.newest
 
 	// Guarded by tree.mu.
 	names   names
 	lookups uint64
+
+	kept *keptDir // guarded by kept.mu
 
 	// Guarded by table.mu.
 	open      []*handle // to reach a file without a name
@@ -267,8 +270,16 @@ func (t *tree) shrink() {
 
 // Forget performs FORGET: the kernel drops lookups of a node.
 func (v *View) Forget(id, lookups uint64) {
-	if n := v.nodes.forget(id, lookups); n != nil && n.watched.Load() != 0 {
+	n := v.nodes.forget(id, lookups)
+	if n == nil {
+		return
+	}
+	if n.watched.Load() != 0 {
 		v.unfollow(n)
+	}
+	if n.dir {
+		v.streams.drop(n)
+		v.kept.drop(n)
 	}
 }
 

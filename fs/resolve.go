@@ -31,7 +31,6 @@ func (v *View) openDirAt(p *place) error {
 			err = beneath.ErrStale
 		}
 		if err != nil {
-			v.kept.drop(p.node)
 			v.kept.give(dir)
 			return err
 		}
@@ -71,7 +70,11 @@ func (v *View) openNode(p *place) error {
 			return nil
 		}
 	}
-	if f, ok := v.files.reach(p.node, false, false); ok {
+	if st := p.node.removed.Load(); st != nil && p.light {
+		p.stat, p.held = *st, true
+		return nil
+	}
+	if f, ok := v.reach(p.node); ok {
 		// The host has moved a directory that still exists, perhaps out of the
 		// scope. An open descriptor grants no access to it.
 		stale := err
@@ -90,6 +93,20 @@ func (v *View) openNode(p *place) error {
 		}
 	}
 	return err
+}
+
+// reach duplicates a descriptor of a node: of a directory that is kept, or of a handle.
+func (v *View) reach(n *node) (beneath.File, bool) {
+	if !n.dir {
+		return v.files.reach(n, false, false)
+	}
+	dir := v.kept.take(n)
+	if dir == nil {
+		return beneath.File{}, false
+	}
+	defer v.kept.give(dir)
+	f, err := dir.Self().Dup()
+	return f, err == nil
 }
 
 // openAt finds the object at rel, and opens it unless the place is light. It fails with
@@ -119,22 +136,23 @@ func (p *place) close() {
 	}
 }
 
-// relocate finds where the host has moved n, or the nearest directory above it that a
-// client has open. It reports whether the node table now has the new path, by which n
+// relocate finds where the host has moved n, or the nearest directory above it that the
+// view has open. It reports whether the node table now has the new path, by which n
 // can be resolved. The caller holds View.moves.
 func (v *View) relocate(n *node) bool {
 	for ; n != nil && n != v.nodes.root; n = v.nodes.parent(n) {
 		if !n.dir {
 			continue
 		}
-		f, ok := v.files.reach(n, false, false)
+		f, ok := v.reach(n)
 		if !ok {
 			continue
 		}
 		rel, err := v.root.Find(f)
 		f.Close()
 		if err != nil || rel == "" {
-			return false // it is out of the scope
+			v.kept.drop(n) // it was removed, or is out of the scope
+			return false
 		}
 		if known, ok := v.nodes.newest(n); ok && rel == known {
 			return true // settle has recorded it
@@ -195,23 +213,27 @@ func (t *tree) relocate(n *node, names []string, idents []beneath.FileID) bool {
 	return parent == n
 }
 
-// settle records that another process has moved a directory to a name.
-func (v *View) settle(dir *node, name string) {
+// settle records that another process has moved a directory to a name. It reports whether
+// the node table has the directory.
+func (v *View) settle(dir *node, name string) bool {
 	v.moves.RLock() // excludes renames by the view
 	defer v.moves.RUnlock()
 	p := place{node: dir}
 	if v.openDirAt(&p) != nil {
-		return
+		return false
 	}
 	defer v.kept.give(p.kept)
 	st, err := p.dir.Stat(name)
 	if err != nil || !st.IsDir() {
-		return
+		return false
 	}
 	t := &v.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := t.byIdent[st.ID()]; n != nil && n.dir && !t.under(dir, n) {
-		t.addName(n, nameIn{dir, name}, false)
+	n := t.byIdent[st.ID()]
+	if n == nil || !n.dir || t.under(dir, n) {
+		return false
 	}
+	t.addName(n, nameIn{dir, name}, false)
+	return true
 }

@@ -77,9 +77,12 @@ type View struct {
 	kept   kept
 	files  table
 
-	listings listings
+	streams  streams
 	listers  listers
 	editions atomic.Uint32 // counts changes that concern every directory
+	misses   atomic.Uint32 // see missed
+	dropping atomic.Bool   // missed drops listings
+	brief    brief
 	pruning  pruning
 
 	follower follower
@@ -129,11 +132,13 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	}
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
 	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: thread.Start(), began: time.Now(), ended: make(chan struct{})}
-	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v, v.mountOptions()), fusedev.Options{Spin: opt.Spin, Idle: v.kept.dropAll, Logger: opt.Logger})
+	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v, v.mountOptions()), fusedev.Options{Spin: opt.Spin, Idle: v.streams.idle, Logger: opt.Logger})
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
 	v.nodes.limit, v.nodes.crowd = opt.Limits.Memory, v.prune
 	v.files.limit = int64(opt.Limits.Handles)
+	v.kept.dirs = make([]*keptDir, opt.Limits.fewer(keptDirs))
+	v.streams.kept = make([]*stream, opt.Limits.fewer(maxStreams))
 	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
 	v.quiet.started = make(chan struct{}, 1)
@@ -216,6 +221,7 @@ func (v *View) Init(*fuse.Server) {}
 func (v *View) OnUnmount() {
 	v.files.closeAll()
 	v.kept.dropAll()
+	v.streams.drop(nil)
 	v.nameless.Stop()
 	v.turns.Lock()
 	defer v.turns.Unlock()

@@ -87,13 +87,18 @@ func (v *View) unfollow(n *node) {
 	}
 	_ = f.watch.Remove(p.dir)
 	v.kept.give(p.kept)
-	v.kept.drop(n)
 }
 
-// gone records that a directory was removed, and its mark with it.
-func (v *View) gone(ident beneath.FileID) {
-	n := v.nodes.byIdentity(ident)
-	if n == nil || n.watched.Load() == 0 {
+// gone records that a client has removed a directory, and the watch's mark with it.
+// Another client may have it open, and get its attributes.
+func (v *View) gone(st beneath.Stat) {
+	n := v.nodes.byIdentity(st.ID())
+	if n == nil {
+		return
+	}
+	st.Nlink = 0
+	n.removed.Store(&st)
+	if n.watched.Load() == 0 {
 		return
 	}
 	f := &v.follower
@@ -178,19 +183,20 @@ func (v *View) changed(c beneath.Change) {
 	}
 	if len(c.Name) == 0 {
 		v.conn.InvalidateInode(dir.id, false)
+		v.dropListing(dir) // its mode may have changed
 	} else {
-		defer v.kept.drop(dir) // the view may be idle
-		if c.IsDir && c.Names {
-			v.settle(dir, string(c.Name))
+		if c.IsDir && c.Names && v.settle(dir, string(c.Name)) && !v.policy.Load().Uniform() {
+			v.dropListings(all) // other rules may hide names below it now
 		}
 		// The dentry in any case: this waits for a LOOKUP in flight, which may have the
 		// old result and which the kernel would cache.
 		v.conn.InvalidateEntry(dir.id, string(c.Name), !c.Names)
 		if c.Names {
-			v.conn.InvalidateInode(dir.id, false) // the kernel has not done so for a name that it does not cache
+			v.conn.InvalidateInode(dir.id, true) // the listing, after what dropListing waits for
 		}
 		if n := v.child(dir, string(c.Name)); n != nil {
 			v.conn.InvalidateInode(n.id, true)
+			v.dropListing(n)
 		}
 	}
 	if c.IsDir && !c.Names {
@@ -216,9 +222,7 @@ func (v *View) child(dir *node, name string) *node {
 // not run on a reader goroutine: it could deadlock.
 func (v *View) dropNames() {
 	v.editions.Add(1)
-	for _, id := range v.nodes.everyListed() {
-		v.conn.InvalidateInode(id, true)
-	}
+	v.dropListings(all)
 	if v.conn.InvalidateEntries() {
 		return
 	}

@@ -99,10 +99,7 @@ func TestTrapManyFiles(t *testing.T) {
 			require.NoError(t, unix.Mknod(fmt.Sprintf("%s/f%d", dir, f), unix.S_IFREG|0o644, 0))
 		}
 	}
-	h.Start()
-	limit := unix.Rlimit{Cur: 64, Max: 64}
-	require.NoError(t, unix.Prlimit(h.PS()[0].ViewPID, unix.RLIMIT_NOFILE, &limit, nil))
-	require.NoError(t, unix.Prlimit(h.Cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1024, Max: 1024}, nil))
+	h.StartWith(1024)
 	seen := 0
 	require.NoError(t, filepath.WalkDir(h.View("trap"), func(at string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {

@@ -86,6 +86,16 @@ func (h *Host) Start(flags ...string) {
 	})
 }
 
+// StartWith is Start of a daemon that may have so many descriptors, and its views as well.
+func (h *Host) StartWith(descriptors int) {
+	h.T.Helper()
+	wrapper := filepath.Join(h.T.TempDir(), "few")
+	require.NoError(h.T, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nulimit -n %d\nexec %s \"$@\"\n", descriptors, Program), 0o755))
+	defer func(program string) { Program = program }(Program)
+	Program = wrapper
+	h.Start()
+}
+
 // Launch starts the daemon and does not wait for it.
 func (h *Host) Launch(flags ...string) {
 	h.T.Helper()

@@ -1,11 +1,13 @@
 package view
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,8 +35,8 @@ func TestListed(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	harness.Plant(t, h.Scope("a"), "d/kept", "d/secret")
 	d := h.View("a", "d")
-	cache := func() { // the third listing comes from the kernel's cache
-		for range 3 {
+	cache := func() { // the second listing comes from the kernel's cache
+		for range 2 {
 			listOf(t, d)
 		}
 	}
@@ -68,6 +70,93 @@ func TestListed(t *testing.T) {
 	names, err = open.Readdirnames(-1)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"kept"}, names, "a directory that was open before the reload")
+}
+
+// TestListedPermission: who may not read a directory any more gets no listing from the kernel's
+// cache, whether a client or the host has changed its mode.
+func TestListedPermission(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": ""})
+	harness.Plant(t, h.Scope("a"), "d/secret")
+	d := h.View("a", "d")
+	for name, dir := range map[string]string{"client": d, "host": h.Scope("a", "d")} {
+		require.Equal(t, []string{"secret"}, listOf(t, d))
+		open, err := os.Open(d)
+		require.NoError(t, err)
+		defer open.Close()
+		require.NoError(t, os.Chmod(dir, 0o311))
+		if name == "client" { // at once: the change was a request of the view
+			_, err := os.ReadDir(d)
+			assert.ErrorIs(t, err, os.ErrPermission)
+		}
+		seen(t, name, func() bool { _, err := os.ReadDir(d); return errors.Is(err, os.ErrPermission) })
+		_, err = open.ReadDir(-1)
+		assert.ErrorIs(t, err, os.ErrPermission, "a directory that was open before has the same listing")
+		require.NoError(t, os.Chmod(dir, 0o755))
+		seen(t, name, func() bool { _, err := os.ReadDir(d); return err == nil })
+	}
+}
+
+// TestListedMoved: the host moves a directory to a place where the policy hides a name. The
+// listing that the kernel has of it does not show that name any more.
+func TestListedMoved(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {there/d/secret: hide}}"})
+	harness.Plant(t, h.Scope("a"), "here/d/kept", "here/d/secret", "there/other")
+	for _, dir := range []string{"", "here", "there"} {
+		listOf(t, h.View("a", dir))
+	}
+	open, err := os.Open(h.View("a", "here/d"))
+	require.NoError(t, err)
+	defer open.Close()
+	names := func() []string {
+		_, err := open.Seek(0, 0)
+		require.NoError(t, err)
+		names, err := open.Readdirnames(-1)
+		require.NoError(t, err)
+		slices.Sort(names)
+		return names
+	}
+	require.Equal(t, []string{"kept", "secret"}, names())
+	require.NoError(t, os.Rename(h.Scope("a", "here/d"), h.Scope("a", "there/d")))
+	seen(t, "the other rule", func() bool { return slices.Equal(names(), []string{"kept"}) })
+	assert.Equal(t, []string{"kept"}, listOf(t, h.View("a", "there/d")))
+}
+
+// TestListedDecided: clients list a directory all the time while rules hide a name in it and
+// show it again. After each reload a listing has what the rules say.
+func TestListedDecided(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": ""})
+	for i := range 300 { // more than one READDIR
+		harness.Plant(t, h.Scope("a"), fmt.Sprintf("d/%s-%03d", strings.Repeat("n", 40), i))
+	}
+	harness.Plant(t, h.Scope("a"), "d/secret")
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_, _ = os.ReadDir(h.View("a", "d"))
+				}
+			}
+		})
+	}
+	for i := range 30 {
+		hides := i%2 == 0
+		if hides {
+			h.Define("a", "view: {paths: {d/secret: hide}}")
+		} else {
+			h.Define("a", "")
+		}
+		h.Must("reload")
+		for range 20 {
+			require.NotEqual(t, hides, slices.Contains(listOf(t, h.View("a", "d")), "secret"), "reload %d", i)
+		}
+	}
+	close(stop)
+	readers.Wait()
 }
 
 // TestListedRace has the host, a client and several readers use one directory. When they
