@@ -39,8 +39,11 @@
 //   - Attributes that may change unseen are valid for 20 ms: those of files with
 //     several links, of files that are open for writing with passthrough, and of
 //     files in a directory that was not watched before the request.
-//   - With a watch the kernel also caches listings, for a minute and until a name in the
-//     directory or the policy changes.
+//   - With a watch, and unless [Options.Record] is scope.RecordAll, the kernel opens
+//     directories without a request and caches every listing, until a name in the
+//     directory, its mode or owner, or the policy changes. A client that may not read a
+//     directory learns that when it reads, not when it opens. The listing of a directory
+//     that cannot be watched is kept for Timeout.
 //   - File data is not cached here. With [Options.Passthrough] the kernel reads and
 //     writes the file itself and shares the page cache of the file below. With
 //     [Options.Mediated] every read and write reaches the view, and the kernel

@@ -62,7 +62,7 @@ type Owner struct{ UID, GID uint32 }
 
 // Limits bounds the resources that clients can make a view use. Zero is no limit.
 type Limits struct {
-	Handles int   // open files and directories; beyond it: EMFILE
+	Handles int   // open files; beyond it: EMFILE
 	Links   int   // links of a file when a client adds one; beyond it: EMLINK
 	Memory  int64 // bytes of the node table; beyond it: ENOMEM, after an attempt to prune the kernel's caches
 }
