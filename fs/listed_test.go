@@ -13,29 +13,37 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// TestListedBriefly: a directory without a watch keeps no listing for longer than the timeout.
-// A socket that keeps messages apart stands in for /dev/fuse.
-func TestListedBriefly(t *testing.T) {
+// watchedView returns a view of base with a watch, and the kernel's end of its connection: a
+// socket that keeps messages apart stands in for /dev/fuse.
+func watchedView(t *testing.T, base string) (v *View, kernel int) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	defer unix.Close(pair[0])
-	defer unix.Close(pair[1])
-	root, err := beneath.OpenRoot(t.TempDir(), ".")
+	root, err := beneath.OpenRoot(base, ".")
 	require.NoError(t, err)
-	defer root.Close()
 	policy, err := scope.Compile(scope.PolicySpec{})
 	require.NoError(t, err)
 	watch, err := beneath.NewWatch()
 	require.NoError(t, err)
-	defer watch.Close()
-	v, err := New(root, pair[0], Options{Policy: policy, Recorder: nothing{}, Watch: watch, Timeout: time.Millisecond})
+	v, err = New(root, pair[0], Options{Policy: policy, Recorder: nothing{}, Watch: watch, Timeout: time.Millisecond})
 	require.NoError(t, err)
-	defer v.OnUnmount()
+	t.Cleanup(func() {
+		v.OnUnmount()
+		watch.Close()
+		root.Close()
+		unix.Close(pair[0])
+		unix.Close(pair[1])
+	})
+	return v, pair[1]
+}
+
+// TestListedBriefly: a directory without a watch keeps no listing for longer than the timeout.
+func TestListedBriefly(t *testing.T) {
+	v, kernel := watchedView(t, t.TempDir())
 	for range 2 {
 		v.listed(v.nodes.root, true)
 		for _, notification := range []int32{3, 2} { // the name first: it waits for a listing in flight
 			message := make([]byte, 256)
-			n, err := unix.Read(pair[1], message)
+			n, err := unix.Read(kernel, message)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, n, 16)
 			assert.Equal(t, notification, int32(binary.NativeEndian.Uint32(message[4:])))

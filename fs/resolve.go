@@ -12,6 +12,11 @@ import (
 func (v *View) openDir(p *place) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
+	return v.findDir(p)
+}
+
+// findDir is openDir for a caller that holds View.moves.
+func (v *View) findDir(p *place) error {
 	err := v.openDirAt(p)
 	if errors.Is(err, beneath.ErrStale) && v.relocate(p.node) {
 		err = v.openDirAt(p)

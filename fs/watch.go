@@ -71,6 +71,8 @@ func (v *View) flush() {
 
 // unfollow removes the mark of a directory that the kernel has forgotten.
 func (v *View) unfollow(n *node) {
+	v.moves.RLock() // before follower.mu: a rename holds it when it calls gone
+	defer v.moves.RUnlock()
 	f := &v.follower
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +81,7 @@ func (v *View) unfollow(n *node) {
 	}
 	delete(f.dirs, n.handle)
 	p := place{node: n}
-	if v.openDir(&p) != nil { // removed, moved out of the scope, or not accessible
+	if v.findDir(&p) != nil { // removed, moved out of the scope, or not accessible
 		if f.stray++; f.stray > maxStray {
 			v.flush()
 		}
