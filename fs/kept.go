@@ -48,57 +48,69 @@ func (k *kept) take(n *node) *keptDir {
 
 // add keeps a directory that the caller has opened and uses. The caller must call give.
 func (k *kept) add(n *node, dir beneath.Dir) *keptDir {
+	d := &keptDir{Dir: dir, node: n, users: 2}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if n.kept != nil { // another request has opened it, too
-		k.clear(n.kept)
-	}
-	if old := k.dirs[k.next]; old != nil {
-		k.clear(old)
-	}
-	n.kept = &keptDir{Dir: dir, node: n, slot: k.next, users: 2}
-	k.dirs[k.next] = n.kept
+	same := k.clear(n.kept) // another request has opened it, too
+	oldest := k.clear(k.dirs[k.next])
+	n.kept, k.dirs[k.next], d.slot = d, d, k.next
 	k.next = (k.next + 1) % len(k.dirs)
-	return n.kept
+	k.mu.Unlock()
+	same.close()
+	oldest.close()
+	return d
 }
 
 // give ends a use of a directory.
 func (k *kept) give(d *keptDir) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.release(d)
+	d = d.release()
+	k.mu.Unlock()
+	d.close()
 }
 
-// drop removes the directory of a node that the kernel has forgotten, or which is not in
-// the scope any more.
+// drop removes the directory of a node that the kernel has forgotten, or whose descriptor is
+// stale.
 func (k *kept) drop(n *node) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if n.kept != nil {
-		k.clear(n.kept)
-	}
+	d := k.clear(n.kept)
+	k.mu.Unlock()
+	d.close()
 }
 
 // dropAll removes all directories.
 func (k *kept) dropAll() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, d := range k.dirs {
-		if d != nil {
-			k.clear(d)
-		}
+	for i := range k.dirs {
+		k.mu.Lock()
+		d := k.clear(k.dirs[i])
+		k.mu.Unlock()
+		d.close()
 	}
 }
 
-// clear removes a directory. The caller holds kept.mu.
-func (k *kept) clear(d *keptDir) {
+// clear removes a directory, and returns it if the caller must close it. The caller holds
+// kept.mu.
+func (k *kept) clear(d *keptDir) *keptDir {
+	if d == nil {
+		return nil
+	}
 	d.node.kept = nil
 	k.dirs[d.slot] = nil
-	k.release(d)
+	return d.release()
 }
 
-func (k *kept) release(d *keptDir) {
-	if d.users--; d.users == 0 {
+// release ends a use, and returns the directory after the last. The caller holds kept.mu.
+func (d *keptDir) release() *keptDir {
+	if d.users--; d.users > 0 {
+		return nil
+	}
+	return d
+}
+
+// close closes what clear or release has returned. The caller must not hold kept.mu: the last
+// close(2) of a removed directory frees its blocks, and may wait for the disk or for a frozen
+// file system.
+func (d *keptDir) close() {
+	if d != nil {
 		d.Close()
 	}
 }

@@ -1,11 +1,13 @@
 package fs
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -67,4 +69,54 @@ func TestKept(t *testing.T) {
 		to, _ := os.Readlink("/proc/self/fd/" + fd.Name())
 		assert.NotContains(t, to, base+"/")
 	}
+}
+
+// TestKeptClosing: no request waits while a directory is closed. A socket with data that its
+// peer does not read stands in for a directory of which close(2) takes long: socket(7), SO_LINGER.
+func TestKeptClosing(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	peer, err := listener.Accept()
+	require.NoError(t, err)
+	socket, err := conn.(*net.TCPConn).File()
+	require.NoError(t, err)
+	fd := int(socket.Fd())
+	require.NoError(t, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 60}))
+	require.NoError(t, unix.SetNonblock(fd, true))
+	for err == nil {
+		_, err = unix.Write(fd, make([]byte, 1<<16))
+	}
+	require.Equal(t, unix.EAGAIN, err)
+	require.NoError(t, unix.SetNonblock(fd, false)) // close(2) does not wait otherwise
+	slow, err := beneath.NewRoot(fd).Dir("")
+	require.NoError(t, err)
+	require.NoError(t, socket.Close())
+	require.NoError(t, conn.Close())
+
+	k := kept{dirs: make([]*keptDir, 1)}
+	n := &node{}
+	k.give(k.add(n, slow))
+	dropped, free := make(chan struct{}), make(chan struct{})
+	go func() { k.drop(n); close(dropped) }()
+	go func() {
+		for d := k.take(n); d != nil; d = k.take(n) {
+			k.give(d)
+		}
+		close(free)
+	}()
+	select {
+	case <-free:
+	case <-time.After(10 * time.Second):
+		assert.Fail(t, "requests wait for close(2)")
+	}
+	select {
+	case <-dropped:
+		assert.Fail(t, "close(2) did not take long")
+	default:
+	}
+	peer.Close()
+	<-dropped
 }
