@@ -81,6 +81,9 @@ func (v *View) in(a ask, do func(*place) error) error {
 			defer p.node.changes.Add(1) // also after an error, because the kernel keeps its listing then
 		}
 		if err := do(&p); err != nil {
+			if err == syscall.ESTALE {
+				v.kept.drop(p.node) // the file system below has lost the inode of the descriptor; the kernel retries
+			}
 			return v.outcome(&a, p.path(), err)
 		}
 		return nil

@@ -139,6 +139,7 @@ func (t *tree) found(parent *node, base string, st *beneath.Stat, made bool) (*n
 		return nil, beneath.ErrStale
 	}
 	n.lookups++
+	n.removed.Store(nil) // a new directory may have the identity of a removed one
 	t.addName(n, nameIn{parent, base}, st.Nlink > 1)
 	return n, nil
 }

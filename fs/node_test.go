@@ -76,6 +76,11 @@ func TestTreeIdentity(t *testing.T) {
 	tr.forget(old.id, 1)
 	assert.Nil(t, tr.get(old.id))
 	assert.Same(t, made, found(t, tr, tr.root, "g", file(4, 1), false), "forgetting the old one leaves the new")
+
+	removed := found(t, tr, tr.root, "d", dir(5), false)
+	removed.removed.Store(dir(5))
+	found(t, tr, tr.root, "e", dir(5), false)
+	assert.Nil(t, removed.removed.Load(), "another directory with its identity, or one that was not removed")
 }
 
 func TestTreeForget(t *testing.T) {

@@ -75,10 +75,6 @@ func (v *View) openNode(p *place) error {
 			return nil
 		}
 	}
-	if st := p.node.removed.Load(); st != nil && p.light {
-		p.stat, p.held = *st, true
-		return nil
-	}
 	if f, ok := v.reach(p.node); ok {
 		// The host has moved a directory that still exists, perhaps out of the
 		// scope. An open descriptor grants no access to it.
@@ -91,6 +87,9 @@ func (v *View) openNode(p *place) error {
 		if err == nil {
 			err = stale
 		}
+	} else if st := p.node.removed.Load(); st != nil && p.light {
+		p.stat, p.held = *st, true
+		return nil
 	}
 	if errors.Is(err, beneath.ErrStale) && v.relocate(p.node) {
 		if rel, ok := v.nodes.newest(p.node); ok {
@@ -156,8 +155,7 @@ func (v *View) relocate(n *node) bool {
 		rel, err := v.root.Find(f)
 		f.Close()
 		if err != nil || rel == "" {
-			v.kept.drop(n) // it was removed, or is out of the scope
-			return false
+			return false // it was removed, or is out of the scope
 		}
 		if known, ok := v.nodes.newest(n); ok && rel == known {
 			return true // settle has recorded it
