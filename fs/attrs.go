@@ -81,15 +81,15 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 				return err
 			}
 		}
+		if in.Valid&(fuse.FATTR_MODE|fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
+			defer v.permitted(p.node)
+		}
 		if mode, ok := in.GetMode(); ok {
 			if p.node == v.nodes.root && mode&ownerEnters != ownerEnters {
 				return v.forbid(&in.InHeader, scope.OpSetattr, p.rel, rootMode)
 			}
 			if err := v.chmod(p, v.plain(&in.InHeader, p.rel, p.stat.Type(), mode)); err != nil {
 				return err
-			}
-			if p.node.dir {
-				v.searchable()
 			}
 		}
 		if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
@@ -103,10 +103,6 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if err := p.obj.Utimes(times(in)); err != nil {
 				return err
 			}
-		}
-		if p.node.listed.Load() != nil && in.Valid&(fuse.FATTR_MODE|fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
-			v.conn.InvalidateInode(p.node.id, true) // the client may not read the directory any more
-			v.background.Go(func() { v.dropListing(p.node) })
 		}
 		return v.attr(p.node, p.obj, v.now(), out)
 	}))

@@ -233,6 +233,18 @@ func (v *View) dropNames() {
 	}
 }
 
+// permitted drops what the kernel caches of a directory after a client has changed who may
+// search and list it. The client holds the directory's lock, so no READDIR is in flight.
+func (v *View) permitted(n *node) {
+	if !n.dir {
+		return
+	}
+	v.searchable()
+	if n.listed.Load() != nil {
+		v.conn.InvalidateInode(n.id, true)
+	}
+}
+
 // searchable invalidates all dentries after the search permission of a directory has
 // changed. In a private view the kernel does not check that permission itself. It may run on a reader.
 func (v *View) searchable() {

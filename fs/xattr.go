@@ -85,7 +85,11 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 		if p.node == v.nodes.root && attr == aclPrefix+"access" && !ownerMayEnter(data) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, rootMode)
 		}
-		return v.xattr(p, func(f attributes) error { return f.Setxattr(attr, data, int(in.Flags)) })
+		err := v.xattr(p, func(f attributes) error { return f.Setxattr(attr, data, int(in.Flags)) })
+		if err == nil && attr == aclPrefix+"access" {
+			v.permitted(p.node)
+		}
+		return err
 	}))
 }
 
@@ -110,7 +114,11 @@ func (v *View) RemoveXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string) 
 		if !ours(attr) {
 			return v.forbid(head, scope.OpSetXattr, p.rel, attr)
 		}
-		return v.xattr(p, func(f attributes) error { return f.Removexattr(attr) })
+		err := v.xattr(p, func(f attributes) error { return f.Removexattr(attr) })
+		if err == nil && attr == aclPrefix+"access" {
+			v.permitted(p.node)
+		}
+		return err
 	}))
 }
 

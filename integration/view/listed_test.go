@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 )
@@ -72,26 +73,35 @@ func TestListed(t *testing.T) {
 	assert.Equal(t, []string{"kept"}, names, "a directory that was open before the reload")
 }
 
+// unlisted is an access ACL u::-wx,g::r-x,o::r-x; acl(5).
+var unlisted = []byte("\x02\x00\x00\x00\x01\x00\x03\x00\xff\xff\xff\xff\x04\x00\x05\x00\xff\xff\xff\xff\x20\x00\x05\x00\xff\xff\xff\xff")
+
 // TestListedPermission: who may not read a directory any more gets no listing from the kernel's
-// cache, whether a client or the host has changed its mode.
+// cache, whether a client or the host has changed its mode or its ACL.
 func TestListedPermission(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": ""})
+	h := harness.NewHost(t, map[string]string{"a": "view: {xattrs: true}"})
 	harness.Plant(t, h.Scope("a"), "d/secret")
-	d := h.View("a", "d")
-	for name, dir := range map[string]string{"client": d, "host": h.Scope("a", "d")} {
+	d, below := h.View("a", "d"), h.Scope("a", "d")
+	acl := func(dir string) error { return unix.Setxattr(dir, "system.posix_acl_access", unlisted, 0) }
+	for name, deny := range map[string]func() error{
+		"client":     func() error { return os.Chmod(d, 0o311) },
+		"client ACL": func() error { return acl(d) },
+		"host":       func() error { return os.Chmod(below, 0o311) },
+		"host ACL":   func() error { return acl(below) },
+	} {
 		require.Equal(t, []string{"secret"}, listOf(t, d))
 		open, err := os.Open(d)
 		require.NoError(t, err)
 		defer open.Close()
-		require.NoError(t, os.Chmod(dir, 0o311))
-		if name == "client" { // at once: the change was a request of the view
+		require.NoError(t, deny())
+		if strings.HasPrefix(name, "client") { // at once: the change was a request of the view
 			_, err := os.ReadDir(d)
-			assert.ErrorIs(t, err, os.ErrPermission)
+			assert.ErrorIs(t, err, os.ErrPermission, name)
 		}
 		seen(t, name, func() bool { _, err := os.ReadDir(d); return errors.Is(err, os.ErrPermission) })
 		_, err = open.ReadDir(-1)
 		assert.ErrorIs(t, err, os.ErrPermission, "a directory that was open before has the same listing")
-		require.NoError(t, os.Chmod(dir, 0o755))
+		require.NoError(t, os.Chmod(below, 0o755))
 		seen(t, name, func() bool { _, err := os.ReadDir(d); return err == nil })
 	}
 }
