@@ -32,9 +32,10 @@ func (v *View) listed(dir *node, whole bool) {
 	if !v.cachesListings() {
 		return
 	}
-	dir.listed.Store(&listed{whole, time.Now()})
-	if dir.watched.Load() == 0 {
-		v.briefly(dir)
+	dir.listed.Store(&listed{whole: whole, since: time.Now()})
+	watched := func(n *node) bool { return n.watched.Load() != 0 }
+	if !watched(dir) || !v.policy.Load().Uniform() && !v.nodes.everyAncestor(dir, watched) {
+		v.briefly(dir) // the host may change it, or move it to where other rules hold, without an event
 	}
 }
 
@@ -89,8 +90,8 @@ func (t *tree) everyListed(chosen func(*listed) bool) (dirs []*node) {
 
 func all(*listed) bool { return true }
 
-// brief holds directories without a watch whose listings the kernel caches. It discards
-// these after Options.Timeout.
+// brief holds directories, without a watch on them or above them, whose listings the kernel
+// caches. It discards these after Options.Timeout.
 type brief struct {
 	mu      sync.Mutex
 	dirs    map[*node]bool

@@ -214,6 +214,21 @@ func (t *tree) everyParent(n *node, is func(*node) bool) bool {
 	return len(n.names.list) > 0
 }
 
+// everyAncestor reports whether is holds for every directory above a directory.
+func (t *tree) everyAncestor(n *node, is func(*node) bool) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for depth := 0; n != t.root; depth++ {
+		if len(n.names.list) == 0 || depth > maxDepth {
+			return false
+		}
+		if n = n.names.list[0].parent; !is(n) {
+			return false
+		}
+	}
+	return true
+}
+
 // everyName returns the names of all nodes.
 func (t *tree) everyName() []nameIn {
 	t.mu.RLock()

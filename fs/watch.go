@@ -187,8 +187,9 @@ func (v *View) changed(c beneath.Change) {
 		v.conn.InvalidateInode(dir.id, false)
 		v.dropListing(dir) // its mode may have changed
 	} else {
-		if c.IsDir && c.Names && v.settle(dir, string(c.Name)) && !v.policy.Load().Uniform() {
-			v.dropListings(all) // other rules may hide names below it now
+		// Other rules may hide names below a directory that was moved, perhaps to one without a watch.
+		if c.IsDir && c.Names && (v.settle(dir, string(c.Name)) || c.Moved) && !v.policy.Load().Uniform() {
+			v.dropListings(all)
 		}
 		// The dentry in any case: this waits for a LOOKUP in flight, which may have the
 		// old result and which the kernel would cache.

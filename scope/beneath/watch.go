@@ -108,6 +108,7 @@ type Change struct {
 	Dir   []byte // the directory's handle
 	Name  []byte // the name in the directory; empty for the directory itself
 	Names bool   // the name was created, removed or moved
+	Moved bool   // the object was moved away from the name
 	IsDir bool   // the name refers to a directory
 	Own   bool   // this process made the change
 	Lost  bool   // the kernel dropped events; no other field is set
@@ -173,6 +174,7 @@ func (w *Watch) parse(meta *unix.FanotifyEventMetadata, info []byte, each func(C
 		Dir:   info[16 : 20+size],
 		Name:  name,
 		Names: meta.Mask&inDirectory != 0,
+		Moved: meta.Mask&unix.FAN_MOVED_FROM != 0,
 		IsDir: meta.Mask&unix.FAN_ONDIR != 0,
 		Own:   meta.Pid == w.pid,
 	})
