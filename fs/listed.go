@@ -19,6 +19,7 @@ func (v *View) edition(dir *node) edition {
 type listed struct {
 	whole bool      // with the attributes of its entries
 	since time.Time // when they were read
+	drop  sync.Once // see dropListing
 }
 
 // cachesListings reports whether the kernel caches listings: see OpenDir.
@@ -45,11 +46,15 @@ func (v *View) listed(dir *node, whole bool) {
 // an older answer. A reader that continues its listing after that cannot complete the
 // kernel's: the first page is missing. It must not run on a reader: it could deadlock.
 func (v *View) dropListing(dir *node) {
-	if dir.listed.Swap(nil) == nil {
+	l := dir.listed.Load()
+	if l == nil {
 		return
 	}
-	v.conn.InvalidateEntry(dir.id, anyName, true)
-	v.conn.InvalidateInode(dir.id, true)
+	l.drop.Do(func() { // another call must not return while this one waits
+		v.conn.InvalidateEntry(dir.id, anyName, true)
+		v.conn.InvalidateInode(dir.id, true)
+		dir.listed.CompareAndSwap(l, nil)
+	})
 }
 
 const anyName = "\x7f"

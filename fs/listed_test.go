@@ -2,6 +2,7 @@ package fs
 
 import (
 	"encoding/binary"
+	"os"
 	"testing"
 	"time"
 
@@ -18,22 +19,29 @@ import (
 func watchedView(t *testing.T, base string) (v *View, kernel int) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		unix.Close(pair[0])
+		unix.Close(pair[1])
+	})
+	return watchedViewOn(t, base, pair[0]), pair[1]
+}
+
+// watchedViewOn is watchedView for a connection.
+func watchedViewOn(t *testing.T, base string, fd int) *View {
 	root, err := beneath.OpenRoot(base, ".")
 	require.NoError(t, err)
 	policy, err := scope.Compile(scope.PolicySpec{})
 	require.NoError(t, err)
 	watch, err := beneath.NewWatch()
 	require.NoError(t, err)
-	v, err = New(root, pair[0], Options{Policy: policy, Recorder: nothing{}, Watch: watch, Timeout: time.Millisecond})
+	v, err := New(root, fd, Options{Policy: policy, Recorder: nothing{}, Watch: watch, Timeout: time.Millisecond})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		v.OnUnmount()
 		watch.Close()
 		root.Close()
-		unix.Close(pair[0])
-		unix.Close(pair[1])
 	})
-	return v, pair[1]
+	return v
 }
 
 // TestListedBriefly: a directory without a watch keeps no listing for longer than the timeout.
@@ -51,6 +59,32 @@ func TestListedBriefly(t *testing.T) {
 		v.background.Wait()
 		assert.Nil(t, v.nodes.root.listed.Load())
 	}
+}
+
+// TestListedDropping: while one goroutine waits for the kernel to drop a listing, another
+// does not take it for dropped. A pipe that holds one message stands in for /dev/fuse.
+func TestListedDropping(t *testing.T) {
+	var pipe [2]int
+	require.NoError(t, unix.Pipe2(pipe[:], unix.O_DIRECT|unix.O_CLOEXEC))
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	_, err := unix.FcntlInt(uintptr(pipe[1]), unix.F_SETPIPE_SZ, os.Getpagesize())
+	require.NoError(t, err)
+	v := watchedViewOn(t, t.TempDir(), pipe[1])
+	dir := v.nodes.root
+	dir.listed.Store(&listed{})
+	done := make(chan struct{})
+	go func() { defer close(done); v.dropListing(dir) }()
+	message := make([]byte, 256)
+	_, err = unix.Poll([]unix.PollFd{{Fd: int32(pipe[0]), Events: unix.POLLIN}}, -1)
+	require.NoError(t, err)
+	assert.Equal(t, []*node{dir}, v.nodes.everyListed(all), "the second notification is not sent yet")
+	for range 2 {
+		_, err = unix.Read(pipe[0], message)
+		require.NoError(t, err)
+	}
+	<-done
+	assert.Empty(t, v.nodes.everyListed(all))
 }
 
 // TestListers: one listing without attributes shows what a program does, however many threads
