@@ -102,8 +102,10 @@ func TestKeptClosing(t *testing.T) {
 	dropped, free := make(chan struct{}), make(chan struct{})
 	go func() { k.drop(n); close(dropped) }()
 	go func() {
-		for d := k.take(n); d != nil; d = k.take(n) {
-			k.give(d)
+		for here := true; here; {
+			k.mu.Lock()
+			here = n.kept != nil
+			k.mu.Unlock()
 		}
 		close(free)
 	}()

@@ -45,6 +45,10 @@ func (v *View) listed(dir *node, whole bool) {
 // takes, whatever the name is. So that first waits for a READDIR in flight, which may have
 // an older answer. A reader that continues its listing after that cannot complete the
 // kernel's: the first page is missing. It must not run on a reader: it could deadlock.
+//
+// Linux 6.19 and newer take the lock only for a name that they cache. There a READDIR in
+// flight can fill the cache once more, so the view discards the listing again after
+// Options.Timeout.
 func (v *View) dropListing(dir *node) {
 	l := dir.listed.Load()
 	if l == nil {
@@ -54,6 +58,7 @@ func (v *View) dropListing(dir *node) {
 		v.conn.InvalidateEntry(dir.id, anyName, true)
 		v.conn.InvalidateInode(dir.id, true)
 		dir.listed.CompareAndSwap(l, nil)
+		v.briefly(dir)
 	})
 }
 
@@ -95,18 +100,29 @@ func (t *tree) everyListed(chosen func(*listed) bool) (dirs []*node) {
 
 func all(*listed) bool { return true }
 
-// brief holds directories, without a watch on them or above them, whose listings the kernel
-// caches. It discards these after Options.Timeout.
+// brief holds directories whose listings the view discards after Options.Timeout: those without
+// a watch on them or above them, and those of dropListing.
 type brief struct {
 	mu      sync.Mutex
 	dirs    map[*node]bool
 	running bool
+	ended   bool // the view is unmounted
+}
+
+// end makes briefly do nothing.
+func (b *brief) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
 }
 
 func (v *View) briefly(dir *node) {
 	b := &v.brief
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.ended {
+		return
+	}
 	if b.dirs == nil {
 		b.dirs = map[*node]bool{}
 	}
@@ -135,6 +151,7 @@ func (v *View) dropBrief() {
 		}
 		for dir := range dirs {
 			v.dropListing(dir)
+			v.conn.InvalidateInode(dir.id, true) // dropListing may have done nothing
 		}
 	}
 }

@@ -186,6 +186,7 @@ func (v *View) Serve() error {
 	v.background.Go(v.tellQuiet)
 	v.conn.Serve()
 	close(v.ended)
+	v.brief.end()
 	if v.follower.watch != nil {
 		v.follower.watch.Stop()
 	}
