@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"slices"
 	"sync"
 	"syscall"
 
@@ -28,13 +29,13 @@ type stream struct {
 }
 
 // streams holds the listings that readers may continue. The kernel does not say when a
-// reader opens and closes a directory (OpenDir), so the oldest is closed when there are
-// too many. Its reader continues by offset. Some file systems move offsets when names are
+// reader opens and closes a directory (OpenDir), so one is closed when there are too
+// many. Its reader continues by offset. Some file systems move offsets when names are
 // removed: there such a reader may miss names.
 type streams struct {
 	mu   sync.Mutex
-	kept []*stream // a ring
-	next int       // the slot that the next stream gets
+	kept []*stream
+	next int       // the slot that the next stream gets if none is free
 	pool sync.Pool // of buffers
 }
 
@@ -62,9 +63,13 @@ func (t *streams) keep(s *stream) {
 		t.give(s)
 	}
 	t.mu.Lock()
-	old := t.kept[t.next]
-	t.kept[t.next] = s
-	t.next = (t.next + 1) % len(t.kept)
+	at := slices.Index(t.kept, nil)
+	if at < 0 {
+		at = t.next
+		t.next = (t.next + 1) % len(t.kept)
+	}
+	old := t.kept[at]
+	t.kept[at] = s
 	t.mu.Unlock()
 	if old != nil {
 		t.end(old)

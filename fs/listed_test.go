@@ -89,6 +89,21 @@ func TestListedDropping(t *testing.T) {
 	v.background.Wait()
 }
 
+// TestStreams: a listing that goes on takes no other's place.
+func TestStreams(t *testing.T) {
+	s := streams{kept: make([]*stream, 3)}
+	slow := &stream{node: &node{}, off: 1}
+	s.keep(slow)
+	for range 10 {
+		fast := &stream{node: &node{}, off: 2}
+		s.keep(fast)
+		assert.Same(t, fast, s.take(fast.node, 2))
+	}
+	assert.Nil(t, s.take(slow.node, 2), "another offset")
+	assert.Same(t, slow, s.take(slow.node, 1))
+	assert.Nil(t, s.take(slow.node, 1), "it is in use")
+}
+
 // TestListers: one listing without attributes shows what a program does, however many threads
 // it has. A thread that does not look entries up gets no further attributes.
 func TestListers(t *testing.T) {
