@@ -38,7 +38,7 @@
 //     that cannot be watched falls back to Timeout.
 //   - Attributes that may change unseen are valid for 20 ms: those of files with
 //     several links, of files that are open for writing with passthrough, and of
-//     files in a directory that was not watched before the request.
+//     directories that are not watched yet.
 //   - With a watch, and unless [Options.Record] is scope.RecordAll, the kernel opens
 //     directories without a request and caches every listing, until a name in the
 //     directory, its mode or owner, or the policy changes. A client that may not read a

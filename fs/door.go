@@ -34,7 +34,7 @@ func (a *ask) nodeID() uint64 {
 
 // place is what the door resolved: an operation acts on it and on nothing else.
 type place struct {
-	began int64        // View.now before resolution
+	began int64        // View.now before the attributes were read; in: after the directory is watched
 	node  *node        // on: the node; in: the directory
 	rel   string       // on: the path at which it was found
 	dir   beneath.Dir  // in: the directory
@@ -53,7 +53,7 @@ type place struct {
 // decides, records, and calls do.
 func (v *View) in(a ask, do func(*place) error) error {
 	return v.as(&a, func() error {
-		p := place{began: v.now(), node: v.nodes.get(a.nodeID()), name: a.name}
+		p := place{node: v.nodes.get(a.nodeID()), name: a.name}
 		if p.node == nil {
 			return beneath.ErrStale
 		}
@@ -66,6 +66,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 			defer v.kept.give(p.kept)
 		}
 		v.follow(p.node, p.dir)
+		p.began = v.now()
 		if err := beneath.CheckName(a.name); err != nil {
 			return v.outcome(&a, p.path(), err)
 		}

@@ -194,6 +194,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *stream, fuse.DirEntry) bo
 		}
 		defer v.kept.give(p.kept)
 		v.follow(p.node, p.dir)
+		p.began = v.now()
 		now := v.edition(p.node)
 		var s *stream
 		if in.Offset > 0 {
