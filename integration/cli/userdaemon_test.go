@@ -117,7 +117,8 @@ func TestUserDaemon(t *testing.T) {
 	a.env = append(a.env, "NOTIFY_SOCKET="+m)
 	daemon, log := a.start("--http", address)
 
-	assert.Regexp(t, `(?m)^a +mounted`, a.scopefs("ps").Stdout)
+	mounted := regexp.MustCompile(`(?m)^a +mounted`)
+	a.Eventually("the view is mounted", func() bool { return mounted.MatchString(a.scopefs("ps").Stdout) })
 	o := a.scopefs("run", "a", "--", "sh", "-c", "echo made >made; ls -A "+a.Base+" || true")
 	assert.Zero(t, o.Code, o.Stderr)
 	assert.Contains(t, o.Stderr, "No such file", "the sandbox has no home of the user")
