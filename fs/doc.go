@@ -41,7 +41,7 @@
 //     directories that are not watched yet.
 //   - With a watch, and unless [Options.Record] is scope.RecordAll, the kernel opens
 //     directories without a request and caches every listing, until a name in the
-//     directory, its mode or owner, or the policy changes. A client that may not read a
+//     directory, its mode, owner or ACL, or the policy changes. A client that may not read a
 //     directory learns that when it reads, not when it opens. The listing of a directory
 //     that cannot be watched is kept for Timeout.
 //   - File data is not cached here. With [Options.Passthrough] the kernel reads and

@@ -71,8 +71,9 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptClosing: no request waits while a directory is closed. A socket with data that its
-// peer does not read stands in for a directory of which close(2) takes long: socket(7), SO_LINGER.
+// TestKeptClosing: requests do not wait while the view closes a directory. close(2) of a TCP
+// socket waits until the peer has read all data (SO_LINGER in socket(7)), so a socket stands in for
+// a directory that takes long to close.
 func TestKeptClosing(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -27,8 +27,8 @@ func (v *View) cachesListings() bool {
 	return v.follower.watch != nil && v.opt.Record < scope.RecordAll
 }
 
-// listed notes that the kernel may cache a listing from now on. It must run before the
-// entries are read: what changes later drops the listing.
+// listed notes that the kernel may cache a listing from now on. It must run before the view
+// reads the entries: a later change then drops the listing.
 func (v *View) listed(dir *node, whole bool) {
 	if !v.cachesListings() {
 		return
@@ -42,8 +42,8 @@ func (v *View) listed(dir *node, whole bool) {
 
 // dropListing makes the kernel discard its listing of a directory: its cached pages. The
 // kernel reads a directory, and caches what it reads, under a lock that InvalidateEntry
-// takes, whatever the name is. So that first waits for a READDIR in flight, which may have
-// an older answer. A reader that continues its listing after that cannot complete the
+// takes, whatever the name is. InvalidateEntry thus waits for a READDIR in flight, whose
+// answer may be older. A reader that continues its listing after that cannot complete the
 // kernel's: the first page is missing. It must not run on a reader: it could deadlock.
 //
 // Linux 6.19 and newer take the lock only for a name that they cache. There a READDIR in
@@ -64,8 +64,8 @@ func (v *View) dropListing(dir *node) {
 
 const anyName = "\x7f"
 
-// dropListings makes the kernel discard its listings of the directories that are chosen. It
-// returns when these are gone, but does not wait longer than dropTime for requests in flight.
+// dropListings makes the kernel discard the listings that chosen accepts. It waits for
+// requests in flight, up to dropTime.
 func (v *View) dropListings(chosen func(*listed) bool) {
 	dirs := v.nodes.everyListed(chosen)
 	for _, dir := range dirs {
@@ -86,7 +86,7 @@ func (v *View) dropListings(chosen func(*listed) bool) {
 
 const dropTime = time.Second
 
-// everyListed returns the directories of which the kernel may cache a listing.
+// everyListed returns the directories whose listing the kernel may cache, if chosen accepts it.
 func (t *tree) everyListed(chosen func(*listed) bool) (dirs []*node) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -156,9 +156,9 @@ func (v *View) dropBrief() {
 	}
 }
 
-// missed counts the lookup of a file in a directory whose listing the kernel has, but not the
-// file. A reader that looks many up needs attributes with the names, which only a new listing
-// has: after maxMissed the kernel discards what has none, or only expired ones.
+// missed counts lookups of files in directories whose listing the kernel caches without
+// valid attributes. Every maxMissed of them discard all such listings: the next listing of
+// each directory has attributes.
 func (v *View) missed(dir *node) {
 	if l := dir.listed.Load(); l == nil || !l.poor() || v.misses.Add(1)%maxMissed != 0 {
 		return

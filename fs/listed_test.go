@@ -15,7 +15,7 @@ import (
 )
 
 // watchedView returns a view of base with a watch, and the kernel's end of its connection: a
-// socket that keeps messages apart stands in for /dev/fuse.
+// SOCK_SEQPACKET socket stands in for /dev/fuse.
 func watchedView(t *testing.T, base string) (v *View, kernel int) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -44,8 +44,8 @@ func watchedViewOn(t *testing.T, base string, fd int) *View {
 	return v
 }
 
-// TestListedBriefly: a directory without a watch keeps no listing for longer than the timeout, and
-// what is discarded is discarded again after that.
+// TestListedBriefly: the view discards the listing of an unwatched directory after the timeout,
+// and discards it once more after another timeout.
 func TestListedBriefly(t *testing.T) {
 	v, kernel := watchedView(t, t.TempDir())
 	for range 2 {
@@ -62,8 +62,8 @@ func TestListedBriefly(t *testing.T) {
 	}
 }
 
-// TestListedDropping: while one goroutine waits for the kernel to drop a listing, another
-// does not take it for dropped. A pipe that holds one message stands in for /dev/fuse.
+// TestListedDropping: while one goroutine waits for the kernel to drop a listing, everyListed
+// still returns the directory. A pipe that holds one message stands in for /dev/fuse.
 func TestListedDropping(t *testing.T) {
 	var pipe [2]int
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_DIRECT|unix.O_CLOEXEC))
@@ -89,7 +89,7 @@ func TestListedDropping(t *testing.T) {
 	v.background.Wait()
 }
 
-// TestStreams: a listing that goes on takes no other's place.
+// TestStreams: a listing that continues does not evict another listing.
 func TestStreams(t *testing.T) {
 	s := streams{kept: make([]*stream, 3)}
 	slow := &stream{node: &node{}, off: 1}

@@ -73,7 +73,7 @@ func TestRemovedChanged(t *testing.T) {
 	assert.EqualValues(t, unix.S_IFDIR|0o700, out.Mode)
 	assert.Zero(t, out.Nlink)
 	v.kept.drop(v.nodes.get(head.NodeId))
-	require.Equal(t, fuse.OK, v.GetAttr(nil, &fuse.GetAttrIn{InHeader: head}, &out), "the last that the view has seen")
+	require.Equal(t, fuse.OK, v.GetAttr(nil, &fuse.GetAttrIn{InHeader: head}, &out), "the last attributes that the view has read")
 	assert.Zero(t, out.Nlink)
 }
 

@@ -92,7 +92,7 @@ func (v *View) unfollow(n *node) {
 }
 
 // gone records that a client has removed a directory, and the watch's mark with it.
-// Another client may have it open, and get its attributes.
+// A client that has it open can still read its attributes.
 func (v *View) gone(st beneath.Stat) {
 	n := v.nodes.byIdentity(st.ID())
 	if n == nil {
@@ -234,8 +234,9 @@ func (v *View) dropNames() {
 	}
 }
 
-// permitted drops what the kernel caches of a directory after a client has changed who may
-// search and list it. The client holds the directory's lock, so no READDIR is in flight.
+// permitted invalidates the listing of a directory, and all dentries, after a client has
+// changed its mode, owner or ACL. The client holds the directory's lock, so no READDIR is in
+// flight.
 func (v *View) permitted(n *node) {
 	if !n.dir {
 		return

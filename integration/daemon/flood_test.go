@@ -345,7 +345,7 @@ func TestFloodDirectories(t *testing.T) {
 }
 
 // TestFloodFiles: a client that opens all it can is stopped by the limit of its agent, with
-// EMFILE. What takes no handle works on, and an open file takes little memory.
+// EMFILE. Requests without a handle still succeed, and an open file takes little memory.
 func TestFloodFiles(t *testing.T) {
 	h := floodHost(t, "limits: {open_files: 6000}")
 	before := memoryOf(h.ViewPID("loud"))

@@ -86,7 +86,7 @@ func (h *Host) Start(flags ...string) {
 	})
 }
 
-// StartWith is Start of a daemon that may have so many descriptors, and its views as well.
+// StartWith starts the daemon with a limit of open descriptors, which its views inherit. See Start.
 func (h *Host) StartWith(descriptors int) {
 	h.T.Helper()
 	wrapper := filepath.Join(h.T.TempDir(), "few")

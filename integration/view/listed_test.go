@@ -76,8 +76,8 @@ func TestListed(t *testing.T) {
 // unlisted is an access ACL u::-wx,g::r-x,o::r-x; acl(5).
 var unlisted = []byte("\x02\x00\x00\x00\x01\x00\x03\x00\xff\xff\xff\xff\x04\x00\x05\x00\xff\xff\xff\xff\x20\x00\x05\x00\xff\xff\xff\xff")
 
-// TestListedPermission: who may not read a directory any more gets no listing from the kernel's
-// cache, whether a client or the host has changed its mode or its ACL.
+// TestListedPermission: a client or the host changes the mode or the ACL of a directory. A process
+// that may not read the directory then gets EACCES, not the listing in the kernel's cache.
 func TestListedPermission(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": "view: {xattrs: true}"})
 	harness.Plant(t, h.Scope("a"), "d/secret")
@@ -107,8 +107,7 @@ func TestListedPermission(t *testing.T) {
 }
 
 // TestListedMoved: the host moves a directory to a place where the policy hides a name. The
-// listing that the kernel has of it does not show that name any more, wherever a client has
-// been before.
+// kernel's listing then omits the name, whether or not a client has used the new place before.
 func TestListedMoved(t *testing.T) {
 	for name, test := range map[string]struct {
 		known []string    // directories that a client has listed
