@@ -90,13 +90,17 @@ func (t *streams) idle() {
 
 // drop ends the streams of a directory; nil ends all.
 func (t *streams) drop(n *node) {
+	var ended []*stream
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	for i, s := range t.kept {
 		if s != nil && (n == nil || s.node == n) {
 			t.kept[i] = nil
-			t.end(s)
+			ended = append(ended, s)
 		}
+	}
+	t.mu.Unlock()
+	for _, s := range ended { // without the lock: see keptDir.close
+		t.end(s)
 	}
 }
 
