@@ -78,6 +78,10 @@ ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|EmbeddedKilled|Flood|HTTPSlowLo
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
 
+# The program under test, built once for all folders of integration.
+test test-serial: export SCOPEFS_TEST_PROGRAM = $(CURDIR)/bin/test/scopefs
+TESTBUILD = CGO_ENABLED=0 go build -trimpath -o $$SCOPEFS_TEST_PROGRAM ./cmd/scopefs
+
 test test-serial: export REQUIRE_FUSE = 1
 test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
 
@@ -91,13 +95,13 @@ test: ready ## vet, format, and all tests, with -race except integration/house (
 	echo "go vet ./..."; go vet ./...; \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
 	echo "go test -race -count=1 ./..., without the house's, which only read the source"; \
-	CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -v '$(HOUSE)'); \
+	$(TESTBUILD); CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -v '$(HOUSE)'); \
 	go test -count=1 ./integration/house; \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 test-serial: ready ## the tests again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
+	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
 	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -E '$(VIEWTESTS)'); \
 	.ci/leftovers $$before; echo "nothing left behind"
 

@@ -298,7 +298,7 @@ func attackTime(t *testing.T) time.Duration {
 func attackHost(t *testing.T, agents map[string]string) *harness.Host {
 	t.Helper()
 	h := harness.LayOut(t, agents)
-	h.Timeout = time.Minute + 4*attackTime(t)
+	h.Timeout += 4 * attackTime(t)
 	return h
 }
 

@@ -185,7 +185,7 @@ func TestCrash(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := harness.LayOut(t, map[string]string{"a": ""})
-			h.Timeout = time.Minute + time.Duration(rounds)*10*time.Second
+			h.Timeout += time.Duration(rounds) * 10 * time.Second
 			dir := h.Scope("a", "dir")
 			require.NoError(t, os.Mkdir(dir, 0o755))
 			h.Start()

@@ -131,7 +131,6 @@ func TestRestartBridge(t *testing.T) {
 	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Stop, "SIGKILL": (*harness.Host).Kill} {
 		t.Run(name, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": ""})
-			h.Timeout = 5 * time.Minute
 			h.Start()
 			c := startBridge(h, "a")
 			c.says(harness.Hello)
@@ -194,7 +193,6 @@ func TestRestartBridgeSDK(t *testing.T) {
 	for _, version := range []string{"2025-06-18", "2026-07-28"} {
 		t.Run(version, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": ""})
-			h.Timeout = 5 * time.Minute
 			h.Start()
 			logged := make(chan string, 1000)
 			changed := make(chan struct{}, 1000)

@@ -24,7 +24,6 @@ import (
 // all operations. The options are those of the file system.
 func spooling(t *testing.T, options string) *harness.Host {
 	h := harness.LayOut(t, map[string]string{"a": "tools: [\"*\"]\nview: {record: all, paths: {\"ro/**\": read}}"})
-	h.Timeout = 5 * time.Minute
 	run := filepath.Join(h.Base, "run")
 	require.NoError(t, os.Mkdir(run, 0o755))
 	require.NoError(t, unix.Mount("none", run, "tmpfs", 0, options))

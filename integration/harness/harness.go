@@ -74,10 +74,7 @@ func run(m *testing.M) int {
 	if err == nil {
 		os.Setenv("GOTMPDIR", dir) // for t.TempDir: leftovers finds mounts there by TempPrefix
 		Program = filepath.Join(dir, "scopefs")
-		build := exec.Command("go", "build", "-trimpath", "-o", Program, "github.com/scopefs/scopefs/cmd/scopefs")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		build.Stderr = os.Stderr
-		err = build.Run()
+		err = provide(Program)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -89,6 +86,25 @@ func run(m *testing.M) int {
 		return 1
 	}
 	return code
+}
+
+// BuiltEnv is the environment variable with the path of a program that make test built for all folders.
+const BuiltEnv = "SCOPEFS_TEST_PROGRAM"
+
+// provide makes the program under test: a copy of the one that BuiltEnv names, else a new one. Each run has a
+// name of its own, by which leftovers finds its processes.
+func provide(program string) error {
+	if built := os.Getenv(BuiltEnv); built != "" {
+		text, err := os.ReadFile(built)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(program, text, 0o755)
+	}
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/scopefs/scopefs/cmd/scopefs")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	return build.Run()
 }
 
 // leftovers returns processes of the tested program and mounts of this run that are still

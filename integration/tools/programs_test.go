@@ -99,7 +99,6 @@ func TestClientsInside(t *testing.T) {
 func inside(t *testing.T, name string, c programCase) {
 	const key = "sesame-open-4711-4712"
 	h := harness.LayOut(t, map[string]string{"b": ""})
-	h.Timeout = 3 * time.Minute // programs of hundreds of megabytes, beside other tests
 	var results []string
 	after := func(next turn) func(string) turn {
 		return func(last string) turn { results = append(results, last); return next }

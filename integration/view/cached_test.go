@@ -21,7 +21,6 @@ import (
 // the pieces of a file, keeps nobody else waiting.
 func TestHeldUp(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": ""})
-	h.Timeout = 5 * time.Minute // the holes alone take a minute on a busy disk
 	h.Start()
 	harness.Plant(t, h.Scope("a"), "f")
 	const files, holes = 3, 25_000

@@ -117,7 +117,7 @@ func TestServerThatCannotStart(t *testing.T) {
 }
 
 func TestServerThatNeverAnswers(t *testing.T) {
-	f := start(t, "silent", "good")
+	f := start(t, "silent")
 	f.timeout = 300 * time.Millisecond
 	_, errs := f.Tools(t.Context())
 	require.Len(t, errs, 1)
