@@ -89,8 +89,14 @@ func (h *Host) Start(flags ...string) {
 // StartWith starts the daemon with a limit of open descriptors, which its views inherit. See Start.
 func (h *Host) StartWith(descriptors int) {
 	h.T.Helper()
-	wrapper := filepath.Join(h.T.TempDir(), "few")
-	require.NoError(h.T, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nulimit -n %d\nexec %s \"$@\"\n", descriptors, Program), 0o755))
+	h.StartBy(fmt.Sprintf("ulimit -n %d\nexec", descriptors))
+}
+
+// StartBy starts the daemon by a shell script that ends in a command which executes its arguments. See Start.
+func (h *Host) StartBy(script string) {
+	h.T.Helper()
+	wrapper := filepath.Join(h.T.TempDir(), "wrapper")
+	require.NoError(h.T, os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\n%s %s \"$@\"\n", script, Program), 0o755))
 	defer func(program string) { Program = program }(Program)
 	Program = wrapper
 	h.Start()

@@ -1,12 +1,9 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
@@ -14,22 +11,23 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// The times of the check that a view serves. A client waits for the sum of the first two
-// at most when the process is stopped or in a deadlock.
+// A view is probed: the daemon sends beats to its heart, and looks at its process when a
+// beat has no response. verdict decides. A client waits for three probeTimes at most when
+// the process is stopped or deadlocked.
 const (
-	probeTime  = 400 * time.Millisecond // between two checks of a view
-	answerTime = time.Second            // for its heart to answer
-	starveTime = 10 * time.Second       // likewise, while it waits for a processor
-	idleProbe  = 20 * time.Millisecond  // times the number of views: between two requests to the heart of an idle view
-	scopeTime  = time.Second            // between two checks of a scope's directory
+	probeTime = 400 * time.Millisecond // between two looks at a view
+	idleProbe = 20 * time.Millisecond  // times the number of views: between two beats of an idle view
+	scopeTime = time.Second            // between two checks of a scope's directory
 )
 
 var errEnded = errors.New("view process ended")
 
-// probe returns an error when the view's process is dead or does not answer. It
-// checks an idle view seldom, so that idle views cost next to nothing.
+// probe returns an error when the view must be replaced: see verdict. It sends few beats
+// to an idle view, so that idle views cost next to nothing.
 func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn fusedev.Connection) error {
-	for checked := time.Now(); ; {
+	var since evidence
+	began := time.Duration(0) // the process's processor time at the beat
+	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -38,62 +36,42 @@ func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn f
 		case <-time.After(probeTime):
 		}
 		waiting, err := conn.Waiting()
-		if busy := err != nil || waiting > 0; !busy && time.Since(checked) < v.agent.idleProbe() {
-			continue
-		} else if busy && p.runs('Z', 'X') {
-			return errors.New("view process was killed")
-		}
-		checked = time.Now()
-		if !v.answers(ctx, p, heart) {
-			return fmt.Errorf("view process does not answer within %v", answerTime)
-		}
-		if s := v.agent.spool.Load(); s != nil {
-			if err := s.drain(); errors.Is(err, errSpool) {
-				return err
+		busy := err != nil || waiting > 0
+		if silent := heart.Silence() > 0; silent || busy && p.dying() {
+			since.add(p.condition(), p.spent()-began)
+			since.answered = silent && heart.Silence() == 0 // it may have answered, and slept, before the look
+			if why := since.verdict(); why != "" {
+				return errors.New(why)
+			}
+			if silent && !since.answered {
+				continue
 			}
 		}
-	}
-}
-
-// answers reports whether the view's heart answers. A view that waits for a processor is
-// slow, not dead: its clients get an answer. A killed process runs as well until its
-// threads have ended, so that each answerTime the states of the threads decide again.
-func (v *view) answers(ctx context.Context, p *served, heart *viewer.Heart) bool {
-	for end := time.Now().Add(answerTime + starveTime); ; {
-		if heart.Alive(answerTime) || ctx.Err() != nil {
-			return true
-		}
-		if !p.runs('R') || time.Now().After(end) {
-			return false
+		if since = (evidence{}); busy || time.Since(last) >= v.agent.idleProbe() {
+			last, began = time.Now(), p.spent()
+			heart.Beat()
 		}
 	}
 }
 
-// idleProbe returns the time between two requests to the heart of an idle view.
+// idleProbe returns the time between two beats of an idle view.
 func (s *Shared) idleProbe() time.Duration {
 	return max(time.Second, time.Duration(s.views.Load())*idleProbe)
 }
 
-// runs reports whether the main thread of the process, or for R any thread, is
-// in one of these states; proc_pid_stat(5).
-func (p *served) runs(states ...byte) bool {
-	select {
-	case <-p.ended:
-		return false // the pid may be another's
-	default:
-	}
-	pattern := fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid)
-	tasks, _ := filepath.Glob(pattern)
-	for _, task := range tasks {
-		if states[0] != 'R' && filepath.Base(filepath.Dir(task)) != fmt.Sprint(p.cmd.Process.Pid) {
-			continue
+// drainSpool appends the view's spool to the log from time to time, in case the view
+// does not request it. It returns an error when the view writes nonsense.
+func (v *view) drainSpool(ctx context.Context, s *spool) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(v.agent.idleProbe()):
 		}
-		text, err := os.ReadFile(task)
-		if i := bytes.LastIndexByte(text, ')'); err == nil && i >= 0 && i+2 < len(text) && bytes.IndexByte(states, text[i+2]) >= 0 {
-			return true
+		if err := s.drain(); errors.Is(err, errSpool) {
+			return err
 		}
 	}
-	return false
 }
 
 // responsive returns when the locks that requests of the agent need are free: the

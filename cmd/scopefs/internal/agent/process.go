@@ -75,11 +75,18 @@ func (v *view) spawn(root *beneath.Root, conn, spool *os.File, owner user) (*ser
 		return nil, err
 	}
 	defer theirHeart.Close()
+	stat, err := os.Open("/proc/self/stat") // of the daemon: only what every user may read
+	if err != nil {
+		wire.Close()
+		heart.Close()
+		return nil, err
+	}
+	defer stat.Close()
 
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Dir, cmd.Env = []string{viewer.Name}, "/", []string{}
 	cmd.Stderr = &LogWriter{Logger: v.agent.Logger.With("agent", string(v.def.Name))}
-	cmd.ExtraFiles = []*os.File{treeFile, conn, theirWire, theirHeart}
+	cmd.ExtraFiles = []*os.File{treeFile, conn, theirWire, theirHeart, stat}
 	if spool != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, spool)
 	}

@@ -272,6 +272,13 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	heart := viewer.NewHeart(p.heart)
 	go heart.Serve(v.agent.responsive)
 	go func() { dead(v.probe(alive, p, heart, conn)) }()
+	if spool != nil {
+		go func() {
+			if err := v.drainSpool(alive, spool); err != nil {
+				dead(err)
+			}
+		}()
+	}
 	go func() {
 		if err := v.watchScope(alive, root); err != nil {
 			dead(err)

@@ -4,15 +4,22 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Heart is one end of the heartbeat between the daemon and a view. Each end
-// responds to the other's beats. The socket carries nothing else, so that
-// throttled messages cannot delay a response.
+// Heart is one end of the heartbeat between the daemon and a view. Each end sends beats
+// and responds to the other's. The socket carries nothing else, so that throttled
+// messages cannot delay a response.
+//
+// A Heart measures silence and decides nothing: a beat without a response is no evidence
+// about the other process on a host where processes wait for a processor.
 type Heart struct {
 	socket *os.File
-	mu     sync.Mutex
-	pulse  chan struct{}
+
+	mu   sync.Mutex
+	sent time.Time // of the beat that has no response yet; zero: none
+	owed bool      // a beat of the other end has no response yet
 }
 
 // The messages of a heartbeat, one byte each.
@@ -21,67 +28,93 @@ const (
 	pulse = 'p' // the response
 )
 
-// timerSlack is the normal delay of a timer in a running process. A longer delay
-// means that this process was itself stopped, and says nothing about the other.
-const timerSlack = 500 * time.Millisecond
-
 // responseDelay limits the cost of responding to a process that sends beats without end.
 const responseDelay = 10 * time.Millisecond
 
 // NewHeart returns a Heart on one end of a socket pair, which must be
 // non-blocking.
-func NewHeart(socket *os.File) *Heart { return &Heart{socket: socket, pulse: make(chan struct{}, 1)} }
+func NewHeart(socket *os.File) *Heart { return &Heart{socket: socket} }
 
 // Serve responds to beats until the other end is closed. It calls check before
-// each response. If check blocks, the other process considers this one dead.
+// each response. If check blocks, this end is silent.
 func (h *Heart) Serve(check func()) {
-	var buf [16]byte
+	raw, err := h.socket.SyscallConn()
+	if err != nil {
+		return
+	}
 	for {
-		n, err := h.socket.Read(buf[:])
-		if err != nil {
+		open := true
+		err := raw.Read(func(fd uintptr) bool {
+			open = h.receive(fd)
+			return h.owes() || !open
+		})
+		if err != nil || !open {
 			return
 		}
-		for _, b := range buf[:n] {
-			switch b {
-			case beat:
-				check()
-				if _, err := h.socket.Write([]byte{pulse}); err != nil {
-					return
-				}
-				time.Sleep(responseDelay)
-			case pulse:
-				select {
-				case h.pulse <- struct{}{}:
-				default:
-				}
-			}
+		check()
+		h.mu.Lock()
+		h.owed = false
+		h.mu.Unlock()
+		if _, err := h.socket.Write([]byte{pulse}); err != nil {
+			return
 		}
+		time.Sleep(responseDelay)
 	}
 }
 
-// Alive reports whether the other process responds within the given time.
-func (h *Heart) Alive(within time.Duration) bool {
+func (h *Heart) owes() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	select {
-	case <-h.pulse: // the response to an earlier beat
-	default:
+	return h.owed
+}
+
+// receive takes what is in the socket, at most a few messages. It reports false when the
+// other end is closed.
+func (h *Heart) receive(fd uintptr) (open bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var buf [16]byte
+	n, err := unix.Read(int(fd), buf[:])
+	if n <= 0 {
+		return err == unix.EAGAIN || err == unix.EINTR
 	}
-	_ = h.socket.SetWriteDeadline(time.Now().Add(within))
-	_, err := h.socket.Write([]byte{beat})
-	_ = h.socket.SetWriteDeadline(time.Time{}) // otherwise Serve would fail on its next response
-	if err != nil {
-		return false
-	}
-	for {
-		began := time.Now()
-		select {
-		case <-h.pulse:
-			return true
-		case <-time.After(within):
-			if time.Since(began) < within+timerSlack {
-				return false
-			}
+	for _, b := range buf[:n] {
+		switch b {
+		case beat:
+			h.owed = true
+		case pulse:
+			h.sent = time.Time{}
 		}
 	}
+	return true
+}
+
+// control calls f with the descriptor, also while Serve waits for it.
+func (h *Heart) control(f func(fd uintptr)) {
+	if raw, err := h.socket.SyscallConn(); err == nil {
+		_ = raw.Control(f) // an error: the socket is closed
+	}
+}
+
+// Beat sends a beat, unless an earlier one has no response yet. It does not block.
+func (h *Heart) Beat() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.sent.IsZero() {
+		return
+	}
+	h.sent = time.Now()
+	h.control(func(fd uintptr) { _, _ = unix.Write(int(fd), []byte{beat}) })
+}
+
+// Silence returns how long a beat has had no response, or 0. It reads the socket itself:
+// a response that arrived before the call counts, even if Serve has not run since.
+func (h *Heart) Silence() time.Duration {
+	h.control(func(fd uintptr) { h.receive(fd) })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sent.IsZero() {
+		return 0
+	}
+	return max(time.Since(h.sent), 1)
 }

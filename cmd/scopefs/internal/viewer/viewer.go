@@ -4,6 +4,7 @@
 package viewer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
@@ -31,6 +34,7 @@ const (
 	FuseFD             // /dev/fuse, mounted
 	WireFD             // socket pair to the daemon
 	HeartFD            // non-blocking socket pair to the daemon: see Heart
+	StatFD             // the daemon's proc_pid_stat(5)
 	SpoolFD            // with Config.Spool: a file in memory, append-only: see spool
 )
 
@@ -185,25 +189,36 @@ func (l *daemonLink) request(msg FromView) (ToView, error) {
 	if err := l.wire.Send(msg); err != nil {
 		return ToView{}, err
 	}
-	for {
+	for wait := doubtTime; ; wait = answerTime {
 		select {
 		case reply := <-call.Reply:
 			if reply.Error != "" {
 				return reply, errors.New(reply.Error)
 			}
 			return reply, nil
-		case <-time.After(doubtTime): // the daemon may throttle, wait for a slow disk, or be stopped
-			if !l.heart.Alive(answerTime) {
+		case <-time.After(wait): // the daemon may throttle, wait for a slow disk or a processor, or be stopped
+			silent := l.heart.Silence()
+			if silent >= answerTime && l.stopped() || silent >= patience {
 				return ToView{}, errors.New("the daemon does not respond")
 			}
+			l.heart.Beat()
 		}
 	}
 }
 
 const (
-	doubtTime  = time.Second            // wait for a response before checking the heartbeat
-	answerTime = 500 * time.Millisecond // limit of a heartbeat's response
+	doubtTime  = time.Second            // wait for a response before the first beat
+	answerTime = 500 * time.Millisecond // for the daemon to respond to a beat, if it is stopped
+	patience   = 15 * time.Second       // likewise, if it is only slow or starved
 )
+
+// stopped reports whether a signal has stopped the daemon: proc_pid_stat(5).
+func (l *daemonLink) stopped() bool {
+	var text [256]byte
+	n, _ := unix.Pread(StatFD, text[:], 0)
+	_, state, _ := bytes.Cut(text[:max(n, 0)], []byte(") "))
+	return len(state) > 0 && (state[0] == 'T' || state[0] == 't')
+}
 
 // listen handles the daemon's messages until the connection ends.
 func (l *daemonLink) listen(view *fs.View) {
