@@ -22,6 +22,7 @@ type rule struct {
 	kind   Kind // KindPath, or KindAccess for the default
 	access Access
 	quiet  bool
+	inert  bool   // can never change a decision
 	text   string // the PathRule, as in the log
 	parts  []part // never ends in "**", which is redundant; empty for "**" alone
 }
@@ -68,6 +69,30 @@ func (r *rule) literal() (path string, ok bool) {
 // portable reports whether the rule matches a name in any directory.
 func (r *rule) portable() bool { return len(r.parts) == 2 && r.parts[0].kind == anyPart }
 
+// isTail reports whether the rule matches several literal names in any directory.
+func (r *rule) isTail() bool {
+	return len(r.parts) > 2 && r.parts[0].kind == anyPart &&
+		!slices.ContainsFunc(r.parts[1:], func(p part) bool { return p.kind != literalPart })
+}
+
+// across reports whether the rule may match a path below rel by the names of rel, and does
+// not cover rel: another name of rel would then have other rules below it.
+func (r *rule) across(rel string) bool {
+	if r.inert || covers(r.parts, rel) {
+		return false
+	}
+	if len(r.parts) == 0 || r.parts[0].kind != anyPart {
+		return reachesBelow(r.parts, rel)
+	}
+	for more := true; more; { // the rule may begin at each name of rel
+		if reachesBelow(r.parts[1:], rel) {
+			return true
+		}
+		_, rel, more = strings.Cut(rel, "/")
+	}
+	return false
+}
+
 // Check returns the error that Compile would return for the rule, or nil.
 func (r PathRule) Check() error {
 	_, err := parseRule(r)
@@ -98,7 +123,7 @@ func parseRule(r PathRule) ([]rule, error) {
 		if len(parts) == 0 && r.Access == Hide {
 			return nil, errors.New("hides the root of the view: write * to hide all that is in it")
 		}
-		rules = append(rules, rule{KindPath, r.Access, r.Quiet, r.Pattern + ": " + r.Access.String(), parts})
+		rules = append(rules, rule{kind: KindPath, access: r.Access, quiet: r.Quiet, text: r.Pattern + ": " + r.Access.String(), parts: parts})
 	}
 	return rules, nil
 }
