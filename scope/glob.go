@@ -29,8 +29,9 @@ type rule struct {
 
 // part is the pattern for one component of a path.
 type part struct {
-	kind partKind
-	text string
+	kind   partKind
+	text   string
+	prefix string // of a globPart: what each name begins with that it matches
 }
 
 type partKind uint8
@@ -233,15 +234,16 @@ func parsePart(text string) (part, error) {
 		// either can surprise the author.
 		return part{}, errors.New("has ** beside other characters: write * for a part of a name, or **/ for directories")
 	case text[0] == '*' && !isGlob(text[1:]):
-		return part{suffixPart, unescape(text[1:])}, nil
+		return part{kind: suffixPart, text: unescape(text[1:])}, nil
 	case isGlob(text):
-		return part{globPart, text}, nil
+		prefix := text[:strings.IndexAny(text, `*?[\`)]
+		return part{kind: globPart, text: text, prefix: prefix}, nil
 	}
 	name := unescape(text)
 	if name == "." || name == ".." {
 		return part{}, fmt.Errorf("has the name %s, which no path has: write the path from the root of the view", name)
 	}
-	return part{literalPart, name}, nil
+	return part{kind: literalPart, text: name}, nil
 }
 
 // isGlob reports whether text contains an unescaped wildcard.
@@ -278,7 +280,7 @@ func (p part) matches(name string) bool {
 	case suffixPart:
 		return strings.HasSuffix(name, p.text)
 	default:
-		return doublestar.MatchUnvalidated(p.text, name)
+		return strings.HasPrefix(name, p.prefix) && doublestar.MatchUnvalidated(p.text, name)
 	}
 }
 
