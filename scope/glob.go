@@ -22,14 +22,16 @@ type rule struct {
 	kind   Kind // KindPath, or KindAccess for the default
 	access Access
 	quiet  bool
+	inert  bool   // can never change a decision
 	text   string // the PathRule, as in the log
 	parts  []part // never ends in "**", which is redundant; empty for "**" alone
 }
 
 // part is the pattern for one component of a path.
 type part struct {
-	kind partKind
-	text string
+	kind   partKind
+	text   string
+	prefix string // of a globPart: what each name begins with that it matches
 }
 
 type partKind uint8
@@ -68,6 +70,30 @@ func (r *rule) literal() (path string, ok bool) {
 // portable reports whether the rule matches a name in any directory.
 func (r *rule) portable() bool { return len(r.parts) == 2 && r.parts[0].kind == anyPart }
 
+// isTail reports whether the rule matches several literal names in any directory.
+func (r *rule) isTail() bool {
+	return len(r.parts) > 2 && r.parts[0].kind == anyPart &&
+		!slices.ContainsFunc(r.parts[1:], func(p part) bool { return p.kind != literalPart })
+}
+
+// across reports whether the rule may match a path below rel by the names of rel, and does
+// not cover rel: another name of rel would then have other rules below it.
+func (r *rule) across(rel string) bool {
+	if r.inert || covers(r.parts, rel) {
+		return false
+	}
+	if len(r.parts) == 0 || r.parts[0].kind != anyPart {
+		return reachesBelow(r.parts, rel)
+	}
+	for more := true; more; { // the rule may begin at each name of rel
+		if reachesBelow(r.parts[1:], rel) {
+			return true
+		}
+		_, rel, more = strings.Cut(rel, "/")
+	}
+	return false
+}
+
 // Check returns the error that Compile would return for the rule, or nil.
 func (r PathRule) Check() error {
 	_, err := parseRule(r)
@@ -98,7 +124,7 @@ func parseRule(r PathRule) ([]rule, error) {
 		if len(parts) == 0 && r.Access == Hide {
 			return nil, errors.New("hides the root of the view: write * to hide all that is in it")
 		}
-		rules = append(rules, rule{KindPath, r.Access, r.Quiet, r.Pattern + ": " + r.Access.String(), parts})
+		rules = append(rules, rule{kind: KindPath, access: r.Access, quiet: r.Quiet, text: r.Pattern + ": " + r.Access.String(), parts: parts})
 	}
 	return rules, nil
 }
@@ -208,15 +234,16 @@ func parsePart(text string) (part, error) {
 		// either can surprise the author.
 		return part{}, errors.New("has ** beside other characters: write * for a part of a name, or **/ for directories")
 	case text[0] == '*' && !isGlob(text[1:]):
-		return part{suffixPart, unescape(text[1:])}, nil
+		return part{kind: suffixPart, text: unescape(text[1:])}, nil
 	case isGlob(text):
-		return part{globPart, text}, nil
+		prefix := text[:strings.IndexAny(text, `*?[\`)]
+		return part{kind: globPart, text: text, prefix: prefix}, nil
 	}
 	name := unescape(text)
 	if name == "." || name == ".." {
 		return part{}, fmt.Errorf("has the name %s, which no path has: write the path from the root of the view", name)
 	}
-	return part{literalPart, name}, nil
+	return part{kind: literalPart, text: name}, nil
 }
 
 // isGlob reports whether text contains an unescaped wildcard.
@@ -253,7 +280,7 @@ func (p part) matches(name string) bool {
 	case suffixPart:
 		return strings.HasSuffix(name, p.text)
 	default:
-		return doublestar.MatchUnvalidated(p.text, name)
+		return strings.HasPrefix(name, p.prefix) && doublestar.MatchUnvalidated(p.text, name)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // ErrDenied reports an operation that a policy denies.
@@ -71,7 +70,8 @@ type PathRule struct {
 }
 
 // Protect is a named list of patterns of paths that are read-only: what the host would
-// execute later.
+// execute later. They match in every case of letters: programs of the host that read
+// MAKEFILE, and file systems that fold names, find the file all the same.
 type Protect struct {
 	Name  string   `json:"name"`
 	Paths []string `json:"paths"`
@@ -107,20 +107,15 @@ type Decision struct {
 // against a path and each of its ancestors, so that a match covers everything
 // below. Hence "dir" and "dir/**" are equivalent: both also cover the
 // directory, which can then be neither renamed nor removed. Matching is
-// case-sensitive. "*" and "?" match bytes that are not UTF-8, and only "**"
-// crosses a slash. Of all rules that match, the most restrictive applies,
-// whatever their order. The spec's Access applies only if no rule matches.
+// case-sensitive, except for Protect. "*" and "?" match bytes that are not
+// UTF-8, and only "**" crosses a slash. Of all rules that match, the most
+// restrictive applies, whatever their order. The spec's Access applies only if
+// no rule matches.
 type Policy struct {
 	spec     PolicySpec
-	fallback *rule             // the spec's Access
-	all      *rule             // "**"
-	paths    map[string]*rule  // "a/b" and "a/b/**", by path
-	names    map[string]*rule  // "**/name" and "**/name/**", by name
-	suffixes map[string]*rule  // "**/*.ext" and "**/*.ext/**", by the text after the star
-	lengths  []int             // the distinct lengths of the keys of suffixes
-	globs    map[string][]rule // all other rules, by literal first component, or "" without one
-	below    map[string]*rule  // the strictest rule of paths below each proper ancestor
-	longest  int               // length of the longest key of paths
+	fallback *rule     // the spec's Access
+	rules    ruleIndex // of the spec's Paths
+	protect  ruleIndex // of the spec's Protect, folded
 }
 
 // maxRules limits the rules of a policy after brace expansion.
@@ -143,14 +138,11 @@ func Compile(spec PolicySpec) (*Policy, error) {
 	p := &Policy{
 		spec:     spec,
 		fallback: &rule{kind: KindAccess, access: spec.Access, text: "access: " + spec.Access.String()},
-		paths:    map[string]*rule{},
-		names:    map[string]*rule{},
-		suffixes: map[string]*rule{},
-		globs:    map[string][]rule{},
-		below:    map[string]*rule{},
+		rules:    newIndex(),
+		protect:  newIndex(),
 	}
 	count := 0
-	add := func(r PathRule, protect string) error {
+	add := func(x *ruleIndex, r PathRule, protect string) error {
 		rules, err := parseRule(r)
 		if err != nil {
 			return fmt.Errorf("pattern %q: %w", r.Pattern, err)
@@ -162,59 +154,26 @@ func Compile(spec PolicySpec) (*Policy, error) {
 			if protect != "" {
 				r.kind, r.text = KindProtect, "protect "+protect
 			}
-			p.add(r)
+			r.inert = r.access == Write && spec.Access == Write
+			x.add(r)
 		}
 		return nil
 	}
 	for _, r := range spec.Paths {
-		if err := add(r, ""); err != nil {
+		if err := add(&p.rules, r, ""); err != nil {
 			return nil, err
 		}
 	}
 	for _, list := range spec.Protect {
 		for _, pattern := range list.Paths {
-			if err := add(PathRule{Pattern: pattern, Access: Read}, list.Name); err != nil {
+			r := PathRule{Pattern: fold(pattern), Access: Read}
+			if err := add(&p.protect, r, list.Name); err != nil {
 				return nil, fmt.Errorf("protect %s: %w", list.Name, err)
 			}
 		}
 	}
 	return p, nil
 }
-
-// add stores r in the index that File and Move use for rules of its form.
-func (p *Policy) add(r rule) {
-	switch path, literal := r.literal(); {
-	case len(r.parts) == 0:
-		p.all = stricter(p.all, &r)
-	case literal:
-		p.paths[path] = stricter(p.paths[path], &r)
-		p.longest = max(p.longest, len(path))
-		if p.inert(&r) {
-			return
-		}
-		for i := strings.LastIndexByte(path, '/'); i >= 0; i = strings.LastIndexByte(path[:i], '/') {
-			p.below[path[:i]] = stricter(p.below[path[:i]], &r)
-		}
-	case r.portable() && r.parts[1].kind == literalPart:
-		name := r.parts[1].text
-		p.names[name] = stricter(p.names[name], &r)
-	case r.portable() && r.parts[1].kind == suffixPart:
-		end := r.parts[1].text
-		p.suffixes[end] = stricter(p.suffixes[end], &r)
-		if !slices.Contains(p.lengths, len(end)) {
-			p.lengths = append(p.lengths, len(end))
-		}
-	default:
-		first := ""
-		if r.parts[0].kind == literalPart {
-			first = r.parts[0].text
-		}
-		p.globs[first] = append(p.globs[first], r)
-	}
-}
-
-// inert reports whether r can never change a decision.
-func (p *Policy) inert(r *rule) bool { return r.access == Write && p.spec.Access == Write }
 
 // Spec returns the spec that the policy was compiled from, with its defaults
 // set.
@@ -265,43 +224,14 @@ func (p *Policy) File(op Op, rel string) Decision {
 
 // byPaths is File without the rules for git.
 func (p *Policy) byPaths(op Op, rel string) Decision {
-	best := p.all
-	for start := 0; start < len(rel); {
-		end := len(rel)
-		if i := strings.IndexByte(rel[start:], '/'); i >= 0 {
-			end = start + i
-		}
-		if end <= p.longest {
-			best = stricter(best, p.paths[rel[:end]])
-		}
-		name := rel[start:end]
-		best = stricter(best, p.names[name])
-		for _, n := range p.lengths {
-			if n <= len(name) {
-				best = stricter(best, p.suffixes[name[len(name)-n:]])
-			}
-		}
-		start = end + 1
-	}
-	for _, globs := range p.candidates(rel) {
-		for i := range globs {
-			// Matching costs more than comparing, so match only rules that
-			// could win.
-			if r := &globs[i]; stricter(best, r) == r && covers(r.parts, rel) {
-				best = r
-			}
-		}
+	best := p.rules.find(nil, rel)
+	if len(p.spec.Protect) > 0 {
+		best = p.protect.find(best, fold(rel))
 	}
 	if best == nil {
 		best = p.fallback
 	}
 	return decide(op, best)
-}
-
-// candidates returns the rules with wildcards that may match rel.
-func (p *Policy) candidates(rel string) [2][]rule {
-	first, _, _ := strings.Cut(rel, "/")
-	return [2][]rule{p.globs[""], p.globs[first]}
 }
 
 func decide(op Op, r *rule) Decision {
@@ -320,9 +250,10 @@ func decide(op Op, r *rule) Decision {
 
 // Move decides whether the directory rel, with everything below it, may be
 // moved away, created by a move, or replaced. Move denies it if a rule may
-// match a path below rel without covering rel: the same file would then be
-// under another rule at its new name. Rules like "**/name" match everywhere
-// alike and do not prevent a move.
+// match a path below rel by the names of rel, without covering rel: the same
+// file would then be under another rule at its new name. Rules like "**/name"
+// match everywhere alike and do not prevent a move. "**/dir/name" prevents
+// moves of and to directories with the name dir.
 //
 // If Move allows both names, and File allows OpRenameFrom and OpRename, every
 // file below keeps its access. A rule as strict as the default counts too,
@@ -334,15 +265,9 @@ func (p *Policy) Move(rel string) Decision {
 	if rel == "" {
 		return Decision{Access: Read, Kind: KindRoot, Rule: "root of the view"}
 	}
-	if r := p.below[rel]; r != nil {
-		return Decision{Access: Read, Kind: KindBelow, Rule: r.text}
-	}
-	for _, globs := range p.candidates(rel) {
-		for i := range globs {
-			r := &globs[i]
-			if !r.portable() && !p.inert(r) && reachesBelow(r.parts, rel) && !covers(r.parts, rel) {
-				return Decision{Access: Read, Kind: KindBelow, Rule: r.text}
-			}
+	for _, r := range []*rule{p.rules.across(rel), p.protect.across(fold(rel))} {
+		if r != nil {
+			return Decision{Access: Read, Kind: KindBelow, Rule: r.text}
 		}
 	}
 	if p.spec.Git != nil {
@@ -369,10 +294,14 @@ func (p *Policy) Linked(op Op, rel string, nlink uint64) Decision {
 }
 
 // Link decides whether a symbolic link at rel may lead to target. The host would write
-// through such a link to what Protect and Git hold.
+// through such a link to what Protect and Git hold. A link at rel gives what is below
+// target names below rel, so none stands where Protect has a rule below.
 func (p *Policy) Link(rel, target string) Decision {
 	if d := p.File(OpOpenWrite, target); !d.Allow && d.Kind == KindProtect {
 		return d
+	}
+	if r := p.protect.across(fold(rel)); r != nil {
+		return Decision{Access: Read, Kind: KindProtect, Rule: r.text}
 	}
 	if p.spec.Git != nil {
 		if d, ok := p.spec.Git.link(rel, target); ok {

@@ -136,8 +136,16 @@ func TestPolicyMove(t *testing.T) {
 		"glob beside":                   {[]string{"a/*/c: read"}, "b/x", ""},
 		"glob deeper":                   {[]string{"a/*/c: read"}, "a/x/y", ""},
 		"** inside":                     {[]string{"a/**/c: read"}, "a/x/y", "a/**/c: read"},
-		"** and two names":              {[]string{"**/a/b: read"}, "x", "**/a/b: read"},
-		"** and two names in one brace": {[]string{"**/{a,b/c}: read"}, "x", "**/{a,b/c}: read"},
+		"** and two names":              {[]string{"**/a/b: read"}, "x/a", "**/a/b: read"},
+		"** and two names elsewhere":    {[]string{"**/a/b: read"}, "a/x", ""},
+		"** and two names, matched":     {[]string{"**/a/b: read"}, "x/a/b", ""},
+		"** and two names in one brace": {[]string{"**/{a,b/c}: read"}, "x/b", "**/{a,b/c}: read"},
+		"** and three names":            {[]string{"**/a/b/c: read"}, "x/a/b", "**/a/b/c: read"},
+		"** and three names, two apart": {[]string{"**/a/b/c: read"}, "a/x/b", ""},
+		"** and a glob":                 {[]string{"**/a/*.c: read"}, "x/a", "**/a/*.c: read"},
+		"** and a glob elsewhere":       {[]string{"**/a/*.c: read"}, "x/b", ""},
+		"two **":                        {[]string{"**/a/**/b: read"}, "x/a/y", "**/a/**/b: read"},
+		"two ** elsewhere":              {[]string{"**/a/**/b: read"}, "x/y", ""},
 		"opened itself":                 {[]string{"access: read", "out/**: write"}, "out", ""},
 		"in what is opened":             {[]string{"access: read", "out/**: write"}, "out/a", ""},
 		"opened by what goes on below":  {[]string{"access: read", "a/**/b: write"}, "a/b/c", ""},
@@ -154,6 +162,35 @@ func TestPolicyMove(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPolicyProtect: Protect matches every spelling that a file system without case takes for
+// the name. What is below a name of it has no second name: no move, no link.
+func TestPolicyProtect(t *testing.T) {
+	p, err := Compile(PolicySpec{Protect: []Protect{
+		{Name: "a", Paths: []string{"**/.vscode", "**/.config/mise", "**/*.Code-Workspace", "**/classify.*", "ci/Deploy.sh", "**/x/y/z"}},
+	}})
+	require.NoError(t, err)
+	for rel, free := range map[string]bool{
+		".vscode": false, "a/.VSCode/tasks.json": false, ".vs\u200ccode": false, ".vﬅcode": true, ".vſcode": false, ".vs": true, "vscode": true,
+		"a/.config/mise": false, "a/.CONFIG/Mise/config.toml": false, ".conﬁg/mise": false, ".config/misc": true, "mise": true, ".config/a/mise": true,
+		"A.CODE-WORKSPACE": false, "claßify.x": false, "CLASSIFY.Y": false, "ci/deploy.sh": false, "CI/DEPLOY.SH": false, "a/ci/deploy.sh": true,
+		"é/\xff.VSCODE": true, "\xff/.VSCODE": false, "x/y": true, "a/x/y/z/b": false,
+	} {
+		assert.Equal(t, free, p.File(OpOpenWrite, rel).Allow, rel)
+		assert.True(t, p.File(OpOpen, rel).Allow, rel)
+		assert.Equal(t, free, p.Remedy(OpOpenWrite, rel) == "", rel)
+	}
+	for rel, free := range map[string]bool{
+		"a": true, ".config": false, "a/.Config": false, ".config/a": true, "a/x": false, "a/x/y": false, "y": true, "ci": false, "CI": false, "a/ci": true, "a/.vscode": true,
+	} {
+		assert.Equal(t, free, p.Move(rel).Allow, rel)
+		assert.Equal(t, free, p.RemedyMove(rel) == "", rel)
+	}
+	for rel, free := range map[string]bool{".config": false, "a/X": false, "ci": false, "a": true} {
+		assert.Equal(t, free, p.Link(rel, "elsewhere").Allow, rel)
+	}
+	assert.False(t, p.Link("a", "b/.VSCODE/tasks.json").Allow)
 }
 
 func TestPolicyLinked(t *testing.T) {

@@ -29,7 +29,8 @@ func (p *Policy) Remedy(op Op, rel string) string {
 	}
 	for _, list := range p.spec.Protect {
 		covered := func(pattern string) bool {
-			return slices.ContainsFunc(alternatives(PathRule{Pattern: pattern, Access: Read}), func(r rule) bool { return covers(r.parts, rel) })
+			rules := alternatives(PathRule{Pattern: fold(pattern), Access: Read})
+			return slices.ContainsFunc(rules, func(r rule) bool { return covers(r.parts, fold(rel)) })
 		}
 		if op.Mutates() && slices.ContainsFunc(list.Paths, covered) {
 			fixes = append(fixes, "remove "+list.Name+" from protect")
@@ -53,11 +54,21 @@ func (p *Policy) RemedyMove(rel string) string {
 	}
 	var fixes []string
 	for _, r := range p.spec.Paths {
-		below := func(r rule) bool {
-			return !r.portable() && !p.inert(&r) && reachesBelow(r.parts, rel) && !covers(r.parts, rel)
+		below := func(rule rule) bool {
+			rule.inert = r.Access == Write && p.spec.Access == Write
+			return rule.across(rel)
 		}
 		if slices.ContainsFunc(alternatives(r), below) {
 			fixes = append(fixes, fmt.Sprintf("remove %q from view.paths, for it is about what is below", r.Pattern))
+		}
+	}
+	for _, list := range p.spec.Protect {
+		below := func(pattern string) bool {
+			rules := alternatives(PathRule{Pattern: fold(pattern), Access: Read})
+			return slices.ContainsFunc(rules, func(r rule) bool { return r.across(fold(rel)) })
+		}
+		if slices.ContainsFunc(list.Paths, below) {
+			fixes = append(fixes, "remove "+list.Name+" from protect")
 		}
 	}
 	if git := p.spec.Git; git != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -26,9 +27,19 @@ var protectFiles embed.FS
 // {base}/protect.d/<name>.yaml, or one of this package.
 type protection struct {
 	name, description string
-	paths             []string
+	paths             []string // of the list itself and of its tools
+	tools             []hostTool
 	hooks             bool     // scope.GitRules.Hooks
 	config            []string // scope.GitRules.Config: the keys that may be set
+}
+
+// hostTool is a program of the host, with the names of the files that it executes or that
+// name what it executes.
+type hostTool struct {
+	name    string
+	source  string // the page of its documentation
+	checked string // when a person last compared paths with it, as 2006-01-02, or ""
+	paths   []string
 }
 
 // protections returns the lists of this package, by name. Nobody changes them.
@@ -57,13 +68,42 @@ func parseProtection(file string, data []byte, more func(*protection) map[string
 	p := &protection{name: strings.TrimSuffix(path.Base(file), ".yaml")}
 	fields := more(p)
 	fields["description"], fields["paths"] = textField(&p.description), textsField(&p.paths, "paths", nil)
+	fields["tools"] = toolsField(&p.tools)
 	if err := parseYAML(data, fields); err != nil {
 		return nil, wrongAt(file, 1, "", err)
+	}
+	for _, tool := range p.tools {
+		p.paths = append(p.paths, tool.paths...)
 	}
 	return p, nil
 }
 
-// parseOwnProtection reads the text of an operator's list. It has paths alone: git_config names
+// toolsField reads hostTools by name.
+func toolsField(out *[]hostTool) field {
+	return func(n *yaml.Node) error {
+		return eachKey(n, func(name string, value *yaml.Node) error {
+			t := hostTool{name: name}
+			err := mappingField(map[string]field{
+				"source": textField(&t.source), "checked": dayField(&t.checked), "paths": textsField(&t.paths, "paths", nil),
+			})(value)
+			*out = append(*out, t)
+			return err
+		})
+	}
+}
+
+// dayField reads a date as 2006-01-02.
+func dayField(out *string) field {
+	return func(n *yaml.Node) error {
+		if _, err := time.Parse(time.DateOnly, n.Value); err != nil {
+			return fmt.Errorf("is %q: want a date like 2026-11-23", n.Value)
+		}
+		*out = n.Value
+		return nil
+	}
+}
+
+// parseOwnProtection reads the text of an operator's list. It has paths and tools: git_config names
 // what may be set, and would take from the lists of this package.
 func parseOwnProtection(file string, data []byte) (*protection, error) {
 	fail := func(err error) (*protection, error) { return nil, wrongAt(file, 1, "", err) }

@@ -3,6 +3,7 @@ package agents
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,7 +13,8 @@ import (
 )
 
 // TestProtect: each list is read, has a description, and makes a policy. Their patterns
-// match in every directory and so prevent no move of one that is not protected.
+// match in every directory and so prevent no move of one that is not protected. Each tool has
+// a source.
 func TestProtect(t *testing.T) {
 	for _, p := range protections() {
 		assert.NotEmpty(t, p.description, p.name)
@@ -23,14 +25,74 @@ func TestProtect(t *testing.T) {
 		assert.False(t, policy.Uniform(), p.name)
 		assert.True(t, policy.Move("a/b").Allow, p.name)
 		for _, pattern := range p.paths {
-			assert.Regexp(t, `^\*\*/[^/]+$`, pattern)
+			assert.Regexp(t, `^(\*\*/[^/]+(/[^/]+)?|hk[^/]+)$`, pattern)
+		}
+		for _, tool := range p.tools {
+			assert.Regexp(t, `^(https?://[^/]+/.*|docs/agents.md)$`, tool.source, "%s: %s", p.name, tool.name)
+			assert.NotEmpty(t, tool.paths, "%s: %s", p.name, tool.name)
 		}
 	}
 	def, err := ParseDefinition("a.md", []byte("---\nname: a\nprotect: ['*', editor]\n---\n"))
 	require.NoError(t, err)
-	assert.Len(t, def.View.Protect, 6)
+	assert.Len(t, def.View.Protect, 7)
 	assert.True(t, def.View.Git.Hooks)
 	assert.Contains(t, def.View.Git.Config, "core.bare")
+}
+
+// TestProtectNames: an agent with protect: ["*"] writes none of the files that a tool of the
+// host executes, or reads what to execute from, when somebody only changes directory, runs
+// git, or starts an editor, a debugger, an interpreter, a build tool or an agent program. What
+// a person runs on purpose stays writable; docs/limits.md names it.
+func TestProtectNames(t *testing.T) {
+	def, err := ParseDefinition("a.md", []byte("---\nname: a\nprotect: ['*']\n---\n"))
+	require.NoError(t, err)
+	policy, err := scope.Compile(def.View.PolicySpec())
+	require.NoError(t, err)
+	for list, names := range map[string]string{
+		"git-hooks": `lefthook.yml lefthook.json .lefthook.jsonc lefthook-local.toml .lefthook-local.json .config/lefthook.toml .config/lefthook-local.yml
+			.lefthook-local/pre-commit/x LEFTHOOK.YML .lefthook/pre-commit/x .pre-commit-config.yaml prek.toml sub/prek.toml hk.pkl .config/hk.local.pkl hk.toml hk.json
+			.husky/pre-commit .huskyrc.json .lintstagedrc .lintstagedrc.mts lint-staged.config.cjs .nano-staged.json .simple-git-hooks.cjs simple-git-hooks.json
+			.commitlintrc.ts commitlint.config.mjs .czrc cz.toml .overcommit.yml .local-overcommit.yml captainhook.json grumphp.yml grumphp.yml.dist .rusty-hook.toml
+			rusty-hook.toml .githooks/x .git-hooks/x .gitlint .mrconfig .hg/hgrc .hgrc .jj/repo/config.toml .sl/config .bzr/branch/branch.conf .svn/wc.db _darcs/prefs/defaults
+			.fslckout .pijul/config .repo/repo/main.py .p4config`,
+		"editor": `.vscode/tasks.json x.code-workspace .idea/x .fleet/run.json .run/x.xml x.ipr .zed/tasks.json .helix/languages.toml .lapce/x .lite_project.lua .vs/x
+			x.sublime-project x.sublime-workspace .vimrc .exrc _exrc .nvim.lua .nvimrc .lvimrc .vim/coc-settings.json .lazy.lua .ycm_extra_conf.py .vimspector.json .projections.json
+			.dir-locals.el .dir-locals-2.el .emacs .devcontainer/devcontainer.json .devcontainer.json .kateproject x.geany .gdbinit sub/.GDBINIT .lldbinit .radare2rc .lsp/config.edn
+			rust-analyzer.toml .phpactor.json .luarc.json .lintr gtags.conf .ctags.d/x.ctags .externalToolBuilders/x.launch`,
+		"shell": `.bashrc .bash_profile .profile .zshrc .zshenv sub/.zshenv .cshrc .tcshrc .login .kshrc .inputrc .config/fish/config.fish .config/nushell/env.nu .xonshrc .envrc .direnv/bin/x
+			mise.toml .mise.toml mise.local.toml mise.production.toml .mise.production.local.toml .mise/config.toml mise/config.toml .config/mise/config.toml .config/mise/conf.d/x.toml
+			.config/mise.toml .mise/tasks/x .tool-versions .autoenv.zsh .bash_enter .shadowenv.d/x bin/activate-hermit .rvmrc .rbenv-vars rust-toolchain rust-toolchain.toml .tmux.conf
+			.screenrc .pdbrc .pythonrc .ipython/x jupyter_server_config.py ipython_config.py .irbrc .pryrc .byebugrc .perldb .perltidyrc .perlcriticrc .proverc .Rprofile .rprofile .Renviron .RData
+			renv/activate.R .octaverc startup.m .iex.exs .erlang .ghci .ocamlinit .gnuplot .psqlrc .sqliterc .mongorc.js .my.cnf .sbclrc .xsession .xprofile .ssh/authorized_keys
+			.config/autostart/x.desktop .config/systemd/user/x.service .gnupg/gpg.conf`,
+		"build": `.npmrc sub/.npmrc .yarnrc .yarnrc.yml .yarn/releases/yarn.cjs .yarn/plugins/x.cjs .pnpmfile.cjs bunfig.toml .bundle/config .cargo/config .cargo/config.toml .mvn/jvm.config
+			.mvn/wrapper/maven-wrapper.properties mvnw gradle/wrapper/gradle-wrapper.jar gradlew .gradle/config.properties .sbtopts .jvmopts .bazelrc user.bazelrc .bazeliskrc .bazelversion
+			tools/bazel .buckconfig .plzconfig .pants.bootstrap`,
+		"mcp": `.mcp.json mcp.json .claude/settings.json .claude.json .codex/config.toml .gemini/settings.json .qwen/settings.json .iflow/settings.json opencode.json opencode.jsonc
+			.opencode/plugin/x.ts .cursor/mcp.json .windsurf/hooks.json .github/hooks/x.json .GitHub/Hooks/x.json .github/mcp.json .github/agents/x.agent.md .copilot/x .zed/settings.json .kiro/hooks/x
+			.roo/mcp.json .clinerules/hooks/PreToolUse .cline/x .kilocode/mcp.json .continue/config.yaml crush.json .crush.json .amp/settings.json .aider.conf.yml .goose/x .factory/hooks.json
+			.augment/settings.json .junie/mcp/mcp.json .trae/mcp.json .qoder/x .openhands/setup.sh .agents/hooks.json .amazonq/mcp.json gptme.toml .pi/extensions/x.ts .vibe/config.toml .serena/project.yml`,
+		"git-config": ".gitconfig",
+		"scopefs":    "agents.d/x.md scopefs.yaml",
+	} {
+		for _, name := range strings.Fields(names) {
+			for _, rel := range []string{name, "sub/" + name} {
+				d := policy.File(scope.OpCreate, rel)
+				if assert.Equal(t, strings.HasPrefix(rel, "sub/hk.json"), d.Allow, rel) && !d.Allow && name != ".zed/settings.json" {
+					assert.Equal(t, "protect "+list, d.Rule, rel)
+				}
+				assert.True(t, policy.File(scope.OpOpen, rel).Allow, rel)
+			}
+		}
+	}
+	for _, rel := range strings.Fields(`Makefile package.json package-lock.json tsconfig.json build.rs conftest.py Rakefile Guardfile Gemfile Vagrantfile Dockerfile Justfile
+		pyproject.toml setup.py Cargo.toml go.mod build.gradle settings.gradle gradle.properties pom.xml BUILD.bazel WORKSPACE MODULE.bazel CMakeLists.txt CMakePresets.json
+		.editorconfig .prettierrc .eslintrc.json eslint.config.js .pylintrc .rubocop.yml .gitignore .gitattributes .gitmodules .github/workflows/ci.yml .gitlab-ci.yml .env .nvmrc .node-version
+		.python-version .ruby-version CLAUDE.md AGENTS.md GEMINI.md .cursorrules README.md pnpm-workspace.yaml .yarn/install-state.gz .yarn/cache/x.zip .pnp.cjs .venv/bin/python
+		node_modules/.bin/x node_modules/.package-lock.json locales/hk.json docs/mise.md lefthook.md .config/x config/mise.yml github/hooks/x bazel tools/x gradle/libs.versions.toml .gradle/8.0/x
+		.cargo/registry/x bin/x tasks.py noxfile.py flake.nix shell.nix docs/hooks/x config.toml startup.py vscode/x idea/x`) {
+		assert.True(t, policy.File(scope.OpCreate, rel).Allow, rel)
+	}
 }
 
 // TestOwnProtect: the operator adds lists in protect.d, by name or with "*". No list of scopefs
@@ -50,7 +112,7 @@ func TestOwnProtect(t *testing.T) {
 	define("[make]")
 	_, errs := Load(base, Host{Tools: ours()})
 	require.Len(t, errs, 1)
-	assert.ErrorContains(t, errs[0], `agents.d/a.md:3: protect: "make" matches no list (there is editor, git-config, git-hooks, mcp, scopefs, shell): correct it, or create protect.d/make.yaml`)
+	assert.ErrorContains(t, errs[0], `agents.d/a.md:3: protect: "make" matches no list (there is build, editor, git-config, git-hooks, mcp, scopefs, shell): correct it, or create protect.d/make.yaml`)
 
 	writeFile(t, base, "protect.d/make.yaml", "description: what make executes\npaths: ['**/Makefile']\n")
 	all, errs := Load(base, Host{Tools: ours()})
