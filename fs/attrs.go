@@ -77,6 +77,9 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if err := v.decideNode(&content, p.node, uint64(p.stat.Nlink)); err != nil {
 				return err
 			}
+			if size > 0 && v.pointer(p.node) != 0 {
+				return scope.ErrDenied // a part of it could lead elsewhere
+			}
 			if err := v.truncate(p, in, int64(size)); err != nil {
 				return err
 			}

@@ -185,6 +185,9 @@ func (v *View) created(p *place, name string, f beneath.File, flags int, out *fu
 		return err
 	}
 	n := v.nodes.get(out.NodeId)
+	if policy := v.policy.Load(); !policy.Uniform() && policy.File(scope.OpUnlink, p.path()).Own {
+		v.locks.add(n.ident)
+	}
 	_ = v.opened(newHandle(f, n, flags), true, &out.OpenOut) // it fails for blind files alone
 	out.SetAttrTimeout(v.keepAttr(n, &st, p.began))          // opened may have muted the watch
 	return nil
@@ -208,6 +211,13 @@ func (v *View) Write(c <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 // Writev is Write of several buffers.
 func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (written uint32, code fuse.Status) {
 	code = status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
+		if h.pointer != 0 {
+			err := v.writePointer(&in.InHeader, h, int64(in.Offset), data)
+			if err == nil {
+				written = in.Size
+			}
+			return err
+		}
 		// A page that the kernel writes back has an offset of its own.
 		appends := in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0
 		for _, p := range data {
@@ -227,6 +237,9 @@ func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copie
 	const most = 1 << 30 // the count in the reply has 32 bits
 	code = status(v.by(&in.InHeader, scope.OpRead, in.FhIn, func(from *handle) error {
 		return v.by(&in.InHeader, scope.OpWrite, in.FhOut, func(to *handle) error {
+			if to.pointer != 0 {
+				return syscall.EOPNOTSUPP // the client writes instead
+			}
 			n, err := from.file.CopyTo(to.file, int64(in.OffIn), int64(in.OffOut), int(min(in.Len, most)))
 			copied = uint32(n)
 			return err
@@ -238,6 +251,9 @@ func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copie
 // Fallocate allocates, punches holes or zeroes, as far as the file system below can.
 func (v *View) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
+		if h.pointer != 0 {
+			return syscall.EOPNOTSUPP
+		}
 		return h.file.Allocate(in.Mode, int64(in.Offset), int64(in.Length))
 	}))
 }

@@ -168,6 +168,9 @@ func (v *View) decideNode(a *ask, n *node, links uint64) error {
 	if !ok {
 		return beneath.ErrStale
 	}
+	if a.op == scope.OpOpenWrite && v.foreign(a.op, rel, n.ident) {
+		return v.refuseForeign(a, rel)
+	}
 	return v.decideBy(policy, a, rel, links)
 }
 

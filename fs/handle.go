@@ -15,15 +15,16 @@ import (
 
 // handle is an open file.
 type handle struct {
-	file   beneath.File
-	node   *node
-	reads  bool                         // open for reading
-	writes bool                         // open for writing
-	blind  bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
-	backed bool                         // uses node.backing
-	muted  bool                         // counted in node.muted
-	policy atomic.Pointer[scope.Policy] // the policy of the last decision
-	at     int                          // index into node.open; guarded by table.mu
+	file    beneath.File
+	node    *node
+	reads   bool                         // open for reading
+	writes  bool                         // open for writing
+	blind   bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
+	backed  bool                         // uses node.backing
+	muted   bool                         // counted in node.muted
+	pointer scope.GitContent             // not zero: writePointer writes it, and the kernel caches no data
+	policy  atomic.Pointer[scope.Policy] // the policy of the last decision
+	at      int                          // index into node.open; guarded by table.mu
 }
 
 // newHandle returns a handle of f, which is open with the flags of open(2).
@@ -152,12 +153,14 @@ func (t *table) closeAll() {
 // with EACCES for a blind file that passthrough does not accept.
 func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	h.policy.Store(v.policy.Load())
-	v.back(h, out)
+	if h.pointer = v.pointer(h.node); h.pointer == 0 {
+		v.back(h, out)
+	}
 	if h.blind && !h.backed {
 		return syscall.EACCES
 	}
 	v.mute(h, made)
-	if !h.backed && v.opt.Mediated {
+	if h.pointer != 0 || !h.backed && v.opt.Mediated {
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
 	}
 	out.Fh = v.files.add(h)

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
+	"sync"
 	"syscall"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
@@ -13,8 +16,8 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// replaceJudged performs the rename of a file to the config or the index of a git
-// repository, if its content may be there. The file itself never is: clients may have it
+// replaceJudged performs the rename of a file to a file of a git repository that has a
+// scope.GitContent, if its content may be there. The file itself never is: clients may have it
 // open, and would write to it afterwards. A new file with the content that was judged takes
 // the place, and the client's file loses its name. The caller holds View.moves and
 // View.alone.
@@ -41,16 +44,20 @@ func (v *View) replaceJudged(a *ask, kind scope.GitContent, old *place, oldName 
 	case err != nil && err != syscall.ENOENT:
 		return err
 	}
-	staged, err := v.stage(old.path(), &st, new.dir, map[scope.GitContent]int64{scope.GitConfigContent: scope.MaxGitConfig, scope.GitIndexContent: scope.MaxGitIndex}[kind])
+	limit := int64(scope.MaxGitText)
+	if kind == scope.GitIndex {
+		limit = scope.MaxGitIndex
+	}
+	staged, err := v.stage(old.path(), &st, new.dir, limit)
 	if err != nil {
 		return err
 	}
 	defer staged.Close()
 	var why error
-	if kind == scope.GitIndexContent {
+	if kind == scope.GitIndex {
 		why, err = v.checkIndex(staged, new.base)
 	} else {
-		why, err = v.checkConfig(staged, new.path(), &now)
+		why, err = v.checkText(kind, staged, new.path(), &now)
 	}
 	if err == nil && why != nil {
 		err = refuse(why)
@@ -65,6 +72,7 @@ func (v *View) replaceJudged(a *ask, kind scope.GitContent, old *place, oldName 
 	if err := old.dir.Unlink(oldName); err != nil {
 		return err
 	}
+	v.locks.remove(st.ID())
 	from, to := nameIn{old.node, oldName}, nameIn{new.node, newName}
 	v.nodes.moved(st.ID(), from, to)
 	// The kernel takes the client's file for the one at the new name.
@@ -74,10 +82,10 @@ func (v *View) replaceJudged(a *ask, kind scope.GitContent, old *place, oldName 
 	return nil
 }
 
-// checkConfig returns why a staged file must not replace the config that has the attributes
-// now; it is not there if they are zero.
-func (v *View) checkConfig(staged beneath.File, rel string, now *beneath.Stat) (why, err error) {
-	text, err := allOf(staged, scope.MaxGitConfig+1)
+// checkText returns why a staged file must not replace the file that has the attributes now;
+// it is not there if they are zero.
+func (v *View) checkText(kind scope.GitContent, staged beneath.File, rel string, now *beneath.Stat) (why, err error) {
+	text, err := allOf(staged, scope.MaxGitText+1)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +95,7 @@ func (v *View) checkConfig(staged beneath.File, rel string, now *beneath.Stat) (
 			return nil, err
 		}
 	}
-	return scope.CheckGitConfig(rel, v.policy.Load().GitConfig(), before, text), nil
+	return scope.CheckGit(kind, rel, v.policy.Load().GitConfig(), before, text), nil
 }
 
 // checkIndex returns why a staged file must not be the index of the repository at base.
@@ -122,6 +130,87 @@ func (v *View) checkIndex(staged beneath.File, base string) (why, err error) {
 	return scope.CheckGitIndex(readerAt{staged}, int64(st.Size)), nil
 }
 
+// pointer returns the kind of content of a file that git writes in place, or zero.
+func (v *View) pointer(n *node) scope.GitContent {
+	policy := v.policy.Load()
+	if policy.Uniform() {
+		return 0
+	}
+	rel, ok := v.nodes.newest(n)
+	if !ok {
+		return 0
+	}
+	return policy.File(scope.OpWrite, rel).Judge
+}
+
+// writePointer replaces the content of a pointer by what one request has, if that may be
+// there. Requests with a part of it are refused.
+func (v *View) writePointer(head *fuse.InHeader, h *handle, offset int64, data [][]byte) error {
+	text := bytes.Join(data, nil)
+	rel, ok := v.nodes.newest(h.node)
+	if !ok {
+		return beneath.ErrStale
+	}
+	why := errors.New("not written in one piece")
+	if offset == 0 {
+		why = scope.CheckGit(h.pointer, rel, nil, nil, text)
+	}
+	if why != nil {
+		a := ask{head: head, op: scope.OpWrite}
+		return v.refuse(&a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: " + why.Error(), RuleKind: string(scope.KindProtect)}, syscall.EACCES)
+	}
+	v.locks.mu.Lock() // else a longer text of another request could remain behind this one
+	defer v.locks.mu.Unlock()
+	if err := h.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := writerAt{h.file}.WriteAt(text, 0)
+	return err
+}
+
+// locks are the lock files of git that clients of the view created. A lock of the host's git
+// becomes the index or the config without a judgement, so clients may neither write nor
+// remove it. The zero value has none.
+type locks struct {
+	mu  sync.Mutex // also held while a pointer is written; nothing waits under it but the disk
+	ids []beneath.FileID
+}
+
+// maxLocks bounds the ids of locks. Clients cannot remove a lock whose id is lost.
+const maxLocks = 1024
+
+func (l *locks) add(id beneath.FileID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ids) == maxLocks {
+		l.ids = l.ids[1:]
+	}
+	l.ids = append(l.ids, id)
+}
+
+func (l *locks) remove(id beneath.FileID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.ids, id); i >= 0 {
+		l.ids = slices.Delete(l.ids, i, i+1)
+	}
+}
+
+// foreign reports whether an operation is for a lock file that the view created, and this
+// file is another one.
+func (v *View) foreign(op scope.Op, rel string, id beneath.FileID) bool {
+	if policy := v.policy.Load(); policy.Uniform() || !policy.File(op, rel).Own {
+		return false
+	}
+	v.locks.mu.Lock()
+	defer v.locks.mu.Unlock()
+	return !slices.Contains(v.locks.ids, id)
+}
+
+func (v *View) refuseForeign(a *ask, rel string) error {
+	return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: a lock of another program", RuleKind: string(scope.KindProtect)}, syscall.EACCES)
+}
+
 // content reads a regular file that has the attributes st, up to the limit of a config
 // and a byte more.
 func (v *View) content(rel string, st *beneath.Stat) ([]byte, error) {
@@ -130,7 +219,7 @@ func (v *View) content(rel string, st *beneath.Stat) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return allOf(f, scope.MaxGitConfig+1)
+	return allOf(f, scope.MaxGitText+1)
 }
 
 // allOf reads a file, up to a limit.

@@ -165,7 +165,11 @@ func (v *View) judge(rel, text string) (beneath.Target, error) {
 
 // Unlink removes a name.
 func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
-	return status(v.in(ask{head: head, op: scope.OpUnlink, name: name}, func(p *place) error {
+	a := ask{head: head, op: scope.OpUnlink, name: name}
+	return status(v.in(a, func(p *place) error {
+		if policy := v.policy.Load(); !policy.Uniform() && policy.File(a.op, p.path()).Own {
+			return v.unlinkLock(&a, p)
+		}
 		st, err := p.dir.Stat(name)
 		if err != nil {
 			return err
@@ -176,6 +180,26 @@ func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.
 		v.nodes.unlinked(st.ID(), nameIn{p.node, name})
 		return nil
 	}))
+}
+
+// unlinkLock is Unlink for a lock of git, which another client of the view could replace
+// meanwhile.
+func (v *View) unlinkLock(a *ask, p *place) error {
+	v.moves.Lock()
+	st, err := p.dir.Stat(p.name)
+	foreign := err == nil && v.foreign(a.op, p.path(), st.ID())
+	if err == nil && !foreign {
+		err = p.dir.Unlink(p.name)
+	}
+	v.moves.Unlock()
+	if foreign {
+		return v.refuseForeign(a, p.path())
+	}
+	if err == nil {
+		v.locks.remove(st.ID())
+		v.nodes.unlinked(st.ID(), nameIn{p.node, p.name})
+	}
+	return err
 }
 
 // Rmdir removes an empty directory.
@@ -225,6 +249,9 @@ func (v *View) rename(a *ask, old *place, oldName string, new *place, newName st
 	moved, err := old.dir.Stat(oldName)
 	if err != nil {
 		return err
+	}
+	if v.foreign(scope.OpRenameFrom, old.path(), moved.ID()) {
+		return v.refuseForeign(a, old.path())
 	}
 	var other beneath.Stat
 	otherErr := error(syscall.ENOENT)

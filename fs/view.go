@@ -105,6 +105,8 @@ type View struct {
 
 	nameless thread.Thread // creates files without a name and links them
 
+	locks locks // of git
+
 	quiet quiet // denials by rules that are quiet
 
 	noBacking atomic.Bool // the kernel refused passthrough once

@@ -1,25 +1,30 @@
 package scope
 
-import "strings"
+import (
+	"slices"
+	"strings"
+	"unicode"
+)
 
 // GitRules protect what git executes for a user of the host who works in the scope: hooks,
-// and programs that a repository's config names.
+// and programs that a repository's config names. They also keep git of the host from files
+// outside of the scope.
 //
-// A repository is a directory that ends in ".git", as git and its users name them. What is
-// below its own refs and logs are names of branches, and everything else may be the
-// directory of a submodule or a worktree, whatever their names. A ".git" that is no
-// directory leads to a repository anywhere, so nobody makes one. git takes a
-// directory for a repository if it has HEAD, objects and refs, or a commondir that leads to
-// the latter (is_git_directory in git's setup.c). So the rules let nobody make HEAD
-// outside of a repository, objects below refs, or commondir.
+// A repository is a directory that ends in ".git", as git and its users name them, and
+// everything below it may be the directory of a submodule or a worktree, except branches.
+// git takes a directory for a repository if it has HEAD, objects and refs, or a commondir
+// that leads to the latter (is_git_directory in git's setup.c). So the rules let nobody
+// make HEAD outside of a repository, objects among branches, or a commondir that is not
+// the one of a worktree.
 type GitRules struct {
 	// Hooks protects hooks/: clients may make the directory, and files in it whose names
 	// end in ".sample", which git does not execute.
 	Hooks bool `json:"hooks,omitempty"`
 
 	// Config lists the keys that clients may set in a repository's config, as for
-	// [CheckGitConfig]. Nil does not protect it. A config and an index are written by
-	// renaming a file to it, as git does; the view then decides by the content.
+	// [CheckGit]. Nil protects hooks alone. A file with a [GitContent] is written by
+	// renaming a file to it, as git does, a pointer in place; the view then decides by the
+	// content.
 	Config []string `json:"config,omitempty"`
 }
 
@@ -27,106 +32,203 @@ type GitRules struct {
 type gitFile uint8
 
 const (
-	gitOther  gitFile = iota
-	gitConfig         // config or config.worktree of a repository
-	gitIndex          // index of a repository
-	gitRemote         // a file that names a remote, as git did before its config
-	gitHooks          // the directory hooks
-	gitHook           // a file in it
-	gitMaker          // would make another directory a repository, or part of one
-	gitStaged         // a config or an index that the view is about to put into place
-	gitDir            // ".git": a repository, or a file that leads to one
+	gitOther   gitFile = iota
+	gitJudged          // written by a rename of a file with a GitContent
+	gitPointer         // ".git", gitdir or commondir: written in place, with a GitContent
+	gitLock            // becomes a judged file when git, of the view or of the host, renames it
+	gitHooks           // the directory hooks
+	gitHook            // a file in it
+	gitRefused         // would make another directory a repository, or leads git elsewhere
+	gitStaged          // a judged file that the view is about to put into place
 )
 
-// GitContent is a kind of git's files whose content decides whether a file is renamed to it.
+// gitMay lists the operations that change a file of each kind and that clients may perform.
+var gitMay = [...][]Op{
+	gitJudged:  {OpRename, OpUnlink, OpMkdir, OpRmdir, OpSetattr},
+	gitPointer: {OpCreate, OpOpenWrite, OpWrite, OpUnlink, OpMkdir, OpRmdir, OpSetattr},
+	gitLock:    {OpCreate, OpOpenWrite, OpWrite, OpUnlink, OpRmdir, OpRenameFrom, OpSetattr},
+	gitHooks:   {OpMkdir, OpRmdir, OpSetattr},
+	gitHook:    {},
+	gitRefused: {OpUnlink, OpRmdir},
+	gitStaged:  {},
+}
+
+// GitContent is a kind of git's files whose content decides whether it is written.
 type GitContent uint8
 
 // The kinds of content; the zero value is any other file.
 const (
-	GitConfigContent GitContent = iota + 1 // see CheckGitConfig
-	GitIndexContent                        // see CheckGitIndex
+	GitConfig     GitContent = iota + 1
+	GitIndex                 // see CheckGitIndex
+	GitConflicts             // MERGE_RR: paths that git rerere reads and writes
+	GitAlternates            // objects/info/alternates: directories of objects
+	GitTables                // reftable/tables.list: names of files
+	GitLink                  // ".git": the path of a repository
+	GitWorktree              // worktrees/NAME/gitdir: the path of a GitLink
+	GitCommon                // worktrees/NAME/commondir
 )
 
-// StagedGitFile is the name under which a view writes a config or an index before it
-// renames it into place. Rules with GitRules.Config hide it from clients, who could keep it
-// open.
+// StagedGitFile is the name under which a view writes a judged file before it renames it
+// into place. Rules with GitRules.Config hide it from clients, who could keep it open.
 const StagedGitFile = ".scopefs-config"
 
-// classify returns what rel is to git, and whether it is a repository or in one.
-func (g *GitRules) classify(rel string) (kind gitFile, inside bool) {
-	branches, top := false, false // top: the component before is the repository itself
-	exact := false                // below a ".git", where nothing belongs to a work tree
-	remotes := false              // the component before is a directory of remotes
-	for start := 0; start < len(rel); {
+// gitPlace is the result of classifyGit.
+type gitPlace struct {
+	kind    gitFile
+	content GitContent
+	inside  bool // a repository, or in one
+	module  bool // in .git/modules
+	holder  int  // the number of directories that hold ".git", or down to the bare repository
+}
+
+// free is the number of ".." that a path may begin with where git resolves it in the work
+// tree. The work tree may move up, as far as below the root, and no further.
+func (p gitPlace) free() int {
+	if p.module {
+		return 0
+	}
+	return min(p.holder, 1)
+}
+
+// classifyGit returns what rel is to git. Names are compared as the file systems do that
+// fold them.
+func classifyGit(rel string) (at gitPlace) {
+	branches := false
+	var before, previous string // the two names before
+	for start, depth := 0, 0; start < len(rel); depth++ {
 		end, last := len(rel), true
 		if i := strings.IndexByte(rel[start:], '/'); i >= 0 {
 			end, last = start+i, false
 		}
-		name := rel[start:end]
+		exact := rel[start:end]
+		name := foldGit(exact)
 		start = end + 1
-		if name == ".git" && last {
-			return gitDir, true
-		}
-		if !inside {
-			exact = name == ".git"
-			if inside = strings.HasSuffix(name, ".git"); !inside && last && name == "HEAD" {
-				return gitMaker, false
+		if !at.inside {
+			switch {
+			case name == ".git":
+				at = gitPlace{inside: true, holder: depth}
+				if last {
+					at.kind, at.content = gitPointer, GitLink
+				}
+			case strings.HasSuffix(name, ".git"):
+				at = gitPlace{inside: true, holder: depth + 1}
+			case last && exact == "HEAD":
+				at.kind = gitRefused
 			}
-			top = inside
+			before, previous = previous, name
 			continue
 		}
-		first, remote := top, remotes
-		top, exact = false, exact || name == ".git"
-		remotes = (first || exact) && (name == "remotes" || name == "branches")
+		at.module = at.module || previous == ".git" && name == "modules"
+		branches = branches || previous == "logs" && name == "refs" ||
+			previous == "refs" && slices.Contains(gitRefs, name)
 		switch {
-		case name == "commondir" && last, name == "objects" && branches:
-			return gitMaker, true
 		case branches:
-		case first && (name == "refs" || name == "logs"):
-			branches = true
-		case name == "hooks" && g.Hooks && last:
-			return gitHooks, true
-		case name == "hooks" && g.Hooks:
-			if rest := rel[start:]; strings.HasSuffix(rest, ".sample") && !strings.Contains(rest, "/") {
-				return gitOther, true
+			if name == "objects" || name == "commondir" || name == ".git" {
+				at.kind = gitRefused
+				return at
 			}
-			return gitHook, true
-		case (name == "config" || name == "config.worktree") && g.Config != nil && last:
-			return gitConfig, true
-		case name == "index" && (first || exact) && g.Config != nil && last:
-			return gitIndex, true
-		case remote && g.Config != nil && last:
-			return gitRemote, true
-		case name == StagedGitFile && g.Config != nil:
-			return gitStaged, true
+		case name == "hooks" && last:
+			at.kind = gitHooks
+			return at
+		case name == "hooks":
+			if rest := rel[start:]; !strings.HasSuffix(rest, ".sample") || strings.Contains(rest, "/") {
+				at.kind = gitHook
+			}
+			return at
+		case name == StagedGitFile:
+			at.kind = gitStaged
+			return at
+		case last:
+			at.kind, at.content = gitEntry(before, previous, name)
 		}
+		before, previous = previous, name
 	}
-	return gitOther, inside
+	return at
+}
+
+// gitRefs are the directories of refs whose names clients choose.
+var gitRefs = []string{"heads", "tags", "remotes", "notes", "bisect", "worktree", "rewritten", "replace"}
+
+// gitEntry returns what the file name in the directory before/previous of a repository is.
+func gitEntry(before, previous, name string) (gitFile, GitContent) {
+	lock, locked := strings.CutSuffix(name, ".lock")
+	if locked {
+		name = lock
+	}
+	content := GitContent(0)
+	switch {
+	case name == "config" || name == "config.worktree":
+		content = GitConfig
+	case name == "index" || strings.HasPrefix(name, "sharedindex."):
+		content = GitIndex
+	case name == "merge_rr":
+		content = GitConflicts
+	case name == "alternates" && previous == "info":
+		content = GitAlternates
+	case name == "tables.list" && previous == "reftable":
+		content = GitTables
+	case strings.HasPrefix(name, "sharedindex_"), strings.HasPrefix(name, "next-index-"), strings.HasPrefix(name, "index.stash."):
+		return gitLock, 0
+	case name == "gitdir" && before == "worktrees" && !locked:
+		return gitPointer, GitWorktree
+	case name == "commondir" && before == "worktrees" && !locked:
+		return gitPointer, GitCommon
+	case name == "commondir", name == ".git", previous == "remotes", previous == "branches",
+		strings.HasPrefix(name, "multi-pack-index"): // it names packs by paths
+		return gitRefused, 0
+	default:
+		return gitOther, 0
+	}
+	if locked {
+		return gitLock, 0
+	}
+	return gitJudged, content
+}
+
+// foldGit returns the name in lower case and, if that is what a file system could take it
+// for, ".git": see is_ntfs_dotgit and is_hfs_dotgit in git's path.c and utf8.c.
+func foldGit(name string) string {
+	odd := func(r rune) bool { return r > unicode.MaxASCII || r == ':' || r == '~' || r >= 'A' && r <= 'Z' }
+	if !strings.ContainsFunc(name, odd) && strings.TrimRight(name, ". ") == name {
+		return name
+	}
+	name, _, _ = strings.Cut(name, ":") // a stream of NTFS
+	ignored := func(r rune) rune {      // by HFS+
+		if r >= 0x200c && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x206a && r <= 0x206f || r == 0xfeff {
+			return -1
+		}
+		return r
+	}
+	name = strings.TrimRight(strings.ToLower(strings.Map(ignored, name)), ". ")
+	if name == "git~1" {
+		return ".git"
+	}
+	return name
 }
 
 // file returns the decision about op on rel; ok is false if the rules do not restrict it.
 func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
-	kind, _ := g.classify(rel)
-	d = Decision{Allow: !op.Mutates(), Access: Read, Kind: KindProtect, Rule: "protect git-config"}
-	switch kind {
-	case gitOther:
+	at := classifyGit(rel)
+	hooks := at.kind == gitHooks || at.kind == gitHook
+	if at.kind == gitOther || hooks && !g.Hooks || !hooks && g.Config == nil && at.kind != gitRefused && at.kind != gitPointer {
 		return d, false
+	}
+	d = Decision{Allow: !op.Mutates() || slices.Contains(gitMay[at.kind], op), Access: Read, Kind: KindProtect, Rule: "protect git-config"}
+	switch at.kind {
+	case gitHooks, gitHook:
+		d.Rule = "protect git-hooks"
 	case gitStaged:
-		return Decision{Access: Hide, Hidden: true, Kind: KindProtect, Rule: d.Rule}, true
-	case gitConfig, gitIndex:
+		d.Allow, d.Hidden, d.Access = false, true, Hide
+	case gitJudged:
 		if op == OpRename {
-			d.Judge = map[gitFile]GitContent{gitConfig: GitConfigContent, gitIndex: GitIndexContent}[kind]
+			d.Judge = at.content
 		}
-		d.Allow = d.Allow || op == OpRename || op == OpUnlink || op == OpMkdir || op == OpRmdir || op == OpSetattr
-	case gitDir, gitRemote:
-		d.Allow = d.Allow || op == OpMkdir || op == OpRmdir || op == OpUnlink || op == OpSetattr
-	case gitHooks:
-		d.Allow = d.Allow || op == OpMkdir || op == OpRmdir || op == OpSetattr
-		d.Rule = "protect git-hooks"
-	case gitHook:
-		d.Rule = "protect git-hooks"
-	case gitMaker:
-		d.Allow = d.Allow || op == OpUnlink || op == OpRmdir
+	case gitPointer:
+		if op == OpCreate || op == OpOpenWrite || op == OpWrite {
+			d.Judge = at.content
+		}
+	case gitLock:
+		d.Own = op == OpOpenWrite || op == OpUnlink || op == OpRenameFrom
 	}
 	return d, true
 }
@@ -135,19 +237,13 @@ func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
 // is false if the rules do not restrict it. No directory moves into a repository, within
 // one or out of one, and none becomes one.
 func (g *GitRules) move(rel string) (d Decision, ok bool) {
-	if _, inside := g.classify(rel); !inside {
-		return d, false
-	}
-	return Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}, true
+	return Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}, classifyGit(rel).inside
 }
 
 // link returns the decision about a symbolic link at rel that leads to target; ok is false
-// if the rules do not restrict it. A link from elsewhere into a repository would give its
-// files names that the rules do not know.
+// if the rules do not restrict it. A link into a repository would give its files names that
+// the rules do not know. One out of it would lead elsewhere when directories there move.
 func (g *GitRules) link(rel, target string) (d Decision, ok bool) {
-	_, from := g.classify(rel)
-	if _, to := g.classify(target); from || !to {
-		return d, false
-	}
-	return Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a link into a repository"}, true
+	d = Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a link into a repository, or out of one"}
+	return d, classifyGit(rel).inside != classifyGit(target).inside
 }

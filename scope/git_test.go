@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,58 +19,88 @@ func TestGitRules(t *testing.T) {
 	p, err := Compile(PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"core.bare"}}})
 	require.NoError(t, err)
 	every := []Op{OpOpenWrite, OpCreate, OpMkdir, OpMknod, OpSymlink, OpLinkFrom, OpLink, OpUnlink, OpRmdir, OpRenameFrom, OpRename, OpSetattr}
-	for rel, may := range map[string][]Op{
-		".git":                             {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
-		"vendor/lib/.git":                  {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
-		".git/modules/logs/config":         {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		".git/modules/logs/hooks/update":   {},
-		".git/worktrees/refs/config":       {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		"a/.git/HEAD":                      every,
-		"a/.git/index":                     {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		".git/modules/m/index":             {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		"x.git/src/index":                  every, // of a work tree
-		"a/.git/refs/heads/index":          every,
-		"a/.git/remotes":                   every,
-		"a/.git/remotes/x":                 {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
-		".git/branches/x":                  {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
-		"x.git/branches/x":                 {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
-		".git/modules/m/remotes/x":         {OpMkdir, OpUnlink, OpRmdir, OpSetattr},
-		"x.git/src/branches/x":             every,
-		"a/.git/hooks/pre-commit.sample":   every,
-		"a/.git/refs/heads/hooks":          every,
-		"a/.git/refs/heads/x/config":       every,
-		"a/.git/logs/refs/heads/config":    every,
-		"a/.git/refs/remotes/origin/HEAD":  every,
-		"a/.git/objects":                   every,
-		"config":                           every,
-		"hooks/pre-commit":                 every,
-		"HEAD/x":                           every,
-		"a/.git/config":                    {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		"x.git/config":                     {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		".git/modules/a/b/config":          {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		".git/worktrees/w/config.worktree": {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		".git/modules/m.git/config":        {OpMkdir, OpUnlink, OpRmdir, OpRename, OpSetattr},
-		"a/.git/hooks":                     {OpMkdir, OpRmdir, OpSetattr},
-		".git/modules/m/hooks":             {OpMkdir, OpRmdir, OpSetattr},
-		"a/.git/hooks/pre-commit":          {},
-		"a/.git/hooks/d/x.sample":          {},
-		".git/modules/m/hooks/update":      {},
-		".git/commondir":                   {OpUnlink, OpRmdir},
-		".git/refs/x/commondir":            {OpUnlink, OpRmdir},
-		".git/refs/heads/objects":          {OpUnlink, OpRmdir},
-		".git/logs/x/objects/y":            {OpUnlink, OpRmdir},
-		"bare/HEAD":                        {OpUnlink, OpRmdir},
-		"HEAD":                             {OpUnlink, OpRmdir},
-		".git/" + StagedGitFile:            {},
+	for rel, kind := range map[string]gitFile{
+		".git":                                   gitPointer,
+		"vendor/lib/.git":                        gitPointer,
+		"a/.GIT":                                 gitPointer,
+		"a/git~1":                                gitPointer,
+		"a/.g\u200cit. ":                         gitPointer,
+		".git/.git":                              gitRefused,
+		"x.git/.git":                             gitRefused,
+		".git/refs/heads/.git":                   gitRefused,
+		".git/modules/logs/config":               gitJudged,
+		".git/modules/logs/hooks/update":         gitHook,
+		".git/worktrees/refs/config":             gitJudged,
+		"a/.git/HEAD":                            gitOther,
+		"a/.git/index":                           gitJudged,
+		"a/.git/INDEX":                           gitJudged,
+		".git/modules/m/index":                   gitJudged,
+		"bare.git/worktrees/w/index":             gitJudged,
+		"x.git/modules/m/index":                  gitJudged,
+		".git/sharedindex.0123":                  gitJudged,
+		".git/sharedindex_XyZ":                   gitLock,
+		".git/index.lock":                        gitLock,
+		".git/config.lock":                       gitLock,
+		".git/index.stash.12.lock":               gitLock,
+		".git/next-index-1.lock":                 gitLock,
+		".git/MERGE_RR":                          gitJudged,
+		".git/objects/info/alternates":           gitJudged,
+		".git/objects/info/alternates.lock":      gitLock,
+		".git/reftable/tables.list":              gitJudged,
+		".git/objects/pack/multi-pack-index":     gitRefused,
+		".git/objects/pack/multi-pack-index.d/x": gitOther, // its directory cannot be made
+		".git/objects/pack/multi-pack-index.d":   gitRefused,
+		".git/modules/m/refs/heads/index":        gitOther,
+		".git/modules/m/logs/refs/heads/config":  gitOther,
+		"a/.git/refs/heads/index":                gitOther,
+		"a/.git/remotes":                         gitOther,
+		"a/.git/remotes/x":                       gitRefused,
+		".git/branches/x":                        gitRefused,
+		"x.git/branches/x":                       gitRefused,
+		".git/modules/m/remotes/x":               gitRefused,
+		"a/.git/hooks/pre-commit.sample":         gitOther,
+		"a/.git/refs/heads/hooks":                gitOther,
+		"a/.git/refs/heads/x/config":             gitOther,
+		"a/.git/logs/refs/heads/config":          gitOther,
+		"a/.git/refs/remotes/origin/HEAD":        gitOther,
+		"a/.git/objects":                         gitOther,
+		"config":                                 gitOther,
+		"hooks/pre-commit":                       gitOther,
+		"HEAD/x":                                 gitOther,
+		"head":                                   gitOther,
+		"a/.git/config":                          gitJudged,
+		"x.git/config":                           gitJudged,
+		".git/modules/a/b/config":                gitJudged,
+		".git/worktrees/w/config.worktree":       gitJudged,
+		".git/modules/m.git/config":              gitJudged,
+		".git/worktrees/w/gitdir":                gitPointer,
+		".git/worktrees/w/commondir":             gitPointer,
+		".git/modules/m/worktrees/w/commondir":   gitPointer,
+		"a/.git/hooks":                           gitHooks,
+		".git/modules/m/hooks":                   gitHooks,
+		"a/.git/hooks/pre-commit":                gitHook,
+		"a/.git/hooks/d/x.sample":                gitHook,
+		".git/modules/m/hooks/update":            gitHook,
+		".git/commondir":                         gitRefused,
+		".git/refs/heads/x/commondir":            gitRefused,
+		".git/refs/heads/worktrees/w/commondir":  gitRefused,
+		".git/refs/heads/objects":                gitRefused,
+		".git/logs/refs/heads/objects/y":         gitRefused,
+		"bare/HEAD":                              gitRefused,
+		"HEAD":                                   gitRefused,
+		".git/" + StagedGitFile:                  gitStaged,
 	} {
+		may := every
+		if kind != gitOther {
+			may = gitMay[kind]
+		}
+		assert.Equal(t, kind, classifyGit(rel).kind, rel)
 		for _, op := range every {
 			d := p.File(op, rel)
-			allowed := false
-			for _, m := range may {
-				allowed = allowed || m == op
-			}
-			assert.Equal(t, allowed, d.Allow, "%s %s", op, rel)
-			assert.Equal(t, op == OpRename && allowed && len(may) == 5, d.Judge != 0, "%s %s", op, rel)
+			assert.Equal(t, slices.Contains(may, op), d.Allow, "%s %s", op, rel)
+			judged := kind == gitJudged && op == OpRename || kind == gitPointer && (op == OpCreate || op == OpOpenWrite)
+			assert.Equal(t, judged, d.Judge != 0, "%s %s", op, rel)
+			assert.Equal(t, kind == gitLock && (op == OpOpenWrite || op == OpUnlink || op == OpRenameFrom), d.Own, "%s %s", op, rel)
 			if !d.Allow {
 				assert.Contains(t, p.Remedy(op, rel), "from protect")
 			}
@@ -86,7 +117,7 @@ func TestGitRules(t *testing.T) {
 	assert.False(t, p.Uniform())
 	for link, may := range map[[2]string]bool{
 		{"a", ".git/config"}: false, {"a", ".git"}: false, {"a", ".git/modules/m"}: false, {"x.git/a", "y/.git/hooks"}: false, {".git/a", ".git/config"}: false,
-		{".git/a", ".git/testing"}: true, {"a", "b"}: true, {".git/a", "b"}: true,
+		{".git/a", ".git/testing"}: true, {"a", "b"}: true, {".git/a", "b"}: false,
 	} {
 		assert.Equal(t, may, p.Link(link[0], link[1]).Allow, link)
 	}
@@ -108,68 +139,78 @@ func TestProtectPaths(t *testing.T) {
 	assert.ErrorContains(t, err, `protect editor: pattern "/x"`)
 }
 
-var someKeys = []string{"core.bare", "remote.*.url", "submodule.*.update", "branch.*.remote"}
+var someKeys = []string{"core.bare", "core.worktree", "extensions.refstorage", "remote.*.fetch", "remote.*.tagopt", "remote.*.url", "submodule.*.update", "branch.*.remote"}
 
-// TestCheckGitConfig: a config may hold what it held, and what may be set.
-func TestCheckGitConfig(t *testing.T) {
+// TestCheckGit: a config may hold what it held, and what may be set.
+func TestCheckGit(t *testing.T) {
 	for text, wrong := range map[string]string{
 		"":                                  "",
 		"[core]\n\tbare = false\n":          "",
 		"[core]\nbare":                      "",
 		"# [core]\n; x\n[CORE]\nBare=false": "",
-		"[remote \"o\"]\n\turl = https://x/y.git\n":                    "",
-		"[remote \"o\"]\n\turl = ssh://[::1]/y\n":                      "",
-		"[remote \"o\"]\n\turl = \"a;b\"\n":                            "",
-		"[alias]\n\tuser = !mine\n":                                    "", // as before
-		"[alias]\n\tuser = !other\n":                                   "sets alias.user",
-		"[alias]\n\tx = !mine\n":                                       "sets alias.x",
-		"[core]\n\tfsmonitor = ./evil\n":                               "sets core.fsmonitor",
-		"[core]\n\tfsMonitor = true\n":                                 "sets core.fsmonitor",
-		"[core]\n\thooksPath = .\n":                                    "sets core.hookspath",
-		"[include]\n\tpath = ../evil\n":                                "sets include.path",
-		"[includeIf \"gitdir:x\"]\n\tpath = ../evil\n":                 "sets includeif.gitdir:x.path",
-		"[filter \"x\"]\n\tclean = evil\n":                             "sets filter.x.clean",
-		"[core \"x\"]\n\tbare = true\n":                                "sets core.x.bare", // another key
-		"[remote]\n\turl = x\n":                                        "sets remote.url",
-		"[remote \"o\"]\n\turl = ext::sh -c evil\n":                    "sets remote.o.url",
-		"[remote \"o\"]\n\tvcs = evil\n":                               "sets remote.o.vcs",
-		"[submodule \"s\"]\n\tupdate = !evil\n":                        "sets submodule.s.update",
-		"[submodule \"s\"]\n\tupdate = \"!evil\"\n":                    "sets submodule.s.update",
-		"[core]\n\tworktree = hooks\n":                                 "sets core.worktree",
-		"[remote \"o\"]\n\turl = /workspace/x\n":                       "",
-		"[remote \"o\"]\n\turl = ../x\n":                               "",
-		"[remote \"o\"]\n\turl = ../../x\n":                            "sets remote.o.url",
-		"[remote \"o\"]\n\turl = link/../../x\n":                       "sets remote.o.url",
-		"[remote \"o\"]\n\turl = /workspace/../home/x\n":               "sets remote.o.url",
-		"[remote \"o\"]\n\turl = ../../x://y\n":                        "sets remote.o.url",
-		"[remote \"o\"]\n\turl = a-b+c.d::x\n":                         "sets remote.o.url",
-		"[remote \"o\"]\n\turl = hg://x/y\n":                           "sets remote.o.url",
-		"[remote \"o\"]\n\turl = git+ssh://x/y\n":                      "",
-		"[branch \"b\"]\n\tremote = /home/x\n":                         "sets branch.b.remote",
-		"[branch \"b\"]\n\tremote = origin\n":                          "",
-		"[remote \"o\"]\n\turl = me@host:/x\n":                         "",
-		"[remote \"o\"]\n\turl = /home/x\n":                            "sets remote.o.url",
-		"[remote \"o\"]\n\turl = /workspaces\n":                        "sets remote.o.url",
-		"[remote \"o\"]\n\turl = \"~/x\"\n":                            "sets remote.o.url",
-		"[remote \"o\"]\n\turl = File:///x\n":                          "sets remote.o.url",
-		"[core] fsmonitor = evil\n":                                    "form that git writes",
-		"[core]fsmonitor=evil]\n":                                      "form that git writes",
-		"[core \"a\"] fsmonitor = \"b\"]\n":                            "form that git writes",
-		"[remote \"o\"]\n\turl = x\\\n[core]\n\tfsmonitor = evil\n":    "form that git writes",
-		"[remote \"o\"]\n\turl = \"x\n[core]\n\tfsmonitor = evil\n":    "form that git writes",
-		"[remote \"o\"]\n\turl = x ; \\\n":                             "form that git writes",
-		"[remote \"o\n[core]\nfsmonitor = evil\n\"]\nurl = x\n":        "form that git writes",
-		"bare = true\n":                                                "form that git writes",
-		"[core]\n\tbare = false\r[core]\n\tx = y\n":                    "a control character",
-		"[core]\n\tbare = false\x00\n":                                 "a control character",
-		"\ufeff[core]\n\tbare = false\n":                               "byte order mark",
-		"[core.x]\n\tbare = false\n":                                   "form that git writes",
-		"[core]\n\t_bare = x\n":                                        "form that git writes",
-		"[core]\n\tbare = \"a\" \"b\"\n":                               "form that git writes",
-		"[core]\n\tbare = \"a\\\"\n":                                   "form that git writes",
-		"[core]\n\tbare = " + strings.Repeat("x", MaxGitConfig) + "\n": "larger than",
+		"[remote \"o\"]\n\turl = https://x/y.git\n":                  "",
+		"[remote \"o\"]\n\turl = ssh://[::1]/y\n":                    "",
+		"[remote \"o\"]\n\turl = \"a;b\"\n":                          "",
+		"[alias]\n\tuser = !mine\n":                                  "", // as before
+		"[alias]\n\tuser = !other\n":                                 "sets alias.user",
+		"[alias]\n\tx = !mine\n":                                     "sets alias.x",
+		"[core]\n\tfsmonitor = ./evil\n":                             "sets core.fsmonitor",
+		"[core]\n\tfsMonitor = true\n":                               "sets core.fsmonitor",
+		"[core]\n\thooksPath = .\n":                                  "sets core.hookspath",
+		"[include]\n\tpath = ../evil\n":                              "sets include.path",
+		"[includeIf \"gitdir:x\"]\n\tpath = ../evil\n":               "sets includeif.gitdir:x.path",
+		"[filter \"x\"]\n\tclean = evil\n":                           "sets filter.x.clean",
+		"[core \"x\"]\n\tbare = true\n":                              "sets core.x.bare", // another key
+		"[remote]\n\turl = x\n":                                      "sets remote.url",
+		"[remote \"o\"]\n\turl = ext::sh -c evil\n":                  "sets remote.o.url",
+		"[remote \"o\"]\n\tvcs = evil\n":                             "sets remote.o.vcs",
+		"[submodule \"s\"]\n\tupdate = !evil\n":                      "sets submodule.s.update",
+		"[submodule \"s\"]\n\tupdate = \"!evil\"\n":                  "sets submodule.s.update",
+		"[core]\n\tworktree = hooks\n":                               "sets core.worktree",
+		"[remote \"o\"]\n\turl = /workspace/x\n":                     "",
+		"[remote \"o\"]\n\turl = ../x\n":                             "",
+		"[remote \"o\"]\n\turl = ../../x\n":                          "sets remote.o.url",
+		"[remote \"o\"]\n\turl = link/../../x\n":                     "sets remote.o.url",
+		"[remote \"o\"]\n\turl = /workspace/../home/x\n":             "sets remote.o.url",
+		"[remote \"o\"]\n\turl = ../../x://y\n":                      "sets remote.o.url",
+		"[remote \"o\"]\n\turl = a-b+c.d::x\n":                       "sets remote.o.url",
+		"[remote \"o\"]\n\turl = hg://x/y\n":                         "sets remote.o.url",
+		"[remote \"o\"]\n\turl = git+ssh://x/y\n":                    "",
+		"[branch \"b\"]\n\tremote = /home/x\n":                       "sets branch.b.remote",
+		"[branch \"b\"]\n\tremote = origin\n":                        "",
+		"[remote \"o\"]\n\turl = me@host:/x\n":                       "",
+		"[remote \"o\"]\n\turl = /home/x\n":                          "sets remote.o.url",
+		"[remote \"o\"]\n\turl = /workspaces\n":                      "sets remote.o.url",
+		"[remote \"o\"]\n\turl = \"~/x\"\n":                          "sets remote.o.url",
+		"[remote \"o\"]\n\turl = File:///x\n":                        "sets remote.o.url",
+		"[core] fsmonitor = evil\n":                                  "form that git writes",
+		"[core]fsmonitor=evil]\n":                                    "form that git writes",
+		"[core \"a\"] fsmonitor = \"b\"]\n":                          "form that git writes",
+		"[remote \"o\"]\n\turl = x\\\n[core]\n\tfsmonitor = evil\n":  "form that git writes",
+		"[remote \"o\"]\n\turl = \"x\n[core]\n\tfsmonitor = evil\n":  "form that git writes",
+		"[remote \"o\"]\n\turl = x ; \\\n":                           "form that git writes",
+		"[remote \"o\n[core]\nfsmonitor = evil\n\"]\nurl = x\n":      "form that git writes",
+		"bare = true\n":                                              "form that git writes",
+		"[core]\n\tbare = false\r[core]\n\tx = y\n":                  "a control character",
+		"[core]\n\tbare = false\x00\n":                               "a control character",
+		"\ufeff[core]\n\tbare = false\n":                             "byte order mark",
+		"[remote \"../../x\"]\n\tfetch = x\n":                        "sets remote.../../x.fetch",
+		"[remote \"a::b\"]\n\tfetch = x\n":                           "sets remote.a::b.fetch",
+		"[remote \"--upload-pack=x\"]\n\tfetch = x\n":                "sets remote.--upload-pack=x.fetch",
+		"[remote \"/x\"]\n\tfetch = x\n":                             "sets remote./x.fetch",
+		"[remote \"a/b\"]\n\tfetch = +refs/heads/*:refs/remotes/*\n": "",
+		"[remote \"o\"]\n\ttagopt = --no-tags\n":                     "",
+		"[remote \"o\"]\n\turl = --upload-pack=x\n":                  "sets remote.o.url",
+		"[remote \"o\"]\n\turl = ::x\n":                              "sets remote.o.url",
+		"[remote \"../../had\"]\n\tfetch = x\n":                      "sets remote.../../had.fetch",
+		"[extensions]\n\trefstorage = files://x\n":                   "sets extensions.refstorage",
+		"[core.x]\n\tbare = false\n":                                 "form that git writes",
+		"[core]\n\t_bare = x\n":                                      "form that git writes",
+		"[core]\n\tbare = \"a\" \"b\"\n":                             "form that git writes",
+		"[core]\n\tbare = \"a\\\"\n":                                 "form that git writes",
+		"[core]\n\tbare = " + strings.Repeat("x", MaxGitText) + "\n": "larger than",
 	} {
-		err := CheckGitConfig("a/.git/config", someKeys, []byte("[alias]\n\tuser = !mine\n"), []byte(text))
+		err := CheckGit(GitConfig, "a/.git/config", someKeys, []byte("[alias]\n\tuser = !mine\n"), []byte(text))
 		if wrong == "" {
 			assert.NoError(t, err, "%.60q", text)
 		} else {
@@ -178,12 +219,50 @@ func TestCheckGitConfig(t *testing.T) {
 	}
 }
 
-// TestGitDepth: a relative URL may not leave the view from the work tree of its config.
-func TestGitDepth(t *testing.T) {
-	for rel, depth := range map[string]int{
-		".git/config": 0, "a/b/.git/config": 2, "a/.git/modules/m/config": 1, "x.git/config": 1, "a/x.git/config.worktree": 2, "x.git/a/.git/config": 2,
+// TestCheckGitPaths: no path leads out of the view, though the directory of the repository
+// may move up to the top.
+func TestCheckGitPaths(t *testing.T) {
+	for file, c := range map[string]struct {
+		kind     GitContent
+		yes, not []string
+	}{
+		".git/config":                       {GitConfig, []string{"x", "/workspace/x"}, []string{"../x"}},
+		"a/.git/config":                     {GitConfig, []string{"x", "../x"}, []string{"../../x", "x/../../y"}},
+		"a/b/.git/config":                   {GitConfig, []string{"../x"}, []string{"../../x"}},
+		"a/b/.git/modules/m/config":         {GitConfig, []string{"x"}, []string{"../x"}},
+		"x.git/config":                      {GitConfig, []string{"../x"}, []string{"../../x"}},
+		"x.git/worktrees/w/config.worktree": {GitConfig, []string{"../x"}, []string{"../../x"}},
+		".git/MERGE_RR":                     {GitConflicts, []string{"", "00.1\ta/b\x00", "00\ta\x0001\tb\x00"}, []string{"00\t../x\x00", "00\ta\x00x", "00\t/x\x00", "00\t.git/x\x00"}},
+		".git/reftable/tables.list":         {GitTables, []string{"", "0x01-0x02-a.ref\n"}, []string{"../x\n"}},
+		".git/objects/info/alternates": {GitAlternates, []string{"", "../../x/.git/objects\n", "/workspace/x.git/objects\n# y\n"},
+			[]string{"../../../x\n", "/x\n", "x\n/y\n", "\"/x\"\n", "a:b/../../../../x\n"}},
+		"a/b/.git/objects/info/alternates": {GitAlternates, []string{"../../../x"}, []string{"../../../../x"}},
+		".git":                             {GitLink, nil, []string{"gitdir: a/.git", "gitdir: .git"}},
+		"w/.git": {GitLink, []string{"gitdir: ../.git/worktrees/w\n", "gitdir: /workspace/.git/modules/m", "gitdir: ../b.git\n", "gitdir: x/.git"},
+			[]string{"", "gitdir: ../../.git", "gitdir: /x/.git", "gitdir: ../x", "gitdir: ../.git/refs/heads/x", "../.git", "gitdir: ../.git/../../x.git", "gitdir: ..\x00/.git", "gitdir: ..\n/.git"}},
+		".git/worktrees/w/gitdir":    {GitWorktree, []string{"/workspace/w/.git\n", "../../../w/.git"}, []string{"../../../../w/.git", "/w/.git", "../../../w/x", ""}},
+		".git/worktrees/w/commondir": {GitCommon, []string{"../..\n", "../.."}, []string{"..", "", "../../..", "/workspace/.git"}},
 	} {
-		assert.Equal(t, depth, gitDepth(rel), rel)
+		check := func(text string) error {
+			if c.kind == GitConfig {
+				text = "[remote \"o\"]\n\turl = " + text + "\n"
+			}
+			return CheckGit(c.kind, file, someKeys, nil, []byte(text))
+		}
+		for _, text := range c.yes {
+			assert.NoError(t, check(text), "%s: %q", file, text)
+		}
+		for _, text := range c.not {
+			assert.Error(t, check(text), "%s: %q", file, text)
+		}
+	}
+	for tree, may := range map[string]bool{
+		"../../../sub": true, "../../../a/sub": true, "/workspace/sub": true,
+		"../../..": false, "../../../": false, "../../../../x": false, "../../sub": false, "../../../.git": false, "../../../x.git/y": false, "/sub": false,
+	} {
+		err := CheckGit(GitConfig, "a/.git/modules/m/config", someKeys, nil, []byte("[core]\n\tworktree = "+tree+"\n"))
+		assert.Equal(t, may, err == nil, tree)
+		assert.Error(t, CheckGit(GitConfig, "a/.git/config", someKeys, nil, []byte("[core]\n\tworktree = "+tree+"\n")), tree)
 	}
 }
 

@@ -6,22 +6,68 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
-// MaxGitConfig limits a config for CheckGitConfig, in bytes.
-const MaxGitConfig = 1 << 20
+// MaxGitText limits the text of git's files for CheckGit, in bytes.
+const MaxGitText = 1 << 20
 
-// CheckGitConfig returns why a repository's config must not replace another: the first
-// setting that is neither in the old one nor one of keys. A key is "section.name" or, for
-// sections with a subsection, "section.*.name", in lower case. rel is the path of the
-// config: a URL must not lead out of the view from there.
+// CheckGit returns why the file at rel, which has the text old, must not have another one. A
+// config may have what the old one has, and the settings of keys: a key is "section.name"
+// or, for sections with a subsection, "section.*.name", in lower case. It is for every kind
+// of content but GitIndex.
 //
 // It reads a part of git's syntax (git-config(1)), the part that git writes. A file in any
 // other form is refused, for git could read it otherwise.
-func CheckGitConfig(rel string, keys []string, old, config []byte) error {
-	if len(config) > MaxGitConfig {
-		return fmt.Errorf("config is larger than %d bytes", MaxGitConfig)
+func CheckGit(kind GitContent, rel string, keys []string, old, text []byte) error {
+	if len(text) > MaxGitText {
+		return fmt.Errorf("file is larger than %d bytes", MaxGitText)
 	}
+	at := classifyGit(rel)
+	below := strings.Count(rel, "/") - at.holder
+	path := strings.TrimSuffix(string(text), "\n")
+	switch kind {
+	case GitConfig:
+		return checkGitConfig(at, below, keys, old, text)
+	case GitConflicts:
+		for entry := range strings.SplitSeq(strings.TrimSuffix(string(text), "\x00"), "\x00") {
+			if _, path, found := strings.Cut(entry, "\t"); entry != "" && (!found || !safeIndexPath(path, 0)) {
+				return fmt.Errorf("has the path %.200q", path)
+			}
+		}
+	case GitTables:
+		if strings.Contains(path, "/") {
+			return errors.New("names a file that is not in the directory")
+		}
+	case GitAlternates: // git resolves them in objects
+		for line := range strings.SplitSeq(path, "\n") {
+			if _, ok := insidePath(line, below-1+at.free()); !ok || strings.HasPrefix(line, `"`) {
+				return fmt.Errorf("has the path %.200q", line)
+			}
+		}
+	case GitLink:
+		to, found := strings.CutPrefix(path, "gitdir: ")
+		// Below the root a relative URL of the repository could lead out of the view.
+		if rest, ok := insidePath(to, 1); !found || !ok || at.holder == 0 || classifyGit(rest+"/index").content != GitIndex {
+			return fmt.Errorf("leads to %.200q", to)
+		}
+	case GitWorktree:
+		if rest, ok := insidePath(path, below+at.free()); !ok || rest != ".git" && !strings.HasSuffix(rest, "/.git") {
+			return fmt.Errorf("leads to %.200q", path)
+		}
+	case GitCommon:
+		if path != "../.." {
+			return fmt.Errorf("leads to %.200q", path)
+		}
+	default:
+		return fmt.Errorf("is git's file of the unknown kind %d", kind)
+	}
+	return nil
+}
+
+// checkGitConfig is CheckGit of a config that is below directories deeper than what holds
+// the repository.
+func checkGitConfig(at gitPlace, below int, keys []string, old, config []byte) error {
 	had := map[gitSetting]bool{}
 	if before, err := parseGitConfig(old); err == nil {
 		for _, s := range before {
@@ -33,12 +79,12 @@ func CheckGitConfig(rel string, keys []string, old, config []byte) error {
 		return err
 	}
 	for _, s := range now {
-		if had[s] {
+		switch {
+		case s.section == "remote" && reachesOut(s.sub, at.free()): // also where only the URL is removed
+		case had[s], slices.Contains(keys, s.pattern()) && s.harmless(at, below):
 			continue
 		}
-		if !slices.Contains(keys, s.pattern()) || !s.harmless(gitDepth(rel)) {
-			return fmt.Errorf("sets %s", s.key())
-		}
+		return fmt.Errorf("sets %s", s.key())
 	}
 	return nil
 }
@@ -64,63 +110,72 @@ func (s gitSetting) pattern() string {
 	return s.key()
 }
 
-// harmless reports whether the value of a key that may be set executes nothing: a command
-// after "!", or a remote helper "NAME::" (gitremote-helpers(7)); and that no URL reads a
-// repository of the host outside of the view. depth is the result of gitDepth.
-func (s gitSetting) harmless(depth int) bool {
-	if strings.HasPrefix(s.value, "!") {
-		return false
+// harmless reports whether git may have the value of a key that may be set. Nearly every
+// value is judged as what git could do most with: some are a URL or the name of a program,
+// and git takes the name of a remote for its URL.
+func (s gitSetting) harmless(at gitPlace, below int) bool {
+	switch s.key() {
+	case "core.worktree": // of a submodule: in the work tree that holds its repository
+		rest, ok := insidePath(s.value, below)
+		up := s.value == strings.Repeat("../", below)+rest || strings.HasPrefix(s.value, "/")
+		return ok && up && at.module && rest != "" && !classifyGit(rest).inside
+	case "extensions.refstorage":
+		return s.value == "files" || s.value == "reftable"
 	}
-	helper, _, found := strings.Cut(s.value, "::")
-	if found && helper != "" && strings.Trim(helper, alphanumeric+"+-.") == "" {
-		return false
-	}
-	return !slices.Contains([]string{"url", "pushurl", "remote", "pushremote", "pushdefault"}, s.name) || !leadsOut(s.value, depth)
+	return !reachesOut(s.value, at.free()) && !reachesOut(s.sub, at.free())
 }
 
-// gitDepth returns the depth of the directory in which git resolves the relative URLs of a
-// config: the work tree, or a repository without one. Work trees of submodules are deeper.
-func gitDepth(rel string) int {
-	names := strings.Split(rel, "/")
-	if at := slices.Index(names, ".git"); at >= 0 {
-		return at
+// reachesOut reports whether git could take a text for a command, after "!", for an option,
+// for a remote helper "NAME::" (gitremote-helpers(7)), for a URL that another program
+// gets, or for a path out of the view. git resolves it in a directory from which free
+// leading ".." stay in the view.
+func reachesOut(text string, free int) bool {
+	if strings.HasPrefix(text, "!") || strings.HasPrefix(text, "~") {
+		return true
 	}
-	return slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, ".git") }) + 1
+	if option, found := strings.CutPrefix(text, "-"); found && strings.Trim(option, "0123456789") != "" {
+		return option != "-tags" && option != "-no-tags"
+	}
+	if helper, _, found := strings.Cut(text, "::"); found && strings.Trim(helper, alphanumeric+"+-.") == "" {
+		return true
+	}
+	colon, slash := strings.Index(text, ":"), strings.Index(text, "/")
+	if colon >= 0 && (slash < 0 || colon < slash) { // a URL, or HOST:PATH
+		return strings.HasPrefix(text[colon:], "://") && !slices.Contains(gitSchemes, text[:colon]) || strings.EqualFold(text[:colon], "file")
+	}
+	_, ok := insidePath(text, free)
+	return !ok
 }
 
 // gitSchemes are those of URLs for which git has a program of its own. For another one it
 // looks for git-remote-SCHEME.
 var gitSchemes = []string{"https", "http", "ssh", "git", "git+ssh", "ssh+git", "ftp", "ftps"}
 
-// leadsOut reports whether git takes a URL for a path of the host ("GIT URLS" in
-// git-fetch(1)) that is out of the view, or passes the URL to another program. Such a path
-// begins with / or ~, except for the sandbox's /workspace, or has too many "..". After
-// another name ".." could leave a directory that a link led to.
-func leadsOut(url string, depth int) bool {
-	colon, slash := strings.Index(url, ":"), strings.Index(url, "/")
-	if colon >= 0 && (slash < 0 || colon < slash) {
-		return strings.HasPrefix(url[colon:], "://") && !slices.Contains(gitSchemes, url[:colon]) || strings.EqualFold(url[:colon], "file")
+// insidePath returns the names of a path after the ".." with which it begins, of which free
+// stay in the view; or of a path in the sandbox's /workspace. It is not ok if the path may
+// lead out of the view: after another name ".." could leave a directory that a link led to.
+func insidePath(path string, free int) (rest string, ok bool) {
+	if in, workspace := strings.CutPrefix(path+"/", "/workspace/"); workspace {
+		path, free = in, 0
+	} else if strings.HasPrefix(path, "/") {
+		return "", false
 	}
-	rest, workspace := strings.CutPrefix(url+"/", "/workspace/")
-	if workspace {
-		url, depth = rest, 0
+	if strings.ContainsFunc(path, unicode.IsControl) {
+		return "", false
 	}
-	if strings.HasPrefix(url, "/") && !workspace || strings.HasPrefix(url, "~") {
-		return true
-	}
-	named := false
-	for name := range strings.SplitSeq(url, "/") {
+	var names []string
+	for name := range strings.SplitSeq(path, "/") {
 		switch name {
 		case "", ".":
 		case "..":
-			if depth--; named || depth < 0 {
-				return true
+			if free--; len(names) > 0 || free < 0 {
+				return "", false
 			}
 		default:
-			named = true
+			names = append(names, name)
 		}
 	}
-	return false
+	return strings.Join(names, "/"), true
 }
 
 const (
@@ -133,7 +188,7 @@ var errOddConfig = errors.New("is in no form that git writes")
 func parseGitConfig(text []byte) (all []gitSetting, err error) {
 	odd := func(r rune) bool { return r < ' ' && r != '\t' && r != '\n' || r == 0xfeff }
 	if bytes.ContainsFunc(text, odd) {
-		return nil, errors.New("config holds a control character or a byte order mark")
+		return nil, errors.New("holds a control character or a byte order mark")
 	}
 	var at gitSetting
 	number := 0

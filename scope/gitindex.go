@@ -100,7 +100,7 @@ func safeIndexPath(path string, mode uint32) bool {
 		path = strings.TrimSuffix(path, "/")
 	}
 	for name := range strings.SplitSeq(path, "/") {
-		if name == "" || name == "." || name == ".." || strings.EqualFold(name, ".git") {
+		if name == "" || name == "." || name == ".." || foldGit(name) == ".git" {
 			return false
 		}
 	}

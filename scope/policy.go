@@ -91,7 +91,8 @@ type PolicySpec struct {
 type Decision struct {
 	Allow  bool
 	Ask    bool       // the operation needs approval; Allow is false
-	Judge  GitContent // the operation is a rename, and the content of the file decides
+	Judge  GitContent // the content decides: of the file that is renamed, or of what is written
+	Own    bool       // the operation is for a file that the view created, no other
 	Hidden bool       // return ENOENT, as for a path that does not exist
 	Quiet  bool       // of equal denials in a minute, record the first and the number of the others
 	Access Access     // the access that the rule grants
@@ -195,11 +196,10 @@ func (p *Policy) Repository(rel string) bool {
 	if p.spec.Git == nil {
 		return false
 	}
-	_, inside := p.spec.Git.classify(rel)
-	return inside
+	return classifyGit(rel).inside
 }
 
-// GitConfig returns the keys for CheckGitConfig.
+// GitConfig returns the keys for CheckGit.
 func (p *Policy) GitConfig() []string {
 	if p.spec.Git == nil {
 		return nil

@@ -41,6 +41,12 @@ var protectAttacks = []string{
 	"symlink config q/.git/COMMIT_EDITMSG", "rename q/.git/modules/to-config q/.git/COMMIT_EDITMSG", "xchg q/.git/modules/to-config q/.git/MERGE_MSG", "link q/.git/modules/to-config q/.git/COMMIT_EDITMSG",
 	"rename q/.git/out q/.git/COMMIT_EDITMSG", "xchg q/.git/out q/.git/MERGE_MSG",
 	"symlink p/.git/config notes", "symlink q/.git/modules/m notes", "symlink .vscode/settings.json notes", "symlink .vscode notes", "symlink deep/er/.envrc notes",
+	"create bare.git/worktrees/w/index", "rename evil bare.git/worktrees/w/index", "rename evil bare.git/modules/m/index", "create q/.git/sharedindex.1", "rename evil q/.git/sharedindex.1",
+	"create q/.git/MERGE_RR", "rename evil q/.git/MERGE_RR", "create q/.git/objects/pack/multi-pack-index", "rename evil q/.git/objects/pack/multi-pack-index",
+	"create q/.git/objects/info/alternates", "rename evil q/.git/objects/info/alternates", "rename evil q/.git/reftable/tables.list",
+	"mkdir q/.git/.git", "mkdir bare.git/.git", "rename evil r/.git", "link evil r/.git", "create q/.git/.git", "symlink ../../evil q/.git/COMMIT_EDITMSG",
+	"append p/.git/index.lock", "trunc p/.git/config.lock", "unlink p/.git/index.lock", "rename evil p/.git/index.lock", "rename p/.git/index.lock s", "link p/.git/index.lock s",
+	"xchg evil p/.git/config.lock", "rename p/.git/index.lock p/.git/index",
 	"create deep/er/.envrc", "link evil .mcp.json", "mkdir .claude", "create .bashrc", "mkdir .direnv", "create .gitconfig", "rename evil x.code-workspace", "mkdir deep/.husky",
 }
 
@@ -52,7 +58,7 @@ func TestProtect(t *testing.T) {
 			dir := h.Scope(agent, fmt.Sprint(i))
 			harness.Plant(t, dir, "evil="+evilConfig, "good="+goodConfig, "p/.git/config="+goodConfig, "p/.git/hooks/pre-commit=#!/bin/sh", ".vscode/settings.json",
 				"q/.git/modules/m/", "q/.git/refs/heads/", "r/", "evils/x", "deep/er/", "to-evil => evil",
-				"p/.git/index", "q/.git/remotes/", "q/.git/branches/", "q/.git/MERGE_MSG", "q/.git/modules/to-config => config", "q/.git/out => /etc/hostname")
+				"p/.git/index", "p/.git/index.lock", "p/.git/config.lock", "bare.git/worktrees/w/", "bare.git/modules/m/", "q/.git/objects/info/", "q/.git/objects/pack/", "q/.git/reftable/", "q/.git/remotes/", "q/.git/branches/", "q/.git/MERGE_MSG", "q/.git/modules/to-config => config", "q/.git/out => /etc/hostname")
 			got := harness.HostOps(t, h.View(agent, fmt.Sprint(i)), attack)
 			assert.Equal(t, []string{want}, got, "%s: %s", agent, attack)
 			if agent == "a" {
