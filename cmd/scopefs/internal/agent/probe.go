@@ -47,11 +47,6 @@ func (v *view) probe(ctx context.Context, p *served, heart *viewer.Heart, conn f
 		if !v.answers(ctx, p, heart) {
 			return fmt.Errorf("view process does not answer within %v", answerTime)
 		}
-		if s := v.agent.spool.Load(); s != nil {
-			if err := s.drain(); errors.Is(err, errSpool) {
-				return err
-			}
-		}
 	}
 }
 
