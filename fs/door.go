@@ -219,11 +219,23 @@ func (v *View) recorded(op scope.Op) bool {
 	return v.opt.Record >= scope.RecordAll
 }
 
-// outcome records a violation and returns EACCES for it. It returns other errors
-// unchanged, and does not record them.
+// unrecorded is the error of a denial that is not recorded yet: it was decided under View.moves or View.alone, and a
+// record may wait. outcome records it after these are released, before the client has its answer.
+type unrecorded struct {
+	event audit.Event
+	errno syscall.Errno
+}
+
+func (u *unrecorded) Error() string { return u.errno.Error() }
+
+// outcome records a violation, or a denial that is not recorded yet, and returns its errno. It returns other errors
+// unchanged, and does not record them. The caller holds no lock.
 func (v *View) outcome(a *ask, rel string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if denial, ok := errors.AsType[*unrecorded](err); ok {
+		return v.refuse(a, denial.event, denial.errno)
 	}
 	violation, ok := errors.AsType[*beneath.Violation](err)
 	if !ok {

@@ -21,9 +21,9 @@ import (
 // open, and would write to it afterwards. A new file with the content that was judged takes
 // the place, and the client's file loses its name. The caller holds View.moves and
 // View.alone.
-func (v *View) replaceJudged(a *ask, kind scope.GitContent, old *place, oldName string, new *place, newName string, flags uint) error {
+func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, new *place, newName string, flags uint) error {
 	refuse := func(why error) error {
-		return v.refuse(a, audit.Event{Path: new.path(), Verdict: audit.Deny, Rule: "protect git-config: " + why.Error(), RuleKind: string(scope.KindProtect)}, syscall.EACCES)
+		return &unrecorded{audit.Event{Path: new.path(), Verdict: audit.Deny, Rule: "protect git-config: " + why.Error(), RuleKind: string(scope.KindProtect)}, syscall.EACCES}
 	}
 	if flags&beneath.RenameExchange != 0 {
 		return refuse(errors.New("an exchange"))

@@ -94,7 +94,7 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 			return err
 		}
 		v.moves.RLock() // a rename of the name judges the link that it moves
-		err := v.judgeNew(&a, p.path(), text)
+		err := v.judgeNew(p.path(), text)
 		if err == nil {
 			err = p.dir.Symlink(text, name)
 		}
@@ -108,20 +108,20 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 
 // judgeNew is judge for a link that is made or moved to rel. It also fails if the link would
 // lead to what the policy protects from the host's own programs: these follow it.
-func (v *View) judgeNew(a *ask, rel, text string) error {
+func (v *View) judgeNew(rel, text string) error {
 	to, err := v.judge(rel, text)
 	if err != nil || to.System {
 		return err
 	}
 	if d := v.policy.Load().Link(rel, to.Rel); !d.Allow {
-		return v.refuse(a, audit.Event{Path: rel, Target: text, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES)
+		return &unrecorded{audit.Event{Path: rel, Target: text, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES}
 	}
 	return nil
 }
 
 // judgeMoved is judgeNew for an object that moves, if it is a link. The caller holds
 // View.moves.
-func (v *View) judgeMoved(a *ask, st *beneath.Stat, from, to string) error {
+func (v *View) judgeMoved(st *beneath.Stat, from, to string) error {
 	if !st.IsLink() {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (v *View) judgeMoved(a *ask, st *beneath.Stat, from, to string) error {
 	if err != nil {
 		return err
 	}
-	err = v.judgeNew(a, to, text)
+	err = v.judgeNew(to, text)
 	if parentOf(from) == parentOf(to) && isViolation(err) && !v.policy.Load().Repository(to) {
 		return nil // the host has made it, and it leads where it did
 	}
@@ -233,12 +233,12 @@ func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName str
 					return err
 				}
 			}
-			return v.rename(&to, old, oldName, new, newName, uint(in.Flags))
+			return v.rename(old, oldName, new, newName, uint(in.Flags))
 		})
 	}))
 }
 
-func (v *View) rename(a *ask, old *place, oldName string, new *place, newName string, flags uint) error {
+func (v *View) rename(old *place, oldName string, new *place, newName string, flags uint) error {
 	v.moves.Lock()
 	defer v.moves.Unlock()
 	unlock, err := v.alone()
@@ -262,13 +262,13 @@ func (v *View) rename(a *ask, old *place, oldName string, new *place, newName st
 		}
 	}
 	if kind := v.policy.Load().File(scope.OpRename, new.path()).Judge; kind != 0 {
-		return v.replaceJudged(a, kind, old, oldName, new, newName, flags)
+		return v.replaceJudged(kind, old, oldName, new, newName, flags)
 	}
-	if err := v.judgeMoved(a, &moved, old.path(), new.path()); err != nil {
+	if err := v.judgeMoved(&moved, old.path(), new.path()); err != nil {
 		return err
 	}
 	if otherErr == nil && flags&beneath.RenameExchange != 0 {
-		if err := v.judgeMoved(a, &other, new.path(), old.path()); err != nil {
+		if err := v.judgeMoved(&other, new.path(), old.path()); err != nil {
 			return err
 		}
 	}
@@ -294,7 +294,7 @@ func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fus
 	return status(v.on(from, func(old *place) error {
 		to := ask{head: &in.InHeader, op: scope.OpLink, name: newName, nested: true}
 		return v.in(to, func(new *place) error {
-			if err := v.link(&to, old, new, newName); err != nil {
+			if err := v.link(old, new, newName); err != nil {
 				return err
 			}
 			return v.entry(new, newName, false, out)
@@ -302,7 +302,7 @@ func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fus
 	}))
 }
 
-func (v *View) link(a *ask, old, new *place, newName string) error {
+func (v *View) link(old, new *place, newName string) error {
 	v.moves.RLock() // as in Symlink
 	defer v.moves.RUnlock()
 	if most := v.opt.Limits.Links; most > 0 && !old.stat.IsDir() && int64(old.stat.Nlink) >= int64(most) {
@@ -311,7 +311,7 @@ func (v *View) link(a *ask, old, new *place, newName string) error {
 	if old.stat.IsLink() { // the same relative text leads elsewhere from another directory
 		text, err := old.obj.Readlink()
 		if err == nil {
-			err = v.judgeNew(a, new.path(), text)
+			err = v.judgeNew(new.path(), text)
 		}
 		if err != nil {
 			return err

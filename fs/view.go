@@ -94,11 +94,14 @@ type View struct {
 	unwatched  sync.Once      // logs that a directory cannot be watched
 
 	// moves is held for writing during a rename, and for reading while a path is
-	// built from the node table and walked.
+	// built from the node table and walked, or a link is judged. Under it a request resolves, decides and
+	// acts on the scope's files. It does not record or call the Recorder or Options.Groups: a denial
+	// is returned as an *unrecorded.
 	moves sync.RWMutex
 	// turn is the root directory. Views of one scope lock it with flock(2) while a
 	// name becomes a directory or ceases to be one. If New cannot open it, because of
-	// the directory's mode, the first operation that needs it does.
+	// the directory's mode, the first operation that needs it does. Views of other agents wait for
+	// this lock, so the rule of moves holds here as well.
 	turn   beneath.File
 	turned bool       // turn is open
 	turns  sync.Mutex // guards turn and turned; held with the flock

@@ -119,8 +119,8 @@ type Proxy struct {
 	requests  *handoff // connections for the server of requests, from Serve on
 
 	meter      meter
-	secretLock sync.Mutex
-	kept       map[keptName]keptSecret
+	secretLock sync.Mutex // guards kept; no secret is read under it
+	kept       map[keptName]*keptSecret
 
 	mu    sync.Mutex
 	open  map[*access]func() // what ends each connection and request under way
@@ -137,7 +137,7 @@ func New(o Options, client Client) *Proxy {
 	if client.Counts == nil {
 		client.Counts = &limit.Rates{}
 	}
-	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), running: limit.NewSlots(o.Limits.Requests), long: limit.NewSlots(maxLong), open: map[*access]func(){}, kept: map[keptName]keptSecret{}}
+	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), running: limit.NewSlots(o.Limits.Requests), long: limit.NewSlots(maxLong), open: map[*access]func(){}, kept: map[keptName]*keptSecret{}}
 	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
 	return p

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -76,10 +77,31 @@ const secretLife = time.Minute
 // keptName is the name of a secret, and its source.
 type keptName struct{ name, source string }
 
-// keptSecret is a value that was read.
+// keptSecret is a value that is being read, or that was read. Requests that need it wait for one reading.
 type keptSecret struct {
-	credential.Secret
-	read time.Time
+	done chan struct{} // closed when value, err and read are set
+	stop func()        // ends the reading
+
+	value credential.Secret
+	err   error
+	read  time.Time
+
+	waiting int // requests; guarded by Proxy.secretLock
+}
+
+// ended reports whether the reading has ended.
+func (k *keptSecret) ended() bool {
+	select {
+	case <-k.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// fresh reports whether a request may use the value, or wait for it.
+func (k *keptSecret) fresh() bool {
+	return !k.ended() || k.err == nil && time.Since(k.read) < secretLife
 }
 
 // secrets returns the current secrets, by name.
@@ -90,26 +112,52 @@ func (p *Proxy) secrets() map[string]Secret {
 	return p.client.Secrets()
 }
 
-// value returns the value of a secret.
+// value returns the value of a secret. It reads the secret if no value is kept, and waits for that, which delays no
+// request that needs another secret. A reading that no request waits for ends.
 func (p *Proxy) value(ctx context.Context, name string, s Secret) (string, error) {
+	key := keptName{name, s.Source}
+	p.secretLock.Lock()
+	k := p.kept[key]
+	begins := k == nil || !k.fresh()
+	var reading context.Context
+	if begins {
+		k = &keptSecret{done: make(chan struct{})}
+		reading, k.stop = context.WithCancel(context.WithoutCancel(ctx))
+		p.kept[key] = k
+	}
+	k.waiting++
+	p.secretLock.Unlock()
+	defer p.leave(k)
+	if begins && !p.begin(func() {
+		k.value, k.err = s.Read(reading)
+		k.read = time.Now()
+		close(k.done)
+	}) {
+		k.err = net.ErrClosed
+		close(k.done)
+	}
+	select {
+	case <-k.done:
+		return k.value.Reveal(), k.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// leave ends a reading that no request waits for.
+func (p *Proxy) leave(k *keptSecret) {
 	p.secretLock.Lock()
 	defer p.secretLock.Unlock()
-	key := keptName{name, s.Source}
-	if kept, ok := p.kept[key]; ok && time.Since(kept.read) < secretLife {
-		return kept.Reveal(), nil
+	if k.waiting--; k.waiting == 0 {
+		k.stop()
+		maps.DeleteFunc(p.kept, func(_ keptName, other *keptSecret) bool { return other == k && !k.ended() })
 	}
-	read, err := s.Read(ctx)
-	if err != nil {
-		return "", err
-	}
-	p.kept[key] = keptSecret{read, time.Now()}
-	return read.Reveal(), nil
 }
 
 func (p *Proxy) forget(name string) {
 	p.secretLock.Lock()
 	defer p.secretLock.Unlock()
-	maps.DeleteFunc(p.kept, func(key keptName, _ keptSecret) bool { return key.name == name })
+	maps.DeleteFunc(p.kept, func(key keptName, _ *keptSecret) bool { return key.name == name })
 }
 
 // equip puts the credential of a request in its place.

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -294,4 +296,50 @@ func TestPlaceholder(t *testing.T) {
 	assert.NotEqual(t, p, first.Placeholder("b\x00KEY"))
 	assert.NotEqual(t, p, other.Placeholder("a\x00KEY"))
 	assert.NotEqual(t, (*CA)(nil).Placeholder("x"), (*CA)(nil).Placeholder("x"))
+}
+
+// TestSecretReading: a credential that takes long to read delays no request that needs another. Requests that need it wait
+// for one reading and have its error, and it ends when they are gone.
+func TestSecretReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{}, Client{})
+		begun, ended := 0, 0
+		slow := Secret{Source: "slow", Read: func(ctx context.Context) (credential.Secret, error) {
+			begun++
+			defer func() { ended++ }()
+			select {
+			case <-ctx.Done():
+				return credential.Secret{}, ctx.Err()
+			case <-time.After(time.Hour):
+				return credential.Secret{}, io.ErrUnexpectedEOF
+			}
+		}}
+		errs := make(chan error, 2)
+		wait := func(ctx context.Context) {
+			go func() {
+				_, err := p.value(ctx, "slow", slow)
+				errs <- err
+			}()
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		wait(ctx)
+		wait(t.Context())
+		got, err := p.value(t.Context(), "key", Secret{Source: "env", Read: func(context.Context) (credential.Secret, error) { return credential.Secret{}, nil }})
+		assert.Empty(t, got)
+		assert.NoError(t, err)
+		cancel()
+		assert.ErrorIs(t, <-errs, context.Canceled)
+		assert.ErrorIs(t, <-errs, io.ErrUnexpectedEOF, "the reading goes on for the other")
+		assert.Equal(t, [2]int{1, 1}, [2]int{begun, ended})
+
+		ctx, cancel = context.WithCancel(t.Context())
+		wait(ctx)
+		wait(ctx)
+		assert.Equal(t, [2]int{2, 1}, [2]int{begun, ended}, "an error is not kept")
+		cancel()
+		synctest.Wait()
+		assert.Equal(t, [2]int{2, 2}, [2]int{begun, ended}, "nobody waits for it")
+		assert.NotContains(t, p.kept, keptName{"slow", "slow"})
+	})
 }

@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -72,86 +74,132 @@ func (v *view) handshake(process *os.Process, conn *os.File, w *viewer.Wire, spo
 	return reply.Ready, v.sendLog(w)
 }
 
-// listen handles the view's messages until the view ends; alive ends shortly before
-// that. The channel identifies the agent. spool is nil if the view has none.
-func (v *view) listen(alive context.Context, w *viewer.Wire, spool *spool) {
-	paces := v.agent.paces
-	var recorded once
+// channel is the daemon's side of a view's messages. The channel identifies the agent.
+type channel struct {
+	*view
+	alive context.Context // ends shortly before the view
+	end   func(why error) // ends the view
+	wire  *viewer.Wire
+	spool *spool // nil: none
+
+	seeing sync.Mutex // guards seen; nothing waits under it
+	seen   once
+}
+
+// maxWaiting is more events and drains than a view has under way: one for each request, one for the spool, one for
+// what quiet rules deny.
+const maxWaiting = fusedev.MaxRequests + 2
+
+// listen handles the view's messages until the view ends. An event may wait for the agent's pace, and a drain for the
+// disk of the log: each does so in a goroutine of its own, and delays neither the requests of other clients nor the
+// acknowledgement of new rules.
+func (c *channel) listen() {
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	slots := make(chan struct{}, maxWaiting)
 	for {
 		var msg viewer.FromView
-		if err := w.Receive(&msg); err != nil {
+		if err := c.wire.Receive(&msg); err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) { // it ended before it read an answer
-				v.agent.Logger.Warn("view", "agent", v.def.Name, "err", err)
+				c.agent.Logger.Warn("view", "agent", c.def.Name, "err", err)
 			}
 			return
 		}
-		reply := viewer.ToView{ID: msg.ID}
-		var spooled error
-		if spool != nil && (msg.Event != nil || msg.Drain) { // what the view has recorded before is in the log before
-			if spooled = spool.take(msg.Drain && msg.Reset); errors.Is(spooled, errSpool) {
-				v.agent.Logger.Warn("view", "agent", v.def.Name, "err", spooled)
-				return
-			}
-		}
 		switch {
-		case msg.Drain && spool != nil:
-			if reply.Spool = spool.room(); spooled != nil {
-				reply.Error = spooled.Error()
-			}
-		case msg.Event != nil:
-			e := *msg.Event
-			e.Event, e.Agent, e.Session = audit.KindFile, string(v.def.Name), ""
-			e.Path, e.Target = string(msg.Path), string(msg.Target)
-			byTool := false
-			e.Call, e.Program, e.Decided = "", "", time.Time{}
-			if e.Verdict != audit.Allow {
-				from := v.agent.originOf(e.PID)
-				e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
-			}
-			if byTool {
-				v.agent.renames.add(e) // before the client has its answer
-				v.agent.refusals.add(e)
-			}
-			if byTool && recorded.has(e) {
-				break
-			}
-			v.mu.Lock()
-			hurry := v.hurry
-			v.mu.Unlock()
-			select {
-			case <-hurry: // a denial in a hurry costs nothing
-			default:
-				_ = paces.wait(alive, hurry, e) // it is recorded all the same
-			}
-			err := spooled
-			if err == nil {
-				_, err = v.agent.Log.Append(context.Background(), e)
-			}
-			if err != nil {
-				reply.Error = err.Error()
-			} else {
-				v.agent.tally.count(e, time.Now())
-				reply.Spool = spool.room()
-				if byTool {
-					recorded.add(e)
-				}
-			}
+		case msg.Event != nil, msg.Drain && c.spool != nil:
+			slots <- struct{}{} // a view that sends more than it has requests waits
+			waiting.Go(func() {
+				defer func() { <-slots }()
+				c.store(msg)
+			})
 		case msg.Ack != 0:
-			v.acked(msg.Ack, msg.Failed)
-			continue
+			c.acked(msg.Ack, msg.Failed)
 		case msg.Groups != 0:
+			reply := viewer.ToView{ID: msg.ID}
 			groups, err := groupsOf(msg.Groups)
 			if err != nil {
 				reply.Error = err.Error()
 			}
 			reply.Groups = groups
-		default:
-			continue
-		}
-		if w.Send(reply) != nil {
-			return
+			c.answer(reply)
 		}
 	}
+}
+
+// answer sends a reply. After an error the wire is closed, and listen returns: see bounded.
+func (c *channel) answer(reply viewer.ToView) { _ = c.wire.Send(reply) }
+
+// store records an event, or what the spool has, and answers.
+func (c *channel) store(msg viewer.FromView) {
+	var err error
+	if msg.Event != nil {
+		err = c.record(eventOf(msg, c.def.Name))
+	} else {
+		err = c.spool.take(msg.Reset)
+	}
+	if errors.Is(err, errSpool) {
+		c.end(err)
+		return
+	}
+	reply := viewer.ToView{ID: msg.ID, Spool: c.spool.room()}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	c.answer(reply)
+}
+
+// eventOf returns the event of a message from an agent's view.
+func eventOf(msg viewer.FromView, id scope.ID) audit.Event {
+	e := *msg.Event
+	e.Event, e.Agent, e.Session, e.Call, e.Program, e.Decided = audit.KindFile, string(id), "", "", "", time.Time{}
+	e.Path, e.Target = string(msg.Path), string(msg.Target)
+	return e
+}
+
+// record appends an event to the log, after what the view has recorded before. It waits for the agent's pace.
+func (c *channel) record(e audit.Event) error {
+	byTool := false
+	if e.Verdict != audit.Allow {
+		from := c.agent.originOf(e.PID)
+		e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
+	}
+	if byTool {
+		c.agent.renames.add(e) // before the client has its answer
+		c.agent.refusals.add(e)
+		if c.saw(e) {
+			return nil
+		}
+	}
+	c.view.mu.Lock()
+	hurry := c.hurry
+	c.view.mu.Unlock()
+	select {
+	case <-hurry: // a denial in a hurry costs nothing
+	default:
+		_ = c.agent.paces.wait(c.alive, hurry, e) // it is recorded all the same
+	}
+	if c.spool != nil {
+		if err := c.spool.drain(); err != nil {
+			return err
+		}
+	}
+	if _, err := c.agent.Log.Append(context.Background(), e); err != nil {
+		return err
+	}
+	c.agent.tally.count(e, time.Now())
+	if byTool {
+		c.seeing.Lock()
+		defer c.seeing.Unlock()
+		c.seen.add(e)
+	}
+	return nil
+}
+
+// saw reports whether a violation of a file tool's call is in the log.
+func (c *channel) saw(e audit.Event) bool {
+	c.seeing.Lock()
+	defer c.seeing.Unlock()
+	return c.seen.has(e)
 }
 
 // bounded closes the file when a view does not take a write in time: the log must not
@@ -195,8 +243,8 @@ func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
 	id, ack := v.ruled, make(chan string, 1)
 	v.acks = map[uint64]chan string{id: ack}
 	if wire != nil {
-		// The answer comes on the same channel after denials that wait for their pace, and
-		// the kernel needs locks of theirs for the invalidation.
+		// The view answers after the invalidation, for which the kernel needs locks of clients whose denials wait
+		// for their pace.
 		close(v.hurry)
 		defer v.unhurried()
 	}

@@ -59,21 +59,6 @@ func (s *Shared) idleProbe() time.Duration {
 	return max(time.Second, time.Duration(s.views.Load())*idleProbe)
 }
 
-// drainSpool appends the view's spool to the log from time to time, in case the view
-// does not request it. It returns an error when the view writes nonsense.
-func (v *view) drainSpool(ctx context.Context, s *spool) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(v.agent.idleProbe()):
-		}
-		if err := s.drain(); errors.Is(err, errSpool) {
-			return err
-		}
-	}
-}
-
 // responsive returns when the locks that requests of the agent need are free: the
 // daemon's answer to a view that checks whether the daemon still runs.
 func (a *Agent) responsive() {

@@ -33,6 +33,7 @@ type spool struct {
 	paces  *paces // nil: of a dead daemon's view
 	file   *os.File
 
+	// mu is held while events are appended: only who needs these events in the log waits for it.
 	mu    sync.Mutex
 	read  int64 // what is before it, is in the log
 	doubt bool  // the log may have events after read as well: a process has ended, or the disk did not answer, while they were appended
@@ -104,6 +105,21 @@ func (v *view) openSpool() (s *spool, theirs *os.File) {
 // drain appends the events that the view has written so far to the log. An error that is
 // errSpool says that the view writes nonsense; with any other the events stay in the spool.
 func (s *spool) drain() error { return s.take(false) }
+
+// watch drains the spool of a view that may have stopped before it requested that, until ctx ends. It returns errSpool
+// if the view writes nonsense.
+func (s *spool) watch(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(s.shared.idleProbe()):
+		}
+		if err := s.drain(); errors.Is(err, errSpool) {
+			return err
+		}
+	}
+}
 
 // take is drain. With reset it also empties the spool; the view writes nothing meanwhile.
 func (s *spool) take(reset bool) error {

@@ -232,9 +232,12 @@ func TestSpoolMessages(t *testing.T) {
 	v := &view{agent: New(s, "a"), def: &agents.Definition{Name: "a"}, hurry: make(chan struct{})}
 	ours, theirs := net.Pipe()
 	ended := make(chan struct{})
-	go func() { defer close(ended); v.listen(t.Context(), viewer.NewWire(ours), own) }()
+	go func() {
+		defer close(ended)
+		(&channel{view: v, alive: t.Context(), end: func(error) { ours.Close() }, wire: viewer.NewWire(ours, viewer.MaxFromView), spool: own}).listen()
+	}()
 	defer func() { theirs.Close(); <-ended }()
-	w := viewer.NewWire(theirs)
+	w := viewer.NewWire(theirs, viewer.MaxToView)
 	send := func(msg viewer.FromView) (reply viewer.ToView) {
 		msg.ID = 1
 		require.NoError(t, w.Send(msg))

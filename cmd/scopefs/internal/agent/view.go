@@ -246,7 +246,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 			err = fmt.Errorf("%w: %w", sandbox.ErrOutOfMemory, err)
 		}
 	}()
-	w := viewer.NewWire(bounded{p.wire})
+	w := viewer.NewWire(bounded{p.wire}, viewer.MaxFromView)
 	means, err := v.handshake(p.cmd.Process, p.wire, w, spool != nil)
 	if err == nil {
 		outOfMemory = v.limit(p.cmd.Process.Pid)
@@ -273,11 +273,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	go heart.Serve(v.agent.responsive)
 	go func() { dead(v.probe(alive, p, heart, conn)) }()
 	if spool != nil {
-		go func() {
-			if err := v.drainSpool(alive, spool); err != nil {
-				dead(err)
-			}
-		}()
+		go func() { dead(spool.watch(alive)) }()
 	}
 	go func() {
 		if err := v.watchScope(alive, root); err != nil {
@@ -302,7 +298,7 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 		}
 	})
 	defer lost()
-	v.listen(alive, w, spool)
+	(&channel{view: v, alive: alive, end: dead, wire: w, spool: spool}).listen()
 	if cause := context.Cause(alive); cause != nil && cause != errEnded && ctx.Err() == nil {
 		how = cause.Error()
 		return true, cause

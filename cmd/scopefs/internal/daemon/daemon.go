@@ -177,9 +177,7 @@ func (d *Daemon) logChanged(failure error) {
 		d.notify("STATUS=the audit log can be written again")
 		d.Logger.Info("audit log can be written again")
 	}
-	for _, a := range d.all() {
-		a.UpdateLog()
-	}
+	each(d.all(), (*agent.Agent).UpdateLog)
 }
 
 // checkTimeout bounds the tries of bubblewrap at the daemon's start, which take 60 ms.

@@ -42,11 +42,12 @@ type spool struct {
 	dirty chan struct{} // holds a value if no drain was requested since the last event
 	use   atomic.Bool   // the daemon's last answer permits it: the log works, and the agent is within its budget
 
-	mu     sync.Mutex
-	out    *peer.Writer
-	size   int       // bytes since the last reset
-	last   time.Time // of the last event
-	broken bool      // not used any more: see record and empty
+	mu       sync.Mutex // held to write an event to memory, never while the daemon drains
+	out      *peer.Writer
+	size     int       // bytes since the last reset
+	last     time.Time // of the last event
+	emptying bool      // the daemon is to empty the file: no event is written until it answers
+	broken   bool      // not used any more: see record and empty
 }
 
 // A drainFunc has the daemon append the spool's events to the log; with reset, it then
@@ -63,14 +64,14 @@ func (s *spool) record(e audit.Event) (recorded bool, err error) {
 	if s == nil || e.Verdict != audit.Allow || e.UID == nil || !s.use.Load() {
 		return false, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.size >= SpoolMax && !s.broken {
+	if s.mayEmpty(SpoolMax) {
 		if err := s.empty(); err != nil {
 			return false, err
 		}
 	}
-	if s.broken || !s.use.Load() { // since we hold mu
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken || s.emptying || s.size >= SpoolMax || !s.use.Load() { // since we hold mu
 		return false, nil
 	}
 	// Different times identify the events of an agent.
@@ -88,10 +89,24 @@ func (s *spool) record(e audit.Event) (recorded bool, err error) {
 	return true, nil
 }
 
-// empty has the daemon append all events and empty the file. The caller holds mu, so that
-// no event is written meanwhile; a daemon that may still empty it ends the use of the file.
+// mayEmpty reports whether the caller is to call empty: the spool has least bytes, and nobody empties it.
+func (s *spool) mayEmpty(least int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken || s.emptying || s.size < least {
+		return false
+	}
+	s.emptying = true
+	return true
+}
+
+// empty has the daemon append all events and empty the file. Events go to the daemon meanwhile. A daemon that has not
+// answered may still empty the file, which ends its use.
 func (s *spool) empty() error {
 	use, answered, err := s.drain(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.emptying = false
 	s.use.Store(use && err == nil)
 	s.broken = s.broken || !answered
 	if err == nil {
@@ -119,11 +134,9 @@ func (s *spool) run(ctx context.Context) {
 				end = nil
 			}
 		}
-		s.mu.Lock()
-		if !s.broken && s.size > 0 {
+		if s.mayEmpty(1) {
 			_ = s.empty() // the next event finds that it may not use the spool
 		}
-		s.mu.Unlock()
 	}
 }
 

@@ -41,7 +41,7 @@ const (
 // Main runs the view process and returns its exit status.
 func Main() int {
 	conn := os.NewFile(WireFD, "daemon")
-	wire := NewWire(conn)
+	wire := NewWire(conn, MaxToView)
 	if err := run(wire); err != nil {
 		_ = wire.Send(FromView{Failed: err.Error()})
 		return 1

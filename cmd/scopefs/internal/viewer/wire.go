@@ -15,8 +15,11 @@ import (
 // An agent may have compromised the view. The daemon therefore limits what it
 // reads, and takes no identity from a message.
 
-// maxMessage limits a message, in bytes.
-const maxMessage = 4 << 20
+// These limit messages, in bytes. The daemon handles many messages of a view at a time.
+const (
+	MaxToView   = 4 << 20   // a policy
+	MaxFromView = 256 << 10 // an event: the ends of two paths, and a rule that names one
+)
 
 // Config is the first message to a view. See fs.Options for the fields.
 type Config struct {
@@ -69,12 +72,12 @@ type Wire struct {
 	in  *peer.Reader
 }
 
-// NewWire returns a Wire over a stream.
-func NewWire(rw io.ReadWriter) *Wire {
-	return &Wire{peer.NewWriter(rw, maxMessage, 0), peer.NewReader(rw, maxMessage)}
+// NewWire returns a Wire over a stream. most limits the messages that it receives: MaxToView or MaxFromView.
+func NewWire(rw io.ReadWriter, most int) *Wire {
+	return &Wire{peer.NewWriter(rw, MaxToView, 0), peer.NewReader(rw, most)}
 }
 
-// Send writes one message. It returns an error if the message exceeds 4 MiB.
+// Send writes one message. It returns an error if the message exceeds MaxToView.
 func (w *Wire) Send(msg any) error {
 	text, err := json.Marshal(msg)
 	if err != nil {
