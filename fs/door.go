@@ -169,7 +169,7 @@ func (v *View) decideNode(a *ask, n *node, links uint64) error {
 		return beneath.ErrStale
 	}
 	if a.op == scope.OpOpenWrite && v.foreign(a.op, rel, n.ident) {
-		return v.refuseForeign(a, rel)
+		return v.outcome(a, rel, notOwn(rel))
 	}
 	return v.decideBy(policy, a, rel, links)
 }

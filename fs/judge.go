@@ -207,8 +207,9 @@ func (v *View) foreign(op scope.Op, rel string, id beneath.FileID) bool {
 	return !slices.Contains(v.locks.ids, id)
 }
 
-func (v *View) refuseForeign(a *ask, rel string) error {
-	return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: a lock of another program", RuleKind: string(scope.KindProtect)}, syscall.EACCES)
+// notOwn returns the denial of an operation that is foreign.
+func notOwn(rel string) error {
+	return &unrecorded{audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: a lock of another program", RuleKind: string(scope.KindProtect)}, syscall.EACCES}
 }
 
 // content reads a regular file that has the attributes st, up to the limit of a config

@@ -193,7 +193,7 @@ func (v *View) unlinkLock(a *ask, p *place) error {
 	}
 	v.moves.Unlock()
 	if foreign {
-		return v.refuseForeign(a, p.path())
+		return notOwn(p.path())
 	}
 	if err == nil {
 		v.locks.remove(st.ID())
@@ -251,7 +251,7 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		return err
 	}
 	if v.foreign(scope.OpRenameFrom, old.path(), moved.ID()) {
-		return v.refuseForeign(a, old.path())
+		return notOwn(old.path())
 	}
 	var other beneath.Stat
 	otherErr := error(syscall.ENOENT)

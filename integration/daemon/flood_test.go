@@ -3,8 +3,11 @@ package daemon
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +22,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
@@ -73,6 +78,54 @@ func init() {
 				fmt.Println("ready", n, harness.ErrnoOf(err), harness.ErrnoOf(made), harness.ErrnoOf(read))
 				return wait()
 			}
+		}
+	}
+}
+
+func init() {
+	// Answers in HTTP/2 wait for a window that stays shut. A connection that ends is followed by another.
+	harness.Roles["flood-windows"] = func(args []string) error {
+		return forever(60, func(int, int) error {
+			shutWindow("127.0.0.1:3128", args[0], 128)
+			return nil
+		})
+	}
+}
+
+// shutWindow opens streams to a host through the proxy of a sandbox, on one connection whose window
+// is 0. It returns when the connection ends.
+func shutWindow(proxy, host string, streams int) {
+	raw, err := net.Dial("tcp", proxy)
+	if err != nil {
+		return
+	}
+	defer raw.Close()
+	fmt.Fprintf(raw, "CONNECT %[1]s:443 HTTP/1.1\r\nHost: %[1]s:443\r\n\r\n", host)
+	if res, err := http.ReadResponse(bufio.NewReaderSize(raw, 16), nil); err != nil || res.StatusCode != http.StatusOK {
+		return
+	}
+	c := tls.Client(raw, &tls.Config{ServerName: host, InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if c.Handshake() != nil || c.ConnectionState().NegotiatedProtocol != "h2" {
+		return
+	}
+	_, _ = io.WriteString(c, http2.ClientPreface)
+	f := http2.NewFramer(c, c)
+	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	var head bytes.Buffer
+	to := hpack.NewEncoder(&head)
+	to.SetMaxDynamicTableSize(0)
+	for name, value := range map[string]string{":method": "PUT", ":scheme": "https", ":authority": host, ":path": "/"} {
+		_ = to.WriteField(hpack.HeaderField{Name: name, Value: value})
+	}
+	_ = to.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 7<<10)})
+	for id := uint32(1); id < uint32(2*streams); id += 2 {
+		if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head.Bytes(), EndStream: true, EndHeaders: true}) != nil {
+			return
+		}
+	}
+	for {
+		if _, err := f.ReadFrame(); err != nil {
+			return
 		}
 	}
 }
@@ -267,7 +320,7 @@ func spentBy(pid int) time.Duration {
 
 // floodHost has a flooder's agent, with limits, and its neighbour.
 func floodHost(t testing.TB, limits string) *harness.Host {
-	h := harness.LayOut(t, map[string]string{"loud": "view: {paths: {.env: hide, secret: read}}\n" + limits, "calm": ""})
+	h := harness.LayOut(t, map[string]string{"loud": "view: {paths: {.env: hide, secret: read}}\nnetwork: {allow: [{host: refused.test, methods: [GET]}]}\n" + limits, "calm": ""})
 	h.Timeout = 10 * time.Minute
 	harness.Plant(t, h.Scope("loud"), "f", ".env", "secret", "linked", "links/", "many/")
 	for i := range 200 {
@@ -305,6 +358,7 @@ func BenchmarkFloods(b *testing.B) {
 		{"open directories", flooding("flood-directories", "19900")},
 		{"hard links", flooding("flood-links", "20000")},
 		{"denials, 16 threads", flooding("flood-denials")},
+		{"shut windows", flooding("flood-windows", "refused.test")},
 	}
 	for _, f := range floods {
 		if only := os.Getenv("SCOPEFS_FLOOD"); !strings.Contains(f.name, only) {
@@ -315,14 +369,14 @@ func BenchmarkFloods(b *testing.B) {
 			r := h.Dial("calm").Greet()
 			measureCalls(h, r, 20)
 			pid := h.ViewPID("loud")
-			before := memoryOf(pid)
+			before, daemon := memoryOf(pid), memoryOf(h.Cmd.Process.Pid)
 			stop, what := f.start(h)
 			began, cpu := time.Now(), spentBy(pid)
 			calls := measureCalls(h, r, count)
 			views := measureView(h, "calm", count)
 			used := (spentBy(pid) - cpu).Seconds() / time.Since(began).Seconds()
-			fmt.Printf("| %-20s | read_file: %v | view: %v | view of the flooder: %d -> %d MiB, %.2f cores | %s |\n", f.name, calls, views,
-				before>>10, memoryOf(pid)>>10, used, strings.TrimSpace(what()))
+			fmt.Printf("| %-20s | read_file: %v | view: %v | view of the flooder: %d -> %d MiB, %.2f cores | daemon: %d -> %d MiB in %.0f s | %s |\n", f.name, calls, views,
+				before>>10, memoryOf(pid)>>10, used, daemon>>10, memoryOf(h.Cmd.Process.Pid)>>10, time.Since(began).Seconds(), strings.TrimSpace(what()))
 			stop()
 		})
 	}

@@ -29,6 +29,8 @@ type access struct {
 	secret       string      // of a request
 	question     Question    // that the operator has approved, if asked
 	asked        atomic.Bool // the rules want an approval, and the operator's holds
+	many         bool        // it stands for requests that differ; see folds
+	unrecorded   int64       // of them
 	status       int
 	sent, got    atomic.Int64 // bytes to the host and from it
 	remote       string
@@ -41,8 +43,8 @@ func (p *Proxy) newAccess(in *incoming, op string) *access {
 	return &access{in: in, op: op, began: time.Now()}
 }
 
-// admit decides about an access, and records the decision.
-func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
+// decide decides about an access by the current rules.
+func (p *Proxy) decide(a *access) scope.Decision {
 	rules := p.client.Rules()
 	if rules == nil {
 		rules = (*scope.Network)(nil)
@@ -57,6 +59,12 @@ func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
 			a.decision = d
 		}
 	}
+	return a.decision
+}
+
+// admit decides about an access, and records the decision.
+func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
+	p.decide(a)
 	switch {
 	case a.decision.Allow:
 	case a.decision.Ask:
@@ -167,7 +175,7 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 func (p *Proxy) event(a *access) audit.Event {
 	return audit.Event{
 		Event: audit.KindNetwork, Agent: string(p.client.Agent), Session: p.client.Session, Call: a.in.call, Chain: p.client.Chain,
-		Op: a.op, Target: a.target(), Rule: a.decision.Rule, RuleKind: string(a.decision.Kind),
+		Op: a.op, Target: a.target(), Rule: a.decision.Rule, RuleKind: string(a.decision.Kind), Unrecorded: a.unrecorded,
 	}
 }
 
@@ -183,7 +191,7 @@ func (a *access) target() string {
 	switch {
 	case a.host == "":
 		return ""
-	case a.op == "request":
+	case a.op == "request" && !a.many:
 		return a.method + " " + a.scheme + "://" + authority(a.host, a.port, a.scheme) + a.path
 	}
 	return authority(a.host, a.port, "")

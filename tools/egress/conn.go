@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -18,11 +19,14 @@ type socket interface {
 // incoming is a connection from the sandbox.
 type incoming struct {
 	socket
-	ahead   []byte // read already, and returned first
-	release func() // frees its slot
-	once    sync.Once
-	origin  *origin // of a connection that a tunnel has led here; nil: none
-	call    string  // see Client.Call
+	ahead  []byte      // read already, and returned first
+	origin *origin     // of a connection that a tunnel has led here; nil: none
+	call   string      // see Client.Call
+	passes atomic.Bool // in HTTP/1: a response passes, whose client may read slowly
+
+	mu     sync.Mutex
+	held   []func() // what frees its slots
+	closed bool
 }
 
 // origin is the host at the other end of a connection, as far as the client
@@ -45,15 +49,32 @@ func (c *incoming) Read(p []byte) (int, error) {
 	return c.socket.Read(p)
 }
 
+// hold frees a slot when the connection is closed.
+func (c *incoming) hold(release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		release()
+		return
+	}
+	c.held = append(c.held, release)
+}
+
 func (c *incoming) Close() error {
 	err := c.socket.Close()
-	c.once.Do(c.release)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, release := range c.held {
+		release()
+	}
+	c.held = nil
 	return err
 }
 
 // guarded returns a connection for HTTP/1.1: in, or TLS on it.
 func (p *Proxy) guarded(ctx context.Context, c net.Conn, in *incoming) *guard {
-	return &guard{Conn: c, long: p.long, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
+	return &guard{Conn: c, in: in, limits: p.Limits, long: p.bounds.long, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
 }
 
 // originKey is the key of an origin in the context of a request.

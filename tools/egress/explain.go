@@ -16,7 +16,11 @@ import (
 // is decided and recorded.
 func (p *Proxy) explain(ctx context.Context, a *access, r *refusal, answer func(*refusal) error) {
 	defer a.in.Close()
-	if p.CA == nil || a.port != 443 {
+	release, free := p.bounds.secure.Try()
+	if free {
+		a.in.hold(release)
+	}
+	if p.CA == nil || a.port != 443 || !free {
 		_ = answer(r)
 		return
 	}
@@ -27,9 +31,7 @@ func (p *Proxy) explain(ctx context.Context, a *access, r *refusal, answer func(
 	switch p.sniff(a.in, true) {
 	case speaksTLS:
 		secure := p.standFor(a.in, a.host, protocols[1:])
-		ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
-		defer cancel()
-		if secure.HandshakeContext(ctx) != nil {
+		if p.shake(ctx, secure) != nil {
 			return
 		}
 		c = secure

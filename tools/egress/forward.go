@@ -24,25 +24,25 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 		p.serveConnect(ctx, w, r, o.in)
 		return
 	}
-	release, ok := p.running.Try()
-	if !ok {
-		many := tooMany("requests")
-		p.recordFull(ctx, many)
-		many.write(w, r)
-		return
+	release, many := p.bounds.take(r)
+	if many == nil {
+		defer release()
 	}
-	defer release()
 	a := p.newAccess(o.in, "request")
 	a.method, a.upgrade, a.proto = r.Method, wantsUpgrade(r), r.ProtoMajor
 	a.others = overrides(r)
-	err := a.locate(r, o)
-	if err != nil {
-		err = p.deny(r.Context(), a, err)
-	} else {
-		err = p.admit(r.Context(), a)
+	wrong := a.locate(r, o)
+	if many != nil {
+		p.overload(w, r, a, wrong, many)
+		return
 	}
-	if err != nil {
-		err.write(w, r)
+	if wrong != nil {
+		wrong = p.deny(r.Context(), a, wrong)
+	} else {
+		wrong = p.admit(r.Context(), a)
+	}
+	if wrong != nil {
+		p.refuse(w, a, wrong)
 		return
 	}
 	p.exchange(w, r, a)
@@ -153,6 +153,8 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), accessKey{}, a))
 	defer cancel()
 	defer p.track(ctx, a, cancel)()
+	defer p.watch(a)()
+	defer p.passes(w, a)()
 	// A response that breaks off makes ServeHTTP panic, for the server to see.
 	failure := &refusal{Message: "the response broke off"}
 	defer func() {
@@ -166,6 +168,16 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 	r.Body = &counted{ReadCloser: r.Body, n: &a.sent, spend: p.stopper(a)}
 	p.forward.ServeHTTP(&answer{w}, r)
 	failure = a.failure
+}
+
+// passes lets a client take a response slowly, until the function that it returns is called. What net/http
+// then writes of the response ends in time.
+func (p *Proxy) passes(w http.ResponseWriter, a *access) (over func()) {
+	if a.proto == 2 {
+		return func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(p.Limits.Speak)) }
+	}
+	a.in.passes.Store(true)
+	return func() { a.in.passes.Store(false) }
 }
 
 // answer is a response to the client. It passes no interim response: 103 has
@@ -268,7 +280,7 @@ func (p *Proxy) newForward() *httputil.ReverseProxy {
 				a.failure = failed(a.host, err)
 			}
 			a.status = a.failure.status
-			a.failure.write(w, r)
+			_ = a.failure.write(w, a)
 		},
 	}
 }
@@ -348,5 +360,6 @@ func (p *Proxy) newTransport() *http.Transport {
 		DialTLSContext:    func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialTLS(ctx, addr) },
 		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead, TLSHandshakeTimeout: p.Limits.Speak,
 		ResponseHeaderTimeout: p.Limits.Idle, ExpectContinueTimeout: time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64,
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: maxWindow}, // a response waits there for a client that does not read
 	}
 }

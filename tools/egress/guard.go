@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -17,6 +18,8 @@ import (
 // Content-Length beside Transfer-Encoding, and a Host beside an absolute URL.
 type guard struct {
 	net.Conn
+	in     *incoming
+	limits Limits
 	refuse func(*refusal) // records it
 	long   *limit.Slots
 	framing
@@ -26,12 +29,9 @@ type guard struct {
 	closed  bool
 }
 
-// A head of more than shortHead bytes takes one of maxLong slots of the proxy, so
-// that heads do not fill the memory.
-const (
-	shortHead = 8 << 10
-	maxLong   = 64
-)
+// shortHead is the size of a head without a slot of its own, in bytes. A longer one takes one of
+// maxLong, so that heads do not fill the memory.
+const shortHead = 8 << 10
 
 func (g *guard) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
@@ -44,6 +44,17 @@ func (g *guard) Read(p []byte) (int, error) {
 		return 0, wrong // net/http answers with status 400
 	}
 	return n, err
+}
+
+// Write fails, and net/http closes the connection, when the client does not take the bytes in time: as soon
+// as a request's head where no response passes.
+func (g *guard) Write(p []byte) (int, error) {
+	limit := g.limits.Speak
+	if g.in.passes.Load() {
+		limit = g.limits.Idle
+	}
+	_ = g.Conn.SetWriteDeadline(time.Now().Add(limit)) // it fails on a closed connection alone
+	return g.Conn.Write(p)
 }
 
 // holdLong holds a slot while a long head is under way.

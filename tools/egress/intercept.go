@@ -45,20 +45,51 @@ func (p *Proxy) intercept(ctx context.Context, a *access, answer func(*refusal) 
 // unwrap ends a client's TLS, with the certificate of its host alone.
 func (p *Proxy) unwrap(ctx context.Context, a *access) error {
 	a.in.origin = &origin{host: a.host, port: a.port, scheme: "https", in: a.in}
+	release, ok := p.bounds.secure.Try()
+	if !ok {
+		return tooMany("connections with TLS")
+	}
+	a.in.hold(release)
+	speaks := protocols
+	release, multiplexed := p.bounds.multiplexed.Try()
+	if !multiplexed {
+		speaks = protocols[1:]
+	}
 	below := newBatch(ctx, a.in)
-	c := p.standFor(below, a.host, protocols)
-	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
-	defer cancel()
-	if err := c.HandshakeContext(ctx); err != nil {
+	c := p.standFor(below, a.host, speaks)
+	err := p.shake(ctx, c)
+	h2 := err == nil && c.ConnectionState().NegotiatedProtocol == "h2"
+	switch {
+	case h2:
+		a.in.hold(release)
+	case multiplexed:
+		release()
+	}
+	if err != nil {
 		below.Close() // an alert may be pending
 		return err
 	}
-	if c.ConnectionState().NegotiatedProtocol == "h2" {
+	if h2 {
 		p.requests.give(c)
 		return nil
 	}
 	p.requests.give(p.guarded(ctx, c, a.in))
 	return nil
+}
+
+// shake makes a handshake with a client, which has a turn among those of its agent.
+func (p *Proxy) shake(ctx context.Context, c *tls.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
+	defer cancel()
+	if err := p.bounds.handshakes.Wait(ctx, nil, 1); err != nil {
+		return err
+	}
+	release, err := p.bounds.shaking.Take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return c.HandshakeContext(ctx)
 }
 
 // standFor returns the host's side of a client's TLS on c.

@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -91,29 +90,20 @@ type Answer struct {
 	Granted, Denied bool
 }
 
-// Limits bounds a proxy. Zero values have the defaults.
-type Limits struct {
-	Connections int           // at a time; more are closed at once; default 2048
-	Requests    int           // under way, in all connections; more are refused; default 1024
-	Speak       time.Duration // for a client to send a request's head, or a handshake; default 10 s
-	Idle        time.Duration // without a byte in either direction; default 15 min
-	Approve     time.Duration // for the operator; default 5 min
-}
-
 // Options are the parts of a proxy that do not depend on the agent.
 type Options struct {
 	Dialer Dialer // for every connection but those to addresses of rules
 	CA     *CA    // nil: hosts whose requests must be seen are refused
 	Limits Limits
+	Bounds *Bounds // those of the agent; nil: its own, by Limits
 }
 
 // A Proxy is the network of one client. Make it by New.
 type Proxy struct {
 	Options
 	client    Client
-	slots     *limit.Slots // of connections
-	running   *limit.Slots // of requests
-	long      *limit.Slots // of requests with a long head
+	bounds    *Bounds
+	folds     folds
 	transport atomic.Pointer[http.Transport]
 	forward   *httputil.ReverseProxy
 	requests  *handoff // connections for the server of requests, from Serve on
@@ -124,20 +114,20 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	open  map[*access]func() // what ends each connection and request under way
-	full  time.Time          // when a refusal by a bound was last recorded
 	ended bool               // nothing begins any more
 	wait  sync.WaitGroup     // for what has begun
 }
 
 // New returns a proxy for a client.
 func New(o Options, client Client) *Proxy {
-	o.Limits.Speak, o.Limits.Idle = cmp.Or(o.Limits.Speak, 10*time.Second), cmp.Or(o.Limits.Idle, 15*time.Minute)
-	o.Limits.Approve = cmp.Or(o.Limits.Approve, 5*time.Minute)
-	o.Limits.Connections, o.Limits.Requests = cmp.Or(o.Limits.Connections, 2048), cmp.Or(o.Limits.Requests, 1024)
+	o.Limits = o.Limits.withDefaults()
+	if o.Bounds == nil {
+		o.Bounds = NewBounds(o.Limits)
+	}
 	if client.Counts == nil {
 		client.Counts = &limit.Rates{}
 	}
-	p := &Proxy{Options: o, client: client, slots: limit.NewSlots(o.Limits.Connections), running: limit.NewSlots(o.Limits.Requests), long: limit.NewSlots(maxLong), open: map[*access]func(){}, kept: map[keptName]*keptSecret{}}
+	p := &Proxy{Options: o, client: client, bounds: o.Bounds, open: map[*access]func(){}, kept: map[keptName]*keptSecret{}}
 	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
 	return p
@@ -152,7 +142,10 @@ func (p *Proxy) newServer(ctx context.Context) *http.Server {
 		MaxHeaderBytes:               maxHead - 4<<10, // net/http adds 4 KiB
 		ErrorLog:                     log.New(io.Discard, "", 0),
 		DisableGeneralOptionsHandler: true,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: 128}, // net/http ends a connection that resets more than it may open
+		HTTP2: &http.HTTP2Config{ // net/http ends a connection that resets more than it may open
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxWindow, MaxReceiveBufferPerStream: maxWindow,
+			MaxReadFrameSize: 16 << 10, WriteByteTimeout: p.Limits.Idle,
+		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, originKey{}, originOf(c))
 		},
@@ -167,6 +160,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
 	p.requests = newHandoff(ctx.Done(), l.Addr())
 	server := p.newServer(ctx)
 	p.begin(func() { _ = server.Serve(p.requests) }) // ends with the hand-off
+	p.begin(func() { p.keepFolds(ctx) })
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	err := p.accept(ctx, l)
@@ -196,15 +190,16 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
 			return err
 		}
 		s, ok := c.(socket)
-		release, free := p.slots.Try()
+		release, free := p.bounds.connections.Try()
 		if !ok || !free {
 			c.Close()
 			if ok {
-				p.recordFull(ctx, tooMany("connections"))
+				p.foldRefusal(ctx, p.newAccess(&incoming{}, "connect"), tooMany("connections"))
 			}
 			continue
 		}
-		in := &incoming{socket: s, release: release}
+		in := &incoming{socket: s}
+		in.hold(release)
 		p.begin(func() { p.serve(ctx, in) })
 	}
 }
@@ -246,19 +241,6 @@ func (p *Proxy) recordMalformed(ctx context.Context, in *incoming, err error) {
 			a.host, a.port = o.host, o.port
 		}
 		_ = p.deny(ctx, a, r) // it is refused whether recorded or not
-	}
-}
-
-// recordFull records a refusal by a bound, once a minute.
-func (p *Proxy) recordFull(ctx context.Context, r *refusal) {
-	p.mu.Lock()
-	again := time.Since(p.full) > time.Minute
-	if again {
-		p.full = time.Now()
-	}
-	p.mu.Unlock()
-	if again {
-		_ = p.deny(ctx, p.newAccess(&incoming{}, "connect"), r) // it is refused whether recorded or not
 	}
 }
 

@@ -99,16 +99,17 @@ func (r *refusal) body() []byte {
 	return append(text, '\n')
 }
 
-// write answers an HTTP request.
-func (r *refusal) write(w http.ResponseWriter, to *http.Request) {
+// write answers the HTTP request of an access.
+func (r *refusal) write(w http.ResponseWriter, a *access) error {
 	body := r.body()
-	if to.ProtoMajor == 1 && (to.Method == http.MethodConnect || wantsUpgrade(to)) {
+	if a.proto == 1 && (a.method == http.MethodConnect || a.upgrade) {
 		w.Header().Set("Connection", "close") // the guard reads no more requests
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(r.status)
-	_, _ = w.Write(body)
+	_, err := w.Write(body)
+	return err
 }
 
 // raw is the answer to CONNECT. Clients show its body to nobody, and many show the

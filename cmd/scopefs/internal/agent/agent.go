@@ -23,6 +23,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -37,7 +38,8 @@ type Agent struct {
 	slots   *limit.Slots  // of clients
 	paces   *paces
 	rates   *tools.Rates
-	traffic *limit.Rates // of its sandboxes
+	traffic *limit.Rates   // of its sandboxes
+	doors   *egress.Bounds // what its sandboxes have under way in the network
 	group   group
 	renames renames
 
@@ -70,6 +72,7 @@ func New(shared *Shared, id scope.ID) *Agent {
 		turn: make(chan struct{}, 1), slots: limit.NewSlots(maxClients),
 		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
 		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
+		doors:    egress.NewBounds(egress.Limits{}),
 		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
 	}
 	a.paces = newPaces(shared.Settings.Log.AgentDay, a.budgetUsed())

@@ -148,9 +148,10 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 			return n.agent.Record(ctx, e)
 		},
 	}
-	limits := egress.Limits{Approve: approveTime}
+	limits, bounds := egress.Limits{Approve: approveTime}, n.agent.doors
 	if n.kind == agents.NetworkNone {
 		limits.Connections, limits.Requests = refusedConnections, refusedConnections
+		bounds = egress.NewBounds(limits)
 	}
 	if n.agent.Approvals != nil {
 		client.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
@@ -158,7 +159,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 			n.agent.Approvals.Outlast(ctx, func() (tools.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
-	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: limits}, client)
+	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, client)
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop, n.ended = stop, make(chan struct{})
 	go func() {
