@@ -82,13 +82,14 @@ func (p *served) runs(states ...byte) bool {
 		return false // the pid may be another's
 	default:
 	}
-	pattern := fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid)
-	tasks, _ := filepath.Glob(pattern)
+	pid := fmt.Sprint(p.cmd.Process.Pid)
+	dir := filepath.Join("/proc", pid, "task")
+	tasks, _ := os.ReadDir(dir)
 	for _, task := range tasks {
-		if states[0] != 'R' && filepath.Base(filepath.Dir(task)) != fmt.Sprint(p.cmd.Process.Pid) {
+		if states[0] != 'R' && task.Name() != pid {
 			continue
 		}
-		text, err := os.ReadFile(task)
+		text, err := os.ReadFile(filepath.Join(dir, task.Name(), "stat"))
 		if i := bytes.LastIndexByte(text, ')'); err == nil && i >= 0 && i+2 < len(text) && bytes.IndexByte(states, text[i+2]) >= 0 {
 			return true
 		}
