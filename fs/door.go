@@ -21,9 +21,13 @@ type ask struct {
 	node   uint64 // instead of head.NodeId, for operations on two nodes
 	whole  bool   // a directory moves with its subtree
 	light  bool   // on: place.obj is not needed
+	own    bool   // on: the client's handle has the access that the operation needs
 	nested bool   // within another ask, which runs with the caller's ids already
 	near   *place // the place of that ask; its directory is reused if it is the same
 }
+
+// grants reports whether the operation needs more than the client's handle has.
+func (a *ask) grants() bool { return !a.own && (a.op == scope.OpOpen || a.op.Mutates()) }
 
 func (a *ask) nodeID() uint64 {
 	if a.node != 0 {
@@ -102,7 +106,7 @@ func (v *View) on(a ask, do func(*place) error) error {
 		if p.node == nil {
 			return beneath.ErrStale
 		}
-		if err := v.openNode(&p); err != nil {
+		if err := v.openNode(&p, a.grants()); err != nil {
 			return v.outcome(&a, p.rel, err)
 		}
 		defer p.close()

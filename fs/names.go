@@ -327,6 +327,9 @@ func (v *View) link(old, new *place, newName string) error {
 	if err == nil && st.ID() == old.node.ident {
 		return dir.Link(base, new.dir, newName)
 	}
+	if !old.held {
+		return beneath.ErrStale // the host has moved it since
+	}
 	return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
 }
 

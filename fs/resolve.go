@@ -58,8 +58,11 @@ func (v *View) openDirAt(p *place) error {
 	return nil
 }
 
-// openNode opens p.node: by its newest name, by another name, or by an open file.
-func (v *View) openNode(p *place) error {
+// openNode opens p.node: by its newest name, by another name, or by an open file. An open file
+// that has a name, and none that the view knows, was moved by the host, perhaps out of the
+// scope. Its handles keep their access, and with grants openNode fails with ErrStale: a client
+// may open what its descriptor is of again, by /proc/self/fd, for more than it was open for.
+func (v *View) openNode(p *place, grants bool) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
 	rel, ok := v.nodes.newest(p.node)
@@ -76,10 +79,8 @@ func (v *View) openNode(p *place) error {
 		}
 	}
 	if f, ok := v.reach(p.node); ok {
-		// The host has moved a directory that still exists, perhaps out of the
-		// scope. An open descriptor grants no access to it.
 		stale := err
-		if p.stat, err = f.Stat(); err == nil && (!p.node.dir || p.stat.Nlink == 0) {
+		if p.stat, err = f.Stat(); err == nil && (p.stat.Nlink == 0 || !p.node.dir && !grants) {
 			p.obj, p.open, p.held = f, true, true
 			return nil
 		}

@@ -67,6 +67,35 @@ func init() {
 		}
 		return nil
 	}
+	// Holds a file open for reading, and tries to get more by its descriptor.
+	harness.Roles["reader"] = func(args []string) error {
+		f, err := os.Open(args[0])
+		if err != nil {
+			return err
+		}
+		fmt.Println("held")
+		fd := int(f.Fd())
+		again := fmt.Sprintf("/proc/self/fd/%d", fd)
+		calls := map[string]func() error{
+			"fchmod":    func() error { return unix.Fchmod(fd, 0o640) },
+			"fchown":    func() error { return unix.Fchown(fd, 1, 1) },
+			"fsetxattr": func() error { return unix.Fsetxattr(fd, "user.x", []byte("x"), 0) },
+			"futimes":   func() error { return unix.Futimes(fd, make([]unix.Timeval, 2)) },
+			"pread":     func() error { _, err := unix.Pread(fd, make([]byte, 1), 0); return err },
+			"fstat":     func() error { var st unix.Stat_t; return unix.Fstat(fd, &st) },
+			"flink": func() error {
+				return unix.Linkat(unix.AT_FDCWD, again, unix.AT_FDCWD, args[1], unix.AT_SYMLINK_FOLLOW)
+			},
+		}
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			call := calls[in.Text()]
+			if call == nil {
+				call = func() error { return harness.DoOp(in.Text() + " " + again) }
+			}
+			fmt.Println(harness.ErrnoOf(call()))
+		}
+		return nil
+	}
 }
 
 func dirents(buf []byte) (names []string) {
@@ -124,6 +153,47 @@ func TestAttackMovedOut(t *testing.T) {
 			// And back in, under another name.
 			require.NoError(t, os.Rename(out, h.Scope("moved", "back")))
 			assert.Equal(t, []string{"ok"}, harness.HostOps(t, h.View("moved"), "read "+filepath.Join("back", strings.TrimPrefix("d/e", up), "g")))
+		})
+	}
+}
+
+// TestAttackReaderMovedOut: a client has a file open for reading. The host moves the file out of
+// the prefix. The descriptor still reads, and nothing more is got by it.
+func TestAttackReaderMovedOut(t *testing.T) {
+	agents := map[string]string{"passthrough": "view: {xattrs: true}", "mediated": "view: {xattrs: true, data: mediated}", "caller": "identity: caller\nview: {xattrs: true}"}
+	h := harness.LayOut(t, agents)
+	for agent := range agents {
+		harness.Plant(t, h.Scope(agent), "f", "known")
+	}
+	startAll(h)
+	for agent := range agents {
+		t.Run(agent, func(t *testing.T) {
+			cmd := harness.Role("reader", h.View(agent, "f"), h.View(agent, "link"))
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			next := harness.Stream(t, cmd)
+			require.Equal(t, "held", next())
+			tell := func(op string) string {
+				_, err := fmt.Fprintln(in, op)
+				require.NoError(t, err)
+				return strings.TrimSpace(next())
+			}
+			for _, op := range []string{"pread", "fstat", "read", "write", "fchmod", "futimes"} {
+				require.Equal(t, "ok", tell(op), op)
+			}
+			out := filepath.Join(h.Base, "out-of-"+agent)
+			require.NoError(t, os.Rename(h.Scope(agent, "f"), out))
+			before := harness.Picture(t, filepath.Dir(out))[filepath.Base(out)]
+			for _, op := range []string{"write", "append", "trunc", "o-trunc", "mmap", "fallocate", "chmod", "utimes", "fchmod", "fchown", "fsetxattr", "futimes", "flink", "read"} {
+				assert.Contains(t, []string{"ENOENT", "ESTALE", "EACCES"}, tell(op), op)
+			}
+			assert.Equal(t, before, harness.Picture(t, filepath.Dir(out))[filepath.Base(out)])
+			assert.NoFileExists(t, h.Scope(agent, "link"))
+			for _, op := range []string{"pread", "fstat"} {
+				assert.Equal(t, "ok", tell(op), op)
+			}
+			require.NoError(t, os.Rename(out, h.Scope(agent, "f")))
+			h.Eventually("it is back", func() bool { return tell("write") == "ok" })
 		})
 	}
 }

@@ -43,7 +43,7 @@ func TestDoctor(t *testing.T) {
 		want map[string]string // user and check → status
 		says map[string]string // → in the line
 	}{
-		"root": {0, func(m *harness.Way) *exec.Cmd { return harness.Privately(m.T, harness.ClosedFUSE, doctor...) }, 0, map[string]string{"root fuse": "ok", "root passthrough": "ok", "root sandbox": "ok", "root cgroups": "ok", "nobody device": "missing"}, nil},
+		"root": {0, func(m *harness.Way) *exec.Cmd { return harness.Privately(m.T, harness.ClosedFUSE, doctor...) }, 0, map[string]string{"root fuse": "ok", "root passthrough": "ok", "root sandbox": "ok", "root cgroups": "ok", "nobody device": "degraded"}, nil},
 		"user": {1234, nil, 0, map[string]string{"1234 fuse": "ok", "1234 passthrough": "degraded", "1234 sandbox": "ok", "1234 cgroups": "degraded", "1234 git identity": "degraded"},
 			map[string]string{"1234 git identity": "git config --global user.name NAME", "1234 cgroups": "Delegate=yes"}},
 		"no /dev/fuse": {0, func(m *harness.Way) *exec.Cmd { return harness.Privately(m.T, noFUSE, doctor...) }, 3,
@@ -53,6 +53,9 @@ func TestDoctor(t *testing.T) {
 		}, 3, map[string]string{"1234 namespaces": "ok", "1234 device": "missing"}, map[string]string{"1234 device": "mode 0600chmod 666 /dev/fuse"}},
 		"no CAP_SYS_ADMIN": {0, func(m *harness.Way) *exec.Cmd { return exec.Command("setpriv", append(noAdmin, doctor...)...) }, 3,
 			map[string]string{"root namespaces": "missing", "root fuse": "missing"}, map[string]string{"root namespaces": "--privileged"}},
+		"no CAP_DAC_READ_SEARCH": {0, func(m *harness.Way) *exec.Cmd {
+			return exec.Command("setpriv", append([]string{"--bounding-set", "-dac_read_search", "--inh-caps", "-all", "--"}, doctor...)...)
+		}, 3, map[string]string{"root fuse": "missing"}, map[string]string{"root fuse": "CAP_DAC_READ_SEARCH"}},
 		"an old kernel": {0, func(m *harness.Way) *exec.Cmd { return without("openat2,landlock_create_ruleset", doctor...) }, 3,
 			map[string]string{"root kernel": "missing", "root landlock": "missing"}, map[string]string{"root kernel": "openat2, landlock_create_ruleset"}},
 		"a container's filter": {0, func(m *harness.Way) *exec.Cmd { return without("EPERM:fsopen,move_mount", doctor...) }, 3,
@@ -90,6 +93,9 @@ func TestDoctor(t *testing.T) {
 				if status == "missing" {
 					assert.NotEqual(t, "", lines[check].Remedy+lines[check].Detail)
 				}
+			}
+			for _, l := range lines {
+				assert.False(t, l.Status == "missing" && o.Code == 0, "the exit status hides %+v", l)
 			}
 			for check, text := range c.says {
 				assert.Contains(t, lines[check].Detail+lines[check].Remedy, text, check)

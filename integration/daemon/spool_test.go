@@ -260,6 +260,31 @@ func TestSpoolStopped(t *testing.T) {
 	checkMade(h, n)
 }
 
+// TestSpoolPattern: in a base whose name is a pattern of path.Match, the next daemon records
+// what is left of a spool, and removes what else a killed daemon has left.
+func TestSpoolPattern(t *testing.T) {
+	h := spooling(t, "")
+	h.Base = filepath.Join(h.Base, "run", `[a]*?{b,c}\ é`)
+	require.NoError(t, os.MkdirAll(h.Scope("a"), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(h.Base, "agents.d"), 0o755))
+	h.Define("a", "view: {record: all}")
+	h.Start()
+	require.NoError(t, os.Mkdir(h.View("a", "first"), 0o755))
+	require.NoError(t, h.Cmd.Process.Signal(syscall.SIGSTOP))
+	for i := range 100 {
+		require.NoError(t, os.Mkdir(h.View("a", fmt.Sprint(i)), 0o755))
+	}
+	h.Kill()
+	left := filepath.Join(h.Base, "run", "mcp", "task.x.sock")
+	require.NoError(t, os.WriteFile(left, nil, 0o600))
+	h.Start()
+	assert.NoFileExists(t, left)
+	recorded := func() bool { return len(made(h)) == 101 }
+	h.Eventually("what is left of the spool is recorded", recorded)
+	h.Stop()
+	checkMade(h, 101)
+}
+
 // TestSpoolForged: a view whose spool has what no view writes is ended, though it says nothing
 // to the daemon. What it recorded before is in the log.
 func TestSpoolForged(t *testing.T) {

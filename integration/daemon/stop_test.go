@@ -1,8 +1,13 @@
 package daemon
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +17,100 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
 )
+
+// silences are what a silent client sends before it says nothing more, and what the last line
+// is that it reads.
+var silences = map[string]struct {
+	socket func(h *harness.Host) string
+	uid    uint32
+	send   string
+	last   string
+	more   string // sent after last
+}{
+	"run: nothing after 101":       {ofUser, alice, runOf("sleep", "4714.5"), "\r\n", ""},
+	"run: half a line after 101":   {ofUser, alice, runOf("sleep", "4714.5"), "\r\n", `{"go":tr`},
+	"run: no reader of streams":    {ofUser, alice, runOf("yes"), "\r\n", `{"go":true}` + "\n"},
+	"run: half a body":             {ofUser, alice, "POST /v1/agents/a/run HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", "", ""},
+	"run: half a header":           {ofUser, alice, "POST /v1/agents/a/run HT", "", ""},
+	"run of the operator":          {ofOperator, 0, runOf("sleep", "4714.5"), "\r\n", ""},
+	"watch of approvals":           {ofOperator, 0, "GET /v1/approvals/watch HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n", ""},
+	"top":                          {ofOperator, 0, "GET /v1/top HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n", ""},
+	"tools: nothing":               {ofTools, alice, "", "", ""},
+	"tools: half a context":        {ofTools, alice, "context 1000\n{", "", ""},
+	"tools: half a message":        {ofTools, alice, `{"jsonrpc"`, "", ""},
+	"tools: a call":                {ofTools, alice, harness.Hello + harness.Request(1, "bash", `{"command":"sleep 4714.5"}`), "\n", ""},
+	"tools: no reader of answers":  {ofTools, alice, harness.Hello, "\n", strings.Repeat(harness.Request(1, "read_file", `{"path":"large"}`), 100)},
+	"tools: an answer is not read": {ofTools, alice, harness.Hello, "\n", harness.Request(1, "read_file", `{"path":"large"}`)},
+}
+
+func ofUser(h *harness.Host) string     { return userSocket(h, alice) }
+func ofTools(h *harness.Host) string    { return h.Door("a") }
+func ofOperator(h *harness.Host) string { return filepath.Join(h.Base, "run", "control.sock") }
+
+// runOf returns a request to run a command.
+func runOf(argv ...string) string {
+	body := fmt.Sprintf(`{"argv":["%s"]}`, strings.Join(argv, `","`))
+	return fmt.Sprintf("POST /v1/agents/a/run HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+func init() {
+	// A client that connects to a socket, sends the beginning of what silences names, and
+	// then neither sends nor reads.
+	harness.Roles["silent"] = func(args []string) error {
+		c := silences[args[1]]
+		conn, err := net.Dial("unix", args[0])
+		if err != nil {
+			return err
+		}
+		if _, err := io.WriteString(conn, c.send); err != nil {
+			return err
+		}
+		in := bufio.NewReader(conn)
+		for line := ""; line != c.last; {
+			if line, err = in.ReadString('\n'); err != nil {
+				return err
+			}
+			if c.last == "\n" {
+				break
+			}
+		}
+		go func() { _, _ = io.WriteString(conn, c.more) }() // it may block
+		fmt.Println("silent")
+		_, err = os.Stdin.Read(make([]byte, 1))
+		return err
+	}
+}
+
+// TestDaemonStopSilent: no client keeps the daemon from ending, whatever it has begun and
+// whatever it does not read. Each is a process of the user that the socket is for.
+func TestDaemonStopSilent(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": ""})
+	h.Timeout = 5 * time.Minute // for all of them
+	own(t, h, "a", alice)
+	require.NoError(t, os.WriteFile(h.Scope("a", "large"), []byte(strings.Repeat("0123456\n", 20_000)), 0o644))
+	client := harness.TestBinary(t, h)
+	for name, c := range silences {
+		t.Run(name, func(t *testing.T) {
+			h.Start()
+			cmd := harness.Role("silent", c.socket(h), name)
+			cmd.Path = client
+			as(cmd, c.uid)
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			defer in.Close()
+			next := harness.Stream(t, cmd)
+			require.Equal(t, "silent", next())
+			began := time.Now()
+			h.Stop()
+			assert.Less(t, time.Since(began), stopTime)
+			assert.Zero(t, h.Cmd.ProcessState.ExitCode())
+			assert.Zero(t, h.Mounted(h.Base))
+		})
+	}
+}
+
+// stopTime is how long a daemon may take to end, on a host with other work.
+const stopTime = 15 * time.Second
 
 // After its own SIGKILL a daemon takes over what is left.
 func TestDaemonKilled(t *testing.T) {

@@ -274,6 +274,19 @@ func TestOnlyMainExits(t *testing.T) {
 	}
 }
 
+// TestNoGlob: directories have names that others chose, and in a pattern "[" finds nothing,
+// without an error.
+func TestNoGlob(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		s.each(func(pkg, name string, at token.Position) {
+			assert.False(t, pkg == "filepath" && name == "Glob", "%s:%d calls filepath.Glob: read the directory", s.name, at.Line)
+		})
+	}
+}
+
 // TestNoInit holds convention 17: what a program does begins in main.
 func TestNoInit(t *testing.T) {
 	for _, s := range sources(t) {

@@ -225,9 +225,11 @@ func (p *plan) etc(spec *Spec) error {
 			p.add("--ro-bind-try", at, at)
 		}
 	}
-	java, _ := filepath.Glob("/etc/java-*-openjdk") // Debian's; the programs are in /usr, and do not start without
-	for _, name := range java {
-		p.publicDir(name)
+	names, _ := os.ReadDir("/etc")
+	for _, e := range names { // Debian's; the programs are in /usr, and do not start without
+		if strings.HasPrefix(e.Name(), "java-") && strings.HasSuffix(e.Name(), "-openjdk") {
+			p.publicDir("/etc/" + e.Name())
+		}
 	}
 	if spec.Network {
 		p.add("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")

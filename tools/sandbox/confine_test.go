@@ -216,7 +216,7 @@ func TestDaemonKilled(t *testing.T) {
 	killed := time.Now()
 	cmd.Wait()
 	t.Log("daemon gone after ", time.Since(killed))
-	awaitExit(pidfd)
+	awaitExit(pid, pidfd)
 	assert.Less(t, time.Since(killed), 10*time.Second)
 	t.Log("all gone after ", time.Since(killed))
 	assert.Empty(t, inNamespace(t, inside))

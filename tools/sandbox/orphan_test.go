@@ -132,7 +132,7 @@ func TestOrphanKilled(t *testing.T) {
 			require.NotEqual(t, byte('Z'), stat.State, "an orphan waits")
 
 			t.Run("the next daemon", func(t *testing.T) { newHost(t) })
-			awaitExit(pidfd)
+			awaitExit(pid, pidfd)
 			stat, err = pid1.ReadStat(pid)
 			assert.True(t, err != nil || stat.State == 'Z', "state %c", stat.State)
 			t.Run("the one after it", func(t *testing.T) { newHost(t) })

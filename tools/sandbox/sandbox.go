@@ -155,10 +155,12 @@ func (h *Host) Close() error {
 		sessions = append(sessions, s)
 	}
 	h.mu.Unlock()
-	var errs []error
-	for _, s := range sessions {
-		errs = append(errs, s.Close())
+	errs := make([]error, len(sessions))
+	var closing sync.WaitGroup
+	for i, s := range sessions {
+		closing.Go(func() { errs[i] = s.Close() })
 	}
+	closing.Wait()
 	h.thread.Stop()
 	return errors.Join(append(errs, h.program.Close())...)
 }

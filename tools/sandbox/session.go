@@ -1,13 +1,16 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -36,6 +39,7 @@ type Session struct {
 	bwrap  *exec.Cmd
 
 	ownGroup bool // the group ends with the session
+	stuck    bool // its processes outlive it: see awaitExit; set before done is closed
 
 	ready chan struct{} // closed when init is ready
 	done  chan struct{} // closed when all processes are gone
@@ -103,6 +107,9 @@ func (s *Session) Close() error {
 
 // removeGroup removes the session's own control group.
 func (s *Session) removeGroup() error {
+	if s.stuck {
+		return errors.New("the processes are killed, and the kernel has not ended them: they wait for a disk")
+	}
 	if !s.ownGroup {
 		return nil
 	}
@@ -176,7 +183,7 @@ func (s *Session) wait() {
 	s.pidfd, s.ended = -1, true
 	s.mu.Unlock()
 	if pidfd >= 0 {
-		awaitExit(pidfd)
+		s.stuck = !awaitExit(s.pid, pidfd)
 		unix.Close(pidfd)
 	}
 	s.wire.Close()
@@ -202,15 +209,40 @@ func (s *Session) wait() {
 	close(s.done)
 }
 
-// awaitExit waits at most 10 s for a process to end. Process 1 of a pid namespace ends
-// after all others of it (pid_namespaces(7)).
-func awaitExit(pidfd int) {
-	for range 100 {
+// awaitExit waits at most 10 s for init to end, which was killed, and reports whether it has.
+// Process 1 of a pid namespace ends after all others of it (pid_namespaces(7)). awaitExit gives
+// up after 20 looks at a process that no signal ends.
+func awaitExit(pid, pidfd int) bool {
+	const most = 20
+	for stuck, looks := 0, 0; stuck < most && looks < 100; looks++ {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 100)
 		if n > 0 || err != nil && err != unix.EINTR {
-			return
+			return true
+		}
+		if stuck++; !Stuck(pid) {
+			stuck = 0
 		}
 	}
+	return false
+}
+
+// Stuck reports whether a thread of a process, or of one below it, is in the kernel where no
+// signal ends it, such as in a write to a frozen disk: state D, proc_pid_stat(5).
+func Stuck(pid int) bool {
+	const most = 10_000 // the processes of a sandbox make any tree
+	left := []int{pid}
+	for at := 0; at < len(left) && at < most; at++ {
+		dir := fmt.Sprintf("/proc/%d/task", left[at])
+		threads, _ := os.ReadDir(dir)
+		for _, thread := range threads {
+			text, _ := os.ReadFile(filepath.Join(dir, thread.Name(), "stat")) // a thread that has ended is not stuck
+			if i := bytes.LastIndexByte(text, ')'); i >= 0 && bytes.HasPrefix(text[i+1:], []byte(" D")) {
+				return true
+			}
+		}
+		left = append(left, childrenOf(left[at])...)
+	}
+	return false
 }
 
 // read handles the messages of init until the socket ends or a message is out of turn.

@@ -142,12 +142,13 @@ func (s *Session) forked(l lineage) bool {
 		return true
 	}
 	pid, init := strconv.Itoa(l.processes[len(l.processes)-1]), s.PID()
-	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", init))
-	for _, name := range names {
-		if name == fmt.Sprintf("/proc/%d/task/%[1]d/children", init) {
+	dir := fmt.Sprintf("/proc/%d/task", init)
+	threads, _ := os.ReadDir(dir)
+	for _, thread := range threads {
+		if thread.Name() == strconv.Itoa(init) {
 			continue
 		}
-		text, _ := os.ReadFile(name) // a thread that has ended has no children
+		text, _ := os.ReadFile(filepath.Join(dir, thread.Name(), "children")) // a thread that has ended has no children
 		if slices.Contains(strings.Fields(string(text)), pid) {
 			return true
 		}

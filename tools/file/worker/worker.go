@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,11 @@ const (
 	// causeTimeout bounds the wait for the exit status of a process that has closed its
 	// streams.
 	causeTimeout = time.Second
+	// longest is Worker.Longest.
+	longest = 2 * time.Minute
 )
+
+var errLongest = errors.New("the file worker took too long")
 
 // Worker is the daemon's end of the worker process. The first request starts the
 // process, and a request after its death starts it again. Methods are safe for
@@ -36,6 +41,9 @@ type Worker struct {
 	// Beat is the time between two pings of a process with requests in flight; 0 is a
 	// second. Set it before the first request.
 	Beat time.Duration
+	// Longest bounds a request whose process answers pings; 0 is two minutes. Set it before
+	// the first request.
+	Longest time.Duration
 
 	start Start
 
@@ -186,12 +194,19 @@ func (w *Worker) adopt(c *conn) error {
 // process died is sent once more. When read fails, the result is not one that a worker
 // may give, and the process is killed. answered reports whether the worker replied.
 func (w *Worker) Do(ctx context.Context, r Request, again bool, read func(Reply) error) (answered bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(w.Longest, longest), errLongest)
+	defer cancel()
 	for tries := 0; ; tries++ {
 		c, err := w.connect(ctx)
 		if err != nil {
 			return false, err
 		}
 		a, err := c.exchange(ctx, r)
+		if context.Cause(ctx) == errLongest && (err != nil || a.Error != nil) {
+			e := tools.Errorf(tools.Unavailable, "the files did not answer in time: their disk may be frozen")
+			e.Hint = "call again later, or for less; of a change, look first whether it was made"
+			return err == nil, e.Because(errLongest)
+		}
 		if errors.Is(err, ErrDied) && again && tries == 0 && ctx.Err() == nil {
 			continue
 		}

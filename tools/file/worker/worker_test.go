@@ -182,6 +182,40 @@ func TestBusyWorker(t *testing.T) {
 	assert.Equal(t, "x", text)
 }
 
+// A request that takes too long is cancelled and answered, whether or not the worker ends it.
+func TestFrozenWorker(t *testing.T) {
+	for name, answers := range map[string]bool{"cancelled": true, "stuck": false} {
+		t.Run(name, func(t *testing.T) {
+			if !answers {
+				need.Long(t, "waits for a time limit")
+			}
+			f := newFake(t, 10*time.Millisecond)
+			f.Longest = 50 * time.Millisecond
+			go func() {
+				var first uint64
+				for {
+					var r request
+					if err := receive(f.in, &r, &r.Args, &r.Blob); err != nil {
+						return
+					}
+					switch {
+					case r.Op == opPing:
+						f.out.Write(raw(fmt.Sprintf(`{"id":%d}`, r.ID), "", ""))
+					case r.Op != opCancel:
+						first = r.ID
+					case answers:
+						f.out.Write(raw(fmt.Sprintf(`{"id":%d,"error":{"code":"internal","message":"context canceled"}}`, first), "", ""))
+					}
+				}
+			}()
+			_, _, err := read(context.Background(), f.Worker, true)
+			var e *tools.Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, tools.Unavailable, e.Code)
+		})
+	}
+}
+
 // A worker that does not read blocks no call.
 func TestDeafWorker(t *testing.T) {
 	f := newFake(t, 10*time.Millisecond)

@@ -137,6 +137,25 @@ func (p *served) quit() string {
 	}
 }
 
+// await waits for the end of the process, and reports whether it has ended. It gives up after
+// most, or after stuckLooks looks at a process that no signal ends.
+func (p *served) await(most time.Duration) bool {
+	const look, stuckLooks = 100 * time.Millisecond, 10
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for stuck, end := 0, time.Now().Add(most); stuck < stuckLooks && time.Now().Before(end); {
+		select {
+		case <-p.ended:
+			return true
+		case <-ticker.C:
+		}
+		if stuck++; !sandbox.Stuck(p.cmd.Process.Pid) {
+			stuck = 0
+		}
+	}
+	return p.gone()
+}
+
 // gone reports whether the process is gone.
 func (p *served) gone() bool {
 	select {

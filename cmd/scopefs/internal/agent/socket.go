@@ -124,11 +124,13 @@ func (a *Agent) Drain() {
 
 const (
 	acceptPause = time.Second           // without descriptors
-	refusePause = 20 * time.Millisecond // before a client beyond maxClients is refused
+	refusePause = 20 * time.Millisecond // before a client beyond maxClients is refused, the first of a crowd
+	crowdPause  = refusePause / 40      // before the next of the crowd: the kernel queues 4,096 of them
 )
 
 // receive accepts clients and serves each in a goroutine until the socket is closed.
 func (a *Agent) receive(ctx context.Context, s *socket, owner user, task work) {
+	var refused time.Time // the last one
 	for {
 		conn, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -149,8 +151,13 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner user, task work) {
 		}
 		free, ok := a.slots.Try()
 		if !ok {
-			// A refusal is slow, so that connecting in a loop costs the client more than us.
-			wait, cancel := context.WithTimeout(ctx, refusePause)
+			// A refusal is slow, so that connecting in a loop costs the client more than us, and
+			// a client that connects while another ends is served.
+			pause := refusePause
+			if time.Since(refused) < refusePause {
+				pause = crowdPause
+			}
+			wait, cancel := context.WithTimeout(ctx, pause)
 			free, err = a.slots.Take(wait)
 			cancel()
 			switch {
@@ -161,6 +168,7 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner user, task work) {
 				conn.Close()
 				return
 			case err != nil:
+				refused = time.Now()
 				a.Warnings.Warn(a.id, "too many clients", "limit", maxClients)
 				conn.SetWriteDeadline(time.Now().Add(refusePause))
 				fmt.Fprintf(conn, "scopefs: the agent has %d clients already: end one of them\n", maxClients)

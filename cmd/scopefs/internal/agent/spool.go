@@ -259,8 +259,9 @@ func (s *Shared) RecoverSpools(ctx context.Context) (wait func()) {
 // not take.
 func (s *Shared) recoverSpools() (left bool) {
 	dir, _ := s.spoolDir()
-	names, _ := filepath.Glob(filepath.Join(dir, "*"))
-	for _, name := range names {
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		name := filepath.Join(dir, f.Name())
 		s.spools.mu.Lock()
 		used := s.spools.used[name]
 		s.spools.mu.Unlock()

@@ -23,9 +23,9 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// spoolHost is what of a daemon a spool needs.
+// spoolHost is what of a daemon a spool needs, in a directory whose name is a pattern.
 func spoolHost(t *testing.T) *Shared {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), `[a]*?{b,c}\`)
 	s := &Shared{Paths: config.Paths{State: filepath.Join(dir, "state"), Run: filepath.Join(dir, "run")}, Logger: slog.New(slog.DiscardHandler)}
 	require.NoError(t, os.MkdirAll(filepath.Join(s.Paths.Run, "spool"), 0o700))
 	var err error

@@ -44,9 +44,12 @@ const (
 
 // RemoveTaskSockets removes the sockets of tasks that a killed daemon has left.
 func RemoveTaskSockets(p config.Paths) {
-	left, _ := filepath.Glob(p.ToolSocket(taskSocketName + "*"))
-	for _, name := range left {
-		os.Remove(name)
+	dir := filepath.Dir(p.ToolSocket(""))
+	left, _ := os.ReadDir(dir)
+	for _, e := range left {
+		if strings.HasPrefix(e.Name(), taskSocketName) {
+			os.Remove(filepath.Join(dir, e.Name()))
+		}
 	}
 }
 

@@ -329,9 +329,7 @@ func (v *view) unmount(conn fusedev.Connection, p *served) {
 	case <-time.After(detachGrace):
 		_ = conn.Abort()
 	}
-	select {
-	case <-p.ended:
-	case <-time.After(endTime):
+	if !p.await(endTime) {
 		v.agent.Logger.Warn("view does not end: killing it", "agent", v.def.Name)
 		_ = p.cmd.Process.Kill()
 		p.wire.Close()

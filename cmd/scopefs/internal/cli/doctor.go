@@ -36,15 +36,15 @@ func (a *app) doctorCmd() *cobra.Command {
 		Long: `Tries each facility that views and sandboxes need, as this user, and prints a line
 for each: ok; degraded, if views and sandboxes work without it; or missing. A line that
 is not ok ends with the remedy. For root it also tries as the user of sudo, or as nobody,
-whether ordinary users can run agents of their own. It needs no base and no daemon, takes
+whether ordinary users can run agents of their own; what only these lack is degraded. It needs no base and no daemon, takes
 at most a few seconds, and leaves nothing behind. It writes to where the state and the log
 are: of the base or the project, else below $XDG_STATE_HOME.
 
 --json prints an array of objects with user, check, status, part (views or sandboxes),
 detail and remedy.
 
-Exit status, by the lines of this user: 0 if nothing is missing, 1 if only sandboxes
-lack something, 3 if no view can be mounted.`,
+Exit status: 0 if nothing is missing, 1 if only sandboxes lack something, 3 if no view
+can be mounted.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if inside {
@@ -72,8 +72,13 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 		return err
 	}
 	lines = append(lines, a.examineState(ctx)...)
-	status := exitOf(lines)
+	for i := range others { // this user's agents need none of it
+		if others[i].Status == doctor.Missing {
+			others[i].Status = doctor.Degraded
+		}
+	}
 	lines = append(lines, others...)
+	status := exitOf(lines)
 	if asJSON {
 		err = a.printJSON(lines)
 	} else {

@@ -254,22 +254,27 @@ func same(a, b string) bool {
 // basesAt returns base directories, with a log, that dir is, is in, or holds down to two
 // levels. In one that is deeper, protect keeps the definitions.
 func basesAt(dir string) (bases []string) {
-	literal := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+	var near []string
 	for at := dir; at != "/"; at = filepath.Dir(at) {
-		bases = append(bases, logsIn(literal.Replace(at))...)
+		near = append(near, at)
 	}
-	bases = append(bases, logsIn(literal.Replace(dir)+"/*")...)
-	return append(bases, logsIn(literal.Replace(dir)+"/*/*")...)
+	below := entries(dir)
+	near = append(near, below...)
+	for _, at := range below {
+		near = append(near, entries(at)...)
+	}
+	return slices.DeleteFunc(near, func(at string) bool {
+		_, log := os.Stat(filepath.Join(at, "state", "audit"))
+		_, definitions := os.Stat(filepath.Join(at, "agents.d"))
+		return log != nil || definitions != nil
+	})
 }
 
-// logsIn returns the directories of a pattern that have definitions and a log of agents.
-func logsIn(pattern string) (bases []string) {
-	logs, _ := filepath.Glob(pattern + "/state/audit")
-	for _, log := range logs {
-		base := filepath.Dir(filepath.Dir(log))
-		if _, err := os.Stat(filepath.Join(base, "agents.d")); err == nil {
-			bases = append(bases, base)
-		}
+// entries returns the paths of what is in a directory.
+func entries(dir string) (paths []string) {
+	list, _ := os.ReadDir(dir)
+	for _, e := range list {
+		paths = append(paths, filepath.Join(dir, e.Name()))
 	}
-	return bases
+	return paths
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -59,9 +60,12 @@ func lockRun(dir string, how int) (*os.File, error) {
 
 // sweepRuns removes the run directories of this user that nobody holds any more.
 func sweepRuns() {
-	all, _ := filepath.Glob(filepath.Join(os.TempDir(), privateRun+"*"))
-	for _, dir := range all {
-		if f, err := lockRun(dir, unix.LOCK_EX); err == nil {
+	all, _ := os.ReadDir(os.TempDir())
+	for _, e := range all {
+		if !strings.HasPrefix(e.Name(), privateRun) {
+			continue
+		}
+		if f, err := lockRun(filepath.Join(os.TempDir(), e.Name()), unix.LOCK_EX); err == nil {
 			removeRun(f)
 			f.Close()
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,7 +41,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	// A daemon that ends ends the sandbox; the command alone, only its client.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	var conn net.Conn
+	var conn *runConn
 	defer func() {
 		if conn != nil {
 			conn.Close()
@@ -80,22 +81,40 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		ended("abandoned")
 		return nil // the client has gone
 	}
-	attend(conn.(*net.UnixConn), p, &notes, cancel, ended)
+	attend(conn, p, &notes, cancel, ended)
 	return nil
 }
 
+// runConn is a connection that HTTP has left. The deadlines of the HTTP server ended with
+// that (http.Hijacker): the client has goTime for its first line, and runWriteTime for each
+// line of the daemon. Reading ends with the command.
+type runConn struct{ *net.UnixConn }
+
+const (
+	goTime       = 10 * time.Second
+	runWriteTime = 2 * time.Second
+)
+
+func (c *runConn) Write(p []byte) (int, error) {
+	_ = c.SetWriteDeadline(time.Now().Add(runWriteTime))
+	return c.UnixConn.Write(p)
+}
+
 // takeOver ends HTTP on the connection.
-func takeOver(w http.ResponseWriter) (net.Conn, error) {
-	hijacker, ok := w.(http.Hijacker)
-	if !ok {
-		return nil, errors.New("connection cannot be taken over")
-	}
-	conn, _, err := hijacker.Hijack()
+func takeOver(w http.ResponseWriter) (*runConn, error) {
+	taken, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return nil, err
 	}
-	_, err = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: scopefs-run\r\n\r\n"))
-	return conn, err
+	conn, ok := taken.(*net.UnixConn)
+	if !ok {
+		taken.Close()
+		return nil, errors.New("connection cannot be taken over")
+	}
+	run := &runConn{conn}
+	_ = run.SetReadDeadline(time.Now().Add(goTime))
+	_, err = io.WriteString(run, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: scopefs-run\r\n\r\n")
+	return run, err
 }
 
 // runError returns an execError when the program, not the sandbox, cannot be started.
@@ -122,9 +141,15 @@ func (e *execError) Error() string {
 }
 
 // attend serves the connection until the command ends or the client goes.
-func attend(conn *net.UnixConn, p *sandbox.Process, notes *notes, gone func(), ended func(outcome string)) {
+func attend(conn *runConn, p *sandbox.Process, notes *notes, gone func(), ended func(outcome string)) {
+	go func() {
+		if _, err := p.Wait(); err != nil { // the sandbox has ended: nobody waits for the client
+			_ = conn.SetReadDeadline(time.Now())
+		}
+	}()
 	lines := bufio.NewScanner(conn)
-	if lines.Scan() && passStreams(conn, p) == nil { // "go"
+	if lines.Scan() && passStreams(conn.UnixConn, p) == nil { // "go"
+		_ = conn.SetReadDeadline(time.Time{})
 		notes.to(conn)
 		go func() {
 			defer gone()

@@ -21,8 +21,9 @@ func (d *Daemon) Enter() (leave func(), err error) {
 	return d.requests.Done, nil
 }
 
-// close ends sandboxes and views, then the log. What in a sandbox waits for its
-// view ends only with that: the two go together.
+// close ends clients, sandboxes and views, then the log. A client ends with its sandbox, and
+// what in a sandbox waits for its view ends only with that: they go together. What none of
+// them may start again, Refuse refuses.
 func (d *Daemon) close() {
 	d.mu.Lock()
 	d.closing = true
@@ -36,8 +37,8 @@ func (d *Daemon) close() {
 	if waited {
 		each(all, (*agent.Agent).Drain)
 	}
-	each(all, (*agent.Agent).CloseSocket)
 	var wg sync.WaitGroup
+	wg.Go(func() { each(all, (*agent.Agent).CloseSocket) })
 	wg.Go(func() {
 		if err := d.CloseSandboxes(); err != nil {
 			d.Logger.Error("sandboxes", "err", err)

@@ -29,16 +29,27 @@ func Check() error {
 	return CheckFUSE()
 }
 
-// CheckCapability is the part of Check that looks for CAP_SYS_ADMIN, which mounts need: of the host, or of a
-// user namespace that was made for us.
+// capabilities are what views need, of the host or of a user namespace that was made for us.
+var capabilities = []struct {
+	number int
+	name   string
+	why    string
+}{
+	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "without which nothing can be mounted"},
+	{unix.CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH", "with which a view enters its directory, whatever the mode"}, // ambient: root is not the view's user
+}
+
+// CheckCapability is the part of Check that looks for the capabilities.
 func CheckCapability() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return fmt.Errorf("capget: %w", err)
 	}
-	if data[0].Effective&(1<<unix.CAP_SYS_ADMIN) == 0 {
-		return &HostError{"CAP_SYS_ADMIN is missing, without which nothing can be mounted", NeedsPrivilege}
+	for _, c := range capabilities { // all are below 32
+		if data[0].Effective&(1<<c.number) == 0 {
+			return &HostError{c.name + " is missing, " + c.why, NeedsPrivilege}
+		}
 	}
 	return nil
 }
