@@ -42,8 +42,8 @@ var protectAttacks = []string{
 	"rename q/.git/out q/.git/COMMIT_EDITMSG", "xchg q/.git/out q/.git/MERGE_MSG",
 	"symlink p/.git/config notes", "symlink q/.git/modules/m notes", "symlink .vscode/settings.json notes", "symlink .vscode notes", "symlink deep/er/.envrc notes",
 	"create bare.git/worktrees/w/index", "rename evil bare.git/worktrees/w/index", "rename evil bare.git/modules/m/index", "create q/.git/sharedindex.1", "rename evil q/.git/sharedindex.1",
-	"create q/.git/MERGE_RR", "rename evil q/.git/MERGE_RR", "create q/.git/objects/pack/multi-pack-index", "rename evil q/.git/objects/pack/multi-pack-index",
-	"create q/.git/objects/info/alternates", "rename evil q/.git/objects/info/alternates", "rename evil q/.git/reftable/tables.list",
+	"create q/.git/MERGE_RR", "create q/.git/objects/pack/multi-pack-index", "rename evil q/.git/objects/pack/multi-pack-index",
+	"create q/.git/objects/info/alternates", "rename evil q/.git/objects/info/alternates", "create q/.git/reftable/tables.list",
 	"mkdir q/.git/.git", "mkdir bare.git/.git", "rename evil r/.git", "link evil r/.git", "create q/.git/.git", "symlink ../../evil q/.git/COMMIT_EDITMSG",
 	"append p/.git/index.lock", "trunc p/.git/config.lock", "unlink p/.git/index.lock", "rename evil p/.git/index.lock", "rename p/.git/index.lock s", "link p/.git/index.lock s",
 	"xchg evil p/.git/config.lock", "rename p/.git/index.lock p/.git/index",
@@ -239,6 +239,61 @@ func TestProtectGit(t *testing.T) {
 		assert.False(t, strings.HasSuffix(name, "/planted") || strings.HasSuffix(name, ".scopefs-config"), name)
 		return err
 	}))
+}
+
+// TestProtectFriends: worktrees and submodules work in a sandbox. Their pointers lead to
+// repositories of the view, and the host finds nothing else there.
+func TestProtectFriends(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`})
+	harness.Plant(t, h.Scope("a"), "script="+`
+		export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+		must() { "$@" >/tmp/out 2>&1 || { echo "must: $*"; cat /tmp/out; }; }
+		mustnot() { "$@" >/tmp/out 2>&1 && echo "must not: $*"; }
+		local="-c protocol.file.allow=always"
+		must git init -q -b main local
+		must git -C local commit -q --allow-empty -m one
+		must git init -q -b main r
+		cd r
+		echo x >f
+		must git add f
+		must git commit -q -m one
+		must git worktree add ../wt
+		echo y >../wt/f
+		must git -C ../wt commit -q -a -m two
+		must git -C ../wt stash list
+		must git -C ../wt gc -q
+		must git worktree move ../wt ../moved
+		must git -C ../moved status
+		must git worktree list
+		must git worktree add -b deep ../d/e/wt
+		must git -C ../d/e/wt status
+		must git worktree remove ../d/e/wt
+		must git $local submodule add ../local sub
+		must git commit -q -m sub
+		must git -C sub commit -q --allow-empty -m three
+		must git -C sub push -q origin HEAD:refs/heads/other
+		must git submodule status
+		must git $local submodule update --init
+		must git -C .. clone -q -s local shares
+		must git -C ../shares log
+		must git -C .. $local clone -q --recurse-submodules r again
+		must test -e ../again/sub/.git
+		must git -C sub config user.name me
+		mustnot git -C sub config core.fsmonitor 'touch planted; false'
+		mustnot git -C ../moved config --worktree core.hooksPath .
+		mustnot git -C sub config core.worktree /
+		mustnot git -C sub config core.worktree ../../../../..
+		mustnot git -C . config core.worktree sub
+		mustnot bash -c 'echo gitdir: ../../../outside/.git >sub/.git'
+		mustnot bash -c 'echo gitdir: /outside/.git >sub/.git'
+		mustnot bash -c 'printf "gitdir: ../.git/modules/sub/../../../.." >sub/.git'
+		mustnot bash -c 'printf x >>../moved/.git'
+		mustnot bash -c 'printf "gitdir: ../../" >sub/.git'
+		mustnot cp f .git/worktrees/wt/commondir
+		true
+	`)
+	assert.Empty(t, h.Must("run", "a", "--", "bash", "script"))
+	assert.Equal(t, "gitdir: ../.git/modules/sub\n", harness.ReadAll(t, h.Scope("a", "again/sub/.git")))
 }
 
 // TestProtectOwn: a list in protect.d holds in a mounted view as soon as it is written, and is
