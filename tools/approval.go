@@ -74,6 +74,7 @@ type Approval struct {
 
 	given   scoped.Scoped   // not stored: content is not for the disk
 	changed <-chan struct{} // closed at the next change of it: see Approvals.wake
+	taken   bool            // a decision of the operator about it is being recorded
 }
 
 // Whose returns the agent, or the chain of agents that ends with it.
@@ -102,16 +103,39 @@ type Approvals struct {
 	store ApprovalStore // nil: they end with the process
 
 	// Ended records that a standing approval has ended without the operator, and why.
-	// It is called with the lock held. nil records nothing.
+	// nil records nothing.
 	Ended func(p Approval, why string)
 
+	// mu guards the fields below. Calls of all agents wait for it: nothing is recorded under it. Use lock.
 	mu      sync.Mutex
+	over    []ending // standing approvals that have ended, which unlock records
 	byKey   map[string]*Approval
 	waking  map[string]chan struct{} // by key: what closes Approval.changed
 	held    map[scope.ID]int         // calls that wait, see Set.permit
 	closing chan struct{}            // closed by Close
 
 	watchers map[chan ApprovalChange]struct{}
+}
+
+// ending is the end of a standing approval.
+type ending struct {
+	of  Approval
+	why string
+}
+
+// lock locks mu. unlock unlocks it, and records what has ended.
+func (a *Approvals) lock() (unlock func()) {
+	a.mu.Lock()
+	return func() {
+		over := a.over
+		a.over = nil
+		a.mu.Unlock()
+		for _, e := range over {
+			if a.Ended != nil {
+				a.Ended(e.of, e.why)
+			}
+		}
+	}
 }
 
 // NewApprovals returns the approvals that a store has kept. Without a store they
@@ -184,11 +208,15 @@ func (a *Approvals) sweep() {
 // A new call waits if count counts it against the agent's limits; it is not counted
 // again when it is granted.
 func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first bool, err *Error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	a.sweep()
 	key := p.key()
 	if known := a.byKey[key]; known != nil {
+		if known.taken { // a decision about it is being recorded: the call waits for that
+			said = *known
+			said.State = ApprovalWaits
+			return said, false, nil
+		}
 		if known.State == ApprovalGranted && !known.Lasting {
 			if err := a.remove(key); err != nil { // it could be used again after a crash
 				return p, false, &Error{Code: Internal, Message: "the use of the approval cannot be stored, so the call did not run", cause: err}
@@ -246,8 +274,7 @@ func (a *Approvals) forget(of func(*Approval) bool) error {
 	if a == nil {
 		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	var errs []error
 	for key, p := range a.byKey {
 		if of(p) && p.State != ApprovalStands {
@@ -273,8 +300,7 @@ func (a Approval) Brief() Approval {
 
 // List returns what there is, the oldest first.
 func (a *Approvals) List() []Approval {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	a.sweep()
 	list := []Approval{}
 	for _, p := range a.byKey {
@@ -301,37 +327,69 @@ func (a *Approvals) Get(id string) (Approval, error) {
 const maxPreview = 4 << 10
 
 // Decide takes the operator's word on a call that waits. If scopes is not nil, the
-// call gets these scopes of its context alone. record is called with
-// the lock held, before it holds; its error, or the store's, is returned, and
-// nothing is decided.
+// call gets these scopes of its context alone. record is called before the decision holds; its error, or
+// the store's, is returned, and nothing is decided. Another decision of the same call fails meanwhile.
 func (a *Approvals) Decide(id string, grant bool, scopes []string, record func(Approval) error) (Approval, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.sweep()
-	for key, p := range a.byKey {
-		if p.ID != id || p.State != ApprovalWaits {
-			continue
-		}
-		decided := *p
-		decided.State, decided.Expires = ApprovalDenied, a.now().Add(approvalTime)
-		if err := decided.narrow(scopes); err != nil {
-			return decided, err
-		}
-		if grant {
-			decided.State = ApprovalGranted
-		}
-		if err := record(decided); err != nil {
-			return decided, err
-		}
-		if err := a.put(decided); err != nil {
-			return decided, fmt.Errorf("store the decision: %w", err)
-		}
-		*p = decided
-		a.wake(key)
-		a.tell(decided.State, decided)
-		return decided, nil
+	p, decided, err := a.decide(id, grant, scopes)
+	if err != nil {
+		return decided, err
 	}
-	return Approval{}, ErrNoApproval
+	err = record(decided)
+	defer a.lock()()
+	p.taken = false
+	key := p.key()
+	switch {
+	case err != nil:
+		return decided, err
+	case a.byKey[key] != p: // it has ended meanwhile
+		return decided, ErrNoApproval
+	}
+	return decided, a.settle(key, p, decided)
+}
+
+// decide takes a call that waits, and returns the decision.
+func (a *Approvals) decide(id string, grant bool, scopes []string) (p *Approval, decided Approval, err error) {
+	defer a.lock()()
+	a.sweep()
+	if p, err = a.find(id, ApprovalWaits); err != nil {
+		return nil, Approval{}, err
+	}
+	decided = *p
+	decided.State, decided.Expires = ApprovalDenied, a.now().Add(approvalTime)
+	if err := decided.narrow(scopes); err != nil {
+		return nil, decided, err
+	}
+	if grant {
+		decided.State = ApprovalGranted
+	}
+	p.taken = true
+	return p, decided, nil
+}
+
+// find returns the approval of an id in one of some states, of which no decision is being recorded. The caller holds the
+// lock.
+func (a *Approvals) find(id string, states ...string) (*Approval, error) {
+	for _, p := range a.byKey {
+		switch {
+		case p.ID != id || !slices.Contains(states, p.State):
+		case p.taken:
+			return nil, fmt.Errorf("approval %s: another decision is being recorded: try again", id)
+		default:
+			return p, nil
+		}
+	}
+	return nil, ErrNoApproval
+}
+
+// settle stores a decision that is recorded. The caller holds the lock.
+func (a *Approvals) settle(key string, p *Approval, decided Approval) error {
+	if err := a.put(decided); err != nil {
+		return fmt.Errorf("store the decision: %w", err)
+	}
+	*p = decided
+	a.wake(key)
+	a.tell(decided.State, decided)
+	return nil
 }
 
 // narrow sets the scopes that the operator grants; nil: all.

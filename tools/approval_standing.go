@@ -23,16 +23,23 @@ type Terms struct {
 // come, of the same agent, for the same callers, of the same tool, under the same rules. It
 // approves the calls that wait and that it covers, that of id among them. It does not
 // bind the content of files, and covers no call that sees a context. record is called
-// with the lock held, before each approval holds.
+// before each approval holds. Another decision of the same calls fails meanwhile.
 func (a *Approvals) Stand(id string, terms Terms, record func(Approval) error) (Approval, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.sweep()
-	made, err := a.make(id, terms)
+	made, decided, err := a.stand(id, terms)
 	if err != nil {
 		return made, err
 	}
-	if err := record(made); err != nil {
+	err = record(made)
+	for _, granted := range decided {
+		if err == nil {
+			err = record(granted)
+		}
+	}
+	defer a.lock()()
+	for p := range decided {
+		p.taken = false
+	}
+	if err != nil {
 		return made, err
 	}
 	if made.Ends == "" {
@@ -43,44 +50,51 @@ func (a *Approvals) Stand(id string, terms Terms, record func(Approval) error) (
 	a.add(made.key(), &made)
 	a.tell(ApprovalStands, made)
 	for key, p := range a.byKey {
-		if p.State != ApprovalWaits || !made.covers(p) {
+		if p.State != ApprovalWaits || p.taken || !made.covers(p) {
 			continue
 		}
-		if p.Lasting { // who waits for it gets the standing one
+		granted, recorded := decided[p]
+		if recorded {
+			err = a.settle(key, p, granted)
+		} else { // who waits for it gets the standing one
 			a.tell("ended", *p)
-			if err := a.remove(key); err != nil {
-				return made, err
-			}
+			err = a.remove(key)
+		}
+		if err != nil {
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+// stand takes the calls that wait and that the standing approval covers, and returns what each becomes.
+func (a *Approvals) stand(id string, terms Terms) (made Approval, decided map[*Approval]Approval, err error) {
+	defer a.lock()()
+	a.sweep()
+	if made, err = a.make(id, terms); err != nil {
+		return made, nil, err
+	}
+	decided = map[*Approval]Approval{}
+	for _, p := range a.byKey {
+		if p.State != ApprovalWaits || p.taken || p.Lasting || !made.covers(p) {
 			continue
 		}
 		granted := *p
 		granted.State, granted.Expires = ApprovalGranted, a.now().Add(approvalTime)
-		if err := record(granted); err != nil {
-			return made, err
-		}
-		if err := a.put(granted); err != nil {
-			return made, fmt.Errorf("store the decision: %w", err)
-		}
-		*p = granted
-		a.wake(key)
-		a.tell(granted.State, granted)
+		decided[p] = granted
+		p.taken = true
 	}
-	return made, nil
+	return made, decided, nil
 }
 
 // make returns a standing approval for calls like the one of id. The caller holds the
 // lock.
 func (a *Approvals) make(id string, terms Terms) (Approval, error) {
-	var of *Approval
+	of, err := a.find(id, ApprovalWaits)
+	if err != nil {
+		return Approval{}, err
+	}
 	standing := 0
-	for _, p := range a.byKey {
-		if p.ID == id && p.State == ApprovalWaits {
-			of = p
-		}
-	}
-	if of == nil {
-		return Approval{}, ErrNoApproval
-	}
 	for _, p := range a.byKey {
 		if p.Agent == of.Agent && p.State == ApprovalStands {
 			standing++
@@ -129,33 +143,48 @@ func (a *Approval) covers(p *Approval) bool {
 // lock.
 func (a *Approvals) standing(p *Approval) *Approval {
 	for _, s := range a.byKey {
-		if s.covers(p) {
+		if s.covers(p) && !s.taken {
 			return s
 		}
 	}
 	return nil
 }
 
-// Revoke ends a standing approval, or one that was granted and is not used. record is
-// called with the lock held, before the approval ends.
+// Revoke ends a standing approval, or one that was granted and is not used. From then on nobody uses it. record is
+// called before that is final: with its error the approval holds again.
 func (a *Approvals) Revoke(id string, record func(Approval) error) (Approval, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.sweep()
-	for key, p := range a.byKey {
-		if p.ID != id || p.State != ApprovalStands && p.State != ApprovalGranted {
-			continue
-		}
-		if err := record(*p); err != nil {
-			return *p, err
-		}
-		a.tell("revoked", *p)
-		if err := a.remove(key); err != nil && p.Ends == "" {
-			return *p, fmt.Errorf("remove the approval: %w", err)
-		}
-		return *p, nil
+	p, err := a.revoke(id)
+	if err != nil {
+		return Approval{}, err
 	}
-	return Approval{}, ErrNoApproval
+	revoked := *p
+	err = record(revoked)
+	defer a.lock()()
+	p.taken = false
+	key := p.key()
+	switch {
+	case err != nil:
+		a.wake(key)
+		return revoked, err
+	case a.byKey[key] != p: // it has ended meanwhile
+		return revoked, nil
+	}
+	a.tell("revoked", revoked)
+	if err := a.remove(key); err != nil && p.Ends == "" {
+		return revoked, fmt.Errorf("remove the approval: %w", err)
+	}
+	return revoked, nil
+}
+
+// revoke takes an approval that is to end.
+func (a *Approvals) revoke(id string) (*Approval, error) {
+	defer a.lock()()
+	a.sweep()
+	p, err := a.find(id, ApprovalStands, ApprovalGranted)
+	if err == nil {
+		p.taken = true
+	}
+	return p, err
 }
 
 // EndSession ends the standing approvals of a session that has ended.
@@ -163,8 +192,7 @@ func (a *Approvals) EndSession(session string) {
 	if a == nil {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	for key, p := range a.byKey {
 		if p.Ends == session {
 			_ = a.remove(key) // it is not stored
@@ -180,8 +208,7 @@ func (a *Approvals) Recheck(changed []scope.ID, version func(scope.ID) string) {
 	if a == nil {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	for key, p := range a.byKey {
 		switch {
 		case !p.concerns(changed):
@@ -194,10 +221,10 @@ func (a *Approvals) Recheck(changed []scope.ID, version func(scope.ID) string) {
 	}
 }
 
-// ended reports that an approval has ended. The caller holds the lock.
+// ended notes that an approval has ended. The caller holds the lock.
 func (a *Approvals) ended(p *Approval, why string) {
 	a.tell("ended", *p)
-	if p.State == ApprovalStands && a.Ended != nil {
-		a.Ended(*p, why)
+	if p.State == ApprovalStands {
+		a.over = append(a.over, ending{*p, why})
 	}
 }

@@ -236,3 +236,48 @@ func TestStandingApprovalOfHosts(t *testing.T) {
 		assert.Equal(t, ApprovalWaits, p.State, "nothing of it is left")
 	})
 }
+
+// TestApprovalsRecordUnlocked: calls of other agents go on while a decision, or the end of an approval, is recorded. The
+// decision does not hold yet, and no second one is made.
+func TestApprovalsRecordUnlocked(t *testing.T) {
+	now := time.Now()
+	a := NewApprovals(nil)
+	a.now = func() time.Time { return now }
+	count := func() *Error { return nil }
+	ask := func(agent scope.ID) Approval {
+		said, _, err := a.ask(Approval{Agent: agent, Tool: "bash", Session: "s"}, count)
+		require.Nil(t, err)
+		return said
+	}
+	recorded := 0
+	record := func(state string) func(Approval) error {
+		return func(p Approval) error {
+			recorded++
+			assert.Equal(t, ApprovalWaits, ask("other").State)
+			assert.Equal(t, ApprovalWaits, ask("a").State, "nothing holds while %s is recorded", state)
+			_, err := a.Decide(p.ID, true, nil, nil)
+			assert.Error(t, err)
+			return nil
+		}
+	}
+	_, err := a.Decide(ask("a").ID, true, nil, record("approved"))
+	require.NoError(t, err)
+	assert.Equal(t, ApprovalGranted, ask("a").State)
+
+	made, err := a.Stand(ask("a").ID, Terms{For: time.Minute}, record("standing"))
+	require.NoError(t, err)
+	assert.Equal(t, ApprovalGranted, ask("a").State)
+	assert.Equal(t, ApprovalStands, ask("a").State)
+	_, err = a.Revoke(made.ID, func(Approval) error {
+		assert.Equal(t, ApprovalWaits, ask("a").State)
+		return errors.New("not recorded")
+	})
+	assert.Error(t, err)
+	require.NoError(t, a.forget(func(p *Approval) bool { return p.Agent == "a" }))
+	assert.Equal(t, ApprovalStands, ask("a").State, "it holds again")
+
+	a.Ended = func(Approval, string) { recorded++; ask("other") }
+	now = now.Add(2 * time.Minute)
+	assert.Equal(t, ApprovalWaits, ask("a").State)
+	assert.Equal(t, 4, recorded)
+}

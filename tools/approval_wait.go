@@ -80,14 +80,13 @@ func (a *Approvals) Outlast(ctx context.Context, of func() (Approval, error)) {
 
 // approves returns a copy of the approval of a connection, or nil.
 func (a *Approvals) approves(p *Approval) *Approval {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	a.sweep()
 	by := a.byKey[p.key()]
 	if by == nil {
 		by = a.standing(p)
 	}
-	if by == nil || by.State != ApprovalGranted && by.State != ApprovalStands {
+	if by == nil || by.taken || by.State != ApprovalGranted && by.State != ApprovalStands {
 		return nil
 	}
 	found := *by
@@ -111,8 +110,7 @@ func (a *Approvals) Close() (waited bool) {
 	if a == nil {
 		return false
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	close(a.closing)
 	return len(a.held) > 0
 }
@@ -124,8 +122,7 @@ const maxHeldCalls = 16
 
 // hold counts a call that waits, if there is room.
 func (a *Approvals) hold(agent scope.ID) (release func(), ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.lock()()
 	if a.held[agent] >= maxHeldCalls {
 		return nil, false
 	}

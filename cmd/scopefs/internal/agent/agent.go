@@ -4,7 +4,8 @@
 // Lock order, outermost first: client.starting, Agent.turn, Agent.mu, view.mu. Nobody
 // takes another lock while holding client.mu, servers.mu, group.mu or one in Shared. Nobody holds the mu of two agents. The daemon may hold the
 // lock of its registry while it takes Agent.mu; of Registry, only Definition, Activities
-// and Welcome are called while Agent.mu is held.
+// and Welcome are called while Agent.mu is held. Nothing is recorded, and no program or network is waited for, under any
+// lock but client.starting, spool.mu and Agent.turn: TestNoEffectUnderLock.
 package agent
 
 import (

@@ -74,7 +74,7 @@ type Daemon struct {
 	requests  sync.WaitGroup     // in flight, of those that change something
 	reloads   sync.RWMutex       // held for reading by each Reload
 	reloading sync.Mutex         // one reload after the other
-	loading   sync.Mutex         // likewise, so that the definitions read last hold
+	loading   sync.Mutex         // likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
 	loaded    atomic.Pointer[loaded]
 	top       top
 

@@ -61,23 +61,14 @@ func (d *Daemon) Refresh(id scope.ID) {
 	d.loadUnless(func(last *agents.Snapshot) bool { return last.Current(d.Paths.Base, id) })
 }
 
+// loadUnless reads the definitions unless the last ones are current. A client that starts waits for d.loading, so the
+// changes are recorded, and what runs is ended, after that is released.
 func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
-	d.loading.Lock()
-	defer d.loading.Unlock()
-	was := d.loaded.Load()
-	last := was.Snapshot
-	activities, wrong := was.activities.Reload(d.Paths.Base, d.Settings.Tools, agent.CheckActivity)
-	redeclared := !activities.Equal(was.activities)
-	if !redeclared && current(last) {
+	was, now := d.replace(current)
+	if now == nil {
 		return
 	}
-	host := d.Settings.Host
-	host.Tools = slices.Concat(host.Tools, activities.Tools())
-	next, errs := last.Reload(d.Paths.Base, host)
-	errs = append(errs, wrong...)
-	d.register(next) // before anybody can find a definition without its agent
-	d.loaded.Store(&loaded{next, activities, errs})
-	for _, err := range added(was.failed, errs) {
+	for _, err := range added(was.failed, now.failed) {
 		d.Logger.Error("definition", "err", err)
 		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
 		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
@@ -85,15 +76,11 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 		}
 		d.Event(e)
 	}
-	for _, err := range added(last.Warnings, next.Warnings) {
+	for _, err := range added(was.Warnings, now.Warnings) {
 		d.Logger.Warn("definition", "err", err)
 	}
-	if seen := next.Seen(); !maps.Equal(seen, last.Seen()) {
-		if err := state.KeepSeen(d.Paths.State, seen); err != nil {
-			d.Logger.Error("what has loaded is not kept for the next daemon", "err", err)
-		}
-	}
-	ids := regranted(last, next)
+	redeclared := !now.activities.Equal(was.activities)
+	ids := regranted(was.Snapshot, now.Snapshot)
 	for _, a := range d.all() {
 		if redeclared {
 			a.DeclareActivities()
@@ -101,11 +88,36 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 		a.RefreshClients(ids)
 	}
 	d.Approvals.Recheck(ids, func(id scope.ID) string {
-		if def := next.Agents[id]; def != nil {
+		if def := d.Definitions()[id]; def != nil {
 			return def.Grants.Version()
 		}
 		return ""
 	})
+}
+
+// replace reads the definitions and makes them hold. now is nil if the last ones are current.
+func (d *Daemon) replace(current func(*agents.Snapshot) bool) (was, now *loaded) {
+	d.loading.Lock()
+	defer d.loading.Unlock()
+	was = d.loaded.Load()
+	last := was.Snapshot
+	activities, wrong := was.activities.Reload(d.Paths.Base, d.Settings.Tools, agent.CheckActivity)
+	if activities.Equal(was.activities) && current(last) {
+		return was, nil
+	}
+	host := d.Settings.Host
+	host.Tools = slices.Concat(host.Tools, activities.Tools())
+	next, errs := last.Reload(d.Paths.Base, host)
+	errs = append(errs, wrong...)
+	d.register(next) // before anybody can find a definition without its agent
+	now = &loaded{next, activities, errs}
+	d.loaded.Store(now)
+	if seen := next.Seen(); !maps.Equal(seen, last.Seen()) {
+		if err := state.KeepSeen(d.Paths.State, seen); err != nil {
+			d.Logger.Error("what has loaded is not kept for the next daemon", "err", err)
+		}
+	}
+	return was, now
 }
 
 // added returns the errors that are in the new list and not in the old one.

@@ -17,7 +17,7 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// top answers all clients of a second with one look at the host.
+// top answers all clients of a second with one look at the host. Nothing is recorded under mu.
 type top struct {
 	mu   sync.Mutex
 	last control.Top
@@ -29,6 +29,10 @@ const topTime = time.Second
 // Top returns what runs now. It reads the list of the host's processes once, and asks no
 // view: it takes about 60 µs for each process on a loaded machine.
 func (d *Daemon) Top() control.Top {
+	approvals := []tools.Approval{}
+	if d.Approvals != nil {
+		approvals = d.Approvals.List() // before the lock: it records what has expired
+	}
 	d.top.mu.Lock()
 	defer d.top.mu.Unlock()
 	if time.Since(d.top.last.Time) < topTime {
@@ -51,11 +55,9 @@ func (d *Daemon) Top() control.Top {
 		}
 		t.Agents = append(t.Agents, agent)
 	}
-	if d.Approvals != nil {
-		for _, p := range d.Approvals.List() {
-			if p.State == tools.ApprovalWaits {
-				t.Approvals = append(t.Approvals, p.Brief())
-			}
+	for _, p := range approvals {
+		if p.State == tools.ApprovalWaits {
+			t.Approvals = append(t.Approvals, p.Brief())
 		}
 	}
 	t.Disks = disks(d.Paths.Base, d.Paths.State)
