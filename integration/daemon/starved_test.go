@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,31 +27,24 @@ type starving struct {
 	time   time.Duration // of the load
 }
 
-// startLoad starts the load, which ends with the test. Each program is a session of its own: the scheduler gives
-// each session an equal part of the processors (autogroup, sched(7)).
+// startLoad starts the load, which ends with the test. Each program is a session of its own.
 func (l starving) startLoad(t testing.TB, dir string) (stop func()) {
 	t.Helper()
 	var all []*exec.Cmd
 	start := func(script string, args ...string) {
 		cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, args...)...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL} // also if the test is killed
 		require.NoError(t, cmd.Start())
 		all = append(all, cmd)
 	}
-	stopped := false
-	stop = func() {
+	stop = sync.OnceFunc(func() {
 		for _, cmd := range all {
-			if !stopped {
-				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-			}
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		}
 		for _, cmd := range all {
-			if !stopped {
-				_ = cmd.Wait()
-			}
+			_ = cmd.Wait()
 		}
-		stopped = true
-	}
+	})
 	t.Cleanup(stop)
 	for range l.loops {
 		start(`exec nice -n -5 sh -c 'while :; do /bin/true; done'`)
@@ -58,6 +52,8 @@ func (l starving) startLoad(t testing.TB, dir string) (stop func()) {
 	for i := range l.files {
 		start(`while :; do dd if=/dev/zero of="$1" bs=1M count=20 conv=fsync 2>/dev/null; done`, filepath.Join(dir, fmt.Sprint("written", i)))
 	}
+	late := time.AfterFunc(l.time+time.Minute, stop) // a client that waits for the daemon may wait for the load
+	t.Cleanup(func() { late.Stop() })
 	return stop
 }
 
@@ -99,7 +95,8 @@ func TestStarved(t *testing.T) {
 		defer func(ours string) { harness.Program = ours }(harness.Program)
 		harness.Program = program
 	}
-	h.StartBy("exec nice -n 10")
+	// The scheduler gives a session a part of the processors by the session's own nice value (autogroup, sched(7)).
+	h.StartBy("echo 10 2>/dev/null >/proc/self/autogroup; exec nice -n 10")
 	for id := range agents {
 		clients = append(clients, startChurners(t, h.View(id, "dir"), 1)...)
 	}

@@ -4,7 +4,8 @@
 // Data goes to standard output, everything else to standard error. An error is one
 // line with a remedy. Exit statuses: 0 success; 1 failure (check: the policy denies
 // the operation); 2 bad usage, or an agent that is unknown or does not load; 3 the
-// daemon cannot mount on this host. run has its own; see run.go.
+// daemon cannot mount on this host; 78 the daemon refuses its configuration. run has its
+// own; see run.go.
 package cli
 
 import (
@@ -31,6 +32,9 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 	exitHost   = 3
+	// exitConfig is exitUsage of a daemon that a service manager may restart: sysexits.h, systemd.exec(5).
+	// A Go program ends with 2 after a panic, SIGABRT and SIGSEGV, and is to be restarted then.
+	exitConfig = 78
 )
 
 // exitError is an error with an exit status. Without a wrapped error nothing is
@@ -72,7 +76,7 @@ func Main(ctx context.Context, args []string) int {
 	a := &app{streams: streams{os.Stdin, os.Stdout, os.Stderr}}
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		err = a.helped
 	}
@@ -93,6 +97,9 @@ func Main(ctx context.Context, args []string) int {
 		errors.As(err, &refused) && slices.Contains([]control.ErrorKind{control.Invalid, control.UnknownAgent, control.NotLoaded}, refused.Kind):
 		code = exitUsage
 	}
+	if code == exitUsage && command.Name() == daemonName && !command.Flags().Changed(onlyFlag) {
+		code = exitConfig
+	}
 	if exit == nil || exit.err != nil {
 		// errors.Join separates its errors by newlines.
 		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
@@ -112,7 +119,8 @@ each agent, runs the agent's programs in a sandbox that has nothing else, and
 records what they were denied.
 
 Exit status: 0 success, 1 failure, 2 bad usage, or an agent that is unknown or does not
-load, 3 the daemon cannot mount on this host. run and check have their own; see there.`,
+load, 3 the daemon cannot mount on this host, 78 the daemon refuses its configuration. run
+and check have their own; see there.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
 				return &exitError{exitUsage, fmt.Errorf("unknown command %q: scopefs help lists them", words[0])}

@@ -23,6 +23,9 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
+// A daemon with onlyFlag serves one command, which ends with the daemon's status.
+const daemonName, onlyFlag = "daemon", "only"
+
 type daemonOptions struct {
 	user  bool   // serve the user who starts it, in namespaces
 	leash int    // descriptor: the daemon writes "ready" to it, and exits at its EOF
@@ -34,7 +37,7 @@ type daemonOptions struct {
 func (a *app) daemonCmd() *cobra.Command {
 	var o daemonOptions
 	c := &cobra.Command{
-		Use:   "daemon --base DIR",
+		Use:   daemonName + " --base DIR",
 		Short: "mount the views of all agents and run their sandboxes",
 		Long: `Mounts the view of every agent in BASE/agents.d/ at RUN/views/<id>, keeps it
 mounted, and answers on RUN/control.sock, also while views are still starting. On
@@ -47,8 +50,9 @@ uses $XDG_DATA_HOME/scopefs, $XDG_STATE_HOME/scopefs/daemon and
 $XDG_RUNTIME_DIR/scopefs, and makes the first. Every other command of the user finds it there. Views are mounted in
 namespaces of the daemon: sandboxes have them, other programs of the user do not.
 
-Exit status: 3 if nothing can be mounted on this host (with the reason in one line),
-otherwise as for scopefs.`,
+Exit status: 78 if the command line or scopefs.yaml is refused, 3 if nothing can be
+mounted on this host (with the reason in one line), otherwise as for scopefs. The
+units restart the daemon after every other status than 78.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
@@ -56,9 +60,9 @@ otherwise as for scopefs.`,
 	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
 	c.Flags().BoolVar(&o.user, "user", false, "serve this user's own agents, without root")
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
-	c.Flags().StringVar(&o.only, "only", "", "")
+	c.Flags().StringVar(&o.only, onlyFlag, "", "")
 	_ = c.Flags().MarkHidden("leash")
-	_ = c.Flags().MarkHidden("only")
+	_ = c.Flags().MarkHidden(onlyFlag)
 	return c
 }
 
@@ -127,7 +131,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.only != "", Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
-	if _, bad := errors.AsType[*agents.DefinitionError](err); bad && o.only != "" { // in scopefs.yaml
+	if _, bad := errors.AsType[*agents.DefinitionError](err); bad { // in scopefs.yaml
 		return &control.NotLoadedError{Err: err}
 	}
 	if err != nil {
