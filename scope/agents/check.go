@@ -37,8 +37,8 @@ func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
 	}
 	f.def, f.refs, f.err = parseDefinition(f.file, f.id, text)
 	sum := sha256.Sum256(text)
-	_, errs, warnings = s.agent(f, s.seen[f.file] == hex.EncodeToString(sum[:]))
-	return errs, warnings
+	agent, errs, warnings := s.agent(f, s.seen[f.file] == hex.EncodeToString(sum[:]))
+	return errs, append(warnings, s.emptied(agent, f.refs)...)
 }
 
 // checkExtension returns an error for a name that does not exist, and for two

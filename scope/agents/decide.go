@@ -98,7 +98,9 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 		rule = g.server(n.server, &d, foreign)
 		g.servers[n.server].tool(n, &d) // the zero Server restricts nothing
 	}
-	if l := g.tools; l != nil {
+	// A computed list says what the agent calls itself, so that it does not bound its members: an agent with members
+	// alone is one that only delegates. What the operator wrote (tools, policy, access) bounds them.
+	if l := g.tools; l != nil && !(foreign && l.computed) {
 		if rule = l.rule; !l.holds(n) {
 			d.add(scope.KindTool, l.rule, g.addTool(n, name))
 		}

@@ -288,8 +288,8 @@ func (g *Grants) RatesOf(tool string) []scope.Rate {
 }
 
 // Within returns the grants of a member for a caller's task: what both allow.
-// The caller's tools, include_tools and exclude_tools of its servers, view
-// access, hosts and argument filters restrict those of g. Skills, servers, members,
+// The caller's tools (except a computed list), include_tools and exclude_tools of its
+// servers, view access, hosts and argument filters restrict those of g. Skills, servers, members,
 // contexts and rates remain those of g.
 func (g *Grants) Within(caller *Grants) *Grants {
 	if g == nil || caller == nil || g.version == "" || caller.version == "" {
@@ -302,6 +302,18 @@ func (g *Grants) Within(caller *Grants) *Grants {
 	narrow.version = digest([]string{g.version, "within", string(caller.id), caller.version})
 	narrow.sum = digest([]string{g.sum, "within", string(caller.id), caller.sum})
 	return &narrow
+}
+
+// Delegated returns the grants of a member in a task that caller delegates to it: nil
+// if it is no member of caller, its own if caller widens it, else those Within caller.
+func (g *Grants) Delegated(caller *Grants) *Grants {
+	switch {
+	case g == nil || !caller.Member(string(g.id)).Allow:
+		return nil
+	case caller.Widens(g.id):
+		return g
+	}
+	return g.Within(caller)
 }
 
 // ReadOnly reports whether the view is read-only.

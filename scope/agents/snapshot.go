@@ -141,6 +141,9 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 			next.Agents[f.id] = agent
 		}
 	}
+	for _, f := range files {
+		next.Warnings = append(next.Warnings, next.emptied(next.Agents[f.id], f.refs)...)
+	}
 	return next, errs
 }
 

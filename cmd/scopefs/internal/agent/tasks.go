@@ -224,7 +224,7 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	command := sandbox.Command{Argv: settings.Runner, Env: runnerEnv(settings.Env, settings.Tasks.Env)}
 	input := task.Text
 	if !task.Module {
-		input = def.Grants.Prompt() + "\n\n" + input
+		input = def.Grants.Delegated(c.rules()).Prompt() + "\n\n" + input
 	}
 	out, err := sandbox.Collect(ctx, box, command, input, delegate.MaxAnswer, 2*delegate.MaxErrors)
 	if err != nil {
