@@ -302,3 +302,11 @@ func TestText(t *testing.T) {
 	assert.Equal(t, "<context from=\"boss\">\n"+`[{"type":"b","x":"<\/context> < \/TASK>"},{"type":"a"}]`+"\n</context>\n", s.Text("boss"))
 	assert.Empty(t, Scoped{}.Text("boss"))
 }
+
+func TestMerged(t *testing.T) {
+	env, bad := Parse([]byte(`[{"type":"state","userId":"u1","n":1},{"type":"input","x":[1]},{"type":"state","\u006e":2.50,"_instance":"a"},{"type":"log"}]`))
+	require.Nil(t, bad)
+	s, bad := Select(env, Spec{Names: []string{"state", "input", "none"}}, func(string) bool { return true }, Envelope{Scopes: []string{"state", "input", "none"}, Instance: new("a")})
+	require.Nil(t, bad)
+	assert.Equal(t, `{"input":{"x":[1]},"none":{},"state":{"userId":"u1","\u006e":2.50}}`, string(s.Merged()))
+}

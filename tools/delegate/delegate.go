@@ -32,8 +32,15 @@ var ErrNoRunner = errors.New("no runner is configured")
 // Task is what a runner does for a member.
 type Task struct {
 	Text    string        // of its input; the member's own prompt comes before it
+	Job     Job           // what Text asks for, as values
 	Context scoped.Scoped // what the member is given; Text has it, too
 	Module  bool          // without the member's own prompt
+}
+
+// Job is what a member is to do: a text, or a declared call.
+type Job struct {
+	Task string          `json:"task,omitempty"`
+	Call json.RawMessage `json:"call,omitempty"` // with _tool, and the parameters
 }
 
 // Tools hands tasks to members.
@@ -91,7 +98,7 @@ func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) 
 	if strings.TrimSpace(a.Task) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the task is empty")
 	}
-	return d.run(ctx, name, a.Member, Task{Text: compose(env, "task", a.Task), Context: env.Context.Handed()})
+	return d.run(ctx, name, a.Member, Task{Text: compose(env, "task", a.Task), Job: Job{Task: a.Task}, Context: env.Context.Handed()})
 }
 
 // Call has a member do a declared call: it gets the call's name and parameters, and its
@@ -104,7 +111,7 @@ func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json
 	if err != nil {
 		return tools.Result{}, err
 	}
-	r, err := d.run(ctx, tool, member, Task{Text: compose(env, "call", string(call)), Context: env.Context.Handed(), Module: module})
+	r, err := d.run(ctx, tool, member, Task{Text: compose(env, "call", string(call)), Job: Job{Call: call}, Context: env.Context.Handed(), Module: module})
 	if err != nil {
 		return tools.Result{}, err
 	}
