@@ -218,8 +218,7 @@ func (g *Grants) idle() (all []idle) {
 	if len(r.Skills) > 0 && !g.offers("skill") {
 		add("skills", "the agent cannot read them", "skill")
 	}
-	delegates := func(t Tool) bool { return t.Delegates && g.offers(t.Name) }
-	if len(r.Members) > 0 && !g.offers("delegate") && !slices.ContainsFunc(g.tooling(), delegates) {
+	if len(r.Members) > 0 && !g.delegates() {
 		add("members", "the agent cannot delegate to them", "delegate")
 	}
 	if len(r.MCPs) > 0 && len(g.Servers()) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(g.Servers())), g.Uses) {
@@ -228,13 +227,18 @@ func (g *Grants) idle() (all []idle) {
 	return all
 }
 
+// delegates reports whether the agent has a tool that gives tasks to members.
+func (g *Grants) delegates() bool {
+	return g.offers("delegate") || slices.ContainsFunc(g.tooling(), func(t Tool) bool { return t.Delegates && g.offers(t.Name) })
+}
+
 // emptied returns a warning for each member, by name, that keeps none of its own tools in
 // a task of the agent.
 func (s *Snapshot) emptied(a *Agent, refs []ref) (all []error) {
-	if a == nil {
+	if a == nil || !a.Grants.delegates() {
 		return nil
 	}
-	for _, name := range a.Members {
+	for _, name := range a.Grants.reach.Members {
 		m := s.Agents[scope.ID(name)]
 		if m == nil || m.Grants.Tools() == nil {
 			continue

@@ -72,6 +72,7 @@ func (l *nameList) holds(name string) bool {
 // compileGrants compiles def. servers are all servers that its agent sees.
 func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	r := def.Reach
+	r.Members, r.Widened = k.idsOf(def.Name, r.Members), k.idsOf(def.Name, r.Widened)
 	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
 	if !g.primary {
 		g.tools = k.host.Tools.list("tools", r.Tools)

@@ -97,7 +97,8 @@ func TestCut(t *testing.T) {
 		"a path":          {`{"_scopes":["../state"]}`, "", "", `invalid: "../state" is no name of a scope: want a letter, then letters, digits, _ and -, at most 64 bytes: /_scopes/0`},
 		"an object in it": {`{"_scopes":[{"a":1,"a":2}]}`, "", "", "invalid: the name is there twice: /_scopes/0/a"},
 		"_tool":           {`{"_tool":1}`, "", "", "invalid: want a string: /_tool"},
-		"_module":         {`{"_module":1}`, "", "", "invalid: want true or false: /_module"},
+		"_module":         {`{"_module":1}`, "", "", "invalid: want the name of a member, true or false: /_module"},
+		"_module alone":   {`{"_module":"Translator"}`, `{"_module":"Translator"}`, `{}`, ""},
 		"not UTF-8":       {"{\"_scopes\":[\"a\"],\"x\":\"\xff\"}", "", "", "invalid: the JSON is not UTF-8"},
 		"no JSON":         {`{"_scopes":`, "", "", "invalid: no JSON: unexpected end of JSON input"},
 	} {

@@ -159,7 +159,8 @@ type work struct {
 // hands returns what gives the client's tasks to members.
 func (c *client) hands() delegate.Tools {
 	return delegate.Tools{Run: c.delegate, Members: func() []scope.ID { return c.rules().Members() },
-		Decide: func(name string) scope.Decision { return c.rules().Member(name) }}
+		Decide: func(name string) scope.Decision { return c.rules().Member(name) },
+		ID:     func(name string) scope.ID { return c.rules().MemberID(name) }}
 }
 
 // delegate makes a member do a task, and returns the output of the runner.
