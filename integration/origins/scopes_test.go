@@ -38,6 +38,29 @@ func TestScopesWarnings(t *testing.T) {
 	assert.NotContains(t, out+errs, "wide.md")
 }
 
+// TestScopesBroken: delegating to a member that does not load names the error of its file.
+func TestScopesBroken(t *testing.T) {
+	h := echoing(t, map[string]string{"lead": "members: [worker]", "worker": "toolz: [bash]"})
+	h.Start()
+	_, errs, code := h.Try("call", "--agent", "lead", "delegate", "member=worker", "task=x")
+	assert.NotZero(t, code)
+	assert.Contains(t, errs, `agents.d/worker.md:4: unknown key \"toolz\"`)
+}
+
+// TestScopesTOML: agents in TOML, with empty lists as the document means them.
+func TestScopesTOML(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"scribe": ""})
+	h.Put("skills/digest/SKILL.md", "do")
+	h.Put("agents.toml", "[agents.Finder]\ndescription = \"finds\"\ntools = []\nskills = [\"digest\"]\nmembers = [\"scribe\"]\nmcps = []\n\n[agents.plain]\nskills = []\n")
+	h.Must("agents", "import", "--from", "scopes", h.Base+"/agents.toml")
+	assert.Contains(t, h.Must("prompt", "finder"), "<scope>\nskills: digest\nmembers: scribe\n</scope>")
+	assert.Contains(t, h.Must("agents", "show", "finder"), "Finder")
+	h.Put("bad.toml", "[agents\n")
+	_, errs, code := h.Try("agents", "import", "--from", "scopes", h.Base+"/bad.toml")
+	assert.NotZero(t, code)
+	assert.Contains(t, errs, "bad.toml: line 1: is no TOML")
+}
+
 // TestScopesMembers: an agent that lists members alone has the computed tools, and its member keeps its own.
 func TestScopesMembers(t *testing.T) {
 	h := echoing(t, map[string]string{"lead": "members: [worker]", "worker": "tools: [read_file, \"list_*\"]", "broken": ""})

@@ -182,6 +182,9 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	}
 	defer free()
 	member, err := c.agent.Registry.Agent(id)
+	if wrong, ok := errors.AsType[*control.NotLoadedError](err); ok {
+		return sandbox.Output{}, tools.Errorf(tools.Unavailable, "%q does not load: %v", id, wrong.Err)
+	}
 	if err != nil {
 		return sandbox.Output{}, err
 	}
