@@ -81,6 +81,7 @@ var owners = map[string]struct {
 	"github.com/landlock-lsm":                    {[]string{"cmd/scopefs/internal/viewer", "tools/sql/engine"}, "those who confine themselves"},
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"cmd/scopefs/internal/viewer", "tools/sandbox", "tools/sql/engine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
+	"github.com/pelletier/go-toml":               {[]string{"cmd/scopefs/internal/imports"}, "agent files of other programs"},
 	"go.yaml.in/yaml":                            {[]string{"internal/frontmatter", "scope/agents", "cmd/scopefs/internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"cmd/scopefs/internal/cli"}, "the daemon does not know which service manager there is"},
 	"github.com/fsnotify/fsnotify":               {[]string{"cmd/scopefs/internal/daemon"}, "only the daemon watches"},

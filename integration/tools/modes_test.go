@@ -37,7 +37,7 @@ func TestExplicit(t *testing.T) {
 	h.Start()
 	u := h.Connect("a")
 	u.Call("context_set", args{"messages": []args{{"type": "state", "userId": "u-17"}, {"type": "input", "secret": "of the input"}}})
-	const given = `{"call":{"_tool":"%s","_scopes":["state"],"eventName":"login"},"context":{"state":[{"type":"state","userId":"u-17"}]}}`
+	const given = `{"call":{"_tool":"%s","_scopes":["state"],"eventName":"login"},"context":{"state":[{"type":"state","userId":"u-17"}]},"scopes":{"state":{"userId":"u-17"}}}`
 	assert.JSONEq(t, fmt.Sprintf(given, "logEvent"), u.Text("logEvent", args{"eventName": "login"}))
 	assert.Equal(t, "u-17", u.Call("logEvent", nil)["context"].(map[string]any)["state"].([]any)[0].(map[string]any)["userId"], "structured")
 	assert.JSONEq(t, fmt.Sprintf(given, "alias"), u.Text("alias", args{"eventName": "login", "_activity": "logEvent"}))
@@ -172,6 +172,7 @@ func TestDelegatedContext(t *testing.T) {
 	answer := r["answer"].(string)
 	assert.True(t, strings.HasSuffix(answer, fmt.Sprintf(given, "summarizeArticle")), answer)
 	assert.NotEmpty(t, strings.TrimSpace(prompt))
+	prompt = strings.Replace(prompt, "</limits>", "within what is allowed to: a\n</limits>", 1)
 	assert.Equal(t, strings.TrimSpace(prompt), strings.TrimSpace(strings.TrimSuffix(answer, fmt.Sprintf(given, "summarizeArticle"))))
 	assert.Equal(t, fmt.Sprintf(given, "module"), u.Call("module", args{"style": "short"})["answer"])
 	for _, id := range []string{"nobody", "a", "../summarizer"} {

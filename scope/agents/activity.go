@@ -99,7 +99,7 @@ func (a Activity) delegates() bool {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	_ = json.Unmarshal(a.Schema, &schema) // Reload has checked it
-	return schema.Properties["_delegate"] != nil
+	return schema.Properties["_delegate"] != nil || schema.Properties["_module"] != nil
 }
 
 func (a Activities) named(name string) Activity {

@@ -18,22 +18,12 @@ import (
 //	skills: check-feeds, summarize
 //	mcp servers: search
 //	members: researcher, writer
-//	contexts: input, state (always these)
-//	contexts that need approval: state
-//	files: read only
-//	hosts: api.example.org, others after approval
-//	within what is allowed to: the-agent-that-delegated
-//	only tools allowed: bash, mcp
-//	tools not allowed: bash
-//	tools that need approval: mcp (not those of search)
-//	rate limits: bash: 30/minute
-//	tools with refused arguments: bash
 //	</scope>
 //
-// Each of the first four lines appears if it has names or a list restricts it.
-// Each other line appears if there is such a rule. The block omits names that
-// the agent cannot use because it lacks the tool. The agent gets the list of
-// its tools separately.
+// A line appears if it has names or a list restricts it. The block omits names
+// that the agent cannot use because it lacks the tool, or because the caller of
+// its task does (see Within). The agent gets the list of its tools separately,
+// and its other limits from [Grants.Limits].
 func (g *Grants) Block() string {
 	if g == nil || g.version == "" {
 		return ""
@@ -56,9 +46,33 @@ func (g *Grants) Block() string {
 	b.line("skills", g.skills != nil, skills)
 	b.line("mcp servers", g.mcps != nil, servers)
 	b.line("members", g.members != nil && g.reach.Members != nil, members)
-	if names, fixed := g.Contexts(); len(members) > 0 || g.reach.Contexts.Names != nil {
+	return b.in("scope")
+}
+
+// Limits returns the rules of the agent that are not in its Block, in the form
+//
+//	<limits>
+//	contexts: input, state (always these)
+//	contexts that need approval: state
+//	files: read only
+//	hosts: api.example.org, others after approval
+//	within what is allowed to: the-agent-that-delegated
+//	only tools allowed: bash, mcp
+//	tools not allowed: bash
+//	tools that need approval: mcp (not those of search)
+//	rate limits: bash: 30/minute
+//	tools with refused arguments: bash
+//	</limits>
+//
+// A line appears if the agent has such a rule; without any the text is empty.
+func (g *Grants) Limits() string {
+	if g == nil || g.version == "" {
+		return ""
+	}
+	var b block
+	if names, fixed := g.Contexts(); g.reach.Contexts.Names != nil {
 		switch {
-		case names == nil || slices.Contains(names, everything):
+		case slices.Contains(names, everything):
 			names = []string{"any"}
 		case fixed && len(names) > 0:
 			names[len(names)-1] += " (always these)"
@@ -75,15 +89,12 @@ func (g *Grants) Block() string {
 	if g.caller != nil {
 		b.line("within what is allowed to", true, []string{string(g.caller.id)})
 	}
-	g.limits(&b)
-	if b.Len() == 0 {
-		return ""
-	}
-	return "<scope>\n" + b.String() + "</scope>"
+	g.policyLines(&b)
+	return b.in("limits")
 }
 
-// limits writes the lines of the policy and the limits.
-func (g *Grants) limits(b *block) {
+// policyLines writes the lines of the policy, the rates and the filters.
+func (g *Grants) policyLines(b *block) {
 	r := g.reach
 	b.line("only tools allowed", g.allowed != nil, r.Rules.Allowed)
 	b.line("tools not allowed", false, patternTexts(g.exclude))
@@ -120,6 +131,14 @@ func (b *block) line(label string, always bool, names []string) {
 		text = "none"
 	}
 	b.WriteString(label + ": " + text + "\n")
+}
+
+// in returns the lines within a tag; without lines "".
+func (b *block) in(tag string) string {
+	if b.Len() == 0 {
+		return ""
+	}
+	return "<" + tag + ">\n" + b.String() + "</" + tag + ">"
 }
 
 // maxTold limits the names in a line of a block.
@@ -178,8 +197,20 @@ type idle struct {
 	err error
 }
 
-// idle returns the lists of the agent that need a tool it does not have.
+// idle returns the lists of the agent that need a tool it does not have, and those that
+// do not restrict it because it is the primary.
 func (g *Grants) idle() (all []idle) {
+	if g.primary {
+		for _, l := range []struct {
+			key  string
+			list []string
+		}{{"tools", g.reach.Tools}, {"skills", g.reach.Skills}, {"mcps", g.reach.MCPs}, {"members", g.reach.Members}} {
+			if l.list != nil {
+				all = append(all, idle{l.key, fmt.Errorf("%s: the list does not restrict the primary agent: write policy, or name another primary in %s", l.key, hostFile)})
+			}
+		}
+		return all
+	}
 	add := func(key, what, tool string) {
 		all = append(all, idle{key, fmt.Errorf("%s: %s, for there is no tool %s: add %s to tools, or remove %s", key, what, tool, tool, key)})
 	}
@@ -187,8 +218,7 @@ func (g *Grants) idle() (all []idle) {
 	if len(r.Skills) > 0 && !g.offers("skill") {
 		add("skills", "the agent cannot read them", "skill")
 	}
-	delegates := func(t Tool) bool { return t.Delegates && g.offers(t.Name) }
-	if len(r.Members) > 0 && !g.offers("delegate") && !slices.ContainsFunc(g.tooling(), delegates) {
+	if len(r.Members) > 0 && !g.delegates() {
 		add("members", "the agent cannot delegate to them", "delegate")
 	}
 	if len(r.MCPs) > 0 && len(g.Servers()) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(g.Servers())), g.Uses) {
@@ -197,17 +227,42 @@ func (g *Grants) idle() (all []idle) {
 	return all
 }
 
-// Prompt returns the body of the definition and the block, separated by an
-// empty line.
+// delegates reports whether the agent has a tool that gives tasks to members.
+func (g *Grants) delegates() bool {
+	return g.offers("delegate") || slices.ContainsFunc(g.tooling(), func(t Tool) bool { return t.Delegates && g.offers(t.Name) })
+}
+
+// emptied returns a warning for each member, by name, that keeps none of its own tools in
+// a task of the agent.
+func (s *Snapshot) emptied(a *Agent, refs []ref) (all []error) {
+	if a == nil || !a.Grants.delegates() {
+		return nil
+	}
+	for _, name := range a.Grants.reach.Members {
+		m := s.Agents[scope.ID(name)]
+		if m == nil || m.Grants.Tools() == nil {
+			continue
+		}
+		within := m.Grants.Delegated(a.Grants)
+		has := func(g *Grants) bool {
+			return slices.ContainsFunc(m.Grants.ToolNames(), func(tool string) bool { return tool != mcpName && m.Grants.offers(tool) && g.offers(tool) })
+		}
+		if within != nil && has(m.Grants) && !has(within) {
+			all = append(all, wrongAt(a.File, lineOf(refs, "members"), a.Name, fmt.Errorf(
+				"members: %s keeps none of its tools in a task of this agent, whose tools bound it: write members: {%s: {may: widen}}, or add tools", name, name)))
+		}
+	}
+	return all
+}
+
+// Prompt returns the body of the definition, then the Block and the Limits, separated
+// by empty lines.
 func (g *Grants) Prompt() string {
 	if g == nil {
 		return ""
 	}
-	text, block := g.prompt, g.Block()
-	if text != "" && block != "" {
-		text += "\n\n"
-	}
-	return text + block
+	parts := slices.DeleteFunc([]string{g.prompt, g.Block(), g.Limits()}, func(s string) bool { return s == "" })
+	return strings.Join(parts, "\n\n")
 }
 
 // hash returns the version, and a hash that also covers what the version omits.

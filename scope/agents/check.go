@@ -37,8 +37,8 @@ func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
 	}
 	f.def, f.refs, f.err = parseDefinition(f.file, f.id, text)
 	sum := sha256.Sum256(text)
-	_, errs, warnings = s.agent(f, s.seen[f.file] == hex.EncodeToString(sum[:]))
-	return errs, warnings
+	agent, errs, warnings := s.agent(f, s.seen[f.file] == hex.EncodeToString(sum[:]))
+	return errs, append(warnings, s.emptied(agent, f.refs)...)
 }
 
 // checkExtension returns an error for a name that does not exist, and for two
@@ -100,7 +100,12 @@ func (r ref) check(k known, self scope.ID, servers Servers) error {
 		if r.text == string(self) {
 			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
 		}
-		if k.sees(self, r.text) {
+		switch ids := k.named(self, r.text); {
+		case len(ids) > 1:
+			return fmt.Errorf("%s: %q is the display name of %s: write the id", r.key, r.text, strings.Join(ids, " and "))
+		case len(ids) == 1 && ids[0] == string(self):
+			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
+		case len(ids) == 1 && k.sees(self, ids[0]):
 			return nil // fast path: most patterns are a name, and there may be many agents
 		}
 		if others := k.others(self); !anyWild(r.text, others) {

@@ -98,7 +98,9 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 		rule = g.server(n.server, &d, foreign)
 		g.servers[n.server].tool(n, &d) // the zero Server restricts nothing
 	}
-	if l := g.tools; l != nil {
+	// A computed list says what the agent calls itself, so that it does not bound its members: an agent with members
+	// alone is one that only delegates. What the operator wrote (tools, policy, access) bounds them.
+	if l := g.tools; l != nil && !(foreign && l.computed) {
 		if rule = l.rule; !l.holds(n) {
 			d.add(scope.KindTool, l.rule, g.addTool(n, name))
 		}
@@ -237,11 +239,22 @@ func (g *Grants) Skill(name string) scope.Decision {
 	return g.named(scope.KindSkill, name, g.skills, "skills", d)
 }
 
-// Member decides about delegating to an agent. An agent is not its own member.
+// MemberID returns the id of the agent that a call names as a member: by its id, or by a
+// display name that no other agent has. Other names it returns as they are.
+func (g *Grants) MemberID(name string) scope.ID {
+	if g == nil {
+		return scope.ID(name)
+	}
+	return scope.ID(g.known.id(g.id, name))
+}
+
+// Member decides about delegating to an agent, by its id or its display name. An agent is
+// not its own member.
 func (g *Grants) Member(name string) scope.Decision {
 	if g == nil || g.version == "" {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
+	name = g.known.id(g.id, name)
 	var d denial
 	if !g.known.sees(g.id, name) || name == string(g.id) {
 		d.add(scope.KindMember, "no such agent", fmt.Sprintf("define another agent in %s/%s.md", agentsDir, printable.Text(name)))

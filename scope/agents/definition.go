@@ -28,9 +28,20 @@ type Definition struct {
 	Network     Network
 	Keep        Keep
 	Env         map[string]string // of the agent's sandboxes. It may hold secrets, which are not for logs
-	Durable     *bool             // file tools sync a change before they respond; nil means the host's setting
-	Prompt      string            // the body, without surrounding white space
-	Reach                         // everything except files
+	Model       Model
+	Durable     *bool  // file tools sync a change before they respond; nil means the host's setting
+	Prompt      string // the body, without surrounding white space
+	Reach              // everything except files
+}
+
+// Model is what a definition says of the model of its agent. scopefs calls no model: it gives these values to the
+// runner of a task. The zero value says nothing.
+type Model struct {
+	Kind        string        // "local" or ""
+	Name        string        // of the key model
+	Temperature *float64      // from 0 to 2
+	MaxTurns    int           // 0 means no limit
+	Timeout     time.Duration // of a task, which ends then; 0 means no limit
 }
 
 // ViewSpec configures an agent's view of its files.

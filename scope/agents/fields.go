@@ -32,6 +32,12 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"dir":          dirField(&d.Dir),
 		"protect":      protectField(&d.View, refs),
 		"user":         userField(&d.User),
+		"kind":         kindField(&d.Model.Kind),
+		"model":        proseField(&d.Model.Name),
+		"temperature":  temperatureField(&d.Model.Temperature),
+		"max_turns":    numberField(&d.Model.MaxTurns, parseCount, "!!int"),
+		"timeout":      numberField(&d.Model.Timeout, parseTimeout, "!!str"),
+		"timeout_mins": numberField(&d.Model.Timeout, parseMinutes, "!!int", "!!float"),
 		"identity":     oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
 		"network":      networkField(&d.Network, refs),
 		"durable":      optionalField(&d.Durable),
@@ -66,6 +72,40 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 	}
 	maps.Copy(keys, d.reachFields(file, refs))
 	return keys
+}
+
+// kindField reads the kind of an agent of gemini-cli.
+func kindField(out *string) field {
+	return func(n *yaml.Node) error {
+		err := oneOfField(out, "local", "remote")(n)
+		if err == nil && *out == "remote" {
+			err = errors.New("remote agents run elsewhere: write local, or remove the key")
+		}
+		return err
+	}
+}
+
+func temperatureField(out **float64) field {
+	return func(n *yaml.Node) error {
+		s, err := scalarOf(n, "a number from 0 to 2", "!!int", "!!float")
+		if err != nil {
+			return err
+		}
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(v >= 0 && v <= 2) {
+			return fmt.Errorf("%q is no temperature: want a number from 0 to 2", s)
+		}
+		*out = &v
+		return nil
+	}
+}
+
+func parseMinutes(s string) (time.Duration, error) {
+	m, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(m >= 0 && m < 1e6) {
+		return 0, fmt.Errorf("%q is no number of minutes", s)
+	}
+	return time.Duration(m * float64(time.Minute)), nil
 }
 
 func pathsField(out *[]scope.PathRule) field {

@@ -72,6 +72,7 @@ func (l *nameList) holds(name string) bool {
 // compileGrants compiles def. servers are all servers that its agent sees.
 func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	r := def.Reach
+	r.Members, r.Widened = k.idsOf(def.Name, r.Members), k.idsOf(def.Name, r.Widened)
 	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
 	if !g.primary {
 		g.tools = k.host.Tools.list("tools", r.Tools)
@@ -288,8 +289,8 @@ func (g *Grants) RatesOf(tool string) []scope.Rate {
 }
 
 // Within returns the grants of a member for a caller's task: what both allow.
-// The caller's tools, include_tools and exclude_tools of its servers, view
-// access, hosts and argument filters restrict those of g. Skills, servers, members,
+// The caller's tools (except a computed list), include_tools and exclude_tools of its
+// servers, view access, hosts and argument filters restrict those of g. Skills, servers, members,
 // contexts and rates remain those of g.
 func (g *Grants) Within(caller *Grants) *Grants {
 	if g == nil || caller == nil || g.version == "" || caller.version == "" {
@@ -302,6 +303,18 @@ func (g *Grants) Within(caller *Grants) *Grants {
 	narrow.version = digest([]string{g.version, "within", string(caller.id), caller.version})
 	narrow.sum = digest([]string{g.sum, "within", string(caller.id), caller.sum})
 	return &narrow
+}
+
+// Delegated returns the grants of a member in a task that caller delegates to it: nil
+// if it is no member of caller, its own if caller widens it, else those Within caller.
+func (g *Grants) Delegated(caller *Grants) *Grants {
+	switch {
+	case g == nil || !caller.Member(string(g.id)).Allow:
+		return nil
+	case caller.Widens(g.id):
+		return g
+	}
+	return g.Within(caller)
 }
 
 // ReadOnly reports whether the view is read-only.

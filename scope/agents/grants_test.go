@@ -165,6 +165,7 @@ func TestGrantsNames(t *testing.T) {
 		change []func(*Host)
 		want   string // "what name verdict rule"
 		block  string
+		limits string
 	}{
 		"absent": {"", nil, `
 			skill summarize allow no rule
@@ -173,12 +174,12 @@ func TestGrantsNames(t *testing.T) {
 			server other deny no such server
 			member b deny no members
 			member a deny no such agent
-			context state allow no rule`, "skills: check-feeds, summarize\nmcp servers: files, search\n"},
+			context state allow no rule`, "skills: check-feeds, summarize\nmcp servers: files, search\n", ""},
 		"none": {"skills: []\nmcps: []\nmembers: []\nscopes: {enum: []}", nil, `
 			skill summarize deny skills: []
 			server search deny mcps: []
 			member b deny members: []
-			context state deny scopes.enum: []`, "skills: none\nmcp servers: none\nmembers: none\ncontexts: none\n"},
+			context state deny scopes.enum: []`, "skills: none\nmcp servers: none\nmembers: none\n", "contexts: none\n"},
 		"some": {"skills: [summ*]\nmcps: [search]\nmembers: [c, b]\nscopes: {const: [input]}", nil, `
 			skill summarize allow skills: [summ*]
 			skill check-feeds deny skills: [summ*]
@@ -188,27 +189,27 @@ func TestGrantsNames(t *testing.T) {
 			member a deny no such agent
 			member d deny no such agent
 			context input allow scopes.const: [input]
-			context state deny scopes.const: [input]`, "skills: summarize\nmcp servers: search\nmembers: b, c\ncontexts: input (always these)\n"},
+			context state deny scopes.const: [input]`, "skills: summarize\nmcp servers: search\nmembers: b, c\n", "contexts: input (always these)\n"},
 		"all": {"skills: [\"*\"]\nmcps: [\"*\"]\nmembers: [\"*\"]\nscopes: {enum: [\"*\"]}", nil, `
 			skill summarize allow no rule
 			server files allow no rule
 			member b allow no rule
 			member a deny no such agent
-			context state allow no rule`, "skills: check-feeds, summarize\nmcp servers: files, search\nmembers: b, c\ncontexts: any\n"},
+			context state allow no rule`, "skills: check-feeds, summarize\nmcp servers: files, search\nmembers: b, c\n", "contexts: any\n"},
 		"tools": {"tools: [bash, \"read_*\", \"mcp:search:*\", \"mcp:files:rm\"]\npolicy: {tools: {exclude: [bash, \"mcp:files:r*\"]}}", nil, "server search allow no rule",
-			"mcp servers: search\ntools not allowed: bash, mcp:files:r*\n"},
-		"servers by policy": {"mcps: [search, files]\npolicy: {mcp: {excluded: [files]}}", nil, "server files deny policy.mcp.excluded: files", "mcp servers: search\n"},
+			"mcp servers: search\n", "tools not allowed: bash, mcp:files:r*\n"},
+		"servers by policy": {"mcps: [search, files]\npolicy: {mcp: {excluded: [files]}}", nil, "server files deny policy.mcp.excluded: files", "mcp servers: search\n", ""},
 		"primary": {"skills: []\nmcps: []\nmembers: []\ntools: []", []func(*Host){primary}, `
 			skill summarize allow primary
 			skill other deny no such skill
 			server files allow primary
 			member b allow primary
-			member a deny no such agent`, "skills: check-feeds, summarize\nmcp servers: files, search\nmembers: b, c\ncontexts: any\n"},
+			member a deny no such agent`, "skills: check-feeds, summarize\nmcp servers: files, search\nmembers: b, c\n", ""},
 		"no tool for them": {"tools: [read_file]\nskills: [summarize]\nmembers: [b]\nmcps: [search]", nil, "skill summarize allow skills: [summarize]",
-			"skills: none\nmcp servers: none\nmembers: none\n"},
+			"skills: none\nmcp servers: none\nmembers: none\n", ""},
 		"limits": {"view: {access: read}\nmembers: [b]\nscopes: {enum: [input, state]}\nrate_limits: {bash: 30/minute, \"*\": 5/second}\nargument_filters: {bash: [x, y]}\n" +
 			"policy: {tools: {allowed: [bash, delegate, mcp], exclude: [\"*\", glob], ask: [bash, mcp]}, mcp: {excluded: [files], mcp_servers: {search: {trust: true}}}}", nil, "",
-			"members: b\ncontexts: input, state\nfiles: read only\nonly tools allowed: bash, delegate, mcp\ntools not allowed: glob\ntools that need approval: bash, mcp (not those of search)\n" +
+			"members: b\n", "contexts: input, state\nfiles: read only\nonly tools allowed: bash, delegate, mcp\ntools not allowed: glob\ntools that need approval: bash, mcp (not those of search)\n" +
 				"rate limits: bash: 30/minute, *: 5/second\ntools with refused arguments: bash\n"},
 	}
 	for name, c := range cases {
@@ -222,11 +223,18 @@ func TestGrantsNames(t *testing.T) {
 					assert.Equal(t, d.Allow, d.Remedy == "", "%v: %q", words, d.Remedy)
 				}
 			}
-			if c.block != "" {
-				c.block = "<scope>\n" + c.block + "</scope>"
+			want := "Hi."
+			for tag, text := range map[string]*string{"scope": &c.block, "limits": &c.limits} {
+				if *text != "" {
+					*text = "<" + tag + ">\n" + *text + "</" + tag + ">"
+				}
+			}
+			for _, text := range []string{c.block, c.limits} {
+				want = strings.TrimSpace(want + "\n\n" + text)
 			}
 			assert.Equal(t, c.block, g.Block())
-			assert.Equal(t, strings.TrimSpace("Hi.\n\n"+c.block), g.Prompt())
+			assert.Equal(t, c.limits, g.Limits())
+			assert.Equal(t, want, g.Prompt())
 		})
 	}
 }

@@ -72,7 +72,17 @@ type Tasks struct {
 	Parallel int               // at the same time, of each depth, of all agents; 8. An agent has half of it
 	Network  Network           // of runners; none
 	Env      map[string]string // of runners alone; it may hold secrets, which are not for logs
+	Input    RunnerInput       // what a runner reads
 }
+
+// RunnerInput selects the form of what a runner reads on standard input.
+type RunnerInput string
+
+// The forms.
+const (
+	RunnerText RunnerInput = "text" // for a model; the default
+	RunnerJSON RunnerInput = "json" // an object: see docs/delegation.md
+)
 
 // HostChecks check the values that only the caller of ParseHost can judge; a nil
 // function accepts all. Their errors are "what: remedy".
@@ -95,7 +105,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
 	h.Tools = checks.Tools
-	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: Network{Kind: NetworkNone}}
+	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: Network{Kind: NetworkNone}, Input: RunnerText}
 	var tools, presets []ref
 	var runner int // its line
 	if err := parseYAML(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
@@ -161,6 +171,7 @@ func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int)
 			"parallel": numberField(&h.Tasks.Parallel, countTo(maxParallel), "!!int"),
 			"network":  networkField(&h.Tasks.Network, presets),
 			"env":      envField(&h.Tasks.Env, nil),
+			"input":    oneOfField(&h.Tasks.Input, RunnerText, RunnerJSON),
 		}),
 		"log":       mappingField(h.Log.fields()),
 		"stores":    mappingField(h.Stores.fields()),

@@ -17,6 +17,7 @@ type known struct {
 	lost    bool                   // protect has not all of them
 	ids     []string               // of agents with a file, sorted, whether they load or not
 	hidden  map[string]audience    // the agents that only some agents see
+	shown   map[string][]string    // ids by display name
 }
 
 func (k known) equal(other known) bool {
@@ -24,7 +25,7 @@ func (k known) equal(other known) bool {
 	if len(a.Servers) == 0 && len(b.Servers) == 0 {
 		a.Servers, b.Servers = nil, nil
 	}
-	return k.lost == other.lost && slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.presets, other.presets) && maps.EqualFunc(k.protect, other.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) })
+	return k.lost == other.lost && slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.shown, other.shown) && reflect.DeepEqual(k.presets, other.presets) && maps.EqualFunc(k.protect, other.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) })
 }
 
 // agent reports whether the agent has a file.
@@ -41,6 +42,34 @@ func (k known) sees(self scope.ID, name string) bool {
 	}
 	who, hidden := k.hidden[name]
 	return !hidden || who.holds(self)
+}
+
+// named returns the ids of the agents that self may see and that have the name: an id, or
+// else a display name.
+func (k known) named(self scope.ID, name string) []string {
+	if k.agent(name) {
+		return []string{name}
+	}
+	return slices.DeleteFunc(slices.Clone(k.shown[name]), func(id string) bool { return !k.sees(self, id) })
+}
+
+// id returns the id of the one agent that has the name, and other names as they are.
+func (k known) id(self scope.ID, name string) string {
+	if ids := k.named(self, name); len(ids) == 1 {
+		return ids[0]
+	}
+	return name
+}
+
+func (k known) idsOf(self scope.ID, names []string) []string {
+	if names == nil {
+		return nil
+	}
+	ids := make([]string, len(names))
+	for i, name := range names {
+		ids[i] = k.id(self, name)
+	}
+	return ids
 }
 
 // others returns the other agents that self may see, sorted.

@@ -145,7 +145,7 @@ func membersField(r *Reach, refs *[]ref) field {
 			r.Members = append(r.Members, name)
 			*refs = append(*refs, ref{value.Line, "members", memberRef, name})
 			var may string
-			if value.Tag == "!!null" {
+			if value.Tag == "!!null" || value.Kind == yaml.MappingNode && len(value.Content) == 0 {
 				return nil
 			}
 			if err := mappingField(map[string]field{"may": textField(&may)})(value); err != nil {

@@ -141,6 +141,9 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 			next.Agents[f.id] = agent
 		}
 	}
+	for _, f := range files {
+		next.Warnings = append(next.Warnings, next.emptied(next.Agents[f.id], f.refs)...)
+	}
 	return next, errs
 }
 
@@ -173,6 +176,12 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 		}
 	}
 	slices.Sort(s.known.ids) // the files were, and '-' is before '.'
+	s.known.shown = map[string][]string{}
+	for _, f := range slices.Concat(files, brought) {
+		if f.def != nil && f.def.DisplayName != "" && by[f.id] == f.file && !slices.Contains(s.known.shown[f.def.DisplayName], string(f.id)) {
+			s.known.shown[f.def.DisplayName] = append(s.known.shown[f.def.DisplayName], string(f.id))
+		}
+	}
 	for _, f := range brought {
 		if by[f.id] == f.file {
 			delete(by, f.id) // an extension may name it twice

@@ -2,8 +2,12 @@
 // its whole context as JSON on standard input, and what it writes to standard output is
 // the result:
 //
-//	{"call":{"_tool":"logEvent","eventName":"login"},"context":{"state":[{"type":"state","userId":"u1"}]}}
+//	{"call":{"_tool":"logEvent","eventName":"login"},
+//	 "context":{"state":[{"type":"state","userId":"u1"}]},
+//	 "scopes":{"state":{"userId":"u1"}}}
 //
+// scopes has each scope's messages merged into one object, without type and _instance; of
+// two members with one name the later message's counts.
 // The members of call that begin with an underscore are those of the protocol, the
 // others the parameters. A JSON object on standard output is a structured result;
 // anything else is text. A program that exits with another status than 0 fails the call,
@@ -64,7 +68,7 @@ func input(tool string, params json.RawMessage, s scoped.Scoped) (string, error)
 		head.Instance = &instance
 	}
 	call, err := head.With(params)
-	return fmt.Sprintf(`{"call":%s,"context":%s}`, call, s.JSON()) + "\n", err
+	return fmt.Sprintf(`{"call":%s,"context":%s,"scopes":%s}`, call, s.JSON(), s.Merged()) + "\n", err
 }
 
 // result returns the result of a program that wrote text.

@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 	}
 	r, err := run(t.Context(), "cat", "")
 	require.NoError(t, err)
-	want := `{"call":{"_tool":"logEvent","_scopes":["state"],"eventName":"login"},"context":{"state":[{"type":"state","userId":"u1"}]}}`
+	want := `{"call":{"_tool":"logEvent","_scopes":["state"],"eventName":"login"},"context":{"state":[{"type":"state","userId":"u1"}]},"scopes":{"state":{"userId":"u1"}}}`
 	assert.Equal(t, want, string(r.Structured))
 	assert.Equal(t, want+"\n", r.Content[0].Text)
 	r, err = run(t.Context(), "cat", "②")

@@ -97,7 +97,8 @@ func TestCut(t *testing.T) {
 		"a path":          {`{"_scopes":["../state"]}`, "", "", `invalid: "../state" is no name of a scope: want a letter, then letters, digits, _ and -, at most 64 bytes: /_scopes/0`},
 		"an object in it": {`{"_scopes":[{"a":1,"a":2}]}`, "", "", "invalid: the name is there twice: /_scopes/0/a"},
 		"_tool":           {`{"_tool":1}`, "", "", "invalid: want a string: /_tool"},
-		"_module":         {`{"_module":1}`, "", "", "invalid: want true or false: /_module"},
+		"_module":         {`{"_module":1}`, "", "", "invalid: want the name of a member, true or false: /_module"},
+		"_module alone":   {`{"_module":"Translator"}`, `{"_module":"Translator"}`, `{}`, ""},
 		"not UTF-8":       {"{\"_scopes\":[\"a\"],\"x\":\"\xff\"}", "", "", "invalid: the JSON is not UTF-8"},
 		"no JSON":         {`{"_scopes":`, "", "", "invalid: no JSON: unexpected end of JSON input"},
 	} {
@@ -301,4 +302,12 @@ func TestText(t *testing.T) {
 	require.Nil(t, err)
 	assert.Equal(t, "<context from=\"boss\">\n"+`[{"type":"b","x":"<\/context> < \/TASK>"},{"type":"a"}]`+"\n</context>\n", s.Text("boss"))
 	assert.Empty(t, Scoped{}.Text("boss"))
+}
+
+func TestMerged(t *testing.T) {
+	env, bad := Parse([]byte(`[{"type":"state","userId":"u1","n":1},{"type":"input","x":[1]},{"type":"state","\u006e":2.50,"_instance":"a"},{"type":"log"}]`))
+	require.Nil(t, bad)
+	s, bad := Select(env, Spec{Names: []string{"state", "input", "none"}}, func(string) bool { return true }, Envelope{Scopes: []string{"state", "input", "none"}, Instance: new("a")})
+	require.Nil(t, bad)
+	assert.Equal(t, `{"input":{"x":[1]},"none":{},"state":{"userId":"u1","\u006e":2.50}}`, string(s.Merged()))
 }

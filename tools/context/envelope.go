@@ -2,6 +2,7 @@ package scoped
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 )
@@ -13,7 +14,37 @@ type Envelope struct {
 	Instance *string  `json:"_instance,omitempty"`
 	Activity *string  `json:"_activity,omitempty"`
 	Delegate *string  `json:"_delegate,omitempty"`
-	Module   *bool    `json:"_module,omitempty"`
+	Module   *Module  `json:"_module,omitempty"`
+}
+
+// Module says that the member that does a call has no prompt of its own: true beside
+// _delegate, or the member's name alone.
+type Module struct {
+	On   bool
+	Name string // "" for true and false
+}
+
+// MarshalJSON returns the name, or true or false.
+func (m Module) MarshalJSON() ([]byte, error) {
+	if m.Name != "" {
+		return json.Marshal(m.Name)
+	}
+	return json.Marshal(m.On)
+}
+
+// Member returns the member that does the call, "" for none, and whether it has no prompt
+// of its own. It is an error if _delegate and _module name two.
+func (e Envelope) Member() (name string, module bool, err *Error) {
+	if e.Delegate != nil {
+		name = *e.Delegate
+	}
+	if e.Module == nil {
+		return name, false, nil
+	}
+	if e.Module.Name != "" && name != "" && name != e.Module.Name {
+		return "", false, errorf(Invalid, "the call names another member in _delegate").in("_module")
+	}
+	return cmp.Or(name, e.Module.Name), e.Module.On, nil
 }
 
 // Cut divides the arguments of a call, a JSON object, into the envelope and the
@@ -121,7 +152,7 @@ func (e *Envelope) set(name string, value json.RawMessage) (err *Error) {
 	case memberInstance:
 		return once(&e.Instance, value, instanceName)
 	case "_module":
-		return once(&e.Module, value, boolean)
+		return once(&e.Module, value, moduleOf)
 	case "_scopes":
 		if e.Scopes != nil {
 			return errorf(Invalid, "the name is there twice")
@@ -141,14 +172,18 @@ func once[T any](to **T, value json.RawMessage, read func(json.RawMessage) (T, *
 	return err
 }
 
-func boolean(value json.RawMessage) (bool, *Error) {
+func moduleOf(value json.RawMessage) (Module, *Error) {
 	switch string(value) {
 	case "true":
-		return true, nil
+		return Module{On: true}, nil
 	case "false":
-		return false, nil
+		return Module{}, nil
 	}
-	return false, errorf(Invalid, "want true or false")
+	name, err := text(value)
+	if err != nil || name == "" {
+		return Module{}, errorf(Invalid, "want the name of a member, true or false")
+	}
+	return Module{On: true, Name: name}, nil
 }
 
 // maxScopes bounds the scopes of a call: the log has a hash of each.

@@ -118,6 +118,50 @@ func (s Scoped) JSON() []byte {
 	return append(out, '}')
 }
 
+// Merged returns an object with, for each scope, one object that has the members of all
+// its messages, without type and _instance. A later message's member replaces an earlier one.
+func (s Scoped) Merged() []byte {
+	out := []byte{'{'}
+	for i, name := range s.names {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(out, `"`+name+`":`...), s.merged(name)...)
+	}
+	return append(out, '}')
+}
+
+// merged returns the merged messages of a scope, with the members in the order of their
+// first appearance.
+func (s Scoped) merged(scope string) []byte {
+	var order []string
+	last := map[string][]byte{} // "name":value, by name: names may be escaped in different ways
+	for _, m := range s.messages {
+		if m.scope != scope {
+			continue
+		}
+		w := &walker{text: m.text}
+		_ = w.members(func(name string, quoted, value []byte) *Error { // returns what its function does
+			if name == memberInstance || name == memberType {
+				return nil
+			}
+			if last[name] == nil {
+				order = append(order, name)
+			}
+			last[name] = slices.Concat(quoted, []byte{':'}, value)
+			return nil
+		})
+	}
+	out := []byte{'{'}
+	for i, name := range order {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, last[name]...)
+	}
+	return append(out, '}')
+}
+
 // Narrow returns s with the scopes in names alone. The error is [Invalid]: a name
 // is not one of s, or there twice.
 func (s Scoped) Narrow(names []string) (Scoped, *Error) {

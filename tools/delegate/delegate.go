@@ -32,8 +32,15 @@ var ErrNoRunner = errors.New("no runner is configured")
 // Task is what a runner does for a member.
 type Task struct {
 	Text    string        // of its input; the member's own prompt comes before it
+	Job     Job           // what Text asks for, as values
 	Context scoped.Scoped // what the member is given; Text has it, too
 	Module  bool          // without the member's own prompt
+}
+
+// Job is what a member is to do: a text, or a declared call.
+type Job struct {
+	Task string          `json:"task,omitempty"`
+	Call json.RawMessage `json:"call,omitempty"` // with _tool, and the parameters
 }
 
 // Tools hands tasks to members.
@@ -48,6 +55,9 @@ type Tools struct {
 	// with tools.NotFound, as for an unknown name.
 	Members func() []scope.ID
 	Decide  func(member string) scope.Decision
+
+	// ID returns the id of a member that a call names; nil: the name is the id.
+	ID func(name string) scope.ID
 }
 
 type args struct {
@@ -85,26 +95,28 @@ func (d Tools) Delegate() (tools.Tool, error) {
 }
 
 func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) {
-	if err := d.check(env, a.Member); err != nil {
+	id, err := d.check(env, a.Member)
+	if err != nil {
 		return result{}, err
 	}
 	if strings.TrimSpace(a.Task) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the task is empty")
 	}
-	return d.run(ctx, name, a.Member, Task{Text: compose(env, "task", a.Task), Context: env.Context.Handed()})
+	return d.run(ctx, name, id, Task{Text: compose(env, "task", a.Task), Job: Job{Task: a.Task}, Context: env.Context.Handed()})
 }
 
 // Call has a member do a declared call: it gets the call's name and parameters, and its
 // context. With module it has no prompt of its own.
 func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json.RawMessage, member string, module bool) (tools.Result, error) {
-	if err := d.check(env, member); err != nil {
+	id, err := d.check(env, member)
+	if err != nil {
 		return tools.Result{}, err
 	}
 	call, err := scoped.Envelope{Tool: &tool}.With(params)
 	if err != nil {
 		return tools.Result{}, err
 	}
-	r, err := d.run(ctx, tool, member, Task{Text: compose(env, "call", string(call)), Context: env.Context.Handed(), Module: module})
+	r, err := d.run(ctx, tool, id, Task{Text: compose(env, "call", string(call)), Job: Job{Call: call}, Context: env.Context.Handed(), Module: module})
 	if err != nil {
 		return tools.Result{}, err
 	}
@@ -113,11 +125,11 @@ func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json
 }
 
 // run runs the task of a member that check has authorised.
-func (d Tools) run(ctx context.Context, tool, member string, t Task) (result, error) {
+func (d Tools) run(ctx context.Context, tool string, member scope.ID, t Task) (result, error) {
 	err := ErrNoRunner
 	var out sandbox.Output
 	if d.Run != nil {
-		out, err = d.Run(ctx, scope.ID(member), t)
+		out, err = d.Run(ctx, member, t)
 	}
 	switch {
 	case errors.Is(err, ErrNoRunner):
@@ -127,24 +139,28 @@ func (d Tools) run(ctx context.Context, tool, member string, t Task) (result, er
 	case err != nil:
 		return result{}, err
 	case out.Exit.Code != 0 || out.Exit.Signal != 0:
-		return result{}, failure(member, out)
+		return result{}, failure(string(member), out)
 	}
-	return result{Type: tool, Member: member, Answer: out.Stdout, Truncated: out.Cut}, nil
+	return result{Type: tool, Member: string(member), Answer: out.Stdout, Truncated: out.Cut}, nil
 }
 
-// check authorises a member.
-func (d Tools) check(env tools.Env, member string) error {
+// check authorises the member of a name, and returns its id.
+func (d Tools) check(env tools.Env, member string) (scope.ID, error) {
 	may := func(id scope.ID) bool { return id != env.Agent && d.Decide(string(id)).Allow }
 	members := slices.Sorted(slices.Values(d.Members()))
-	if id := scope.ID(member); slices.Contains(members, id) && may(id) {
-		return nil
+	id := scope.ID(member)
+	if d.ID != nil {
+		id = d.ID(member)
+	}
+	if slices.Contains(members, id) && may(id) {
+		return id, nil
 	}
 	e := tools.Refused(d.Decide(member), tools.NotFound, "no member %q", member)
 	e.Hint = "this agent has no members"
 	if members = slices.DeleteFunc(members, func(id scope.ID) bool { return !may(id) }); len(members) > 0 {
 		e.Hint = tools.Clip(fmt.Sprintf("members: %v", members), 500)
 	}
-	return e
+	return "", e
 }
 
 // compose returns what a member is given and what it is to do, for its input, which

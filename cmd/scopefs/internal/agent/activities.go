@@ -34,11 +34,14 @@ func (c *client) activity(a agents.Activity) (tools.Tool, error) {
 	hints := tools.Hints{Title: a.Title, Acts: !a.ReadOnly, Destructive: !a.ReadOnly, OpenWorld: true, Waits: true}
 	t, err := tools.Declared(a.Name, a.Description, hints, a.Schema, func(ctx context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
 		said := env.Envelope
+		member, module, bad := said.Member()
 		switch {
-		case said.Delegate != nil && said.Activity != nil:
-			return tools.Result{}, &tools.Error{Code: tools.Invalid, Message: "a call has _activity or _delegate", Path: "/_activity"}
-		case said.Delegate != nil:
-			return c.hands().Call(ctx, env, a.Name, params, *said.Delegate, said.Module != nil && *said.Module)
+		case bad != nil:
+			return tools.Result{}, &tools.Error{Code: tools.Invalid, Message: bad.Message, Path: bad.Path}
+		case member != "" && said.Activity != nil:
+			return tools.Result{}, &tools.Error{Code: tools.Invalid, Message: "a call has _activity or a member", Path: "/_activity"}
+		case member != "":
+			return c.hands().Call(ctx, env, a.Name, params, member, module)
 		case said.Activity != nil:
 			return c.other(ctx, env, a, *said.Activity, params)
 		case a.Program:

@@ -206,14 +206,7 @@ func (c *client) rules() *agents.Grants {
 	if c.by == nil {
 		return def.Grants
 	}
-	above := c.by.rules()
-	switch {
-	case !above.Member(string(c.agent.id)).Allow: // not any more
-		return nil
-	case above.Widens(c.agent.id):
-		return def.Grants
-	}
-	return def.Grants.Within(above)
+	return def.Grants.Delegated(c.by.rules()) // nil if it is no member any more
 }
 
 // quick reports whether changes by file tools need not wait for the disk.

@@ -17,7 +17,8 @@ type scopeInfo struct {
 	Access      string         `json:"access" jsonschema:"write or read"`
 	Paths       []pathInfo     `json:"paths,omitempty" jsonschema:"what is more restricted than the rest"`
 	Tools       []toolInfo     `json:"tools"`
-	Scope       string         `json:"scope,omitempty" jsonschema:"the lists that restrict"`
+	Scope       string         `json:"scope,omitempty" jsonschema:"skills, servers and members"`
+	Rules       string         `json:"rules,omitempty" jsonschema:"what else restricts"`
 	Network     string         `json:"network" jsonschema:"none, host, or rules: the hosts in scope"`
 	Limits      map[string]any `json:"limits,omitempty"`
 }
@@ -44,7 +45,7 @@ func (c *client) info() ([]tools.Tool, error) {
 			rules := c.rules()
 			info := scopeInfo{
 				Agent: c.agent.id, Description: def.Description, Root: sandbox.Workspace, Access: def.View.Access.String(),
-				Tools: []toolInfo{}, Scope: def.Grants.Block(), Network: string(rules.Hosts().Kind()), Limits: limitsInfo(def.Limits),
+				Tools: []toolInfo{}, Scope: rules.Block(), Rules: rules.Limits(), Network: string(rules.Hosts().Kind()), Limits: limitsInfo(def.Limits),
 			}
 			for _, r := range def.View.Paths {
 				if r.Access != scope.Hide {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -160,7 +162,8 @@ type work struct {
 // hands returns what gives the client's tasks to members.
 func (c *client) hands() delegate.Tools {
 	return delegate.Tools{Run: c.delegate, Members: func() []scope.ID { return c.rules().Members() },
-		Decide: func(name string) scope.Decision { return c.rules().Member(name) }}
+		Decide: func(name string) scope.Decision { return c.rules().Member(name) },
+		ID:     func(name string) scope.ID { return c.rules().MemberID(name) }}
 }
 
 // delegate makes a member do a task, and returns the output of the runner.
@@ -182,6 +185,9 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	}
 	defer free()
 	member, err := c.agent.Registry.Agent(id)
+	if wrong, ok := errors.AsType[*control.NotLoadedError](err); ok {
+		return sandbox.Output{}, tools.Errorf(tools.Unavailable, "%q does not load: %v", id, wrong.Err)
+	}
 	if err != nil {
 		return sandbox.Output{}, err
 	}
@@ -224,12 +230,22 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	if err != nil {
 		return sandbox.Output{}, err
 	}
-	command := sandbox.Command{Argv: settings.Runner, Env: runnerEnv(settings.Env, settings.Tasks.Env)}
-	input := task.Text
-	if !task.Module {
-		input = def.Grants.Prompt() + "\n\n" + input
+	env := runnerEnv(settings.Env, settings.Tasks.Env)
+	maps.Copy(env, modelEnv(def.Model))
+	input, err := runnerInput(settings.Tasks.Input, def, def.Grants.Delegated(c.rules()).Prompt(), task)
+	if err != nil {
+		return sandbox.Output{}, err
 	}
-	out, err := sandbox.Collect(ctx, box, command, input, delegate.MaxAnswer, 2*delegate.MaxErrors)
+	within, cancel := ctx, context.CancelFunc(func() {})
+	if def.Model.Timeout > 0 {
+		within, cancel = context.WithTimeout(ctx, def.Model.Timeout)
+	}
+	defer cancel()
+	command := sandbox.Command{Argv: settings.Runner, Env: env}
+	out, err := sandbox.Collect(within, box, command, input, delegate.MaxAnswer, 2*delegate.MaxErrors)
+	if within.Err() != nil && ctx.Err() == nil {
+		err = tools.Errorf(tools.Unavailable, "%s took longer than %v, its timeout", id, def.Model.Timeout)
+	}
 	if err != nil {
 		ended(err.Error())
 	} else {
@@ -247,6 +263,65 @@ func runnerEnv(all, runners map[string]string) map[string]string {
 	env["PATH"] = taskPrograms + ":" + env["PATH"]
 	env[control.TaskEnv] = taskSocket
 	return env
+}
+
+// modelEnv returns the variables that tell a runner what the definition says of its model.
+func modelEnv(m agents.Model) map[string]string {
+	env := map[string]string{}
+	if m.Name != "" {
+		env["SCOPEFS_MODEL"] = m.Name
+	}
+	if m.Temperature != nil {
+		env["SCOPEFS_TEMPERATURE"] = strconv.FormatFloat(*m.Temperature, 'g', -1, 64)
+	}
+	if m.MaxTurns > 0 {
+		env["SCOPEFS_MAX_TURNS"] = strconv.Itoa(m.MaxTurns)
+	}
+	if m.Timeout > 0 {
+		env["SCOPEFS_TIMEOUT"] = strconv.FormatFloat(m.Timeout.Seconds(), 'g', -1, 64)
+	}
+	return env
+}
+
+// runnerRequest is what a runner with input: json reads. docs/delegation.md describes it.
+type runnerRequest struct {
+	Agent       scope.ID          `json:"agent"`
+	Kind        string            `json:"kind,omitempty"`
+	Model       string            `json:"model,omitempty"`
+	Temperature *float64          `json:"temperature,omitempty"`
+	MaxTurns    int               `json:"max_turns,omitempty"`
+	Timeout     float64           `json:"timeout,omitempty"` // seconds
+	Context     []json.RawMessage `json:"context"`           // the system message, then the messages of the caller's scopes
+	delegate.Job
+}
+
+// runnerInput returns what a runner reads. A module has no prompt of its own.
+func runnerInput(form agents.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
+	if task.Module {
+		prompt = ""
+	}
+	if form != agents.RunnerJSON {
+		return strings.TrimPrefix(prompt+"\n\n", "\n\n") + task.Text, nil
+	}
+	m := def.Model
+	r := runnerRequest{
+		Agent: def.Name, Kind: m.Kind, Model: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns, Timeout: m.Timeout.Seconds(),
+		Context: []json.RawMessage{}, Job: task.Job,
+	}
+	if prompt != "" {
+		system, err := json.Marshal(map[string]string{"type": "system", "message": prompt})
+		if err != nil {
+			return "", err
+		}
+		r.Context = append(r.Context, system)
+	}
+	var given []json.RawMessage
+	if err := json.Unmarshal(task.Context.Environment().JSON(), &given); err != nil {
+		return "", err
+	}
+	r.Context = append(r.Context, given...)
+	text, err := json.Marshal(r)
+	return string(text) + "\n", err
 }
 
 // openTask opens a socket with the member's tools for one task of the client, for the

@@ -21,9 +21,10 @@ const (
 	maxParallel  = 32       // calls that run at the same time: a session's
 )
 
-// batch is the calls of a file.
+// batch is the calls of a file, and the context that the file has for them.
 type batch struct {
 	calls    []json.RawMessage
+	context  []byte // an array of messages; nil: the file has none
 	parallel int
 }
 
@@ -45,8 +46,8 @@ func ofServer(tool string) bool {
 	return strings.HasPrefix(tool, "mcp:") || strings.HasPrefix(tool, "mcp__")
 }
 
-// readBatch reads a file with a call, {"_tool": ...}, or with {"calls": [...]}; "-" is
-// standard input.
+// readBatch reads a file with a call, {"_tool": ...}, with {"calls": [...]}, or with an
+// array of context messages and such objects; "-" is standard input.
 func (a *app) readBatch(name string) (b batch, err error) {
 	in := a.in
 	if name != "-" {
@@ -64,21 +65,65 @@ func (a *app) readBatch(name string) (b batch, err error) {
 	if len(text) > maxCallsFile {
 		return b, fmt.Errorf("%s: more than %d bytes: divide it", name, maxCallsFile)
 	}
+	if strings.HasPrefix(strings.TrimSpace(string(text)), "[") {
+		return mixedBatch(name, text)
+	}
+	b.calls, err = callsOf(name, text)
+	return b, err
+}
+
+// mixedBatch reads an array in which objects with _tool or calls are calls, and the
+// others messages of their context.
+func mixedBatch(name string, text []byte) (b batch, err error) {
+	var all, messages []json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return b, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, item := range all {
+		var head struct {
+			Tool  json.RawMessage `json:"_tool"`
+			Calls json.RawMessage `json:"calls"`
+			Type  json.RawMessage `json:"type"`
+		}
+		if err := json.Unmarshal(item, &head); err != nil || head.Type != nil || head.Tool == nil && head.Calls == nil {
+			messages = append(messages, item) // Parse reports what is no message
+			continue
+		}
+		calls, err := callsOf(name, item)
+		if err != nil {
+			return b, err
+		}
+		b.calls = append(b.calls, calls...)
+	}
+	if len(b.calls) == 0 {
+		return b, fmt.Errorf("%s: the array has no call: add an object with _tool", name)
+	}
+	if b.context, err = json.Marshal(append([]json.RawMessage{}, messages...)); err != nil {
+		return b, err
+	}
+	if _, bad := scoped.Parse(b.context); bad != nil {
+		return b, fmt.Errorf("%s: %w", name, errors.New(bad.Error()))
+	}
+	return b, nil
+}
+
+// callsOf returns the calls of an object: itself, or those in its member calls.
+func callsOf(name string, text []byte) (calls []json.RawMessage, err error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil {
-		return b, fmt.Errorf("%s: want a call, or {\"calls\": [...]}: %w", name, err)
+		return nil, fmt.Errorf("%s: want a call, {\"calls\": [...]}, or an array of both and messages: %w", name, err)
 	}
 	all, many := object["calls"]
 	if _, one := object["_tool"]; one || !many {
-		return batch{calls: []json.RawMessage{text}}, nil
+		return []json.RawMessage{text}, nil
 	}
-	if err := json.Unmarshal(all, &b.calls); err != nil {
-		return b, fmt.Errorf("%s: calls: want an array: %w", name, err)
+	if err := json.Unmarshal(all, &calls); err != nil {
+		return nil, fmt.Errorf("%s: calls: want an array: %w", name, err)
 	}
 	if len(object) > 1 {
-		return b, fmt.Errorf("%s: beside calls there is more: remove it", name)
+		return nil, fmt.Errorf("%s: beside calls there is more: remove it", name)
 	}
-	return b, nil
+	return calls, nil
 }
 
 // run makes the calls, some at the same time, and prints a line for each, in their

@@ -62,8 +62,14 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 				if calls.parallel = parallel; err == nil && (parallel < 1 || parallel > maxParallel) {
 					err = fmt.Errorf("--parallel: want 1 to %d", maxParallel)
 				}
+				if err == nil && env != nil && calls.context != nil {
+					err = fmt.Errorf("%s has a context, and so has --context: give one", words[0])
+				}
 				if err != nil {
 					return &exitError{exitUsage, err}
+				}
+				if calls.context != nil {
+					env = calls.context
 				}
 				return a.withTools(c.Context(), name, control.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *mcp.Client) error {
 					return calls.run(ctx, a, client)

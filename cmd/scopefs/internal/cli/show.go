@@ -23,6 +23,7 @@ type shown struct {
 	DisplayName string           `json:"display_name,omitempty"`
 	Description string           `json:"description,omitempty"`
 	Definition  string           `json:"definition"` // the path of its file
+	Model       modelShown       `json:"model,omitzero"`
 	Primary     bool             `json:"primary,omitempty"`
 	View        scope.PolicySpec `json:"view"`
 	Tools       []string         `json:"tools"`    // patterns; null: any
@@ -42,6 +43,32 @@ type shown struct {
 	Rates       []string         `json:"rate_limits"`
 	Filters     map[string]int   `json:"argument_filters"` // how many expressions, by pattern
 	Version     string           `json:"version"`
+}
+
+// modelShown is what the definition says of the agent's model.
+type modelShown struct {
+	Kind        string   `json:"kind,omitempty"`
+	Name        string   `json:"name,omitempty"`
+	Temperature *float64 `json:"temperature,omitempty"`
+	MaxTurns    int      `json:"max_turns,omitempty"`
+	Timeout     string   `json:"timeout,omitempty"`
+}
+
+func (m modelShown) String() string {
+	var parts []string
+	add := func(label string, v any, said bool) {
+		if said {
+			parts = append(parts, strings.TrimSpace(fmt.Sprint(label, " ", v)))
+		}
+	}
+	add("", m.Name, m.Name != "")
+	add("kind", m.Kind, m.Kind != "")
+	if m.Temperature != nil {
+		add("temperature", *m.Temperature, true)
+	}
+	add("max_turns", m.MaxTurns, m.MaxTurns > 0)
+	add("timeout", m.Timeout, m.Timeout != "")
+	return strings.Join(parts, ", ")
 }
 
 // toolVerdict is the decision about one tool.
@@ -128,6 +155,11 @@ func show(agent *agents.Agent) *shown {
 		Tools: g.Tools(), Computed: g.Computed(), Skills: some(g.Skills()), Members: some(g.Members()),
 		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
 	}
+	m := agent.Model
+	s.Model = modelShown{Kind: m.Kind, Name: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns}
+	if m.Timeout > 0 {
+		s.Model.Timeout = m.Timeout.String()
+	}
 	s.Contexts, s.Fixed = g.Contexts()
 	s.AskContexts = agent.Contexts.Ask
 	s.Variables = some(slices.Sorted(maps.Keys(agent.Env)))
@@ -175,6 +207,9 @@ func (s *shown) print(out io.Writer) error {
 		line("description", "%s", s.Description)
 	}
 	line("definition", "%s", s.Definition)
+	if s.Model != (modelShown{}) {
+		line("model", "%s", s.Model)
+	}
 	if s.Primary {
 		line("primary", "its lists do not restrict it")
 	}

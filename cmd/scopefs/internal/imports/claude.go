@@ -26,7 +26,8 @@ func claudeDraft(doc *document) (*draft, error) {
 		"permissionMode":  keep(&mode),
 		"mcpServers":      d.claudeServers,
 	}
-	d.loseKeys(f, "", "scopefs calls no model", "model", "effort", "maxTurns", "initialPrompt")
+	d.keepModel(f, map[string]string{"model": "model", "maxTurns": "max_turns"})
+	d.loseKeys(f, "", "scopefs calls no model", "effort", "initialPrompt")
 	d.loseKeys(f, "", "it is for a display", "color")
 	d.loseKeys(f, "", "an agent here has its one view, in the foreground", "background", "isolation")
 	d.loseKeys(f, "", "no directory is kept beside the view", "memory")

@@ -42,9 +42,10 @@ func TestGemini(t *testing.T) {
 		"no such tool":   {"tools: [save_memory, web_fetch, x]", keys{"tools": words("")}, []string{"tools: save_memory", "tools: web_fetch", "tools: x"}},
 		"some arguments": {"tools: ['run_shell_command(git status)']", keys{"tools": words("bash"), "policy": ask("bash")}, []string{"tools: run_shell_command(git status)"}},
 		"servers' tools": {"tools: [mcp_*, mcp_s_*, mcp_s_do_it, s__do, s__*]", keys{"tools": words("mcp mcp:s:* mcp:s:do_it mcp:s:do")}, []string{"mcp server s"}},
-		"limits":         {"timeout_mins: 15", keys{"limits": keys{"timeout": "15m"}}, nil},
-		"half a minute":  {"timeout_mins: 0.5", keys{"limits": keys{"timeout": "30s"}}, nil},
-		"a model's":      {"kind: local\nmodel: x\ntemperature: 1\nmax_turns: 3\ndisplay_name: A\nnew: 1\nicon: x", keys{"policy": ask("*")}, []string{"icon", "model", "temperature", "max_turns", "display_name", "new"}},
+		"limits":         {"timeout_mins: 15", keys{"limits": keys{"timeout": "15m"}, "timeout": "15m"}, nil},
+		"half a minute":  {"timeout_mins: 0.5", keys{"limits": keys{"timeout": "30s"}, "timeout": "30s"}, nil},
+		"a model's":      {"kind: local\nmodel: x\ntemperature: 1\nmax_turns: 3\ndisplay_name: A\nnew: 1\nicon: x", keys{"policy": ask("*"), "kind": "local", "model": "x", "temperature": 1, "max_turns": 3, "display_name": "A"}, []string{"icon", "new"}},
+		"no model's":     {"model: [x]\ntemperature: 9\nmax_turns: many", keys{}, []string{"model", "temperature", "max_turns"}},
 		"server": {"mcpServers: {my_s: {command: npx, args: [-y, x], cwd: d, trust: true, timeout: 5, env: {A: $A, B: 'x${B:-c}', C: '${C}'}}}\ntools: [mcp_my_s_do]",
 			keys{"tools": words("mcp:my_s:do"), "policy": keys{"mcp": keys{"mcp_servers": keys{"my_s": keys{"trust": true}}}},
 				"mcp_servers": keys{"my_s": keys{"command": "npx", "args": words("-y x"), "cwd": "d", "env": keys{"A": "${A}", "B": "x${B}", "C": "${C}"}, "timeout": "5ms"}}},
@@ -106,7 +107,7 @@ func TestClaude(t *testing.T) {
 	policy := func(kind, tools string) keys { return keys{"tools": keys{kind: words(tools)}} }
 	const writing = "bash write_file edit_file make_dir move copy delete_file delete"
 	convertAll(t, Claude, named, map[string]conversion{
-		"absent inherits": {"model: opus\ncolor: red", keys{}, []string{"model", "color", "members"}},
+		"absent inherits": {"model: opus\ncolor: red", keys{"model": "opus"}, []string{"color", "members"}},
 		"no value":        {"tools:", keys{"tools": words("")}, []string{"tools"}},
 		"one text":        {"tools: Read, Write,Edit, MultiEdit, Glob, Grep, LS, Bash", keys{"tools": words("read_file write_file edit_file glob grep list_dir bash")}, nil},
 		"list":            {"tools: [Read, Skill, KillShell]", keys{"tools": words("read_file skill process_stop")}, nil},

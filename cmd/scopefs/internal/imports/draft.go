@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -63,6 +64,33 @@ func (d *draft) loseKeys(f fields, at, why string, keys ...string) {
 	for _, key := range keys {
 		f[key] = func(*yaml.Node) error {
 			d.lose(at+key, why, "left out")
+			return nil
+		}
+	}
+}
+
+// keep copies a key of the source unchanged.
+func (d *draft) keep(key string, n *yaml.Node) {
+	if d.kept == nil {
+		d.kept = map[string]*yaml.Node{}
+	}
+	d.kept[key] = n
+}
+
+// keepModel adds fields that a definition has under the names in keys. A value that no definition has is lost.
+func (d *draft) keepModel(f fields, keys map[string]string) {
+	for key, ours := range keys {
+		f[key] = func(n *yaml.Node) error {
+			value, kept := n.Value, n
+			if n.Tag == "!!str" {
+				value, kept = strconv.Quote(value), text(value)
+			}
+			_, err := agents.ParseDefinition("x.md", []byte("---\nname: x\n"+ours+": "+value+"\n---\n"))
+			if n.Kind != yaml.ScalarNode || err != nil {
+				d.lose(key, "is no "+ours+" of a definition", "left out")
+				return nil
+			}
+			d.keep(ours, kept)
 			return nil
 		}
 	}

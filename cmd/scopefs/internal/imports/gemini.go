@@ -24,15 +24,13 @@ func geminiDraft(doc *document) (*draft, error) {
 	f := fields{
 		"name":         textField(&d.name),
 		"description":  textField(&d.description),
-		"kind":         func(*yaml.Node) error { return nil },
 		"tools":        func(n *yaml.Node) error { words = n; return nil },
 		"mcpServers":   servers,
 		"mcp_servers":  servers,
 		"policy":       func(n *yaml.Node) error { policy = n; return nil },
 		"timeout_mins": d.minutes,
 	}
-	d.loseKeys(f, "", "scopefs calls no model", "model", "temperature", "max_turns")
-	d.loseKeys(f, "", "an agent has one name", "display_name")
+	d.keepModel(f, map[string]string{"kind": "kind", "model": "model", "temperature": "temperature", "max_turns": "max_turns", "display_name": "display_name"})
 	if err := f.read(d, "", doc.top); err != nil {
 		return nil, err
 	}
@@ -68,6 +66,7 @@ func (d *draft) minutes(n *yaml.Node) error {
 	if m == float64(int(m)) {
 		d.timeout = fmt.Sprintf("%dm", int(m))
 	}
+	d.keep("timeout", text(d.timeout))
 	return nil
 }
 

@@ -28,7 +28,7 @@ const (
 	Gemini    Format = "gemini"     // gemini-cli: .gemini/agents/*.md
 	Claude    Format = "claude"     // Claude Code: .claude/agents/*.md
 	ScopedMCP Format = "scoped-mcp" // a scoped-mcp manifest, YAML or JSON
-	Scopes    Format = "scopes"     // agents whose empty lists mean unrestricted; never detected
+	Scopes    Format = "scopes"     // YAML, JSON or TOML: agents whose empty lists mean unrestricted; never detected
 )
 
 // ParseFormat returns the format named s. It returns an error for an unknown name.
@@ -77,7 +77,14 @@ func Convert(src Source) ([]Result, error) {
 	if !utf8.Valid(src.Text) {
 		return nil, errors.New("is not UTF-8: save it as UTF-8")
 	}
-	doc, err := readDocument(string(src.Text))
+	text := src.Text
+	if filepath.Ext(src.File) == ".toml" {
+		var err error
+		if text, err = yamlOfTOML(text); err != nil {
+			return nil, err
+		}
+	}
+	doc, err := readDocument(string(text))
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +166,9 @@ func (d *draft) identify(src Source) error {
 	switch d.id = id; {
 	case d.name == "":
 		d.lose("name", "is missing", "name: "+string(id)+", as the file is called")
+	case string(id) != d.name && d.kept["display_name"] == nil:
+		d.keep("display_name", text(d.name)) // other agents name it so
+		d.lose("name", fmt.Sprintf("%q is not a valid id", d.name), "name: "+string(id)+", with the display_name")
 	case string(id) != d.name:
 		d.lose("name", fmt.Sprintf("%q is not a valid id", d.name), "name: "+string(id))
 	}

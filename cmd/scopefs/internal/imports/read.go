@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/pelletier/go-toml/v2"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/frontmatter"
@@ -39,6 +40,19 @@ func readDocument(text string) (*document, error) {
 		return doc, nil
 	}
 	return nil, err
+}
+
+// yamlOfTOML converts the text of a TOML document.
+func yamlOfTOML(text []byte) ([]byte, error) {
+	var top map[string]any
+	if err := toml.Unmarshal(text, &top); err != nil {
+		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
+			line, _ := at.Position()
+			return nil, fmt.Errorf("line %d: is no TOML: %w", line, err)
+		}
+		return nil, fmt.Errorf("is no TOML: %w", err)
+	}
+	return yaml.Marshal(top)
 }
 
 // quoteTexts quotes the unquoted values of name and description.

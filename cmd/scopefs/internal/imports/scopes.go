@@ -12,7 +12,7 @@ import (
 
 // keptKeys returns the keys of a scopes file that are copied unchanged, in the order of a definition.
 func keptKeys() []string {
-	return []string{"user", "view", "policy", "mcp_servers", "limits", "network", "rate_limits", "argument_filters"}
+	return []string{"display_name", "kind", "model", "temperature", "max_turns", "timeout", "user", "view", "policy", "mcp_servers", "limits", "network", "rate_limits", "argument_filters"}
 }
 
 // scopesDrafts converts agents in whose lists (tools, members, skills, mcps) empty means unrestricted. An empty list
@@ -61,7 +61,7 @@ func some(all []*draft, err error) ([]*draft, error) {
 }
 
 func scopesDraft(ours agents.Tools, n *yaml.Node, name, body string) (*draft, error) {
-	d := &draft{ours: ours, name: name, prompt: body, kept: map[string]*yaml.Node{}}
+	d := &draft{ours: ours, name: name, prompt: body}
 	var members []string
 	every := false // tools is present and empty
 	list := func(out *[]string) func(*yaml.Node) error {
@@ -97,7 +97,7 @@ func scopesDraft(ours agents.Tools, n *yaml.Node, name, body string) (*draft, er
 		}
 	}
 	for _, key := range keptKeys() {
-		f[key] = func(n *yaml.Node) error { d.kept[key] = n; return nil }
+		f[key] = func(n *yaml.Node) error { d.keep(key, n); return nil }
 	}
 	if err := f.read(d, "", n); err != nil {
 		return nil, err

@@ -1,0 +1,143 @@
+package origins
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// answered is the line that scopefs call prints for a call that a member does.
+type answered struct {
+	Tool   string
+	Result struct {
+		Member, Answer string
+	}
+	Error json.RawMessage
+}
+
+// calls writes a file and makes its calls.
+func calls(h *harness.Host, text string) (all []answered) {
+	h.T.Helper()
+	h.Put("calls.json", text)
+	out, errs, code := h.Try("call", "--agent", "orchestrator", h.Base+"/calls.json")
+	require.Zero(h.T, code, "%s%s", out, errs)
+	for line := range strings.Lines(out) {
+		var a answered
+		require.NoError(h.T, json.Unmarshal([]byte(line), &a), line)
+		all = append(all, a)
+	}
+	return all
+}
+
+// contextOf returns the context that a runner was given.
+func contextOf(t *testing.T, a answered) (messages []map[string]any) {
+	t.Helper()
+	var request struct{ Context []map[string]any }
+	require.NoError(t, json.Unmarshal([]byte(a.Result.Answer), &request), a.Result.Answer)
+	return request.Context
+}
+
+const orchestrator = "tools: [reviewReport, ReviewReport, translate, delegate]\nmembers: [ReviewerAgent, translatorDelegate]\nscopes: {enum: [state, input]}"
+
+func orchestrating(t *testing.T) *harness.Host {
+	h := echoing(t, map[string]string{
+		"orchestrator": orchestrator,
+		"reviewer":     "display_name: ReviewerAgent\nmodel: small-1\ntemperature: 0.5\nmax_turns: 7\ntimeout: 5m",
+		"translator":   "display_name: translatorDelegate",
+	})
+	declare := func(name, properties string) {
+		h.Put("activities.d/"+name+".json", `{"description": "d", "inputSchema": {"type": "object", "properties": {`+properties+`}}}`)
+	}
+	declare("reviewReport", `"_scopes": {"type": "array", "items": {"enum": ["state", "input"]}}, "_delegate": {"type": "string"}, "_module": {"type": ["string", "boolean"]}`)
+	declare("ReviewReport", `"_scopes": {"const": ["state"]}, "_module": {"const": "ReviewerAgent"}`)
+	declare("translate", `"_scopes": {"const": ["state"]}, "_delegate": {"const": "translatorDelegate"}`)
+	h.Start()
+	return h
+}
+
+// TestContextDelegate: messages and the call stand in one array. The member has a display name, its own system message
+// comes first, and only what the call selects follows.
+func TestContextDelegate(t *testing.T) {
+	h := orchestrating(t)
+	done := calls(h, `[
+		{"type": "state", "reportText": "a long report"},
+		{"type": "input", "secret": "not for the reviewer"},
+		{"_tool": "reviewReport", "_delegate": "ReviewerAgent", "_scopes": ["state"]}
+	]`)
+	require.Len(t, done, 1)
+	assert.Equal(t, "reviewer", done[0].Result.Member)
+	given := contextOf(t, done[0])
+	require.Len(t, given, 2)
+	assert.Equal(t, "system", given[0]["type"])
+	assert.Contains(t, given[0]["message"], "prompt")
+	assert.Equal(t, map[string]any{"type": "state", "reportText": "a long report"}, given[1])
+	var request map[string]any
+	require.NoError(t, json.Unmarshal([]byte(done[0].Result.Answer), &request))
+	assert.Equal(t, "small-1", request["model"])
+	assert.InDelta(t, 0.5, request["temperature"], 0)
+	assert.EqualValues(t, 7, request["max_turns"])
+	assert.EqualValues(t, 300, request["timeout"])
+	assert.Equal(t, map[string]any{"_tool": "reviewReport"}, request["call"])
+	assert.Contains(t, h.Must("agents", "show", "reviewer"), "small-1, temperature 0.5, max_turns 7, timeout 5m0s")
+}
+
+// TestContextModule: _module with the member's name alone has the member do the call, without a prompt of its own.
+func TestContextModule(t *testing.T) {
+	h := orchestrating(t)
+	done := calls(h, `[{"type": "state", "n": 1},
+		{"_tool": "reviewReport", "_module": "ReviewerAgent", "_scopes": ["state"]},
+		{"_tool": "ReviewReport"}]`)
+	require.Len(t, done, 2)
+	for _, one := range done {
+		assert.Equal(t, []map[string]any{{"type": "state", "n": 1.0}}, contextOf(t, one), one.Tool)
+	}
+}
+
+// TestContextInstances: two calls of one array, each with the state of its instance.
+func TestContextInstances(t *testing.T) {
+	h := orchestrating(t)
+	done := calls(h, `[{"type": "state", "_instance": "①", "text": "Good morning"}, {"type": "state", "_instance": "②", "text": "Guten Morgen"},
+		{"calls": [
+			{"_tool": "translate", "_delegate": "translatorDelegate", "_instance": "①", "_scopes": ["state"]},
+			{"_tool": "translate", "_delegate": "translatorDelegate", "_instance": "②", "_scopes": ["state"]}]}]`)
+	require.Len(t, done, 2)
+	for i, want := range []string{"Good morning", "Guten Morgen"} {
+		given := contextOf(t, done[i])
+		require.Len(t, given, 2)
+		assert.Equal(t, map[string]any{"type": "state", "text": want}, given[1])
+	}
+}
+
+// TestContextNames: a name that two agents have is no member; one of an agent that is no member neither.
+func TestContextNames(t *testing.T) {
+	h := echoing(t, map[string]string{"orchestrator": "tools: [delegate]\nmembers: [one]", "one": "display_name: Twin", "two": "display_name: Twin", "three": "display_name: Lone"})
+	h.Start()
+	for _, name := range []string{"Twin", "Lone", "two"} {
+		_, errs, code := h.Try("call", "--agent", "orchestrator", "delegate", "member="+name, "task=x")
+		assert.NotZero(t, code)
+		assert.Contains(t, errs, `"code":"not_found"`, name)
+	}
+	h.Put("agents.d/ambiguous.md", "---\nname: ambiguous\nmembers: [Twin]\n---\n")
+	out, errs, code := h.Try("agents", "check")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, out+errs, `members: "Twin" is the display name of one and two: write the id`)
+}
+
+// TestContextActivity: a program takes a value of the state from the object form.
+func TestContextActivity(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"orchestrator": "tools: [logEvent]\nscopes: {enum: [state]}"})
+	h.Put("activities.d/logEvent.json", `{"description": "d", "inputSchema": {"type": "object", "properties": {"eventName": {"type": "string"}, "_scopes": {"const": ["state"]}}}}`)
+	h.Put("activities.d/logEvent", "#!/usr/bin/python3\nimport json, sys\nasked = json.load(sys.stdin)\n"+
+		"def activity(call, state, **rest): return {'event': call['eventName'], 'user': state['userId']}\n"+
+		"print(json.dumps(activity(asked['call'], **asked['scopes'])))\n")
+	require.NoError(t, os.Chmod(h.Base+"/activities.d/logEvent", 0o755))
+	h.Start()
+	h.Put("calls.json", `[{"type": "state", "userId": "u-1", "theme": "dark"}, {"type": "state", "theme": "light"}, {"_tool": "logEvent", "eventName": "login", "_scopes": ["state"]}]`)
+	assert.Contains(t, h.Must("call", "--agent", "orchestrator", h.Base+"/calls.json"), `"result":{"event":"login","user":"u-1"}`)
+}
