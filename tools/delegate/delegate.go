@@ -78,16 +78,14 @@ const name = "delegate"
 
 // Delegate returns the tool delegate. A call may give the member scopes of its context.
 func (d Tools) Delegate() (tools.Tool, error) {
-	return tools.New(name,
+	t, err := tools.New(name,
 		"Give a task to another agent and wait for its answer. It works in its own files, with its own tools.",
 		tools.Hints{Title: "Delegate", Waits: true, Context: true, Acts: true, Destructive: true, OpenWorld: true},
 		d.task)
+	return tools.Judged(t, err, func(env tools.Env, a args) error { return d.check(env, a.Member) })
 }
 
 func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) {
-	if err := d.check(env, a.Member); err != nil {
-		return result{}, err
-	}
 	if strings.TrimSpace(a.Task) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the task is empty")
 	}
@@ -121,7 +119,7 @@ func (d Tools) run(ctx context.Context, tool, member string, t Task) (result, er
 	}
 	switch {
 	case errors.Is(err, ErrNoRunner):
-		e := tools.Errorf(tools.Denied, "%v", ErrNoRunner)
+		e := tools.Refused(scope.Decision{Kind: scope.KindNeed, Rule: "set runner in scopefs.yaml: there is none"}, tools.Denied, "%v", ErrNoRunner)
 		e.Hint = `the operator sets runner in scopefs.yaml, such as ["claude", "-p"]`
 		return result{}, e
 	case err != nil:
@@ -139,7 +137,11 @@ func (d Tools) check(env tools.Env, member string) error {
 	if id := scope.ID(member); slices.Contains(members, id) && may(id) {
 		return nil
 	}
-	e := tools.Refused(d.Decide(member), tools.NotFound, "no member %q", member)
+	by := d.Decide(member)
+	if by.Allow {
+		by = scope.Decision{Kind: scope.KindMember, Rule: "no such member"}
+	}
+	e := tools.Refused(by, tools.NotFound, "no member %q", member)
 	e.Hint = "this agent has no members"
 	if members = slices.DeleteFunc(members, func(id scope.ID) bool { return !may(id) }); len(members) > 0 {
 		e.Hint = tools.Clip(fmt.Sprintf("members: %v", members), 500)
