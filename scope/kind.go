@@ -27,7 +27,10 @@ const (
 	KindRate    Kind = "rate"    // rate_limits, network.limit
 	KindFilter  Kind = "filter"  // argument_filters
 	KindSchema  Kind = "schema"  // the schema of a tool's arguments
-	KindStore   Kind = "store"   // what a store of that kind allows any agent
+	KindGrant   Kind = "grant"   // stores in scopefs.yaml: who may use what of a store
+	KindStore   Kind = "store"   // what a store of that kind allows no agent
+	KindLimit   Kind = "limit"   // a bound of scopefs or of a server, which no key of a definition sets
+	KindNeed    Kind = "need"    // what the call needs is not there, such as a client that asks its user
 )
 
 // The kinds of rules about network connections.

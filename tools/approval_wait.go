@@ -145,7 +145,7 @@ func (s *Set) permit(ctx context.Context, c *Call, r *request) error {
 		if err := s.find(ctx, r); err != nil {
 			return err
 		}
-		refused := s.decide(ctx, r)
+		refused := s.decide(ctx, *c, r)
 		if refused == nil {
 			return nil
 		}

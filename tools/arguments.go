@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
 // The bounds of arguments.
@@ -19,8 +21,7 @@ const (
 )
 
 // arguments are the arguments of a call. The door decides by value and by the
-// canonical form, and the tool gets the canonical form, decoded once: of a name that
-// occurs twice both have the last value.
+// canonical form, and the tool gets the canonical form, decoded once.
 type arguments struct {
 	value     any             // for schemas and filters; nil after them
 	canonical json.RawMessage // names sorted, no blanks
@@ -50,6 +51,9 @@ func parse(text json.RawMessage) (*arguments, *Error) {
 	if tooDeep(v, maxDepth) {
 		return nil, Errorf(TooLarge, "the arguments are more than %d levels deep", maxDepth)
 	}
+	if bad := scoped.Check(text); bad != nil { // the decoder takes the last of two names
+		return nil, ofContext(bad, ruleSchema)
+	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
@@ -57,6 +61,16 @@ func parse(text json.RawMessage) (*arguments, *Error) {
 		return nil, Errorf(Invalid, "arguments: %v", err)
 	}
 	return &arguments{floats(v), bytes.TrimRight(out.Bytes(), "\n")}, nil
+}
+
+// Canonical returns arguments as [Set.Call] reads them: one object without a name twice, its
+// names sorted. The error is an [*Error].
+func Canonical(text json.RawMessage) (json.RawMessage, error) {
+	args, bad := parse(text)
+	if bad != nil {
+		return nil, bad
+	}
+	return args.canonical, nil
 }
 
 // floats replaces each number by a float64: a schema takes a json.Number for a string.

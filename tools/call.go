@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -125,6 +124,7 @@ type request struct {
 	version string         // of the rules by which it was allowed
 	doing   string         // the version of the tool that does it, see doer
 	id      string
+	told    Env               // what its tool is told
 	objects map[string]Object // for which it was approved
 	given
 }
@@ -192,10 +192,7 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 	if err := s.gate.Record(ctx, e); err != nil {
 		return Result{}, &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
 	}
-	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
-	if s.gate.Within != nil {
-		env.Within = s.gate.Within()
-	}
+	r.told = s.env(c, r) // the operator may have narrowed the context
 	ctx = context.WithValue(ctx, stillKey{}, func() error { return s.still(r) })
 	if r.objects != nil {
 		ctx = context.WithValue(ctx, approvedKey{}, r.objects)
@@ -213,7 +210,7 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 		err = r.err
 	}
 	if err == nil {
-		result, err = s.run(ctx, r, env)
+		result, err = s.run(ctx, r)
 	}
 	e.Outcome, e.Detail, e.DurationUS = outcomeOK, "", time.Since(began).Microseconds()
 	e.Instance, e.Context = "", nil // they are in the record of the beginning
@@ -225,12 +222,8 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 		if failed.cause != nil {
 			e.Detail = failed.cause.Error()
 		}
-		if failed.Code == OutsideScope && failed.verdict == "" {
-			// A link led outside: only its walk showed that, and the view has recorded it.
-			failed.by, failed.verdict = scope.Decision{Kind: scope.KindResolution, Rule: rulePath}, audit.Deny
-		}
-		if failed.verdict != "" {
-			e.Verdict, e.Rule, e.RuleKind = failed.verdict, failed.by.Rule, string(failed.by.Kind)
+		if by, verdict, ok := failed.decided(); ok {
+			e.Verdict, e.Rule, e.RuleKind = verdict, by.Rule, string(by.Kind)
 		}
 		err = failed
 	} else {
@@ -243,6 +236,30 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 	return result, err
 }
 
+// env returns what the tool of a call is told.
+func (s *Set) env(c Call, r *request) Env {
+	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
+	if s.gate.Within != nil {
+		env.Within = s.gate.Within()
+	}
+	return env
+}
+
+// judge returns why the tool itself refuses the call; nil if it does not. Arguments that do
+// not fit the tool's type are refused when the tool is to run.
+func (r *request) judge(env Env) *Error {
+	switch {
+	case r.outside != nil:
+		return r.outside
+	case r.tool.judge == nil || r.err != nil:
+		return nil
+	}
+	if err := r.tool.judge(env, r.value); err != nil {
+		return asError(err)
+	}
+	return nil
+}
+
 // The outcomes of a call's events, beside the codes of errors.
 const (
 	outcomeOK    = "ok"
@@ -250,7 +267,7 @@ const (
 )
 
 // decide decides about a call. What it returns is why not.
-func (s *Set) decide(ctx context.Context, r *request) *Error {
+func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
 	rules := s.rules()
 	d := s.judge(rules, r.name)
 	r.allowed, r.version = d, rules.Version()
@@ -295,6 +312,10 @@ func (s *Set) decide(ctx context.Context, r *request) *Error {
 		}
 		r.doing = s.versionOf(by)
 	}
+	r.told = s.env(c, r)
+	if err := r.judge(r.told); err != nil {
+		return err
+	}
 	if wanted.Ask && !d.Ask {
 		d = wanted
 	}
@@ -327,8 +348,15 @@ func (s *Set) count(limits []scope.Rate, tool string) *Error {
 
 // refuse records that a call is refused, and returns the error.
 func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
+	by, verdict, ok := e.decided()
+	if !ok { // malformed arguments, or the call was given up
+		by, verdict = e.by, audit.Deny
+	}
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: cmp.Or(e.verdict, audit.Deny), Rule: e.by.Rule, RuleKind: string(e.by.Kind), Outcome: string(e.Code)}
+		Path: r.path, Target: r.target, Verdict: verdict, Rule: by.Rule, RuleKind: string(by.Kind), Outcome: string(e.Code)}
+	if by.Kind == scope.KindContext {
+		r.describe(&event)
+	}
 	switch {
 	case e.ApprovalID != "":
 		event.Detail = "approval " + e.ApprovalID
@@ -391,13 +419,13 @@ func (t *Tool) turn(ctx context.Context, id scope.ID) (end func(), err error) {
 const turnWait = 10 * time.Second
 
 // run runs the tool of a call while what the call starts can see its context.
-func (s *Set) run(ctx context.Context, r *request, env Env) (Result, error) {
+func (s *Set) run(ctx context.Context, r *request) (Result, error) {
 	hide, err := s.show(r)
 	if err != nil {
 		return Result{}, Errorf(Unavailable, "the context of the call cannot be shown").Because(err)
 	}
 	defer hide()
-	return run(ctx, r.tool, env, r.value)
+	return run(ctx, r.tool, r.told, r.value)
 }
 
 // run runs the tool, of which nothing else than an error may come out.

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -72,7 +73,8 @@ func (e *Error) Because(cause error) *Error {
 }
 
 // Refused is Errorf for what a tool does not do because the agent may not: it is
-// recorded as a denial, with the decision's rule.
+// recorded as a denial, with the decision's rule. The error of a tool with the code
+// Denied, OutsideScope or RateLimited is recorded as a denial in any case.
 func Refused(d scope.Decision, code Code, format string, args ...any) *Error {
 	e := Errorf(code, format, args...)
 	e.by, e.verdict = d, audit.Deny
@@ -84,6 +86,25 @@ func Refused(d scope.Decision, code Code, format string, args ...any) *Error {
 func (e *Error) Violates(rule string) *Error {
 	e.by, e.verdict = scope.Decision{Kind: scope.KindResolution, Rule: rule}, audit.Violation
 	return e
+}
+
+// decided returns the decision that an error with one of the codes of a refusal is
+// recorded with. ok is false for an error that refuses nothing.
+func (e *Error) decided() (by scope.Decision, verdict audit.Verdict, ok bool) {
+	by, verdict = e.by, cmp.Or(e.verdict, audit.Deny)
+	switch {
+	case e.verdict != "":
+	case e.Code == OutsideScope:
+		// A link led outside: only its walk showed that, and the view has recorded it.
+		by = scope.Decision{Kind: scope.KindResolution, Rule: rulePath}
+	case e.Code == RateLimited && by.Rule == "":
+		by = scope.Decision{Kind: scope.KindLimit, Rule: e.Message}
+	case e.Code == Denied && by.Rule == "":
+		by = scope.Decision{Kind: scope.KindNeed, Rule: e.Message}
+	case e.Code != Denied && e.Code != RateLimited && e.Code != ApprovalRequired:
+		return scope.Decision{}, "", false
+	}
+	return by, verdict, true
 }
 
 // asError returns err as what an agent may see: of what is no *Error, only that

@@ -34,8 +34,11 @@ func (noRules) RatesOf(string) []scope.Rate     { return nil }
 func (noRules) FiltersOf(string) []scope.Filter { return nil }
 func (noRules) Version() string                 { return "" }
 
-// rules returns the rules that hold now.
+// rules returns the rules that hold now. Without Gate.Rules there are none.
 func (s *Set) rules() Rules {
+	if s.gate.Rules == nil {
+		return noRules{}
+	}
 	if r := s.gate.Rules(); r != nil {
 		return r
 	}

@@ -22,7 +22,7 @@ type Gate struct {
 	Agent   scope.ID
 	Session string
 	Chain   string       // of agents, from the first that delegated to this one: a>b>c; "": nobody did
-	Rules   func() Rules // that hold now; nil allows nothing
+	Rules   func() Rules // that hold now; nil, and a nil result, allow nothing
 
 	// Within returns the agents whose allow-lists bound a call: Agent, and the
 	// callers that it may do no more than. Nil: Agent alone.

@@ -24,7 +24,13 @@ func (s *Set) still(r *request) error {
 	if by := r.doer(); by != "" && (s.versionOf(by) != r.doing || now.Version() != r.version && (len(now.FiltersOf(by)) > 0 || !s.judge(now, by).Allow)) {
 		return &Error{Code: Conflict, Message: "the activity has changed meanwhile: call again"}
 	}
-	if now.Version() == r.version || len(now.FiltersOf(r.name)) == 0 && s.judge(now, r.name).Allow && r.mayStill(now) {
+	if now.Version() == r.version {
+		return nil
+	}
+	if len(now.FiltersOf(r.name)) == 0 && s.judge(now, r.name).Allow && r.mayStill(now) {
+		if err := r.judge(r.told); err != nil {
+			return err
+		}
 		return nil
 	}
 	return Refused(s.judge(now, r.name), Conflict, "the rules have changed meanwhile: call again")

@@ -28,11 +28,13 @@ type Tool struct {
 	// them as given.
 	Defaults map[string]string
 
+	in    reflect.Type                            // of the arguments
 	input *jsonschema.Resolved                    // what arguments are held against; nil: nothing, see Dynamic
 	read  func(scope.ID, json.RawMessage) decoded // decodes an agent's arguments, once a call
 	run   func(context.Context, Env, any) (Result, error)
-	face  *face  // a name and form of other tools; see Alias
-	terms *terms // of calls with a context; see Declared
+	judge func(Env, any) error // see Judged; nil allows all
+	face  *face                // a name and form of other tools; see Alias
+	terms *terms               // of calls with a context; see Declared
 }
 
 // Hints tell a client, and the door, what a tool does.
@@ -110,7 +112,7 @@ func NewScoped[In, Out any](strategy scope.Strategy, name, about string, hints H
 }
 
 func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
-	t := Tool{Name: name, About: about, Hints: hints}
+	t := Tool{Name: name, About: about, Hints: hints, in: reflect.TypeFor[In]()}
 	scoped, err := hasResource(reflect.TypeFor[In]())
 	if err == nil && (strategy != nil) != scoped {
 		err = errors.New("a strategy and inputs of type Resource go together")
@@ -138,12 +140,41 @@ func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hin
 	return t, nil
 }
 
+// Judged returns a tool that decides about each call by its
+// arguments. [Set.Call] calls judge before it asks for an approval, counts the call or
+// records its beginning, and again if the rules have changed before the tool runs. The
+// error of judge, made by [Refused], ends the call. judge does not wait. In is the In of the
+// tool; of [Dynamic] and [Declared] it is a json.RawMessage. Judged returns the error of a tool that could not be made.
+func Judged[In any](t Tool, err error, judge func(Env, In) error) (Tool, error) {
+	if err != nil {
+		return t, err
+	}
+	if t.in != reflect.TypeFor[In]() {
+		return Tool{}, fmt.Errorf("tool %q: its arguments are %v, and those of its judge %v", t.Name, t.in, reflect.TypeFor[In]())
+	}
+	t.judge = func(env Env, in any) error { return judge(env, in.(In)) }
+	return t, nil
+}
+
+// Judge returns the tool's own decision about a call with these arguments, by which
+// [Set.Call] would refuse it; see [Judged]. It explains calls that are in the log and runs
+// nothing.
+func (t Tool) Judge(env Env, args json.RawMessage) (refused scope.Decision, ok bool) {
+	r := request{tool: &t, decoded: t.read(env.Agent, args)}
+	e := r.judge(env)
+	if e == nil {
+		return scope.Decision{}, true
+	}
+	by, _, _ := e.decided()
+	return by, false
+}
+
 // Dynamic returns a tool whose arguments are described by a schema that is not
 // ours, such as a proxied one's. It is for clients to read: to validate by it
 // could cost anything, so arguments need only be an object. Of the result
 // nothing is known.
 func Dynamic(name, about string, hints Hints, schema *jsonschema.Schema, f func(context.Context, Env, json.RawMessage) (Result, error)) Tool {
-	return Tool{Name: name, About: about, Hints: hints, Input: schema,
+	return Tool{Name: name, About: about, Hints: hints, Input: schema, in: reflect.TypeFor[json.RawMessage](),
 		read: func(_ scope.ID, args json.RawMessage) decoded { return decoded{value: args} },
 		run: func(ctx context.Context, env Env, in any) (Result, error) {
 			return f(ctx, env, in.(json.RawMessage))

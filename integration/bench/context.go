@@ -52,7 +52,7 @@ func contextCompare(args arguments) error {
 	base := filepath.Join(dir, "context")
 	err := os.MkdirAll(filepath.Join(base, "agents/bench"), 0o755)
 	for name, text := range map[string]string{
-		"agents.d/bench.md":         "---\nname: bench\ndescription: measured\nscopes: {enum: [state]}\n---\n",
+		"agents.d/bench.md":         "---\nname: bench\ndescription: measured\nscopes: {enum: [state], set: [state]}\n---\n",
 		"activities.d/program.json": `{"description": "does nothing", "inputSchema": {"type": "object", "properties": {"_scopes": {"type": "array", "items": {"enum": ["state"]}}}}}`,
 		"activities.d/program":      "#!/bin/sh\n",
 		"agents/bench/state.json":   contextText,

@@ -1,14 +1,20 @@
 package tools
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/tools"
 )
 
 // TestRefusedCallIsDenied: the end of a call that failed because the view refused its path
@@ -48,6 +54,121 @@ func TestRefusedCallIsDenied(t *testing.T) {
 		}
 	}
 	t.Error("no denial of cat is recorded")
+}
+
+// TestEveryNoIsDenied: whatever an agent is not allowed, of whatever tool, is a denial in the
+// log with the rule that denied it. audit --denied prints it, and why names what would allow
+// it and does not say that it is allowed now.
+func TestEveryNoIsDenied(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	h := harness.LayOut(t, map[string]string{
+		"a": `tools: ["*"]
+members: [b]
+skills: [one]
+scopes: {enum: [state, plan], ask: [plan]}
+view: {paths: {ro: read, .memory: read, "**/.env": hide}}
+policy: {tools: {ask: [move], exclude: [copy]}}
+rate_limits: {make_dir: 1/hour}
+argument_filters: {stat: ["pass[w]ord"]}`,
+		"b": "", "other": "", "low": `user: "1000"`})
+	h.Put("scopefs.yaml", fmt.Sprintf(`memory: true
+stores:
+  kv:
+  sql:
+  messages: {channels: {team: [other]}, inboxes: {other: [b]}}
+  services:
+    s: {url: %[1]q, methods: [GET], paths: ["ok/**"], addresses: [127.0.0.1]}
+    theirs: {url: %[1]q, agents: [other], addresses: [127.0.0.1]}
+  notify:
+    theirs: {kind: webhook, url: %[1]q, agents: [other], addresses: [127.0.0.1]}
+    once: {kind: webhook, url: %[1]q, rate: 1, addresses: [127.0.0.1]}
+  objects: {url: %[1]q, bucket: bucket, access_key: k, secret_key: {env: PATH}, addresses: [127.0.0.1]}
+`, server.URL))
+	h.Put("activities.d/act.json", `{"description": "acts", "inputSchema": {"type": "object", "properties": {"_scopes": {"type": "array", "items": {"enum": ["state"]}}}}}`)
+	for _, name := range []string{"one", "two"} {
+		h.Put("skills/"+name+"/SKILL.md", "---\nname: "+name+"\ndescription: d\n---\n")
+	}
+	harness.Plant(t, h.Scope("a"), ".env", "ro/f", "f", ".memory/n.md")
+	harness.Plant(t, h.Scope("low"), "root/f")
+	require.NoError(t, os.Chmod(h.Scope("low", "root"), 0o700))
+	h.Start()
+	u, low := h.Connect("a"), h.Connect("low")
+	u.Call("make_dir", args{"path": "made"})
+	u.Call("create_table", args{"name": "t", "columns": []args{{"name": "a", "type": "TEXT"}, {"name": "b", "type": "TEXT"}}})
+	_, _ = u.Send(u.Soon(), "notify", args{"channel": "once", "content": "x"})
+	type no struct {
+		tool string
+		args args
+		code tools.Code
+		rule string // contained in the rule of the record
+		why  string // contained in what why prints
+	}
+	check := func(u *harness.User, agent string, c no) {
+		t.Run(fmt.Sprint(c.tool, c.args), func(t *testing.T) {
+			result, err := u.Send(u.Soon(), c.tool, c.args)
+			require.NoError(t, err)
+			var failed tools.Error
+			require.NoError(t, json.Unmarshal([]byte(harness.Said(result)), &failed), harness.Said(result))
+			assert.Equal(t, c.code, failed.Code, failed.Message)
+			e := h.Last(agent, c.tool)
+			assert.Equal(t, string(c.code), e.Outcome)
+			assert.NotEqual(t, audit.Allow, e.Verdict)
+			assert.NotEmpty(t, e.RuleKind)
+			assert.Contains(t, e.Rule, c.rule)
+			assert.Contains(t, h.Must("audit", "--denied", "--json"), fmt.Sprintf(`{"seq":%d,`, e.Seq))
+			why := h.Must("why", fmt.Sprint(e.Seq))
+			assert.NotContains(t, why, "now: allow")
+			assert.NotContains(t, why, "then: allow")
+			assert.Contains(t, why, c.why)
+		})
+	}
+	for _, c := range []no{
+		{"read_file", args{"path": "root/f"}, tools.Denied, "the owner and mode of the file", "the owner and mode of the file"},
+		{"bash", args{"command": "ls", "cwd": "root"}, tools.Denied, "the owner and mode of the directory", "the owner and mode of the directory"},
+	} {
+		check(low, "low", c)
+	}
+	for _, c := range []no{
+		{"read_file", args{"path": ".env"}, tools.NotFound, "**/.env: hide", "of the file before this one"},
+		{"read_file", args{"path": "../other/x"}, tools.NotFound, "resolution", "nothing allows it"},
+		{"write_file", args{"path": "ro/new", "content": "x"}, tools.Denied, "ro: read", "of the file before this one"},
+		{"write_file", args{"path": "../other/x", "content": "x"}, tools.OutsideScope, "resolution", "nothing allows it"},
+		{"copy", args{"from": "f", "to": "g"}, tools.Denied, "policy.tools.exclude: copy", "remove copy from policy.tools.exclude"},
+		{"move", args{"from": "f", "to": "g"}, tools.ApprovalRequired, "policy.tools.ask: move", "remove move from policy.tools.ask"},
+		{"make_dir", args{"path": "more"}, tools.RateLimited, "rate_limits: make_dir", "loosen rate_limits: make_dir"},
+		{"stat", args{"path": "password"}, tools.Denied, "argument_filters: stat", "loosen argument_filters: stat"},
+		{"bash", args{"command": "ls", "_scopes": []string{"plan"}}, tools.ApprovalRequired, "scopes.ask: plan", "remove plan from scopes.ask"},
+		{"bash", args{"command": "ls", "_scopes": []string{"diary"}}, tools.Denied, "scopes", "add diary to scopes.enum"},
+		{"remember", args{"name": "n", "text": "x"}, tools.Denied, ".memory: read", "of the file before this one"},
+		{"skill", args{"name": "two"}, tools.NotFound, "skills", "add two to skills"},
+		{"delegate", args{"member": "other", "task": "t"}, tools.NotFound, "members", "add other to members"},
+		{"delegate", args{"member": "b", "task": "t"}, tools.Denied, "runner", "set runner in scopefs.yaml"},
+		{"ask_user", args{"question": "x?"}, tools.Denied, "the client cannot ask", "the client cannot ask"},
+		{"act", args{"_scopes": []string{"plan"}}, tools.Denied, "schema", "_scopes in activities.d/act.json"},
+		{"mcp:none:x", nil, tools.Denied, "no such server", `define "none" in mcp_servers`},
+		{"none", nil, tools.Denied, "no such tool", "name it NAME"},
+		{"kv_get", args{"key": "\x00"}, tools.OutsideScope, "strategy", "nothing allows it"},
+		{"object_get", args{"key": "../x"}, tools.OutsideScope, "strategy", "nothing allows it"},
+		{"sql_execute", args{"sql": "DROP TABLE t"}, tools.Denied, "stores.sql.drop", "set drop: true in stores.sql"},
+		{"sql_execute", args{"sql": "ALTER TABLE t DROP COLUMN a"}, tools.Denied, "sql: ", "of a store"},
+		{"sql_execute", args{"sql": "CREATE TRIGGER g AFTER INSERT ON t BEGIN SELECT 1; END"}, tools.Denied, "sql: ", "of a store"},
+		{"sql_query", args{"sql": "PRAGMA page_count"}, tools.Denied, "sql: PRAGMA", "of a store"},
+		{"sql_query", args{"sql": "SELECT 1; SELECT 2"}, tools.Denied, "sql: one statement", "of a store"},
+		{"publish", args{"channel": "team", "text": "x"}, tools.Denied, "stores.messages.channels", "add a to stores.messages.channels.team"},
+		{"publish", args{"to": "other", "text": "x"}, tools.Denied, "stores.messages.inboxes", "add a to stores.messages.inboxes.other"},
+		{"subscribe", args{"channel": "team"}, tools.Denied, "stores.messages.channels", "add a to stores.messages.channels.team"},
+		{"http_request", args{"service": "s", "path": "admin"}, tools.Denied, "stores.services.s.paths", "add admin to stores.services.s.paths"},
+		{"http_request", args{"service": "s", "path": "ok/1", "method": "PUT"}, tools.Denied, "stores.services.s.methods", "add PUT to stores.services.s.methods"},
+		{"http_request", args{"service": "theirs", "path": "x"}, tools.Denied, "stores.services.theirs.agents", "add a to stores.services.theirs.agents"},
+		{"http_request", args{"service": "s GET ok/1", "path": "x"}, tools.Denied, "stores.services", "stores.services"},
+		{"http_request", args{"service": "s", "path": "../x"}, tools.OutsideScope, "http: ", "nothing allows it"},
+		{"notify", args{"channel": "theirs", "content": "x"}, tools.Denied, "stores.notify.theirs.agents", "add a to stores.notify.theirs.agents"},
+		{"notify", args{"channel": "none", "content": "x"}, tools.Denied, "stores.notify", "name none in stores.notify"},
+		{"notify", args{"channel": "once", "content": "x"}, tools.RateLimited, "stores.notify.once.rate: 1", "raise stores.notify.once.rate"},
+	} {
+		check(u, "a", c)
+	}
 }
 
 // TestBashRecordsExit: the end of a command's call has its exit status.
@@ -124,7 +245,7 @@ func TestQuietRule(t *testing.T) {
 // TestContextOfAnotherCall: a process that reads the context of a call that has ended is
 // refused, and that is recorded once a minute with the number of the others.
 func TestContextOfAnotherCall(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": "scopes: {enum: [state]}"})
+	h := harness.NewHost(t, map[string]string{"a": "scopes: {enum: [state], set: [state]}"})
 	u := h.Connect("a")
 	u.Call("context_set", args{"messages": []args{{"type": "state", "secret": 1}}})
 	u.Text("bash", args{"command": "{ touch held; until [ -e go ]; do sleep 0.02; done; cat <&3; cat <&3; touch done; sleep 100; } 3< /context/state.json > /dev/null 2>&1 & until [ -e held ]; do sleep 0.02; done",

@@ -27,7 +27,7 @@ const stateOnly = `"eventName": {"type": "string"}, "_scopes": {"const": ["state
 // TestExplicit is the protocol's example of an activity: the program has the name of the
 // event from the call, and the user from the state.
 func TestExplicit(t *testing.T) {
-	h := harness.LayOut(t, map[string]string{"a": "tools: [logEvent, look, fails, stays, alias, context_set]\nscopes: {enum: [state, input]}"})
+	h := harness.LayOut(t, map[string]string{"a": "tools: [logEvent, look, fails, stays, alias, context_set]\nscopes: {enum: [state, input], set: [state, input]}"})
 	program(h, "logEvent", stateOnly, "exec cat")
 	program(h, "look", stateOnly, `pwd; ls /context; cat /context/state.json; echo; ls /run/scopefs/activities; (echo x >>/run/scopefs/activities/look) 2>&1; true`)
 	program(h, "fails", stateOnly, "echo why >&2; exit 3")
@@ -155,7 +155,7 @@ const summarizer = "scopes: {enum: [state]}"
 // TestDelegatedContext is the protocol's example of a delegate: its own prompt, then the
 // scoped context of the caller, then the call.
 func TestDelegatedContext(t *testing.T) {
-	h := delegating(t, map[string]string{"a": "tools: [summarizeArticle, module, other, delegate, context_set]\nmembers: [summarizer]\nscopes: {enum: [state, input]}", "summarizer": summarizer}, "0")
+	h := delegating(t, map[string]string{"a": "tools: [summarizeArticle, module, other, delegate, context_set]\nmembers: [summarizer]\nscopes: {enum: [state, input], set: [state, input]}", "summarizer": summarizer}, "0")
 	declare(h, "summarizeArticle", `"style": {}, "_scopes": {"const": ["state"]}, "_delegate": {"const": "summarizer"}`)
 	declare(h, "module", `"style": {}, "_scopes": {"const": ["state"]}, "_delegate": {"const": "summarizer"}, "_module": {"const": true}`)
 	declare(h, "other", `"_delegate": {"type": "string"}`)
@@ -186,7 +186,7 @@ func TestDelegatedContext(t *testing.T) {
 // TestDelegatedInstances is the protocol's example of instances: two calls, two contexts
 // with one text each, and no _instance in what is handed over.
 func TestDelegatedInstances(t *testing.T) {
-	h := delegating(t, map[string]string{"a": "tools: [translate, context_set]\nmembers: [summarizer]\nscopes: {enum: [state, input]}", "summarizer": summarizer}, "0")
+	h := delegating(t, map[string]string{"a": "tools: [translate, context_set]\nmembers: [summarizer]\nscopes: {enum: [state, input], set: [state, input]}", "summarizer": summarizer}, "0")
 	declare(h, "translate", `"to": {}, "_scopes": {"const": ["state"]}, "_delegate": {"const": "summarizer"}, "_module": {"const": true}`)
 	h.Start()
 	u := h.Connect("a")
@@ -202,7 +202,7 @@ func TestDelegatedInstances(t *testing.T) {
 // no more than that.
 func TestDelegatedChain(t *testing.T) {
 	seconds := harness.Seconds(64)
-	h := delegating(t, map[string]string{"a": "tools: [deeper, summarize, wait, context_set]\nmembers: [summarizer, leaf]\nscopes: {enum: [state, input]}", "summarizer": "tools: [summarize, wait]\nmembers: [leaf]", "leaf": ""}, seconds)
+	h := delegating(t, map[string]string{"a": "tools: [deeper, summarize, wait, context_set]\nmembers: [summarizer, leaf]\nscopes: {enum: [state, input], set: [state, input]}", "summarizer": "tools: [summarize, wait]\nmembers: [leaf]", "leaf": ""}, seconds)
 	declare(h, "deeper", `"next": {}, "_scopes": {"const": ["state"]}, "_delegate": {"const": "summarizer"}, "_module": {"const": true}`)
 	declare(h, "summarize", `"_scopes": {"type": "array", "items": {"enum": ["state", "input"]}}, "_delegate": {"const": "leaf"}, "_module": {"const": true}`)
 	declare(h, "wait", `"_scopes": {"type": "array", "items": {"enum": ["state", "input"]}}, "_delegate": {"const": "leaf"}`)

@@ -180,7 +180,7 @@ func TestDynamicContext(t *testing.T) {
 // TestContextOverMCP requires that any client can give a context: with a call, and by
 // context_set for its session, without a byte changed.
 func TestContextOverMCP(t *testing.T) {
-	h := harness.LayOut(t, map[string]string{"a": "tools: [sendMessage, context_set, bash]\nscopes: {enum: [state, input]}", "b": ""})
+	h := harness.LayOut(t, map[string]string{"a": "tools: [sendMessage, context_set, bash]\nscopes: {enum: [state, input], set: [state, input]}", "b": ""})
 	declare(h, "sendMessage", `"text": {}, "_scopes": {"type": "array", "items": {"enum": ["state", "input", "secret"]}}`)
 	h.Start()
 	u := h.Connect("a")

@@ -79,6 +79,7 @@ func (g *Grants) Limits() string {
 		}
 		b.line("contexts", true, names)
 		b.line("contexts that need approval", g.reach.Contexts.Ask != nil, g.reach.Contexts.Ask)
+		b.line("contexts that context_set fills", len(g.reach.Contexts.Set) > 0, g.reach.Contexts.Set)
 	}
 	if g.readOnly {
 		b.line("files", true, []string{"read only"})

@@ -90,8 +90,8 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	if g.readOnly && writes {
 		d.add(scope.KindAccess, "access: read", "set access: write in view")
 	}
-	if !foreign && n.server == "" && g.reach.Contexts.Names == nil && g.tooling().named(n.name).Listed == ListedScopes {
-		d.add(scope.KindTool, "no scopes", "add scopes")
+	if !foreign && n.server == "" && len(g.reach.Contexts.Set) == 0 && g.tooling().named(n.name).Listed == ListedScopes {
+		d.add(scope.KindTool, "no scopes.set", "name a scope in scopes.set")
 	}
 	rule := g.base()
 	if n.server != "" {
@@ -166,7 +166,7 @@ func (g *Grants) addTool(n toolName, name string) string {
 	case listed == ListedMembers:
 		return "name an agent in members"
 	case listed == ListedScopes:
-		return "name a scope in scopes"
+		return "name a scope in scopes.set"
 	}
 	return fmt.Sprintf("add tools: [%s]", strings.Join(append(slices.Clone(g.tools.written), name), ", "))
 }
@@ -278,6 +278,19 @@ func (g *Grants) Context(name string) scope.Decision {
 		}
 	}
 	return d
+}
+
+// SetContext decides about filling a scope of the client's context by context_set.
+func (g *Grants) SetContext(name string) scope.Decision {
+	if g == nil || g.version == "" {
+		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
+	}
+	set := g.reach.Contexts.Set
+	rule := "scopes.set: [" + strings.Join(set, ", ") + "]"
+	if slices.ContainsFunc(set, func(p string) bool { return wild(p, name) }) {
+		return scope.Decision{Allow: true, Kind: scope.KindContext, Rule: rule}
+	}
+	return scope.Decision{Kind: scope.KindContext, Rule: rule, Remedy: fmt.Sprintf("add %s to scopes.set", printable.Text(name))}
 }
 
 // named decides about a name by its list l, in addition to the denials in d.

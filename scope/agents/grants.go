@@ -177,7 +177,7 @@ func computedTools(r Reach, host Host) *toolList {
 	}
 	for _, more := range []struct{ named, tools []string }{
 		{r.Skills, host.Tools.listed(ListedSkills)}, {r.MCPs, []string{mcpName}}, {r.Members, host.Tools.listed(ListedMembers)},
-		{r.Contexts.Names, host.Tools.listed(ListedScopes)},
+		{r.Contexts.Set, host.Tools.listed(ListedScopes)},
 	} {
 		if len(more.named) > 0 {
 			list = append(list, more.tools...)

@@ -33,6 +33,7 @@ type Contexts struct {
 	Names []string // patterns; nil: absent
 	Fixed bool     // const: exactly these contexts are always passed
 	Ask   []string // patterns of those for which a call needs an approval
+	Set   []string // patterns of those that calls of context_set may fill
 }
 
 // Rules are the key policy. They apply in addition to the lists.
@@ -177,12 +178,13 @@ func checkEntry(s string, kind refKind) (same string, err error) {
 }
 
 func contextsField(out *Contexts) field {
-	var enum, fixed, ask []string
+	var enum, fixed, ask, set []string
 	var none []ref
 	read := mappingField(map[string]field{
 		"enum":  listField(&enum, "scopes.enum", contextRef, &none),
 		"const": listField(&fixed, "scopes.const", contextRef, &none),
 		"ask":   listField(&ask, "scopes.ask", contextRef, &none),
+		"set":   listField(&set, "scopes.set", contextRef, &none),
 	})
 	return func(n *yaml.Node) error {
 		if err := read(n); err != nil {
@@ -191,7 +193,7 @@ func contextsField(out *Contexts) field {
 		if (enum == nil) == (fixed == nil) {
 			return errors.New("wants one of enum and const: write {enum: [...]} for a choice, {const: [...]} for none")
 		}
-		for _, name := range slices.Concat(enum, fixed, ask) {
+		for _, name := range slices.Concat(enum, fixed, ask, set) {
 			if !scoped.IsName(strings.ReplaceAll("x"+name, "*", "x")) {
 				return fmt.Errorf("%q is no name of a scope: write a letter, then letters, digits, _ and -", name)
 			}
@@ -204,7 +206,7 @@ func contextsField(out *Contexts) field {
 				return fmt.Errorf("const: %q is no name of a scope: write a letter, then letters, digits, _ and -", name)
 			}
 		}
-		*out = Contexts{Names: enum, Fixed: fixed != nil, Ask: ask}
+		*out = Contexts{Names: enum, Fixed: fixed != nil, Ask: ask, Set: set}
 		if out.Fixed {
 			out.Names = fixed
 		}

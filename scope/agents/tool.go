@@ -28,7 +28,7 @@ const (
 	ListedMemory         // with memory: true in scopefs.yaml
 	ListedSkills         // for an agent that names skills
 	ListedMembers        // for an agent that names members
-	ListedScopes         // for an agent that has scopes; no other agent has it at all
+	ListedScopes         // for an agent that has scopes.set; no other agent has it at all
 )
 
 // Tools are the tools that definitions may name, beside those of MCP servers.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -35,16 +36,21 @@ func (r result) Content() []tools.Content {
 // ends. It fails with tools.Denied when the client cannot ask its user (in MCP: no
 // elicitation), and with tools.Invalid for an empty question.
 func User() (tools.Tool, error) {
-	return tools.New("ask_user", "Ask the user a question and wait for the answer.",
+	t, err := tools.New("ask_user", "Ask the user a question and wait for the answer.",
 		tools.Hints{Title: "Ask the user", Waits: true}, ask)
+	return tools.Judged(t, err, judge)
+}
+
+func judge(env tools.Env, _ args) error {
+	if env.Ask == nil {
+		return tools.Refused(scope.Decision{Kind: scope.KindNeed, Rule: "the client cannot ask its user"}, tools.Denied, "this client cannot ask its user")
+	}
+	return nil
 }
 
 func ask(ctx context.Context, env tools.Env, in args) (result, error) {
 	if strings.TrimSpace(in.Question) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the question is empty")
-	}
-	if env.Ask == nil {
-		return result{}, tools.Errorf(tools.Denied, "this client cannot ask its user")
 	}
 	a, err := env.Ask(ctx, tools.Question{Text: in.Question, Options: in.Options})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -97,8 +98,10 @@ func (s *Shell) reserve() error {
 		return errEnded()
 	}
 	if s.running == maxRunning {
-		return &tools.Error{Code: tools.RateLimited, Message: fmt.Sprintf("%d commands are running already", maxRunning),
-			Hint: "stop one with process_stop"}
+		d := scope.Decision{Kind: scope.KindLimit, Rule: fmt.Sprintf("commands that run: %d", maxRunning)}
+		e := tools.Refused(d, tools.RateLimited, "%d commands are running already", maxRunning)
+		e.Hint = "stop one with process_stop"
+		return e
 	}
 	s.running++
 	s.work.Add(1)

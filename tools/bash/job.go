@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -107,7 +108,9 @@ func execError(err error, cwd string) error {
 	case errors.Is(err, sandbox.ErrTooLarge), errors.Is(err, unix.E2BIG):
 		return &tools.Error{Code: tools.TooLarge, Message: "the command is too long", Hint: "write a script, or use stdin"}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
-		return &tools.Error{Code: tools.RateLimited, Message: "the sandbox cannot start more processes", Hint: "stop some with process_stop"}
+		e := tools.Refused(scope.Decision{Kind: scope.KindLimit, Rule: "processes of a sandbox"}, tools.RateLimited, "the sandbox cannot start more processes")
+		e.Hint = "stop some with process_stop"
+		return e
 	case errors.Is(err, sandbox.ErrInvalid):
 		return tools.Errorf(tools.Invalid, "command or cwd contains a NUL byte")
 	case cwd == "":
@@ -117,7 +120,10 @@ func execError(err error, cwd string) error {
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
 		code, message = tools.Invalid, "not a directory"
 	case errors.Is(err, fs.ErrPermission):
-		code, message = tools.Denied, "no permission to enter the directory"
+		d := scope.Decision{Kind: scope.KindNeed, Rule: "the owner and mode of the directory"}
+		e := tools.Refused(d, tools.Denied, "no permission to enter the directory")
+		e.Path = relative(cwd)
+		return e
 	default:
 		return err
 	}

@@ -88,21 +88,21 @@ const name = "delegate"
 
 // Delegate returns the tool delegate. A call may give the member scopes of its context.
 func (d Tools) Delegate() (tools.Tool, error) {
-	return tools.New(name,
+	t, err := tools.New(name,
 		"Give a task to another agent and wait for its answer. It works in its own files, with its own tools.",
 		tools.Hints{Title: "Delegate", Waits: true, Context: true, Acts: true, Destructive: true, OpenWorld: true},
 		d.task)
+	return tools.Judged(t, err, func(env tools.Env, a args) error {
+		_, err := d.check(env, a.Member)
+		return err
+	})
 }
 
 func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) {
-	id, err := d.check(env, a.Member)
-	if err != nil {
-		return result{}, err
-	}
 	if strings.TrimSpace(a.Task) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the task is empty")
 	}
-	return d.run(ctx, name, id, Task{Text: compose(env, "task", a.Task), Job: Job{Task: a.Task}, Context: env.Context.Handed()})
+	return d.run(ctx, name, d.id(a.Member), Task{Text: compose(env, "task", a.Task), Job: Job{Task: a.Task}, Context: env.Context.Handed()})
 }
 
 // Call has a member do a declared call: it gets the call's name and parameters, and its
@@ -133,7 +133,7 @@ func (d Tools) run(ctx context.Context, tool string, member scope.ID, t Task) (r
 	}
 	switch {
 	case errors.Is(err, ErrNoRunner):
-		e := tools.Errorf(tools.Denied, "%v", ErrNoRunner)
+		e := tools.Refused(scope.Decision{Kind: scope.KindNeed, Rule: "set runner in scopefs.yaml: there is none"}, tools.Denied, "%v", ErrNoRunner)
 		e.Hint = `the operator sets runner in scopefs.yaml, such as ["claude", "-p"]`
 		return result{}, e
 	case err != nil:
@@ -144,18 +144,27 @@ func (d Tools) run(ctx context.Context, tool string, member scope.ID, t Task) (r
 	return result{Type: tool, Member: string(member), Answer: out.Stdout, Truncated: out.Cut}, nil
 }
 
+// id returns the id of the member that a call names.
+func (d Tools) id(name string) scope.ID {
+	if d.ID == nil {
+		return scope.ID(name)
+	}
+	return d.ID(name)
+}
+
 // check authorises the member of a name, and returns its id.
 func (d Tools) check(env tools.Env, member string) (scope.ID, error) {
 	may := func(id scope.ID) bool { return id != env.Agent && d.Decide(string(id)).Allow }
 	members := slices.Sorted(slices.Values(d.Members()))
-	id := scope.ID(member)
-	if d.ID != nil {
-		id = d.ID(member)
-	}
+	id := d.id(member)
 	if slices.Contains(members, id) && may(id) {
 		return id, nil
 	}
-	e := tools.Refused(d.Decide(member), tools.NotFound, "no member %q", member)
+	by := d.Decide(member)
+	if by.Allow {
+		by = scope.Decision{Kind: scope.KindMember, Rule: "no such member"}
+	}
+	e := tools.Refused(by, tools.NotFound, "no member %q", member)
 	e.Hint = "this agent has no members"
 	if members = slices.DeleteFunc(members, func(id scope.ID) bool { return !may(id) }); len(members) > 0 {
 		e.Hint = tools.Clip(fmt.Sprintf("members: %v", members), 500)

@@ -3,8 +3,10 @@ package file
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -66,6 +68,13 @@ func do[In, Out any](ctx context.Context, f *Files, call string, op operation, i
 		}
 		return attach(&out, a.Blob)
 	})
+	if e, ok := errors.AsType[*tools.Error](err); ok && e.Code == tools.Denied {
+		// The daemon records the view's rule instead, if the view refused it.
+		by := scope.Decision{Kind: scope.KindNeed, Rule: "the owner and mode of the file"}
+		refused := tools.Refused(by, e.Code, "%s", e.Message)
+		refused.Path, refused.Hint = e.Path, e.Hint
+		err = refused
+	}
 	if err != nil {
 		return *new(Out), err
 	}

@@ -22,6 +22,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -136,6 +137,7 @@ func New(services map[string]Service) ([]tools.Tool, error) {
 	t, err := tools.New("http_request", "Send a request to one of the HTTP services that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
 		". The address and the credential are added. Redirects are not followed.",
 		tools.Hints{Title: "HTTP request", Acts: true, Destructive: true, OpenWorld: true, Waits: true, Turns: tools.NewTurns(maxAtOnce, maxAtOnce/2)}, s.request)
+	t, err = tools.Judged(t, err, s.judge)
 	return []tools.Tool{t}, err
 }
 
@@ -178,9 +180,21 @@ type requestArgs struct {
 	Accept      string            `json:"accept,omitempty" limit:"len=256"`
 }
 
-// Subject names the request in the log: service, method and path.
+// Subject names the request in the log: service, method and path. A service that is no
+// name is in quotes, so that [Arguments] reads it back.
 func (a requestArgs) Subject() (rel, target string) {
-	return "", a.Service + " " + cmp.Or(a.Method, "GET") + " " + a.Path
+	service := a.Service
+	if strings.ContainsAny(service, ` "`) {
+		service = strconv.Quote(strings.ReplaceAll(service, " ", "_"))
+	}
+	return "", service + " " + cmp.Or(a.Method, "GET") + " " + a.Path
+}
+
+// Arguments returns the arguments of http_request that the log has the subject of.
+func Arguments(target string) any {
+	service, rest, _ := strings.Cut(target, " ")
+	method, path, _ := strings.Cut(rest, " ")
+	return requestArgs{Service: service, Method: method, Path: path}
 }
 
 // response is the result of http_request.
@@ -193,10 +207,21 @@ type response struct {
 	Truncated   bool   `json:"truncated,omitempty" jsonschema:"the body is longer than 1 MiB"`
 }
 
-func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out response, err error) {
+// judge decides about a request by the settings of its service.
+func (s set) judge(env tools.Env, in requestArgs) error {
+	_, _, err := s.find(env, in)
+	return err
+}
+
+// find returns the service of a request that is allowed, and the request's URL.
+func (s set) find(env tools.Env, in requestArgs) (*client, *url.URL, error) {
 	c := s[in.Service]
 	if c == nil || !c.allows(env) {
-		e := tools.Errorf(tools.Denied, "there is no service %.64q here", in.Service)
+		d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.services", Remedy: "name the service in stores.services"}
+		if c != nil {
+			d = granted("agents", in.Service, string(env.Agent))
+		}
+		e := tools.Refused(d, tools.Denied, "there is no service %.64q here", in.Service)
 		var names []string
 		for name, c := range s {
 			if c.allows(env) {
@@ -205,9 +230,20 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 		}
 		slices.Sort(names)
 		e.Hint = "services: " + strings.Join(names, ", ")
-		return out, e
+		return nil, nil, e
 	}
 	target, err := c.target(in)
+	return c, target, err
+}
+
+// granted returns the decision of a service whose list does not hold a value.
+func granted(list, service, value string) scope.Decision {
+	rule := "stores.services." + service + "." + list
+	return scope.Decision{Kind: scope.KindGrant, Rule: rule, Remedy: "add " + value + " to " + rule}
+}
+
+func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out response, err error) {
+	c, target, err := s.find(env, in)
 	if err != nil {
 		return out, err
 	}
@@ -292,7 +328,7 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 		allowed = methods[:2]
 	}
 	if m := cmp.Or(in.Method, http.MethodGet); !slices.Contains(allowed, m) {
-		e := tools.Errorf(tools.Denied, "%s allows no %s", in.Service, m)
+		e := tools.Refused(granted("methods", in.Service, m), tools.Denied, "%s allows no %s", in.Service, m)
 		e.Hint = "methods: " + strings.Join(allowed, ", ")
 		return nil, e
 	}
@@ -307,7 +343,7 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 		return nil, e.Violates("http: the path leads out of the service's url")
 	}
 	if len(c.Paths) > 0 && !slices.ContainsFunc(c.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.TrimSuffix(rel, "/")) }) {
-		e := tools.Errorf(tools.Denied, "%s allows no such path", in.Service)
+		e := tools.Refused(granted("paths", in.Service, rel), tools.Denied, "%s allows no such path", in.Service)
 		e.Hint = "paths: " + strings.Join(c.Paths, ", ")
 		return nil, e
 	}

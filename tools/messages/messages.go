@@ -55,6 +55,14 @@ func New(store *Store, grants Grants) ([]tools.Tool, error) {
 	subscribe, err2 := tools.NewScoped(scope.Subjects{}, "subscribe",
 		"Read messages of one of your own subjects, of all of them, of a channel or of your inbox, oldest first. Pass the cursor of the last page to acknowledge it and get what follows. Without a cursor you get what was not acknowledged, maybe again.",
 		tools.Hints{Title: "Read messages", Acts: true, Waits: true}, s.subscribe)
+	publish, err1 = tools.Judged(publish, err1, func(env tools.Env, in publishArgs) error {
+		_, err := s.to(env, in)
+		return err
+	})
+	subscribe, err2 = tools.Judged(subscribe, err2, func(env tools.Env, in subscribeArgs) error {
+		_, err := s.from(env, in)
+		return err
+	})
 	return []tools.Tool{publish, subscribe}, errors.Join(err1, err2)
 }
 
@@ -87,21 +95,24 @@ func (s service) publish(ctx context.Context, env tools.Env, in publishArgs) (ou
 		e.Hint = "write a file, or split it over several messages"
 		return out, e
 	}
-	var p place
-	switch {
-	case count(in.On.Key() != "", in.Channel != "", in.To != "") != 1:
-		return out, tools.Errorf(tools.Invalid, "pass one of subject, channel and to")
-	case in.Channel != "":
-		p, err = s.grants.channel(env, in.Channel)
-	case in.To != "":
-		p, err = s.grants.inboxOf(env, in.To)
-	default:
-		p, err = own(in.On)
-	}
+	p, err := s.to(env, in)
 	if err == nil {
 		out.Sequence, err = s.store.publish(ctx, p, env.Agent, in.Text)
 	}
 	return out, err
+}
+
+// to returns the place that a message goes to, if the agent may publish there.
+func (s service) to(env tools.Env, in publishArgs) (place, error) {
+	switch {
+	case count(in.On.Key() != "", in.Channel != "", in.To != "") != 1:
+		return place{}, tools.Errorf(tools.Invalid, "pass one of subject, channel and to")
+	case in.Channel != "":
+		return s.grants.channel(env, in.Channel)
+	case in.To != "":
+		return s.grants.inboxOf(env, in.To)
+	}
+	return own(in.On)
 }
 
 // subscribeArgs are the arguments of subscribe.
@@ -161,18 +172,21 @@ func (o page) Content() (content []tools.Content) {
 	return append(content, tools.Content{Text: b.String()})
 }
 
-func (s service) subscribe(ctx context.Context, env tools.Env, in subscribeArgs) (out page, err error) {
-	var p place
+// from returns the place whose messages the agent reads, if it may.
+func (s service) from(env tools.Env, in subscribeArgs) (place, error) {
 	switch {
 	case count(in.On.Key() != "", in.Channel != "", in.Inbox) > 1:
-		return out, tools.Errorf(tools.Invalid, "pass one of subject, channel and inbox")
+		return place{}, tools.Errorf(tools.Invalid, "pass one of subject, channel and inbox")
 	case in.Channel != "":
-		p, err = s.grants.channel(env, in.Channel)
+		return s.grants.channel(env, in.Channel)
 	case in.Inbox:
-		p, err = s.grants.inbox(env)
-	default:
-		p, err = own(in.On)
+		return s.grants.inbox(env)
 	}
+	return own(in.On)
+}
+
+func (s service) subscribe(ctx context.Context, env tools.Env, in subscribeArgs) (out page, err error) {
+	p, err := s.from(env, in)
 	if err != nil {
 		return out, err
 	}
@@ -215,6 +229,17 @@ func count(set ...bool) (n int) {
 		}
 	}
 	return n
+}
+
+// Arguments returns the arguments of publish or subscribe that the log has the subject of.
+func Arguments(target string) any {
+	if channel, ok := strings.CutPrefix(target, "channel "); ok {
+		return map[string]string{"channel": channel}
+	}
+	if owner, ok := strings.CutPrefix(target, "inbox of "); ok {
+		return map[string]string{"to": owner, "text": "x"}
+	}
+	return map[string]string{"subject": target}
 }
 
 // about names a place for the log.

@@ -45,11 +45,23 @@ func own(subject tools.Resource) (place, error) {
 // were granted.
 func (g Grants) channel(env tools.Env, name string) (place, error) {
 	if !allows(g.Channels[name], env) {
-		e := tools.Refused(scope.Decision{Kind: scope.KindStore, Rule: "stores: messages: channels"}, tools.Denied, "there is no channel %.64q here", name)
+		e := tools.Refused(granted(env, "channels", name, g.Channels[name] != nil), tools.Denied, "there is no channel %.64q here", name)
 		e.Hint = "channels: " + g.channels(env)
 		return place{}, e
 	}
 	return shared("_channel", name), nil
+}
+
+// granted returns the decision that a list of scopefs.yaml does not hold an agent. known
+// reports whether there is such a list.
+func granted(env tools.Env, lists, name string, known bool) scope.Decision {
+	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.messages." + lists}
+	d.Remedy = "name " + name + " in " + d.Rule
+	if known {
+		d.Rule += "." + name
+		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
+	}
+	return d
 }
 
 // channels lists the channels of a call's agent.
@@ -70,7 +82,7 @@ func (g Grants) channels(env tools.Env) string {
 // inboxOf returns the inbox of another agent.
 func (g Grants) inboxOf(env tools.Env, owner string) (place, error) {
 	if !allows(g.Inboxes[owner], env) {
-		e := tools.Refused(scope.Decision{Kind: scope.KindStore, Rule: "stores: messages: inboxes"}, tools.Denied, "you may not publish to the inbox of %.64q", owner)
+		e := tools.Refused(granted(env, "inboxes", owner, g.Inboxes[owner] != nil), tools.Denied, "you may not publish to the inbox of %.64q", owner)
 		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
 		return place{}, e
 	}

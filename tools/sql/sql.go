@@ -63,6 +63,14 @@ func New(opt Options) ([]tools.Tool, error) {
 	execute, err2 := tools.New("sql_execute",
 		"Change your SQLite database with one INSERT, REPLACE, UPDATE, DELETE, CREATE or ALTER. Write parameters as ?. The call is a transaction: it does everything or nothing.",
 		tools.Hints{Title: "SQL execute", Writes: true, Acts: true, Destructive: true}, s.execute)
+	query, err1 = tools.Judged(query, err1, func(_ tools.Env, in queryArgs) error {
+		_, _, err := in.statement()
+		return err
+	})
+	execute, err2 = tools.Judged(execute, err2, func(_ tools.Env, in executeArgs) error {
+		_, _, err := in.statement(s.Drop)
+		return err
+	})
 	list, err3 := tools.New("sql_tables", "List the tables and views of your SQLite database with their columns.",
 		tools.Hints{Title: "SQL tables", Idempotent: true}, s.tables)
 	create, err4 := tools.New("create_table", "Make a table in your SQLite database.",
@@ -98,15 +106,19 @@ type page struct {
 	NextCursor string   `json:"next_cursor,omitempty" jsonschema:"for the next page; absent: this is the last"`
 }
 
-func (s store) query(ctx context.Context, env tools.Env, in queryArgs) (out page, err error) {
-	stmt, err := parse(in.SQL)
-	if err != nil {
-		return out, err
+// statement returns the statement of a query, and its operation.
+func (in queryArgs) statement() (stmt statement, op engine.Op, err error) {
+	if stmt, err = parse(in.SQL); err == nil {
+		op, err = stmt.readOp()
 	}
-	op, err := stmt.readOp()
 	if err == nil {
 		err = stmt.match(in.values)
 	}
+	return stmt, op, err
+}
+
+func (s store) query(ctx context.Context, env tools.Env, in queryArgs) (out page, err error) {
+	_, op, err := in.statement()
 	if err != nil {
 		return out, err
 	}
@@ -190,15 +202,19 @@ type executed struct {
 	Shown   [][]any  `json:"rows,omitempty" jsonschema:"of RETURNING" limit:"items=1000"`
 }
 
-func (s store) execute(ctx context.Context, env tools.Env, in executeArgs) (out executed, err error) {
-	stmt, err := parse(in.SQL)
-	if err != nil {
-		return out, err
+// statement returns the statement of a change, and its operation.
+func (in executeArgs) statement(drop bool) (stmt statement, op engine.Op, err error) {
+	if stmt, err = parse(in.SQL); err == nil {
+		op, err = stmt.writeOp(drop)
 	}
-	op, err := stmt.writeOp(s.Drop)
 	if err == nil {
 		err = stmt.match(in.values)
 	}
+	return stmt, op, err
+}
+
+func (s store) execute(ctx context.Context, env tools.Env, in executeArgs) (out executed, err error) {
+	stmt, op, err := in.statement(s.Drop)
 	if err != nil {
 		return out, err
 	}

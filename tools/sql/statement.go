@@ -43,9 +43,7 @@ func parse(text string) (s statement, err error) {
 		case kind == tokenSemicolon && s.keyword != "":
 			ended = true
 		case ended:
-			e := tools.Errorf(tools.Invalid, "there is text after the end of the statement")
-			e.Hint = "one call runs one statement"
-			return s, e
+			return s, denied("one statement in a call: there is text after its end", "call once for each statement")
 		case kind == tokenParam:
 			if err := s.param(token); err != nil {
 				return s, err
@@ -232,7 +230,10 @@ func (s statement) writeOp(drop bool) (engine.Op, error) {
 		if drop {
 			return engine.Drop, nil
 		}
-		return "", denied("DROP is not allowed", "the operator can allow it in the settings of the store")
+		d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.sql.drop", Remedy: "set drop: true in stores.sql"}
+		e := tools.Refused(d, tools.Denied, "DROP is not allowed")
+		e.Hint = "the operator can allow it in the settings of the store"
+		return "", e
 	}
 	return "", s.wrong("sql_execute runs INSERT, REPLACE, UPDATE, DELETE, WITH, CREATE, ALTER and DROP", "sql_query reads")
 }

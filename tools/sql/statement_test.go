@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 	}
 	for text, want := range map[string]tools.Code{
 		"": tools.Invalid, " ": tools.Invalid, "-- x": tools.Invalid, ";": tools.Invalid, "'a'": tools.Invalid, "1": tools.Invalid, "*": tools.Invalid,
-		"SELECT 1; SELECT 2": tools.Invalid, "SELECT 1; ;x": tools.Invalid, "SELECT 'a": tools.Invalid, "SELECT /* a": tools.Invalid, "SELECT [a": tools.Invalid,
+		"SELECT 1; SELECT 2": tools.Denied, "SELECT 1; ;x": tools.Denied, "SELECT 'a": tools.Invalid, "SELECT /* a": tools.Invalid, "SELECT [a": tools.Invalid,
 		"SELECT :a": tools.Invalid, "SELECT @a": tools.Invalid, "SELECT $a(": tools.Invalid, "SELECT #1": tools.Invalid, "SELECT ?0": tools.Invalid, "SELECT ?501": tools.Invalid,
 		"SELECT \x00": tools.Invalid, "SELECT \xff": tools.Invalid,
 		"SELECT " + strings.Repeat("1", maxSQL): tools.TooLarge,

@@ -61,7 +61,10 @@ func (c *client) other(ctx context.Context, env tools.Env, a agents.Activity, na
 			return c.explicit(ctx, env, a, by, params)
 		}
 	}
-	e := tools.Refused(d, tools.NotFound, "there is no activity %.64q here", name)
+	e := tools.Errorf(tools.NotFound, "there is no activity %.64q here", name)
+	if !d.Allow {
+		e = tools.Refused(d, tools.NotFound, "there is no activity %.64q here", name)
+	}
 	e.Path = "/_activity"
 	return tools.Result{}, e
 }

@@ -153,7 +153,8 @@ func (r *refusals) explain(e *audit.Event) {
 	}
 	for _, refused := range list {
 		about := refused.Verdict == audit.Violation || holds(refused.Path, e.Path) || holds(refused.Path, e.Target)
-		if e.Verdict == audit.Allow && about {
+		unexplained := e.Verdict == audit.Allow || e.RuleKind == string(scope.KindNeed)
+		if unexplained && about {
 			e.Verdict, e.Rule, e.RuleKind = audit.Deny, refused.Rule, refused.RuleKind
 		}
 	}

@@ -230,8 +230,11 @@ func (v *view) sendLog(w *viewer.Wire) error {
 }
 
 // setRules makes the view decide by new rules, and returns when the view does. A view
-// that does not answer is killed, and the next one starts with the new rules.
+// that does not answer is killed, and the next one starts with the new rules. Any number of
+// goroutines may call it: the view gets the rules of one call after those of another.
 func (v *view) setRules(spec scope.PolicySpec) (changed bool, err error) {
+	v.ruling.Lock()
+	defer v.ruling.Unlock()
 	v.mu.Lock()
 	if reflect.DeepEqual(v.rules, spec) {
 		v.mu.Unlock()

@@ -46,7 +46,7 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(agents.ListedSkills, list, err)
 	list, err = memory.New(files)
 	add(agents.ListedMemory, list, err)
-	set, err := contextSet()
+	set, err := c.contextSet()
 	add(agents.ListedScopes, []tools.Tool{set}, err)
 	hand, err := c.hands().Delegate()
 	add(agents.ListedMembers, []tools.Tool{hand}, err)

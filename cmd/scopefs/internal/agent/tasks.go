@@ -175,9 +175,11 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	callers := c.callers()
 	switch {
 	case slices.Contains(callers, id):
-		return sandbox.Output{}, tools.Errorf(tools.Denied, "%q waits for this task already: it is for %v", id, callers)
+		d := scope.Decision{Kind: scope.KindLimit, Rule: "a member does no task of its own callers"}
+		return sandbox.Output{}, tools.Refused(d, tools.Denied, "%q waits for this task already: it is for %v", id, callers)
 	case len(callers) > settings.Tasks.Depth:
-		return sandbox.Output{}, tools.Errorf(tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
+		d := scope.Decision{Kind: scope.KindLimit, Rule: fmt.Sprintf("tasks.depth in scopefs.yaml: %d", settings.Tasks.Depth)}
+		return sandbox.Output{}, tools.Refused(d, tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
 	}
 	free, err := c.agent.tasks.hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel)
 	if err != nil {
@@ -197,7 +199,8 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	}
 	v, err := member.up(ctx, "", false)
 	if errors.Is(err, ErrDown) {
-		return sandbox.Output{}, tools.Errorf(tools.Denied, "the operator has taken %q down", id)
+		d := scope.Decision{Kind: scope.KindNeed, Rule: "the member is down: scopefs up " + string(id)}
+		return sandbox.Output{}, tools.Refused(d, tools.Denied, "the operator has taken %q down", id)
 	}
 	if err != nil {
 		return sandbox.Output{}, err

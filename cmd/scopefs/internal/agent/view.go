@@ -44,6 +44,7 @@ type view struct {
 	done chan struct{} // closed when it is unmounted and the process is gone
 
 	sending sync.Mutex // see sendLog
+	ruling  sync.Mutex // held by setRules, also while the view answers; for nothing else
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when state changes

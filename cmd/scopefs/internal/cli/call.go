@@ -222,7 +222,11 @@ func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 		text = string(all)
 	}
 	if text != "" {
-		if err := json.Unmarshal([]byte(text), &object); err != nil {
+		canonical, err := tools.Canonical(json.RawMessage(text))
+		if err == nil {
+			err = json.Unmarshal(canonical, &object)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("--args: want a JSON object: %w", err)
 		}
 	}

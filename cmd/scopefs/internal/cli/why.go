@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,9 +14,11 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/config"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
 )
 
 // reason is a decision of the log and the current decision.
@@ -172,7 +176,7 @@ func why(p config.Paths, e audit.Event) (*reason, error) {
 	case audit.KindFile:
 		err = r.file(agent, e)
 	case audit.KindCall:
-		err = r.call(agent, e)
+		err = r.call(p, agent, e)
 	case audit.KindNetwork:
 		err = r.network(agent, e)
 	default:
@@ -228,30 +232,46 @@ func (r *reason) file(agent *agents.Agent, e audit.Event) error {
 
 // call decides a tool call with the current rules. The log does not hold its
 // arguments.
-func (r *reason) call(agent *agents.Agent, e audit.Event) error {
+func (r *reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error {
 	name, err := audit.Unescape(e.Op)
 	if err != nil {
 		return err
 	}
 	kind := scope.Kind(e.RuleKind)
 	d := agent.Grants.Tool(name)
-	if d.Allow && e.Verdict == audit.Deny && (kind == scope.KindPath || kind == scope.KindAccess || kind == scope.KindHardlinks) {
+	ofFile := []scope.Kind{scope.KindPath, scope.KindAccess, scope.KindHardlinks, scope.KindBelow, scope.KindProtect, scope.KindRoot, scope.KindView}
+	if d.Allow && e.Verdict == audit.Deny && slices.Contains(ofFile, kind) {
 		r.Note = "the tool is allowed; a rule about files made it fail: see the event of the file before this one"
 		return nil
 	}
 	if target, err := audit.Unescape(e.Target); err == nil && d.Allow && e.Verdict == audit.Deny {
 		switch kind {
 		case scope.KindContext:
-			if target == "" { // see tools.Declared
-				r.Note = "the tool is allowed; its schema decides about the scopes of each call: _scopes in activities.d/" + name + ".json"
-			} else {
+			if name == "context_set" {
+				r.undecided("the tool is allowed; scopes.set decides about each scope, and none changes what the client gave", "name the scope in scopes.set, if the client does not give it")
+				return nil
+			}
+			if target == "" && e.Context == nil { // see tools.Declared
+				r.undecided("the tool is allowed; its schema decides about the scopes of each call: _scopes in activities.d/"+name+".json", "")
+				return nil
+			}
+			if e.Context == nil {
 				d = agent.Grants.Context(target)
+			}
+			for _, s := range e.Context { // of a call that needed an approval
+				if one := agent.Grants.Context(s.Name); !one.Allow {
+					d = one
+				}
 			}
 		case scope.KindMember:
 			d = agent.Grants.Member(target)
 		case scope.KindSkill:
 			skill, _, _ := strings.Cut(target, "/")
 			d = agent.Grants.Skill(skill)
+		case scope.KindGrant:
+			if d, err = granted(p, e, name, target); err != nil {
+				return err
+			}
 		}
 	}
 	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
@@ -260,12 +280,51 @@ func (r *reason) call(agent *agents.Agent, e audit.Event) error {
 			r.Note = fmt.Sprintf("%s is private to the agents of %s: to share it, add %s to agents there, or set its visibility to public", parts[1], file, agent.Name)
 		}
 	}
-	keys := map[scope.Kind]string{scope.KindRate: "rate_limits", scope.KindFilter: "argument_filters"}
-	if key, ok := keys[kind]; ok && d.Allow {
-		r.Remedy = "loosen " + e.Rule
-		r.Note = "the lists and the policy allow it; " + key + " decide about each call"
+	if !d.Allow || e.Verdict != audit.Deny {
+		return nil
+	}
+	// The log does not have what these rules decide by.
+	const tool = "the lists and the policy allow the tool; "
+	switch kind {
+	case scope.KindRate:
+		r.undecided(tool+"rates decide about each call", "loosen "+e.Rule)
+	case scope.KindFilter:
+		r.undecided(tool+"argument_filters decide about each call", "loosen "+e.Rule)
+	case scope.KindSchema:
+		r.undecided(tool+"the arguments did not fit the tool's schema", "")
+	case scope.KindStore:
+		r.undecided(tool+"nothing allows this of a store", "")
+	case scope.KindLimit:
+		r.undecided(tool+"it reached a limit then: "+e.Rule, "")
+	case scope.KindNeed:
+		r.undecided(tool+"what the call needed was not there then: "+e.Rule, "")
 	}
 	return nil
+}
+
+// undecided says why the current rules cannot decide about an event.
+func (r *reason) undecided(note, remedy string) {
+	r.Now, r.NowRule, r.Note, r.Remedy = "", "", note, remedy
+}
+
+// granted decides with the current scopefs.yaml about a call that a list there refused.
+func granted(p config.Paths, e audit.Event, tool, target string) (scope.Decision, error) {
+	host, err := loadHost(p)
+	if err != nil {
+		return scope.Decision{}, err
+	}
+	env := tools.Env{Agent: scope.ID(e.Agent)}
+	for id := range strings.SplitSeq(cmp.Or(e.Chain, e.Agent), ">") {
+		env.Within = append(env.Within, scope.ID(id))
+	}
+	d, ok, known := stores.Judge(host.Stores, env, tool, target)
+	if !known {
+		return d, fmt.Errorf("scopefs.yaml has no store with %s any more", tool)
+	}
+	if ok {
+		d = scope.Decision{Allow: true, Kind: scope.KindGrant, Rule: "scopefs.yaml"}
+	}
+	return d, nil
 }
 
 func (a *app) printReason(r *reason) error {

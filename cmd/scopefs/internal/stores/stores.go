@@ -6,6 +6,7 @@ package stores
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -21,6 +22,8 @@ import (
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/http"
+	"github.com/scopefs/scopefs/tools/messages"
+	"github.com/scopefs/scopefs/tools/notify"
 )
 
 // Stores are the stores of one daemon.
@@ -180,6 +183,31 @@ func (s *Stores) services(config map[string]agents.Service) error {
 	}
 	s.tools = append(s.tools, list...) // one tool for all of them
 	return nil
+}
+
+// Judge decides again about a call that the log has: a tool's name, and the target of the
+// call's record. known is false if the stores do not decide about calls of the tool, or if
+// the record does not say enough.
+func Judge(config agents.Stores, env tools.Env, tool, target string) (refused scope.Decision, ok, known bool) {
+	var in any
+	switch tool {
+	case "http_request":
+		in = http.Arguments(target)
+	case "notify":
+		in = notify.Arguments(target)
+	case "publish", "subscribe":
+		in = messages.Arguments(target)
+	case "sql_execute":
+		in = map[string]string{"sql": target} // its keyword
+	}
+	args, err := json.Marshal(in)
+	all, wrong := New(config, "", nil).Tools()
+	at := slices.IndexFunc(all, func(t tools.Tool) bool { return t.Name == tool })
+	if in == nil || err != nil || wrong != nil || at < 0 {
+		return scope.Decision{}, false, false
+	}
+	refused, ok = all[at].Judge(env, args)
+	return refused, ok, true
 }
 
 // Known returns the tools of a configuration as definitions may name them.
