@@ -296,6 +296,28 @@ func TestProtectFriends(t *testing.T) {
 	assert.Equal(t, "gitdir: ../.git/modules/sub\n", harness.ReadAll(t, h.Scope("a", "again/sub/.git")))
 }
 
+// TestProtectCheckout: git leaves a protected file as it is where a branch changes it, checks
+// out the others, and goes back with -f. It refuses a branch with a new protected directory.
+func TestProtectCheckout(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`})
+	harness.Plant(t, h.Scope("a"), "script="+`
+		cd r
+		exec 2>/dev/null
+		git checkout -q other && cat f .vscode/s.json && git status --short
+		git checkout -q -f main; cat f .vscode/s.json; git status --short
+		git checkout -q new || cat f
+	`)
+	set := exec.Command("bash", "-c", `
+		git init -q -b main r && cd r && git config user.name x && git config user.email x@y && mkdir .vscode && echo 1 | tee f >.vscode/s.json
+		git add . && git commit -qm 1 && git checkout -qb other && echo 2 | tee f >.vscode/s.json && git commit -qam 2 && git checkout -q main
+		git checkout -qb new && mkdir -p a/.vscode && echo 3 >a/.vscode/n.json && git add . && git commit -qm 3 && git checkout -q main
+		chown -R $(stat -c %u:%g ..) .`)
+	set.Dir = h.Scope("a")
+	out, err := set.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "2\n1\n M .vscode/s.json\n1\n1\n1\n", h.Must("run", "a", "--", "bash", "script"))
+}
+
 // TestProtectOwn: a list in protect.d holds in a mounted view as soon as it is written, and is
 // not lost when its file is.
 func TestProtectOwn(t *testing.T) {
