@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 )
@@ -20,6 +21,9 @@ var ErrHost = errors.New("malformed host")
 // address, such as 0x7f.1, 2130706433 and 0177.0.0.1: a name whose last label is
 // a number (https://url.spec.whatwg.org/#ends-in-a-number-checker).
 func ParseHost(text string) (string, error) {
+	if !utf8.ValidString(text) { // idna would replace the bytes
+		return "", fmt.Errorf("%w: %.100q is no UTF-8", ErrHost, text)
+	}
 	host := text
 	if !isASCII(host) {
 		ascii, err := idna.Lookup.ToASCII(host)

@@ -245,32 +245,18 @@ func (r hostRule) covers(req *request) bool {
 	})
 }
 
-// readPath returns the paths that servers may read: with an encoded slash as a
-// separator, and as part of a component. It is not ok for a path with a dot
-// segment, an empty component, or a second encoding: servers differ in what they
-// make of it.
+// readPath returns the paths that servers may read in a percent-encoded path: with an encoded slash as a
+// separator, and as part of a component. See PathReadings.
 func readPath(path string) (readings []string, ok bool) {
 	decoded, err := url.PathUnescape(path)
-	if err != nil || !cleanPath(decoded) {
+	if err != nil {
+		return nil, false
+	}
+	if readings, ok = PathReadings(decoded); !ok {
 		return nil, false
 	}
 	kept, err := url.PathUnescape(encodedSlash.Replace(path))
-	return []string{decoded, kept}, err == nil
+	return append(readings, cuts(kept)...), err == nil
 }
 
 var encodedSlash = strings.NewReplacer("%2f", "%252F", "%2F", "%252F")
-
-// cleanPath reports whether a decoded path has one meaning.
-func cleanPath(path string) bool {
-	if !strings.HasPrefix(path, "/") || strings.Contains(path, "//") || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }) {
-		return false
-	}
-	for part := range strings.SplitSeq(path, "/") {
-		// Some servers remove parameters from each component: ..;x is then ...
-		if name, _, _ := strings.Cut(part, ";"); name == "." || name == ".." {
-			return false
-		}
-	}
-	again, err := url.PathUnescape(path)
-	return err != nil || again == path
-}

@@ -18,8 +18,8 @@ type access struct {
 	op           string // connect or request
 	host         string
 	port         uint16
-	method, path string      // of a request
-	others       [][2]string // method and path as other servers read the request
+	method, path string // of a request
+	field        string // see misread
 	scheme       string
 	upgrade      bool // of a request to another protocol
 	proto        int  // major version of HTTP
@@ -50,16 +50,24 @@ func (p *Proxy) decide(a *access) scope.Decision {
 		rules = (*scope.Network)(nil)
 	}
 	if a.op == "request" {
-		a.decision, a.secret = rules.Request(a.host, a.port, a.method, a.path)
+		a.decision, a.secret = a.judge(rules)
 	} else {
 		a.decision, a.route = rules.Connect(a.host, a.port)
 	}
-	for _, other := range a.others {
-		if d, _ := rules.Request(a.host, a.port, other[0], other[1]); !d.Allow && (a.decision.Allow || !d.Ask) {
-			a.decision = d
-		}
-	}
 	return a.decision
+}
+
+// judge decides about a request. One whose method or path servers read differently is allowed where the rules
+// allow every method and path.
+func (a *access) judge(rules Rules) (scope.Decision, string) {
+	d, secret := rules.Request(a.host, a.port, a.method, a.path)
+	if a.field == "" || !d.Allow && !d.Ask {
+		return d, secret
+	}
+	if any, other := rules.Request(a.host, a.port, "", ""); !any.Allow && !any.Ask || other != secret {
+		d = scope.Decision{Kind: scope.KindRequest, Rule: d.Rule, Remedy: fmt.Sprintf("leave out the field %.100s: some servers read another method or path there", a.field)}
+	}
+	return d, secret
 }
 
 // admit decides about an access, and records the decision.
@@ -118,7 +126,7 @@ func (p *Proxy) stillAllowed(a *access) bool {
 		return false
 	}
 	if a.op == "request" {
-		d, secret := rules.Request(a.host, a.port, a.method, a.path)
+		d, secret := a.judge(rules)
 		return secret == a.secret && (d.Allow || d.Ask && a.asked.Load())
 	}
 	d, route := rules.Connect(a.host, a.port)

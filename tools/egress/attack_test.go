@@ -186,21 +186,6 @@ func count(events []audit.Event, is func(audit.Event) bool) (n int) {
 	return n
 }
 
-// TestAttackOverride: a field that some servers take for the method or the path is
-// decided, too.
-func TestAttackOverride(t *testing.T) {
-	t.Parallel()
-	rule, _ := host(t, "good.example", false, hello)
-	rule.Methods, rule.Paths = []string{"GET", "POST"}, []string{"/ok/**"}
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
-	for field, want := range map[string]string{
-		"X-HTTP-Method-Override: DELETE": "403 ", "X-Http-Method: put": "403 ", "X-Original-URL: /admin?x": "403 ", "X-Rewrite-URL: /ok/../admin": "403 ",
-		"X-HTTP-Method-Override: get": "200 ", "X-Original-URL: /ok/other": "200 ",
-	} {
-		assert.Contains(t, l.raw(t, "POST http://good.example/ok/x HTTP/1.1\r\nHost: good.example\r\nContent-Length: 0\r\nConnection: close\r\n"+field+"\r\n\r\n"), want, field)
-	}
-}
-
 // TestAttackServerName: a tunnel is for its host alone.
 func TestAttackServerName(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	a := p.newAccess(o.in, "request")
 	a.method, a.upgrade, a.proto = r.Method, wantsUpgrade(r), r.ProtoMajor
-	a.others = overrides(r)
+	a.field = misread(r.Header)
 	wrong := a.locate(r, o)
 	if many != nil {
 		p.overload(w, r, a, wrong, many)
@@ -48,26 +48,6 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 	p.exchange(w, r, a)
 }
 
-// maxOverrides limits the fields of a request that are decided.
-const maxOverrides = 4
-
-// overrides returns the methods and paths that some servers read in fields of a
-// request.
-func overrides(r *http.Request) (others [][2]string) {
-	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
-		for _, method := range r.Header[name] {
-			others = append(others, [2]string{strings.ToUpper(strings.TrimSpace(method)), r.URL.EscapedPath()})
-		}
-	}
-	for _, name := range []string{"X-Original-Url", "X-Rewrite-Url"} {
-		for _, target := range r.Header[name] {
-			path, _, _ := strings.Cut(target, "?")
-			others = append(others, [2]string{r.Method, path})
-		}
-	}
-	return others
-}
-
 // locate takes the place of a request from its target, which must be that of its
 // connection.
 func (a *access) locate(r *http.Request, o *origin) *refusal {
@@ -80,12 +60,16 @@ func (a *access) locate(r *http.Request, o *origin) *refusal {
 	switch {
 	case r.Method == http.MethodConnect:
 		return malformed("CONNECT inside a tunnel")
-	case len(a.others) > maxOverrides:
-		return malformed("a request has %d fields for another method or path", len(a.others))
+	case r.Method == "" || strings.Trim(r.Method, tokenChars) != "":
+		return malformed("the method of a request is no token")
+	case strings.ContainsFunc(r.RequestURI, func(c rune) bool { return c <= ' ' || c == 0x7f }): // HTTP/2 passes them
+		return malformed("the target of a request has a blank or a control character")
 	case o.scheme == "" && !absolute:
 		return malformed("this is a proxy: a request needs an absolute URL")
 	case absolute && o.scheme != "" && r.URL.Scheme != o.scheme || o.scheme == "" && r.URL.Scheme != "http":
 		return malformed("the scheme is not that of the connection: use CONNECT for https")
+	case len(r.Header["Host"]) > 1:
+		return malformed("a request has %d Host fields", len(r.Header["Host"]))
 	case len(r.Header["Host"]) > 0 && r.Header["Host"][0] != host: // HTTP/2 may have both
 		return violates(scope.KindProtocol, "protocol", "the Host field is not the authority")
 	}
@@ -346,6 +330,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(accessKey{}).(*access)
 	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.URL.Opaque = a.scheme, authority(a.host, a.port, ""), nil, ""
 	r.Out.Host = authority(a.host, a.port, a.scheme)
+	r.Out.Trailer = nil // nobody looks at its names and values
 	// Inside another protocol, such as h2c, no request would be decided.
 	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") || a.method != http.MethodGet {
 		r.Out.Header.Del("Upgrade")

@@ -2,10 +2,12 @@ package egress
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
@@ -24,6 +26,9 @@ type guard struct {
 	long   *limit.Slots
 	framing
 
+	changing atomic.Bool // a request wants another protocol, and has no answer
+	over     atomic.Bool // the protocol did not change: the guard has lost its place, and reads no more
+
 	mu      sync.Mutex
 	release func() // of long; nil: none
 	closed  bool
@@ -35,7 +40,14 @@ const shortHead = 8 << 10
 
 func (g *guard) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
+	if g.over.Load() {
+		return 0, io.EOF
+	}
+	followed := g.part
 	wrong := g.follow(p[:n])
+	if followed != opaque && g.part == opaque && g.upgrades {
+		g.changing.Store(true)
+	}
 	if wrong == nil {
 		wrong = g.holdLong(g.part == inHead && g.size > shortHead)
 	}
@@ -49,6 +61,9 @@ func (g *guard) Read(p []byte) (int, error) {
 // Write fails, and net/http closes the connection, when the client does not take the bytes in time: as soon
 // as a request's head where no response passes.
 func (g *guard) Write(p []byte) (int, error) {
+	if g.changing.Swap(false) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
+		g.over.Store(true)
+	}
 	limit := g.limits.Speak
 	if g.in.passes.Load() {
 		limit = g.limits.Idle
@@ -91,6 +106,8 @@ type framing struct {
 	size  int      // of the head or of the trailer under way, in bytes
 	part  part
 	left  int64 // bytes of the body or of the chunk
+
+	upgrades bool // part is opaque for a request that wants another protocol
 }
 
 type part uint8
@@ -197,7 +214,7 @@ func (f *framing) endHead() *refusal {
 	f.lines, f.size = nil, 0
 	switch {
 	case h.method == "CONNECT" || h.upgrade:
-		f.part = opaque
+		f.part, f.upgrades = opaque, h.upgrade
 	case len(h.codings) > 0:
 		f.part = inChunkSize
 	case len(h.lengths) > 0:

@@ -54,11 +54,21 @@ func (m mask) text(s string) string {
 }
 
 func (m mask) header(h http.Header) {
-	for _, values := range h {
+	for name, values := range h {
+		if m.inName(name) {
+			delete(h, name)
+		}
 		for i := range values {
 			values[i] = m.text(values[i])
 		}
 	}
+}
+
+// inName reports whether the name of a field has a needle. net/http changes the case of names.
+func (m mask) inName(name string) bool {
+	return slices.ContainsFunc(m, func(needle []byte) bool {
+		return strings.Contains(strings.ToLower(name), strings.ToLower(string(needle)))
+	})
 }
 
 // tail returns how many bytes at the end of data may be the beginning of a needle.

@@ -247,7 +247,7 @@ func leak(r *http.Request, a *access, all map[string]Secret) *refusal {
 	}
 	wrong := violates(scope.KindSecret, "credential", "the request to %s has the placeholder of another host's credential", a.host)
 	query, _ := url.QueryUnescape(r.URL.RawQuery)
-	if m.in(r.Method) || m.in(r.URL.Path) || m.in(r.URL.RawPath) || m.in(r.URL.RawQuery) || m.in(query) || m.inHeader(r.Header) {
+	if m.in(r.Method) || m.in(r.URL.Path) || m.in(r.URL.RawPath) || m.in(r.URL.RawQuery) || m.in(query) || m.inHeader(r.Header) || m.inHeader(r.Trailer) {
 		return wrong
 	}
 	if r.Body != nil && r.Body != http.NoBody {
@@ -277,10 +277,8 @@ func (m mask) in(text string) bool {
 
 func (m mask) inHeader(h http.Header) bool {
 	for name, fields := range h {
-		for _, needle := range m { // net/http changes the case of names
-			if strings.Contains(strings.ToLower(name), strings.ToLower(string(needle))) {
-				return true
-			}
+		if m.inName(name) {
+			return true
 		}
 		for _, field := range fields {
 			login, _ := decodeBasic(field)
@@ -295,6 +293,10 @@ func (m mask) inHeader(h http.Header) bool {
 // redact masks the value in a response.
 func redact(res *http.Response, m mask) error {
 	m.header(res.Header)
+	m.header(res.Trailer) // its names
+	if res.StatusCode == http.StatusPartialContent {
+		return &refusal{Message: "the host has sent a part that was not asked for: a credential may lie across its edge", status: http.StatusBadGateway}
+	}
 	if !hasBody(res) {
 		return nil
 	}

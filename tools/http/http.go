@@ -20,7 +20,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -333,16 +332,19 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 		return nil, e
 	}
 	rel := strings.TrimPrefix(in.Path, "/")
+	readings, clear := scope.PathReadings("/" + rel)
 	switch {
 	case strings.ContainsFunc(rel, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == utf8.RuneError }):
 		return nil, tools.Errorf(tools.Invalid, "path: holds a control character or a backslash")
 	case encoded(rel):
 		return nil, tools.Errorf(tools.Invalid, "path: is percent-encoded: write the characters themselves")
-	case climbs(rel):
+	case !clear:
 		e := tools.Errorf(tools.OutsideScope, "path: leads out of the service")
 		return nil, e.Violates("http: the path leads out of the service's url")
 	}
-	if len(c.Paths) > 0 && !slices.ContainsFunc(c.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.TrimSuffix(rel, "/")) }) {
+	if len(c.Paths) > 0 && slices.ContainsFunc(readings, func(path string) bool {
+		return !slices.ContainsFunc(c.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.Trim(path, "/")) })
+	}) {
 		e := tools.Refused(granted("paths", in.Service, rel), tools.Denied, "%s allows no such path", in.Service)
 		e.Hint = "paths: " + strings.Join(c.Paths, ", ")
 		return nil, e
@@ -357,24 +359,6 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 		return nil, tools.Errorf(tools.TooLarge, "the query has more than %d bytes", maxQuery)
 	}
 	return &u, nil
-}
-
-// compatible replaces the characters that some servers normalise to those of paths
-// (Unicode's form NFKC).
-var compatible = strings.NewReplacer("\u2024", ".", "\u2025", "..", "\ufe52", ".", "\uff0e", ".", "\uff0f", "/", "\ufe68", "/", "\uff3c", "/", "\uff1b", ";")
-
-// climbs reports whether a path has a component that a server may resolve.
-func climbs(rel string) bool {
-	rel = compatible.Replace(rel)
-	for part := range strings.SplitSeq(rel, "/") {
-		// Some servers take parameters off each component: ..;x is then ... Others take
-		// blanks off its end.
-		name, _, _ := strings.Cut(part, ";")
-		if name = strings.TrimSpace(name); name == ".." || name == "." {
-			return true
-		}
-	}
-	return path.IsAbs(rel) || strings.Contains(rel, "//")
 }
 
 // encoded reports whether a path holds what a server that decodes twice would
