@@ -113,8 +113,11 @@ func (p *plan) mounts(spec *Spec) error {
 	tmp, shm := tmpfsSizes(spec.Limits)
 	p.add("--perms", "1777", "--size", strconv.FormatInt(tmp, 10), "--tmpfs", "/tmp",
 		"--dir", "/run", "--dir", "/var", "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run")
-	// Sorted, a directory is before what is below it and covers none of it.
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(spec.Expose))) {
+	shown, err := outermost(spec.Expose, spec.Sockets)
+	if err != nil {
+		return fmt.Errorf("%w: expose: %w", ErrInvalid, err)
+	}
+	for _, name := range shown {
 		if err := p.expose(name, slices.Contains(spec.Sockets, name)); err != nil {
 			return err
 		}

@@ -46,7 +46,8 @@ func Examine(ctx context.Context, c Config) []Facility {
 	}
 	path, found := check(ctx, c.Bwrap) // last: after the end of ctx little is left to do
 	if found[0].Err == nil {
-		found[0].Found = versionOf(ctx, path) + ", " + path
+		version := versionOf(ctx, path)
+		found[0].Found = version + ", " + path + knownFlaw(version)
 	}
 	return append(found, Facility{"program in memory", "sealed", err})
 }
@@ -115,6 +116,15 @@ func findBwrap(ctx context.Context, bwrap string) (path string, err error) {
 		err = &MissingError{versionOf(ctx, path) + " lacks " + strings.Join(lacks, ", "), needBwrap}
 	}
 	return path, err
+}
+
+// knownFlaw returns what CVE-2026-87766 means with a version of bubblewrap, or "".
+func knownFlaw(version string) string {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "bubblewrap %d.%d", &major, &minor); err != nil || major > 0 || minor >= 12 {
+		return ""
+	}
+	return " (before 0.12: CVE-2026-87766, unless the distribution mended it; sandboxes give it no destination that an agent controls)"
 }
 
 func checkSeccomp() error {

@@ -38,6 +38,60 @@ func TestExpose(t *testing.T) {
 	assert.NotContains(t, sh(t, s, "ls -d /tmp/*"), "go-build")
 }
 
+// TestExposeNested: no mount has a destination in a directory that is shown, where a user of
+// the host could put a link: bwrap before 0.12 would create the destination outside
+// (CVE-2026-87766). What is nested is shown by the outer one.
+func TestExposeNested(t *testing.T) {
+	dir, _ := newView(t, 0)
+	outside, _ := newView(t, 0)
+	require.NoError(t, os.Chmod(dir, 0o777))
+	require.NoError(t, os.Mkdir(dir+"/in", 0o755))
+	require.NoError(t, os.WriteFile(dir+"/in/file", []byte("shown\n"), 0o644))
+	spec := Spec{Expose: []string{dir + "/in/file", dir, dir + "/in", dir + "/link/new"}}
+	if ordinary() { // cannot mount an overlay
+		spec.Sockets = spec.Expose
+	}
+	require.NoError(t, os.Mkdir(outside+"/new", 0o755))
+	require.NoError(t, os.Symlink(outside, dir+"/link")) // the hostile user's
+	s := newTestSession(t, func(made *Spec) { made.Expose, made.Sockets = spec.Expose, spec.Sockets })
+	assert.Equal(t, "shown\n", sh(t, s, "cat "+dir+"/in/file"))
+
+	// One of them alone has sockets: it needs a mount of its own.
+	require.NoError(t, os.Mkdir(outside+"/closed", 0o755))
+	require.NoError(t, os.Mkdir(outside+"/open", 0o777))
+	require.NoError(t, os.Chmod(outside+"/open", 0o777))
+	for name, c := range map[string]struct {
+		expose, sockets, shown []string
+		err                    string
+	}{
+		"beside":         {expose: []string{"/a-b", "/a", "/ab"}, shown: []string{"/a", "/a-b", "/ab"}},
+		"twice":          {expose: []string{"/a", "/a"}, shown: []string{"/a"}},
+		"below":          {expose: []string{"/a/b/c", "/a-b", "/a", "/a/b"}, shown: []string{"/a", "/a-b"}},
+		"below, sockets": {expose: []string{"/a/b", "/a"}, sockets: []string{"/a", "/a/b"}, shown: []string{"/a"}},
+		"inner sockets":  {expose: []string{outside + "/closed/x", outside}, sockets: []string{outside + "/closed/x"}, shown: []string{outside, outside + "/closed/x"}},
+		"writable":       {expose: []string{outside + "/open/x", outside}, sockets: []string{outside + "/open/x"}, err: "others than root may write to " + outside + "/open"},
+		"outer sockets":  {expose: []string{outside + "/open/x/y", outside}, sockets: []string{outside}, err: "no such file"},
+		"a link":         {expose: []string{dir + "/link/x", dir}, sockets: []string{dir}, err: "others than root may write to " + dir + "/link"},
+	} {
+		shown, err := outermost(c.expose, c.sockets)
+		if c.err != "" {
+			assert.ErrorContains(t, err, c.err, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		assert.Equal(t, c.shown, shown, name)
+	}
+}
+
+// TestKnownFlaw: doctor says which versions of bubblewrap have CVE-2026-87766.
+func TestKnownFlaw(t *testing.T) {
+	for version, flawed := range map[string]bool{
+		"bubblewrap 0.8.0": true, "bubblewrap 0.11.2": true, "bubblewrap 0.12.0": false, "bubblewrap 0.13": false, "bubblewrap 1.0.0": false, "bubblewrap": false,
+	} {
+		assert.Equal(t, flawed, knownFlaw(version) != "", version)
+	}
+}
+
 // TestExposeSockets: neither a socket nor a FIFO of the host is reached below a directory
 // that is shown, unless the operator says so. Everything else is as on the host.
 func TestExposeSockets(t *testing.T) {

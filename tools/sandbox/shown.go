@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -65,6 +66,45 @@ func within(file string, dirs []string) bool {
 		}
 	}
 	return false
+}
+
+// outermost returns the paths that are not below another one. Those show the others as well:
+// a mount for each would have a destination in a directory of the host, in which some user
+// may put a link, and bwrap before 0.12 makes what is missing where the link leads
+// (CVE-2026-87766). A path of which alone, or of whose outer one alone, the sockets are shown
+// has a mount of its own, and is an error if others than root and the daemon's user can
+// replace a part of it.
+func outermost(expose, sockets []string) (shown []string, err error) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(expose))) { // a directory is before what is below it
+		outer := ""
+		for _, dir := range shown {
+			if below(name, dir) {
+				outer = dir // the innermost comes last
+			}
+		}
+		if outer != "" && slices.Contains(sockets, name) == slices.Contains(sockets, outer) {
+			continue
+		}
+		for dir := filepath.Dir(name); outer != "" && below(dir, outer); dir = filepath.Dir(dir) {
+			if err := fixed(dir); err != nil {
+				return nil, fmt.Errorf("%q is inside %q, and %w: give both the same sockets, or remove one", name, outer, err)
+			}
+		}
+		shown = append(shown, name)
+	}
+	return shown, nil
+}
+
+// fixed returns an error if others than root and the daemon's user may replace what is in dir.
+func fixed(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o022 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("others than root may write to %s", dir)
+	}
+	return nil
 }
 
 func below(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
