@@ -349,8 +349,11 @@ func (s *Set) count(limits []scope.Rate, tool string) *Error {
 // refuse records that a call is refused, and returns the error.
 func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	by, verdict, ok := e.decided()
-	if !ok { // malformed arguments, or the call was given up
+	if !ok { // the arguments are malformed, or the client has gone
 		by, verdict = e.by, audit.Deny
+		if by.Rule == "" && (e.Code == Invalid || e.Code == TooLarge) {
+			by = scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}
+		}
 	}
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
 		Path: r.path, Target: r.target, Verdict: verdict, Rule: by.Rule, RuleKind: string(by.Kind), Outcome: string(e.Code)}
@@ -385,7 +388,7 @@ func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
 // noSuchTool is also what an agent is told of a tool that it may not call.
 // The hint is of those that it may call.
 func (s *Set) noSuchTool(name string) *Error {
-	e := &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), by: scope.Decision{Kind: scope.KindTool, Rule: "no such tool"}}
+	e := &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), by: scope.Decision{Kind: scope.KindNeed, Rule: "no such tool"}}
 	var names []string
 	for _, t := range s.List() {
 		names = append(names, t.Name)

@@ -74,7 +74,7 @@ func (e *Error) Because(cause error) *Error {
 
 // Refused is Errorf for what a tool does not do because the agent may not: it is
 // recorded as a denial, with the decision's rule. The error of a tool with the code
-// Denied, OutsideScope or RateLimited is recorded as a denial in any case.
+// Denied, OutsideScope, ApprovalRequired or RateLimited is recorded as a denial in any case.
 func Refused(d scope.Decision, code Code, format string, args ...any) *Error {
 	e := Errorf(code, format, args...)
 	e.by, e.verdict = d, audit.Deny
@@ -99,7 +99,7 @@ func (e *Error) decided() (by scope.Decision, verdict audit.Verdict, ok bool) {
 		by = scope.Decision{Kind: scope.KindResolution, Rule: rulePath}
 	case e.Code == RateLimited && by.Rule == "":
 		by = scope.Decision{Kind: scope.KindLimit, Rule: e.Message}
-	case e.Code == Denied && by.Rule == "":
+	case (e.Code == Denied || e.Code == ApprovalRequired) && by.Rule == "":
 		by = scope.Decision{Kind: scope.KindNeed, Rule: e.Message}
 	case e.Code != Denied && e.Code != RateLimited && e.Code != ApprovalRequired:
 		return scope.Decision{}, "", false

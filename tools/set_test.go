@@ -163,6 +163,8 @@ func TestCallRefuses(t *testing.T) {
 		"too great":       {"", "bash", `{"path":"x","n":6}`, Invalid, ""},
 		"too many":        {"", "bash", `{"path":"x","list":["1","2","3"]}`, Invalid, ""},
 		"not one of":      {"", "bash", `{"path":"x","mode":"c"}`, Invalid, ""},
+		"a name twice":    {"", "bash", `{"path":"x","path":"y"}`, Invalid, "schema"},
+		"twice, within":   {"", "bash", `{"path":{"a":1,"a":2}}`, Invalid, "schema"},
 		"too deep":        {"", "bash", `{"path":` + strings.Repeat("[", 33) + strings.Repeat("]", 33) + `}`, TooLarge, ""},
 		"read only":       {"view: {access: read}", "write_file", `{"path":"x"}`, Denied, "access: read"},
 		"filter":          {"argument_filters: {\"*\": [\"s3cret\"]}", "bash", `{"path":"czNjcmV0"}`, Denied, "argument_filters"},
@@ -176,6 +178,114 @@ func TestCallRefuses(t *testing.T) {
 			require.Len(t, d.events, 1)
 			assert.Equal(t, audit.Deny, d.events[0].Verdict)
 			assert.Contains(t, d.events[0].Rule, c.rule)
+		})
+	}
+}
+
+// TestNoRules: a gate without rules, and one whose rules are gone, allow nothing.
+func TestNoRules(t *testing.T) {
+	for name, rules := range map[string]func() Rules{"no function": nil, "no rules": func() Rules { return nil }} {
+		t.Run(name, func(t *testing.T) {
+			d := &desk{}
+			gate := d.gate(t, "")
+			gate.Rules = rules
+			set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
+			require.NoError(t, err)
+			assert.Empty(t, set.List())
+			_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+			assert.Equal(t, Denied, code(t, err))
+			require.Len(t, d.events, 1)
+			assert.Equal(t, audit.Deny, d.events[0].Verdict)
+			assert.Equal(t, string(scope.KindNothing), d.events[0].RuleKind)
+		})
+	}
+}
+
+// TestJudged: what a tool itself refuses is a denial with its rule before the call begins.
+// Nobody is asked to approve it, and no rate counts it.
+func TestJudged(t *testing.T) {
+	d := &desk{}
+	ran := 0
+	judged := func(name string) Tool {
+		tool, err := New(name, "says it", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) { ran++; return echoOut{}, nil })
+		tool, err = Judged(tool, err, func(env Env, in echoIn) error {
+			assert.Equal(t, []scope.ID{"a"}, env.Within)
+			if in.Path == "no" {
+				return Refused(scope.Decision{Kind: scope.KindGrant, Rule: "its own"}, Denied, "not this")
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		return tool
+	}
+	set, err := NewSet(d.gate(t, "policy: {tools: {ask: [stat]}}\nrate_limits: {bash: 1/hour}"), judged("bash"), judged("stat"))
+	require.NoError(t, err)
+	for _, name := range []string{"bash", "bash", "stat"} {
+		_, err := set.Call(context.Background(), Call{Tool: name, Args: json.RawMessage(`{"path":"no"}`)})
+		assert.Equal(t, Denied, code(t, err))
+		e := d.events[len(d.events)-1]
+		assert.Equal(t, []string{"deny", "its own", "grant"}, []string{string(e.Verdict), e.Rule, e.RuleKind})
+	}
+	assert.Equal(t, []string{"call bash denied", "call bash denied", "call stat denied"}, d.told())
+	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.NoError(t, err)
+	assert.Equal(t, 1, ran)
+
+	by, ok := judged("bash").Judge(Env{Agent: "a", Within: []scope.ID{"a"}}, json.RawMessage(`{"path":"no"}`))
+	assert.False(t, ok)
+	assert.Equal(t, "its own", by.Rule)
+	_, err = Judged(echo(t, "bash", Hints{}, nil), nil, func(Env, string) error { return nil })
+	assert.ErrorContains(t, err, "its judge")
+}
+
+// TestJudgedAgain: a call that waited is judged again if the rules have changed.
+func TestJudgedAgain(t *testing.T) {
+	d := &desk{}
+	gate := d.gate(t, "")
+	rules, changed, may := gate.Rules(), load(t, "skills: []\ntools: [\"*\"]").Grants, true
+	gate.Rules = func() Rules { return rules }
+	tool, err := New("bash", "says it", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) { return echoOut{}, nil })
+	tool, err = Judged(tool, err, func(Env, echoIn) error {
+		if may {
+			return nil
+		}
+		return Refused(scope.Decision{Kind: scope.KindMember, Rule: "members"}, NotFound, "none")
+	})
+	require.NoError(t, err)
+	record := gate.Record
+	gate.Record = func(ctx context.Context, e audit.Event) error {
+		if e.Outcome == audit.OutcomeBegin {
+			rules, may = changed, false
+		}
+		return record(ctx, e)
+	}
+	set, err := NewSet(gate, tool)
+	require.NoError(t, err)
+	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	assert.Equal(t, NotFound, code(t, err))
+	e := d.events[len(d.events)-1]
+	assert.Equal(t, []string{"deny", "members"}, []string{string(e.Verdict), e.Rule})
+}
+
+// TestNoIsDenied: the error of a tool that says no is recorded as a denial with a rule, also
+// if the tool gives none.
+func TestNoIsDenied(t *testing.T) {
+	for want, verdict := range map[Code]audit.Verdict{
+		Denied: audit.Deny, OutsideScope: audit.Deny, ApprovalRequired: audit.Deny, RateLimited: audit.Deny,
+		NotFound: audit.Allow, Conflict: audit.Allow, TooLarge: audit.Allow, Unavailable: audit.Allow, Invalid: audit.Allow, Internal: audit.Allow,
+	} {
+		t.Run(string(want), func(t *testing.T) {
+			d := &desk{}
+			set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
+				return echoOut{}, Errorf(want, "why not")
+			}))
+			require.NoError(t, err)
+			_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+			assert.Equal(t, want, code(t, err))
+			e := d.events[len(d.events)-1]
+			assert.Equal(t, verdict, e.Verdict)
+			assert.NotEmpty(t, e.Rule)
+			assert.Equal(t, verdict == audit.Deny, e.Rule != "no rule", e.Rule)
 		})
 	}
 }

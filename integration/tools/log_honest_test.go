@@ -66,10 +66,10 @@ func TestEveryNoIsDenied(t *testing.T) {
 		"a": `tools: ["*"]
 members: [b]
 skills: [one]
-scopes: {enum: [state, plan], ask: [plan]}
+scopes: {enum: [state, plan], ask: [plan], set: [plan]}
 view: {paths: {ro: read, .memory: read, "**/.env": hide}}
 policy: {tools: {ask: [move], exclude: [copy]}}
-rate_limits: {make_dir: 1/hour}
+rate_limits: {make_dir: 1/hour, "kv_*": 1/hour}
 argument_filters: {stat: ["pass[w]ord"]}`,
 		"b": "", "other": "", "low": `user: "1000"`})
 	h.Put("scopefs.yaml", fmt.Sprintf(`memory: true
@@ -95,6 +95,7 @@ stores:
 	h.Start()
 	u, low := h.Connect("a"), h.Connect("low")
 	u.Call("make_dir", args{"path": "made"})
+	u.Call("kv_list", nil)
 	u.Call("create_table", args{"name": "t", "columns": []args{{"name": "a", "type": "TEXT"}, {"name": "b", "type": "TEXT"}}})
 	_, _ = u.Send(u.Soon(), "notify", args{"channel": "once", "content": "x"})
 	type no struct {
@@ -146,9 +147,10 @@ stores:
 		{"delegate", args{"member": "b", "task": "t"}, tools.Denied, "runner", "set runner in scopefs.yaml"},
 		{"ask_user", args{"question": "x?"}, tools.Denied, "the client cannot ask", "the client cannot ask"},
 		{"act", args{"_scopes": []string{"plan"}}, tools.Denied, "schema", "_scopes in activities.d/act.json"},
-		{"mcp:none:x", nil, tools.Denied, "no such server", `define "none" in mcp_servers`},
-		{"none", nil, tools.Denied, "no such tool", "name it NAME"},
-		{"kv_get", args{"key": "\x00"}, tools.OutsideScope, "strategy", "nothing allows it"},
+		{"context_set", args{"messages": []args{{"type": "state"}}}, tools.Denied, "scopes.set: [plan]", "name the scope in scopes.set"},
+		{"mcp:none:x", nil, tools.Denied, "no such tool", `define "none" in mcp_servers`},
+		{"none", nil, tools.Denied, "no such tool", "was not there then: no such tool"},
+		{"kv_set", args{"key": "k", "value": "v"}, tools.RateLimited, "rate_limits: kv_*", "loosen rate_limits: kv_*"},
 		{"object_get", args{"key": "../x"}, tools.OutsideScope, "strategy", "nothing allows it"},
 		{"sql_execute", args{"sql": "DROP TABLE t"}, tools.Denied, "stores.sql.drop", "set drop: true in stores.sql"},
 		{"sql_execute", args{"sql": "ALTER TABLE t DROP COLUMN a"}, tools.Denied, "sql: ", "of a store"},
@@ -165,7 +167,7 @@ stores:
 		{"http_request", args{"service": "s", "path": "../x"}, tools.OutsideScope, "http: ", "nothing allows it"},
 		{"notify", args{"channel": "theirs", "content": "x"}, tools.Denied, "stores.notify.theirs.agents", "add a to stores.notify.theirs.agents"},
 		{"notify", args{"channel": "none", "content": "x"}, tools.Denied, "stores.notify", "name none in stores.notify"},
-		{"notify", args{"channel": "once", "content": "x"}, tools.RateLimited, "stores.notify.once.rate: 1", "raise stores.notify.once.rate"},
+		{"notify", args{"channel": "once", "content": "x"}, tools.RateLimited, "stores.notify.once.rate: 1", "loosen stores.notify.once.rate"},
 	} {
 		check(u, "a", c)
 	}

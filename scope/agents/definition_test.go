@@ -115,7 +115,7 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"dir of another's":     {"dir: ~eve/src", `3: dir: "~eve/src" is no absolute path`},
 		"dir holds a NUL":      {`dir: "/a\0b"`, `3: dir: "/a\x00b" is no absolute path`},
 		"dir is a home":        {"dir: ~", `3: dir: is empty: want the absolute path of a directory, or ~/PATH`},
-		"protects nothing":     {"protect: [hooks]", `3: protect: "hooks" matches no list (there is editor, git-config, git-hooks, mcp, scopefs, shell): correct it, or create protect.d/hooks.yaml`},
+		"protects nothing":     {"protect: [hooks]", `3: protect: "hooks" matches no list (there is build, editor, git-config, git-hooks, mcp, scopefs, shell): correct it, or create protect.d/hooks.yaml`},
 		"user with a space":    {"user: a b", `3: user: "a b" is no user: want`},
 		"user is minus one":    {"user: 4294967295", `3: user: "4294967295" is no user: want`},
 		"user below zero":      {"user: -1", `3: user: "-1" is no user: want a name, a uid or uid:gid, numbers from 0 to 4294967294`},

@@ -52,6 +52,9 @@ func ask(ctx context.Context, env tools.Env, in args) (result, error) {
 	if strings.TrimSpace(in.Question) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the question is empty")
 	}
+	if err := judge(env, in); err != nil {
+		return result{}, err
+	}
 	a, err := env.Ask(ctx, tools.Question{Text: in.Question, Options: in.Options})
 	if err != nil {
 		return result{}, err

@@ -99,10 +99,14 @@ func (d Tools) Delegate() (tools.Tool, error) {
 }
 
 func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) {
+	id, err := d.check(env, a.Member)
+	if err != nil {
+		return result{}, err
+	}
 	if strings.TrimSpace(a.Task) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the task is empty")
 	}
-	return d.run(ctx, name, d.id(a.Member), Task{Text: compose(env, "task", a.Task), Job: Job{Task: a.Task}, Context: env.Context.Handed()})
+	return d.run(ctx, name, id, Task{Text: compose(env, "task", a.Task), Job: Job{Task: a.Task}, Context: env.Context.Handed()})
 }
 
 // Call has a member do a declared call: it gets the call's name and parameters, and its

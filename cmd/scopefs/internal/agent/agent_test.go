@@ -1,9 +1,16 @@
 package agent
 
 import (
+	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // TestResponsive: Responsive waits for the locks of the agent and of its view.
@@ -24,4 +31,33 @@ func TestResponsive(t *testing.T) {
 			<-done
 		})
 	}
+}
+
+// TestSetRulesAtOnce: callers of setRules at the same time all get their view's answer, and
+// the view has the rules of the last.
+func TestSetRulesAtOnce(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	defer theirs.Close()
+	v := &view{wire: viewer.NewWire(ours), hurry: make(chan struct{})}
+	var last scope.PolicySpec
+	go func() {
+		for wire := viewer.NewWire(theirs); ; {
+			var msg viewer.ToView
+			if wire.Receive(&msg) != nil {
+				return
+			}
+			last = *msg.Policy
+			v.acked(msg.ID, "")
+		}
+	}()
+	var callers sync.WaitGroup
+	for i := range 50 {
+		callers.Go(func() {
+			_, err := v.setRules(scope.PolicySpec{Access: scope.Read, Paths: []scope.PathRule{{Pattern: fmt.Sprint(i), Access: scope.Write}}})
+			assert.NoError(t, err)
+		})
+	}
+	callers.Wait()
+	assert.Equal(t, v.rules.Paths, last.Paths)
 }
