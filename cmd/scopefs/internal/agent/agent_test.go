@@ -39,10 +39,10 @@ func TestSetRulesAtOnce(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	v := &view{wire: viewer.NewWire(ours, 256<<10), hurry: make(chan struct{})}
+	v := &view{wire: viewer.NewWire(ours, viewer.MaxFromView), hurry: make(chan struct{})}
 	var last scope.PolicySpec
 	go func() {
-		for wire := viewer.NewWire(theirs, 256<<10); ; {
+		for wire := viewer.NewWire(theirs, viewer.MaxToView); ; {
 			var msg viewer.ToView
 			if wire.Receive(&msg) != nil {
 				return
