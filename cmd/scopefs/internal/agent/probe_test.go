@@ -105,7 +105,7 @@ func TestConditionDisk(t *testing.T) {
 	need.Root(t, "freezes a process")
 	dir := filepath.Join("/sys/fs/cgroup/freezer", "scopefs-test-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Skip("no freezer of control groups v1: ", err)
+		need.Skip(t, "no freezer of control groups v1: ", err)
 	}
 	t.Cleanup(func() {
 		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 20*time.Second, time.Millisecond)
