@@ -30,12 +30,13 @@
 //  6. A path that leads out of the view is refused and recorded as a violation.
 //  7. What the call sees of its client's context is selected ([Call], [Declared],
 //     [ContextRules]).
-//  8. Rates ([Rules.RatesOf]) count the call. A call that was refused is not counted.
-//  9. A decision with Ask needs an approval ([Approvals]) of exactly this call: these
+//  8. The tool decides by its own settings ([Judged]): a service's paths, a channel's agents.
+//  9. Rates ([Rules.RatesOf]) count the call. A call that was refused is not counted.
+//  10. A decision with Ask needs an approval ([Approvals]) of exactly this call: these
 //     arguments, this context, this version of the rules, these objects on disk.
-//  10. The log takes an event with outcome "begin". Without it the tool does not run.
-//  11. The tool runs.
-//  12. The log takes an event with the outcome.
+//  11. The log takes an event with outcome "begin". Without it the tool does not run.
+//  12. The tool runs.
+//  13. The log takes an event with the outcome. A code that means no is a denial with a rule.
 //
 // A tool that waited, for a sandbox or a server, calls [Still] before it acts: the
 // rules may have changed.
