@@ -151,9 +151,9 @@ func reachesOut(text string, free int) bool {
 // looks for git-remote-SCHEME.
 var gitSchemes = []string{"https", "http", "ssh", "git", "git+ssh", "ssh+git", "ftp", "ftps"}
 
-// insidePath returns the names of a path after the ".." with which it begins, of which free
-// stay in the view; or of a path in the sandbox's /workspace. It is not ok if the path may
-// lead out of the view: after another name ".." could leave a directory that a link led to.
+// insidePath returns the names of a path after its leading "..", or after the sandbox's
+// /workspace. At most free leading ".." stay in the view. ok is false if the path may lead
+// out of the view: after another name ".." could leave the target of a link.
 func insidePath(path string, free int) (rest string, ok bool) {
 	if in, workspace := strings.CutPrefix(path+"/", "/workspace/"); workspace {
 		path, free = in, 0

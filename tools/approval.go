@@ -366,8 +366,8 @@ func (a *Approvals) decide(id string, grant bool, scopes []string) (p *Approval,
 	return p, decided, nil
 }
 
-// find returns the approval of an id in one of some states, of which no decision is being recorded. The caller holds the
-// lock.
+// find returns the approval with an id and one of the states. It is an error if a decision about
+// the approval is being recorded. The caller holds the lock.
 func (a *Approvals) find(id string, states ...string) (*Approval, error) {
 	for _, p := range a.byKey {
 		switch {

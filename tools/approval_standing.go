@@ -56,7 +56,7 @@ func (a *Approvals) Stand(id string, terms Terms, record func(Approval) error) (
 		granted, recorded := decided[p]
 		if recorded {
 			err = a.settle(key, p, granted)
-		} else { // who waits for it gets the standing one
+		} else { // a call that waits for p gets the standing approval
 			a.tell("ended", *p)
 			err = a.remove(key)
 		}

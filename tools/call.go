@@ -124,7 +124,7 @@ type request struct {
 	version string         // of the rules by which it was allowed
 	doing   string         // the version of the tool that does it, see doer
 	id      string
-	told    Env               // what its tool is told
+	told    Env               // passed to the tool
 	objects map[string]Object // for which it was approved
 	given
 }
@@ -236,7 +236,7 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 	return result, err
 }
 
-// env returns what the tool of a call is told.
+// env returns the Env that the door passes to the tool of a call.
 func (s *Set) env(c Call, r *request) Env {
 	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
 	if s.gate.Within != nil {

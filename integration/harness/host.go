@@ -250,7 +250,7 @@ func (h *Host) Mounted(dir string) (n int) {
 }
 
 // Bounds of a test that would otherwise never end. A host with few processors and other work stretches
-// everything, so they are far above what the program promises: what is promised is asserted by itself.
+// everything, so they are far above the program's promises. Tests assert promised times separately.
 const (
 	patience = 2 * time.Minute // for a condition
 	hang     = 5 * time.Minute // for a test that has a daemon

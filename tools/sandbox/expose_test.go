@@ -40,7 +40,7 @@ func TestExpose(t *testing.T) {
 
 // TestExposeNested: no mount has a destination in a directory that is shown, where a user of
 // the host could put a link: bwrap before 0.12 would create the destination outside
-// (CVE-2026-87766). What is nested is shown by the outer one.
+// (CVE-2026-87766). The mount of the outer path shows the nested one.
 func TestExposeNested(t *testing.T) {
 	dir, _ := newView(t, 0)
 	outside, _ := newView(t, 0)

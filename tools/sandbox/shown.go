@@ -71,8 +71,8 @@ func within(file string, dirs []string) bool {
 // outermost returns the paths that are not below another one. Those show the others as well:
 // a mount for each would have a destination in a directory of the host, in which some user
 // may put a link, and bwrap before 0.12 makes what is missing where the link leads
-// (CVE-2026-87766). A path of which alone, or of whose outer one alone, the sockets are shown
-// has a mount of its own, and is an error if others than root and the daemon's user can
+// (CVE-2026-87766). A path has a mount of its own if it differs from its outer path in whether
+// sockets are shown. Then it is an error if a user other than root and the daemon's can
 // replace a part of it.
 func outermost(expose, sockets []string) (shown []string, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(expose))) { // a directory is before what is below it
