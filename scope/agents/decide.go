@@ -100,7 +100,7 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	}
 	// A computed list says what the agent calls itself, so that it does not bound its members: an agent with members
 	// alone is one that only delegates. What the operator wrote (tools, policy, access) bounds them.
-	if l := g.tools; l != nil && !(foreign && l.computed) {
+	if l := g.tools; l != nil && (!foreign || !l.computed) {
 		if rule = l.rule; !l.holds(n) {
 			d.add(scope.KindTool, l.rule, g.addTool(n, name))
 		}

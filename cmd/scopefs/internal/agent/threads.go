@@ -22,9 +22,9 @@ func readThread(name string) (t thread, ok bool) {
 	if err != nil {
 		return thread{}, false
 	}
-	// The name in parentheses may have any character. The fields after it are numbered from 3.
+	// The name in parentheses may have any character. The manual page numbers the fields after it from 3.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const state, flags, pending = 3 - 3, 9 - 3, 31 - 3
+	const state, flags, pending = 0, 6, 28 // its fields 3, 9 and 31
 	if len(fields) <= pending {
 		return thread{}, false
 	}
