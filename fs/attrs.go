@@ -71,7 +71,7 @@ func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 
 // SetAttr changes mode, owner, size or times.
 func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpSetattr, own: v.resizes(in)}, func(p *place) error {
+	return status(v.on(ask{head: &in.InHeader, op: scope.OpSetattr}, func(p *place) error {
 		if size, ok := in.GetSize(); ok {
 			content := ask{head: &in.InHeader, op: scope.OpOpenWrite, nested: true}
 			if err := v.decideNode(&content, p.node, uint64(p.stat.Nlink)); err != nil {
@@ -117,14 +117,6 @@ const (
 	ownerEnters = unix.S_IRUSR | unix.S_IXUSR
 	rootMode    = "mode of the root" // in the log
 )
-
-// resizes reports whether a request is ftruncate(2) of a file that is open for writing.
-func (v *View) resizes(in *fuse.SetAttrIn) bool {
-	const other = fuse.FATTR_MODE | fuse.FATTR_UID | fuse.FATTR_GID
-	fh, ok := in.GetFh()
-	h := v.files.get(fh)
-	return ok && in.Valid&fuse.FATTR_SIZE != 0 && in.Valid&other == 0 && h != nil && h.writes
-}
 
 // truncate sets the size of a file, by an open file if the request has one.
 func (v *View) truncate(p *place, in *fuse.SetAttrIn, size int64) error {

@@ -21,13 +21,21 @@ type ask struct {
 	node   uint64 // instead of head.NodeId, for operations on two nodes
 	whole  bool   // a directory moves with its subtree
 	light  bool   // on: place.obj is not needed
-	own    bool   // on: the client's handle has the access that the operation needs
 	nested bool   // within another ask, which runs with the caller's ids already
 	near   *place // the place of that ask; its directory is reused if it is the same
 }
 
-// grants reports whether the operation needs more than the client's handle has.
-func (a *ask) grants() bool { return !a.own && (a.op == scope.OpOpen || a.op.Mutates()) }
+// grants reports whether the operation gives more than the open handles of the node have: an open, or a change of a file
+// that no client has open for writing.
+func (v *View) grants(op scope.Op, n *node) bool {
+	switch {
+	case op == scope.OpOpen || op == scope.OpOpenWrite:
+		return true
+	case op.Mutates():
+		return !v.files.holds(n, true)
+	}
+	return false
+}
 
 func (a *ask) nodeID() uint64 {
 	if a.node != 0 {
@@ -106,7 +114,7 @@ func (v *View) on(a ask, do func(*place) error) error {
 		if p.node == nil {
 			return beneath.ErrStale
 		}
-		if err := v.openNode(&p, a.grants()); err != nil {
+		if err := v.openNode(&p, v.grants(a.op, p.node)); err != nil {
 			return v.outcome(&a, p.rel, err)
 		}
 		defer p.close()

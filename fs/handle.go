@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -130,11 +131,11 @@ func (t *table) reach(n *node, reads, writes bool) (beneath.File, bool) {
 	return beneath.File{}, false
 }
 
-// holds reports whether a node has handles.
-func (t *table) holds(n *node) bool {
+// holds reports whether a node has handles, or with writes those that are open for writing.
+func (t *table) holds(n *node, writes bool) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return len(n.open) > 0
+	return slices.ContainsFunc(n.open, func(h *handle) bool { return h.writes || !writes })
 }
 
 func (t *table) closeAll() {

@@ -82,7 +82,7 @@ func (v *View) forgetSome(ids []uint64) {
 		return
 	}
 	for _, id := range ids {
-		if n := v.nodes.get(id); n != nil && !n.dir && !v.files.holds(n) {
+		if n := v.nodes.get(id); n != nil && !n.dir && !v.files.holds(n, false) {
 			if at, ok := v.nodes.onlyName(n); ok {
 				v.conn.InvalidateEntry(at.parent.id, at.name, false)
 			}

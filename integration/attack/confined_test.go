@@ -85,7 +85,7 @@ func checkDescriptors(t *testing.T, proc string) {
 		all[fd.Name()] = to
 	}
 	t.Log(all)
-	for n, want := range map[string]string{"0": "/dev/null", "1": "/dev/null", "2": "pipe:", "3": "/", "4": "/dev/fuse", "5": "socket:", "6": "socket:"} {
+	for n, want := range map[string]string{"0": "/dev/null", "1": "/dev/null", "2": "pipe:", "3": "/", "4": "/dev/fuse", "5": "socket:", "6": "socket:", "7": "/proc/"} {
 		assert.True(t, strings.HasPrefix(all[n], want), "%s is %s", n, all[n])
 		delete(all, n)
 	}
@@ -123,7 +123,10 @@ func confined(t *testing.T, h *harness.Host, mode string, root *os.File, cred *s
 	spool, err := os.OpenFile(filepath.Join(t.TempDir(), "spool"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(t, err)
 	defer spool.Close()
-	cmd.ExtraFiles = []*os.File{root, fuse, wire, left, spool}
+	stat, err := os.Open("/proc/self/stat")
+	require.NoError(t, err)
+	defer stat.Close()
+	cmd.ExtraFiles = []*os.File{root, fuse, wire, left, stat, spool}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid: true, Credential: cred, AmbientCaps: ambient,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
