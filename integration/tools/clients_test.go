@@ -57,7 +57,7 @@ func theirs(ctx context.Context, t *testing.T, program string, args ...string) *
 // runTheirs runs a command of theirs to its end.
 func runTheirs(t *testing.T, program string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := theirs(ctx, t, program, args...)
 	var out, errs bytes.Buffer

@@ -346,7 +346,7 @@ func TestHTTPAddress(t *testing.T) {
 	h := harness.LayOut(t, nil)
 	for _, address := range []string{"0.0.0.0:1", ":1", "[::]:1", "192.0.2.1:1", "example.com:1", "nonsense", "127.0.0.1"} {
 		out, errs, code := h.Try("daemon", "--http", address)
-		assert.Equal(t, 2, code, address)
+		assert.Equal(t, 78, code, address)
 		assert.Empty(t, out)
 		assert.Equal(t, 1, strings.Count(errs, "\n"), errs)
 		assert.True(t, strings.HasPrefix(errs, `scopefs: --http "`+address), errs)

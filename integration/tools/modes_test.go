@@ -119,7 +119,7 @@ func TestExplicitInstances(t *testing.T) {
 // TestBackgroundContext has a command in the background: its call has ended, and so has
 // what it saw.
 func TestBackgroundContext(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": "scopes: {enum: [state]}"})
+	h := harness.NewHost(t, map[string]string{"a": "scopes: {enum: [state], set: [state]}"})
 	u := h.Connect("a")
 	u.Call("context_set", args{"messages": []args{{"type": "state", "secret": 1}}})
 	job := u.Call("bash", args{"command": "exec 2>&1; while test -e /context/state.json; do :; done; ls -A /context; cat /context/state.json; echo gone", "background": true, "_scopes": []string{"state"}})
