@@ -219,7 +219,7 @@ func waitIdle(h *harness.Host, id string) {
 	h.T.Helper()
 	control, err := os.MkdirTemp("", harness.TempPrefix)
 	require.NoError(h.T, err)
-	defer os.Remove(control)
+	defer func() { assert.NoError(h.T, os.Remove(control)) }()
 	require.NoError(h.T, unix.Mount("none", control, "fusectl", 0, ""))
 	defer unix.Unmount(control, unix.MNT_DETACH)
 	var connection string // its number is the mount's minor device number

@@ -18,7 +18,7 @@ import (
 func TestUsersDir(t *testing.T) {
 	top, err := os.MkdirTemp("", harness.TempPrefix)
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(top) })
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(top)) })
 	dir, theirs := filepath.Join(top, "project"), filepath.Join(top, "data")
 	for name, uid := range map[string]int{top: alice, dir: alice, theirs: bob} {
 		require.NoError(t, os.MkdirAll(name, 0o755))

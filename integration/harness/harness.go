@@ -68,7 +68,7 @@ func Main(m *testing.M) {
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", TempPrefix)
 	if err == nil {
-		defer os.RemoveAll(dir)
+		defer os.RemoveAll(dir)    // of a run that has failed
 		err = os.Chmod(dir, 0o755) // other users start it, too
 	}
 	if err == nil {
@@ -107,8 +107,8 @@ func provide(program string) error {
 	return build.Run()
 }
 
-// leftovers returns processes of the tested program and mounts of this run that are still
-// there after up to 15 seconds.
+// leftovers returns processes of the tested program, mounts of this run, and what cannot be removed of its
+// directory, that are still there after up to 15 seconds.
 func leftovers(dir string) (left []string) {
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		left = nil
@@ -124,7 +124,14 @@ func leftovers(dir string) (left []string) {
 				left = append(left, line)
 			}
 		}
-		if len(left) == 0 || time.Now().After(end) {
+		if len(left) == 0 {
+			err := os.RemoveAll(dir)
+			if err == nil {
+				return nil
+			}
+			left = append(left, err.Error()) // a program of a sandbox may still write to it
+		}
+		if time.Now().After(end) {
 			return left
 		}
 	}

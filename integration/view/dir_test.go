@@ -19,7 +19,7 @@ func project(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", harness.TempPrefix)
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
 	return dir
 }
