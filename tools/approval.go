@@ -219,7 +219,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 		}
 		if known.State == ApprovalGranted && !known.Lasting {
 			if err := a.remove(key); err != nil { // it could be used again after a crash
-				return p, false, &Error{Code: Internal, Message: "the use of the approval cannot be stored, so the call did not run", cause: err}
+				return p, false, notRun("the use of the approval cannot be stored", err)
 			}
 			a.tell("used", *known)
 		}
@@ -252,7 +252,7 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 		p.given = scoped.Scoped{}
 	}
 	if err := a.put(p); err != nil {
-		return p, false, &Error{Code: Internal, Message: "what the operator is to approve cannot be stored", cause: err}
+		return p, false, notRun("what the operator is to approve cannot be stored", err)
 	}
 	a.add(key, &p)
 	a.tell(ApprovalWaits, p)
@@ -449,14 +449,14 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 		if first {
 			event.Outcome = "asked"
 			if err := s.gate.Record(ctx, event); err != nil {
-				return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+				return notRun("the call cannot be recorded", err)
 			}
 		}
 		return &Error{Code: ApprovalRequired, Message: fmt.Sprintf("this call of %s must be approved by the operator", r.name),
 			Hint: "call again with the same arguments when it is", ApprovalID: said.ID, by: d, changed: said.changed}
 	}
 	if err := s.gate.Record(ctx, event); err != nil {
-		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+		return notRun("the call cannot be recorded", err)
 	}
 	return nil
 }

@@ -190,7 +190,7 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
 	r.describe(&e)
 	if err := s.gate.Record(ctx, e); err != nil {
-		return Result{}, &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+		return Result{}, notRun("the call cannot be recorded", err)
 	}
 	r.told = s.env(c, r) // the operator may have narrowed the context
 	ctx = context.WithValue(ctx, stillKey{}, func() error { return s.still(r) })
@@ -231,7 +231,8 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 	}
 	// Whoever asked may be gone; that it ended is recorded all the same.
 	if failed := s.gate.Record(context.WithoutCancel(ctx), e); failed != nil {
-		return Result{}, &Error{Code: Internal, Message: "the call ran, and its end cannot be recorded", cause: failed}
+		return Result{}, &Error{Code: Unavailable, Message: "the call ran, and its end cannot be recorded",
+			Hint: "look first whether it had its effect", cause: failed}
 	}
 	return result, err
 }
@@ -337,7 +338,7 @@ func denied(rule string) *Error {
 func (s *Set) count(limits []scope.Rate, tool string) *Error {
 	rule, wait, err := s.gate.Rates.take(limits)
 	if err != nil {
-		return &Error{Code: Internal, Message: "the call cannot be counted, so it did not run", cause: err}
+		return notRun("the call cannot be counted", err)
 	}
 	if rule != "" {
 		return &Error{Code: RateLimited, Message: fmt.Sprintf("too many calls of %s", tool),
@@ -368,7 +369,7 @@ func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	}
 	// Whoever asked may be gone; that it was tried is recorded all the same.
 	if err := s.gate.Record(context.WithoutCancel(ctx), event); err != nil {
-		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+		return notRun("the call cannot be recorded", err)
 	}
 	return e
 }
@@ -378,7 +379,7 @@ func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
 		Verdict: audit.Allow, Outcome: string(Unavailable), Detail: cause.Error()}
 	if err := s.gate.Record(context.WithoutCancel(ctx), event); err != nil {
-		return &Error{Code: Internal, Message: "the call cannot be recorded, so it did not run", cause: err}
+		return notRun("the call cannot be recorded", err)
 	}
 	e := Errorf(Unavailable, "%s", Clip(Clean(cause.Error()), 2<<10))
 	e.Hint = "the server may be there when it is called again"

@@ -112,7 +112,7 @@ func TestApprovalsNotStored(t *testing.T) {
 		return err
 	}
 	kept.err = errors.New("disk full")
-	assert.Equal(t, Internal, code(t, call()))
+	assert.Equal(t, Unavailable, code(t, call()))
 	assert.Empty(t, gate.Approvals.List())
 	kept.err = nil
 	id := call().(*Error).ApprovalID
@@ -123,7 +123,7 @@ func TestApprovalsNotStored(t *testing.T) {
 	_, err = gate.Approvals.Decide(id, true, nil, ok)
 	require.NoError(t, err)
 	kept.err = errors.New("disk full")
-	assert.Equal(t, Internal, code(t, call()))
+	assert.Equal(t, Unavailable, code(t, call()))
 	kept.err = nil
 	assert.False(t, ran)
 	id = call().(*Error).ApprovalID

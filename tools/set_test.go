@@ -140,7 +140,7 @@ func TestCallRunsNothingUnrecorded(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-	assert.Equal(t, Internal, code(t, err))
+	assert.Equal(t, Unavailable, code(t, err))
 	assert.False(t, ran)
 	assert.NotContains(t, err.Error(), "disk full", "the cause is the operator's")
 }

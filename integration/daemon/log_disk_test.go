@@ -64,7 +64,7 @@ func TestLogFrozenDisk(t *testing.T) {
 	u := h.Connect("a")
 	u.Call("read_file", args{"path": "f"})
 	thaw := d.freeze()
-	assert.Equal(t, tools.Internal, u.Fails("read_file", args{"path": "f"}).Code)
+	assert.Equal(t, tools.Unavailable, u.Fails("read_file", args{"path": "f"}).Code)
 	began := time.Now()
 	for range 10 {
 		assert.Contains(t, u.Fails("read_file", args{"path": "f"}).Message, "cannot be recorded")

@@ -35,13 +35,13 @@ func TestToolsLogFull(t *testing.T) {
 		return r.IsError
 	})
 	assert.Equal(t, tools.Denied, u.Fails("no_such_tool", args{}).Code, "the log keeps a reserve for denials")
-	h.Eventually("the reserve is used up", func() bool { return u.Fails("no_such_tool", args{}).Code == tools.Internal })
+	h.Eventually("the reserve is used up", func() bool { return u.Fails("no_such_tool", args{}).Code == tools.Unavailable })
 	for tool, a := range map[string]args{
 		"read_file": {"path": "f"}, "list_dir": {}, "bash": {"command": "touch ran; touch /tmp/ran"}, "write_file": {"path": "ran", "content": ""},
 		"delete_file": {"path": "f"}, "move": {"from": "f", "to": "ran"}, "scope_info": {}, "process_stop": {"id": late}, "no_such_tool": {}, "make_dir": {"path": "d"},
 	} {
 		e := u.Fails(tool, a)
-		assert.Equal(t, tools.Internal, e.Code, tool)
+		assert.Equal(t, tools.Unavailable, e.Code, tool)
 		assert.Contains(t, e.Message, "cannot be recorded", tool)
 		assert.NotContains(t, e.Message+e.Hint, "space left", "that is the operator's")
 	}

@@ -201,5 +201,5 @@ func (s *Shell) evict() {
 }
 
 func errEnded() error {
-	return &tools.Error{Code: tools.Internal, Message: "the sandbox has ended", Hint: "call again: a new sandbox is started"}
+	return &tools.Error{Code: tools.Unavailable, Message: "the sandbox has ended", Hint: "call again: a new sandbox is started"}
 }

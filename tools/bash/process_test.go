@@ -38,7 +38,7 @@ func TestStartErrors(t *testing.T) {
 		"loop":         {unix.ELOOP, "d", tools.Invalid, 1},
 		"no processes": {unix.EAGAIN, "d", tools.RateLimited, 1},
 		"unknown":      {unix.EIO, "d", "", 1},
-		"ended":        {sandbox.ErrEnded, "d", tools.Internal, 1},
+		"ended":        {sandbox.ErrEnded, "d", tools.Unavailable, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sandbox := &fake{err: c.err}

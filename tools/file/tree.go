@@ -173,6 +173,8 @@ var meanings = []struct {
 	{unix.EDQUOT, tools.Internal, "disk quota exceeded", "remove what is not needed"},
 	{unix.ESTALE, tools.Conflict, "was replaced meanwhile", "try again"},
 	{unix.ENOTSUP, tools.Invalid, "not supported here", ""},
+	{unix.ENOTCONN, tools.Unavailable, "the view has ended", "call again: it is started again"}, // fuse(4)
+	{unix.ECONNABORTED, tools.Unavailable, "the view has ended", "call again: it is started again; of a change, look first whether it was made"},
 }
 
 // open opens what is there and must be a regular file, told by the descriptor.

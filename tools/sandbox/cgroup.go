@@ -266,7 +266,7 @@ func (g *Group) Remove() error {
 	if g == nil {
 		return nil
 	}
-	return errors.Join(g.view.remove(), g.shared.remove(), g.group.remove())
+	return removeGroups(g.view, g.shared, g.group)
 }
 
 // session returns the group of one sandbox: its own where processes are limited, or where
@@ -419,21 +419,31 @@ func (g *group) add(pid int) error {
 	return nil
 }
 
-// remove removes the group of a session that has ended. A process leaves its
-// group a little after its death can be seen: EBUSY until then.
-func (g *group) remove() error {
-	if g == nil {
-		return nil
-	}
+// removeTime is how long processes that have been killed may take to leave their groups. Those that wait
+// for a frozen disk stay.
+const removeTime = 2 * time.Second
+
+// remove removes the group of a session that has ended.
+func (g *group) remove() error { return removeGroups(g) }
+
+// removeGroups removes groups in this order. A process leaves its group a little after its death can be
+// seen: EBUSY until then.
+func removeGroups(groups ...*group) error {
 	var errs []error
-	for _, dir := range g.dirs {
-		err := unix.Rmdir(dir)
-		for try := 0; err == unix.EBUSY && try < 200; try++ {
-			time.Sleep(10 * time.Millisecond)
-			err = unix.Rmdir(dir)
+	end := time.Now().Add(removeTime)
+	for _, g := range groups {
+		if g == nil {
+			continue
 		}
-		if err != nil && err != unix.ENOENT {
-			errs = append(errs, fmt.Errorf("remove control group %s: %w", dir, err))
+		for _, dir := range g.dirs {
+			err := unix.Rmdir(dir)
+			for err == unix.EBUSY && time.Now().Before(end) {
+				time.Sleep(10 * time.Millisecond)
+				err = unix.Rmdir(dir)
+			}
+			if err != nil && err != unix.ENOENT {
+				errs = append(errs, fmt.Errorf("remove control group %s: %w", dir, err))
+			}
 		}
 	}
 	return errors.Join(errs...)

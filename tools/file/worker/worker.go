@@ -199,7 +199,7 @@ func (w *Worker) Do(ctx context.Context, r Request, again bool, read func(Reply)
 	for tries := 0; ; tries++ {
 		c, err := w.connect(ctx)
 		if err != nil {
-			return false, err
+			return false, unavailable(ctx, err)
 		}
 		a, err := c.exchange(ctx, r)
 		if context.Cause(ctx) == errLongest && (err != nil || a.Error != nil) {
@@ -220,10 +220,21 @@ func (w *Worker) Do(ctx context.Context, r Request, again bool, read func(Reply)
 			e.Hint = "use less memory at a time, or end other processes; of a change, look first whether it was made"
 			return false, e.Because(err)
 		case err != nil:
-			return false, err
+			return false, unavailable(ctx, err)
 		}
 		return true, accept(c, a, read)
 	}
+}
+
+// unavailable is the error of a request whose process has ended or cannot be started, as that of a view that is
+// being replaced.
+func unavailable(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*tools.Error](err); ok || ctx.Err() != nil {
+		return err
+	}
+	e := tools.Errorf(tools.Unavailable, "the process of the call has ended or cannot be started")
+	e.Hint = "call again; of a change, look first whether it was made"
+	return e.Because(err)
 }
 
 // accept checks a reply. One that a worker may not give kills the process.

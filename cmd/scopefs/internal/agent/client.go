@@ -152,6 +152,11 @@ func (c *client) sandbox(ctx context.Context) (*Sandbox, error) {
 		}
 	}
 	box, err := c.agent.Start(ctx, now)
+	if _, said := errors.AsType[*tools.Error](err); err != nil && !said && ctx.Err() == nil {
+		e := tools.Errorf(tools.Unavailable, "the sandbox cannot be started")
+		e.Hint = "call again; the operator's log has the cause"
+		return nil, e.Because(err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -180,15 +185,15 @@ func (c *client) close() {
 	delete(c.agent.clients, c)
 	c.agent.mu.Unlock()
 	c.stop()
-	for _, end := range c.own {
-		_ = end()
-	}
 	c.mu.Lock()
 	c.closed = true
 	box := c.box
 	c.mu.Unlock()
-	if box != nil {
+	if box != nil { // before its processes are waited for
 		box.End()
+	}
+	for _, end := range c.own {
+		_ = end()
 	}
 	c.face.Close()
 	c.working.Wait()

@@ -20,7 +20,7 @@ import (
 
 const (
 	readyTimeout = 10 * time.Second       // for a view to confine itself
-	unmountGrace = 2 * time.Second        // for users of a view to finish
+	unmountGrace = 300 * time.Millisecond // for users of a view to finish
 	detachGrace  = 500 * time.Millisecond // for users that another mount namespace has
 	endTime      = 3 * time.Second        // for a view whose connection has ended
 	metadataTime = time.Second            // how long the kernel may keep metadata that cannot be watched

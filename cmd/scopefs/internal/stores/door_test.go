@@ -88,7 +88,7 @@ func TestDoor(t *testing.T) {
 			_, err := set.Call(t.Context(), tools.Call{Tool: one.Name, Args: json.RawMessage(calls[one.Name])})
 			e, ok := errors.AsType[*tools.Error](err)
 			require.True(t, ok, "%s: %s: %v", id, one.Name, err)
-			want := map[scope.ID]tools.Code{"free": tools.Internal, "asks": tools.ApprovalRequired}[id]
+			want := map[scope.ID]tools.Code{"free": tools.Unavailable, "asks": tools.ApprovalRequired}[id]
 			if want == "" {
 				want = tools.Denied
 			}
