@@ -218,7 +218,7 @@ func (f *flooder) stop() {
 }
 
 // startCallers are clients of an agent that each keep so many calls under way.
-func startCallers(h *harness.Host, agent string, clients, each int) (stop func(), done *atomic.Int64) {
+func startCallers(h *harness.Host, agent string, clients, each int, tool, arguments string) (stop func(), done *atomic.Int64) {
 	var wg sync.WaitGroup
 	var ended atomic.Bool
 	done = new(atomic.Int64)
@@ -228,7 +228,7 @@ func startCallers(h *harness.Host, agent string, clients, each int) (stop func()
 		require.NoError(h.T, r.SetDeadline(time.Now().Add(5*time.Minute)))
 		conns = append(conns, r)
 		send := func(n int) error {
-			_, err := io.WriteString(r, harness.Request(n, "read_file", `{"path":"f"}`))
+			_, err := io.WriteString(r, harness.Request(n, tool, arguments))
 			return err
 		}
 		for n := range each {
@@ -326,6 +326,7 @@ func floodHost(t testing.TB, limits string) *harness.Host {
 	for i := range 200 {
 		harness.Plant(t, h.Scope("loud"), fmt.Sprintf("many/entry-%d", i))
 	}
+	h.Put("scopefs.yaml", "stores: {kv: {}}\n")
 	require.NoError(t, os.WriteFile(h.Scope("calm", "f"), []byte(strings.Repeat("some text\n", 400)), 0o644))
 	h.Start()
 	return h
@@ -347,13 +348,9 @@ func BenchmarkFloods(b *testing.B) {
 		start func(h *harness.Host) (stop func(), what func() string)
 	}{
 		{"none", func(*harness.Host) (func(), func() string) { return func() {}, func() string { return "" } }},
-		{"8 x 32 calls", func(h *harness.Host) (func(), func() string) {
-			stop, done := startCallers(h, "loud", 8, 32)
-			began := time.Now()
-			return stop, func() string {
-				return fmt.Sprintf("%.0f calls/s", float64(done.Load())/time.Since(began).Seconds())
-			}
-		}},
+		{"8 x 32 calls", calling("read_file", `{"path":"f"}`)},
+		{"8 x 32 writes", calling("write_file", `{"path":"w","content":"x"}`)},
+		{"8 x 32 keys", calling("kv_set", `{"key":"k","value":"v"}`)},
 		{"metadata, 64 threads", flooding("flood-metadata")},
 		{"open directories", flooding("flood-directories", "19900")},
 		{"hard links", flooding("flood-links", "20000")},
@@ -379,6 +376,16 @@ func BenchmarkFloods(b *testing.B) {
 				before>>10, memoryOf(pid)>>10, used, daemon>>10, memoryOf(h.Cmd.Process.Pid)>>10, time.Since(began).Seconds(), strings.TrimSpace(what()))
 			stop()
 		})
+	}
+}
+
+func calling(tool, arguments string) func(h *harness.Host) (func(), func() string) {
+	return func(h *harness.Host) (func(), func() string) {
+		stop, done := startCallers(h, "loud", 8, 32, tool, arguments)
+		began := time.Now()
+		return stop, func() string {
+			return fmt.Sprintf("%.0f calls/s", float64(done.Load())/time.Since(began).Seconds())
+		}
 	}
 }
 
