@@ -73,7 +73,7 @@ HOUSE     := /integration/house$$
 
 # Tests that test-serial leaves out: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
 # dead processes.
-ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|EmbeddedKilled|Flood|HTTPSlowLoris|HTTPStrangers|LogBudget|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|RunNoHostDescriptor|RunSignals|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|Spool(FrozenLog|Killed|Stopped)|StoresFrozen|ToolsClientGone|TemporariesOfKilled|ViewOutOfMemory)
+ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|EmbeddedKilled|Flood|HTTPSlowLoris|HTTPStrangers|LogBudget|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|RunNoHostDescriptor|RunSignals|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|Spool(FrozenLog|Killed|Stopped)|StoresFrozen|Systemd|ToolsClientGone|TemporariesOfKilled|ViewOutOfMemory)
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
@@ -87,7 +87,7 @@ test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(
 
 # What tests need. The race detector needs a C compiler.
 ready: $(S3SERVER) $(NFPM)
-	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
+	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev
 	@.ci/clients
 
 test: ready ## vet, format, and all tests, with -race except integration/house (as root; installs what is missing)
