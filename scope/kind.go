@@ -37,6 +37,7 @@ const (
 const (
 	KindHost     Kind = "host"     // network.deny, network.ask, network.allow
 	KindRequest  Kind = "request"  // methods and paths of a rule of network.allow
+	KindField    Kind = "field"    // a field by which some servers read another method or path than a rule of network.allow decided about
 	KindAddress  Kind = "address"  // the address of a host is not public, and no rule has it
 	KindSecret   Kind = "secret"   // a credential's placeholder goes to its host only
 	KindProtocol Kind = "protocol" // a request that another server could read differently

@@ -65,7 +65,7 @@ func (a *access) judge(rules Rules) (scope.Decision, string) {
 		return d, secret
 	}
 	if any, other := rules.Request(a.host, a.port, "", ""); !any.Allow && !any.Ask || other != secret {
-		d = scope.Decision{Kind: scope.KindRequest, Rule: d.Rule, Remedy: fmt.Sprintf("leave out the field %.100s: some servers read another method or path there", a.field)}
+		d = scope.Decision{Kind: scope.KindField, Rule: fmt.Sprintf("%s, without the field %.100s", d.Rule, a.field), Remedy: fmt.Sprintf("leave out the field %.100s: some servers read another method or path there", a.field)}
 	}
 	return d, secret
 }

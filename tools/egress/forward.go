@@ -229,8 +229,9 @@ type upgraded struct {
 }
 
 func (u *upgraded) Write(p []byte) (int, error) {
+	u.sent.Add(int64(len(p))) // first: the host may answer and end the connection before Write returns here
 	n, err := u.Writer.Write(p)
-	u.sent.Add(int64(n))
+	u.sent.Add(int64(n - len(p)))
 	return n, errors.Join(err, u.spend(int64(n)))
 }
 

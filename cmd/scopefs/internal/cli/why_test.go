@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -31,6 +32,12 @@ func TestWhyCall(t *testing.T) {
 		"a name of bytes": {audit.Event{Op: "x\x1b", Verdict: audit.Deny, Rule: "no such tool"},
 			reason{Op: `x\x1b`, Verdict: "deny", Rule: "no such tool", Now: "deny", NowRule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}},
 	}
+	cases["a field of a request"] = struct {
+		event audit.Event
+		want  reason
+	}{audit.Event{Event: audit.KindNetwork, Op: "request", Target: "GET https://api.test/x", Verdict: audit.Deny, Rule: "network.allow: api.test, without the field X-Http-Method", RuleKind: "field"},
+		reason{Op: "request", Path: "GET https://api.test/x", Verdict: "deny", Rule: "network.allow: api.test, without the field X-Http-Method", Kind: "field",
+			Remedy: "leave out the field, or allow every method and path of the host", Note: "the rules allow the method and the path; a field made some servers read others"}}
 	cases["an extension's private tool"] = struct {
 		event audit.Event
 		want  reason
@@ -43,7 +50,7 @@ func TestWhyCall(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(base, "extensions.d/wiki.yaml"), []byte("name: wiki\nagents: [b]\nmcp_servers: {docs: {command: \"true\"}}\n"), 0o644))
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d/b.md"), []byte("---\nname: b\n---\n"), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d/a.md"), []byte("---\nname: a\ntools: [bash, stat]\nview: {access: read}\npolicy: {tools: {ask: [stat]}}\n---\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d/a.md"), []byte("---\nname: a\ntools: [bash, stat]\nview: {access: read}\npolicy: {tools: {ask: [stat]}}\nnetwork: {allow: [{host: api.test, methods: [GET]}]}\n---\n"), 0o644))
 	p, err := config.Paths{Base: base}.Complete()
 	require.NoError(t, err)
 	log, err := audit.Open(p.Audit(), audit.Options{})
@@ -51,7 +58,7 @@ func TestWhyCall(t *testing.T) {
 	defer log.Close()
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			c.event.Event, c.event.Agent = audit.KindCall, "a"
+			c.event.Event, c.event.Agent = cmp.Or(c.event.Event, audit.KindCall), "a"
 			seq, err := log.Append(context.Background(), c.event)
 			require.NoError(t, err)
 			e, err := eventOf(context.Background(), p, seq)
