@@ -92,6 +92,37 @@ func TestCheckGitIndex(t *testing.T) {
 	assert.ErrorContains(t, CheckGitIndex(bytes.NewReader(nil), MaxGitIndex+1), "larger than")
 }
 
+// TestCheckGitIndexUntracked: git status lists the directories that the untracked cache names,
+// so each has one name. Nothing else of the cache is judged.
+func TestCheckGitIndexUntracked(t *testing.T) {
+	check := func(index []byte) error { return CheckGitIndex(bytes.NewReader(index), int64(len(index))) }
+	_, dir := gitIndexOf(t, "2", []string{"a"}, "update-index --untracked-cache")
+	for _, file := range []string{"untracked-directory/b/c", "untracked-file", "x/y", "x/.gitignore"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte("*.o\n"), 0o644))
+	}
+	for range 2 {
+		require.NoError(t, exec.Command("git", "-C", dir, "-c", "core.fsmonitor=false", "status").Run())
+	}
+	index, err := os.ReadFile(filepath.Join(dir, ".git/index"))
+	require.NoError(t, err)
+	require.NoError(t, check(index))
+	for _, name := range []string{"untracked-directory", "untracked-file"} {
+		require.Contains(t, string(index), name)
+		for _, evil := range []string{"../", "/", ".git/", "a/", "../../"} {
+			evil += strings.Repeat("x", len(name)-len(evil))
+			err := check(bytes.ReplaceAll(index, []byte(name), []byte(evil)))
+			assert.ErrorContains(t, err, "index has the untracked file", evil)
+		}
+	}
+	size := bytes.Index(index, []byte("UNTR")) + 7
+	for _, n := range []byte{0, 1, 50, 130} { // the names end behind the extension
+		cut := bytes.Clone(index)
+		cut[size-1], cut[size] = 0, n
+		assert.Error(t, check(cut), n)
+	}
+}
+
 // FuzzGitIndex: git finds in an index no path that we do not find, and none that is unsafe
 // in one that we accept.
 func FuzzGitIndex(f *testing.F) {

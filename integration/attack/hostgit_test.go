@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -204,6 +205,28 @@ func TestProtectHostGit(t *testing.T) {
 			harm := g.harm(h.Scope(agent, dir), attack.host...)
 			assert.Equal(t, agent == "free", len(harm) > 0, "%s: %s: %v", agent, name, harm)
 		}
+	}
+}
+
+// TestProtectHostGitUntracked: git status of the host lists a directory that the untracked cache
+// of an index names. The view lets no cache in that names one elsewhere.
+func TestProtectHostGitUntracked(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	g := newHostGit(t, h)
+	for _, agent := range []string{"a", "free"} {
+		dir, outside := h.Scope(agent, "r"), "../../canary-outside"
+		inside := strings.Repeat("u", len(outside))
+		harness.Plant(t, dir, inside+"/file", "f")
+		g.setUp(dir, "init -q", "add f")
+		require.NoError(t, os.Chtimes(dir, time.Time{}, time.Now().Add(-time.Hour))) // git trusts no cache of a directory as new as the index
+		g.setUp(dir, "update-index --untracked-cache", "status", "status")
+		index := filepath.Join(dir, ".git/index")
+		require.Contains(t, harness.ReadAll(t, index), inside+"\x00")
+		evil := strings.ReplaceAll(harness.ReadAll(t, index), inside+"\x00", outside+"\x00")
+		err := gitAttack{file: ".git/index", text: evil}.write(h.View(agent, "r"))
+		assert.Equal(t, agent == "free", err == nil, "%v", err)
+		harm := g.harm(dir, "status")
+		assert.Equal(t, agent == "free", len(harm) > 0, "%s: %v", agent, harm)
 	}
 }
 
