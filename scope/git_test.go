@@ -1,17 +1,12 @@
 package scope
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestGitRules: what may be done to the files of a repository, wherever it is.
@@ -266,37 +261,26 @@ func TestCheckGitPaths(t *testing.T) {
 	}
 }
 
-// FuzzGitConfig: git finds in a config the settings that we find, if we read it at all.
-func FuzzGitConfig(f *testing.F) {
-	git := need.Program(f, "git")
-	for _, text := range []string{
-		"[core]\n\tbare = false\n\tfileMode\n", "[a]\nb = \"c ; d\"\n", "[a \"b \\\\ \\\" c\"]\nd = e\\\\f\n", "[a]\n b = c\td \n", "[A-b \"C\"]\nD-1 = \" e \"\n",
-		"[a]\nb = c#d\n", "[a]b=c\n", "[a \"b\"]\n\n\n;x\n#y\n z = \\\"\n", "[a]\nb =\n", "[a]\nb = \\t\\n\\b\n", "[a  \"b\"]\nc=d\n", "[a]\nb=c]\n", "[ a]\nb=c\n", "[a\t\"b\"]\nc=d", "[a \"\"]\nx=y\n",
-		"[a]\nb\n[c]\n", "[a]\nb = \"\"\n", "[a]\nb = \"c\"d\n", "[a]\nb c\n", "[a]\nb = c \"d\"\n",
+// TestCheckGitSame: a setting that a config has may stay with its value. Another text of the
+// value is another value.
+func TestCheckGitSame(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, text string
+		may       bool
+	}{
+		"an escape":              {`"!echo one\\ntwo"`, `"!echo one\ntwo"`, false}, // git makes a second line of it
+		"an escape, quoted":      {`"!echo one\\ntwo"`, `!echo one\\ntwo`, true},
+		"a tab":                  {`"!a\\tb"`, `"!a\tb"`, false},
+		"a quote":                {`"!a \"b\""`, `!a \"b\"`, true},
+		"empty, so off":          {``, ` `, true},
+		"a newline, as before":   {`"!a\nb"`, `"!a\nb"`, true},
+		"a space that is quoted": {`"!a "`, `!a `, false},
 	} {
-		f.Add(text)
+		config := func(value string) []byte { return []byte("[alias]\n\tx = " + value + "\n") }
+		assert.Equal(t, c.may, CheckGit(GitConfig, ".git/config", someKeys, config(c.old), config(c.text)) == nil, name)
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		ours, err := parseGitConfig([]byte(text))
-		if err != nil {
-			return
-		}
-		file := filepath.Join(t.TempDir(), "config")
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		out, err := exec.Command(git, "config", "--no-includes", "-z", "--list", "--file", file).Output()
-		if err != nil {
-			return // git reads nothing of it
-		}
-		var keys []string
-		for _, s := range ours {
-			keys = append(keys, s.key())
-		}
-		var theirs []string
-		for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-			if key, _, _ := strings.Cut(entry, "\n"); entry != "" {
-				theirs = append(theirs, key)
-			}
-		}
-		assert.Equal(t, theirs, keys, "%q", text)
-	})
+	off, on := []byte("[core]\n\tfsmonitor =\n"), []byte("[core]\n\tfsmonitor\n")
+	assert.Error(t, CheckGit(GitConfig, ".git/config", someKeys, off, on), "a key without a value is true")
+	description := []byte("[branch \"b\"]\n\tdescription = \"one\\n/two\\n\"\n")
+	assert.NoError(t, CheckGit(GitConfig, ".git/config", []string{"branch.*.description"}, nil, description))
 }

@@ -94,6 +94,7 @@ type gitSetting struct {
 	section, sub, name string // section and name in lower case
 	hasSub             bool
 	value              string
+	implicit           bool // without "=": true, or an error, where an empty value is false
 }
 
 func (s gitSetting) key() string {
@@ -121,6 +122,8 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 		return ok && up && at.module && rest != "" && !classifyGit(rest).inside
 	case "extensions.refstorage":
 		return s.value == "files" || s.value == "reftable"
+	case "branch." + s.sub + ".description": // a text that git shows
+		return !reachesOut(s.sub, at.free())
 	}
 	return !reachesOut(s.value, at.free()) && !reachesOut(s.sub, at.free())
 }
@@ -229,7 +232,7 @@ func parseGitSection(line string) (s gitSetting, err error) {
 	if len(quoted) < 2 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
 		return s, errOddConfig
 	}
-	sub, err := unquoteGit(quoted[1:len(quoted)-1], "")
+	sub, err := unquoteGit(quoted[1:len(quoted)-1], nil)
 	if err != nil {
 		return s, errOddConfig
 	}
@@ -245,7 +248,7 @@ func (s *gitSetting) parse(line string) error {
 	if name == "" || !strings.Contains(lower, s.name[:1]) || strings.Trim(name, alphanumeric+"-") != "" {
 		return errOddConfig
 	}
-	if !found {
+	if s.implicit = !found; s.implicit {
 		return nil
 	}
 	value = strings.TrimLeft(value, " \t")
@@ -255,28 +258,34 @@ func (s *gitSetting) parse(line string) error {
 		return errOddConfig
 	}
 	var err error
-	s.value, err = unquoteGit(value, "ntb")
+	s.value, err = unquoteGit(value, gitEscapes)
 	return err
 }
 
-// unquoteGit replaces \\ and \" and fails at quotes that are not escaped and at other
-// escapes than those in more, which it keeps.
-func unquoteGit(text, more string) (string, error) {
+// gitEscapes are the escapes of a value besides \\ and \".
+var gitEscapes = map[byte]byte{'n': '\n', 't': '\t', 'b': '\b'}
+
+// unquoteGit replaces \\, \" and the escapes in more. It fails at quotes that are not
+// escaped and at other escapes.
+func unquoteGit(text string, more map[byte]byte) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
-		switch text[i] {
+		c := text[i]
+		switch c {
 		case '"':
 			return "", errOddConfig
 		case '\\':
-			i++
-			if i == len(text) || text[i] != '\\' && text[i] != '"' && !strings.Contains(more, text[i:i+1]) {
+			if i++; i == len(text) {
 				return "", errOddConfig
 			}
-			if text[i] != '\\' && text[i] != '"' {
-				b.WriteByte('\\')
+			if c = text[i]; c != '\\' && c != '"' {
+				var known bool
+				if c, known = more[c]; !known {
+					return "", errOddConfig
+				}
 			}
 		}
-		b.WriteByte(text[i])
+		b.WriteByte(c)
 	}
 	return b.String(), nil
 }
