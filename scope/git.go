@@ -122,6 +122,9 @@ func classifyGit(rel string) (at gitPlace) {
 		branches = branches || previous == "logs" && name == "refs" ||
 			previous == "refs" && slices.Contains(gitRefs, name)
 		switch {
+		case previous == "refs" && name == "objects": // it would make refs a repository with refs/remotes
+			at.kind = gitRefused
+			return at
 		case branches:
 			if name == "objects" || name == "commondir" || name == ".git" {
 				at.kind = gitRefused

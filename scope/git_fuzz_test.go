@@ -328,3 +328,44 @@ func FuzzGitConfig(f *testing.F) {
 
 // gitSample is the number of accepted configs to one for which git of the host works.
 const gitSample = 16
+
+// FuzzGitPaths: where clients can make HEAD, objects and refs, or a commondir, git takes the
+// directory for a repository. There its files are what they are in every repository.
+func FuzzGitPaths(f *testing.F) {
+	for _, dir := range []string{"", ".git", "a", "a/.git", "x.git", ".git/modules/m", ".git/modules/a/b", ".git/worktrees/w", ".git/refs/heads/x", ".git/logs/refs/x", ".git/modules/logs/refs", ".GIT", "a/.g\u200cit/x",
+		"git~1", ".git/hooks/x.sample", ".git/objects/x", ".git/refs/worktree", ".git/rebase-merge", "x.git/modules/refs/heads", ".git/lost-found/x", ".git::$INDEX_ALLOCATION/x", ".git /x", ".git./x", "x.GIT. ", ".git/refs", ".git/refs.", ".git/REFS", ".git/logs./refs/x",
+	} {
+		f.Add(dir)
+	}
+	p, err := Compile(PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"core.bare"}}})
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, dir string) {
+		dir = clean(dir)
+		in := func(name string) string { return strings.TrimPrefix(dir+"/"+name, "/") }
+		may := func(op Op, name string) bool { return p.File(op, in(name)).Allow }
+		makes := func(op Op, names ...string) bool {
+			for _, name := range names {
+				if !may(op, name) {
+					return false
+				}
+			}
+			return true
+		}
+		for at := dir; at != "." && at != ""; at = path.Dir(at) { // a directory that clients cannot make
+			if !p.File(OpMkdir, at).Allow {
+				return
+			}
+		}
+		if !makes(OpCreate, "HEAD") || !makes(OpMkdir, "objects", "refs") && !makes(OpCreate, "commondir") {
+			return
+		}
+		for name, kind := range map[string]gitFile{
+			"config": gitJudged, "config.worktree": gitJudged, "index": gitJudged, "sharedindex.1": gitJudged, "MERGE_RR": gitJudged, "objects/info/alternates": gitJudged, "reftable/tables.list": gitJudged,
+			"hooks": gitHooks, "hooks/pre-commit": gitHook, "remotes/x": gitRefused, "branches/x": gitRefused, "objects/pack/multi-pack-index": gitRefused, "config.lock": gitLock, "index.lock": gitLock,
+		} {
+			if got := classifyGit(in(name)).kind; got != kind {
+				t.Fatalf("%q can be a repository, but %q is %d, not %d", dir, in(name), got, kind)
+			}
+		}
+	})
+}

@@ -80,6 +80,8 @@ func TestGitRules(t *testing.T) {
 		".git/refs/heads/x/commondir":            gitRefused,
 		".git/refs/heads/worktrees/w/commondir":  gitRefused,
 		".git/refs/heads/objects":                gitRefused,
+		".git/refs/objects":                      gitRefused,
+		".git/REFS/objects":                      gitRefused,
 		".git/logs/refs/heads/objects/y":         gitRefused,
 		"bare/HEAD":                              gitRefused,
 		"HEAD":                                   gitRefused,
