@@ -144,7 +144,7 @@ FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)
 	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit cmd fs scope tools | while read -r file; do \
 	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
-	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x ./$$(dirname $$file); \
 	  done; done
 
 clean: ## remove build results and the demo's directory
