@@ -54,6 +54,7 @@ var gitSeeds = []string{
 	"[trailer \"t\"]\n\tcommand = @RUN\n", "[log]\n\tshowSignature = true\n[gpg]\n\tprogram = @RUN\n", "[interactive]\n\tdiffFilter = @RUN\n", "[sequence]\n\teditor = @RUN\n", "[http]\n\tcookieFile = @OUT/secret\n\tproxy = http://127.0.0.1:1\n\tsslCert = @OUT/secret\n", "[uploadpack]\n\tpackObjectsHook = @RUN\n",
 	"[user]\n\tname = a\n\temail = b\n[branch \"main\"]\n\tdescription = \"one\\n\\ntwo\\n\"\n", "[submodule]\n\tactive = :(top)../..\n\trecurse = true\n", "[remote \"o\"]\n\turl = x\\\n../..\n", "[remote \"o\"]\n\turl = -oProxyCommand=@RUN:x\n", "[remote \"o\"]\n\turl = host:-x\n", "[remote \"o\"]\n\turl = [-oProxyCommand=@RUN]:x\n",
 	"[pull]\n\trebase = interactive\n[rebase]\n\tautosquash = true\n", "[core]\n\tsharedrepository = 0777\n", "[index]\n\tversion = 4\n\tsparse = true\n[core]\n\tsparsecheckout = true\n", "[push]\n\tdefault = current\n[remote]\n\tpushdefault = @OUT\n",
+	"[remote \"o\"]\n\turl = -\n", "[remote \"-1\"]\n\tfetch = x\n", // found by fuzzing
 }
 
 // gitRecipe returns the input of FuzzGitConfig that makes a text.

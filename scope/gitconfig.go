@@ -122,10 +122,17 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 		return ok && up && at.module && rest != "" && !classifyGit(rest).inside
 	case "extensions.refstorage":
 		return s.value == "files" || s.value == "reftable"
-	case "branch." + s.sub + ".description": // a text that git shows
-		return !reachesOut(s.sub, at.free())
 	}
-	return !reachesOut(s.value, at.free()) && !reachesOut(s.sub, at.free())
+	plain := false
+	switch s.pattern() {
+	case "branch.*.description": // a text that git shows
+		plain = true
+	case "core.compression":
+		plain = s.value == "-1"
+	case "remote.*.tagopt":
+		plain = s.value == "--tags" || s.value == "--no-tags"
+	}
+	return (plain || !reachesOut(s.value, at.free())) && !reachesOut(s.sub, at.free())
 }
 
 // reachesOut reports whether git could take a text for a command, after "!", for an option,
@@ -133,11 +140,8 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 // gets, or for a path out of the view. git resolves it in a directory from which free
 // leading ".." stay in the view.
 func reachesOut(text string, free int) bool {
-	if strings.HasPrefix(text, "!") || strings.HasPrefix(text, "~") {
+	if strings.HasPrefix(text, "!") || strings.HasPrefix(text, "~") || strings.HasPrefix(text, "-") {
 		return true
-	}
-	if option, found := strings.CutPrefix(text, "-"); found && strings.Trim(option, "0123456789") != "" {
-		return option != "-tags" && option != "-no-tags"
 	}
 	if helper, _, found := strings.Cut(text, "::"); found && strings.Trim(helper, alphanumeric+"+-.") == "" {
 		return true
