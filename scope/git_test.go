@@ -114,7 +114,9 @@ func TestGitRules(t *testing.T) {
 	assert.False(t, p.Uniform())
 	for link, may := range map[[2]string]bool{
 		{"a", ".git/config"}: false, {"a", ".git"}: false, {"a", ".git/modules/m"}: false, {"x.git/a", "y/.git/hooks"}: false, {".git/a", ".git/config"}: false,
-		{".git/a", ".git/testing"}: true, {"a", "b"}: true, {".git/a", "b"}: false,
+		{".git/a", ".git/testing"}: true, {".git/a", "x.git/testing"}: false, {".git/modules/m/t1", ".git/modules/m/testing"}: true,
+		{".git/COMMIT_EDITMSG", ".git/worktrees/w/gitdir"}: false, {".git/COMMIT_EDITMSG", "w/.git"}: false, {".git/logs/refs/heads", ".git/modules"}: false, {".git/FETCH_HEAD", ".git/config.lock"}: false,
+		{"a", "b"}: true, {".git/a", "b"}: false,
 	} {
 		assert.Equal(t, may, p.Link(link[0], link[1]).Allow, link)
 	}

@@ -230,6 +230,25 @@ func TestProtectHostGitUntracked(t *testing.T) {
 	}
 }
 
+// TestProtectHostGitLink: git commit of the host writes its message, which an agent may prepare,
+// through a link at COMMIT_EDITMSG. The view makes no link there, so that the message does not
+// become the pointer of a worktree.
+func TestProtectHostGitLink(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	g := newHostGit(t, h)
+	for _, agent := range []string{"a", "free"} {
+		dir := h.Scope(agent, "r")
+		harness.Plant(t, dir, "f")
+		g.setUp(dir, "init -q -b main", "add f", "commit -q -m x", "worktree add -q w")
+		require.NoError(t, os.Remove(h.View(agent, "r/.git/COMMIT_EDITMSG")))
+		err := os.Symlink("worktrees/w/gitdir", h.View(agent, "r/.git/COMMIT_EDITMSG"))
+		assert.Equal(t, agent == "free", err == nil, "%v", err)
+		require.NoError(t, os.WriteFile(h.View(agent, "r/.git/MERGE_MSG"), []byte(g.outside+"/.git\n"), 0o644))
+		harm := g.harm(dir, "commit -q --allow-empty --no-edit", "worktree list", "worktree repair")
+		assert.Equal(t, agent == "free", len(harm) > 0, "%s: %v", agent, harm)
+	}
+}
+
 // TestProtectHostGitMixed: the attacks in any order and mixture, each several times, and what
 // is left of them, do no harm in any command of the host.
 func TestProtectHostGitMixed(t *testing.T) {
