@@ -161,7 +161,7 @@ func gitEntry(before, previous, name string) (gitFile, GitContent) {
 	}
 	content := GitContent(0)
 	switch {
-	case name == "config" || name == "config.worktree":
+	case name == "config" || name == "config.worktree", name == "opts" && previous == "sequencer": // of cherry-pick and revert
 		content = GitConfig
 	case name == "index" || strings.HasPrefix(name, "sharedindex."):
 		content = GitIndex

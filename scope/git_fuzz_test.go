@@ -99,7 +99,7 @@ var gitHarmless = regexp.MustCompile(`^(core\.(abbrev|autocrlf|bare|bigfilethres
 	`safecrlf|sharedrepository|sparsecheckout|sparsecheckoutcone|symlinks)|extensions\.(refstorage|relativeworktrees|worktreeconfig)|index\.(sparse|version)|` +
 	`remote\.[^\n]*\.(fetch|mirror|prune|tagopt)|branch\.[^\n]*\.(description|merge|rebase)|branch\.autosetup(merge|rebase)|submodule\.[^\n]*\.(active|branch|ignore|shallow)|submodule\.(active|recurse)|` +
 	`(user|author|committer)\.(email|name)|init\.defaultbranch|fetch\.prune|merge\.(conflictstyle|ff)|pull\.(ff|rebase)|push\.(autosetupremote|default)|` +
-	`rebase\.(autosquash|autostash|updaterefs)|rerere\.enabled|worktree\.userelativepaths)$`)
+	`rebase\.(autosquash|autostash|updaterefs)|rerere\.enabled|options\.[a-z-]*|worktree\.userelativepaths)$`)
 
 // gitDanger returns why a setting that git found is dangerous, in words of git-config(1). It
 // shares no code with CheckGit.

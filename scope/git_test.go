@@ -39,6 +39,9 @@ func TestGitRules(t *testing.T) {
 		".git/index.stash.12.lock":               gitLock,
 		".git/next-index-1.lock":                 gitLock,
 		".git/MERGE_RR":                          gitJudged,
+		".git/sequencer/opts":                    gitJudged,
+		".git/worktrees/w/sequencer/opts.lock":   gitLock,
+		".git/sequencer/todo":                    gitOther,
 		".git/objects/info/alternates":           gitJudged,
 		".git/objects/info/alternates.lock":      gitLock,
 		".git/reftable/tables.list":              gitJudged,
@@ -288,6 +291,10 @@ func TestCheckGitSame(t *testing.T) {
 	}
 	off, on := []byte("[core]\n\tfsmonitor =\n"), []byte("[core]\n\tfsmonitor\n")
 	assert.Error(t, CheckGit(GitConfig, ".git/config", someKeys, off, on), "a key without a value is true")
+	for strategy, may := range map[string]bool{"ort": true, "ours": true, "../../evil": false, "evil": false, "": false} {
+		text := []byte("[options]\n\tstrategy = " + strategy + "\n\trecord-origin = true\n")
+		assert.Equal(t, may, CheckGit(GitConfig, ".git/sequencer/opts", []string{"options.strategy", "options.record-origin"}, nil, text) == nil, strategy)
+	}
 	description := []byte("[branch \"b\"]\n\tdescription = \"one\\n/two\\n\"\n")
 	assert.NoError(t, CheckGit(GitConfig, ".git/config", []string{"branch.*.description"}, nil, description))
 }

@@ -122,6 +122,8 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 		return ok && up && at.module && rest != "" && !classifyGit(rest).inside
 	case "extensions.refstorage":
 		return s.value == "files" || s.value == "reftable"
+	case "options.strategy": // any other is a program git-merge-STRATEGY
+		return slices.Contains([]string{"ort", "recursive", "resolve", "octopus", "ours", "subtree"}, s.value)
 	}
 	plain := false
 	switch s.pattern() {

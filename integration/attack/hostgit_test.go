@@ -249,6 +249,33 @@ func TestProtectHostGitLink(t *testing.T) {
 	}
 }
 
+// TestProtectHostGitSequencer: git cherry-pick --continue of the host executes git-merge-STRATEGY,
+// with the strategy of sequencer/opts. The view accepts git's own strategies.
+func TestProtectHostGitSequencer(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	g := newHostGit(t, h)
+	for _, agent := range []string{"a", "free"} {
+		dir, view := h.Scope(agent, "r"), h.View(agent, "r")
+		harness.Plant(t, dir, "f", "git-merge-../", "evil=#!/bin/sh\ntouch planted\n")
+		require.NoError(t, os.Chmod(filepath.Join(dir, "evil"), 0o755))
+		g.setUp(dir, "init -q -b main", "add f", "commit -q -m one", "checkout -q -b other")
+		for _, name := range []string{"2", "3"} {
+			harness.Plant(t, dir, name)
+			g.setUp(dir, "add "+name, "commit -q -m "+name)
+		}
+		g.setUp(dir, "checkout -q main", "branch mine")
+		g.setUp(view, "cherry-pick -x --strategy=ort -X theirs other~1 other", "reset -q --hard mine")
+
+		head := g.setUp(dir, "rev-parse HEAD")
+		todo := "pick " + strings.TrimSpace(g.setUp(dir, "rev-parse other~1")) + " 2\npick " + strings.TrimSpace(g.setUp(dir, "rev-parse other")) + " 3\n"
+		harness.Plant(t, view, ".git/sequencer/head="+head, ".git/sequencer/abort-safety="+head, ".git/sequencer/todo="+todo)
+		err := gitAttack{file: ".git/sequencer/opts", text: "[options]\n\tstrategy = ../../evil\n"}.write(view)
+		assert.Equal(t, agent == "free", err == nil, "%v", err)
+		harm := g.harm(dir, "cherry-pick --continue")
+		assert.Equal(t, agent == "free", len(harm) > 0, "%s: %v", agent, harm)
+	}
+}
+
 // TestProtectHostGitMixed: the attacks in any order and mixture, each several times, and what
 // is left of them, do no harm in any command of the host.
 func TestProtectHostGitMixed(t *testing.T) {
