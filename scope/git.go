@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -122,6 +123,9 @@ func classifyGit(rel string) (at gitPlace) {
 		branches = branches || previous == "logs" && name == "refs" ||
 			previous == "refs" && slices.Contains(gitRefs, name)
 		switch {
+		case previous == "refs" && name == "objects": // it would make refs a repository with refs/remotes
+			at.kind = gitRefused
+			return at
 		case branches:
 			if name == "objects" || name == "commondir" || name == ".git" {
 				at.kind = gitRefused
@@ -157,7 +161,7 @@ func gitEntry(before, previous, name string) (gitFile, GitContent) {
 	}
 	content := GitContent(0)
 	switch {
-	case name == "config" || name == "config.worktree":
+	case name == "config" || name == "config.worktree", name == "opts" && previous == "sequencer": // of cherry-pick and revert
 		content = GitConfig
 	case name == "index" || strings.HasPrefix(name, "sharedindex."):
 		content = GitIndex
@@ -242,8 +246,15 @@ func (g *GitRules) move(rel string) (d Decision, ok bool) {
 
 // link returns the decision about a symbolic link at rel that leads to target; ok is false
 // if the rules do not restrict it. A link into a repository would give its files names that
-// the rules do not know. One out of it would lead elsewhere when directories there move.
+// the rules do not know. One out of it would lead elsewhere when directories there move. git of
+// the host writes through links within a repository: a message, which clients may choose, to
+// COMMIT_EDITMSG, and logs of branches, which clients name. git init makes one link, to a
+// file "testing", to learn whether it can.
 func (g *GitRules) link(rel, target string) (d Decision, ok bool) {
-	d = Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a link into a repository, or out of one"}
-	return d, classifyGit(rel).inside != classifyGit(target).inside
+	d = Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a link in a repository, or to one"}
+	from, to := classifyGit(rel).inside, classifyGit(target).inside
+	if from && to {
+		return d, path.Dir(rel) != path.Dir(target) || path.Base(target) != "testing"
+	}
+	return d, from || to
 }

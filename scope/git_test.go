@@ -1,17 +1,12 @@
 package scope
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestGitRules: what may be done to the files of a repository, wherever it is.
@@ -44,6 +39,9 @@ func TestGitRules(t *testing.T) {
 		".git/index.stash.12.lock":               gitLock,
 		".git/next-index-1.lock":                 gitLock,
 		".git/MERGE_RR":                          gitJudged,
+		".git/sequencer/opts":                    gitJudged,
+		".git/worktrees/w/sequencer/opts.lock":   gitLock,
+		".git/sequencer/todo":                    gitOther,
 		".git/objects/info/alternates":           gitJudged,
 		".git/objects/info/alternates.lock":      gitLock,
 		".git/reftable/tables.list":              gitJudged,
@@ -85,6 +83,8 @@ func TestGitRules(t *testing.T) {
 		".git/refs/heads/x/commondir":            gitRefused,
 		".git/refs/heads/worktrees/w/commondir":  gitRefused,
 		".git/refs/heads/objects":                gitRefused,
+		".git/refs/objects":                      gitRefused,
+		".git/REFS/objects":                      gitRefused,
 		".git/logs/refs/heads/objects/y":         gitRefused,
 		"bare/HEAD":                              gitRefused,
 		"HEAD":                                   gitRefused,
@@ -117,7 +117,9 @@ func TestGitRules(t *testing.T) {
 	assert.False(t, p.Uniform())
 	for link, may := range map[[2]string]bool{
 		{"a", ".git/config"}: false, {"a", ".git"}: false, {"a", ".git/modules/m"}: false, {"x.git/a", "y/.git/hooks"}: false, {".git/a", ".git/config"}: false,
-		{".git/a", ".git/testing"}: true, {"a", "b"}: true, {".git/a", "b"}: false,
+		{".git/a", ".git/testing"}: true, {".git/a", "x.git/testing"}: false, {".git/modules/m/t1", ".git/modules/m/testing"}: true,
+		{".git/COMMIT_EDITMSG", ".git/worktrees/w/gitdir"}: false, {".git/COMMIT_EDITMSG", "w/.git"}: false, {".git/logs/refs/heads", ".git/modules"}: false, {".git/FETCH_HEAD", ".git/config.lock"}: false,
+		{"a", "b"}: true, {".git/a", "b"}: false,
 	} {
 		assert.Equal(t, may, p.Link(link[0], link[1]).Allow, link)
 	}
@@ -201,6 +203,9 @@ func TestCheckGit(t *testing.T) {
 		"[remote \"a/b\"]\n\tfetch = +refs/heads/*:refs/remotes/*\n": "",
 		"[remote \"o\"]\n\ttagopt = --no-tags\n":                     "",
 		"[remote \"o\"]\n\turl = --upload-pack=x\n":                  "sets remote.o.url",
+		"[remote \"o\"]\n\turl = --tags\n":                           "sets remote.o.url",
+		"[remote \"o\"]\n\turl = -\n":                                "sets remote.o.url",
+		"[remote \"-1\"]\n\tfetch = x\n":                             "sets remote.-1.fetch",
 		"[remote \"o\"]\n\turl = ::x\n":                              "sets remote.o.url",
 		"[remote \"../../had\"]\n\tfetch = x\n":                      "sets remote.../../had.fetch",
 		"[extensions]\n\trefstorage = files://x\n":                   "sets extensions.refstorage",
@@ -266,37 +271,30 @@ func TestCheckGitPaths(t *testing.T) {
 	}
 }
 
-// FuzzGitConfig: git finds in a config the settings that we find, if we read it at all.
-func FuzzGitConfig(f *testing.F) {
-	git := need.Program(f, "git")
-	for _, text := range []string{
-		"[core]\n\tbare = false\n\tfileMode\n", "[a]\nb = \"c ; d\"\n", "[a \"b \\\\ \\\" c\"]\nd = e\\\\f\n", "[a]\n b = c\td \n", "[A-b \"C\"]\nD-1 = \" e \"\n",
-		"[a]\nb = c#d\n", "[a]b=c\n", "[a \"b\"]\n\n\n;x\n#y\n z = \\\"\n", "[a]\nb =\n", "[a]\nb = \\t\\n\\b\n", "[a  \"b\"]\nc=d\n", "[a]\nb=c]\n", "[ a]\nb=c\n", "[a\t\"b\"]\nc=d", "[a \"\"]\nx=y\n",
-		"[a]\nb\n[c]\n", "[a]\nb = \"\"\n", "[a]\nb = \"c\"d\n", "[a]\nb c\n", "[a]\nb = c \"d\"\n",
+// TestCheckGitSame: a setting that a config has may stay with its value. Another text of the
+// value is another value.
+func TestCheckGitSame(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, text string
+		may       bool
+	}{
+		"an escape":              {`"!echo one\\ntwo"`, `"!echo one\ntwo"`, false}, // git makes a second line of it
+		"an escape, quoted":      {`"!echo one\\ntwo"`, `!echo one\\ntwo`, true},
+		"a tab":                  {`"!a\\tb"`, `"!a\tb"`, false},
+		"a quote":                {`"!a \"b\""`, `!a \"b\"`, true},
+		"empty, so off":          {``, ` `, true},
+		"a newline, as before":   {`"!a\nb"`, `"!a\nb"`, true},
+		"a space that is quoted": {`"!a "`, `!a `, false},
 	} {
-		f.Add(text)
+		config := func(value string) []byte { return []byte("[alias]\n\tx = " + value + "\n") }
+		assert.Equal(t, c.may, CheckGit(GitConfig, ".git/config", someKeys, config(c.old), config(c.text)) == nil, name)
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		ours, err := parseGitConfig([]byte(text))
-		if err != nil {
-			return
-		}
-		file := filepath.Join(t.TempDir(), "config")
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		out, err := exec.Command(git, "config", "--no-includes", "-z", "--list", "--file", file).Output()
-		if err != nil {
-			return // git reads nothing of it
-		}
-		var keys []string
-		for _, s := range ours {
-			keys = append(keys, s.key())
-		}
-		var theirs []string
-		for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-			if key, _, _ := strings.Cut(entry, "\n"); entry != "" {
-				theirs = append(theirs, key)
-			}
-		}
-		assert.Equal(t, theirs, keys, "%q", text)
-	})
+	off, on := []byte("[core]\n\tfsmonitor =\n"), []byte("[core]\n\tfsmonitor\n")
+	assert.Error(t, CheckGit(GitConfig, ".git/config", someKeys, off, on), "a key without a value is true")
+	for strategy, may := range map[string]bool{"ort": true, "ours": true, "../../evil": false, "evil": false, "": false} {
+		text := []byte("[options]\n\tstrategy = " + strategy + "\n\trecord-origin = true\n")
+		assert.Equal(t, may, CheckGit(GitConfig, ".git/sequencer/opts", []string{"options.strategy", "options.record-origin"}, nil, text) == nil, strategy)
+	}
+	description := []byte("[branch \"b\"]\n\tdescription = \"one\\n/two\\n\"\n")
+	assert.NoError(t, CheckGit(GitConfig, ".git/config", []string{"branch.*.description"}, nil, description))
 }

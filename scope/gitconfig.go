@@ -94,6 +94,7 @@ type gitSetting struct {
 	section, sub, name string // section and name in lower case
 	hasSub             bool
 	value              string
+	implicit           bool // without "=": true, or an error, where an empty value is false
 }
 
 func (s gitSetting) key() string {
@@ -121,8 +122,19 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 		return ok && up && at.module && rest != "" && !classifyGit(rest).inside
 	case "extensions.refstorage":
 		return s.value == "files" || s.value == "reftable"
+	case "options.strategy": // any other is a program git-merge-STRATEGY
+		return slices.Contains([]string{"ort", "recursive", "resolve", "octopus", "ours", "subtree"}, s.value)
 	}
-	return !reachesOut(s.value, at.free()) && !reachesOut(s.sub, at.free())
+	plain := false
+	switch s.pattern() {
+	case "branch.*.description": // a text that git shows
+		plain = true
+	case "core.compression":
+		plain = s.value == "-1"
+	case "remote.*.tagopt":
+		plain = s.value == "--tags" || s.value == "--no-tags"
+	}
+	return (plain || !reachesOut(s.value, at.free())) && !reachesOut(s.sub, at.free())
 }
 
 // reachesOut reports whether git could take a text for a command, after "!", for an option,
@@ -130,11 +142,8 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 // gets, or for a path out of the view. git resolves it in a directory from which free
 // leading ".." stay in the view.
 func reachesOut(text string, free int) bool {
-	if strings.HasPrefix(text, "!") || strings.HasPrefix(text, "~") {
+	if strings.HasPrefix(text, "!") || strings.HasPrefix(text, "~") || strings.HasPrefix(text, "-") {
 		return true
-	}
-	if option, found := strings.CutPrefix(text, "-"); found && strings.Trim(option, "0123456789") != "" {
-		return option != "-tags" && option != "-no-tags"
 	}
 	if helper, _, found := strings.Cut(text, "::"); found && strings.Trim(helper, alphanumeric+"+-.") == "" {
 		return true
@@ -229,7 +238,7 @@ func parseGitSection(line string) (s gitSetting, err error) {
 	if len(quoted) < 2 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
 		return s, errOddConfig
 	}
-	sub, err := unquoteGit(quoted[1:len(quoted)-1], "")
+	sub, err := unquoteGit(quoted[1:len(quoted)-1], nil)
 	if err != nil {
 		return s, errOddConfig
 	}
@@ -245,7 +254,7 @@ func (s *gitSetting) parse(line string) error {
 	if name == "" || !strings.Contains(lower, s.name[:1]) || strings.Trim(name, alphanumeric+"-") != "" {
 		return errOddConfig
 	}
-	if !found {
+	if s.implicit = !found; s.implicit {
 		return nil
 	}
 	value = strings.TrimLeft(value, " \t")
@@ -255,28 +264,34 @@ func (s *gitSetting) parse(line string) error {
 		return errOddConfig
 	}
 	var err error
-	s.value, err = unquoteGit(value, "ntb")
+	s.value, err = unquoteGit(value, gitEscapes)
 	return err
 }
 
-// unquoteGit replaces \\ and \" and fails at quotes that are not escaped and at other
-// escapes than those in more, which it keeps.
-func unquoteGit(text, more string) (string, error) {
+// gitEscapes are the escapes of a value besides \\ and \".
+var gitEscapes = map[byte]byte{'n': '\n', 't': '\t', 'b': '\b'}
+
+// unquoteGit replaces \\, \" and the escapes in more. It fails at quotes that are not
+// escaped and at other escapes.
+func unquoteGit(text string, more map[byte]byte) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
-		switch text[i] {
+		c := text[i]
+		switch c {
 		case '"':
 			return "", errOddConfig
 		case '\\':
-			i++
-			if i == len(text) || text[i] != '\\' && text[i] != '"' && !strings.Contains(more, text[i:i+1]) {
+			if i++; i == len(text) {
 				return "", errOddConfig
 			}
-			if text[i] != '\\' && text[i] != '"' {
-				b.WriteByte('\\')
+			if c = text[i]; c != '\\' && c != '"' {
+				var known bool
+				if c, known = more[c]; !known {
+					return "", errOddConfig
+				}
 			}
 		}
-		b.WriteByte(text[i])
+		b.WriteByte(c)
 	}
 	return b.String(), nil
 }

@@ -19,7 +19,8 @@ const MaxGitIndex = 64 << 20
 // wherever it is.
 //
 // It reads the versions 2 to 4 of gitformat-index(5) with SHA-1, as git reads them, and
-// refuses a split index, which has entries in another file.
+// refuses a split index, which has entries in another file. The untracked cache has names of
+// directories that git status lists: each must be one name.
 func CheckGitIndex(index io.ReaderAt, size int64) error {
 	if size > MaxGitIndex {
 		return fmt.Errorf("index is larger than %d bytes", MaxGitIndex)
@@ -36,9 +37,10 @@ var errOddIndex = errors.New("index is in no form that git writes")
 // The sizes of parts of an index, in bytes.
 const (
 	gitHash     = 20
-	entryFlags  = 40 + gitHash // the offset of the flags in an entry
-	extHead     = 8            // the name of an extension, and its size
-	endSize     = 4 + gitHash  // of the extension EOIE
+	entryFlags  = 40 + gitHash         // the offset of the flags in an entry
+	extHead     = 8                    // the name of an extension, and its size
+	endSize     = 4 + gitHash          // of the extension EOIE
+	cacheHead   = 2*36 + 4 + 2*gitHash // of the untracked cache: two files' attributes, flags, two hashes
 	maxPathName = 1 << 16
 	longName    = 0xfff // the length of a path that does not fit into the flags
 )
@@ -88,7 +90,13 @@ func checkGitIndex(index io.ReaderAt, size int64, entry func(path string)) error
 		if string(head[:4]) == "link" {
 			return errors.New("index is split: git update-index --no-split-index")
 		}
-		if err := x.skip(int64(binary.BigEndian.Uint32(head[4:]))); err != nil {
+		rest := x.at + int64(binary.BigEndian.Uint32(head[4:]))
+		if string(head[:4]) == "UNTR" {
+			if err := x.untracked(rest); err != nil {
+				return err
+			}
+		}
+		if err := x.skip(rest - x.at); err != nil {
 			return err
 		}
 	}
@@ -164,22 +172,9 @@ func (x *indexReader) next(compressed, starts bool) error {
 			return errOddIndex
 		}
 	}
-	x.path = x.path[:kept]
-	for {
-		part, err := x.in.ReadSlice(0)
-		x.at += int64(len(part))
-		x.path = append(x.path, part...)
-		if len(x.path) > maxPathName {
-			return errOddIndex
-		}
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return err
-		}
+	if err := x.text(kept); err != nil {
+		return err
 	}
-	x.path = x.path[:len(x.path)-1]
 	if said := int(flags & longName); said != min(len(x.path), longName) {
 		return errOddIndex
 	}
@@ -190,6 +185,76 @@ func (x *indexReader) next(compressed, starts bool) error {
 	pad, err := x.take(int((8 - (x.at-begin)%8) % 8))
 	if err == nil && len(bytes.Trim(pad, "\x00")) > 0 {
 		return errOddIndex
+	}
+	return err
+}
+
+// text reads up to a NUL. The text replaces what x.path has after kept bytes.
+func (x *indexReader) text(kept int) error {
+	x.path = x.path[:kept]
+	for {
+		part, err := x.in.ReadSlice(0)
+		x.at += int64(len(part))
+		x.path = append(x.path, part...)
+		if len(x.path) > maxPathName {
+			return errOddIndex
+		}
+		if err == nil {
+			x.path = x.path[:len(x.path)-1]
+			return nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+	}
+}
+
+// untracked reads the names of the untracked cache, an extension that ends at rest. A cache
+// without directories may end before its count (read_untracked_extension in dir.c of git).
+func (x *indexReader) untracked(rest int64) error {
+	hosts, err := x.varint()
+	if err != nil {
+		return err
+	}
+	if err := x.skip(int64(hosts) + cacheHead); err != nil {
+		return err
+	}
+	if err := x.text(0); err != nil { // the name of the files like .gitignore
+		return err
+	}
+	if x.at >= rest {
+		return nil
+	}
+	dirs, err := x.varint()
+	for i := 0; i < dirs && err == nil; i++ {
+		err = x.untrackedDir(i == 0)
+	}
+	if err == nil && x.at > rest {
+		return errOddIndex
+	}
+	return err
+}
+
+// untrackedDir reads the name of a directory, and those of untracked files in it. The
+// directories in it follow.
+func (x *indexReader) untrackedDir(top bool) error {
+	files, err := x.varint()
+	if err == nil {
+		_, err = x.varint() // the number of directories
+	}
+	for i := 0; i <= files && err == nil; i++ {
+		if err = x.text(0); err != nil {
+			return err
+		}
+		name := string(x.path)
+		if i > 0 {
+			name = strings.TrimSuffix(name, "/")
+		} else if top && name == "" {
+			continue
+		}
+		if strings.Contains(name, "/") || !safeIndexPath(name, 0) {
+			return fmt.Errorf("index has the untracked file %.200q", name)
+		}
 	}
 	return err
 }
@@ -205,7 +270,7 @@ func (x *indexReader) varint() (n int, err error) {
 			n++
 		}
 		n = n<<7 + int(b[0]&0x7f)
-		if n > maxPathName {
+		if n > MaxGitIndex {
 			return 0, errOddIndex
 		}
 		if b[0]&0x80 == 0 {

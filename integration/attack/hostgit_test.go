@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -204,6 +205,74 @@ func TestProtectHostGit(t *testing.T) {
 			harm := g.harm(h.Scope(agent, dir), attack.host...)
 			assert.Equal(t, agent == "free", len(harm) > 0, "%s: %s: %v", agent, name, harm)
 		}
+	}
+}
+
+// TestProtectHostGitUntracked: git status of the host lists a directory that the untracked cache
+// of an index names. The view lets no cache in that names one elsewhere.
+func TestProtectHostGitUntracked(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	g := newHostGit(t, h)
+	for _, agent := range []string{"a", "free"} {
+		dir, outside := h.Scope(agent, "r"), "../../canary-outside"
+		inside := strings.Repeat("u", len(outside))
+		harness.Plant(t, dir, inside+"/file", "f")
+		g.setUp(dir, "init -q", "add f")
+		require.NoError(t, os.Chtimes(dir, time.Time{}, time.Now().Add(-time.Hour))) // git trusts no cache of a directory as new as the index
+		g.setUp(dir, "update-index --untracked-cache", "status", "status")
+		index := filepath.Join(dir, ".git/index")
+		require.Contains(t, harness.ReadAll(t, index), inside+"\x00")
+		evil := strings.ReplaceAll(harness.ReadAll(t, index), inside+"\x00", outside+"\x00")
+		err := gitAttack{file: ".git/index", text: evil}.write(h.View(agent, "r"))
+		assert.Equal(t, agent == "free", err == nil, "%v", err)
+		harm := g.harm(dir, "status")
+		assert.Equal(t, agent == "free", len(harm) > 0, "%s: %v", agent, harm)
+	}
+}
+
+// TestProtectHostGitLink: git commit of the host writes its message, which an agent may prepare,
+// through a link at COMMIT_EDITMSG. The view makes no link there, so that the message does not
+// become the pointer of a worktree.
+func TestProtectHostGitLink(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	g := newHostGit(t, h)
+	for _, agent := range []string{"a", "free"} {
+		dir := h.Scope(agent, "r")
+		harness.Plant(t, dir, "f")
+		g.setUp(dir, "init -q -b main", "add f", "commit -q -m x", "worktree add -q w")
+		require.NoError(t, os.Remove(h.View(agent, "r/.git/COMMIT_EDITMSG")))
+		err := os.Symlink("worktrees/w/gitdir", h.View(agent, "r/.git/COMMIT_EDITMSG"))
+		assert.Equal(t, agent == "free", err == nil, "%v", err)
+		require.NoError(t, os.WriteFile(h.View(agent, "r/.git/MERGE_MSG"), []byte(g.outside+"/.git\n"), 0o644))
+		harm := g.harm(dir, "commit -q --allow-empty --no-edit", "worktree list", "worktree repair")
+		assert.Equal(t, agent == "free", len(harm) > 0, "%s: %v", agent, harm)
+	}
+}
+
+// TestProtectHostGitSequencer: git cherry-pick --continue of the host executes git-merge-STRATEGY,
+// with the strategy of sequencer/opts. The view accepts git's own strategies.
+func TestProtectHostGitSequencer(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "free": ""})
+	g := newHostGit(t, h)
+	for _, agent := range []string{"a", "free"} {
+		dir, view := h.Scope(agent, "r"), h.View(agent, "r")
+		harness.Plant(t, dir, "f", "git-merge-../", "evil=#!/bin/sh\ntouch planted\n")
+		require.NoError(t, os.Chmod(filepath.Join(dir, "evil"), 0o755))
+		g.setUp(dir, "init -q -b main", "add f", "commit -q -m one", "checkout -q -b other")
+		for _, name := range []string{"2", "3"} {
+			harness.Plant(t, dir, name)
+			g.setUp(dir, "add "+name, "commit -q -m "+name)
+		}
+		g.setUp(dir, "checkout -q main", "branch mine")
+		g.setUp(view, "cherry-pick -x --strategy=ort -X theirs other~1 other", "reset -q --hard mine")
+
+		head := g.setUp(dir, "rev-parse HEAD")
+		todo := "pick " + strings.TrimSpace(g.setUp(dir, "rev-parse other~1")) + " 2\npick " + strings.TrimSpace(g.setUp(dir, "rev-parse other")) + " 3\n"
+		harness.Plant(t, view, ".git/sequencer/head="+head, ".git/sequencer/abort-safety="+head, ".git/sequencer/todo="+todo)
+		err := gitAttack{file: ".git/sequencer/opts", text: "[options]\n\tstrategy = ../../evil\n"}.write(view)
+		assert.Equal(t, agent == "free", err == nil, "%v", err)
+		harm := g.harm(dir, "cherry-pick --continue")
+		assert.Equal(t, agent == "free", len(harm) > 0, "%s: %v", agent, harm)
 	}
 }
 

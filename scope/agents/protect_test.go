@@ -61,7 +61,7 @@ func TestProtectNames(t *testing.T) {
 			rust-analyzer.toml .phpactor.json .luarc.json .lintr gtags.conf .ctags.d/x.ctags .externalToolBuilders/x.launch`,
 		"shell": `.bashrc .bash_profile .profile .zshrc .zshenv sub/.zshenv .cshrc .tcshrc .login .kshrc .inputrc .config/fish/config.fish .config/nushell/env.nu .xonshrc .envrc .direnv/bin/x
 			mise.toml .mise.toml mise.local.toml mise.production.toml .mise.production.local.toml .mise/config.toml mise/config.toml .config/mise/config.toml .config/mise/conf.d/x.toml
-			.config/mise.toml .mise/tasks/x .tool-versions .autoenv.zsh .bash_enter .shadowenv.d/x bin/activate-hermit .rvmrc .rbenv-vars rust-toolchain rust-toolchain.toml .tmux.conf
+			.config/mise.toml .miserc.local.toml .config/miserc.local.toml mise.local.lock .mise/tasks/x .tool-versions .autoenv.zsh .bash_enter .shadowenv.d/x bin/activate-hermit .rvmrc .rbenv-vars rust-toolchain rust-toolchain.toml .tmux.conf
 			.screenrc .pdbrc .pythonrc .ipython/x jupyter_server_config.py ipython_config.py .irbrc .pryrc .byebugrc .perldb .perltidyrc .perlcriticrc .proverc .Rprofile .rprofile .Renviron .RData
 			renv/activate.R .octaverc startup.m .iex.exs .erlang .ghci .ocamlinit .gnuplot .psqlrc .sqliterc .mongorc.js .my.cnf .sbclrc .xsession .xprofile .ssh/authorized_keys
 			.config/autostart/x.desktop .config/systemd/user/x.service .gnupg/gpg.conf`,
