@@ -14,7 +14,7 @@ fsstress=$(realpath "$1")/ltp/fsstress
 agent passthrough
 agent mediated "data: mediated"
 agent uncached "cache: none"
-identity=caller agent caller "allow_other: true" "xattrs: true"
+keys="identity: caller" agent caller "allow_other: true" "xattrs: true"
 start_views
 names=() data=()
 for op in creat mkdir mknod link symlink rename rnoreplace rexchange unlink rmdir getdents readlink stat chown truncate; do names+=(-f "$op=4"); done

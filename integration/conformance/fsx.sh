@@ -13,7 +13,7 @@ fsx=$(realpath "$1")/ltp/fsx
 agent passthrough
 agent mediated "data: mediated"
 agent uncached "cache: none"
-identity=caller agent caller "allow_other: true" "xattrs: true"
+keys="identity: caller" agent caller "allow_other: true" "xattrs: true"
 start_views
 declare -A modes=(
 	[mapped]="-S 1"

@@ -68,14 +68,15 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# agent NAME [LINE...]: defines an agent of root whose view has the lines. Those of -view follow them.
+# agent NAME [LINE...]: defines an agent whose view has the lines. Those of -view follow them. $keys are lines of the
+# definition itself.
 agent() {
 	local name=$1
 	shift
 	mkdir -p "$base/agents.d" "$base/agents/$name"
 	chmod 755 "$base/agents/$name"
 	{
-		printf -- '---\nname: %s\nidentity: %s\n' "$name" "${identity:-agent}"
+		printf -- '---\nname: %s\n%s\n' "$name" "${keys:-}"
 		[ $# -eq 0 ] && [ ${#lines[@]} -eq 0 ] || printf 'view:\n'
 		printf '  %s\n' "$@" "${lines[@]}" | grep -v '^ *$' || true
 		printf -- '---\n'
@@ -130,15 +131,29 @@ failed() { echo "fail $1: ${2:-}" >>"$top/results"; }
 skipped() { echo "skip $1" >>"$top/results"; }
 
 # report LIST: compares the results with the list, whose lines are "NAME: REASON", prints the differences and the counts,
-# and is the script's status. A listed test that was skipped is no difference.
+# and is the script's status. A name can end in numbers, as in "mknod/11.t 2-6,8". A listed test that was skipped is no
+# difference.
 report() {
 	touch "$top/results"
 	awk -v list="$1" -v native="$native" -v only="$only" '
 		FILENAME == list {
 			if ($0 ~ /^(#|$)/) next
 			name = $0; sub(/:.*/, "", name); reason = $0; sub(/^[^:]*: */, "", reason)
-			if (reason == "" || name in expected) { print list ": " name ": " (reason == "" ? "no reason" : "listed twice") > "/dev/stderr"; bad++ }
-			expected[name] = reason
+			count = 1
+			names[1] = name
+			if (name ~ / [0-9,-]+$/) {
+				numbers = name; sub(/.* /, "", numbers); sub(/ [^ ]*$/, " ", name)
+				count = 0
+				parts = split(numbers, part, ",")
+				for (i = 1; i <= parts; i++) {
+					if (split(part[i], end, "-") == 1) end[2] = end[1]
+					for (n = end[1] + 0; n <= end[2] + 0; n++) names[++count] = name n
+				}
+			}
+			for (i = 1; i <= count; i++) {
+				if (reason == "" || names[i] in expected) { print list ": " names[i] ": " (reason == "" ? "no reason" : "listed twice") > "/dev/stderr"; bad++ }
+				expected[names[i]] = reason
+			}
 			next
 		}
 		{ kind = $1; rest = substr($0, length(kind) + 2); name = rest; sub(/:.*/, "", name); seen[name] = 1 }

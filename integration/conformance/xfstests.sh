@@ -60,7 +60,7 @@ for file in passwd group; do grep -q fsgqa2 /etc/$file || mount --bind "$top/$fi
 
 for name in test scratch; do
 	mkdir -p "$top/mounts/$name"
-	identity=caller agent "$name" "allow_other: true" "xattrs: true"
+	keys="identity: caller" agent "$name" "allow_other: true" "xattrs: true"
 done
 start_views
 for name in test scratch; do "$program" --base "$base" down "$name" >/dev/null; done
