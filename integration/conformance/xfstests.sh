@@ -58,6 +58,11 @@ chmod +x "$top/bin"/*
 { cat /etc/group; printf '%s:*:%d:\n' fsgqa 60001 fsgqa2 60002 123456-fsgqa 60003; } >"$top/group"
 for file in passwd group; do grep -q fsgqa2 /etc/$file || mount --bind "$top/$file" /etc/$file; done
 
+# The views are of an ext4 file system of their own: tests that fill one do not fill the disk of the host.
+truncate -s 12G "$top/image"
+mkfs.ext4 -q "$top/image"
+mkdir "$base"
+mount -o loop "$top/image" "$base"
 for name in test scratch; do
 	mkdir -p "$top/mounts/$name"
 	keys="identity: caller" agent "$name" "allow_other: true" "xattrs: true"
