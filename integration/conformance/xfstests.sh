@@ -24,14 +24,14 @@ cat >"$top/bin/mount" <<-EOT
 	words=("\$@") view= with=()
 	for ((i = 0; i < \${#words[@]}; i++)); do
 		case \${words[i]} in
-		fuse.scopefs) view=\${words[-1]##*/} ;;
+		fuse.scopefs) view=\${words[-2]#scopefs:} to=\${words[-1]} ;;
 		-o) with+=("\${words[++i]}") ;;
 		-o?*) with+=("\${words[i]#-o}") ;;
 		esac
 	done
 	[ -n "\$view" ] || { [[ "\${with[*]}" == *remount* ]] && set -- -i "\$@"; exec $(type -P mount) "\$@"; }
-	"$program" --base "$base" up "\$view" --at "$top/mounts/\$view" >/dev/null || exit 32
-	[ \${#with[@]} -eq 0 ] || $(type -P mount) -i -o "remount,\$(IFS=,; echo "\${with[*]}")" "$top/mounts/\$view" && exit
+	"$program" --base "$base" up "\$view" --at "\$to" >/dev/null || exit 32
+	[ \${#with[@]} -eq 0 ] || $(type -P mount) -i -o "remount,\$(IFS=,; echo "\${with[*]}")" "\$to" && exit
 	"$program" --base "$base" down "\$view" >/dev/null
 	exit 32
 EOT
@@ -75,10 +75,13 @@ cat >"$top/config" <<-EOT
 	export SCRATCH_DEV=scopefs:scratch SCRATCH_MNT=$top/mounts/scratch
 	export RESULT_BASE=$top/xfstests
 EOT
+# Tests that raise limits of resources fail without CAP_SYS_RESOURCE (24), which some containers and virtual machines lack.
+awk '/^CapEff/ { exit substr($2, 10, 1) ~ /[13579bdf]/ }' /proc/self/status && printf 'generic/%s\n' 394 531 >"$top/exclude"
+touch "$top/exclude"
 read -ra tests <<<"${only:--g generic/quick}"
 cd "$source"
 code=0
-timed 5400 "$top/said" env PATH="$top/bin:$PATH" HOST_OPTIONS="$top/config" ./check -E "${SCOPEFS_XFSTESTS_EXCLUDE:-/dev/null}" "${tests[@]}" || code=$?
+timed 5400 "$top/said" env PATH="$top/bin:$PATH" HOST_OPTIONS="$top/config" ./check -E "$top/exclude" "${tests[@]}" || code=$?
 cd "$OLDPWD"
 grep -q '^Ran:' "$top/said" || { tail -n 20 "$top/said" >&2; failed "the suite" "ended early, status $code"; }
 [ -z "${SCOPEFS_XFSTESTS_RESULTS:-}" ] || { cp "$top/said" "$top/xfstests/said"; cp -r "$top/xfstests/." "$SCOPEFS_XFSTESTS_RESULTS"; }
