@@ -163,7 +163,7 @@ func gitEntry(before, previous, name string) (gitFile, GitContent) {
 	switch {
 	case name == "config" || name == "config.worktree", name == "opts" && previous == "sequencer": // of cherry-pick and revert
 		content = GitConfig
-	case name == "index" || strings.HasPrefix(name, "sharedindex."):
+	case name == "index", strings.HasPrefix(name, "sharedindex."), strings.HasPrefix(name, "index.stash."):
 		content = GitIndex
 	case name == "merge_rr":
 		content = GitConflicts
@@ -171,7 +171,7 @@ func gitEntry(before, previous, name string) (gitFile, GitContent) {
 		content = GitAlternates
 	case name == "tables.list" && previous == "reftable":
 		content = GitTables
-	case strings.HasPrefix(name, "sharedindex_"), strings.HasPrefix(name, "next-index-"), strings.HasPrefix(name, "index.stash."):
+	case strings.HasPrefix(name, "sharedindex_"), strings.HasPrefix(name, "next-index-"):
 		return gitLock, 0
 	case name == "gitdir" && before == "worktrees" && !locked:
 		return gitPointer, GitWorktree

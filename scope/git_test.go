@@ -36,6 +36,7 @@ func TestGitRules(t *testing.T) {
 		".git/sharedindex_XyZ":                   gitLock,
 		".git/index.lock":                        gitLock,
 		".git/config.lock":                       gitLock,
+		".git/index.stash.12":                    gitJudged,
 		".git/index.stash.12.lock":               gitLock,
 		".git/next-index-1.lock":                 gitLock,
 		".git/MERGE_RR":                          gitJudged,

@@ -200,6 +200,11 @@ func TestProtectGit(t *testing.T) {
 		mustnot git -C mine config extensions.objectformat sha256
 		must git -C clone config index.version 4
 		must git -C clone update-index --force-write-index
+		echo more >>clone/file
+		must git -C clone stash -q
+		must git -C clone diff --quiet
+		must git -C clone stash pop -q
+		mustnot git -C clone diff --quiet
 		must git -C clone stash -q
 		blob=$(git -C new hash-object -w --stdin </dev/null)
 		seq 25000 | sed "s|.*|100644 $blob\tmany/&|" >list
