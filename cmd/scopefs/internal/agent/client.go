@@ -112,21 +112,26 @@ func (a *Agent) admit(c *client, web bool) error {
 // Exec runs a command in the client's sandbox.
 func (c *client) Exec(ctx context.Context, command sandbox.Command) (*sandbox.Process, error) {
 	s, err := c.sandbox(ctx)
-	if missing, ok := errors.AsType[*sandbox.MissingError](err); ok {
-		e := tools.Errorf(tools.Unavailable, "no sandbox can be made")
-		e.Hint = "ask the operator: scopefs audit and the daemon's log have the reason"
-		if c.agent.Private && c.by == nil { // the operator's own command, and no runner
-			e.Hint = missing.Error()
-		}
-		return nil, e.Because(err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, c.noSandbox(ctx, err)
 	}
 	if err := tools.Still(ctx); err != nil { // a start takes a while
 		return nil, err
 	}
 	return s.Exec(ctx, command)
+}
+
+// noSandbox is the error of a call that needs a sandbox which cannot be started, as while a view is replaced.
+func (c *client) noSandbox(ctx context.Context, err error) error {
+	if _, said := errors.AsType[*tools.Error](err); said || ctx.Err() != nil || errors.Is(err, sandbox.ErrEnded) {
+		return err
+	}
+	e := tools.Errorf(tools.Unavailable, "no sandbox can be made")
+	e.Hint = "call again, or ask the operator: scopefs audit and the daemon's log have the reason"
+	if missing, ok := errors.AsType[*sandbox.MissingError](err); ok && c.agent.Private && c.by == nil { // the operator's own command, and no runner
+		e.Hint = missing.Error()
+	}
+	return e.Because(err)
 }
 
 // sandbox returns the client's sandbox, and starts one if need be.
@@ -152,11 +157,6 @@ func (c *client) sandbox(ctx context.Context) (*Sandbox, error) {
 		}
 	}
 	box, err := c.agent.Start(ctx, now)
-	if _, said := errors.AsType[*tools.Error](err); err != nil && !said && ctx.Err() == nil {
-		e := tools.Errorf(tools.Unavailable, "the sandbox cannot be started")
-		e.Hint = "call again; the operator's log has the cause"
-		return nil, e.Because(err)
-	}
 	if err != nil {
 		return nil, err
 	}
