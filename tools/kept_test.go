@@ -130,6 +130,6 @@ func TestApprovalsNotStored(t *testing.T) {
 	_, err = gate.Approvals.Decide(id, true, nil, ok)
 	require.NoError(t, err)
 	delete(kept.approvals, id) // by the operator's hand, or another daemon's
-	assert.Equal(t, Internal, code(t, call()))
+	assert.Equal(t, Unavailable, code(t, call()))
 	assert.False(t, ran)
 }

@@ -128,8 +128,9 @@ func TestStop(t *testing.T) {
 		want            status
 		atLeast         time.Duration
 	}{
-		"TERM":    {"echo r; sleep 1047", "", status{ExitCode: code(143), Signal: "SIGTERM"}, 0},
-		"INT":     {"trap 'exit 6' INT; echo r; while :; do sleep 0.01; done", "INT", status{ExitCode: code(6)}, 0},
+		"TERM": {"echo r; sleep 1047", "", status{ExitCode: code(143), Signal: "SIGTERM"}, 0},
+		// Without a child: bash forgets a SIGINT that comes just when its child exits.
+		"INT":     {"trap 'exit 6' INT; echo r; while :; do :; done", "INT", status{ExitCode: code(6)}, 0},
 		"ignored": {"trap '' TERM; echo r; sleep 1047; sleep 1047", "TERM", status{ExitCode: code(137), Signal: "SIGKILL"}, stopGrace},
 		"KILL":    {"trap 'exit 8' TERM; echo r; while :; do sleep 0.01; done", "KILL", status{ExitCode: code(137), Signal: "SIGKILL"}, 0},
 		"ended":   {"echo r; exit 7", "KILL", status{ExitCode: code(7)}, 0},
