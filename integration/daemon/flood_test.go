@@ -396,6 +396,23 @@ func flooding(role string, argv ...string) func(h *harness.Host) (func(), func()
 	}
 }
 
+// TestFloodEndsNoView: refused requests on 60 connections of HTTP/2 whose windows stay shut keep the daemon's
+// processors. It ends neither the view of the agent nor another one. SCOPEFS_FLOOD_TIME is in seconds.
+func TestFloodEndsNoView(t *testing.T) {
+	h := floodHost(t, "")
+	seconds, err := strconv.Atoi(os.Getenv("SCOPEFS_FLOOD_TIME"))
+	if err != nil {
+		seconds = 5
+	}
+	stop, _ := flooding("flood-windows", "refused.test")(h)
+	for began := time.Now(); time.Since(began) < time.Duration(seconds)*time.Second; {
+		measureView(h, "calm", 100)
+	}
+	stop()
+	assert.Empty(t, died(h))
+	assert.Equal(t, "mounted", h.Agent("loud").State)
+}
+
 // TestFloodDirectories: an open directory takes nothing in the view.
 func TestFloodDirectories(t *testing.T) {
 	h := floodHost(t, "limits: {open_files: 600}")
