@@ -23,7 +23,7 @@ func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
 		if abs, err := filepath.Abs(file); err == nil && (strings.HasPrefix(name, geminiManifest+".") || strings.HasPrefix(name, "extension.")) {
 			rel = filepath.Base(filepath.Dir(abs)) + "/" + name
 		}
-		e, err := parseExtension(s.base, rel, text)
+		e, err := parseExtension(s.base, rel, text, nil)
 		if err == nil {
 			err = s.checkExtension(e)
 		}

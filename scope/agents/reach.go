@@ -171,7 +171,11 @@ func checkEntry(s string, kind refKind) (same string, err error) {
 		p, err := parseToolPattern(s)
 		return p.key(), err
 	}
-	if err = checkName(s); err == nil && strings.Contains(s, ":") {
+	name := s
+	if kind == memberRef && strings.Trim(s, " ") == s { // a display name has spaces inside
+		name = strings.ReplaceAll(s, " ", "")
+	}
+	if err = checkName(name); err == nil && strings.Contains(s, ":") {
 		err = errors.New("holds a colon: write the name alone")
 	}
 	return s, err

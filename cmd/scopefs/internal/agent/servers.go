@@ -56,7 +56,7 @@ func (s *servers) specs() map[string]upstream.Spec {
 			all[name] = upstream.Spec{
 				URL: server.URL, Headers: server.Headers,
 				Command: server.Command, Args: server.Args, Env: server.Env, Cwd: server.Cwd, Timeout: server.Timeout, Start: server.Start,
-				Blind: p.NoView || server.URL != "", Sandbox: fmt.Sprint(p.NoView, p.ReadOnly, p.Hosts().Kind()),
+				Blind: p.NoView || server.URL != "", Sandbox: fmt.Sprint(p.NoView, p.ReadOnly, p.Hosts().Kind(), server.Dir, server.Edition),
 			}
 		}
 	}
@@ -69,6 +69,9 @@ func (s *servers) purpose(name string, server agents.Server) Purpose {
 	p.Kind, p.Command = control.ServerSession, name
 	p.Context, p.NoView = nil, server.Use() == agents.WorkspaceNone
 	p.ReadOnly = p.ReadOnly || server.Use() == agents.WorkspaceRead
+	if server.Dir != "" {
+		p.Expose = []string{server.Dir}
+	}
 	p.Hosts = func() *agents.Hosts { return s.c.rules().ServerHosts(name) }
 	return p
 }
