@@ -3,6 +3,8 @@ package origins
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -139,5 +141,85 @@ func TestGeminiAgents(t *testing.T) {
 		h.Must("reload")
 		_, errs, _ := h.Try("call", "--agent", "lead", "delegate", "member=inspector", "task=x")
 		assert.Contains(t, errs, `"code":"not_found"`, visibility)
+	}
+}
+
+// TestGeminiImport: an extension comes from a directory, an archive or a repository. An update keeps the operator's
+// settings, and one that does not load changes nothing.
+func TestGeminiImport(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"lead": ""})
+	h.Put("scopefs.yaml", "primary: lead\n")
+	source, marker := t.TempDir()+"/source", t.TempDir()+"/ran"
+	license(t, source)
+	run := func(words ...string) {
+		t.Helper()
+		cmd := exec.Command(words[0], words[1:]...)
+		cmd.Dir, cmd.Env = source, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	put := func(rel, text string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(source+"/"+rel, []byte(text), 0o755))
+	}
+	place := h.Base + "/extensions.d/license-extension"
+	assert.Contains(t, h.Must("agents", "import", "--dry-run", "--json", source), `"extension":`)
+	require.NoFileExists(t, place+"/check.py")
+	out, errs, code := h.Try("agents", "import", source)
+	require.Zero(t, code, errs)
+	assert.Equal(t, place+"\n", out)
+	assert.Contains(t, errs, "WARNING: mcp_servers.header-check: starts python3 ${extensionPath}${/}check.py --root ${workspacePath}")
+	assert.NotContains(t, errs, "reads extensionPath")
+	h.Put("extensions.d/license-extension/.env", "REGISTER_KEY=k-2\n")
+	h.Start()
+	assert.Equal(t, "k-2", see(h, "lead", "spdx").Env["REGISTER_KEY"])
+
+	// A repository whose configuration, attributes and hooks name programs.
+	run("git", "init", "-q", "-b", "main")
+	put("rules.txt", "BSD\n")
+	put(".gitattributes", "rules.txt filter=evil\n")
+	put(".env", "REGISTER_KEY=theirs\n")
+	run("git", "add", "-A")
+	run("git", "commit", "-qm", "one")
+	run("git", "tag", "v2")
+	for _, key := range []string{"filter.evil.smudge", "filter.evil.process", "core.fsmonitor", "uploadpack.packObjectsHook", "core.sshCommand", "tar.tar.command", "core.pager"} {
+		run("git", "config", key, "touch "+marker)
+	}
+	for _, hook := range []string{"post-checkout", "pre-receive", "reference-transaction", "post-index-change"} {
+		put(".git/hooks/"+hook, "#!/bin/sh\ntouch "+marker+"\n")
+	}
+	put("rules.txt", "not committed\n")
+	_, errs, code = h.Try("agents", "import", "--ref", "v2", source)
+	assert.NotZero(t, code)
+	assert.Contains(t, errs, "exists: give --force")
+	h.Must("agents", "import", "--force", "--ref", "v2", source)
+	assert.NoFileExists(t, marker)
+	h.Must("reload")
+	s := see(h, "lead", "spdx")
+	assert.Equal(t, "BSD\n", s.Rules)
+	assert.Equal(t, "k-2", s.Env["REGISTER_KEY"])
+
+	archive := t.TempDir() + "/license.tar.gz"
+	run("tar", "--transform=s,^[.],license-2.0,", "--exclude=.git", "-czf", archive, ".")
+	h.Must("agents", "import", "--force", archive)
+	h.Must("reload")
+	assert.Equal(t, "not committed\n", see(h, "lead", "spdx").Rules)
+
+	put("gemini-extension.json", `{"name": "license-extension", "agents": [{"name": "lead", "path": "agents/inspector.md"}]}`)
+	_, errs, code = h.Try("agents", "import", "--force", source)
+	assert.NotZero(t, code)
+	assert.Contains(t, errs, `agent "lead" is in agents.d/lead.md already`)
+	h.Must("reload")
+	assert.Equal(t, "not committed\n", see(h, "lead", "spdx").Rules)
+	left, err := filepath.Glob(h.Base + "/extensions.d/.*")
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	fifo := t.TempDir() + "/agent.md"
+	run("mkfifo", fifo, source+"/pipe")
+	for _, name := range []string{fifo, source} {
+		_, errs, code = h.Try("agents", "import", "--force", name)
+		assert.NotZero(t, code)
+		assert.Contains(t, errs, "is no")
 	}
 }
