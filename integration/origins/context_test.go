@@ -141,3 +141,58 @@ func TestContextActivity(t *testing.T) {
 	h.Put("calls.json", `[{"type": "state", "userId": "u-1", "theme": "dark"}, {"type": "state", "theme": "light"}, {"_tool": "logEvent", "eventName": "login", "_scopes": ["state"]}]`)
 	assert.Contains(t, h.Must("call", "--agent", "orchestrator", h.Base+"/calls.json"), `"result":{"event":"login","user":"u-1"}`)
 }
+
+// TestContextTools: the agent's definition says what calls of any tool see, const or enum. A server's tool gets its context
+// in _meta, and its arguments hold no member of the protocol.
+func TestContextTools(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"orchestrator": `tools: [write_file, read_file, "mcp:desk:*"]
+mcp_servers: {desk: {command: /usr/bin/python3, args: [server.py]}}
+scopes:
+  enum: [state, input, notes]
+  ask: [notes]
+  tools:
+    write_file: {const: [input]}
+    "mcp:desk:see": {enum: [state, notes]}
+    "mcp:*:*": {const: [input]}`})
+	require.NoError(t, os.WriteFile(h.Scope("orchestrator", "server.py"), []byte(mcpServer), 0o755))
+	require.NoError(t, os.WriteFile(h.Scope("orchestrator", "rules.txt"), nil, 0o644))
+	h.Start()
+	run := func(call string) (a struct {
+		Result json.RawMessage
+		Error  struct{ Code, Message, Path string }
+	}) {
+		t.Helper()
+		h.Put("calls.json", `[{"type": "state", "_instance": "①", "plan": "x"}, {"type": "input", "user": "Eve"}, {"type": "notes", "n": 1}, `+call+`]`)
+		out, errs, _ := h.Try("call", "--agent", "orchestrator", h.Base+"/calls.json")
+		require.NoError(t, json.Unmarshal([]byte(out), &a), "%s%s", out, errs)
+		return a
+	}
+	assert.Empty(t, run(`{"_tool": "write_file", "path": "a", "content": "x"}`).Error)
+	begun := h.Calls("orchestrator", "write_file")
+	require.NotEmpty(t, begun)
+	require.Len(t, begun[0].Context, 1)
+	assert.Equal(t, "input", begun[0].Context[0].Name)
+	assert.Equal(t, "invalid", run(`{"_tool": "write_file", "path": "a", "content": "x", "_scopes": ["state"]}`).Error.Code)
+	assert.Equal(t, "invalid", run(`{"_tool": "read_file", "path": "a", "_scopes": ["state"]}`).Error.Code)
+
+	served := func(call string) (s seen) {
+		t.Helper()
+		a := run(call)
+		require.Empty(t, a.Error)
+		var answer struct{ Text string }
+		require.NoError(t, json.Unmarshal(a.Result, &answer), "%s", a.Result)
+		require.NoError(t, json.Unmarshal([]byte(answer.Text), &s))
+		return s
+	}
+	s := served(`{"_tool": "mcp:desk:see", "_scopes": ["state"], "_instance": "①", "q": 1}`)
+	assert.Equal(t, map[string]any{"q": 1.0}, s.Call)
+	assert.Equal(t, []any{map[string]any{"type": "state", "plan": "x"}}, s.Meta["scopefs/context"])
+	assert.Empty(t, served(`{"_tool": "mcp:desk:see"}`).Meta["scopefs/context"])
+	assert.Equal(t, []any{map[string]any{"type": "input", "user": "Eve"}}, served(`{"_tool": "mcp:desk:drop"}`).Meta["scopefs/context"])
+	assert.Equal(t, "denied", run(`{"_tool": "mcp:desk:see", "_scopes": ["input"]}`).Error.Code)
+	assert.Equal(t, "approval_required", run(`{"_tool": "mcp:desk:see", "_scopes": ["notes"]}`).Error.Code)
+
+	h.Put("agents.d/wrong.md", "---\nname: wrong\nscopes: {enum: [state], tools: {bash: {const: [input]}}}\n---\n")
+	out, errs, _ := h.Try("agents", "check")
+	assert.Contains(t, out+errs, `wrong.md:3: scopes: tools: "bash": "input" is no scope of enum or const: add it there, or remove it here`)
+}

@@ -278,6 +278,23 @@ func (g *Grants) Contexts() (names []string, fixed bool) {
 	return slices.Clone(g.reach.Contexts.Names), g.reach.Contexts.Fixed
 }
 
+// ContextsOf returns the scopes that calls of a tool choose among, or, with fixed, that each
+// gets. ok is false if scopes.tools has none for the tool: then Contexts holds for tools that
+// take a context. The name of a tool overrides a pattern, and a pattern those after it.
+func (g *Grants) ContextsOf(tool string) (names []string, fixed, ok bool) {
+	if g == nil {
+		return nil, false, false
+	}
+	for _, exact := range []bool{true, false} {
+		for _, t := range g.reach.Contexts.Tools {
+			if exact == !isWild(t.Tool) && g.tooling().Match(t.Tool, tool) {
+				return append([]string{}, t.Names...), t.Fixed, true
+			}
+		}
+	}
+	return nil, false, false
+}
+
 // Rates returns the rate limits of calls.
 func (g *Grants) Rates() []scope.Rate {
 	if g == nil {

@@ -91,8 +91,24 @@ func (c *Client) List(ctx context.Context) (all []Listed, err error) {
 
 // Call calls a tool by its MCP name. The error reports a failure of the connection
 // or the protocol; an error of the tool sets Result.Failed.
+// The arguments of a server's tool have no envelope: their members _scopes and _instance are
+// sent beside them.
 func (c *Client) Call(ctx context.Context, name string, args json.RawMessage) (Result, error) {
-	res, err := c.session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
+	params := &mcp.CallToolParams{Name: name, Arguments: args}
+	var members map[string]json.RawMessage
+	if strings.HasPrefix(toolName(name), "mcp:") && json.Unmarshal(args, &members) == nil {
+		params.Meta = mcp.Meta{}
+		for _, member := range []string{"scopes", "instance"} {
+			if value, ok := members["_"+member]; ok {
+				params.Meta[metaPrefix+member] = value
+				delete(members, "_"+member)
+			}
+		}
+		if len(params.Meta) > 0 {
+			params.Arguments = members
+		}
+	}
+	res, err := c.session.CallTool(ctx, params)
 	if err != nil {
 		return Result{}, err
 	}
