@@ -196,3 +196,41 @@ scopes:
 	out, errs, _ := h.Try("agents", "check")
 	assert.Contains(t, out+errs, `wrong.md:3: scopes: tools: "bash": "input" is no scope of enum or const: add it there, or remove it here`)
 }
+
+// TestContextScratch: instances that run at the same time share the view at most. Each has a scratch directory.
+func TestContextScratch(t *testing.T) {
+	h := echoing(t, map[string]string{
+		"orchestrator": "tools: [resize, measure, delegate]\nmembers: [worker]\nscopes: {enum: [state]}", "worker": "",
+	})
+	declare := func(name, more, program string) {
+		h.Put("activities.d/"+name+".json", `{"description": "d", "inputSchema": {"type": "object", "properties": {"_scopes": {"const": ["state"]}}}`+more+`}`)
+		h.Put("activities.d/"+name, "#!/bin/sh\nid=$(grep -o '\"text\":\"[a-z]*\"' | head -1 | cut -d'\"' -f4)\n"+program)
+		require.NoError(t, os.Chmod(h.Base+"/activities.d/"+name, 0o755))
+	}
+	// Both wait for each other by the view that they share.
+	declare("resize", "", `touch $TMPDIR/mine-$id ~/mine-$id /workspace/here-$id
+while [ "$(ls /workspace | wc -l)" -lt 2 ]; do sleep 0.05; done
+echo $(ls $TMPDIR ~ | grep mine) $(ls /workspace)`)
+	declare("measure", `, "workspace": "none"`, `pwd; touch mine-$id $TMPDIR/mine-$id; ls . $TMPDIR | grep mine; ls /workspace 2>&1 || true`)
+	h.Start()
+	run := func(call string) string {
+		t.Helper()
+		h.Put("calls.json", `[{"type": "state", "_instance": "①", "text": "east"}, {"type": "state", "_instance": "②", "text": "west"}, {"calls": [`+
+			strings.ReplaceAll(call, "{", `{"_instance": "①", `)+", "+strings.ReplaceAll(call, "{", `{"_instance": "②", `)+`]}]`)
+		return h.Must("call", "--agent", "orchestrator", h.Base+"/calls.json")
+	}
+	shared := run(`{"_tool": "resize"}`)
+	assert.Contains(t, shared, `mine-east mine-east here-east here-west`)
+	assert.Contains(t, shared, `mine-west mine-west here-east here-west`)
+	alone := run(`{"_tool": "measure"}`)
+	assert.Contains(t, alone, `/scratch\nmine-east\nmine-east\nls: cannot access '/workspace'`)
+	assert.Contains(t, alone, `/scratch\nmine-west\nmine-west\nls: cannot access '/workspace'`)
+
+	h.Put("runner", "#!/bin/sh\ncat >/dev/null\ntouch /scratch/$$ /tmp/mine-$$\necho $(pwd) $(ls /scratch | wc -l) $(ls /tmp | grep -c mine)\n")
+	for range 2 {
+		assert.Contains(t, h.Must("call", "--agent", "orchestrator", "delegate", "member=worker", "task=x"), "/scratch 1 1")
+	}
+	h.Put("activities.d/measure.json", `{"description": "d", "inputSchema": {"type": "object"}, "workspace": "all"}`)
+	out, errs, _ := h.Try("reload")
+	assert.Contains(t, out+errs, `measure.json:1: workspace: unknown "all": want one of [none read write]`)
+}
