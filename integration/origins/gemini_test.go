@@ -215,6 +215,15 @@ func TestGeminiImport(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 
+	large := source + "/large.md"
+	require.NoError(t, os.WriteFile(large, nil, 0o600))
+	require.NoError(t, os.Truncate(large, 4<<30))
+	for _, name := range []string{large, source} {
+		_, errs, code = h.Try("agents", "import", "--force", name)
+		assert.NotZero(t, code)
+		assert.Contains(t, errs, "is larger than")
+	}
+	run("rm", "large.md")
 	fifo := t.TempDir() + "/agent.md"
 	run("mkfifo", fifo, source+"/pipe")
 	for _, name := range []string{fifo, source} {
@@ -223,3 +232,37 @@ func TestGeminiImport(t *testing.T) {
 		assert.Contains(t, errs, "is no")
 	}
 }
+
+// TestGeminiBackground: a command in the background lives until the session ends. The session lists, reads and ends it.
+func TestGeminiBackground(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"lead": ""})
+	u := h.Connect("lead")
+	assert.Contains(t, u.Text("process_read", nil), "no processes")
+	said := u.Text("bash", args{"command": "echo begun; exec sleep 4718", "background": true})
+	assert.Contains(t, said, "running in the background as p1, until the session ends")
+	u.Text("bash", args{"command": "exec sleep 4719", "background": true})
+	listed := u.Text("process_read", nil)
+	assert.Regexp(t, `^p1  running  \d+s  echo begun; exec sleep 4718\np2  running  \d+s  exec sleep 4719\n$`, listed)
+	assert.Contains(t, u.Text("process_read", args{"id": "p1", "wait_ms": 5000}), "begun")
+	u.Text("process_stop", args{"id": "p1"})
+	assert.Contains(t, u.Text("process_read", nil), "p1  exit status 143 (SIGTERM)")
+	assert.Contains(t, h.Connect("lead").Text("process_read", nil), "no processes", "another session")
+	require.NotEmpty(t, harness.Running("sleep", "4719"))
+	require.NoError(t, u.Session.Close())
+	h.Eventually("the session's command has ended", func() bool { return len(harness.Running("sleep", "4719")) == 0 })
+
+	_, errs, code := h.Try("call", "--agent", "lead", "bash", "command=sleep 4719", "background:=true")
+	assert.Zero(t, code)
+	assert.Contains(t, errs, "p1 ends now, with the session of this command")
+}
+
+// TestGeminiStarting: a list of tools names the servers that are still starting.
+func TestGeminiStarting(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"lead": "mcp_servers: {slow: {command: sleep, args: [\"4717\"]}}"})
+	out, errs, code := h.Try("call", "--agent", "lead", "--list")
+	assert.Zero(t, code)
+	assert.Contains(t, out, "read_file")
+	assert.Contains(t, errs, "MCP server slow is still starting: its tools are not listed yet")
+}
+
+type args = map[string]any

@@ -77,8 +77,8 @@ func (s *servers) purpose(name string, server agents.Server) Purpose {
 }
 
 // list adds the tools of all servers to the set at the first list of tools; from then on
-// the servers report changes.
-func (s *servers) list(ctx context.Context) {
+// the servers report changes. It returns the servers that are still starting.
+func (s *servers) list(ctx context.Context) (starting []string) {
 	s.mu.Lock()
 	first := !s.all
 	s.all = true
@@ -86,6 +86,7 @@ func (s *servers) list(ctx context.Context) {
 	if first {
 		s.refresh(ctx)
 	}
+	return s.up.Starting()
 }
 
 // find adds the tools of one server, mcp:SERVER:TOOL, to the set. It waits until the

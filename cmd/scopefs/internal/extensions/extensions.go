@@ -104,6 +104,8 @@ func Copy(ctx context.Context, source, ref, into string) (dir string, err error)
 	return "", errors.New("has no gemini-extension.json: give the directory, archive or repository that has it at its top")
 }
 
+var errLarge = fmt.Errorf("is larger than %d MiB: remove files", MaxBytes>>20)
+
 // target is the directory that a copy goes to, and what it has so far.
 type target struct {
 	root  *os.Root
@@ -111,8 +113,8 @@ type target struct {
 	bytes int64
 }
 
-// add creates a file, a directory or a symbolic link. Its name is relative.
-func (c *target) add(name string, mode fs.FileMode, link string, from io.Reader) error {
+// add creates a file of this size, a directory or a symbolic link. Its name is relative.
+func (c *target) add(name string, mode fs.FileMode, link string, size int64, from io.Reader) error {
 	name = path.Clean(name)
 	if !filepath.IsLocal(name) {
 		return fmt.Errorf("%q leads out of the extension: remove it", name)
@@ -135,13 +137,16 @@ func (c *target) add(name string, mode fs.FileMode, link string, from io.Reader)
 	default:
 		return fmt.Errorf("%q is no file, directory or symbolic link: remove it", name)
 	}
+	if size > MaxBytes-c.bytes {
+		return errLarge
+	}
 	f, err := c.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644|mode.Perm()&0o111)
 	if err != nil {
 		return err
 	}
 	n, err := io.Copy(f, io.LimitReader(from, MaxBytes-c.bytes+1))
 	if c.bytes += n; err == nil && c.bytes > MaxBytes {
-		err = fmt.Errorf("is larger than %d MiB: remove files", MaxBytes>>20)
+		err = errLarge // it grew
 	}
 	if err == nil {
 		err = f.Chmod(0o644 | mode.Perm()&0o111) // whatever the umask
@@ -169,9 +174,9 @@ func (c *target) directory(name string) error {
 			if err != nil {
 				return err
 			}
-			return c.add(name, fs.ModeSymlink, link, nil)
+			return c.add(name, fs.ModeSymlink, link, 0, nil)
 		case !d.Type().IsRegular():
-			return c.add(name, d.Type(), "", nil)
+			return c.add(name, d.Type(), "", 0, nil)
 		}
 		f, err := from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) // it may be a FIFO by now
 		if err != nil {
@@ -182,7 +187,7 @@ func (c *target) directory(name string) error {
 		if err != nil {
 			return err
 		}
-		return c.add(name, st.Mode(), "", f)
+		return c.add(name, st.Mode(), "", st.Size(), f)
 	})
 }
 
@@ -225,7 +230,7 @@ func (c *target) tar(in io.Reader) error {
 		default: // a hard link, too, which has the mode of a file
 			mode |= fs.ModeIrregular
 		}
-		if err := c.add(h.Name, mode, h.Linkname, all); err != nil {
+		if err := c.add(h.Name, mode, h.Linkname, h.Size, all); err != nil {
 			return err
 		}
 	}
