@@ -60,7 +60,7 @@ func license(t *testing.T, dir string) {
   "version": "1.0.0",
   "mcpServers": {
     "header-check": {"command": "python3", "args": ["${extensionPath}${/}check.py", "--root", "${workspacePath}"], "cwd": "${extensionPath}",
-      "env": {"LEVEL": "strict"}, "excludeTools": ["drop"], "visibility": "private"},
+      "env": {"LEVEL": "strict", "KEY": "$REGISTER_KEY"}, "excludeTools": ["drop"], "visibility": "private"},
     "spdx": {"command": "${extensionPath}/check.py"}
   },
   "settings": [{"name": "Key", "description": "of the register", "envVar": "REGISTER_KEY", "sensitive": true}],
@@ -93,7 +93,7 @@ func TestGeminiServers(t *testing.T) {
 	assert.Equal(t, []string{"--root", "/workspace"}, s.Args)
 	assert.Equal(t, dir, s.Cwd)
 	assert.Equal(t, "strict", s.Env["LEVEL"])
-	assert.Equal(t, "k-1", s.Env["REGISTER_KEY"])
+	assert.Equal(t, []string{"k-1", "k-1"}, []string{s.Env["REGISTER_KEY"], s.Env["KEY"]})
 	assert.Equal(t, "MIT\n", s.Rules)
 	assert.Equal(t, "Read-only file system", s.Wrote)
 	_, errs, code := h.Try("call", "--agent", "inspector", "mcp:header-check:drop")
@@ -170,6 +170,7 @@ func TestGeminiImport(t *testing.T) {
 	assert.Equal(t, place+"\n", out)
 	assert.Contains(t, errs, "WARNING: mcp_servers.header-check: starts python3 ${extensionPath}${/}check.py --root ${workspacePath}")
 	assert.NotContains(t, errs, "reads extensionPath")
+	assert.Contains(t, errs, "WARNING: extensions.d/license-extension/gemini-extension.json:1: settings: REGISTER_KEY has no value: write REGISTER_KEY=VALUE into extensions.d/license-extension/.env")
 	h.Put("extensions.d/license-extension/.env", "REGISTER_KEY=k-2\n")
 	h.Start()
 	assert.Equal(t, "k-2", see(h, "lead", "spdx").Env["REGISTER_KEY"])
@@ -211,6 +212,18 @@ func TestGeminiImport(t *testing.T) {
 	assert.Contains(t, errs, `agent "lead" is in agents.d/lead.md already`)
 	h.Must("reload")
 	assert.Equal(t, "not committed\n", see(h, "lead", "spdx").Rules)
+	put("gemini-extension.json", `{"name": "a-license", "mcpServers": {"spdx": {"command": "x"}}}`)
+	_, errs, code = h.Try("agents", "import", source)
+	assert.NotZero(t, code, "a server of that name is there")
+	assert.Contains(t, errs, `agent "lead" would see two servers "spdx"`)
+	assert.NoDirExists(t, h.Base+"/extensions.d/a-license")
+	if os.Getuid() == 0 {
+		run("chown", "-R", "1234", ".")
+		_, errs, code = h.Try("agents", "import", "--ref", "v2", source)
+		assert.NotZero(t, code)
+		assert.Contains(t, errs, "belongs to another user: clone it as yourself, and import the clone")
+		run("chown", "-R", "0", ".")
+	}
 	left, err := filepath.Glob(h.Base + "/extensions.d/.*")
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -266,3 +279,22 @@ func TestGeminiStarting(t *testing.T) {
 }
 
 type args = map[string]any
+
+// TestGeminiDocs: the example of docs/agents.md runs, with a server in another language.
+func TestGeminiDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/agents.md")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(text), `    {"name": "sec"`)
+	manifest, _, found := strings.Cut(`{"name": "sec"`+rest, "\n\n")
+	require.True(t, found)
+	h := harness.LayOut(t, map[string]string{"reviewer-a": "", "other": ""})
+	h.Put("extensions.d/sec/gemini-extension.json", strings.Replace(manifest, `"node"`, `"python3"`, 1))
+	h.Put("extensions.d/sec/agents/auditor.md", "---\nname: auditor\n---\nYou audit.\n")
+	h.Put("extensions.d/sec/scan.js", mcpServer)
+	h.Put("extensions.d/sec/rules.txt", "r")
+	h.Start()
+	assert.Equal(t, "r", see(h, "auditor", "scan").Rules)
+	assert.Equal(t, "r", see(h, "reviewer-a", "scan").Rules)
+	_, errs, _ := h.Try("call", "--agent", "other", "mcp:scan:see")
+	assert.Contains(t, errs, `"code":"denied"`)
+}

@@ -226,7 +226,7 @@ func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) err
 			}
 		}
 		if gemini {
-			fields = s.geminiFields(e.set(), &e.refs)
+			fields = s.geminiFields(e.set(), e.settings, &e.refs)
 		} else {
 			fields = s.fields(nil, &e.refs)
 		}

@@ -170,6 +170,8 @@ func TestExtensionGemini(t *testing.T) {
 	require.Empty(t, errs)
 	dir := base + "/extensions.d/wiki"
 	servers := all.Agents["plain"].Grants.Servers()
+	require.Len(t, all.Warnings, 1)
+	requireDefinitionError(t, all.Warnings[0], "extensions.d/wiki/gemini-extension.json:1: settings: WIKI_NONE has no value: write WIKI_NONE=VALUE into extensions.d/wiki/.env")
 	assert.NotContains(t, servers, "near")
 	assert.Equal(t, "https://wiki.example/mcp", servers["far"].URL)
 	assert.Empty(t, servers["far"].Env)

@@ -55,10 +55,10 @@ const (
 
 // geminiFields returns fields that also accept gemini-cli's spelling and
 // variables. They ignore trust: only the operator may set it, as in gemini-cli.
-func (s *Server) geminiFields(set map[string]string, refs *[]ref) map[string]field {
+func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]ref) map[string]field {
 	vars := map[string]string{"extensionPath": s.Dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"}
-	for name, value := range set {
-		vars[name] = value
+	for _, name := range settings {
+		vars[name] = set[name] // "" until the operator sets it
 	}
 	all := s.fields(vars, refs)
 	all["includeTools"], all["excludeTools"] = all["include_tools"], all["exclude_tools"]
@@ -110,7 +110,7 @@ func (e *extension) settingsField(n *yaml.Node, read func(string) (*text, error)
 		e.settings = append(e.settings, name)
 		return atLine(item.Line, err)
 	})
-	if err != nil || read == nil {
+	if err != nil {
 		return err
 	}
 	values, err := read(settingsFile)
@@ -119,6 +119,17 @@ func (e *extension) settingsField(n *yaml.Node, read func(string) (*text, error)
 	}
 	e.beside[settingsFile] = values
 	return nil
+}
+
+// unset returns a warning for each setting without a value.
+func (e *extension) unset() (warnings []error) {
+	set := e.set()
+	for _, name := range e.settings {
+		if _, ok := set[name]; !ok {
+			warnings = append(warnings, wrongAt(e.file, 1, "", fmt.Errorf("settings: %s has no value: write %s=VALUE into %s", name, name, path.Join(path.Dir(e.file), settingsFile))))
+		}
+	}
+	return warnings
 }
 
 // set returns the values that the operator has given to settings.
@@ -160,9 +171,6 @@ func (e *extension) contextField(n *yaml.Node, read func(string) (*text, error))
 func (e *extension) readContext(name string, optional bool, read func(string) (*text, error)) error {
 	if name == "" || name != path.Base(name) || name[0] == '.' {
 		return fmt.Errorf("contextFileName: %q is no file of the extension: write a name without directories", name)
-	}
-	if read == nil {
-		return nil
 	}
 	file, err := read(name)
 	if missing := errors.Is(err, fs.ErrNotExist); missing && optional {

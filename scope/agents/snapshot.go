@@ -211,6 +211,7 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 			continue
 		}
 		s.seen[file] = e.text.sum
+		s.Warnings = append(s.Warnings, e.unset()...)
 	}
 	return errs
 }

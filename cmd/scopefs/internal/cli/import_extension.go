@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -93,10 +94,15 @@ func importExtension(ctx context.Context, p config.Paths, source string, o impor
 			return one, err
 		}
 	}
+	_, before, err := load(p)
+	if err != nil {
+		return one, err
+	}
 	if err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, place, flags); err != nil {
 		return one, fmt.Errorf("write %s: %w", place, err)
 	}
-	err = loadsExtension(p, one.Extension)
+	warnings, err := loadsExtension(p, one.Extension, before)
+	one.Warnings = append(one.Warnings, warnings...)
 	if err != nil && flags == unix.RENAME_EXCHANGE {
 		return one, errors.Join(err, unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, place, flags))
 	}
@@ -162,17 +168,23 @@ func keepSettings(from, to string) error {
 	return errors.Join(os.WriteFile(name, text, 0o600), os.Chmod(name, st.Mode().Perm()))
 }
 
-// loadsExtension returns the errors of the files of an extension.
-func loadsExtension(p config.Paths, name scope.ID) error {
-	_, errs, err := load(p)
+// loadsExtension returns the warnings and the errors of the files of an extension, and the errors of other files that
+// were not there before: two extensions may have servers of one name.
+func loadsExtension(p config.Paths, name scope.ID, before []error) (warnings []string, err error) {
+	all, errs, err := load(p)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var wrong []error
-	for _, err := range errs {
-		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok && strings.HasPrefix(bad.File, "extensions.d/"+string(name)+"/") {
-			wrong = append(wrong, err)
+	of := func(err error) bool {
+		bad, ok := errors.AsType[*agents.DefinitionError](err)
+		return ok && strings.HasPrefix(bad.File, "extensions.d/"+string(name)+"/")
+	}
+	for _, err := range all.Warnings {
+		if of(err) {
+			warnings = append(warnings, printable.Text(err.Error()))
 		}
 	}
-	return errors.Join(wrong...)
+	return warnings, errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		return !of(err) && slices.ContainsFunc(before, func(old error) bool { return old.Error() == err.Error() })
+	})...)
 }

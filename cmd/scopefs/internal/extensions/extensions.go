@@ -289,7 +289,11 @@ func git(ctx context.Context, home string, out io.Writer, words ...string) error
 	cmd.WaitDelay = time.Second
 	var errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = out, &errs
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if err != nil && strings.Contains(errs.String(), "dubious ownership") {
+		return errors.New("belongs to another user: clone it as yourself, and import the clone")
+	}
+	if err != nil {
 		return fmt.Errorf("git: %w: %.500s", err, strings.TrimSpace(errs.String()))
 	}
 	return nil
