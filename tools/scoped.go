@@ -90,6 +90,9 @@ func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
 	}
 	rule := ruleSchema
 	own, _, some := contextsOf(bounds, r.name)
+	if some && r.tool.terms == nil {
+		rule = ruleScopes
+	}
 	may := func(name string) bool {
 		if bounds == nil {
 			return true

@@ -2,6 +2,7 @@ package origins
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -190,6 +191,7 @@ scopes:
 	assert.Empty(t, served(`{"_tool": "mcp:desk:see"}`).Meta["scopefs/context"])
 	assert.Equal(t, []any{map[string]any{"type": "input", "user": "Eve"}}, served(`{"_tool": "mcp:desk:drop"}`).Meta["scopefs/context"])
 	assert.Equal(t, "denied", run(`{"_tool": "mcp:desk:see", "_scopes": ["input"]}`).Error.Code)
+	assert.Contains(t, h.Must("why", fmt.Sprint(h.Last("orchestrator", "mcp:desk:see").Seq)), "add the scope to mcp:desk:see in scopes.tools")
 	assert.Equal(t, "approval_required", run(`{"_tool": "mcp:desk:see", "_scopes": ["notes"]}`).Error.Code)
 
 	h.Put("agents.d/wrong.md", "---\nname: wrong\nscopes: {enum: [state], tools: {bash: {const: [input]}}}\n---\n")
