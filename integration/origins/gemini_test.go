@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 )
@@ -112,12 +113,15 @@ func TestGeminiServers(t *testing.T) {
 	_, errs, _ = h.Try("call", "--agent", "lead", "edit_file", "path=x", "old=a", "new=b")
 	assert.Contains(t, errs, `"code":"denied"`)
 
-	// A directory that takes its place has servers of its own, for the next call.
-	require.NoError(t, os.Rename(dir, h.Base+"/old"))
-	license(t, dir)
-	require.NoError(t, os.WriteFile(dir+"/rules.txt", []byte("GPL\n"), 0o644))
+	// A directory that takes its place has servers of its own, for the next call of a session.
+	u := h.Connect("other")
+	assert.Contains(t, u.Text("mcp__spdx__see", nil), "MIT")
+	next := h.Base + "/next"
+	license(t, next)
+	require.NoError(t, os.WriteFile(next+"/rules.txt", []byte("GPL\n"), 0o644))
+	require.NoError(t, unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE))
 	h.Must("reload")
-	assert.Equal(t, "GPL\n", see(h, "other", "spdx").Rules)
+	assert.Contains(t, u.Text("mcp__spdx__see", nil), "GPL")
 }
 
 // TestGeminiAgents: the extension's agent is a member of the primary, by its name, without a key of its own.
