@@ -118,7 +118,8 @@ func TestGeminiServers(t *testing.T) {
 	assert.Contains(t, u.Text("mcp__spdx__see", nil), "MIT")
 	next := h.Base + "/next"
 	license(t, next)
-	require.NoError(t, os.WriteFile(next+"/rules.txt", []byte("GPL\n"), 0o644))
+	h.Put("next/.env", "REGISTER_KEY=k-1\n")
+	h.Put("next/rules.txt", "GPL\n")
 	require.NoError(t, unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE))
 	h.Must("reload")
 	assert.Contains(t, u.Text("mcp__spdx__see", nil), "GPL")
