@@ -251,7 +251,7 @@ func (r *reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error 
 				r.undecided("the tool is allowed; scopes.set decides about each scope, and none changes what the client gave", "name the scope in scopes.set, if the client does not give it")
 				return nil
 			}
-			if _, _, own := agent.Grants.ContextsOf(name); own && e.Rule == "scopes.tools" {
+			if names, _, own := agent.Grants.ContextsOf(name); own && e.Context == nil && !slices.Contains(names, target) {
 				r.undecided("the tool is allowed; scopes.tools decides about the scopes of each call", "add the scope to "+name+" in scopes.tools")
 				return nil
 			}
