@@ -23,6 +23,10 @@ type ContextRules interface {
 	// Contexts returns the scopes that calls of tools with [Hints].Context choose
 	// among: names and patterns. Nil: none. fixed: each of these calls gets all.
 	Contexts() (names []string, fixed bool)
+
+	// ContextsOf returns the scopes that calls of one tool choose among, or, with fixed, that
+	// each gets. ok is false if the rules have none for the tool.
+	ContextsOf(tool string) (names []string, fixed, ok bool)
 }
 
 // given is what a call says of its context, and what it gets.
@@ -85,9 +89,17 @@ func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
 		return ask, err
 	}
 	rule := ruleSchema
+	own, _, some := contextsOf(bounds, r.name)
+	if some && r.tool.terms == nil {
+		rule = ruleScopes
+	}
 	may := func(name string) bool {
 		if bounds == nil {
 			return true
+		}
+		if some && !slices.Contains(own, name) {
+			rule, r.target = ruleScopes, name
+			return false
 		}
 		d := bounds.Context(name)
 		if d.Ask {
@@ -103,6 +115,16 @@ func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
 		return ask, ofContext(bad, rule)
 	}
 	return ask, nil
+}
+
+// ruleScopes is the rule of the scopes of one tool.
+const ruleScopes = "scopes.tools"
+
+func contextsOf(bounds ContextRules, tool string) (names []string, fixed, ok bool) {
+	if bounds == nil {
+		return nil, false, false
+	}
+	return bounds.ContextsOf(tool)
 }
 
 // doer returns the name of the other tool that does the call, by _activity; "" for none.
@@ -143,7 +165,8 @@ func (t *Tool) takes(e *scoped.Envelope, bounds ContextRules) (scoped.Spec, *Err
 		return t.terms.spec, t.terms.check(e)
 	}
 	extra := map[string]bool{"/_activity": e.Activity != nil, "/_delegate": e.Delegate != nil, "/_module": e.Module != nil}
-	if !t.Hints.Context {
+	names, fixed, own := contextsOf(bounds, t.Name)
+	if !t.Hints.Context && !own {
 		extra["/_scopes"], extra["/_instance"] = e.Scopes != nil, e.Instance != nil
 	}
 	for _, path := range slices.Sorted(maps.Keys(extra)) {
@@ -153,26 +176,31 @@ func (t *Tool) takes(e *scoped.Envelope, bounds ContextRules) (scoped.Spec, *Err
 			return scoped.Spec{}, err
 		}
 	}
-	if bounds == nil || !t.Hints.Context {
+	if bounds == nil || !t.Hints.Context && !own {
 		return scoped.Spec{}, nil
 	}
-	names, fixed := bounds.Contexts()
-	if fixed {
-		return scoped.Spec{Names: slices.Sorted(slices.Values(names)), Fixed: true}, nil
+	if !own {
+		names, fixed = bounds.Contexts()
+	}
+	if fixed || own {
+		return scoped.Spec{Names: slices.Sorted(slices.Values(names)), Fixed: fixed}, nil
 	}
 	return scoped.Spec{Any: names != nil}, nil
 }
 
-// offer returns the schema of a tool's arguments, with the scopes that the rules
-// offer to its calls.
-func (t *Tool) offer(rules Rules) *jsonschema.Schema {
+// offer adds to a tool the scopes that the rules offer to its calls: to the schema of its
+// arguments, or to Scopes.
+func (t *Tool) offer(rules Rules) {
 	bounds, ok := rules.(ContextRules)
-	if !ok || !t.Hints.Context || t.Input == nil {
-		return t.Input
+	if !ok || t.Input == nil || t.terms != nil {
+		return
 	}
-	names, fixed := bounds.Contexts()
+	names, fixed, own := bounds.ContextsOf(t.Name)
+	if !own && t.Hints.Context {
+		names, fixed = bounds.Contexts()
+	}
 	if names == nil {
-		return t.Input
+		return
 	}
 	scopes := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "what the call sees of the context, at /context/SCOPE.json"}
 	var list []any
@@ -185,17 +213,26 @@ func (t *Tool) offer(rules Rules) *jsonschema.Schema {
 	case !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "*") }):
 		scopes.Items.Enum = list
 	}
+	if strings.HasPrefix(t.Name, serverPrefix) {
+		t.Scopes = scopes
+		return
+	}
 	offered := *t.Input
-	offered.Properties = maps.Clone(t.Input.Properties)
+	if offered.Properties = maps.Clone(t.Input.Properties); offered.Properties == nil {
+		offered.Properties = map[string]*jsonschema.Schema{}
+	}
 	offered.Properties["_scopes"] = scopes
 	offered.Properties["_instance"] = &jsonschema.Schema{Type: "string", Description: "the instance whose messages the call sees, beside those of none"}
-	return &offered
+	t.Input = &offered
 }
 
 // mayStill reports whether rules still give the call what it got.
 func (r *request) mayStill(rules Rules) bool {
 	bounds, ok := rules.(ContextRules)
-	return !ok || !slices.ContainsFunc(r.context.Names(), func(name string) bool { return !bounds.Context(name).Allow })
+	own, _, some := contextsOf(bounds, r.name)
+	return !ok || !slices.ContainsFunc(r.context.Names(), func(name string) bool {
+		return !bounds.Context(name).Allow || some && !slices.Contains(own, name)
+	})
 }
 
 // describe adds to an event what the call sees: never content.

@@ -175,7 +175,7 @@ func (s *Set) List() []Tool {
 		}
 	}
 	for i := range list {
-		list[i].Input = list[i].offer(rules)
+		list[i].offer(rules)
 	}
 	slices.SortFunc(list, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
 	return list

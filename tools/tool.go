@@ -24,6 +24,10 @@ type Tool struct {
 	Input       *jsonschema.Schema // of the arguments
 	Output      *jsonschema.Schema // of the result; nil: text only
 
+	// Scopes is set by [Set.List] for tools whose arguments are not ours: how a call says in
+	// Call.Beside which scopes it sees. Nil: it sees none.
+	Scopes *jsonschema.Schema
+
 	// Defaults are arguments of calls that leave them out. Rules, log and approvals treat
 	// them as given.
 	Defaults map[string]string

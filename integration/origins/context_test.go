@@ -2,6 +2,7 @@ package origins
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -140,4 +141,98 @@ func TestContextActivity(t *testing.T) {
 	h.Start()
 	h.Put("calls.json", `[{"type": "state", "userId": "u-1", "theme": "dark"}, {"type": "state", "theme": "light"}, {"_tool": "logEvent", "eventName": "login", "_scopes": ["state"]}]`)
 	assert.Contains(t, h.Must("call", "--agent", "orchestrator", h.Base+"/calls.json"), `"result":{"event":"login","user":"u-1"}`)
+}
+
+// TestContextTools: the agent's definition says what calls of any tool see, const or enum. A server's tool gets its context
+// in _meta, and its arguments hold no member of the protocol.
+func TestContextTools(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"orchestrator": `tools: [write_file, read_file, "mcp:desk:*"]
+mcp_servers: {desk: {command: /usr/bin/python3, args: [server.py]}}
+scopes:
+  enum: [state, input, notes]
+  ask: [notes]
+  tools:
+    write_file: {const: [input]}
+    "mcp:desk:see": {enum: [state, notes]}
+    "mcp:*:*": {const: [input]}`})
+	require.NoError(t, os.WriteFile(h.Scope("orchestrator", "server.py"), []byte(mcpServer), 0o755))
+	require.NoError(t, os.WriteFile(h.Scope("orchestrator", "rules.txt"), nil, 0o644))
+	h.Start()
+	run := func(call string) (a struct {
+		Result json.RawMessage
+		Error  struct{ Code, Message, Path string }
+	}) {
+		t.Helper()
+		h.Put("calls.json", `[{"type": "state", "_instance": "①", "plan": "x"}, {"type": "input", "user": "Eve"}, {"type": "notes", "n": 1}, `+call+`]`)
+		out, errs, _ := h.Try("call", "--agent", "orchestrator", h.Base+"/calls.json")
+		require.NoError(t, json.Unmarshal([]byte(out), &a), "%s%s", out, errs)
+		return a
+	}
+	assert.Empty(t, run(`{"_tool": "write_file", "path": "a", "content": "x"}`).Error)
+	begun := h.Calls("orchestrator", "write_file")
+	require.NotEmpty(t, begun)
+	require.Len(t, begun[0].Context, 1)
+	assert.Equal(t, "input", begun[0].Context[0].Name)
+	assert.Equal(t, "invalid", run(`{"_tool": "write_file", "path": "a", "content": "x", "_scopes": ["state"]}`).Error.Code)
+	assert.Equal(t, "invalid", run(`{"_tool": "read_file", "path": "a", "_scopes": ["state"]}`).Error.Code)
+
+	served := func(call string) (s seen) {
+		t.Helper()
+		a := run(call)
+		require.Empty(t, a.Error)
+		var answer struct{ Text string }
+		require.NoError(t, json.Unmarshal(a.Result, &answer), "%s", a.Result)
+		require.NoError(t, json.Unmarshal([]byte(answer.Text), &s))
+		return s
+	}
+	s := served(`{"_tool": "mcp:desk:see", "_scopes": ["state"], "_instance": "①", "q": 1}`)
+	assert.Equal(t, map[string]any{"q": 1.0}, s.Call)
+	assert.Equal(t, []any{map[string]any{"type": "state", "plan": "x"}}, s.Meta["scopefs/context"])
+	assert.Empty(t, served(`{"_tool": "mcp:desk:see"}`).Meta["scopefs/context"])
+	assert.Equal(t, []any{map[string]any{"type": "input", "user": "Eve"}}, served(`{"_tool": "mcp:desk:drop"}`).Meta["scopefs/context"])
+	assert.Equal(t, "denied", run(`{"_tool": "mcp:desk:see", "_scopes": ["input"]}`).Error.Code)
+	assert.Contains(t, h.Must("why", fmt.Sprint(h.Last("orchestrator", "mcp:desk:see").Seq)), "add the scope to mcp:desk:see in scopes.tools")
+	assert.Equal(t, "approval_required", run(`{"_tool": "mcp:desk:see", "_scopes": ["notes"]}`).Error.Code)
+
+	h.Put("agents.d/wrong.md", "---\nname: wrong\nscopes: {enum: [state], tools: {bash: {const: [input]}}}\n---\n")
+	out, errs, _ := h.Try("agents", "check")
+	assert.Contains(t, out+errs, `wrong.md:3: scopes: tools: "bash": "input" is no scope of enum or const: add it there, or remove it here`)
+}
+
+// TestContextScratch: instances that run at the same time share the view at most. Each has a scratch directory.
+func TestContextScratch(t *testing.T) {
+	h := echoing(t, map[string]string{
+		"orchestrator": "tools: [resize, measure, delegate]\nmembers: [worker]\nscopes: {enum: [state]}", "worker": "",
+	})
+	declare := func(name, more, program string) {
+		h.Put("activities.d/"+name+".json", `{"description": "d", "inputSchema": {"type": "object", "properties": {"_scopes": {"const": ["state"]}}}`+more+`}`)
+		h.Put("activities.d/"+name, "#!/bin/sh\nid=$(grep -o '\"text\":\"[a-z]*\"' | head -1 | cut -d'\"' -f4)\n"+program)
+		require.NoError(t, os.Chmod(h.Base+"/activities.d/"+name, 0o755))
+	}
+	// Both wait for each other by the view that they share.
+	declare("resize", "", `touch $TMPDIR/mine-$id ~/mine-$id /workspace/here-$id
+while [ "$(ls /workspace | wc -l)" -lt 2 ]; do sleep 0.05; done
+echo $(ls $TMPDIR ~ | grep mine) $(ls /workspace)`)
+	declare("measure", `, "workspace": "none"`, `pwd; touch mine-$id $TMPDIR/mine-$id; ls . $TMPDIR | grep mine; ls /workspace 2>&1 || true`)
+	h.Start()
+	run := func(call string) string {
+		t.Helper()
+		h.Put("calls.json", `[{"type": "state", "_instance": "①", "text": "east"}, {"type": "state", "_instance": "②", "text": "west"}, {"calls": [`+
+			strings.ReplaceAll(call, "{", `{"_instance": "①", `)+", "+strings.ReplaceAll(call, "{", `{"_instance": "②", `)+`]}]`)
+		return h.Must("call", "--agent", "orchestrator", h.Base+"/calls.json")
+	}
+	shared := run(`{"_tool": "resize"}`)
+	assert.Contains(t, shared, `mine-east mine-east here-east here-west`)
+	assert.Contains(t, shared, `mine-west mine-west here-east here-west`)
+	alone := run(`{"_tool": "measure"}`)
+	assert.Contains(t, alone, `/scratch\nmine-east\nmine-east\nls: cannot access '/workspace'`)
+	assert.Contains(t, alone, `/scratch\nmine-west\nmine-west\nls: cannot access '/workspace'`)
+
+	h.Put("runner", "#!/bin/sh\ncat >/dev/null\ntouch /scratch/$$ /tmp/mine-$$\necho $(pwd) $(ls /scratch | wc -l) $(ls /tmp | grep -c mine)\n")
+	for range 2 {
+		assert.Contains(t, h.Must("call", "--agent", "orchestrator", "delegate", "member=worker", "task=x"), "/scratch 1 1")
+	}
+	h.Put("activities.d/measure.json", `{"description": "d", "inputSchema": {"type": "object"}, "workspace": "all"}`)
+	out, errs, _ := h.Try("reload")
+	assert.Contains(t, out+errs, `measure.json:1: workspace: unknown "all": want one of [none read write]`)
 }

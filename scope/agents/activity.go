@@ -24,6 +24,7 @@ type Activity struct {
 	Description string
 	Schema      json.RawMessage // inputSchema
 	ReadOnly    bool            // annotations.readOnlyHint
+	Workspace   Workspace       // the program's access to the agent's view; "" is write
 	Program     bool            // there is a program that does it
 	Sum         string          // differs for another declaration and another program
 }
@@ -213,6 +214,7 @@ func parseActivity(name string, text []byte) (a Activity, err error) {
 	var in struct {
 		Name, Title, Description string
 		InputSchema              json.RawMessage
+		Workspace                Workspace
 		Annotations              struct {
 			Title                                                        string
 			ReadOnlyHint, DestructiveHint, IdempotentHint, OpenWorldHint bool
@@ -221,7 +223,7 @@ func parseActivity(name string, text []byte) (a Activity, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
-		return a, atLine(lineAt(text, int(dec.InputOffset())), fmt.Errorf("%w: it has name, title, description, inputSchema and annotations", err))
+		return a, atLine(lineAt(text, int(dec.InputOffset())), fmt.Errorf("%w: it has name, title, description, inputSchema, annotations and workspace", err))
 	}
 	switch {
 	case in.Name != "" && in.Name != name:
@@ -231,7 +233,10 @@ func parseActivity(name string, text []byte) (a Activity, err error) {
 	case len(in.InputSchema) == 0:
 		return a, atKey(text, "inputSchema", errors.New(`inputSchema is missing: write {"type": "object", "properties": {...}}`))
 	}
-	return Activity{Name: name, Title: in.Title, Description: in.Description, Schema: in.InputSchema, ReadOnly: in.Annotations.ReadOnlyHint}, nil
+	if levels := []Workspace{WorkspaceNone, WorkspaceRead, WorkspaceWrite}; in.Workspace != "" && !slices.Contains(levels, in.Workspace) {
+		return a, atKey(text, "workspace", fmt.Errorf("workspace: unknown %q: want one of %v", in.Workspace, levels))
+	}
+	return Activity{Name: name, Title: in.Title, Description: in.Description, Schema: in.InputSchema, ReadOnly: in.Annotations.ReadOnlyHint, Workspace: in.Workspace}, nil
 }
 
 // lineAt returns the line of an offset, from 1.

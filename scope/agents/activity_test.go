@@ -26,7 +26,7 @@ func TestActivities(t *testing.T) {
 		"hidden":        {map[string]string{".a.json": "{"}, nil, nil},
 		"no JSON":       {map[string]string{"a.json": "{\n\n]"}, nil, []string{"activities.d/a.json:3: invalid: no JSON: invalid character ']' looking for beginning of object key string: correct it"}},
 		"twice":         {map[string]string{"a.json": `{"description": "d", "description": "e"}`}, nil, []string{"activities.d/a.json: invalid: the name is there twice: /description: correct it"}},
-		"unknown":       {map[string]string{"a.json": "{\n\"activity\": 1}"}, nil, []string{`activities.d/a.json:2: json: unknown field "activity": it has name, title, description, inputSchema and annotations`}},
+		"unknown":       {map[string]string{"a.json": "{\n\"activity\": 1}"}, nil, []string{`activities.d/a.json:2: json: unknown field "activity": it has name, title, description, inputSchema, annotations and workspace`}},
 		"another name":  {map[string]string{"a.json": "{\"name\": \"b\",\n\"description\": \"d\"}"}, nil, []string{`activities.d/a.json:1: name: "b" is not what the file is named after: write a, or rename the file`}},
 		"no schema":     {map[string]string{"a.json": `{"description": "d"}`}, nil, []string{`activities.d/a.json:1: inputSchema is missing: write {"type": "object", "properties": {...}}`}},
 		"a bad schema":  {map[string]string{"a.json": "{\"description\": \"d\",\n\"inputSchema\": {\"bad\": 1}}"}, nil, []string{"activities.d/a.json:2: bad schema: correct it"}},

@@ -277,6 +277,14 @@ func (g *Grants) hash(def *Definition) (version, sum string) {
 	}
 	r := def.Reach
 	r.Servers = nil // included in Servers
+	var denied []string
+	for key, list := range [][]toolPattern{g.exclude, g.ask} {
+		for _, p := range list {
+			if p.from != "" {
+				denied = append(denied, fmt.Sprint(key, p.text))
+			}
+		}
+	}
 	version = digest(struct {
 		Files   scope.PolicySpec
 		User    string
@@ -288,7 +296,8 @@ func (g *Grants) hash(def *Definition) (version, sum string) {
 		Members []scope.ID
 		Servers Servers
 		Hosts   map[string]Network // of servers, with the rules of presets
-	}{def.View.PolicySpec(), def.User, g.hosts.network, r, g.primary, g.Tools(), g.Skills(), g.Members(), bare, networksOf(g.serverHosts)})
+		Denied  []string           // by extensions
+	}{def.View.PolicySpec(), def.User, g.hosts.network, r, g.primary, g.Tools(), g.Skills(), g.Members(), bare, networksOf(g.serverHosts), denied})
 	return version, digest([]any{version, servers})
 }
 

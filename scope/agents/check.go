@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -16,18 +18,23 @@ import (
 // Check parses a file as if it were in agents.d, or in extensions.d if its name
 // ends in .yaml, .yml or .json. It returns the errors and warnings that loading
 // it would give.
-func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
+func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 	name := filepath.Base(file)
 	if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
 		rel := name
 		if abs, err := filepath.Abs(file); err == nil && (strings.HasPrefix(name, geminiManifest+".") || strings.HasPrefix(name, "extension.")) {
 			rel = filepath.Base(filepath.Dir(abs)) + "/" + name
 		}
-		e, err := parseExtension(s.base, rel, text)
-		if err == nil {
-			err = s.checkExtension(e)
+		read := func(string) (*text, error) { return nil, fs.ErrNotExist }
+		if f, err := os.Open(filepath.Dir(file)); err == nil {
+			defer f.Close()
+			read = func(name string) (*text, error) { return folder{f, ""}.read(name, nil) }
 		}
-		return eachError(err), nil
+		e, err := parseExtension(s.base, rel, data, read)
+		if err != nil {
+			return eachError(err), nil
+		}
+		return eachError(s.checkExtension(e)), e.unset()
 	}
 	f := &parsed{id: stem(name), file: path.Join(agentsDir, name)}
 	for _, known := range s.files { // a definition of an extension keeps its place
@@ -35,8 +42,8 @@ func (s *Snapshot) Check(file string, text []byte) (errs, warnings []error) {
 			f.id, f.file = known.id, known.file
 		}
 	}
-	f.def, f.refs, f.err = parseDefinition(f.file, f.id, text)
-	sum := sha256.Sum256(text)
+	f.def, f.refs, f.err = parseDefinition(f.file, f.id, data)
+	sum := sha256.Sum256(data)
 	agent, errs, warnings := s.agent(f, s.seen[f.file] == hex.EncodeToString(sum[:]))
 	return errs, append(warnings, s.emptied(agent, f.refs)...)
 }

@@ -84,7 +84,7 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	var d denial
 	for _, p := range g.exclude {
 		if p.reaches(g.tooling(), n) {
-			d.add(scope.KindTool, "policy.tools.exclude: "+p.text, fmt.Sprintf("remove %s from policy.tools.exclude", p.text))
+			d.add(scope.KindTool, p.listed("policy.tools.exclude")+": "+p.text, "remove "+p.text+" from "+p.listed("policy.tools.exclude"))
 		}
 	}
 	if g.readOnly && writes {
@@ -133,10 +133,18 @@ func (p toolPattern) reaches(tools Tools, n toolName) bool {
 	})
 }
 
+// listed returns where the pattern stands: key, or the key of an extension.
+func (p toolPattern) listed(key string) string {
+	if p.from != "" {
+		return "excludeTools of " + p.from
+	}
+	return key
+}
+
 func (g *Grants) asks(n toolName) (d denial) {
 	for _, p := range g.ask {
 		if p.reaches(g.tooling(), n) {
-			d.add(scope.KindTool, "policy.tools.ask: "+p.text, fmt.Sprintf("remove %s from policy.tools.ask", p.text))
+			d.add(scope.KindTool, p.listed("policy.tools.ask")+": "+p.text, "remove "+p.text+" from "+p.listed("policy.tools.ask"))
 		}
 	}
 	return d

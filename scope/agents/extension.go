@@ -30,8 +30,19 @@ type extension struct {
 	agents      []string // ids and wildcards of other agents that see its servers
 	brings      []broughtAgent
 	servers     map[string]extensionServer
+	exclude     []toolPattern    // tools that agents of the extension do not have
+	ask         []toolPattern    // tools whose calls need approval for them
+	settings    []string         // variables that the operator sets in settingsFile
+	context     []string         // files whose text agents of the extension have in their prompts
+	beside      map[string]*text // other files of its directory that were read, by name; nil: not there
 	refs        []ref
 	text        *text
+	place       string // identifies the directory: another one has servers of its own
+}
+
+// is reports whether two extensions have the same content.
+func (e *extension) is(other *extension) bool {
+	return e.text.is(other.text) && e.place == other.place && maps.EqualFunc(e.beside, other.beside, func(a, b *text) bool { return a == b || a.is(b) })
 }
 
 // extensionServer is a server and its line in the file.
@@ -71,8 +82,9 @@ func manifestName(rel string) (name string, ok bool) {
 
 // parseExtension parses the text of the extension in a file, relative to
 // extensions.d. It is as strict as ParseDefinition. base is the base directory.
-func parseExtension(base, rel string, text []byte) (*extension, error) {
-	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}}
+// read returns the content of another file of the directory.
+func parseExtension(base, rel string, data []byte, read func(name string) (*text, error)) (*extension, error) {
+	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}, beside: map[string]*text{}}
 	fail := func(line int, err error) (*extension, error) { return nil, wrongAt(e.file, line, "", err) }
 	name, ok := manifestName(rel)
 	if !ok {
@@ -81,21 +93,28 @@ func parseExtension(base, rel string, text []byte) (*extension, error) {
 	if _, err := scope.ParseID(name); err != nil {
 		return fail(0, fmt.Errorf("%q is no name of an extension: want 1 to 63 of a-z, 0-9 and '-', not starting with '-'", name))
 	}
-	if len(text) > frontmatter.MaxKeys {
+	if len(data) > frontmatter.MaxKeys {
 		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
-	if !utf8.Valid(text) {
+	if !utf8.Valid(data) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
 	if strings.HasSuffix(rel, ".json") {
 		var err error
-		if text, err = yamlOfJSON(text); err != nil {
+		if data, err = yamlOfJSON(data); err != nil {
 			return fail(1, err)
 		}
 	}
 	var wrong problems
 	named := false
-	wrong.add(1, parseYAML(text, e.fields(base, rel, name, &named)))
+	var servers []func() error // run after settings, wherever those are
+	wrong.add(1, parseYAML(data, e.fields(base, rel, name, &named, read, &servers)))
+	for _, f := range servers {
+		wrong.add(1, f())
+	}
+	if strings.HasPrefix(path.Base(rel), geminiManifest) && e.context == nil {
+		wrong.add(1, e.readContext(geminiContext, true, read))
+	}
 	if wrong == nil && !named {
 		wrong.add(1, fmt.Errorf("name is missing: add name: %s", name))
 	}
@@ -105,7 +124,8 @@ func parseExtension(base, rel string, text []byte) (*extension, error) {
 	return e, nil
 }
 
-func (e *extension) fields(base, rel, name string, named *bool) map[string]field {
+// fields returns the keys of an extension. They set servers to a function that reads its servers.
+func (e *extension) fields(base, rel, name string, named *bool, read func(string) (*text, error), servers *[]func() error) map[string]field {
 	gemini := strings.HasPrefix(path.Base(rel), geminiManifest)
 	all := map[string]field{
 		"name": func(n *yaml.Node) error {
@@ -121,13 +141,26 @@ func (e *extension) fields(base, rel, name string, named *bool) map[string]field
 			return err
 		},
 		"description": proseField(&e.description),
-		"agents":      e.agentsField,
-		"mcp_servers": func(n *yaml.Node) error { return e.readServers(n, base, rel, gemini) },
+		"agents":      func(n *yaml.Node) error { return e.agentsField(n, defaultVisibility(gemini)) },
+	}
+	for _, key := range []string{"mcp_servers", "mcpServers"} {
+		all[key] = func(n *yaml.Node) error {
+			*servers = append(*servers, func() error {
+				if err := e.readServers(n, base, rel, gemini); err != nil {
+					return atLine(n.Line, fmt.Errorf("%s: %w", key, err))
+				}
+				return nil
+			})
+			return nil
+		}
 	}
 	if !gemini {
+		delete(all, "mcpServers")
 		return all
 	}
-	all["mcpServers"] = all["mcp_servers"]
+	all["excludeTools"] = e.excludeField
+	all["settings"] = func(n *yaml.Node) error { return e.settingsField(n, read) }
+	all["contextFileName"] = func(n *yaml.Node) error { return e.contextField(n, read) }
 	for _, key := range geminiIgnored() {
 		all[key] = func(*yaml.Node) error { return nil }
 	}
@@ -136,7 +169,7 @@ func (e *extension) fields(base, rel, name string, named *bool) map[string]field
 
 // agentsField reads a list of agents. A name is an agent that sees the servers.
 // A mapping with a path is an agent that the extension defines.
-func (e *extension) agentsField(n *yaml.Node) error {
+func (e *extension) agentsField(n *yaml.Node, visibility string) error {
 	names := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line}
 	var wrong problems
 	wrong.add(n.Line, eachItem(n, func(item *yaml.Node) error {
@@ -145,16 +178,16 @@ func (e *extension) agentsField(n *yaml.Node) error {
 			return nil
 		}
 		b := broughtAgent{line: item.Line}
-		visibility := visibilityPrivate
+		visible := visibility
 		read := mappingField(map[string]field{
 			"name":       namedField(&b.id),
 			"path":       textField(&b.path),
-			"visibility": visibilityField(&visibility),
+			"visibility": visibilityField(&visible),
 		})
 		if err := read(item); err != nil {
 			return err
 		}
-		b.public = visibility == visibilityPublic
+		b.public = visible == visibilityPublic
 		switch {
 		case b.id == "" || b.path == "":
 			return errors.New("agents: an agent has no name or no path: add it, as in {name: auditor, path: agents/auditor.md}")
@@ -170,22 +203,46 @@ func (e *extension) agentsField(n *yaml.Node) error {
 }
 
 func visibilityField(out *string) field {
-	return oneOfField(out, visibilityPublic, visibilityPrivate)
+	return oneOfField(out, visibilityPublic, visibilityPrivate, visibilityInternal)
+}
+
+// defaultVisibility returns the visibility of what has none. gemini-cli's is public.
+func defaultVisibility(gemini bool) string {
+	if gemini {
+		return visibilityPublic
+	}
+	return visibilityPrivate
 }
 
 func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) error {
 	return eachServer(n, func(name string, value *yaml.Node) error {
 		s := Server{From: e.file}
-		visibility := visibilityPrivate
+		visibility := defaultVisibility(gemini)
 		var fields map[string]field
+		if dir := path.Dir(rel); dir != "." {
+			s.Dir = path.Join(base, extensionsDir, dir)
+			if abs, err := filepath.Abs(s.Dir); err == nil {
+				s.Dir = abs
+			}
+		}
 		if gemini {
-			fields = s.geminiFields(base, rel, &e.refs)
+			fields = s.geminiFields(e.set(), e.settings, &e.refs)
 		} else {
 			fields = s.fields(nil, &e.refs)
 		}
 		fields["visibility"] = visibilityField(&visibility)
 		err := mappingField(fields)(value)
-		s.Private = visibility == visibilityPrivate
+		s.Private = visibility != visibilityPublic
+		if s.URL == "" {
+			for name, value := range e.set() {
+				if _, own := s.Env[name]; !own {
+					if s.Env == nil {
+						s.Env = map[string]string{}
+					}
+					s.Env[name] = value
+				}
+			}
+		}
 		if other, twice := e.servers[name]; twice && err == nil {
 			err = fmt.Errorf("is here twice, first in line %d: remove one", other.line)
 		}
@@ -196,8 +253,9 @@ func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) err
 
 // The visibility of a server of an extension and of an agent that it defines.
 const (
-	visibilityPublic  = "public"  // every agent
-	visibilityPrivate = "private" // only agents that the extension names or defines; the default
+	visibilityPublic   = "public"   // every agent
+	visibilityPrivate  = "private"  // only agents that the extension names or defines
+	visibilityInternal = "internal" // likewise
 )
 
 // reaches reports whether the extension names or defines the agent.
@@ -241,6 +299,9 @@ func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (
 			}
 			if other, ok := all[name]; ok {
 				return nil, wrongAt(file, s.line, id, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s: rename one", id, name, other.From))
+			}
+			if s.Dir != "" {
+				s.Edition = e.place
 			}
 			all[name] = s.Server
 		}

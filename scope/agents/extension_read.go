@@ -83,6 +83,10 @@ func (s *Snapshot) readExtension(base string, dir folder, name string, last *Sna
 	file := path.Join(dir.rel, name)
 	old := last.extensions[file]
 	e, err := parsedExtension(base, dir, name, old)
+	if err == nil {
+		at := s.extendDirs[dir.rel]
+		e.place = fmt.Sprintf("%d:%d", at.dev, at.ino)
+	}
 	if err != nil {
 		errs = eachError(err)
 		e = old
@@ -110,16 +114,34 @@ func parsedExtension(base string, dir folder, name string, old *extension) (*ext
 	if err != nil {
 		return nil, wrongAt(file, 0, "", err)
 	}
-	if now.is(was) {
+	read := func(name string) (*text, error) {
+		var was *text
+		if old != nil {
+			was = old.beside[name]
+		}
+		return dir.read(name, was)
+	}
+	if now.is(was) && old.sameBeside(read) {
 		e := *old
 		e.text = now
 		return &e, nil
 	}
-	e, err := parseExtension(base, strings.TrimPrefix(file, extensionsDir+"/"), now.data)
+	e, err := parseExtension(base, strings.TrimPrefix(file, extensionsDir+"/"), now.data, read)
 	if err == nil {
 		e.text = now
 	}
 	return e, err
+}
+
+// sameBeside reports whether the other files that the extension was read from are as they were.
+func (e *extension) sameBeside(read func(string) (*text, error)) bool {
+	for name, was := range e.beside {
+		now, err := read(name)
+		if missing := errors.Is(err, fs.ErrNotExist); missing != (was == nil) || !missing && (err != nil || !now.is(was)) {
+			return false
+		}
+	}
+	return true
 }
 
 // readBrought reads the definition of an agent of an extension. It follows no
@@ -153,6 +175,12 @@ func (s *Snapshot) currentExtensions(base string) bool {
 		now, err := stampAt(unix.AT_FDCWD, filepath.Join(base, file), unix.AT_SYMLINK_NOFOLLOW)
 		if err != nil || !e.text.still(now) {
 			return false
+		}
+		for name, was := range e.beside { // the directory's stamp is that of names
+			now, err := stampAt(unix.AT_FDCWD, filepath.Join(base, path.Dir(file), name), unix.AT_SYMLINK_NOFOLLOW)
+			if was != nil && (err != nil || !was.still(now)) {
+				return false
+			}
 		}
 	}
 	return true

@@ -13,9 +13,9 @@ import (
 )
 
 const sec = "{\n\t\"name\": \"sec\", \"version\": \"1.0.0\", \"description\": \"a \\ud83d\\ude00 b\",\n" +
-	"\t\"mcpServers\": {\n\t\t\"scan\": {\"command\": \"node\", \"args\": [\"${extensionPath}${/}scan.js\", \"\\\\ud83d\"], \"trust\": true, \"timeout\": 1500, \"excludeTools\": [\"rm\"]},\n" +
+	"\t\"mcpServers\": {\n\t\t\"scan\": {\"command\": \"node\", \"args\": [\"${extensionPath}${/}scan.js\", \"\\\\ud83d\"], \"trust\": true, \"timeout\": 1500, \"visibility\": \"private\", \"excludeTools\": [\"rm\"]},\n" +
 	"\t\t\"open\": {\"command\": \"y\", \"visibility\": \"public\", \"includeTools\": [\"get\"]}},\n" +
-	"\t\"agents\": [\n\t\t{\"name\": \"auditor\", \"path\": \"agents/audit.md\", \"visibility\": \"public\"},\n\t\t{\"name\": \"helper\", \"path\": \"./helper.md\"},\n\t\t\"friend\"]\n}\n"
+	"\t\"agents\": [\n\t\t{\"name\": \"auditor\", \"path\": \"agents/audit.md\", \"visibility\": \"public\"},\n\t\t{\"name\": \"helper\", \"path\": \"./helper.md\", \"visibility\": \"private\"},\n\t\t\"friend\"]\n}\n"
 
 // secBase has an extension in a directory of its own, beside one in a file.
 func secBase(t *testing.T) string {
@@ -113,7 +113,12 @@ func TestExtensionDirChanges(t *testing.T) {
 func TestExtensionDirErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"no JSON":  {"{\n\"name\": \"e\",\n}", "gemini-extension.json:3: is no JSON, "},
-		"key":      {`{"name": "e", "excludeTools": ["run_shell_command"]}`, `:1: unknown key "excludeTools": want one of`},
+		"key":      {`{"name": "e", "excludes": ["run_shell_command"]}`, `:1: unknown key "excludes": want one of`},
+		"exclude":  {`{"name": "e", "excludeTools": ["rune_shell"]}`, `:1: excludeTools: "rune_shell" matches no tool: correct it to`},
+		"context":  {`{"name": "e", "contextFileName": "../x.md"}`, `:1: contextFileName: "../x.md" is no file of the extension: write a name without directories`},
+		"no file":  {`{"name": "e", "contextFileName": "X.md"}`, `:1: contextFileName: X.md: open: no such file or directory`},
+		"setting":  {`{"name": "e", "settings": [{"name": "Key", "envVar": "A-B"}]}`, `:1: settings: envVar: "A-B" is no name of a variable`},
+		"cwd":      {`{"name": "e", "mcpServers": {"s": {"command": "x", "cwd": "${extensionPath}/.."}}}`, `:1: mcp_servers: s: cwd: `},
 		"name":     {`{"name": "f"}`, `:1: name: "f" is not what its directory is named: write e, or rename the directory`},
 		"path":     {`{"name": "e", "agents": [{"name": "x", "path": "../x.md"}]}`, `:1: agents: "../x.md" is no file of the extension: write a path to an .md file, relative to extensions.d/e`},
 		"absolute": {`{"name": "e", "agents": [{"name": "x", "path": "/x.md"}]}`, `"/x.md" is no file of the extension`},
@@ -122,7 +127,7 @@ func TestExtensionDirErrors(t *testing.T) {
 		"link":     {`{"name": "e", "agents": [{"name": "x", "path": "link/x.md"}]}`, "extensions.d/e/link/x.md: open: is a symbolic link"},
 		"taken":    {`{"name": "e", "agents": [{"name": "a", "path": "a.md"}]}`, `gemini-extension.json:1: agents: agent "a" is in agents.d/a.md already: rename one`},
 		"id":       {`{"name": "e", "agents": [{"name": "wrong", "path": "a.md"}]}`, `extensions.d/e/a.md:2: name: "a" is not what`},
-		"seen":     {`{"name": "e", "agents": [{"name": "x", "path": "a.md", "visibility": "all"}]}`, `visibility: unknown "all": want one of [public private]`},
+		"seen":     {`{"name": "e", "agents": [{"name": "x", "path": "a.md", "visibility": "all"}]}`, `visibility: unknown "all": want one of [public private internal]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := testBase{agents: map[string]string{"a": ""}}.make(t)
@@ -143,4 +148,55 @@ func TestExtensionDirErrors(t *testing.T) {
 	_, errs := Load(base, Host{Tools: ours()})
 	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], "extensions.d/e: is a symbolic link: put the directory itself here")
+}
+
+// TestExtensionGemini: what a gemini-extension.json may say, in gemini-cli's words.
+func TestExtensionGemini(t *testing.T) {
+	t.Setenv("WIKI_HOST", "wiki.example")
+	base := testBase{agents: map[string]string{"lead": "", "plain": "tools: [\"*\"]\nmembers: [clerk]", "named": ""}}.make(t)
+	writeFile(t, base, "extensions.d/wiki/gemini-extension.json", `{"name": "wiki", "version": "2.1.0", "contextFileName": "NOTES.md",
+		"mcpServers": {
+			"pages": {"command": "${extensionPath}${/}bin${/}pages", "cwd": "${extensionPath}/bin", "env": {"HOST": "$WIKI_HOST", "KEY": "${WIKI_KEY}"}},
+			"near": {"command": "x", "cwd": "${workspacePath}${/}docs", "visibility": "internal"},
+			"far": {"httpUrl": "https://${WIKI_HOST}/mcp"}},
+		"settings": [{"name": "Key", "description": "of the wiki", "envVar": "WIKI_KEY", "sensitive": true}, {"name": "None", "envVar": "WIKI_NONE"}],
+		"excludeTools": ["run_shell_command(rm)", "write_file", "mcp:pages:drop"],
+		"agents": [{"name": "clerk", "path": "clerk.md"}, "named"]}`)
+	writeFile(t, base, "extensions.d/wiki/.env", "# ours\nWIKI_KEY='s3 cret'\nOTHER=1\n")
+	writeFile(t, base, "extensions.d/wiki/NOTES.md", "The wiki is slow.\n")
+	writeFile(t, base, "extensions.d/wiki/clerk.md", "---\nname: clerk\n---\nYou file.\n")
+	host := Host{Tools: ours(), Primary: "lead"}
+	all, errs := Load(base, host)
+	require.Empty(t, errs)
+	dir := base + "/extensions.d/wiki"
+	servers := all.Agents["plain"].Grants.Servers()
+	require.Len(t, all.Warnings, 1)
+	requireDefinitionError(t, all.Warnings[0], "extensions.d/wiki/gemini-extension.json:1: settings: WIKI_NONE has no value: write WIKI_NONE=VALUE into extensions.d/wiki/.env")
+	assert.NotContains(t, servers, "near")
+	assert.Equal(t, "https://wiki.example/mcp", servers["far"].URL)
+	assert.Empty(t, servers["far"].Env)
+	pages := servers["pages"]
+	assert.Equal(t, []string{dir, dir + "/bin/pages", dir + "/bin"}, []string{pages.Dir, pages.Command, pages.Cwd})
+	assert.Equal(t, map[string]string{"HOST": "wiki.example", "KEY": "s3 cret", "WIKI_KEY": "s3 cret"}, pages.Env)
+	assert.Equal(t, "docs", all.Agents["clerk"].Grants.Servers()["near"].Cwd)
+	assert.NotContains(t, all.Agents["lead"].Grants.Servers(), "near")
+	assert.Contains(t, all.Agents["lead"].Grants.Members(), scope.ID("clerk"))
+	for id, restricted := range map[scope.ID]bool{"lead": true, "clerk": true, "named": true, "plain": false} {
+		g := all.Agents[id].Grants
+		assert.Equal(t, restricted, g.Tool("bash").Ask, id)
+		for _, tool := range []string{"write_file", "make_dir", "delete", "mcp:pages:drop"} {
+			assert.Equal(t, !restricted, g.Tool(tool).Allow, "%s %s", id, tool)
+		}
+		assert.True(t, g.Tool("edit_file").Allow)
+		assert.Equal(t, restricted, strings.HasSuffix(all.Agents[id].Prompt, "The wiki is slow."), id)
+	}
+	assert.Equal(t, "excludeTools of extensions.d/wiki/gemini-extension.json: write_file", all.Agents["named"].Grants.Tool("write_file").Rule)
+
+	writeFile(t, base, "extensions.d/wiki/.env", "WIKI_KEY=new\n")
+	assert.False(t, later(all).Current(base, "plain"))
+	next, errs := all.Reload(base, host)
+	require.Empty(t, errs)
+	assert.Equal(t, "new", next.Agents["plain"].Grants.Servers()["pages"].Env["KEY"])
+	assert.False(t, next.Agents["plain"].Grants.Equal(all.Agents["plain"].Grants))
+	assert.NotEqual(t, all.Agents["named"].Grants.Version(), compileGrants(all.Agents["named"].Definition, all.known, nil).Version())
 }

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -38,21 +41,32 @@ func yamlOfJSON(text []byte) ([]byte, error) {
 }
 
 // geminiIgnored returns the keys of a gemini-extension.json that do not affect
-// what agents may do. excludeTools is not one of them.
+// what agents may do.
 func geminiIgnored() []string {
-	return []string{"version", "contextFileName", "settings", "themes", "plan", "migratedTo", "author", "license",
+	return []string{"version", "themes", "plan", "migratedTo", "author", "license",
 		"homepage", "repository", "keywords", "displayName", "display_name", "commands", "$schema"}
 }
 
+const (
+	settingsFile  = ".env"      // values of an extension's settings, which the operator writes
+	geminiContext = "GEMINI.md" // read without contextFileName, if it is there
+	maxContext    = 64 << 10    // bytes of a context file
+)
+
 // geminiFields returns fields that also accept gemini-cli's spelling and
 // variables. They ignore trust: only the operator may set it, as in gemini-cli.
-func (s *Server) geminiFields(base, rel string, refs *[]ref) map[string]field {
-	dir := path.Join(base, extensionsDir, path.Dir(rel))
-	if abs, err := filepath.Abs(dir); err == nil {
-		dir = abs
+func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]ref) map[string]field {
+	vars := map[string]string{"extensionPath": s.Dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"}
+	for _, name := range settings {
+		vars[name] = set[name] // "" until the operator sets it
 	}
-	all := s.fields(map[string]string{"extensionPath": dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"}, refs)
+	all := s.fields(vars, refs)
 	all["includeTools"], all["excludeTools"] = all["include_tools"], all["exclude_tools"]
+	all["httpUrl"] = all["url"]
+	for _, key := range []string{"env", "headers", "url", "httpUrl"} {
+		read := all[key]
+		all[key] = func(n *yaml.Node) error { return read(braced(n)) }
+	}
 	all["timeout"] = func(n *yaml.Node) error {
 		ms, err := scalarOf(n, "milliseconds", "!!int")
 		if err == nil {
@@ -66,4 +80,194 @@ func (s *Server) geminiFields(base, rel string, refs *[]ref) map[string]field {
 	all["trust"] = func(*yaml.Node) error { return nil }
 	all["description"] = all["trust"]
 	return all
+}
+
+// braced returns n with $NAME written as ${NAME} in its values.
+func braced(n *yaml.Node) *yaml.Node {
+	out := *n
+	if out.Content = nil; n.Kind == yaml.ScalarNode {
+		out.Value = regexp.MustCompile(`\$([A-Za-z_]\w*)`).ReplaceAllString(n.Value, "$${$1}")
+	}
+	for i, c := range n.Content {
+		if n.Kind != yaml.MappingNode || i%2 == 1 {
+			c = braced(c)
+		}
+		out.Content = append(out.Content, c)
+	}
+	return &out
+}
+
+// settingsField reads the names of variables that every server of the extension gets, and their
+// values from settingsFile. A variable without a value is not set.
+func (e *extension) settingsField(n *yaml.Node, read func(string) (*text, error)) error {
+	ignored := func(*yaml.Node) error { return nil }
+	err := eachItem(n, func(item *yaml.Node) error {
+		var name string
+		err := mappingField(map[string]field{"envVar": textField(&name), "name": ignored, "description": ignored, "sensitive": ignored})(item)
+		if err == nil && !isVariable(name) {
+			err = fmt.Errorf("settings: envVar: %q is no name of a variable: want letters, digits and '_'", name)
+		}
+		e.settings = append(e.settings, name)
+		return atLine(item.Line, err)
+	})
+	if err != nil {
+		return err
+	}
+	values, err := read(settingsFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", settingsFile, err)
+	}
+	e.beside[settingsFile] = values
+	return nil
+}
+
+// unset returns a warning for each setting without a value.
+func (e *extension) unset() (warnings []error) {
+	set := e.set()
+	for _, name := range e.settings {
+		if _, ok := set[name]; !ok {
+			warnings = append(warnings, wrongAt(e.file, 1, "", fmt.Errorf("settings: %s has no value: write %s=VALUE into %s", name, name, path.Join(path.Dir(e.file), settingsFile))))
+		}
+	}
+	return warnings
+}
+
+// set returns the values that the operator has given to settings.
+func (e *extension) set() map[string]string {
+	all := map[string]string{}
+	file := e.beside[settingsFile]
+	if file == nil {
+		return all
+	}
+	for line := range strings.Lines(string(file.data)) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if name = strings.TrimSpace(strings.TrimPrefix(name, "export ")); !ok || !slices.Contains(e.settings, name) || strings.ContainsRune(value, 0) {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		if len(value) > 1 && (value[0] == '"' || value[0] == '\'') && value[len(value)-1] == value[0] {
+			value = value[1 : len(value)-1]
+		}
+		all[name] = value
+	}
+	return all
+}
+
+// contextField reads the names of the files that are added to the prompts of the extension's agents.
+func (e *extension) contextField(n *yaml.Node, read func(string) (*text, error)) error {
+	if n.Kind != yaml.SequenceNode {
+		n = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line, Content: []*yaml.Node{n}}
+	}
+	e.context = []string{}
+	return eachItem(n, func(item *yaml.Node) error {
+		var name string
+		if err := textField(&name)(item); err != nil {
+			return err
+		}
+		return e.readContext(name, false, read)
+	})
+}
+
+func (e *extension) readContext(name string, optional bool, read func(string) (*text, error)) error {
+	if name == "" || name != path.Base(name) || name[0] == '.' {
+		return fmt.Errorf("contextFileName: %q is no file of the extension: write a name without directories", name)
+	}
+	file, err := read(name)
+	if missing := errors.Is(err, fs.ErrNotExist); missing && optional {
+		e.beside[name] = nil
+		return nil
+	} else if err == nil && (len(file.data) > maxContext || !utf8.Valid(file.data)) {
+		err = fmt.Errorf("is larger than %d bytes or not UTF-8: correct it", maxContext)
+	}
+	if err != nil {
+		return fmt.Errorf("contextFileName: %s: %w", name, err)
+	}
+	e.context, e.beside[name] = append(e.context, name), file
+	return nil
+}
+
+// excludeField reads the tools that the extension denies to its agents, by their names in
+// scopefs or gemini-cli. For one that is denied for some arguments, each call needs approval.
+func (e *extension) excludeField(n *yaml.Node) error {
+	return eachItem(n, func(item *yaml.Node) error {
+		s, err := scalarOf(item, "a name, in quotes where need be", "!!str")
+		if err != nil {
+			return err
+		}
+		word, _, some := strings.Cut(s, "(")
+		names, ours := []string{word}, !strings.HasPrefix(word, mcpPrefix)
+		for _, w := range GeminiTools() {
+			if slices.Contains(strings.Fields(w.Names), strings.TrimPrefix(word, builtinPrefix)) {
+				if names, ours = w.Does, false; w.Ours != "" {
+					names = append([]string{w.Ours}, w.Does...)
+				}
+			}
+		}
+		for _, name := range names {
+			p, err := parseToolPattern(name)
+			if err != nil {
+				return fmt.Errorf("excludeTools: %q %w", name, err)
+			}
+			p.from = e.file
+			if ours {
+				e.refs = append(e.refs, ref{item.Line, "excludeTools", toolRef, name})
+			}
+			if some {
+				e.ask = append(e.ask, p)
+			} else {
+				e.exclude = append(e.exclude, p)
+			}
+		}
+		return nil
+	})
+}
+
+// extend returns a definition with what extensions add to its prompt, and the extensions that
+// restrict it: those that name or define the agent, and for the primary all.
+func (s *Snapshot) extend(def *Definition) (*Definition, []*extension) {
+	var with []*extension
+	var prompt string
+	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
+		e := s.extensions[file]
+		if !e.reaches(def.Name) && s.known.host.Primary != def.Name {
+			continue
+		}
+		with = append(with, e)
+		for _, name := range e.context {
+			prompt += "\n\n" + strings.TrimSpace(string(e.beside[name].data))
+		}
+	}
+	if prompt == "" {
+		return def, with
+	}
+	out := *def
+	out.Prompt = strings.TrimSpace(out.Prompt + prompt)
+	return &out, with
+}
+
+// GeminiTool is the meaning of gemini-cli's names of a tool.
+type GeminiTool struct {
+	Names string   // separated by blanks
+	Ours  string   // the scopefs tool that does no more, or ""
+	Does  []string // further scopefs tools that do what it does
+}
+
+// GeminiTools returns the tools of gemini-cli.
+func GeminiTools() []GeminiTool {
+	return []GeminiTool{
+		{"read_file read_many_files", "read_file", nil},
+		{"list_directory", "list_dir", []string{"stat"}},
+		{"glob", "glob", nil},
+		{"search_file_content grep_search", "grep", nil},
+		{"write_file", "write_file", []string{"make_dir", "move", "copy", "delete_file", "delete"}}, // a denied write denies these too
+		{"replace", "edit_file", nil},
+		{"run_shell_command", "bash", nil},
+		{"activate_skill", "skill", nil},
+		{"ask_user", "ask_user", nil},
+		{"read_background_output", "process_read", nil},
+		{"list_background_processes", "", []string{"process_read"}},
+		{"save_memory", "", []string{"remember", "memory", "forget"}},
+		{"invoke_agent codebase_investigator cli_help generalist browser_agent", "", []string{"delegate"}},
+		{"web_fetch google_web_search write_todos get_internal_docs enter_plan_mode exit_plan_mode update_topic complete_task read_mcp_resource list_mcp_resources", "", nil},
+	}
 }

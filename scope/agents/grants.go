@@ -69,8 +69,8 @@ func (l *nameList) holds(name string) bool {
 	return slices.ContainsFunc(l.patterns, func(p string) bool { return wild(p, name) })
 }
 
-// compileGrants compiles def. servers are all servers that its agent sees.
-func compileGrants(def *Definition, k known, servers Servers) *Grants {
+// compileGrants compiles def. servers are all servers that its agent sees, and extensions those that restrict it.
+func compileGrants(def *Definition, k known, servers Servers, extensions ...*extension) *Grants {
 	r := def.Reach
 	r.Members, r.Widened = k.idsOf(def.Name, r.Members), k.idsOf(def.Name, r.Widened)
 	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
@@ -93,6 +93,9 @@ func compileGrants(def *Definition, k known, servers Servers) *Grants {
 	g.exclude, g.ask = k.host.Tools.restricting(r.Rules.Exclude), k.host.Tools.restricting(r.Rules.Ask)
 	if len(r.Rules.Allowed) > 0 { // "*" is the default then
 		g.exclude = slices.DeleteFunc(g.exclude, func(p toolPattern) bool { return p.all })
+	}
+	for _, e := range extensions {
+		g.exclude, g.ask = append(g.exclude, e.exclude...), append(g.ask, e.ask...)
 	}
 	g.serversAllowed = newNameList("policy.mcp.allowed", r.Rules.AllowedServers)
 	if len(r.Rules.AllowedServers) > 0 {
@@ -273,6 +276,23 @@ func (g *Grants) Contexts() (names []string, fixed bool) {
 		return []string{}, false
 	}
 	return slices.Clone(g.reach.Contexts.Names), g.reach.Contexts.Fixed
+}
+
+// ContextsOf returns the scopes that calls of a tool choose among, or, with fixed, that each
+// gets. ok is false if scopes.tools has none for the tool: then Contexts holds for tools that
+// take a context. The name of a tool overrides a pattern, and a pattern those after it.
+func (g *Grants) ContextsOf(tool string) (names []string, fixed, ok bool) {
+	if g == nil {
+		return nil, false, false
+	}
+	for _, exact := range []bool{true, false} {
+		for _, t := range g.reach.Contexts.Tools {
+			if exact == !isWild(t.Tool) && g.tooling().Match(t.Tool, tool) {
+				return append([]string{}, t.Names...), t.Fixed, true
+			}
+		}
+	}
+	return nil, false, false
 }
 
 // Rates returns the rate limits of calls.

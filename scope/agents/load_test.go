@@ -166,7 +166,7 @@ func TestExtensionErrors(t *testing.T) {
 		"name":       {"name: x", `e.yaml:1: name: "x" is not what the file is named after: write e`},
 		"no name":    {"", "e.yaml:1: name is missing: add name: e"},
 		"agent":      {"name: e\nagents:\n- x", `e.yaml:3: agents: "x" matches no agent (there is a): correct it, or define it in agents.d/x.md`},
-		"visibility": {"name: e\nmcp_servers: {s: {command: x, visibility: all}}", `e.yaml:2: mcp_servers: s: visibility: unknown "all": want one of [public private]`},
+		"visibility": {"name: e\nmcp_servers: {s: {command: x, visibility: all}}", `e.yaml:2: mcp_servers: s: visibility: unknown "all": want one of [public private internal]`},
 		"twice":      {"name: e\nmcp_servers:\n  s: {command: x}\n  s: {command: x}", `e.yaml:4: "s" is here twice, first in line 3: remove one`},
 		"bytes":      {"name: \xff", "e.yaml: is not UTF-8: save it as UTF-8"},
 		"large":      {strings.Repeat("#\n", 40_000), "e.yaml: is larger than 65536 bytes: shorten it"},

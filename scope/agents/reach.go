@@ -34,6 +34,14 @@ type Contexts struct {
 	Fixed bool     // const: exactly these contexts are always passed
 	Ask   []string // patterns of those for which a call needs an approval
 	Set   []string // patterns of those that calls of context_set may fill
+	Tools []ToolContexts
+}
+
+// ToolContexts are the scopes that calls of some tools may see.
+type ToolContexts struct {
+	Tool  string // a pattern
+	Names []string
+	Fixed bool // const: exactly these are always passed
 }
 
 // Rules are the key policy. They apply in addition to the lists.
@@ -74,7 +82,7 @@ func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
 		"skills":  list(&r.Skills, "skills", skillRef),
 		"mcps":    list(&r.MCPs, "mcps", serverRef),
 		"members": membersField(r, refs),
-		"scopes":  contextsField(&r.Contexts),
+		"scopes":  contextsField(&r.Contexts, refs),
 		"policy": policyField(map[string]field{
 			"tools": mappingField(map[string]field{
 				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", toolRef),
@@ -171,26 +179,38 @@ func checkEntry(s string, kind refKind) (same string, err error) {
 		p, err := parseToolPattern(s)
 		return p.key(), err
 	}
-	if err = checkName(s); err == nil && strings.Contains(s, ":") {
+	name := s
+	if kind == memberRef && strings.Trim(s, " ") == s { // a display name has spaces inside
+		name = strings.ReplaceAll(s, " ", "")
+	}
+	if err = checkName(name); err == nil && strings.Contains(s, ":") {
 		err = errors.New("holds a colon: write the name alone")
 	}
 	return s, err
 }
 
-func contextsField(out *Contexts) field {
+func contextsField(out *Contexts, refs *[]ref) field {
 	var enum, fixed, ask, set []string
 	var none []ref
+	var tools []ToolContexts
 	read := mappingField(map[string]field{
 		"enum":  listField(&enum, "scopes.enum", contextRef, &none),
 		"const": listField(&fixed, "scopes.const", contextRef, &none),
 		"ask":   listField(&ask, "scopes.ask", contextRef, &none),
 		"set":   listField(&set, "scopes.set", contextRef, &none),
+		"tools": func(n *yaml.Node) error {
+			return eachTool(n, "scopes.tools", refs, func(pattern string, value *yaml.Node) error {
+				t, err := toolContexts(pattern, value)
+				tools = append(tools, t)
+				return err
+			})
+		},
 	})
 	return func(n *yaml.Node) error {
 		if err := read(n); err != nil {
 			return err
 		}
-		if (enum == nil) == (fixed == nil) {
+		if (enum == nil) == (fixed == nil) && (enum != nil || tools == nil) {
 			return errors.New("wants one of enum and const: write {enum: [...]} for a choice, {const: [...]} for none")
 		}
 		for _, name := range slices.Concat(enum, fixed, ask, set) {
@@ -206,12 +226,39 @@ func contextsField(out *Contexts) field {
 				return fmt.Errorf("const: %q is no name of a scope: write a letter, then letters, digits, _ and -", name)
 			}
 		}
-		*out = Contexts{Names: enum, Fixed: fixed != nil, Ask: ask, Set: set}
+		*out = Contexts{Names: enum, Fixed: fixed != nil, Ask: ask, Set: set, Tools: tools}
 		if out.Fixed {
 			out.Names = fixed
 		}
+		for _, t := range tools {
+			for _, name := range t.Names {
+				if out.Names != nil && !anyOf(out.Names, name) {
+					return fmt.Errorf("tools: %q: %q is no scope of enum or const: add it there, or remove it here", t.Tool, name)
+				}
+			}
+		}
 		return nil
 	}
+}
+
+// toolContexts reads {const: [NAME...]} or {enum: [NAME...]}.
+func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
+	var enum, fixed []string
+	var none []ref
+	err := mappingField(map[string]field{
+		"enum":  listField(&enum, "enum", contextRef, &none),
+		"const": listField(&fixed, "const", contextRef, &none),
+	})(n)
+	if err == nil && (enum == nil) == (fixed == nil) {
+		err = errors.New("wants one of enum and const: write {enum: [...]} for a choice, {const: [...]} for none")
+	}
+	t := ToolContexts{Tool: pattern, Names: slices.Concat(enum, fixed), Fixed: fixed != nil}
+	for _, name := range t.Names {
+		if err == nil && !scoped.IsName(name) {
+			err = fmt.Errorf("has %q, which is no name of a scope: write a letter, then letters, digits, _ and -", name)
+		}
+	}
+	return t, err
 }
 
 // eachTool calls f for each key of n, which is a tool pattern.

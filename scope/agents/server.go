@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Server configures how an MCP server is started, or its address. Its strings
@@ -23,7 +25,9 @@ type Server struct {
 	Command string
 	Args    []string
 	Env     map[string]string
-	Cwd     string        // relative to the workspace; "" is the workspace
+	Cwd     string        // relative to the workspace, or absolute below Dir; "" is the workspace
+	Dir     string        // the directory of the extension that ships the server, which its sandbox shows read-only; "" for none
+	Edition string        // identifies that directory
 	Timeout time.Duration // limit of one call; 0 is the default
 	Include []string      // wildcards of its tools; nil means all
 	Exclude []string      // wildcards of its tools; overrides Include
@@ -86,7 +90,7 @@ func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error
 		if !isServerName(name) {
 			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
 		}
-		far := hasKey(value, "url")
+		far := hasKey(value, "url") || hasKey(value, "httpUrl")
 		if value.Kind == yaml.MappingNode && !far && !hasKey(value, "command") {
 			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q has no command: add one, or a url", name))
 		}
@@ -171,6 +175,12 @@ func (s *Server) fields(vars map[string]string, refs *[]ref) map[string]field {
 		"cwd": func(n *yaml.Node) error {
 			if err := expandedField(&s.Cwd)(n); err != nil {
 				return err
+			}
+			if in, ok := strings.CutPrefix(s.Cwd, beneath.Alias); ok && (in == "" || in[0] == '/') {
+				s.Cwd = strings.Trim(in, "/")
+			}
+			if s.Dir != "" && strings.HasPrefix(s.Cwd+"/", s.Dir+"/") && filepath.Clean(s.Cwd) == strings.TrimSuffix(s.Cwd, "/") {
+				return nil
 			}
 			if s.Cwd != "" && !filepath.IsLocal(s.Cwd) {
 				return fmt.Errorf("%q leads out of the workspace: write a directory relative to it", s.Cwd)

@@ -115,7 +115,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		next.known.host.Tools = slices.Clone(host.Tools)
 	}
 	errs = append(errs, next.checkExtensions(s)...)
-	same = same && maps.EqualFunc(next.extensions, s.extensions, func(a, b *extension) bool { return a.text.is(b.text) })
+	same = same && maps.EqualFunc(next.extensions, s.extensions, (*extension).is)
 	if id := host.Primary; id != "" && !next.known.agent(string(id)) {
 		errs = append(errs, &DefinitionError{File: hostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
 	}
@@ -211,6 +211,7 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 			continue
 		}
 		s.seen[file] = e.text.sum
+		s.Warnings = append(s.Warnings, e.unset()...)
 	}
 	return errs
 }
@@ -283,7 +284,8 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	if errs != nil {
 		return nil, errs, nil
 	}
-	g := compileGrants(def, s.known, servers)
+	def, more := s.extend(def)
+	g := compileGrants(def, s.known, servers, more...)
 	g.unseen = unseen(f.id, servers, s.extensions)
 	for _, at := range g.idle() {
 		warnings = append(warnings, wrongAt(f.file, lineOf(f.refs, at.key), f.id, at.err))

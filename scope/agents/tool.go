@@ -111,6 +111,7 @@ type toolPattern struct {
 	server string // wild; "" for tools of scopefs itself
 	name   string // wild
 	prefix bool   // it was written with builtin:
+	from   string // the file of the extension that has it; "" for the definition
 }
 
 // maxName bounds a name or pattern of a list, in bytes.

@@ -61,7 +61,7 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 		run.Defaults = map[string]string{"cwd": s.Dir}
 	}
 	run.Aliases = []string{"shell", "run_shell_command"} // Gemini CLI's
-	read, err := tools.New("process_read", "Read a command's output and status, by the process_id that bash returned.",
+	read, err := tools.New("process_read", "Read a command's output and status, by the process_id that bash returned, or list the session's processes.",
 		tools.Hints{Title: "Read a command's output", Waits: true}, s.read)
 	if err != nil {
 		return nil, err

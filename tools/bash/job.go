@@ -36,6 +36,7 @@ type job struct {
 	proc  *sandbox.Process
 	kill  context.CancelFunc // sends SIGKILL to the command's whole session
 	began time.Time
+	line  string // of the command, for lists
 
 	expired atomic.Bool   // the timeout killed it
 	ended   chan struct{} // closed when it has exited and its output is in the log
@@ -54,7 +55,7 @@ func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, d
 	s.evict()
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
 	detach = context.AfterFunc(ctx, kill)
-	j = &job{kill: kill, began: time.Now(), ended: make(chan struct{})}
+	j = &job{kill: kill, began: time.Now(), line: firstLine(in.Command), ended: make(chan struct{})}
 	j.log.open = len(j.log.streams)
 	for i := range j.log.streams {
 		j.log.streams[i].budget = &s.budget

@@ -18,7 +18,7 @@ const (
 )
 
 type readArgs struct {
-	ID     string `json:"id" limit:"len=32"`
+	ID     string `json:"id,omitempty" jsonschema:"the process_id that bash returned; without it the result lists the session's processes" limit:"len=32"`
 	Stream string `json:"stream,omitempty" jsonschema:"default: both, in the order of arrival" limit:"enum=stdout|stderr"`
 	Offset *int64 `json:"offset,omitempty" jsonschema:"byte offset in the stream; default: the end of the last read" limit:"min=0,max=9007199254740991"`
 	Limit  int    `json:"limit,omitempty" jsonschema:"maximum bytes; default 32768" limit:"min=1,max=262144"`
@@ -29,16 +29,53 @@ type readArgs struct {
 func (in readArgs) Subject() (path, target string) { return "", in.ID }
 
 type readResult struct {
-	ID string `json:"id"`
+	ID string `json:"id,omitempty"`
 	status
 	Output     string `json:"output"`
 	Offset     int64  `json:"offset" jsonschema:"byte offset of output: larger than requested if earlier bytes are no longer kept"`
 	NextOffset int64  `json:"next_offset"`
 	More       bool   `json:"more,omitempty" jsonschema:"more output is available now"`
 	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are not UTF-8 were replaced"`
+
+	Processes []process `json:"processes,omitempty" jsonschema:"without an id: the background commands of the session, and exited ones whose output is kept"`
+}
+
+// process is an entry of a list of processes.
+type process struct {
+	ID string `json:"id"`
+	status
+	Command string `json:"command" jsonschema:"the beginning of its first line"`
+	Seconds int64  `json:"seconds" jsonschema:"since it started, or that it ran"`
+}
+
+// list returns the processes that have an id, oldest first.
+func (s *Shell) list() (all []process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.jobs {
+		if j.id == "" {
+			continue
+		}
+		p := process{ID: j.id, status: j.status(), Command: j.line, Seconds: int64(time.Since(j.began).Seconds())}
+		if !p.Running {
+			p.Seconds = int64(j.took.Seconds())
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+const maxFirstLine = 200 // bytes
+
+func firstLine(command string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(command), "\n")
+	return tools.Clip(tools.Clean(line), maxFirstLine)
 }
 
 func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult, error) {
+	if in.ID == "" {
+		return readResult{Processes: s.list()}, nil
+	}
 	j, err := s.find(in.ID)
 	if err != nil {
 		return readResult{}, err
@@ -98,6 +135,22 @@ func (j *job) await(ctx context.Context, s stream, off int64, d time.Duration) e
 // Content returns the output, followed by the status.
 func (r readResult) Content() []tools.Content {
 	var b strings.Builder
+	if r.ID == "" {
+		for _, p := range r.Processes {
+			how := strings.TrimSuffix(p.status.String(), "\n")
+			switch {
+			case p.Running:
+				how = "running"
+			case how == "":
+				how = "exit status 0"
+			}
+			fmt.Fprintf(&b, "%s  %s  %ds  %s\n", p.ID, how, p.Seconds, p.Command)
+		}
+		if r.Processes == nil {
+			b.WriteString("no processes\n")
+		}
+		return textContent(b.String())
+	}
 	writeLines(&b, r.Output)
 	if r.More {
 		fmt.Fprintf(&b, "[more from offset %d]\n", r.NextOffset)

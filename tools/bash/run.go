@@ -19,7 +19,7 @@ type runArgs struct {
 	Cwd        string `json:"cwd,omitempty" jsonschema:"working directory, relative to the view or absolute in the sandbox; default the view's root"`
 	TimeoutMS  int    `json:"timeout_ms,omitempty" jsonschema:"milliseconds until the command is killed; default 120000, none for a background command" limit:"min=1,max=600000"`
 	Stdin      string `json:"stdin,omitempty" jsonschema:"standard input of the command" limit:"len=1048576"`
-	Background bool   `json:"background,omitempty" jsonschema:"return immediately, with a process_id for process_read and process_stop"`
+	Background bool   `json:"background,omitempty" jsonschema:"return immediately, with a process_id for process_read and process_stop; the command lives until the client's session ends"`
 }
 
 // Shell returns the command. It is alone without a working directory and standard
@@ -106,7 +106,7 @@ func (r runResult) Content() []tools.Content {
 	}
 	switch {
 	case r.Running:
-		fmt.Fprintf(&b, "running in the background as %s\n", r.ProcessID)
+		fmt.Fprintf(&b, "running in the background as %s, until the session ends: process_read, process_stop\n", r.ProcessID)
 	case r.ProcessID != "" && r.Truncated:
 		fmt.Fprintf(&b, "[for the whole output: process_read %s]\n", r.ProcessID)
 	case r.ProcessID != "":

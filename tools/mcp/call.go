@@ -31,6 +31,9 @@ func describe(t tools.Tool) *mcp.Tool {
 			IdempotentHint: t.Hints.Idempotent, OpenWorldHint: &open,
 		},
 	}
+	if t.Scopes != nil {
+		d.Meta = mcp.Meta{metaPrefix + "scopes": text(t.Scopes)}
+	}
 	if t.Output != nil {
 		d.OutputSchema = text(t.Output)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -78,21 +79,50 @@ func elicited(ctx context.Context, p *mcp.ElicitParams, ask func(context.Context
 // Close closes the connection.
 func (c *Client) Close() error { return c.session.Close() }
 
-// List returns the tools that the agent may call.
-func (c *Client) List(ctx context.Context) (all []Listed, err error) {
-	for t, err := range c.session.Tools(ctx, nil) {
+// List returns the tools that the agent may call, and the names of servers that are still
+// starting, whose tools it lacks.
+func (c *Client) List(ctx context.Context) (all []Listed, starting []string, err error) {
+	params := &mcp.ListToolsParams{}
+	for {
+		page, err := c.session.ListTools(ctx, params)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		all = append(all, Listed{t.Name, t.Description, t.InputSchema})
+		for _, t := range page.Tools {
+			all = append(all, Listed{t.Name, t.Description, t.InputSchema})
+		}
+		names, _ := page.Meta[metaPrefix+"starting"].([]any)
+		for _, name := range names {
+			if name, ok := name.(string); ok && !slices.Contains(starting, name) {
+				starting = append(starting, name)
+			}
+		}
+		if params.Cursor = page.NextCursor; params.Cursor == "" {
+			return all, starting, nil
+		}
 	}
-	return all, nil
 }
 
 // Call calls a tool by its MCP name. The error reports a failure of the connection
 // or the protocol; an error of the tool sets Result.Failed.
+// The arguments of a server's tool have no envelope: their members _scopes and _instance are
+// sent beside them.
 func (c *Client) Call(ctx context.Context, name string, args json.RawMessage) (Result, error) {
-	res, err := c.session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
+	params := &mcp.CallToolParams{Name: name, Arguments: args}
+	var members map[string]json.RawMessage
+	if strings.HasPrefix(toolName(name), "mcp:") && json.Unmarshal(args, &members) == nil {
+		params.Meta = mcp.Meta{}
+		for _, member := range []string{"scopes", "instance"} {
+			if value, ok := members["_"+member]; ok {
+				params.Meta[metaPrefix+member] = value
+				delete(members, "_"+member)
+			}
+		}
+		if len(params.Meta) > 0 {
+			params.Arguments = members
+		}
+	}
+	res, err := c.session.CallTool(ctx, params)
 	if err != nil {
 		return Result{}, err
 	}

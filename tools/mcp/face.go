@@ -33,11 +33,15 @@ const (
 
 // Options configure a Face.
 type Options struct {
-	Version      string                // of scopefs, for clients
-	Instructions func() string         // returns the current instructions for the model; nil: none
-	Listing      func(context.Context) // called before each tools/list; may call Refresh; nil: nothing
-	Logger       *slog.Logger          // of the SDK
-	Encoders     *limit.Slots          // of all faces of a daemon, see [MaxEncoders]; nil: no bound
+	Version      string        // of scopefs, for clients
+	Instructions func() string // returns the current instructions for the model; nil: none
+	Logger       *slog.Logger  // of the SDK
+	Encoders     *limit.Slots  // of all faces of a daemon, see [MaxEncoders]; nil: no bound
+
+	// Listing is called before each tools/list and may call Refresh. It returns the names of
+	// servers that are still starting, whose tools the list lacks: the client gets them as
+	// scopefs/starting in the result's _meta. Nil: nothing.
+	Listing func(context.Context) (starting []string)
 
 	Context     *scoped.Environment                      // of each session until it has another; nil: none
 	HoldContext func(size int) (release func(), ok bool) // reserves memory for a session's context; nil: no bound
@@ -218,7 +222,12 @@ func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
 func (f *Face) answer(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if _, ok := req.(*mcp.ListToolsRequest); ok && f.opt.Listing != nil {
-			f.opt.Listing(ctx)
+			starting := f.opt.Listing(ctx)
+			res, err := next(ctx, method, req)
+			if list, ok := res.(*mcp.ListToolsResult); ok && err == nil && len(starting) > 0 {
+				list.SetMeta(map[string]any{metaPrefix + "starting": starting})
+			}
+			return res, err
 		}
 		call, ok := req.(*mcp.CallToolRequest)
 		if !ok {

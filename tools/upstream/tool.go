@@ -22,6 +22,9 @@ const (
 	maxContent = 4 << 20 // bytes of a result
 )
 
+// metaContext is the key of a request's _meta that has the messages which the call sees.
+const metaContext = "scopefs/context"
+
 // newTool returns a tool for a trimmed tool of a server. Each call looks the server
 // up by name, because it may have been restarted or reconfigured.
 func (u *Upstream) newTool(server string, t *mcp.Tool) (tools.Tool, error) {
@@ -34,8 +37,12 @@ func (u *Upstream) newTool(server string, t *mcp.Tool) (tools.Tool, error) {
 	}
 	name, theirs := "mcp:"+server+":"+t.Name, t.Name
 	return tools.Dynamic(name, about, hintsOf(t), inputSchema(t),
-		func(ctx context.Context, _ tools.Env, args json.RawMessage) (tools.Result, error) {
-			return u.call(ctx, server, theirs, args)
+		func(ctx context.Context, env tools.Env, args json.RawMessage) (tools.Result, error) {
+			var meta mcp.Meta
+			if !env.Context.Empty() {
+				meta = mcp.Meta{metaContext: json.RawMessage(env.Context.Environment().JSON())}
+			}
+			return u.call(ctx, server, theirs, args, meta)
 		}), nil
 }
 
@@ -63,7 +70,7 @@ func hintsOf(t *mcp.Tool) tools.Hints {
 
 // call calls a tool, and starts the server if it does not run. It does not retry a
 // call that was in flight when the server ended, because it may have had effects.
-func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawMessage) (tools.Result, error) {
+func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawMessage, meta mcp.Meta) (tools.Result, error) {
 	now, err := u.reconcile()
 	if err != nil {
 		return tools.Result{}, err
@@ -83,7 +90,7 @@ func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawM
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := promptly(timed, func() (*mcp.CallToolResult, error) {
-		return c.session.CallTool(timed, &mcp.CallToolParams{Name: tool, Arguments: args})
+		return c.session.CallTool(timed, &mcp.CallToolParams{Meta: meta, Name: tool, Arguments: args})
 	})
 	switch e, theirs := answered(err); {
 	case err == nil:

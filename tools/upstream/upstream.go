@@ -205,6 +205,22 @@ func (u *Upstream) change() {
 	})
 }
 
+// Starting returns the names of the servers that are starting, sorted.
+func (u *Upstream) Starting() (names []string) {
+	u.mu.Lock()
+	now := maps.Clone(u.running)
+	u.mu.Unlock()
+	for name, s := range now {
+		s.mu.Lock()
+		if s.starting != nil {
+			names = append(names, name)
+		}
+		s.mu.Unlock()
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Close stops all servers and waits until they have exited. Calls in flight and
 // later calls fail. It always returns nil.
 func (u *Upstream) Close() error {

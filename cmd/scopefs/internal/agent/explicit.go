@@ -27,6 +27,10 @@ func (c *client) explicit(ctx context.Context, env tools.Env, call, by agents.Ac
 	defer program.Close()
 	p := c.newPurpose()
 	p.Kind, p.Command = control.TaskSession, by.Name
+	for _, shows := range []agents.Workspace{call.Workspace, by.Workspace} {
+		p.NoView = p.NoView || shows == agents.WorkspaceNone
+		p.ReadOnly = p.ReadOnly || shows == agents.WorkspaceRead
+	}
 	p.Binds = []sandbox.Bind{{File: program, At: programs + by.Name, Copy: true}}
 	p.Context = func(string) *callfs.Files { return c.contexts.of(env.Call) }
 	box, err := c.agent.Start(ctx, p)

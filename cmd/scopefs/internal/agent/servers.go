@@ -56,7 +56,7 @@ func (s *servers) specs() map[string]upstream.Spec {
 			all[name] = upstream.Spec{
 				URL: server.URL, Headers: server.Headers,
 				Command: server.Command, Args: server.Args, Env: server.Env, Cwd: server.Cwd, Timeout: server.Timeout, Start: server.Start,
-				Blind: p.NoView || server.URL != "", Sandbox: fmt.Sprint(p.NoView, p.ReadOnly, p.Hosts().Kind()),
+				Blind: p.NoView || server.URL != "", Sandbox: fmt.Sprint(p.NoView, p.ReadOnly, p.Hosts().Kind(), server.Dir, server.Edition),
 			}
 		}
 	}
@@ -69,13 +69,16 @@ func (s *servers) purpose(name string, server agents.Server) Purpose {
 	p.Kind, p.Command = control.ServerSession, name
 	p.Context, p.NoView = nil, server.Use() == agents.WorkspaceNone
 	p.ReadOnly = p.ReadOnly || server.Use() == agents.WorkspaceRead
+	if server.Dir != "" {
+		p.Expose = []string{server.Dir}
+	}
 	p.Hosts = func() *agents.Hosts { return s.c.rules().ServerHosts(name) }
 	return p
 }
 
 // list adds the tools of all servers to the set at the first list of tools; from then on
-// the servers report changes.
-func (s *servers) list(ctx context.Context) {
+// the servers report changes. It returns the servers that are still starting.
+func (s *servers) list(ctx context.Context) (starting []string) {
 	s.mu.Lock()
 	first := !s.all
 	s.all = true
@@ -83,6 +86,7 @@ func (s *servers) list(ctx context.Context) {
 	if first {
 		s.refresh(ctx)
 	}
+	return s.up.Starting()
 }
 
 // find adds the tools of one server, mcp:SERVER:TOOL, to the set. It waits until the

@@ -89,6 +89,9 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 				if err != nil {
 					return err
 				}
+				if id := background(result); id != "" {
+					fmt.Fprintf(a.err, "scopefs: %s ends now, with the session of this command: use the bash tool of scopefs mcp, or scopefs run\n", printable.Text(id))
+				}
 				return a.printResult(result, asJSON, status)
 			}, status)
 		},
@@ -248,9 +251,12 @@ func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 }
 
 func (a *app) listTools(ctx context.Context, client *mcp.Client, asJSON bool) error {
-	all, err := client.List(ctx)
+	all, starting, err := client.List(ctx)
 	if err != nil {
 		return err
+	}
+	for _, name := range starting {
+		fmt.Fprintf(a.err, "MCP server %s is still starting: its tools are not listed yet\n", printable.Text(name))
 	}
 	if asJSON {
 		return a.printJSON(all)
@@ -284,6 +290,18 @@ func steady(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// background returns the process id of a result of bash whose command is running; "" for other results.
+func background(r mcp.Result) string {
+	var said struct {
+		Running   bool   `json:"running"`
+		ProcessID string `json:"process_id"`
+	}
+	if json.Unmarshal(r.Structured, &said) != nil || !said.Running {
+		return ""
+	}
+	return said.ProcessID
 }
 
 // commandError is the exit status of a failed command.

@@ -18,7 +18,7 @@ import (
 
 // toolHelp prints a tool's description and arguments.
 func (a *app) toolHelp(ctx context.Context, client *mcp.Client, name string, asJSON bool) error {
-	all, err := client.List(ctx)
+	all, _, err := client.List(ctx)
 	if err != nil {
 		return err
 	}

@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/cmd/scopefs/internal/extensions"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/imports"
 	"github.com/scopefs/scopefs/cmd/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
@@ -19,15 +21,15 @@ import (
 
 // importOptions are the flags of agents import.
 type importOptions struct {
-	from, to, name        string
+	from, to, name, ref   string
 	force, dryRun, asJSON bool
 }
 
 func (a *app) importCmd() *cobra.Command {
 	var o importOptions
 	c := &cobra.Command{
-		Use:   "import FILE...",
-		Short: "write definitions from other programs' agent files",
+		Use:   "import FILE|EXTENSION...",
+		Short: "write definitions from other programs' agent files, or import an extension",
 		Long: `Writes a definition for each agent that the files describe, prints its path, and
 reports on standard error what could not be kept, one line per loss:
 
@@ -55,13 +57,26 @@ Without --from the format is detected by a directory .gemini or .claude in the p
 or else by a key, a tool's name or a model that only one format has. The report names
 the evidence; an ambiguous file is refused.
 
+An EXTENSION is a directory, a tar archive (.tar, .tar.gz, .tgz) or a git repository
+of this host with a gemini-extension.json at its top. It is copied to extensions.d/NAME,
+and prints that path. --ref reads a directory as a git repository, and names the branch,
+tag or commit; without it that is HEAD. Of a repository only committed files are read:
+no hook, no filter, no submodule, and only if it belongs to you. --force replaces an
+extension and keeps its .env. An extension that does not load is not imported.
+
 Exit status: 0 imported, with losses or without, 1 failure, 2 bad usage.`,
 		Args: args(cobra.MinimumNArgs(1)),
-		RunE: func(_ *cobra.Command, files []string) error { return a.runImport(files, o) },
+		RunE: func(c *cobra.Command, files []string) error {
+			if o.ref != "" || slices.ContainsFunc(files, extensions.Is) {
+				return a.importExtensions(c.Context(), files, o)
+			}
+			return a.runImport(files, o)
+		},
 	}
 	f := c.Flags()
 	f.StringVar(&o.from, "from", "", "format: gemini, claude, scoped-mcp or scopes")
 	f.StringVar(&o.to, "to", "", "directory to write into (default BASE/agents.d)")
+	f.StringVar(&o.ref, "ref", "", "branch, tag or commit of a git repository with an extension")
 	f.StringVar(&o.name, "name", "", "id of the agent, for a file of one")
 	f.BoolVar(&o.force, "force", false, "replace definitions that exist")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the definitions, write nothing")
@@ -150,7 +165,7 @@ func (a *app) importDir(to string) (string, error) {
 }
 
 func readImport(file string, src imports.Source) ([]*imported, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for a writer
 	if err != nil {
 		return nil, errors.Unwrap(err) // without the path, which the caller adds
 	}
@@ -158,6 +173,9 @@ func readImport(file string, src imports.Source) ([]*imported, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, errors.New("is no regular file: give one")
 	}
 	if src.Text, err = io.ReadAll(io.LimitReader(f, imports.MaxSource+1)); err != nil {
 		return nil, err

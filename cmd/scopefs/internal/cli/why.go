@@ -251,6 +251,10 @@ func (r *reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error 
 				r.undecided("the tool is allowed; scopes.set decides about each scope, and none changes what the client gave", "name the scope in scopes.set, if the client does not give it")
 				return nil
 			}
+			if names, _, own := agent.Grants.ContextsOf(name); own && e.Context == nil && !slices.Contains(names, target) {
+				r.undecided("the tool is allowed; scopes.tools decides about the scopes of each call", "add the scope to "+name+" in scopes.tools")
+				return nil
+			}
 			if target == "" && e.Context == nil { // see tools.Declared
 				r.undecided("the tool is allowed; its schema decides about the scopes of each call: _scopes in activities.d/"+name+".json", "")
 				return nil

@@ -20,23 +20,11 @@ type toolWord struct {
 // toolWords returns the tool names of the formats and of scopefs.
 func toolWords(ours agents.Tools) []toolWord {
 	changes := []string{"make_dir", "move", "copy", "delete_file", "delete"} // a denied write denies these too
-	notes := []string{"remember", "memory", "forget"}
-	all := []toolWord{
-		{Gemini, "read_file read_many_files", "read_file", nil},
-		{Gemini, "list_directory", "list_dir", []string{"stat"}},
-		{Gemini, "glob", "glob", nil},
-		{Gemini, "search_file_content grep_search", "grep", nil},
-		{Gemini, "write_file", "write_file", changes},
-		{Gemini, "replace", "edit_file", nil},
-		{Gemini, "run_shell_command", "bash", nil},
-		{Gemini, "activate_skill", "skill", nil},
-		{Gemini, "ask_user", "ask_user", nil},
-		{Gemini, "read_background_output", "process_read", nil},
-		{Gemini, "list_background_processes", "", []string{"process_read"}},
-		{Gemini, "save_memory", "", notes},
-		{Gemini, "invoke_agent codebase_investigator cli_help generalist browser_agent", "", []string{"delegate"}},
-		{Gemini, "web_fetch google_web_search write_todos get_internal_docs enter_plan_mode exit_plan_mode update_topic complete_task read_mcp_resource list_mcp_resources", "", nil},
-
+	var all []toolWord
+	for _, w := range agents.GeminiTools() {
+		all = append(all, toolWord{Gemini, w.Names, w.Ours, w.Does})
+	}
+	all = append(all, []toolWord{
 		{Claude, "Read", "read_file", nil},
 		{Claude, "Write", "write_file", changes},
 		{Claude, "Edit MultiEdit", "edit_file", nil},
@@ -56,7 +44,7 @@ func toolWords(ours agents.Tools) []toolWord {
 		{Claude, "WebFetch WebSearch TodoRead TodoWrite TaskCreate TaskUpdate TaskList TaskGet EnterPlanMode ExitPlanMode ToolSearch SendMessage ListMcpResourcesTool ReadMcpResourceTool LSP", "", nil},
 
 		{"", "write_file", "write_file", changes},
-	}
+	}...)
 	for _, tool := range ours {
 		for _, alias := range tool.Aliases {
 			all = append(all, toolWord{"", alias, tool.Name, nil})

@@ -1,6 +1,8 @@
 package imports
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,26 +12,96 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // warnings returns, one line each, what the definition lets the author of its source do once it is loaded: the
 // commands it starts, the hosts it connects to, and the variables it reads from the daemon's environment.
 func (d *draft) warnings() (lines []string) {
 	for _, servers := range []*yaml.Node{d.serversNode(), d.kept["mcp_servers"]} {
-		if servers == nil || servers.Kind != yaml.MappingNode {
-			continue
+		lines = append(lines, serverWarnings(servers, nil)...)
+	}
+	return lines
+}
+
+// serverWarnings is warnings of servers, which may be nil. known are variables that are not the daemon's.
+func serverWarnings(servers *yaml.Node, known []string) (lines []string) {
+	if servers == nil || servers.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(servers.Content); i += 2 {
+		at, server := "mcp_servers."+servers.Content[i].Value, servers.Content[i+1]
+		if address := cmp.Or(child(server, "url"), child(server, "httpUrl")); address != nil {
+			lines = append(lines, printable.Text(fmt.Sprintf("%s: sends calls and headers to %s: remove it unless you trust the file", at, hostIn(address.Value))))
+		} else {
+			words := append(scalars(child(server, "command")), scalars(child(server, "args"))...)
+			lines = append(lines, printable.Text(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
 		}
-		for i := 0; i+1 < len(servers.Content); i += 2 {
-			at, server := "mcp_servers."+servers.Content[i].Value, servers.Content[i+1]
-			if address := child(server, "url"); address != nil {
-				lines = append(lines, printable.Text(fmt.Sprintf("%s: sends calls and headers to %s: remove it unless you trust the file", at, hostIn(address.Value))))
-			} else {
-				words := append(scalars(child(server, "command")), scalars(child(server, "args"))...)
-				lines = append(lines, printable.Text(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
-			}
-			for _, name := range variablesIn(scalars(server)) {
+		for _, name := range variablesIn(scalars(server)) {
+			if !slices.Contains(known, name) {
 				lines = append(lines, printable.Text(fmt.Sprintf("%s: reads %s of the daemon's environment: remove it unless you trust the file", at, name)))
 			}
+		}
+	}
+	return lines
+}
+
+// Manifest is what the manifest of an extension says to whoever imports it.
+type Manifest struct {
+	Name     scope.ID
+	Agents   []string // the paths of definitions, relative to the manifest
+	Warnings []string // see Result
+}
+
+// ReadManifest reads the manifest of an extension, in YAML or JSON. It checks no more than it needs: loading checks all.
+func ReadManifest(text []byte) (m Manifest, err error) {
+	if len(text) > MaxSource {
+		return m, fmt.Errorf("is larger than %d bytes: shorten it", MaxSource)
+	}
+	if json.Valid(text) { // YAML allows no tabs between values
+		var v any
+		if err := json.Unmarshal(text, &v); err != nil {
+			return m, err
+		}
+		if text, err = yaml.Marshal(v); err != nil {
+			return m, err
+		}
+	}
+	top, err := parseYAML(regexp.MustCompile(`\$([A-Za-z_]\w*)`).ReplaceAllString(string(text), "$${$1}"))
+	if err != nil {
+		return m, err
+	}
+	if m.Name, err = scope.ParseID(strings.Join(scalars(child(top, "name")), " ")); err != nil {
+		return m, fmt.Errorf("name: %w", err)
+	}
+	known := []string{"extensionPath", "workspacePath", "pathSeparator"}
+	if settings := child(top, "settings"); settings != nil {
+		for _, one := range settings.Content {
+			known = append(known, scalars(child(one, "envVar"))...)
+		}
+	}
+	for _, key := range []string{"mcpServers", "mcp_servers"} {
+		m.Warnings = append(m.Warnings, serverWarnings(child(top, key), known)...)
+	}
+	if list := child(top, "agents"); list != nil {
+		for _, one := range list.Content {
+			m.Agents = append(m.Agents, scalars(child(one, "path"))...)
+		}
+	}
+	return m, nil
+}
+
+// DefinitionWarnings returns what a definition of an extension gives the extension's author: see Result. It is nil for
+// a text that is no definition.
+func DefinitionWarnings(text []byte) (lines []string) {
+	doc, err := readDocument(string(text))
+	if err != nil || len(text) > MaxSource {
+		return nil
+	}
+	lines = serverWarnings(child(doc.top, "mcp_servers"), nil)
+	for _, key := range []string{"dir", "user", "identity", "network", "sandbox", "env"} {
+		if n := child(doc.top, key); n != nil {
+			lines = append(lines, printable.Text(fmt.Sprintf("%s: is %s: remove it unless you trust the file", key, shown(scalars(n)))))
 		}
 	}
 	return lines
