@@ -25,6 +25,7 @@ type Stores struct {
 	Services map[string]Service // of http_request; by name
 	Notify   map[string]Channel // of notify; by name
 	Objects  *ObjectStore
+	Programs map[string]*StoreProgram // by name
 }
 
 // KVStore is the store of kv_get and the others: an embedded database, or a

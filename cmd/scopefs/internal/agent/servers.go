@@ -73,6 +73,14 @@ func (s *servers) purpose(name string, server agents.Server) Purpose {
 	return p
 }
 
+// listing waits until servers and stores have declared their tools, for 5 s at most.
+func (c *client) listing(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { c.agent.Stores.Declare(ctx) })
+	both.Go(func() { c.servers.list(ctx) })
+	both.Wait()
+}
+
 // list adds the tools of all servers to the set at the first list of tools; from then on
 // the servers report changes.
 func (s *servers) list(ctx context.Context) {
