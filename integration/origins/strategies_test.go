@@ -1,13 +1,16 @@
 package origins
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -230,4 +233,121 @@ func TestStoreProgramUser(t *testing.T) {
 		require.Zero(t, out.Code, out.Stderr+harness.Finish(t, m.Command("audit")).Stdout)
 		assert.Contains(t, out.Stdout, map[string]string{"note_put": `"bytes":1`, "note_find": `{"names":["plan"]}`}[call[0]])
 	}
+}
+
+// manifest is a manifest with the stores of scoped-mcp, in its own form.
+const manifest = `agent_type: watcher
+description: "Watches the services of the house"
+
+credentials:
+  source: file
+  path: SECRETS
+
+modules:
+  filesystem:
+    mode: read
+    config:
+      base_path: /data/agents
+
+  sqlite:
+    mode: write
+    config:
+      db_dir: DATABASES
+
+  redis:
+    mode: write
+
+  influxdb:
+    mode: write
+    config:
+      org: "house"
+      buckets:
+        - "climate"
+        - "power"
+
+  ntfy:
+    config:
+      topic: "house-{agent_id}"
+      max_priority: high
+
+  slack_webhook: {}
+
+  discord:
+    type: discord_webhook
+
+  http_proxy:
+    mode: read
+    config:
+      allowed_services:
+        - name: "status_api"
+          base_url: "SERVICE"
+          credential_key: "STATUS_API_TOKEN"
+
+rate_limits:
+  per_tool:
+    sqlite_execute: 100/minute
+`
+
+// TestScopedManifest: a manifest imports, its stores are added to scopefs.yaml, and its agent
+// uses them with the credentials of the manifest's file.
+func TestScopedManifest(t *testing.T) {
+	var got sync.Map
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got.Store(r.URL.Path, r.Header.Get("Authorization")+" "+string(body))
+		fmt.Fprint(w, "ok")
+	}))
+	defer server.Close()
+	h := harness.LayOut(t, nil)
+	databases := t.TempDir()
+	h.Put("secrets.yml", "NTFY_TOKEN: token-of-ntfy\nSLACK_WEBHOOK_URL: "+server.URL+"/slack\nDISCORD_WEBHOOK_URL: "+server.URL+"/discord\nSTATUS_API_TOKEN: token-of-status\nINFLUXDB_TOKEN: token-of-influx\n")
+	require.NoError(t, os.Chmod(h.Base+"/secrets.yml", 0o600))
+	h.Put("watcher.yml", strings.NewReplacer("SECRETS", h.Base+"/secrets.yml", "DATABASES", databases, "SERVICE", server.URL).Replace(manifest))
+	out := h.Must("agents", "import", "--json", "--from", "scoped-mcp", h.Base+"/watcher.yml")
+	var report []struct{ Stores string }
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.Len(t, report, 1)
+	assert.NotContains(t, out+harness.ReadAll(t, h.Base+"/agents.d/watcher.md"), "token-of")
+	// The operator writes the addresses that were among the credentials, and allows what is on this host.
+	text := strings.NewReplacer("NTFY_URL/", server.URL+"/", "redis: REDIS_URL", "redis: /nowhere/redis.sock", "url: INFLUXDB_URL", "url: "+server.URL,
+		"agents: [watcher]", "agents: [watcher]\n      addresses: [127.0.0.1]").Replace(report[0].Stores)
+	h.Put("scopefs.yaml", text)
+	h.Must("agents", "check")
+	h.Start()
+	call := func(args ...string) string {
+		t.Helper()
+		return h.Must(append([]string{"call", "--agent", "watcher"}, args...)...)
+	}
+	call("create_table", "name=t", `columns:=[{"name": "id", "type": "INTEGER"}]`)
+	call("sql_execute", "sql=INSERT INTO t VALUES (7)")
+	assert.Contains(t, call("sql_query", "sql=SELECT id FROM t"), "7")
+	assert.FileExists(t, databases+"/agent_watcher.db")
+	call("notify", "channel=ntfy-watcher", "content=hello")
+	call("notify", "channel=slack_webhook-watcher", "content=hello")
+	call("notify", "channel=discord-watcher", "content=hello")
+	assert.Contains(t, call("http_request", "service=status_api", "path=now"), "ok")
+	for path, want := range map[string]string{"/": "Bearer token-of-ntfy", "/slack": "hello", "/discord": "hello", "/now": "Bearer token-of-status"} {
+		said, ok := got.Load(path)
+		if assert.True(t, ok, path) {
+			assert.Contains(t, said, want)
+		}
+	}
+	said, _ := got.Load("/")
+	assert.Contains(t, said, `"topic":"house-watcher"`)
+	for _, refused := range [][]string{{"http_request", "service=status_api", "path=now", "method=POST"}, {"write_file", "path=x", "content=y"}, {"metrics_write", "bucket=other", `points:=[{"measurement": "m", "fields": {"a": 1}}]`}} {
+		out, errs, code := h.Try(append([]string{"call", "--agent", "watcher"}, refused...)...)
+		assert.NotZero(t, code)
+		assert.Contains(t, out+errs, `"code":"denied"`, "%s", refused)
+	}
+	for _, op := range []string{"write", "create", "mkdir", "unlink"} { // its files are read, whatever its stores are
+		_, err := os.Create(h.Scope("watcher", "x"))
+		require.NoError(t, err)
+		out, errs, code := h.Try("check", "x", "--agent", "watcher", "--op", op)
+		assert.Equal(t, 1, code, "%s: %s%s", op, out, errs)
+	}
+	out, errs, _ := h.Try("stores")
+	for _, name := range []string{"sql ", "kv ", "metrics ", "notify.ntfy-watcher", "notify.discord-watcher", "services.status_api"} {
+		assert.Contains(t, out+errs, name)
+	}
+	assert.NotContains(t, h.Must("audit"), "token-of")
 }

@@ -119,7 +119,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 			return fail(r.line, fmt.Errorf("%s: %w", r.key, err))
 		}
 	}
-	if err := h.Stores.checkPrograms(checks); err != nil {
+	if err := h.Stores.checkPaths(checks); err != nil {
 		return fail(1, fmt.Errorf("stores: %w", err))
 	}
 	if checks.Stores != nil {

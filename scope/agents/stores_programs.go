@@ -128,8 +128,13 @@ func (s *Stores) field(n *yaml.Node) error {
 	return mappingField(all)(n)
 }
 
-// checkPrograms checks the paths of programs, which only the caller of ParseHost can judge.
-func (s Stores) checkPrograms(checks HostChecks) error {
+// checkPaths checks the paths of stores, which only the caller of ParseHost can judge.
+func (s Stores) checkPaths(checks HostChecks) error {
+	if s.SQL != nil && s.SQL.Dir != "" && checks.Expose != nil {
+		if err := checks.Expose(s.SQL.Dir, false); err != nil {
+			return fmt.Errorf("sql: dir: %w", err)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Programs)) {
 		p := s.Programs[name]
 		for _, path := range append(slices.Clone(p.Expose), p.Dir) {
