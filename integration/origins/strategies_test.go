@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/servertest"
 )
 
 // storing lays out a host with the agents a and b and a store mine, which is a program in
@@ -350,4 +351,46 @@ func TestScopedManifest(t *testing.T) {
 		assert.Contains(t, out+errs, name)
 	}
 	assert.NotContains(t, h.Must("audit"), "token-of")
+}
+
+// TestScopedBuckets: several buckets with an allow-list on a real server, and columns in the
+// forms of scoped-mcp.
+func TestScopedBuckets(t *testing.T) {
+	server := servertest.StartMetrics(t, t.TempDir(), "a-long-password")
+	t.Setenv("INFLUX_PASSWORD", "a-long-password")
+	const granted = "tools: [metrics_write, metrics_query, create_table, sql_execute, sql_query]"
+	h := harness.LayOut(t, map[string]string{"a": granted, "b": granted})
+	h.Put("scopefs.yaml", `stores:
+  sql: {}
+  metrics:
+    url: http://`+server.Address+`
+    user: `+servertest.Admin+`
+    credential: {env: INFLUX_PASSWORD}
+    addresses: [127.0.0.1]
+    buckets: {climate: [a, b], power: [a], attic: []}
+`)
+	h.Must("agents", "check")
+	h.Start()
+	write := func(agent, bucket, value string) (string, int) {
+		out, errs, code := h.Try("call", "--agent", agent, "metrics_write", "bucket="+bucket, `points:=[{"measurement": "m", "fields": {"v": `+value+`}}]`)
+		return out + errs, code
+	}
+	read := func(agent, bucket string) string {
+		out, errs, _ := h.Try("call", "--agent", agent, "metrics_query", "bucket="+bucket, "measurement=m", `fields:=[{"name": "v"}]`)
+		return out + errs
+	}
+	for _, ok := range [][2]string{{"a", "climate"}, {"b", "climate"}, {"a", "power"}, {"a", ""}, {"b", ""}} {
+		out, code := write(ok[0], ok[1], "1")
+		require.Zero(t, code, "%v: %s", ok, out)
+		assert.Contains(t, read(ok[0], ok[1]), `"rows":[[`, "%v", ok)
+	}
+	for _, no := range [][2]string{{"b", "power"}, {"a", "attic"}, {"a", "other"}, {"a", "b_"}, {"a", "_internal"}, {"a", `climate" x`}} {
+		out, code := write(no[0], no[1], "2")
+		assert.NotZero(t, code)
+		assert.Contains(t, out, `"code":"denied"`, "%v", no)
+		assert.Contains(t, read(no[0], no[1]), `"code":"denied"`, "%v", no)
+	}
+	h.Must("call", "--agent", "a", "create_table", "name=t", `columns:=[{"name": "id", "type": "INTEGER PRIMARY KEY AUTOINCREMENT"}, {"name": "n", "type": "INTEGER DEFAULT 0"}, {"name": "t", "type": "TEXT NOT NULL"}]`)
+	h.Must("call", "--agent", "a", "sql_execute", "sql=INSERT INTO t (t) VALUES ('x')")
+	assert.Contains(t, h.Must("call", "--agent", "a", "sql_query", "sql=SELECT id, n, t FROM t"), `[1,0,"x"]`)
 }
