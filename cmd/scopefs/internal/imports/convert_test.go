@@ -170,7 +170,7 @@ func TestManifest(t *testing.T) {
 	convertAll(t, ScopedMCP, manifest, map[string]conversion{
 		"read":          {"modules: {filesystem: {mode: read, config: {base_path: /d}}}", want(keys{"tools": words("read_file list_dir")}), []string{"modules.filesystem.config.base_path"}},
 		"any mode":      {"modules: {filesystem: {}}", want(keys{"view": keys{"access": "write"}, "tools": words("read_file list_dir write_file delete_file")}), nil},
-		"other modules": {"modules: {smtp: , grafana: {mode: write}}\ncredentials: {source: env}\nstate_backend: {}\nnew: 1", want(tools("ask", "*")), []string{"modules.smtp", "modules.grafana", "credentials", "state_backend", "new"}},
+		"other modules": {"modules: {mqtt: , grafana: {mode: write}}\ncredentials: {source: env}\nstate_backend: {}\nnew: 1", want(tools("ask", "*")), []string{"modules.mqtt", "modules.grafana", "credentials", "state_backend", "new"}},
 		"stores, read": {"modules: {filesystem: {mode: write}, sqlite: {mode: read}, redis: {mode: read}, influxdb: {mode: read}, nats: {mode: read}, http_proxy: {mode: read, config: {allowed_services: [{name: s, base_url: 'https://s'}]}}}",
 			want(keys{"view": keys{"access": "write"}, "tools": words("read_file list_dir write_file delete_file sql_query sql_tables kv_get kv_list metrics_query subscribe http_request")}),
 			[]string{"modules.sqlite", "modules.redis", "modules.redis", "modules.influxdb", "modules.influxdb", "modules.influxdb", "modules.nats", "modules.nats", "modules.nats", "modules.http_proxy"}},

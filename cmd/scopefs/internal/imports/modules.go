@@ -41,6 +41,7 @@ func moduleOf(kind string) (module, bool) {
 		"slack":   {writes: send, store: webhook("slack", "SLACK_WEBHOOK_URL")},
 		"discord": {writes: send, store: webhook("discord", "DISCORD_WEBHOOK_URL")},
 		"ntfy":    {writes: send, store: (*manifest).ntfy},
+		"smtp":    {writes: send, store: (*manifest).smtp},
 		"matrix":  {writes: send, store: (*manifest).matrix},
 	}[strings.TrimSuffix(kind, "_webhook")]
 	return m, ok
@@ -264,15 +265,38 @@ func (m *manifest) matrix(at, _ string, config *yaml.Node) error {
 	}
 	base, token := m.address(at, "MATRIX_HOMESERVER", "the address of the server"), m.credential("MATRIX_ACCESS_TOKEN")
 	for i, room := range rooms {
-		more := ""
-		if i > 0 {
-			more = fmt.Sprintf("-%d", i+1)
-		}
-		m.channel(at, more, func(scope.ID) *yaml.Node {
+		m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
 			return mapping("kind", text("matrix"), "url", text(base), "room", text(room), "credential", token)
 		})
 	}
 	return nil
+}
+
+// smtp makes a channel for each recipient: an agent chooses among them.
+func (m *manifest) smtp(at, _ string, config *yaml.Node) error {
+	var from string
+	var to []string
+	if err := (fields{"from_address": textField(&from), "allowed_recipients": listField(&to)}).read(m.draft, at+".config.", config); err != nil {
+		return err
+	}
+	for _, key := range []string{"SMTP_HOST", "SMTP_PORT", "SMTP_USER"} {
+		m.lose(at, key+" is not in the manifest", "write its value in the place of "+key+" in scopefs.yaml")
+	}
+	secret := m.credential("SMTP_PASSWORD")
+	for i, one := range to {
+		m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
+			return mapping("kind", text("email"), "url", text("smtp://SMTP_HOST:SMTP_PORT"), "from", text(from), "to", list([]string{one}), "user", text("SMTP_USER"), "credential", secret)
+		})
+	}
+	return nil
+}
+
+// numbered returns what the name of the next channel of a module has more than the first's.
+func numbered(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return fmt.Sprintf("-%d", i+1)
 }
 
 // secrets says where the credentials of a manifest are.
@@ -323,11 +347,12 @@ func (m *manifest) credential(key string) *yaml.Node {
 }
 
 // address returns an address that a manifest has among its credentials: the variable's
-// value if it is there and holds no secret, or else its name, which the operator replaces.
+// value if it is there and has neither a user nor a path, which may be secrets, or else its
+// name, which the operator replaces.
 func (m *manifest) address(at, key, want string) string {
 	if m.secrets.source == "env" && m.env != nil {
 		value, ok := m.env(key)
-		if u, err := url.Parse(value); ok && err == nil && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" {
+		if u, err := url.Parse(value); ok && err == nil && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" && slices.Contains([]string{"", "/", "/0"}, u.Path) {
 			return value
 		}
 	}
