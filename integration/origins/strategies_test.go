@@ -23,7 +23,8 @@ import (
 // storing lays out a host with the agents a and b and a store mine, which is a program in
 // Python. more is text for the store in scopefs.yaml.
 func storing(t *testing.T, script, tools, more string) *harness.Host {
-	h := harness.LayOut(t, map[string]string{"a": "tools: [" + tools + "]", "b": "tools: [" + tools + "]"})
+	granted := "tools: [" + tools + "]"
+	h := harness.LayOut(t, map[string]string{"a": granted, "b": granted, "reader": granted + "\nview: {access: read}", "none": "tools: [read_file]"})
 	h.Put("mine.py", script)
 	dir := t.TempDir()
 	for at := dir; at != "/tmp" && at != "/"; at = filepath.Dir(at) {
@@ -60,6 +61,18 @@ func TestStoreProgram(t *testing.T) {
 	assert.Contains(t, h.Must("call", "--agent", "b", "note_find"), `{"names":["a:plan","plan"]}`)
 	assert.Contains(t, h.Must("call", "--agent", "b", "note_find", "prefix=a:"), `{"names":["a:plan"]}`)
 	assert.Contains(t, h.Must("stores"), "program  ok")
+	assert.Contains(t, h.Must("call", "--agent", "reader", "note_find"), `{"names":[]}`)
+	for agent, tool := range map[string]string{"reader": "note_put", "none": "note_find"} {
+		out, errs, code := h.Try("call", "--agent", agent, tool, "name=x", "text=x")
+		assert.NotZero(t, code)
+		assert.Contains(t, out+errs, `"code":"denied"`, agent)
+	}
+	assert.Equal(t, "plan", h.Last("a", "note_get").Target)
+	assert.NoFileExists(t, h.Scope("a", "notes.db"))
+	h.Kill()
+	h.Start()
+	assert.Contains(t, h.Must("call", "--agent", "a", "note_get", "name=plan"), "of a")
+	h.Unbroken()
 }
 
 // hostile is a program that attacks: its tools answer with what their names say.
@@ -160,8 +173,13 @@ func TestStoreProgramHostile(t *testing.T) {
 	assert.Contains(t, h.Must("call", "--agent", "a", "look"), `"token": "***"`, "what is declared as before goes on")
 	out, errs, _ = h.Try("stores")
 	assert.Contains(t, out+errs, "tool nonsense") // the first error
+	h.Stop()
 	h.Unbroken()
-	assert.NotContains(t, h.Must("audit"), "token-of-the-store")
+	log := h.Must("audit")
+	assert.NotContains(t, log, "token-of-the-store")
+	begun := strings.Count(log, "server mine exec begin")
+	assert.Positive(t, begun)
+	assert.Equal(t, 2*begun, strings.Count(log, "server mine exec "), "each run has an end: %s", log)
 }
 
 // TestStoreProgramConfig: what scopefs.yaml may not say of a program.

@@ -39,6 +39,20 @@ func StoreTools(known func(agents.Stores) (agents.Tools, error)) func(agents.Sto
 // ExecStore starts the command of a store's program in a sandbox of its own, which ends
 // with the command. The sandbox has no view, and its events have no agent.
 func (s *Shared) ExecStore(ctx context.Context, store string, p *agents.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
+	leave, err := s.Registry.Enter() // the log is open until the end is recorded
+	if err != nil {
+		return nil, err
+	}
+	process, err := s.execStore(ctx, store, p, c, leave)
+	if err != nil {
+		leave()
+	}
+	return process, err
+}
+
+// execStore is ExecStore. It calls over after it has recorded the end of a command that has
+// started.
+func (s *Shared) execStore(ctx context.Context, store string, p *agents.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
 	host, err := s.sandboxes.open()
 	if err != nil {
 		return nil, err
@@ -79,6 +93,7 @@ func (s *Shared) ExecStore(ctx context.Context, store string, p *agents.StorePro
 		return nil, err
 	}
 	go func() { // ends with the sandbox, at the latest by CloseSandboxes
+		defer over()
 		exit, err := process.Wait()
 		if err != nil {
 			ended("ended with its sandbox")
@@ -112,7 +127,7 @@ func (s *Shared) ownStore(spec *sandbox.Spec, p *agents.StoreProgram) error {
 			if owner.uid == 0 {
 				err = fmt.Errorf("dir %q is root's, and the program runs as the owner: chown it to a user of its own", p.Dir)
 			} else {
-				err = chosen(p.Dir, owner)
+				err = chosen(p.Dir, owner, "put it where root or that user alone can")
 			}
 			if err != nil {
 				spec.Home.Close()
