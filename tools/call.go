@@ -148,6 +148,13 @@ func (s *Set) find(ctx context.Context, r *request) error {
 		}
 		r.tool = s.native(r.name)
 	}
+	if r.tool != nil && r.tool.late != nil && s.may(s.rules(), r.name) {
+		declared, err := r.tool.late.wait(ctx)
+		if err != nil {
+			return s.unavailable(ctx, r, err)
+		}
+		r.tool = declared
+	}
 	if r.tool == nil {
 		return s.refuse(ctx, r, s.noSuchTool(r.name))
 	}
@@ -376,10 +383,17 @@ func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 
 // unavailable records that a call did not run though it may, and returns the error.
 func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
+	own, said := errors.AsType[*Error](cause)
+	if said && own.cause != nil {
+		cause = own.cause
+	}
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
 		Verdict: audit.Allow, Outcome: string(Unavailable), Detail: cause.Error()}
 	if err := s.gate.Record(context.WithoutCancel(ctx), event); err != nil {
 		return notRun("the call cannot be recorded", err)
+	}
+	if said {
+		return own
 	}
 	e := Errorf(Unavailable, "%s", Clip(Clean(cause.Error()), 2<<10))
 	e.Hint = "the server may be there when it is called again"

@@ -136,7 +136,7 @@ func (s *Set) Declare(all []Tool) error {
 // native returns the tool that rules know by this name.
 func (s *Set) native(name string) *Tool {
 	if t := s.natives[name]; t != nil {
-		return t
+		return t.current()
 	}
 	for _, more := range s.comeAndGo() {
 		if t := more[name]; t != nil {
@@ -170,7 +170,7 @@ func (s *Set) List() []Tool {
 		maps.Copy(all, more)
 	}
 	for name, t := range all {
-		if !s.covered[name] && s.may(rules, name) {
+		if t = t.current(); t.late == nil && !s.covered[name] && s.may(rules, name) {
 			list = append(list, *t)
 		}
 	}

@@ -39,6 +39,7 @@ type Tool struct {
 	judge func(Env, any) error // see Judged; nil allows all
 	face  *face                // a name and form of other tools; see Alias
 	terms *terms               // of calls with a context; see Declared
+	late  *late                // it is not declared yet; see Late
 }
 
 // Hints tell a client, and the door, what a tool does.

@@ -52,7 +52,7 @@ var floors = map[string]struct {
 	"internal/opentest":            {nil, "any test may count what is opened"},
 	"internal/servertest":          {[]string{"internal/need"}, "any test may need a server"},
 	"internal/workertest":          {[]string{"tools/file/worker"}, "the tests of tools/file and of its profiles need no sandbox"},
-	"internal/credential":          {nil, "who holds a secret need not know what it is for"},
+	"internal/credential":          {[]string{"internal/frontmatter"}, "who holds a secret need not know what it is for; a file of several is YAML"},
 	"internal/frontmatter":         {nil, "definitions, skills and imports have one reader"},
 	"internal/printable":           {nil, "anybody writes a line"},
 	"internal/thread":              {nil, "anybody starts a thread"},

@@ -14,12 +14,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // A Source says where a secret is. Exactly one field is set.
 type Source struct {
 	Env     string   // the name of a variable of the daemon's environment
 	File    string   // an absolute path; see Read for who may own it
+	Key     string   // of a mapping in YAML or JSON, which File is; "": the file is the secret
 	Command []string // a program and its arguments; its standard output is the secret
 }
 
@@ -34,6 +37,8 @@ func (s Source) Check() error {
 	switch {
 	case set != 1:
 		return errors.New("wants one of env, file and command")
+	case s.Key != "" && s.File == "":
+		return errors.New("key: is of a file: write file, too")
 	case s.File != "" && !strings.HasPrefix(s.File, "/"):
 		return fmt.Errorf("file: %q is relative: write an absolute path", s.File)
 	case len(s.Command) > 0 && !strings.HasPrefix(s.Command[0], "/"):
@@ -66,7 +71,9 @@ func (s Source) Read(ctx context.Context) (Secret, error) {
 		}
 		text = []byte(value)
 	case s.File != "":
-		text, err = readFile(s.File)
+		if text, err = readFile(s.File); err == nil && s.Key != "" {
+			text, err = keyOf(text, s.Key)
+		}
 	default:
 		text, err = output(ctx, s.Command)
 	}
@@ -105,6 +112,21 @@ func readFile(name string) ([]byte, error) {
 		return nil, fmt.Errorf("file: %q belongs to user %d: make it the daemon's user's, or root's", name, owner)
 	}
 	return io.ReadAll(io.LimitReader(f, maxSecret+2))
+}
+
+// keyOf returns the value of a key. Its errors quote nothing of the file.
+func keyOf(text []byte, key string) ([]byte, error) {
+	if len(text) > maxSecret {
+		return nil, fmt.Errorf("file: has more than %d bytes: shorten it", maxSecret)
+	}
+	value, err := frontmatter.Text(text, key)
+	if err != nil {
+		return nil, errors.New("file: is no mapping in YAML or JSON without anchors: correct it")
+	}
+	if value == "" {
+		return nil, fmt.Errorf("file: has no text for the key %q: write it", key)
+	}
+	return []byte(value), nil
 }
 
 func output(ctx context.Context, argv []string) ([]byte, error) {

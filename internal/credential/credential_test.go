@@ -147,3 +147,20 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// TestReadKey: a secret of a file of several. No error quotes the file.
+func TestReadKey(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "secrets.yml")
+	write := func(text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
+	write("A: first\nTOKEN: \"to: ken\"\nlist: [secret]\n")
+	got, err := Source{File: name, Key: "TOKEN"}.Read(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "to: ken", got.Reveal())
+	for text, want := range map[string]string{"A: secret": "has no text for the key", "TOKEN: [secret]": "has no text for the key", "TOKEN: [secret": "is no mapping", "TOKEN: &a secret\nB: *a": "is no mapping", "secret": "has no text"} {
+		write(text)
+		_, err := Source{File: name, Key: "TOKEN"}.Read(t.Context())
+		require.ErrorContains(t, err, want, text)
+		assert.NotContains(t, err.Error(), "secret\"", text)
+	}
+	require.ErrorContains(t, Source{Env: "X", Key: "TOKEN"}.Check(), "key: is of a file")
+}

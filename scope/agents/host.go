@@ -119,8 +119,14 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 			return fail(r.line, fmt.Errorf("%s: %w", r.key, err))
 		}
 	}
+	if err := h.Stores.checkPaths(checks); err != nil {
+		return fail(1, fmt.Errorf("stores: %w", err))
+	}
 	if checks.Stores != nil {
 		more, err := checks.Stores(h.Stores)
+		if err == nil {
+			err = h.Tools.collision(more)
+		}
 		if err != nil {
 			return fail(1, fmt.Errorf("stores: %w", err))
 		}
@@ -174,7 +180,7 @@ func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int)
 			"input":    oneOfField(&h.Tasks.Input, RunnerText, RunnerJSON),
 		}),
 		"log":       mappingField(h.Log.fields()),
-		"stores":    mappingField(h.Stores.fields()),
+		"stores":    h.Stores.field,
 		"approvals": mappingField(h.Approve.fields()),
 		"sandbox":   mappingField(h.sandboxFields(checks)),
 	}

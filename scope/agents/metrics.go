@@ -1,9 +1,12 @@
 package agents
 
 import (
+	"fmt"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -18,8 +21,9 @@ type MetricsStore struct {
 	User       string // of version 1
 	Credential *credential.Source
 	Addresses  []netip.Prefix
-	Retention  time.Duration // 0: the default
-	Timeout    time.Duration // of a call; 0: the default
+	Buckets    map[string]Patterns // who uses a bucket of several agents; by its name
+	Retention  time.Duration       // 0: the default
+	Timeout    time.Duration       // of a call; 0: the default
 }
 
 func metricsField(out **MetricsStore) field {
@@ -33,8 +37,14 @@ func metricsField(out **MetricsStore) field {
 			"user":       textField(&s.User),
 			"credential": credentialField(&s.Credential),
 			"addresses":  prefixesField(&s.Addresses),
-			"retention":  durationField(&s.Retention),
-			"timeout":    durationField(&s.Timeout),
+			"buckets": grantedField(&s.Buckets, func(name string) error {
+				if name == "" || len(name) > 128 || name[0] == '_' || strings.ContainsFunc(name, unicode.IsControl) {
+					return fmt.Errorf("%q is no name of a bucket: write one without control characters that does not begin with _", name)
+				}
+				return nil
+			}),
+			"retention": durationField(&s.Retention),
+			"timeout":   durationField(&s.Timeout),
 		})(n)
 	}
 }

@@ -25,6 +25,7 @@ type Stores struct {
 	Services map[string]Service // of http_request; by name
 	Notify   map[string]Channel // of notify; by name
 	Objects  *ObjectStore
+	Programs map[string]*StoreProgram // by name
 }
 
 // KVStore is the store of kv_get and the others: an embedded database, or a
@@ -41,6 +42,7 @@ type KVStore struct {
 // SQLStore is the store of sql_query and the others: one SQLite database for
 // each agent.
 type SQLStore struct {
+	Dir     string        // of the databases, agent_{id}.db; "": the daemon's own
 	Drop    bool          // agents may drop tables and indexes
 	Size    int64         // bytes of a database; 0: the default
 	Timeout time.Duration // of a statement; 0: the default
@@ -73,6 +75,7 @@ func (s *Stores) fields() map[string]field {
 		"sql": func(n *yaml.Node) error {
 			s.SQL = &SQLStore{}
 			return storeField(map[string]field{
+				"dir":     absoluteField(&s.SQL.Dir),
 				"drop":    switchField(&s.SQL.Drop),
 				"size":    numberField(&s.SQL.Size, parseSize, "!!int", "!!str"),
 				"timeout": durationField(&s.SQL.Timeout),
@@ -185,7 +188,7 @@ func prefixesField(out *[]netip.Prefix) field {
 	}
 }
 
-// credentialField reads where a secret is: {env: NAME}, {file: PATH} or
+// credentialField reads where a secret is: {env: NAME}, {file: PATH}, {file: PATH, key: NAME} or
 // {command: [PROGRAM, ARGUMENT...]}.
 func credentialField(out **credential.Source) field {
 	return func(n *yaml.Node) error {
@@ -193,6 +196,7 @@ func credentialField(out **credential.Source) field {
 		err := mappingField(map[string]field{
 			"env":     textField(&s.Env),
 			"file":    textField(&s.File),
+			"key":     textField(&s.Key),
 			"command": textsField(&s.Command, "command", nil),
 		})(n)
 		if err == nil {

@@ -12,11 +12,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -95,6 +97,9 @@ func (r *Redis) Get(ctx context.Context, name string) (Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	fields, err := r.client.HMGet(ctx, name, "n", "x", "v").Result()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") || err == nil && len(fields) == 3 && fields[0] == nil && fields[1] == nil {
+		return r.plain(ctx, name)
+	}
 	if err != nil {
 		return Entry{}, r.failed(err)
 	}
@@ -113,6 +118,34 @@ func (r *Redis) Get(ctx context.Context, name string) (Entry, error) {
 	}
 	e.Value, e.Bytes = value, int64(len(value))
 	return e, nil
+}
+
+// plain returns a string that another program has set: under the name of an entry, or under
+// the agent's key as it is, {id}:{key}. An id has no colon, so that is in the agent's part.
+// The string has no version, and no Set and Delete.
+func (r *Redis) plain(ctx context.Context, name string) (Entry, error) {
+	part, _, _ := strings.Cut(name, ":")
+	key, err := scope.Keys.Enforce(scope.ID(part), name)
+	if err != nil {
+		return Entry{}, r.failed(foreign(err))
+	}
+	names := []string{name}
+	if raw := part + ":" + key; raw != name {
+		names = append(names, raw)
+	}
+	for _, name := range names {
+		value, err := r.client.Get(ctx, name).Result()
+		switch {
+		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"), redis.IsPermissionError(err): // without the right to GET there are none
+			continue
+		case err != nil:
+			return Entry{}, r.failed(err)
+		case len(value) > maxValue || !utf8.ValidString(value):
+			return Entry{}, tools.Errorf(tools.TooLarge, "the value was set by another program, and is no text of at most %d bytes", maxValue)
+		}
+		return Entry{Name: name, Value: value, Bytes: int64(len(value))}, nil
+	}
+	return Entry{}, notFound()
 }
 
 // Set replaces an entry.
@@ -441,6 +474,8 @@ func (r *Redis) failed(err error) error {
 	switch {
 	case redis.IsOOMError(err):
 		hint = "the store is full: delete keys without if_version, or ask the operator to give it more memory"
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		hint = "another program keeps something else under this key: use another key"
 	case redis.IsLoadingError(err):
 		hint = "the store is starting: try again"
 	case redis.IsReadOnlyError(err), redis.IsClusterDownError(err), redis.IsMasterDownError(err):

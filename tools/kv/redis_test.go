@@ -36,7 +36,7 @@ import (
 const (
 	testUser     = "scopefs"
 	testPassword = "s3cret-word"
-	testRights   = "~* -@all +ping +watch +unwatch +multi +exec +time +del +pexpireat +hset +hget +hmget +hdel +hstrlen +hvals +zadd +zrem +zcard +zrange +zrangebyscore +zrangebylex"
+	testRights   = "~* -@all +ping +watch +unwatch +multi +exec +time +get +del +pexpireat +hset +hget +hmget +hdel +hstrlen +hvals +zadd +zrem +zcard +zrange +zrangebyscore +zrangebylex"
 )
 
 // server is a redis-server on a socket.
@@ -388,5 +388,34 @@ func TestRedisUser(t *testing.T) {
 	for _, address := range []string{"", "localhost", "kv.sock", "redis://h:1/"} {
 		_, err := OpenRedis(RedisOptions{Address: address}, Limits{})
 		assert.ErrorContains(t, err, "host:port", address)
+	}
+}
+
+// TestRedisPlain: strings that another program keeps under the agent's prefix can be read,
+// and those of other agents cannot.
+func TestRedisPlain(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	admin := s.admin(t)
+	store := s.open(t, Limits{})
+	a, b := newClient(t, store, "a", ""), newClient(t, store, "b", "")
+	for name, value := range map[string]string{"a:plan": "plain", "a:session:1": "with a colon", "b:plan": "of b", "plan": "of nobody", "a:bytes": "\xff", "a:b:plan": "of a"} {
+		require.NoError(t, admin.Set(t.Context(), name, value, 0).Err())
+	}
+	require.NoError(t, admin.LPush(t.Context(), "a:list", "x").Err())
+	for key, want := range map[string]string{"plan": "plain", "session:1": "with a colon", "b:plan": "of a"} {
+		assert.Equal(t, want, must[got](t, a, "kv_get", args{"key": key}).Value, key)
+	}
+	assert.Equal(t, "of b", must[got](t, b, "kv_get", args{"key": "plan"}).Value)
+	for _, key := range []string{"list", "none", "%t", "%s", "a:plan", "../b:plan", "*"} {
+		assert.Equal(t, tools.NotFound, code(a.call(t, "kv_get", args{"key": key}, nil)), key)
+	}
+	assert.Equal(t, tools.TooLarge, code(a.call(t, "kv_get", args{"key": "bytes"}, nil)))
+	must[set](t, a, "kv_set", args{"key": "session:1", "value": "ours"})
+	assert.Equal(t, "ours", must[got](t, a, "kv_get", args{"key": "session:1"}).Value)
+	assert.Equal(t, "with a colon", admin.Get(t.Context(), "a:session:1").Val())
+	assert.Equal(t, tools.Unavailable, code(a.call(t, "kv_set", args{"key": "plan", "value": "x"}, nil)))
+	for _, key := range []string{"%t", "%s"} { // the index is no value
+		assert.Equal(t, tools.NotFound, code(a.call(t, "kv_get", args{"key": key}, nil)))
 	}
 }

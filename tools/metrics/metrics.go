@@ -3,8 +3,8 @@
 // bucket of InfluxDB 2 is a database here.
 //
 // The door divides the server by [scope.Buckets]: the database of an agent is the
-// agent's whole part, "{id}_". A measurement is a key in it. No input of an agent
-// names a database.
+// agent's whole part, "{id}_". A measurement is a key in it. An input of an agent names
+// no other database than a bucket that the operator has granted to it.
 //
 // An agent gives structured input only: points to write, and for a query a
 // measurement, fields, tags and a time range. This package writes the line protocol
@@ -14,6 +14,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
@@ -41,10 +42,14 @@ type Series struct {
 	Rows [][]any           `json:"rows" jsonschema:"each with a value for each column" limit:"items=1000"`
 }
 
+// Buckets are databases that several agents use: by the name of each, who may. What is
+// not listed is granted to nobody.
+type Buckets map[string]func(id string) bool
+
 // New returns the tools metrics_write and metrics_query on a store. Points may be
 // as old as retention.
-func New(store Store, retention time.Duration) ([]tools.Tool, error) {
-	s := service{store, retention}
+func New(store Store, retention time.Duration, buckets Buckets) ([]tools.Tool, error) {
+	s := service{store, retention, buckets}
 	// An answer of 2 MiB takes up to some 100 MiB while it is read.
 	turns := tools.NewTurns(8, 4)
 	write, err1 := tools.NewScoped(scope.Buckets, "metrics_write",
@@ -53,16 +58,44 @@ func New(store Store, retention time.Duration) ([]tools.Tool, error) {
 	query, err2 := tools.NewScoped(scope.Buckets, "metrics_query",
 		"Read fields of a measurement over a time range: the points themselves, or aggregates of them by tag and by interval.",
 		tools.Hints{Title: "Query metrics", Idempotent: true, Waits: true, Turns: turns}, s.query)
+	write, err1 = tools.Judged(write, err1, func(env tools.Env, in writeArgs) error { return s.judge(env, in.Bucket) })
+	query, err2 = tools.Judged(query, err2, func(env tools.Env, in queryArgs) error { return s.judge(env, in.Bucket) })
 	return []tools.Tool{write, query}, errors.Join(err1, err2)
 }
 
 type service struct {
 	store     Store
 	retention time.Duration
+	buckets   Buckets
+}
+
+// judge decides whether the agent, and those that bound the call, may use a bucket.
+func (s service) judge(env tools.Env, name string) error {
+	who := s.buckets[name]
+	if name == "" || who != nil && len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !who(string(id)) }) {
+		return nil
+	}
+	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.metrics.buckets", Remedy: "name " + name + " in stores.metrics.buckets"}
+	if who != nil {
+		d.Rule = "stores.metrics.buckets." + name
+		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
+	}
+	e := tools.Refused(d, tools.Denied, "there is no bucket %.64q here", name)
+	e.Hint = "leave out bucket for your own"
+	return e
+}
+
+// database returns the database of a call: a bucket that was granted, or the agent's own.
+func database(bucket string, own tools.Resource) (string, error) {
+	if bucket != "" {
+		return bucket, nil
+	}
+	return own.Part()
 }
 
 // writeArgs are the arguments of metrics_write.
 type writeArgs struct {
+	Bucket string  `json:"bucket,omitempty" limit:"len=128" jsonschema:"one that you were granted; absent: your own"`
 	Points []point `json:"points" limit:"items=1000"`
 }
 
@@ -87,15 +120,16 @@ func (s service) write(ctx context.Context, _ tools.Env, in writeArgs) (out writ
 	if err != nil {
 		return out, err
 	}
-	database, err := in.Points[0].Measurement.Part()
+	name, err := database(in.Bucket, in.Points[0].Measurement)
 	if err != nil {
 		return out, err
 	}
-	return written{len(in.Points)}, s.store.Write(ctx, database, lines)
+	return written{len(in.Points)}, s.store.Write(ctx, name, lines)
 }
 
 // queryArgs are the arguments of metrics_query.
 type queryArgs struct {
+	Bucket      string            `json:"bucket,omitempty" limit:"len=128" jsonschema:"one that you were granted; absent: your own"`
 	Measurement tools.Resource    `json:"measurement"`
 	Fields      []field           `json:"fields" limit:"items=20" jsonschema:"either all with an aggregate or none"`
 	Start       string            `json:"start,omitempty" limit:"len=64" jsonschema:"the first time: RFC 3339, or a duration before now such as 90m or 24h; default 1h"`
@@ -128,12 +162,12 @@ func (s service) query(ctx context.Context, _ tools.Env, in queryArgs) (out foun
 	if err != nil {
 		return out, err
 	}
-	database, err := in.Measurement.Part()
+	name, err := database(in.Bucket, in.Measurement)
 	if err != nil {
 		return out, err
 	}
 	out = found{Columns: in.columns(), Series: []Series{}}
-	all, more, err := s.store.Query(ctx, database, q)
+	all, more, err := s.store.Query(ctx, name, q)
 	if err != nil {
 		return out, err
 	}

@@ -268,10 +268,49 @@ type createArgs struct {
 // column is a column of a new table.
 type column struct {
 	Name       string `json:"name" jsonschema:"letters, digits and '_'" limit:"len=64"`
-	Type       string `json:"type" limit:"enum=INTEGER|TEXT|REAL|BLOB|NUMERIC|BOOLEAN"`
+	Type       string `json:"type" jsonschema:"INTEGER, TEXT, REAL, BLOB, NUMERIC or BOOLEAN; after it perhaps PRIMARY KEY, AUTOINCREMENT, NOT NULL, UNIQUE, DEFAULT 0 or DEFAULT ''" limit:"len=80"`
 	PrimaryKey bool   `json:"primary_key,omitempty" jsonschema:"of several columns: they are the key together"`
 	NotNull    bool   `json:"not_null,omitempty"`
 	Unique     bool   `json:"unique,omitempty"`
+
+	counts   bool   // AUTOINCREMENT
+	defaults string // the text after DEFAULT; "": none
+}
+
+// parse returns the column with the words after its type as fields. The words are those of a
+// closed list, each once.
+func (c column) parse() (column, error) {
+	kind, rest, _ := strings.Cut(c.Type, " ")
+	if !slices.Contains(engine.Types, kind) {
+		return c, tools.Errorf(tools.Invalid, "column %q: the types are %s", c.Name, strings.Join(engine.Types, ", "))
+	}
+	fail := tools.Errorf(tools.Invalid, "column %q: after the type there may be PRIMARY KEY, AUTOINCREMENT, NOT NULL, UNIQUE, DEFAULT 0 and DEFAULT '', each once", c.Name)
+	c.Type = kind
+	flags := map[string]*bool{"PRIMARY KEY": &c.PrimaryKey, "AUTOINCREMENT": &c.counts, "NOT NULL": &c.NotNull, "UNIQUE": &c.Unique}
+	seen := map[string]bool{}
+	for rest != "" {
+		var word string
+		for _, known := range []string{"PRIMARY KEY", "AUTOINCREMENT", "NOT NULL", "UNIQUE", "DEFAULT 0", "DEFAULT ''"} {
+			if rest == known || strings.HasPrefix(rest, known+" ") {
+				word = known
+			}
+		}
+		name, value, _ := strings.Cut(word, "DEFAULT ")
+		if word == "" || seen[name] {
+			return c, fail
+		}
+		seen[name] = true
+		if flag := flags[word]; flag != nil {
+			*flag = true
+		} else {
+			c.defaults = value
+		}
+		rest = strings.TrimPrefix(strings.TrimPrefix(rest, word), " ")
+	}
+	if c.counts && (!c.PrimaryKey || kind != "INTEGER") {
+		return c, tools.Errorf(tools.Invalid, "column %q: AUTOINCREMENT is for INTEGER PRIMARY KEY", c.Name)
+	}
+	return c, nil
 }
 
 // Subject is the table's name.
@@ -304,14 +343,19 @@ func (in createArgs) statement() (string, error) {
 		return "", tools.Errorf(tools.Invalid, "a table has at least one column")
 	}
 	var keys []string
-	for _, c := range in.Columns {
-		if c.PrimaryKey {
+	columns := make([]column, len(in.Columns))
+	for i, c := range in.Columns {
+		var err error
+		if columns[i], err = c.parse(); err != nil {
+			return "", err
+		}
+		if columns[i].PrimaryKey {
 			keys = append(keys, `"`+c.Name+`"`)
 		}
 	}
 	var parts []string
 	seen := map[string]bool{}
-	for _, c := range in.Columns {
+	for _, c := range columns {
 		if err := checkName("column", c.Name); err != nil {
 			return "", err
 		}
@@ -320,18 +364,24 @@ func (in createArgs) statement() (string, error) {
 			return "", tools.Errorf(tools.Invalid, "there are two columns %q", c.Name)
 		}
 		seen[lower] = true
-		if !slices.Contains(engine.Types, c.Type) {
-			return "", tools.Errorf(tools.Invalid, "column %q: the types are %s", c.Name, strings.Join(engine.Types, ", "))
-		}
 		part := `"` + c.Name + `" ` + c.Type
 		if c.PrimaryKey && len(keys) == 1 {
 			part += " PRIMARY KEY"
+		}
+		if c.counts {
+			if len(keys) > 1 {
+				return "", tools.Errorf(tools.Invalid, "column %q: AUTOINCREMENT is for the only column of the key", c.Name)
+			}
+			part += " AUTOINCREMENT"
 		}
 		if c.NotNull {
 			part += " NOT NULL"
 		}
 		if c.Unique {
 			part += " UNIQUE"
+		}
+		if c.defaults != "" {
+			part += " DEFAULT " + c.defaults
 		}
 		parts = append(parts, part)
 	}

@@ -34,6 +34,16 @@ func trim(t *mcp.Tool, left *budget) *mcp.Tool {
 		Name: tools.Clip(t.Name, maxTitle), Title: tools.Clip(tools.Clean(t.Title), maxTitle),
 		Description: tools.Clip(tools.Clean(t.Description), maxAbout), Annotations: t.Annotations,
 	}
+	for name, value := range t.Meta {
+		if strings.HasPrefix(name, metaPrefix) {
+			if text, err := json.Marshal(value); err == nil && len(text) <= maxMeta {
+				if kept.Meta == nil {
+					kept.Meta = mcp.Meta{}
+				}
+				kept.Meta[name] = json.RawMessage(text)
+			}
+		}
+	}
 	if a := t.Annotations; a != nil {
 		a.Title = tools.Clip(tools.Clean(a.Title), maxTitle)
 	}

@@ -71,38 +71,58 @@ func hintsOf(t *mcp.Tool) tools.Hints {
 // call calls a tool, and starts the server if it does not run. It does not retry a
 // call that was in flight when the server ended, because it may have had effects.
 func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawMessage, meta mcp.Meta) (tools.Result, error) {
-	now, err := u.reconcile()
+	r, err := u.request(ctx, server, &mcp.CallToolParams{Meta: meta, Name: tool, Arguments: args}, nil)
+	if lost, ok := errors.AsType[*lostError](err); ok {
+		return tools.Result{}, callError(ctx, lost.error)
+	}
 	if err != nil {
 		return tools.Result{}, err
+	}
+	return resultOf(r)
+}
+
+// lostError is the error of a call that got no response. It may have the end of the
+// server's output.
+type lostError struct{ error }
+
+// request calls a tool. admit, unless it is nil, decides about the connection that the
+// call is about to use.
+func (u *Upstream) request(ctx context.Context, server string, params *mcp.CallToolParams, admit func(context.Context, *conn) error) (*mcp.CallToolResult, error) {
+	now, err := u.reconcile()
+	if err != nil {
+		return nil, err
 	}
 	s := now[server]
 	if s == nil {
-		return tools.Result{}, tools.Errorf(tools.NotFound, "no MCP server %q", server)
+		return nil, tools.Errorf(tools.NotFound, "no MCP server %q", server)
 	}
 	c, err := s.connect(ctx, false)
 	if err != nil {
-		return tools.Result{}, callError(ctx, err)
+		return nil, &lostError{err}
 	}
 	if err := tools.Still(ctx); err != nil {
-		return tools.Result{}, err
+		return nil, err
 	}
 	timeout := cmp.Or(s.spec.Timeout, callTimeout)
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	r, err := promptly(timed, func() (*mcp.CallToolResult, error) {
-		return c.session.CallTool(timed, &mcp.CallToolParams{Meta: meta, Name: tool, Arguments: args})
-	})
+	if admit != nil {
+		if err := admit(timed, c); err != nil {
+			return nil, err
+		}
+	}
+	r, err := promptly(timed, func() (*mcp.CallToolResult, error) { return c.session.CallTool(timed, params) })
 	switch e, theirs := answered(err); {
 	case err == nil:
-		return resultOf(r)
+		return r, nil
 	case ctx.Err() == nil && timed.Err() != nil:
 		e := tools.Errorf(tools.Unavailable, "MCP server %q did not answer within %v; the call was cancelled", server, timeout)
 		e.Hint = "it may have had effects; request less, or let the operator raise the server's timeout"
-		return tools.Result{}, e
+		return nil, e
 	case theirs:
-		return tools.Result{}, tools.Errorf(codeOf(e), "MCP server %q: %s", server, tools.Clip(tools.Clean(e.Message), maxMessage))
+		return nil, tools.Errorf(codeOf(e), "MCP server %q: %s", server, tools.Clip(tools.Clean(e.Message), maxMessage))
 	}
-	return tools.Result{}, callError(ctx, c.because(err))
+	return nil, &lostError{c.because(err)}
 }
 
 // callError returns the agent's error for a server that cannot be reached.

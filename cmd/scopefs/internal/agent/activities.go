@@ -15,7 +15,7 @@ func CheckActivity(a agents.Activity) error {
 	if _, err := (*client)(nil).activity(a); err != nil {
 		return err
 	}
-	return notOfProfile(a.Name)
+	return notOfProfile(a.Name, "rename the file")
 }
 
 // activities returns the tools that the operator has declared.

@@ -78,7 +78,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.servers.list, Logger: quiet, Encoders: a.Encoders,
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders,
 		Context: c.context, HoldContext: a.holdContext})
 	return c, nil
 }

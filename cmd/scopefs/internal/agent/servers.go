@@ -76,6 +76,16 @@ func (s *servers) purpose(name string, server agents.Server) Purpose {
 	return p
 }
 
+// listing waits until servers and stores have declared their tools, for 5 s at most. It returns the servers that are
+// still starting.
+func (c *client) listing(ctx context.Context) (starting []string) {
+	var both sync.WaitGroup
+	both.Go(func() { c.agent.Stores.Declare(ctx) })
+	both.Go(func() { starting = c.servers.list(ctx) })
+	both.Wait()
+	return starting
+}
+
 // list adds the tools of all servers to the set at the first list of tools; from then on
 // the servers report changes. It returns the servers that are still starting.
 func (s *servers) list(ctx context.Context) (starting []string) {

@@ -11,7 +11,7 @@ import (
 
 // notOfProfile returns an error for a name that a profile gives to a tool: a client
 // with that profile would have two of the name.
-func notOfProfile(name string) error {
+func notOfProfile(name, remedy string) error {
 	for _, p := range []string{profile.Claude, profile.AnthropicEditor, profile.MCPFS} {
 		files, err := profile.New(p)
 		if err != nil {
@@ -22,7 +22,7 @@ func notOfProfile(name string) error {
 			return err
 		}
 		if slices.ContainsFunc(append(files, shells...), func(t tools.Tool) bool { return t.Name == name }) {
-			return fmt.Errorf("%s is the name of a tool of --profile %s: rename the file", name, p)
+			return fmt.Errorf("%s is the name of a tool of --profile %s: %s", name, p, remedy)
 		}
 	}
 	return nil

@@ -100,7 +100,7 @@ func (s *Shared) openScope(def *agents.Definition) (*beneath.Root, user, error) 
 	if err == nil && def.Dir != "" {
 		err = s.apart(def, root)
 		if err == nil && s.Root && def.User == "" {
-			err = chosen(def.Dir, owner)
+			err = chosen(def.Dir, owner, "set user")
 		}
 		if err == nil && s.Root {
 			err = enterable(def.Dir, root, owner)
@@ -126,7 +126,7 @@ func (s *Shared) scopeUser(def *agents.Definition, root *beneath.Root) (user, er
 // chosen returns an error if a user other than root and the owner of a dir: can put another
 // directory in its place. The agent would run as the owner of the other directory, and its
 // tools would give that owner's files to this user.
-func chosen(name string, owner user) error {
+func chosen(name string, owner user, remedy string) error {
 	for at := name; at != "/"; {
 		at = filepath.Dir(at)
 		var st unix.Stat_t
@@ -139,7 +139,7 @@ func chosen(name string, owner user) error {
 		}
 		// Of a sticky directory, users replace their own entries alone (inode(7)).
 		if st.Uid != 0 && st.Uid != owner.uid || st.Mode&others != 0 && st.Mode&unix.S_ISVTX == 0 {
-			return fmt.Errorf("dir: %q belongs to user %d, and others than that user can replace it in %q: set user", name, owner.uid, at)
+			return fmt.Errorf("dir: %q belongs to user %d, and others than that user can replace it in %q: %s", name, owner.uid, at, remedy)
 		}
 	}
 	return nil

@@ -214,5 +214,5 @@ func loadHost(p config.Paths) (agents.HostFile, error) {
 	if err != nil {
 		return agents.HostFile{}, err
 	}
-	return config.Load(p, agents.HostChecks{Tools: tools, Stores: stores.Known})
+	return config.Load(p, agents.HostChecks{Tools: tools, Stores: agent.StoreTools(stores.Known)})
 }

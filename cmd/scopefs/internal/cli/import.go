@@ -40,6 +40,9 @@ express is left out or narrowed: for Bash(git:*), every call of bash needs appro
 With an unknown key, every call needs approval. Nothing is written unless all files
 can be imported.
 
+The modules of scoped-mcp that are stores here need an entry in scopefs.yaml. Import
+prints it and does not write it. Credentials are named in it, never read.
+
 A WARNING names each command that the definition would start, and each variable of
 the daemon's environment that it would read, as ${NAME}.
 
@@ -92,6 +95,7 @@ type imported struct {
 	Agent      scope.ID       `json:"agent"`
 	Path       string         `json:"path,omitempty"`       // of the file written
 	Definition string         `json:"definition,omitempty"` // the text, if no file was written
+	Stores     string         `json:"stores,omitempty"`     // what scopefs.yaml needs
 	Lost       []imports.Loss `json:"lost"`
 	Warnings   []string       `json:"warnings,omitempty"`
 
@@ -180,7 +184,7 @@ func readImport(file string, src imports.Source) ([]*imported, error) {
 	if src.Text, err = io.ReadAll(io.LimitReader(f, imports.MaxSource+1)); err != nil {
 		return nil, err
 	}
-	src.File = file
+	src.File, src.Env = file, os.LookupEnv
 	if src.Tools, err = agent.Tools(); err != nil {
 		return nil, err
 	}
@@ -190,7 +194,7 @@ func readImport(file string, src imports.Source) ([]*imported, error) {
 	}
 	var all []*imported
 	for _, r := range results {
-		one := &imported{File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Lost: r.Lost, Warnings: r.Warnings, text: r.Text}
+		one := &imported{File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Stores: string(r.Stores), Lost: r.Lost, Warnings: r.Warnings, text: r.Text}
 		if one.Lost == nil {
 			one.Lost = []imports.Loss{}
 		}
@@ -222,6 +226,9 @@ func (a *app) writeImport(one *imported, o importOptions) error {
 	}
 	for _, w := range one.Warnings {
 		fmt.Fprintf(a.err, "%s: WARNING: %s\n", one.File, w)
+	}
+	if one.Stores != "" {
+		fmt.Fprintf(a.err, "%s: the definition loads when scopefs.yaml has these stores, and the daemon was started again:\n%s", one.File, one.Stores)
 	}
 	if o.dryRun {
 		_, err := io.WriteString(a.out, one.Definition)

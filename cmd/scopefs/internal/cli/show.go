@@ -118,7 +118,7 @@ func (a *app) showAgent(name string, asJSON bool) error {
 
 // storesOf returns the names of the shared stores and services that an agent reaches.
 func storesOf(agent *agents.Agent, host agents.HostFile, p config.Paths) []string {
-	s := stores.New(host.Stores, p.State, nil)
+	s := stores.New(host.Stores, p.State, stores.Host{})
 	defer s.Close()
 	return s.Of(agent)
 }

@@ -72,7 +72,7 @@ func ownStores(ctx context.Context, p config.Paths) ([]control.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := stores.New(host.Stores, p.State, nil)
+	s := stores.New(host.Stores, p.State, stores.Host{})
 	defer s.Close()
 	return s.Report(ctx, all.Agents), nil
 }

@@ -106,11 +106,12 @@ func New(opt Options) (*Daemon, error) {
 		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
 	}
 	d.Registry = d
-	var user stores.UserOf // of an ordinary user's daemon: himself
-	if d.Root {
-		user = d.UserOf
+	own := stores.Host{Exec: d.ExecStore}
+	if d.Root { // of an ordinary user's daemon: himself
+		own.User = d.UserOf
 	}
-	d.Stores = stores.New(settings.Stores, opt.Paths.State, user)
+	d.Stores = stores.New(settings.Stores, opt.Paths.State, own)
+	d.Stores.OnDeclare = func() { each(d.all(), (*agent.Agent).DeclareActivities) }
 	d.loaded.Store(&loaded{Snapshot: agents.Resume(state.Seen(opt.Paths.State))})
 	if d.notify == nil {
 		d.notify = func(string) {}
@@ -149,7 +150,7 @@ func New(opt Options) (*Daemon, error) {
 // hostChecks returns the checks of scopefs.yaml that need this host.
 func hostChecks() (agents.HostChecks, error) {
 	all, err := agent.Tools()
-	return agents.HostChecks{Tools: all, Stores: stores.Known, Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
+	return agents.HostChecks{Tools: all, Stores: agent.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
 		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
 	}}, err
 }

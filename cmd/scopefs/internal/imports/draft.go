@@ -29,6 +29,7 @@ type draft struct {
 	name        string // the name in the source
 	description string
 	access      string // view.access
+	readFiles   bool   // no file may be changed, whatever access is
 	prompt      string
 	timeout     string
 
@@ -41,6 +42,7 @@ type draft struct {
 	rates                        []rate
 	filters                      []string              // filters for every tool
 	kept                         map[string]*yaml.Node // keys copied unchanged
+	stores                       []storeEntry
 
 	gemini bool // the source expands $NAME and has trusted servers
 	lost   []Loss
@@ -108,7 +110,11 @@ func (d *draft) render() ([]byte, error) {
 	top := &yaml.Node{Kind: yaml.MappingNode}
 	put(top, "name", text(string(d.id)))
 	put(top, "description", textUnlessEmpty(d.description))
-	put(top, "view", mapping("access", textUnlessEmpty(d.access)))
+	var paths *yaml.Node
+	if d.readFiles {
+		paths = mapping("**", text("read"))
+	}
+	put(top, "view", mapping("access", textUnlessEmpty(d.access), "paths", paths))
 	put(top, "tools", list(d.tools))
 	put(top, "skills", list(d.skills))
 	put(top, "mcps", list(d.mcps))

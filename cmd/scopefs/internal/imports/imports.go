@@ -47,6 +47,10 @@ type Source struct {
 	Format Format       // "" to detect the format
 	Name   scope.ID     // "" to use the name in the source
 	Tools  agents.Tools // the tools that a definition may name
+
+	// Env returns a variable of the environment that the source's programs run in. Only
+	// addresses without a secret are read. Nil: none.
+	Env func(string) (string, bool)
 }
 
 // Result is one agent of a source.
@@ -55,6 +59,7 @@ type Result struct {
 	Format   Format
 	Because  string   // the sign that the format was detected by; "" if it was given
 	Text     []byte   // the definition
+	Stores   []byte   // what scopefs.yaml needs for it; nil: nothing
 	Lost     []Loss   // in the order of the source
 	Warnings []string // what the definition gives the source's author: one printable line each
 }
@@ -88,7 +93,7 @@ func Convert(src Source) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc.ours = src.Tools
+	doc.ours, doc.env = src.Tools, src.Env
 	format, because := src.Format, ""
 	if format == "" {
 		if format, because, err = detect(src.File, doc); err != nil {
@@ -117,7 +122,11 @@ func Convert(src Source) ([]Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, Result{d.id, format, because, text, d.lost, d.warnings()})
+		stores, err := d.storesText()
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, Result{d.id, format, because, text, stores, d.lost, d.warnings()})
 	}
 	return results, nil
 }

@@ -15,12 +15,16 @@ type manifest struct {
 	files map[string]string // names of file tools to scopefs tools
 	open  []string          // proxied servers without a tool allow-list
 	stdio bool
+
+	changes bool // a store's tool needs a view that may change
+	secrets secrets
+	env     func(string) (string, bool) // see Source.Env
 }
 
 // manifestDraft converts a manifest of scoped-mcp: docs/manifest-schema.md and manifest.py of
 // github.com/TadMSTR/scoped-mcp.
 func manifestDraft(doc *document) (*draft, error) {
-	m := &manifest{draft: &draft{ours: doc.ours, tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}}
+	m := &manifest{draft: &draft{ours: doc.ours, tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}, env: doc.env}
 	var rates, filters, hitl *yaml.Node
 	keep := func(to **yaml.Node) func(*yaml.Node) error {
 		return func(n *yaml.Node) error { *to = n; return nil }
@@ -33,20 +37,28 @@ func manifestDraft(doc *document) (*draft, error) {
 			modules = true
 			return eachKey(n, m.module)
 		},
-		"credentials": func(*yaml.Node) error {
-			m.lose("credentials", "no credentials are read", "left out; give a server its own in mcp_servers.X.env, as ${VAR}")
-			return nil
-		},
+		"credentials":      func(*yaml.Node) error { return nil }, // they were read before the modules
 		"rate_limits":      keep(&rates),
 		"argument_filters": keep(&filters),
 		"hitl":             keep(&hitl),
 	}
 	m.loseKeys(f, "", "the daemon stores counters and approvals", "state_backend")
+	if doc.top.Kind == yaml.MappingNode {
+		if err := m.readCredentials(child(doc.top, "credentials")); err != nil {
+			return nil, err
+		}
+	}
 	if err := f.read(m.draft, "", doc.top); err != nil {
 		return nil, err
 	}
 	if m.name == "" || !modules {
 		return nil, errors.New("is not a manifest: it needs agent_type and modules")
+	}
+	if !m.secrets.used && child(doc.top, "credentials") != nil {
+		m.lose("credentials", "no credentials are read", "left out; give a server its own in mcp_servers.X.env, as ${VAR}")
+	}
+	if m.changes && m.access == "read" { // of the files, which the stores' tools do not change
+		m.access, m.readFiles = "write", true
 	}
 	if m.stdio {
 		m.lose("network", "proxied servers ran on the host", "none; network: host would give the sandbox one")
@@ -90,8 +102,7 @@ func (m *manifest) module(name string, n *yaml.Node) error {
 	case "mcp_proxy":
 		return m.proxy(at, name, config)
 	}
-	m.lose(at, fmt.Sprintf("scopefs has no module %q", kind), "left out, with its tools")
-	return nil
+	return m.use(at, name, kind, mode, config)
 }
 
 func (m *manifest) filesystem(at, name, mode string, config *yaml.Node) error {

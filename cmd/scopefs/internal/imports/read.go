@@ -20,6 +20,7 @@ type document struct {
 	body     string
 	lost     []Loss
 	ours     agents.Tools // of the Source
+	env      func(string) (string, bool)
 }
 
 func readDocument(text string) (*document, error) {

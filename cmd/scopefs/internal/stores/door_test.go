@@ -56,7 +56,7 @@ func everyStore(t *testing.T) (agents.Stores, *atomic.Int32) {
 func TestDoor(t *testing.T) {
 	config, connections := everyStore(t)
 	state := t.TempDir()
-	s := New(config, state, nil)
+	s := New(config, state, Host{})
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	list, err := s.Tools()
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestDoor(t *testing.T) {
 // TestPasswordOnTheWay: a password goes to another host by TLS alone.
 func TestPasswordOnTheWay(t *testing.T) {
 	for address, ok := range map[string]bool{"/run/redis": true, "127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, "10.0.0.5:1": false, "redis.example:1": false} {
-		_, err := New(agents.Stores{KV: &agents.KVStore{Redis: address, Password: &credential.Source{Env: "X"}}}, t.TempDir(), nil).Tools()
+		_, err := New(agents.Stores{KV: &agents.KVStore{Redis: address, Password: &credential.Source{Env: "X"}}}, t.TempDir(), Host{}).Tools()
 		assert.Equal(t, ok, err == nil, address)
 	}
 }

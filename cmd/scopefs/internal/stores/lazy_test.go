@@ -90,7 +90,7 @@ func TestLazyStuck(t *testing.T) {
 // TestReportMakesNothing: to look at stores makes no file.
 func TestReportMakesNothing(t *testing.T) {
 	state := t.TempDir()
-	s := New(agents.Stores{KV: &agents.KVStore{}, SQL: &agents.SQLStore{}, Messages: &agents.MessagesStore{}}, state, nil)
+	s := New(agents.Stores{KV: &agents.KVStore{}, SQL: &agents.SQLStore{}, Messages: &agents.MessagesStore{}}, state, Host{})
 	list := s.Report(t.Context(), nil)
 	require.Len(t, list, 3)
 	for _, one := range list {

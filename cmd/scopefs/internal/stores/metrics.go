@@ -25,7 +25,7 @@ func (s *Stores) metrics(config *agents.MetricsStore) error {
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	list, err := metrics.New(influx, server.Retention)
+	list, err := metrics.New(influx, server.Retention, granted(config.Buckets))
 	if err != nil {
 		return err
 	}

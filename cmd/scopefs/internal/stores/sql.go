@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -19,7 +20,7 @@ func (s *Stores) sql(config *agents.SQLStore, state string, user UserOf) error {
 	if config == nil {
 		return nil
 	}
-	files := scope.File{Dir: filepath.Join(state, "db")}
+	files := scope.File{Dir: cmp.Or(config.Dir, filepath.Join(state, "db"))}
 	start := func(ctx context.Context, id scope.ID) (*sql.Process, error) {
 		x := sql.Exec{Files: files}
 		if user != nil {

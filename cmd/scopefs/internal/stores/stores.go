@@ -28,9 +28,21 @@ import (
 
 // Stores are the stores of one daemon.
 type Stores struct {
-	all   []store
-	tools []tools.Tool // of all
-	err   error        // of the configuration
+	// OnDeclare is called when a program has declared its tools. Set it before the first
+	// call.
+	OnDeclare func()
+
+	all      []store
+	tools    []tools.Tool // of all
+	programs *programs    // nil: none
+	err      error        // of the configuration
+}
+
+// Host is what stores need of the process that they are in. The zero value is for a
+// process that only reads their configuration.
+type Host struct {
+	User UserOf // returns the user of an agent's SQL process; nil: the daemon's own
+	Exec Exec   // starts programs; nil: none can be started
 }
 
 // A store is one of them.
@@ -45,11 +57,11 @@ type store struct {
 }
 
 // New returns the stores of a configuration. It opens none of them. Embedded
-// stores keep their files in the directory state. user returns the user of an
-// agent's SQL process; nil is the daemon's own.
-func New(config agents.Stores, state string, user UserOf) *Stores {
+// stores keep their files in the directory state.
+func New(config agents.Stores, state string, host Host) *Stores {
 	s := &Stores{}
-	s.err = errors.Join(s.kv(config.KV, state), s.sql(config.SQL, state, user), s.messages(config.Messages, state), s.services(config.Services), s.notify(config.Notify), s.objects(config.Objects), s.metrics(config.Metrics))
+	s.err = errors.Join(s.kv(config.KV, state), s.sql(config.SQL, state, host.User), s.messages(config.Messages, state), s.services(config.Services), s.notify(config.Notify), s.objects(config.Objects), s.metrics(config.Metrics))
+	s.addPrograms(config.Programs, host.Exec)
 	return s
 }
 
@@ -60,6 +72,9 @@ func (s *Stores) Tools() ([]tools.Tool, error) { return s.tools, s.err }
 // Close closes the stores that were opened.
 func (s *Stores) Close() error {
 	var errs []error
+	if s.programs != nil {
+		errs = append(errs, s.programs.up.Close())
+	}
 	for _, one := range s.all {
 		if one.close != nil {
 			errs = append(errs, one.close())
@@ -201,7 +216,7 @@ func Judge(config agents.Stores, env tools.Env, tool, target string) (refused sc
 		in = map[string]string{"sql": target} // its keyword
 	}
 	args, err := json.Marshal(in)
-	all, wrong := New(config, "", nil).Tools()
+	all, wrong := New(config, "", Host{}).Tools()
 	at := slices.IndexFunc(all, func(t tools.Tool) bool { return t.Name == tool })
 	if in == nil || err != nil || wrong != nil || at < 0 {
 		return scope.Decision{}, false, false
@@ -212,7 +227,7 @@ func Judge(config agents.Stores, env tools.Env, tool, target string) (refused sc
 
 // Known returns the tools of a configuration as definitions may name them.
 func Known(config agents.Stores) (known agents.Tools, err error) {
-	all, err := New(config, "", nil).Tools()
+	all, err := New(config, "", Host{}).Tools()
 	for _, t := range all {
 		known = append(known, agents.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes})
 	}
