@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/servertest"
 )
 
@@ -317,6 +319,12 @@ func TestScopedManifest(t *testing.T) {
 		fmt.Fprint(w, "ok")
 	}))
 	defer server.Close()
+	socket := t.TempDir() + "/redis.sock"
+	redis, cli := need.Program(t, "redis-server"), need.Program(t, "redis-cli")
+	servertest.Start(t, func() *exec.Cmd { return exec.Command(redis, "--port", "0", "--unixsocket", socket, "--save", "") },
+		func() bool {
+			return exec.Command(cli, "-s", socket, "set", "watcher:session:1", "of scoped-mcp").Run() == nil
+		})
 	h := harness.LayOut(t, nil)
 	databases := t.TempDir()
 	h.Put("secrets.yml", "NTFY_TOKEN: token-of-ntfy\nSLACK_WEBHOOK_URL: "+server.URL+"/slack\nDISCORD_WEBHOOK_URL: "+server.URL+"/discord\nSTATUS_API_TOKEN: token-of-status\nINFLUXDB_TOKEN: token-of-influx\n")
@@ -328,7 +336,7 @@ func TestScopedManifest(t *testing.T) {
 	require.Len(t, report, 1)
 	assert.NotContains(t, out+harness.ReadAll(t, h.Base+"/agents.d/watcher.md"), "token-of")
 	// The operator writes the addresses that were among the credentials, and allows what is on this host.
-	text := strings.NewReplacer("NTFY_URL/", server.URL+"/", "redis: REDIS_URL", "redis: /nowhere/redis.sock", "url: INFLUXDB_URL", "url: "+server.URL,
+	text := strings.NewReplacer("NTFY_URL/", server.URL+"/", "redis: REDIS_URL", "redis: "+socket, "url: INFLUXDB_URL", "url: "+server.URL,
 		"agents: [watcher]", "agents: [watcher]\n      addresses: [127.0.0.1]").Replace(report[0].Stores)
 	h.Put("scopefs.yaml", text)
 	h.Must("agents", "check")
@@ -341,6 +349,9 @@ func TestScopedManifest(t *testing.T) {
 	call("sql_execute", "sql=INSERT INTO t VALUES (7)")
 	assert.Contains(t, call("sql_query", "sql=SELECT id FROM t"), "7")
 	assert.FileExists(t, databases+"/agent_watcher.db")
+	call("kv_set", "key=k", "value=v")
+	assert.Contains(t, call("kv_get", "key=k"), "v")
+	assert.Contains(t, call("kv_get", "key=session:1"), "of scoped-mcp", "what the agent's keys hold already")
 	call("notify", "channel=ntfy-watcher", "content=hello")
 	call("notify", "channel=slack_webhook-watcher", "content=hello")
 	call("notify", "channel=discord-watcher", "content=hello")

@@ -78,10 +78,30 @@ func (o got) Content() []tools.Content {
 
 func (s service) get(ctx context.Context, _ tools.Env, in getArgs) (out got, err error) {
 	e, err := s.store.Get(ctx, in.Key.Name())
+	if own, ok := errors.AsType[*tools.Error](err); ok && own.Code == tools.NotFound {
+		if plain, found, other := s.plain(ctx, in.Key); found || other != nil {
+			e, err = plain, other
+		}
+	}
 	if err != nil {
 		return out, err
 	}
 	return got{e.Value, e.Version, expires(e)}, nil
+}
+
+// plain returns a string that another program keeps for the agent: under the name of the
+// key, or under {id}:{key} with the key as it is. An id has no colon, so both are in the
+// agent's part. Such a string has no version.
+func (s service) plain(ctx context.Context, key tools.Resource) (Entry, bool, error) {
+	shared, ok := s.store.(Plainer)
+	if !ok {
+		return Entry{}, false, nil
+	}
+	part, err := key.Part()
+	if err != nil {
+		return Entry{}, false, err
+	}
+	return shared.Plain(ctx, key.Name(), part+key.Key())
 }
 
 // setArgs are the arguments of kv_set.

@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -97,8 +96,8 @@ func (r *Redis) Get(ctx context.Context, name string) (Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	fields, err := r.client.HMGet(ctx, name, "n", "x", "v").Result()
-	if redis.HasErrorPrefix(err, "WRONGTYPE") || err == nil && len(fields) == 3 && fields[0] == nil && fields[1] == nil {
-		return r.plain(ctx, name)
+	if redis.HasErrorPrefix(err, "WRONGTYPE") { // see Plain
+		return Entry{}, notFound()
 	}
 	if err != nil {
 		return Entry{}, r.failed(err)
@@ -120,32 +119,23 @@ func (r *Redis) Get(ctx context.Context, name string) (Entry, error) {
 	return e, nil
 }
 
-// plain returns a string that another program has set: under the name of an entry, or under
-// the agent's key as it is, {id}:{key}. An id has no colon, so that is in the agent's part.
-// The string has no version, and no Set and Delete.
-func (r *Redis) plain(ctx context.Context, name string) (Entry, error) {
-	part, _, _ := strings.Cut(name, ":")
-	key, err := scope.Keys.Enforce(scope.ID(part), name)
-	if err != nil {
-		return Entry{}, r.failed(foreign(err))
-	}
-	names := []string{name}
-	if raw := part + ":" + key; raw != name {
-		names = append(names, raw)
-	}
+// Plain returns the first string that another program has set under one of names.
+func (r *Redis) Plain(ctx context.Context, names ...string) (e Entry, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for _, name := range names {
 		value, err := r.client.Get(ctx, name).Result()
 		switch {
 		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"), redis.IsPermissionError(err): // without the right to GET there are none
 			continue
 		case err != nil:
-			return Entry{}, r.failed(err)
+			return Entry{}, false, r.failed(err)
 		case len(value) > maxValue || !utf8.ValidString(value):
-			return Entry{}, tools.Errorf(tools.TooLarge, "the value was set by another program, and is no text of at most %d bytes", maxValue)
+			return Entry{}, false, tools.Errorf(tools.TooLarge, "the value was set by another program, and is no text of at most %d bytes", maxValue)
 		}
-		return Entry{Name: name, Value: value, Bytes: int64(len(value))}, nil
+		return Entry{Name: name, Value: value, Bytes: int64(len(value))}, true, nil
 	}
-	return Entry{}, notFound()
+	return Entry{}, false, nil
 }
 
 // Set replaces an entry.

@@ -110,6 +110,12 @@ func unavailable(cause error, hint string) error {
 	return e
 }
 
+// A Plainer is a Store that other programs may keep strings in.
+type Plainer interface {
+	// Plain returns the first string that another program has set under one of names.
+	Plain(ctx context.Context, names ...string) (e Entry, found bool, err error)
+}
+
 // foreign is the error of a store that returned a name outside the agent's part.
 func foreign(cause error) error {
 	return unavailable(fmt.Errorf("the store returned a foreign name: %w", cause), "the operator must check the store")

@@ -74,6 +74,18 @@ func (l *lazyKV) Get(ctx context.Context, name string) (kv.Entry, error) {
 	return store.Get(ctx, name)
 }
 
+// Plain returns a string of another program; see kv.Plainer.
+func (l *lazyKV) Plain(ctx context.Context, names ...string) (e kv.Entry, found bool, err error) {
+	store, err := l.get(ctx)
+	if err != nil {
+		return e, false, err
+	}
+	if shared, ok := store.(kv.Plainer); ok {
+		return shared.Plain(ctx, names...)
+	}
+	return e, false, nil
+}
+
 // Set replaces the value of an entry.
 func (l *lazyKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Duration) (kv.Entry, error) {
 	store, err := l.get(ctx)
