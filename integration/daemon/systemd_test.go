@@ -43,7 +43,7 @@ exec systemd-nspawn --quiet --directory="$top/root" --register=no --keep-unit --
 const guestScript = `of() { systemctl show -P "$1" scopefs; }
 settled() { # waits until the daemon runs again or will not
 	for i in $(seq 300); do
-		case $(of ActiveState) in active | failed) [ "$(of MainPID)" = "$old" ] || break ;; esac
+		case "$(of ActiveState) $(of MainPID)" in "active $old" | "active 0") ;; active* | failed*) break ;; esac
 		sleep 0.1
 	done
 	echo "$1 $(of ActiveState) $(of NRestarts)"
@@ -60,7 +60,7 @@ scopefs --base /var/lib/scopefs --run /run/scopefs ps >/dev/null && echo answers
 systemctl stop scopefs
 echo "stopped $(of ActiveState)"
 echo 'nonsense: [' >/var/lib/scopefs/scopefs.yaml
-old=
+old=none
 systemctl start scopefs 2>/dev/null
 settled refused
 echo "status $(of ExecMainStatus)"

@@ -58,13 +58,16 @@ func TestKilledWhileWriting(t *testing.T) {
 	a.must(t, "CREATE TABLE t (round INTEGER, x INTEGER, pad TEXT)", "CREATE INDEX i ON t (x)")
 	const rowsEach = 500
 	acked, killed := 0, 0
+	took := 20 * time.Millisecond // by the last statement that was answered
 	for round := range 40 {
 		p := c.last.Load()
-		kill := time.AfterFunc(time.Duration(rand.IntN(40_000))*time.Microsecond, p.Kill)
+		began := time.Now()
+		kill := time.AfterFunc(rand.N(2*took), p.Kill)
 		_, err := a.execSQL(fmt.Sprintf("INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < %d) SELECT ?, i, hex(randomblob(100)) FROM n", rowsEach), round)
 		switch {
 		case err == nil:
 			acked++
+			took = time.Since(began)
 		case outcomeOf(err) == "unavailable":
 			killed++
 		default:

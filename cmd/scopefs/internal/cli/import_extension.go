@@ -31,7 +31,7 @@ type importedExtension struct {
 
 func (a *app) importExtensions(ctx context.Context, sources []string, o importOptions) error {
 	if o.from != "" || o.to != "" || o.name != "" {
-		return &exitError{exitUsage, errors.New("--from, --to and --name are for agent files: leave them out for an extension")}
+		return &exitError{exitUsage, fmt.Errorf("%s: is a directory or an archive, and imported as an extension: leave out --from, --to and --name, which are for agent files", sources[0])}
 	}
 	p, err := a.paths()
 	if err != nil {
