@@ -264,7 +264,9 @@ func TestSpoolStopped(t *testing.T) {
 // what is left of a spool, and removes what else a killed daemon has left.
 func TestSpoolPattern(t *testing.T) {
 	h := spooling(t, "")
-	h.Base = filepath.Join(h.Base, "run", `[a]*?{b,c}\ é`)
+	top := h.Base
+	t.Cleanup(func() { h.Base = top }) // which is removed
+	h.Base = filepath.Join(top, "run", `[a]*?{b,c}\ é`)
 	require.NoError(t, os.MkdirAll(h.Scope("a"), 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(h.Base, "agents.d"), 0o755))
 	h.Define("a", "view: {record: all}")
