@@ -11,11 +11,7 @@ cd "$(dirname "$0")/../.."
 fsstress=$(realpath "$1")/ltp/fsstress
 [ -x "$fsstress" ] || fail "$fsstress: not built: clone https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git and build it as its README says"
 
-agent passthrough
-agent mediated "data: mediated"
-agent uncached "cache: none"
-keys="identity: caller" agent caller "allow_other: true" "xattrs: true"
-start_views
+four_views
 names=() data=()
 for op in creat mkdir mknod link symlink rename rnoreplace rexchange unlink rmdir getdents readlink stat chown truncate; do names+=(-f "$op=4"); done
 for op in creat read write readv writev mread mwrite dread dwrite aread awrite uring_read uring_write splice copyrange fallocate punch zero truncate fsync; do data+=(-f "$op=4"); done

@@ -10,11 +10,7 @@ cd "$(dirname "$0")/../.."
 fsx=$(realpath "$1")/ltp/fsx
 [ -x "$fsx" ] || fail "$fsx: not built: clone https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git and build it as its README says"
 
-agent passthrough
-agent mediated "data: mediated"
-agent uncached "cache: none"
-keys="identity: caller" agent caller "allow_other: true" "xattrs: true"
-start_views
+four_views
 declare -A modes=(
 	[mapped]="-S 1"
 	[small]="-S 2 -l 40000 -o 9000 -c 20"

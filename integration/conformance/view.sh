@@ -170,3 +170,12 @@ report() {
 	echo "$((SECONDS - began)) s, Linux $(uname -r), $(stat -f -c %T "$top") below${native:+, without a view}"
 	return ${status:-0}
 }
+
+# four_views starts views of four kinds: what they do with data, with the kernel's caches and with the caller's user differs.
+four_views() {
+	agent passthrough
+	agent mediated "data: mediated"
+	agent uncached "cache: none"
+	keys="identity: caller" agent caller "allow_other: true" "xattrs: true"
+	start_views
+}

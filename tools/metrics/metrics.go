@@ -42,8 +42,8 @@ type Series struct {
 	Rows [][]any           `json:"rows" jsonschema:"each with a value for each column" limit:"items=1000"`
 }
 
-// Buckets are databases that several agents use: by the name of each, who may. What is
-// not listed is granted to nobody.
+// Buckets are databases that several agents use, by name. The function reports whether an agent may use the
+// database. No agent may use one that is not listed.
 type Buckets map[string]func(id string) bool
 
 // New returns the tools metrics_write and metrics_query on a store. Points may be

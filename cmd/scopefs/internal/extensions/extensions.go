@@ -57,8 +57,8 @@ func isArchive(name string) bool {
 	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz"}, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-// Copy copies an extension into an empty directory and returns the directory in it that has the manifest. With a ref,
-// or without a manifest, a directory is a git repository, of which Copy reads the commit ref or HEAD.
+// Copy copies an extension into an empty directory and returns the directory in it that has the manifest. Copy
+// takes a directory for a git repository if a ref is given or the directory has no manifest, and reads its commit ref or HEAD.
 func Copy(ctx context.Context, source, ref, into string) (dir string, err error) {
 	st, err := os.Stat(source)
 	if err != nil {
