@@ -1,7 +1,7 @@
 # Run make help for the targets.
 SHELL   := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -X github.com/scopefs/scopefs/cmd/scopefs/internal/cli.Version=$(VERSION)
+LDFLAGS := -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 .PHONY: help build install deb reproduce demo check lint ready test test-serial bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record fuzz clean
@@ -13,7 +13,7 @@ PROGRAM := bin/scopefs
 build: ## build bin/scopefs, one static program, and bin/pages, its man pages and completions
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
 	@rm -rf bin/pages
-	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./cmd/scopefs/internal/pages bin/pages
+	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./internal/pages bin/pages
 
 PREFIX  := /usr/local
 DESTDIR :=
@@ -142,7 +142,7 @@ bench-record: ## views that record denials, writes, opens and all (as root; ARGS
 
 FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)
-	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit cmd fs scope tools | while read -r file; do \
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit fs internal scope tools | while read -r file; do \
 	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
 	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x ./$$(dirname $$file); \
 	  done; done

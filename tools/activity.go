@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
-	scoped "github.com/scopefs/scopefs/tools/context"
+	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
 // Activity returns a declared tool, see Declared, whose calls run a function of this

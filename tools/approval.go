@@ -14,7 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
-	scoped "github.com/scopefs/scopefs/tools/context"
+	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
 // How long an approval waits for the operator, and then for the agent.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	scoped "github.com/scopefs/scopefs/tools/context"
+	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
 // The bounds of arguments.

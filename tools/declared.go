@@ -11,7 +11,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/scopefs/scopefs/scope"
-	scoped "github.com/scopefs/scopefs/tools/context"
+	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
 // terms are what a declared tool's schema says of the envelope of its calls.

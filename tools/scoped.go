@@ -11,7 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
-	scoped "github.com/scopefs/scopefs/tools/context"
+	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
 // ContextRules is implemented by [Rules] that bound the context of calls. Other

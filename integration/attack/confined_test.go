@@ -102,7 +102,7 @@ func confined(t *testing.T, h *harness.Host, mode string, root *os.File, cred *s
 	t.Helper()
 	at := filepath.Join(h.Base, "confined")
 	if _, err := os.Stat(at); err != nil {
-		build := exec.Command("go", "build", "-o", at, "github.com/scopefs/scopefs/cmd/scopefs/internal/viewer/testdata/confined")
+		build := exec.Command("go", "build", "-o", at, "github.com/scopefs/scopefs/internal/viewer/testdata/confined")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		said, err := build.CombinedOutput()
 		require.NoError(t, err, "%s", said)

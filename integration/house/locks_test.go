@@ -620,8 +620,8 @@ func (c *lockCheck) findings() (all []finding) {
 
 // locksOfEffects are the locks under which an effect is waited for, and why no other agent or client waits for them.
 var locksOfEffects = map[string]string{
-	"cmd/scopefs/internal/agent.client.starting":   "of one client: its calls need the sandbox that is being started",
-	"cmd/scopefs/internal/agent.spool.mu":          "of one view: who waits needs the view's events in the log, too",
-	"cmd/scopefs/internal/daemon.Daemon.reloading": "reloads of the operator, one after another",
-	"cmd/scopefs/internal/daemon.Daemon.reloads":   "reloads of the operator, one after another",
+	"internal/agent.client.starting":   "of one client: its calls need the sandbox that is being started",
+	"internal/agent.spool.mu":          "of one view: who waits needs the view's events in the log, too",
+	"internal/daemon.Daemon.reloading": "reloads of the operator, one after another",
+	"internal/daemon.Daemon.reloads":   "reloads of the operator, one after another",
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	scoped "github.com/scopefs/scopefs/tools/context"
+	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
 // Activity is a call that the operator has declared: {base}/activities.d/NAME.json,

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/scope"
-	scoped "github.com/scopefs/scopefs/tools/context"
+	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
 // Reach is the part of a definition about everything except files. A nil list

@@ -14,7 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
-	scoped "github.com/scopefs/scopefs/tools/context"
+	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
 // StoreProgram is a store that is a program of the operator's: an MCP server in a sandbox

@@ -22,8 +22,8 @@ import (
 	"strings"
 	"time"
 
+	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
-	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/need"
+	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
-	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )

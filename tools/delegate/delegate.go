@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/scope"
+	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
-	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 

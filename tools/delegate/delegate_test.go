@@ -13,8 +13,8 @@ import (
 
 	"github.com/scopefs/scopefs/internal/agenttest"
 	"github.com/scopefs/scopefs/scope"
+	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
-	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 

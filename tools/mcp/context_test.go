@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
-	scoped "github.com/scopefs/scopefs/tools/context"
 )
 
 // contextBench is a Face with a tool that says what it sees, and one that keeps a

@@ -19,8 +19,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
-	scoped "github.com/scopefs/scopefs/tools/context"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 

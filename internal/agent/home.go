@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// equip gives a sandbox for the agent's own commands the variables, the HOME and the caches
+// of the agent's current definition. The caller closes spec.Home.
+func (a *Agent) equip(spec *sandbox.Spec, p Purpose) error {
+	def, err := a.definition()
+	if err != nil {
+		return err
+	}
+	env := maps.Clone(spec.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, def.Env)
+	spec.Env, spec.Git = env, a.git.get()
+	keep := def.Keep.Or(a.Settings.Keep)
+	if p.ReadOnly || keep.Home == agents.HomeTemporary && len(keep.Caches) == 0 {
+		return nil
+	}
+	for _, kept := range keep.Caches {
+		for name, dir := range cacheEnv[kept] {
+			if _, ok := env[name]; !ok {
+				env[name] = sandbox.Home + "/" + dir
+			}
+		}
+	}
+	if keep.Home == agents.HomeTemporary {
+		env["HOME"] = sandbox.TempHome
+	}
+	spec.Home, err = openHome(a.Paths, a.id, user{spec.UID, spec.GID})
+	return err
+}
+
+// cacheEnv has the variables that lead programs to their caches, and the directories
+// below HOME.
+var cacheEnv = map[agents.Kept]map[string]string{
+	agents.KeptNPM:   {"npm_config_cache": ".npm"},
+	agents.KeptPIP:   {"PIP_CACHE_DIR": ".cache/pip"},
+	agents.KeptGo:    {"GOMODCACHE": "go/pkg/mod", "GOCACHE": ".cache/go-build"},
+	agents.KeptCargo: {"CARGO_HOME": ".cargo"},
+}
+
+// openHome opens the directory of an agent in {state}/home, and makes it if it is
+// missing. Only the daemon's user passes through {state}/home. What is in the agent's
+// directory is the agent's: the daemon opens nothing there.
+func openHome(p config.Paths, id scope.ID, owner user) (*os.File, error) {
+	if err := os.MkdirAll(p.Homes(), 0o700); err != nil {
+		return nil, fmt.Errorf("home: %w", err)
+	}
+	if err := os.Chmod(p.Homes(), 0o700); err != nil {
+		return nil, fmt.Errorf("home: %w", err)
+	}
+	if err := os.Mkdir(p.Home(id), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("home: %w", err)
+	}
+	root, err := beneath.OpenRoot(p.Homes(), string(id))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	dir, err := root.Object("")
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(dir.FD()), p.Home(id))
+	st, err := dir.Stat()
+	if err == nil && st.Uid != owner.uid && int(st.Uid) == os.Geteuid() && isEmpty(p.Home(id)) {
+		// New, perhaps made by a daemon that was killed before this.
+		if err = dir.Chown(int(owner.uid), int(owner.gid)); err == nil {
+			st, err = dir.Stat()
+		}
+	}
+	if err == nil && st.Uid != owner.uid {
+		err = fmt.Errorf("home %q is of user %d, and the agent runs as user %d: move it away, or change the owner of what is in it", p.Home(id), st.Uid, owner.uid)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func isEmpty(dir string) bool {
+	list, err := os.ReadDir(dir)
+	return err == nil && len(list) == 0
+}
+
+// gitTime bounds the question for the user of git.
+const gitTime = 5 * time.Second
+
+// gitUser is the name and address that the daemon's user has for git, read on first use.
+type gitUser struct {
+	once sync.Once
+	user sandbox.GitUser
+}
+
+// get returns the name and address of git's global configuration; empty ones without git
+// or a configuration. Nothing else of it reaches a sandbox. git-config(1) runs no program
+// to read one, and / has no repository with a configuration of its own.
+func (g *gitUser) get() sandbox.GitUser {
+	g.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), gitTime)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "git", "config", "--global", "--includes", "--null", "--get-regexp", `^user\.(name|email)$`)
+		cmd.Dir, cmd.WaitDelay = "/", time.Second
+		out, err := cmd.Output()
+		if err != nil || len(out) > 4096 {
+			return
+		}
+		for entry := range strings.SplitSeq(string(out), "\x00") {
+			switch key, value, _ := strings.Cut(entry, "\n"); key { // the last one holds
+			case "user.name":
+				g.user.Name = value
+			case "user.email":
+				g.user.Email = value
+			}
+		}
+	})
+	return g.user
+}

@@ -1,0 +1,114 @@
+// Package api is the daemon's control API as its clients see it: requests,
+// answers and errors, the connection, and the check whether the daemon is alive.
+// It holds no state of the daemon.
+//
+// The API is HTTP with JSON bodies on a unix socket:
+//
+//	GET  /v1/agents            the agents defined and mounted: []Agent
+//	GET  /v1/health            answers {} when nothing is stuck
+//	GET  /v1/stores            the shared stores, their health and who reaches them: []Store
+//	POST /v1/reload            read the definitions again: []Reloaded
+//	POST /v1/agents/{id}/up    mount; body UpRequest
+//	POST /v1/agents/{id}/down  end sandboxes and unmount
+//	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
+//	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
+//	GET  /v1/top               agents, sessions and what they use: Top; at most one look a second
+//	POST /v1/sessions/{id}/kill end a session: Session
+//	GET  /v1/approvals         calls that wait for the operator: []tools.Approval, each Brief
+//	GET  /v1/approvals/{id}    one of them
+//	GET  /v1/approvals/watch   all of them, and then each change: lines of tools.ApprovalChange
+//	POST /v1/approvals/{id}/approve, .../deny, .../revoke; body DecideRequest
+//
+// {run}/users/<uid>.sock serves the user of agents of a daemon of root: GET /v1/agents and
+// run, for the agents that run as this user.
+//
+// An error is an Error with a status of 400 or above.
+package api
+
+import (
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// The bounds of bodies, in bytes.
+const (
+	MaxRequest = 4 << 20
+	maxReply   = 64 << 20 // may hold what agents wrote
+)
+
+// UpRequest is the body of up, and its answer.
+type UpRequest struct {
+	At string `json:"at,omitempty"` // the mount point; absolute
+}
+
+// TokenReply is the answer of token.
+type TokenReply struct {
+	Token string `json:"token"`
+}
+
+// Agent is the state of one agent.
+type Agent struct {
+	ID        scope.ID `json:"agent,omitempty"` // empty: an error of no agent of its own
+	State     State    `json:"state"`
+	Mount     string   `json:"mount,omitempty"`
+	ViewPID   int      `json:"view_pid,omitempty"`
+	Sandboxes []int    `json:"sandbox_pids,omitempty"`
+	Sessions  []string `json:"sessions,omitempty"`
+	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
+	Error     string   `json:"error,omitempty"`
+	NotLoaded bool     `json:"not_loaded,omitempty"` // the error is of the definition, or of another file of the operator's
+}
+
+// Session is a command, a client of the tools, a task, or an MCP server of an agent.
+type Session struct {
+	ID      string      `json:"session"` // as in the log; scopefs kill takes it
+	Agent   scope.ID    `json:"agent"`
+	Kind    SessionKind `json:"kind"`
+	Parent  string      `json:"parent,omitempty"`  // the session that it works for
+	Command string      `json:"command,omitempty"` // of a run or a task; text of the client's
+	Since   time.Time   `json:"since"`
+	PID     int         `json:"pid,omitempty"` // of process 1 of its sandbox; 0: it has none now
+}
+
+// SessionKind is what a session is for.
+type SessionKind string
+
+// The kinds of session.
+const (
+	RunSession    SessionKind = "run"    // a command of scopefs run
+	ClientSession SessionKind = "client" // a client of the agent's socket
+	WebSession    SessionKind = "http"   // all HTTP requests of the agent
+	TaskSession   SessionKind = "task"   // the runner of a delegated task, or the program of a declared call
+	ServerSession SessionKind = "server" // an MCP server
+)
+
+// Store is a shared store that scopefs.yaml configures.
+type Store struct {
+	Name   string   `json:"store"`
+	Kind   string   `json:"kind"`
+	Tools  []string `json:"tools"`
+	Agents []string `json:"agents"`          // that may call one of the tools
+	Error  string   `json:"error,omitempty"` // "": it works
+}
+
+// State is the state of an agent's view.
+type State string
+
+// The states of a view.
+const (
+	Starting State = "starting"
+	Mounted  State = "mounted"
+	Failed   State = "failed"
+	Down     State = "down"
+)
+
+// Reloaded is what a reload did with one agent, or why it did nothing. A reload
+// omits agents that have not changed.
+type Reloaded struct {
+	Agent   scope.ID `json:"agent,omitempty"`
+	File    string   `json:"file,omitempty"` // the file, where it belongs to no agent
+	Outcome string   `json:"outcome"`
+	Error   string   `json:"error,omitempty"`
+	Warning string   `json:"warning,omitempty"`
+}

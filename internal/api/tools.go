@@ -1,0 +1,171 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// TaskEnv is the environment variable that names the socket of a task.
+const TaskEnv = "SCOPEFS_MCP"
+
+// Tools connects to an agent's own socket, where a client speaks MCP, one JSON-RPC
+// message a line. It needs no more rights than the agent's user has.
+func Tools(ctx context.Context, p config.Paths, id scope.ID, first Hello) (*net.UnixConn, error) {
+	conn, err := connect(ctx, p.ToolSocket(string(id)))
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil, NewClient(p).whyNoTools(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return first.send(conn)
+}
+
+// TaskTools connects to the socket of a task: see TaskEnv.
+func TaskTools(ctx context.Context, socket string, first Hello) (*net.UnixConn, error) {
+	conn, err := connect(ctx, socket)
+	if err != nil {
+		return nil, fmt.Errorf("the tools of this task: %w", err)
+	}
+	return first.send(conn)
+}
+
+// Hello is what a client says before its first message.
+type Hello struct {
+	Profile string // names the tools; "" keeps their own names
+	Dir     string // the working directory of commands, below /workspace or absolute in the sandbox, without a newline; "": /workspace
+	Context []byte // of the session, a JSON array of messages; nil: none
+	Once    bool   // the client is one command, scopefs call, and no session of an agent program
+}
+
+// helloTime is how long a daemon may take to read a hello.
+const helloTime = 10 * time.Second
+
+func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
+	_ = conn.SetWriteDeadline(time.Now().Add(helloTime))
+	defer func() { _ = conn.SetWriteDeadline(time.Time{}) }()
+	var err error
+	if h.Profile != "" {
+		_, err = fmt.Fprintf(conn, "profile %s\n", h.Profile)
+	}
+	if err == nil && h.Dir != "" {
+		_, err = fmt.Fprintf(conn, "dir %s\n", h.Dir)
+	}
+	if err == nil && h.Once {
+		_, err = io.WriteString(conn, "once\n")
+	}
+	if err == nil && h.Context != nil {
+		_, err = fmt.Fprintf(conn, "context %d\n%s", len(h.Context), h.Context)
+	}
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) { // the daemon may have answered before it closed the connection
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// whyNoTools returns why an agent has no socket.
+func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
+	all, err := c.Agents(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(a Agent) bool { return a.ID == id })
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w %q: define it in agents.d/%s.md", ErrUnknown, id, id)
+	case all[i].NotLoaded && all[i].Mount == "":
+		return &NotLoadedError{fmt.Errorf("%q is not mounted: %s", id, all[i].Error)}
+	case all[i].Error != "":
+		return fmt.Errorf("%q is not mounted: %s", id, all[i].Error)
+	default:
+		return fmt.Errorf("%q is not mounted: scopefs up %s", id, id)
+	}
+}
+
+// Approvals lists the calls that wait for the operator, or that the operator has decided.
+func (c *Client) Approvals(ctx context.Context) ([]tools.Approval, error) {
+	var list []tools.Approval
+	err := c.call(ctx, http.MethodGet, "/v1/approvals", struct{}{}, &list)
+	return list, err
+}
+
+// WatchApprovals calls each for every approval that there is, and then for every change,
+// until ctx or the daemon ends or each returns an error.
+func (c *Client) WatchApprovals(ctx context.Context, each func(tools.ApprovalChange) error) error {
+	ctx, end := c.attended(ctx)
+	defer end()
+	conn, _, resp, err := c.request(ctx, http.MethodGet, "/v1/approvals/watch", struct{}{})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	for lines := json.NewDecoder(resp.Body); ; {
+		var change tools.ApprovalChange
+		if err := lines.Decode(&change); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("the daemon has ended the watch: start it again: %w", err)
+		}
+		if err := each(change); err != nil {
+			return err
+		}
+	}
+}
+
+// Approval returns one approval with all arguments of the call.
+func (c *Client) Approval(ctx context.Context, id string) (tools.Approval, error) {
+	var p tools.Approval
+	err := c.call(ctx, http.MethodGet, "/v1/approvals/"+url.PathEscape(id), struct{}{}, &p)
+	return p, err
+}
+
+// DecideRequest is the body of a decision about an approval.
+type DecideRequest struct {
+	Scopes   []string     `json:"scopes,omitzero"`    // that the call gets of its context; nil: all
+	Standing *tools.Terms `json:"standing,omitempty"` // approve calls that are still to come, too; nil: this one
+}
+
+// Approve grants a call that waits, or makes a standing approval from it.
+func (c *Client) Approve(ctx context.Context, id string, how DecideRequest) (tools.Approval, error) {
+	return c.decide(ctx, id, "approve", how)
+}
+
+// Deny denies a call that waits.
+func (c *Client) Deny(ctx context.Context, id string) (tools.Approval, error) {
+	return c.decide(ctx, id, "deny", DecideRequest{})
+}
+
+// Revoke ends a standing approval, or one that is not used yet.
+func (c *Client) Revoke(ctx context.Context, id string) (tools.Approval, error) {
+	return c.decide(ctx, id, "revoke", DecideRequest{})
+}
+
+func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest) (tools.Approval, error) {
+	var p tools.Approval
+	err := c.call(ctx, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, how, &p)
+	return p, err
+}
+
+// Token returns an agent's token for HTTP.
+func (c *Client) Token(ctx context.Context, id scope.ID) (string, error) {
+	var t TokenReply
+	err := c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/token", struct{}{}, &t)
+	return t.Token, err
+}

@@ -1,0 +1,177 @@
+// Package cli is the command line, with one file per command. The commands call the
+// other packages and contain no logic of their own.
+//
+// Data goes to standard output, everything else to standard error. An error is one
+// line with a remedy. Exit statuses: 0 success; 1 failure (check: the policy denies
+// the operation); 2 bad usage, or an agent that is unknown or does not load; 3 the
+// daemon cannot mount on this host; 78 the daemon refuses its configuration. run has its
+// own; see run.go.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// The exit statuses.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+	exitHost   = 3
+	// exitConfig is exitUsage of a daemon that a service manager may restart: sysexits.h, systemd.exec(5).
+	// A Go program ends with 2 after a panic, SIGABRT and SIGSEGV, and is to be restarted then.
+	exitConfig = 78
+)
+
+// exitError is an error with an exit status. Without a wrapped error nothing is
+// printed.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// streams are the standard streams of a command.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// app is the state that all commands share.
+type app struct {
+	streams
+	flags  config.Paths           // as given; see where
+	dir    string                 // as given; see where
+	given  func(flag string) bool // reports whether a flag of every command is on the command line
+	helped error                  // of help that needs a daemon, because cobra's help returns no error
+}
+
+// Main runs the command line and returns the exit status.
+func Main(ctx context.Context, args []string) int {
+	// Load the time zone before any process is started: package time opens its file
+	// without O_CLOEXEC, and a process that is started meanwhile would inherit it.
+	_, _ = time.Now().Zone()
+	a := &app{streams: streams{os.Stdin, os.Stdout, os.Stderr}}
+	root := a.root()
+	root.SetArgs(args)
+	command, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = a.helped
+	}
+	if err == nil {
+		return 0
+	}
+	code := exitFailed
+	var exit *exitError
+	var refused *api.Error
+	var notLoaded *api.NotLoadedError
+	var host *mount.HostError
+	switch {
+	case errors.As(err, &exit):
+		code = exit.code
+	case errors.As(err, &host):
+		code = exitHost
+	case errors.As(err, &notLoaded), errors.Is(err, api.ErrUnknown), errors.Is(err, scope.ErrInvalidID),
+		errors.As(err, &refused) && slices.Contains([]api.ErrorKind{api.Invalid, api.UnknownAgent, api.NotLoaded}, refused.Kind):
+		code = exitUsage
+	}
+	if code == exitUsage && command.Name() == daemonName && !command.Flags().Changed(onlyFlag) {
+		code = exitConfig
+	}
+	if exit == nil || exit.err != nil {
+		// errors.Join separates its errors by newlines.
+		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
+	}
+	return code
+}
+
+// Command returns the command line, for its man pages.
+func Command() *cobra.Command { return (&app{}).root() }
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "scopefs",
+		Short: "give every agent its own view of its own files, and a log of what it tried",
+		Long: `scopefs mounts agents/<id>/ of a base directory as a file system of its own for
+each agent, runs the agent's programs in a sandbox that has nothing else, and
+records what they were denied.
+
+Exit status: 0 success, 1 failure, 2 bad usage, or an agent that is unknown or does not
+load, 3 the daemon cannot mount on this host, 78 the daemon refuses its configuration. run
+and check have their own; see there.`,
+		Args: func(c *cobra.Command, words []string) error {
+			if len(words) > 0 {
+				return &exitError{exitUsage, fmt.Errorf("unknown command %q: scopefs help lists them", words[0])}
+			}
+			return nil
+		},
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &exitError{exitUsage, fmt.Errorf("%w (see scopefs help %s)", err, c.Name())}
+	})
+	f := root.PersistentFlags()
+	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"), "base directory, with agents/ and agents.d/ (SCOPEFS_BASE; default that of the user's daemon, or of the host's package)")
+	f.StringVar(&a.dir, "dir", "", "directory of a project, in place of a base: its state is in $XDG_STATE_HOME/scopefs")
+	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
+	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
+	a.given = f.Changed
+	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.agentsCmd(), a.promptCmd(),
+		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.doctorCmd(), a.versionCmd())
+	root.AddCommand(a.killCmd(), a.topCmd(), a.changesCmd())
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		// cobra's prints its help for any word, with exit status 0.
+		c.Args, c.RunE = args(cobra.NoArgs), func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+	return root
+}
+
+// args wraps a check of the arguments so that its error has the status of bad usage.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, words []string) error {
+		if err := check(c, words); err != nil {
+			return &exitError{exitUsage, fmt.Errorf("%w (usage: %s)", err, c.UseLine())}
+		}
+		return nil
+	}
+}
+
+// complete returns the names of agents for shell completion.
+func (a *app) complete(_ *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if p, err := a.paths(); err == nil && len(words) == 0 {
+		if all, _, err := load(p); err == nil {
+			for id := range all.Agents {
+				names = append(names, string(id))
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

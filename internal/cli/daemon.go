@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"os/signal"
+	"runtime/debug"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// A daemon with onlyFlag serves one command, which ends with the daemon's status.
+const daemonName, onlyFlag = "daemon", "only"
+
+type daemonOptions struct {
+	user  bool   // serve the user who starts it, in namespaces
+	leash int    // descriptor: the daemon writes "ready" to it, and exits at its EOF
+	only  string // mount this agent alone
+	trace bool
+	http  string
+}
+
+func (a *app) daemonCmd() *cobra.Command {
+	var o daemonOptions
+	c := &cobra.Command{
+		Use:   daemonName + " --base DIR",
+		Short: "mount the views of all agents and run their sandboxes",
+		Long: `Mounts the view of every agent in BASE/agents.d/ at RUN/views/<id>, keeps it
+mounted, and answers on RUN/control.sock, also while views are still starting. On
+SIGTERM or SIGINT it ends the sandboxes, unmounts the views and exits. Under
+systemd it reports readiness, progress and, with WatchdogSec, that it is not stuck
+(sd_notify(3)).
+
+With --user an ordinary user runs the daemon for agents of his own. Without --base it
+uses $XDG_DATA_HOME/scopefs, $XDG_STATE_HOME/scopefs/daemon and
+$XDG_RUNTIME_DIR/scopefs, and makes the first. Every other command of the user finds it there. Views are mounted in
+namespaces of the daemon: sandboxes have them, other programs of the user do not.
+
+Exit status: 78 if the command line or scopefs.yaml is refused, 3 if nothing can be
+mounted on this host (with the reason in one line), otherwise as for scopefs. The
+units restart the daemon after every other status than 78.`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
+	}
+	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
+	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
+	c.Flags().BoolVar(&o.user, "user", false, "serve this user's own agents, without root")
+	c.Flags().IntVar(&o.leash, "leash", 0, "")
+	c.Flags().StringVar(&o.only, onlyFlag, "", "")
+	_ = c.Flags().MarkHidden("leash")
+	_ = c.Flags().MarkHidden(onlyFlag)
+	return c
+}
+
+func (a *app) daemon(ctx context.Context, o daemonOptions) error {
+	thread.Coarse()
+	if o.user && o.leash == 0 {
+		return a.userDaemon(ctx, o)
+	}
+	p, err := a.paths()
+	if err != nil {
+		return err
+	}
+	if o.leash == 0 && os.Geteuid() != 0 {
+		return &exitError{exitUsage, errors.New("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")}
+	}
+	if o.http != "" {
+		if err := daemon.CheckHTTP(o.http); err != nil {
+			return &exitError{exitUsage, err}
+		}
+	}
+	if err := mount.Check(); err != nil {
+		return err
+	}
+	// Views and sandboxes must not inherit descriptors of our parent: close_range(2).
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("inherited descriptors: %w", err)
+	}
+	// A closed standard error must not end the daemon (os/signal, SIGPIPE). The signal
+	// is caught and not ignored, because child processes inherit an ignored signal.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer stop()
+	level := slog.LevelInfo
+	ready, notify := func() { notifySystemd(systemd.SdNotifyReady) }, notifySystemd
+	watchdog, err := systemd.SdWatchdogEnabled(false)
+	if err != nil {
+		return fmt.Errorf("watchdog: %w: correct WATCHDOG_USEC", err)
+	}
+	if o.leash > 0 {
+		leash := os.NewFile(uintptr(o.leash), "leash")
+		unix.CloseOnExec(o.leash)
+		go func() {
+			_, _ = io.Copy(io.Discard, leash)
+			stop()
+		}()
+		// Our mounts must not propagate out of our mount namespace. A daemon that lives long
+		// receives the host's: it would keep what the host unmounts.
+		propagation := uintptr(unix.MS_SLAVE)
+		if !o.user {
+			level = slog.LevelError
+			ready, notify, watchdog = func() { fmt.Fprintln(leash, "ready") }, nil, 0
+			// The command that started us may have been killed before it removed the directory.
+			defer daemon.RemoveRun(p)
+			propagation = unix.MS_PRIVATE
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|propagation, ""); err != nil {
+			return fmt.Errorf("mount propagation: %w", err)
+		}
+	}
+	// The heap is small and a call allocates much. docs/performance.md compares 100, 200 and 400: resident memory is up
+	// to this much more than what is in use, and is not given back.
+	debug.SetGCPercent(200)
+	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
+	d, err := daemon.New(daemon.Options{
+		Notify: notify, Watchdog: watchdog,
+		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.only != "", Version: Version,
+		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
+	})
+	if _, bad := errors.AsType[*agents.DefinitionError](err); bad { // in scopefs.yaml
+		return &api.NotLoadedError{Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	return d.Run(ctx, ready)
+}
+
+// notifySystemd sends a state to the service manager, if there is one.
+func notifySystemd(state string) {
+	if _, err := systemd.SdNotify(false, state); err != nil {
+		slog.Error("sd_notify", "err", err)
+	}
+}

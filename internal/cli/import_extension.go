@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/extensions"
+	"github.com/scopefs/scopefs/internal/imports"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// importedExtension is an imported extension, for the report.
+type importedExtension struct {
+	Source    string   `json:"source"`
+	Extension scope.ID `json:"extension"`
+	Path      string   `json:"path,omitempty"` // "" with --dry-run
+	Warnings  []string `json:"warnings,omitempty"`
+}
+
+func (a *app) importExtensions(ctx context.Context, sources []string, o importOptions) error {
+	if o.from != "" || o.to != "" || o.name != "" {
+		return &exitError{exitUsage, fmt.Errorf("%s: is a directory or an archive, and imported as an extension: leave out --from, --to and --name, which are for agent files", sources[0])}
+	}
+	p, err := a.paths()
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	var all []importedExtension
+	for _, source := range sources {
+		one, err := importExtension(ctx, p, source, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+		if all = append(all, one); o.asJSON {
+			continue
+		}
+		for _, w := range one.Warnings {
+			fmt.Fprintf(a.err, "%s: WARNING: %s\n", source, w)
+		}
+		if one.Path != "" {
+			fmt.Fprintln(a.out, one.Path)
+		}
+	}
+	if o.asJSON {
+		return a.printJSON(all)
+	}
+	return nil
+}
+
+// importExtension copies an extension beside its place, and exchanges the two. It undoes that if the extension does
+// not load.
+func importExtension(ctx context.Context, p config.Paths, source string, o importOptions) (one importedExtension, err error) {
+	parent := filepath.Join(p.Base, "extensions.d")
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return one, err
+	}
+	stage, err := os.MkdirTemp(parent, ".import-*") // a reload reads no name with a leading dot
+	if err != nil {
+		return one, err
+	}
+	defer os.RemoveAll(stage)
+	into := filepath.Join(stage, "copy")
+	if err := os.Mkdir(into, 0o755); err != nil {
+		return one, err
+	}
+	dir, err := extensions.Copy(ctx, source, o.ref, into)
+	if err != nil {
+		return one, err
+	}
+	if one, err = describeExtension(source, dir); err != nil || o.dryRun {
+		return one, err
+	}
+	place := filepath.Join(parent, string(one.Extension))
+	one.Path = place
+	flags := uint(unix.RENAME_NOREPLACE)
+	if exists(place) {
+		if !o.force {
+			return one, fmt.Errorf("%s exists: give --force to replace it", place)
+		}
+		flags = unix.RENAME_EXCHANGE
+		if err := keepSettings(place, dir); err != nil {
+			return one, err
+		}
+	}
+	_, before, err := load(p)
+	if err != nil {
+		return one, err
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, place, flags); err != nil {
+		return one, fmt.Errorf("write %s: %w", place, err)
+	}
+	warnings, err := loadsExtension(p, one.Extension, before)
+	one.Warnings = append(one.Warnings, warnings...)
+	if err != nil && flags == unix.RENAME_EXCHANGE {
+		return one, errors.Join(err, unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, place, flags))
+	}
+	if err != nil {
+		return one, errors.Join(err, os.Rename(place, dir))
+	}
+	return one, state.SyncDir(parent)
+}
+
+// describeExtension returns the name of the extension in dir, and what it gives its author.
+func describeExtension(source, dir string) (one importedExtension, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return one, err
+	}
+	defer root.Close()
+	name, _ := extensions.Manifest(dir)
+	text, err := root.ReadFile(name)
+	if err != nil {
+		return one, err
+	}
+	m, err := imports.ReadManifest(text)
+	if err != nil {
+		return one, fmt.Errorf("%s: %w", name, err)
+	}
+	one = importedExtension{Source: source, Extension: m.Name, Warnings: m.Warnings}
+	for _, file := range m.Agents {
+		text, err := root.ReadFile(filepath.Clean(file))
+		if err != nil {
+			return one, fmt.Errorf("agents: %w", err)
+		}
+		for _, w := range imports.DefinitionWarnings(text) {
+			one.Warnings = append(one.Warnings, printable.Text(file)+": "+w)
+		}
+	}
+	return one, nil
+}
+
+// keepSettings copies the operator's settings of an extension to its next version.
+func keepSettings(from, to string) error {
+	old, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	f, err := old.OpenFile(extensions.Settings, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	text, err := old.ReadFile(extensions.Settings)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(to, extensions.Settings)
+	return errors.Join(os.WriteFile(name, text, 0o600), os.Chmod(name, st.Mode().Perm()))
+}
+
+// loadsExtension returns the warnings and the errors of the files of an extension, and the errors of other files that
+// were not there before: two extensions may have servers of one name.
+func loadsExtension(p config.Paths, name scope.ID, before []error) (warnings []string, err error) {
+	all, errs, err := load(p)
+	if err != nil {
+		return nil, err
+	}
+	of := func(err error) bool {
+		bad, ok := errors.AsType[*agents.DefinitionError](err)
+		return ok && strings.HasPrefix(bad.File, "extensions.d/"+string(name)+"/")
+	}
+	for _, err := range all.Warnings {
+		if of(err) {
+			warnings = append(warnings, printable.Text(err.Error()))
+		}
+	}
+	return warnings, errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		return !of(err) && slices.ContainsFunc(before, func(old error) bool { return old.Error() == err.Error() })
+	})...)
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/printable"
+)
+
+// notes prints what the daemon has to say while a command runs. A command that draws on
+// its terminal is not disturbed: its notes are printed at its end.
+type notes struct {
+	to   io.Writer
+	run  *api.Run
+	kept []string
+}
+
+func (n *notes) note(text string) {
+	text = "scopefs: " + printable.Text(text)
+	switch {
+	case n.run.TTY == nil:
+		fmt.Fprintln(n.to, text)
+	case inLines(n.run):
+		fmt.Fprint(n.to, text, "\r\n") // our terminal is in raw mode
+	default:
+		n.kept = append(n.kept, text)
+	}
+}
+
+// rest prints what was kept, on a terminal that is not in raw mode any more.
+func (n *notes) rest() {
+	for _, text := range n.kept {
+		fmt.Fprintln(n.to, text)
+	}
+	n.kept = nil
+}
+
+// inLines reports whether a command reads its terminal line by line (ICANON, termios(3)).
+func inLines(run *api.Run) bool {
+	raw, err := run.TTY.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var state *unix.Termios
+	if e := raw.Control(func(fd uintptr) { state, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }); e != nil || err != nil {
+		return false
+	}
+	return state.Lflag&unix.ICANON != 0
+}

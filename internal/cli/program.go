@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/programs"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// forProgram makes a run one of an agent program. The words of the run become arguments
+// of the program.
+func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *api.RunRequest) error {
+	program, err := agents.ProgramOf(p.Base, name)
+	if err != nil {
+		return err
+	}
+	found, err := programs.Find(ctx, program.Command, a.ofAgents(p))
+	if err != nil {
+		if errors.Is(err, programs.ErrNotFound) && program.Install != "" {
+			err = fmt.Errorf("%w: install it (%s)", err, program.Install)
+		}
+		return fmt.Errorf("--for %s: %w", name, err)
+	}
+	if _, project, err := a.where(); err == nil && project != nil && len(program.Networks) > 0 {
+		if err := project.Allow(chosen(p, program.Networks)); err != nil {
+			return err
+		}
+	}
+	req.Argv = slices.Concat([]string{found.File}, program.Args, req.Argv)
+	env := maps.Clone(program.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, req.Env)
+	if _, ok := env["PATH"]; !ok && len(found.Path) > 0 {
+		env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")
+	}
+	req.Env = env
+	req.Program = &api.RunProgram{Name: name, Expose: slices.Concat(found.Expose, program.Expose), Networks: program.Networks}
+	return nil
+}
+
+// ofAgents returns a function that reports whether agents may write a file: it is in agents/
+// of the base, in the project, or in the directory of a definition.
+func (a *app) ofAgents(p config.Paths) func(name string) bool {
+	scopes := filepath.Join(p.Base, "agents")
+	if real, err := filepath.EvalSymlinks(scopes); err == nil {
+		scopes = real
+	}
+	dirs := []string{scopes}
+	if _, project, err := a.where(); err == nil && project != nil {
+		dirs = append(dirs, project.Dir)
+	}
+	if all, _, err := load(p); err == nil {
+		for _, def := range all.Agents {
+			dirs = append(dirs, def.Dir) // one through a link has no agent: see OpenRoot
+		}
+	}
+	return func(name string) bool {
+		return slices.ContainsFunc(dirs, func(dir string) bool { return dir != "" && strings.HasPrefix(name+"/", dir+"/") })
+	}
+}
+
+// chosen returns the presets of networks with a key in the environment; else the first.
+func chosen(p config.Paths, networks []string) []string {
+	presets, _ := agents.Presets(p.Base) // an error of a file is the definition's to report
+	set := slices.DeleteFunc(slices.Clone(networks), func(name string) bool {
+		preset := presets[name]
+		if preset == nil {
+			return true
+		}
+		for _, c := range preset.Credentials {
+			if c.From.Env != "" && os.Getenv(c.From.Env) == "" {
+				return true
+			}
+		}
+		return false
+	})
+	if len(set) == 0 {
+		return networks[:1]
+	}
+	return set
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// where returns the directories of the command. The project is that of --dir, else, if no
+// base is given, that of the working directory or of one above it; nil for a base.
+func (a *app) where() (config.Paths, *config.Project, error) {
+	p, project, err := a.flags, (*config.Project)(nil), error(nil)
+	switch {
+	case a.dir != "" && a.given("base"):
+		err = errors.New("--dir and --base: give one of them")
+	case a.dir != "":
+		var of config.Project
+		if of, err = config.ProjectOf(a.dir); err == nil {
+			project = &of
+		}
+	case p.Base == "":
+		if of, found := config.FindProject("."); found {
+			project = &of
+		}
+	}
+	if err != nil {
+		return p, nil, &exitError{exitUsage, err}
+	}
+	if project == nil {
+		if p, err = p.Complete(); err != nil {
+			err = &exitError{exitUsage, err}
+		}
+		return p, nil, err
+	}
+	p = config.Paths{Base: project.Base}
+	// The environment's are those of a base.
+	if a.given("state") {
+		p.State = a.flags.State
+	}
+	if a.given("run") {
+		p.Run = a.flags.Run
+	}
+	return p, project, nil
+}
+
+// paths returns the given directories with defaults for the others. A project must
+// exist: see begin.
+func (a *app) paths() (config.Paths, error) {
+	p, _, err := a.existing()
+	return p, err
+}
+
+func (a *app) existing() (config.Paths, *config.Project, error) {
+	p, project, err := a.where()
+	if err != nil || project == nil {
+		return p, nil, err
+	}
+	if !project.Exists() {
+		return p, nil, &exitError{exitUsage, fmt.Errorf("--dir %s: no agent has run in it yet: start one with scopefs run --dir %s -- PROGRAM", project.Dir, project.Dir)}
+	}
+	p, err = p.Complete()
+	return p, project, err
+}
+
+// begin is paths for a command that starts an agent, which makes the project if need be.
+// It returns the agent: the named one, or the project's if none is named.
+func (a *app) begin(name string) (config.Paths, scope.ID, error) {
+	p, project, err := a.where()
+	if err == nil && project != nil {
+		exists := project.Exists()
+		if err = project.Make(); err == nil {
+			if !exists {
+				a.noteAbove(project)
+			}
+			p, err = p.Complete()
+		}
+		if err != nil {
+			err = &exitError{exitUsage, err}
+		}
+	}
+	if err != nil {
+		return p, "", err
+	}
+	id, err := a.agentIn(project, name)
+	return p, id, err
+}
+
+// noteAbove prints a line if a project that was made now is below another one.
+func (a *app) noteAbove(made *config.Project) {
+	above, found := config.FindProject(filepath.Dir(made.Dir))
+	if !found || made.Dir == "/" {
+		return
+	}
+	rel, err := filepath.Rel(above.Dir, made.Dir)
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(a.err, "scopefs: this makes another agent, for %s: for that of %s, give --dir %s -C %s\n",
+		printable.Text(made.Dir), printable.Text(above.Dir), printable.Text(above.Dir), printable.Text(rel))
+}
+
+// agentIn parses the name of an agent. In a project it may be left out.
+func (a *app) agentIn(project *config.Project, name string) (scope.ID, error) {
+	switch {
+	case project == nil && name == "":
+		return "", &exitError{exitUsage, errors.New("which agent: give --agent AGENT, or --dir DIR for a directory without one")}
+	case project == nil:
+		return scope.ParseID(name)
+	case name == "", name == string(project.ID), a.dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
+		return project.ID, nil
+	case a.dir != "":
+		return "", &exitError{exitUsage, fmt.Errorf("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)}
+	}
+	return scope.ParseID(name)
+}

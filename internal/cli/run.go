@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/internal/programs"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// Exit statuses of run besides the command's own; the same as those of env(1) and timeout(1).
+const (
+	exitTimedOut      = 124
+	exitRunFailed     = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128 // plus the signal's number
+)
+
+type runOptions struct {
+	tty, noTTY bool
+	dir        string
+	program    string
+	env        envOptions
+}
+
+func (a *app) runCmd() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "run [flags] AGENT|--dir DIR [flags] [--] [COMMAND [ARG...]]",
+		Short: "run a command in an agent's sandbox",
+
+		DisableFlagsInUseLine: true, // Use has them already: flags after COMMAND are the command's
+		Long: `Runs a command in a sandbox that has the agent's view at /workspace, a
+read-only system, and nothing else. If a daemon runs for the base, it starts the
+sandbox; otherwise scopefs mounts the view for this command alone. Without COMMAND it
+runs a shell, which reads standard input.
+
+With --dir the view is of that directory, and no agent need be defined: scopefs makes
+the definition $XDG_STATE_HOME/scopefs/ID/agents.d/ID.md once, for you to edit. The log
+is there as well; audit, why and check find it in that directory, or by --dir.
+
+With --for the command is an agent program: scopefs finds it in PATH, shows it and its
+interpreter, and adds its arguments. COMMAND is then what the program gets, and may be
+left out.
+
+The command gets pipes, or with -t its own terminal; -t is the default if standard
+input and output are both terminals. Signals are forwarded.
+
+The process list of the host shows the words of this command. A secret belongs into
+-e NAME, into the file of --env-file, or into env of the agent's definition.
+
+Exit status: the command's; 128+N if signal N killed it; 124 for a timeout; 125 if
+scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			name, argv, err := a.runWords(c, words, &o)
+			if help, _ := c.Flags().GetBool("help"); help {
+				return c.Help()
+			}
+			code := exitRunFailed
+			if err == nil {
+				code, err = a.run(c.Context(), name, argv, o)
+			}
+			if code == 0 && err == nil {
+				return nil
+			}
+			return &exitError{code, err}
+		},
+	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &exitError{exitRunFailed, fmt.Errorf("%w (see scopefs help run)", err)}
+	})
+	c.Flags().SetInterspersed(false)
+	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
+	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
+	c.Flags().StringVar(&o.program, "for", "", "run this agent program: "+strings.Join(agents.BuiltinPrograms(), ", "))
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(agents.BuiltinPrograms(), cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
+	o.env.addFlags(c)
+	return c
+}
+
+// runWords returns the agent and the command of the words after the first flags. With
+// --dir all words are the command. Flags may come after the agent, too.
+func (a *app) runWords(c *cobra.Command, words []string, o *runOptions) (name string, argv []string, err error) {
+	if a.dir == "" {
+		if len(words) == 0 {
+			return "", nil, fmt.Errorf("which agent: give AGENT, or --dir DIR for a directory without one (usage: %s)", c.UseLine())
+		}
+		name = words[0]
+		if err := c.ParseFlags(words[1:]); err != nil {
+			return "", nil, err
+		}
+		words = c.Flags().Args()
+	}
+	if len(words) == 0 && o.program == "" {
+		words = []string{"sh"}
+		if _, err := os.Stat("/usr/bin/bash"); err == nil {
+			words = []string{"bash"}
+		}
+	}
+	return name, words, nil
+}
+
+func (a *app) run(ctx context.Context, name string, argv []string, o runOptions) (int, error) {
+	if o.tty && o.noTTY {
+		return exitRunFailed, errors.New("--tty and --no-tty: give one of them")
+	}
+	p, id, err := a.begin(name)
+	if err != nil {
+		return exitRunFailed, err
+	}
+	env, err := o.env.variables()
+	if err != nil {
+		return exitRunFailed, err
+	}
+	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env}
+	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
+		env["TERM"] = t
+	}
+	if o.program != "" {
+		if err := a.forProgram(ctx, p, o.program, &req); errors.Is(err, programs.ErrNotFound) {
+			return exitNotFound, err
+		} else if err != nil {
+			return exitRunFailed, err
+		}
+	}
+	if a.wantTTY(o) {
+		req.TTY = terminalSize()
+	}
+	client := api.NewClient(p)
+	run, err := client.Run(ctx, id, req)
+	if errors.Is(err, api.ErrNoDaemon) {
+		var end func()
+		if p, end, err = a.embedded(ctx, p, id, io.Discard); err != nil {
+			return exitRunFailed, err
+		}
+		defer end()
+		run, err = api.NewClient(p).Run(ctx, id, req)
+	}
+	var refused *api.Error
+	switch {
+	case errors.As(err, &refused) && refused.Kind == api.NotFound:
+		if a.dir != "" && o.program == "" {
+			err = fmt.Errorf("%w (--dir takes no AGENT)", err)
+		}
+		return exitNotFound, err
+	case errors.As(err, &refused) && refused.Kind == api.NotExecutable:
+		return exitNotExecutable, err
+	case err != nil:
+		return exitRunFailed, err
+	}
+	defer run.Close()
+	return a.attend(run)
+}
+
+func (a *app) wantTTY(o runOptions) bool {
+	both := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+	return o.tty || both && !o.noTTY
+}
+
+func terminalSize() *sandbox.Size {
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+			return &sandbox.Size{Rows: uint16(h), Cols: uint16(w)}
+		}
+	}
+	return &sandbox.Size{Rows: 24, Cols: 80}
+}
+
+// attend connects the command to our streams and signals until it exits.
+func (a *app) attend(run *api.Run) (int, error) {
+	own := &terminal{fd: int(os.Stdin.Fd())}
+	told := &notes{to: a.err, run: run}
+	defer told.rest()
+	if run.TTY != nil {
+		own.raw()
+		defer own.restore()
+	}
+	stop := forward(run, own)
+	defer stop()
+	// Each copy ends when either side closes. The command gets SIGPIPE or EOF, and
+	// its exit status is the result.
+	var copies sync.WaitGroup
+	if run.TTY != nil {
+		go func() {
+			// A terminal has no EOF: send the VEOF character, termios(3).
+			_, _ = io.Copy(run.TTY, a.in)
+			_, _ = run.TTY.Write([]byte{4})
+		}()
+		copies.Go(func() { _, _ = io.Copy(a.out, run.TTY) })
+	} else {
+		go func() {
+			_, _ = io.Copy(run.Stdin, a.in)
+			run.Stdin.Close()
+		}()
+		// If our reader closes its end, the command must get SIGPIPE.
+		copies.Go(func() { _, _ = io.Copy(a.out, run.Stdout); run.Stdout.Close() })
+		copies.Go(func() { _, _ = io.Copy(a.err, run.Stderr); run.Stderr.Close() })
+	}
+	exit, err := run.Wait(told.note)
+	if exit.OutOfMemory {
+		defer fmt.Fprintln(a.err, "scopefs: out of memory: the agent's limit was reached")
+	}
+	run.End() // also ends the streams, which background processes may hold open
+	copied := make(chan struct{})
+	go func() { copies.Wait(); close(copied) }()
+	if err != nil { // such as a stopped daemon, which ends no sandbox
+		select {
+		case <-copied:
+		case <-time.After(200 * time.Millisecond):
+		}
+		return exitRunFailed, err
+	}
+	<-copied
+	switch {
+	case exit.TimedOut:
+		return exitTimedOut, errors.New("the agent's time limit was reached")
+	case exit.Signal != 0:
+		return exitSignal + exit.Signal, nil
+	}
+	return exit.Code, nil
+}
+
+// embedded starts a daemon for this command. It returns the daemon's directories and
+// a function that stops it.
+func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
+	dir, lock, err := daemon.NewRun()
+	if err != nil {
+		return p, nil, err
+	}
+	p.Run = dir
+	end, err := startEmbedded(ctx, p, id, lock, told)
+	if err != nil {
+		daemon.RemoveRun(p)
+		lock.Close()
+		return p, nil, err
+	}
+	return p, func() {
+		end()
+		daemon.RemoveRun(p)
+		lock.Close()
+	}, nil
+}

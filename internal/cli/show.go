@@ -1,0 +1,283 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/stores"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// shown is the output of agents show.
+type shown struct {
+	Agent       scope.ID         `json:"agent"`
+	DisplayName string           `json:"display_name,omitempty"`
+	Description string           `json:"description,omitempty"`
+	Definition  string           `json:"definition"` // the path of its file
+	Model       modelShown       `json:"model,omitzero"`
+	Primary     bool             `json:"primary,omitempty"`
+	View        scope.PolicySpec `json:"view"`
+	Tools       []string         `json:"tools"`    // patterns; null: any
+	Computed    bool             `json:"computed"` // tools are computed from the other lists
+	Builtins    []toolVerdict    `json:"builtin_tools"`
+	Skills      []string         `json:"skills"`
+	Servers     []serverShown    `json:"mcp_servers"`
+	Members     []scope.ID       `json:"members"`
+	Network     string           `json:"network"`       // none, rules or host
+	Hosts       []string         `json:"network_hosts"` // of the rules
+	Home        homeShown        `json:"home"`
+	Variables   []string         `json:"env"`                  // names of variables
+	Stores      []string         `json:"stores"`               // names of shared stores and services
+	Contexts    []string         `json:"scopes"`               // patterns; null: any
+	AskContexts []string         `json:"scopes_ask,omitempty"` // patterns of those that need an approval
+	Fixed       bool             `json:"scopes_const,omitempty"`
+	Rates       []string         `json:"rate_limits"`
+	Filters     map[string]int   `json:"argument_filters"` // how many expressions, by pattern
+	Version     string           `json:"version"`
+}
+
+// modelShown is what the definition says of the agent's model.
+type modelShown struct {
+	Kind        string   `json:"kind,omitempty"`
+	Name        string   `json:"name,omitempty"`
+	Temperature *float64 `json:"temperature,omitempty"`
+	MaxTurns    int      `json:"max_turns,omitempty"`
+	Timeout     string   `json:"timeout,omitempty"`
+}
+
+func (m modelShown) String() string {
+	var parts []string
+	add := func(label string, v any, said bool) {
+		if said {
+			parts = append(parts, strings.TrimSpace(fmt.Sprint(label, " ", v)))
+		}
+	}
+	add("", m.Name, m.Name != "")
+	add("kind", m.Kind, m.Kind != "")
+	if m.Temperature != nil {
+		add("temperature", *m.Temperature, true)
+	}
+	add("max_turns", m.MaxTurns, m.MaxTurns > 0)
+	add("timeout", m.Timeout, m.Timeout != "")
+	return strings.Join(parts, ", ")
+}
+
+// toolVerdict is the decision about one tool.
+type toolVerdict struct {
+	Tool    string `json:"tool"`
+	Verdict string `json:"verdict"` // allow, ask or deny
+	Rule    string `json:"rule"`
+}
+
+// homeShown is the HOME of an agent's sandboxes.
+type homeShown struct {
+	Kind    agents.Home   `json:"kind"`
+	Caches  []agents.Kept `json:"caches"`
+	Path    string        `json:"path,omitempty"`     // of what outlives the sandboxes
+	Bytes   int64         `json:"bytes"`              // on the disk
+	AtLeast bool          `json:"at_least,omitempty"` // there are too many files to count
+}
+
+// serverShown is a server without its secrets.
+type serverShown struct {
+	Name    string `json:"name"`
+	From    string `json:"from"`
+	Private bool   `json:"private"`
+}
+
+func (a *app) showAgent(name string, asJSON bool) error {
+	agent, err := a.agentNamed(name)
+	if err != nil {
+		return err
+	}
+	s := show(agent)
+	p, err := a.paths()
+	if err != nil {
+		return err
+	}
+	host, err := loadHost(p)
+	if err != nil {
+		return err
+	}
+	s.Definition = filepath.Join(p.Base, agent.File)
+	s.Stores, s.Home = storesOf(agent, host, p), homeOf(agent, host, p)
+	if asJSON {
+		return a.printJSON(s)
+	}
+	return s.print(a.out)
+}
+
+// storesOf returns the names of the shared stores and services that an agent reaches.
+func storesOf(agent *agents.Agent, host agents.HostFile, p config.Paths) []string {
+	s := stores.New(host.Stores, p.State, stores.Host{})
+	defer s.Close()
+	return s.Of(agent)
+}
+
+// homeOf returns the HOME of an agent's sandboxes, and what it takes on the disk.
+func homeOf(def *agents.Agent, host agents.HostFile, p config.Paths) homeShown {
+	keep := def.Keep.Or(host.Keep)
+	h := homeShown{Kind: keep.Home, Caches: some(keep.Caches)}
+	if size, whole, err := agent.HomeUse(p, def.Name); err == nil {
+		h.Path, h.Bytes, h.AtLeast = p.Home(def.Name), size, !whole
+	}
+	return h
+}
+
+func (h homeShown) String() string {
+	text := string(h.Kind)
+	if len(h.Caches) > 0 {
+		text += ", caches of " + names(h.Caches)
+	}
+	if h.Path != "" {
+		more := ""
+		if h.AtLeast {
+			more = "more than "
+		}
+		text += fmt.Sprintf(" (%s: %s%.1f MiB)", h.Path, more, float64(h.Bytes)/(1<<20))
+	}
+	return text
+}
+
+func show(agent *agents.Agent) *shown {
+	g := agent.Grants
+	s := &shown{
+		Agent: agent.Name, DisplayName: agent.DisplayName, Description: agent.Description, Primary: g.Primary(), View: agent.View.PolicySpec(),
+		Tools: g.Tools(), Computed: g.Computed(), Skills: some(g.Skills()), Members: some(g.Members()),
+		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
+	}
+	m := agent.Model
+	s.Model = modelShown{Kind: m.Kind, Name: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns}
+	if m.Timeout > 0 {
+		s.Model.Timeout = m.Timeout.String()
+	}
+	s.Contexts, s.Fixed = g.Contexts()
+	s.AskContexts = agent.Contexts.Ask
+	s.Variables = some(slices.Sorted(maps.Keys(agent.Env)))
+	s.Network, s.Hosts = string(g.Hosts().Kind()), some(g.Hosts().Names())
+	for _, tool := range g.ToolNames() {
+		d := g.Tool(tool)
+		s.Builtins = append(s.Builtins, toolVerdict{tool, verdictOf(d), d.Rule})
+	}
+	servers := g.Servers()
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		s.Servers = append(s.Servers, serverShown{name, servers[name].From, servers[name].Private})
+	}
+	for _, r := range g.Rates() {
+		s.Rates = append(s.Rates, r.String())
+	}
+	for _, f := range g.Filters() {
+		s.Filters[f.Pattern] = len(f.Regexps)
+	}
+	return s
+}
+
+// some returns a non-nil list, which encodes as [] and not as null.
+func some[T any](list []T) []T { return append([]T{}, list...) }
+
+func verdictOf(d scope.Decision) string {
+	switch {
+	case d.Allow:
+		return "allow"
+	case d.Ask:
+		return "ask"
+	}
+	return "deny"
+}
+
+func (s *shown) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(label, format string, v ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", label, printable.Text(fmt.Sprintf(format, v...)))
+	}
+	line("agent", "%s", s.Agent)
+	if s.DisplayName != "" {
+		line("name", "%s", s.DisplayName)
+	}
+	if s.Description != "" {
+		line("description", "%s", s.Description)
+	}
+	line("definition", "%s", s.Definition)
+	if s.Model != (modelShown{}) {
+		line("model", "%s", s.Model)
+	}
+	if s.Primary {
+		line("primary", "its lists do not restrict it")
+	}
+	line("view", "%v", s.View.Access)
+	for _, r := range s.View.Paths {
+		if r.Quiet {
+			line("", "%s: %v, quiet", r.Pattern, r.Access)
+			continue
+		}
+		line("", "%s: %v", r.Pattern, r.Access)
+	}
+	switch {
+	case s.Tools == nil:
+		line("tools", "any")
+	case s.Computed:
+		line("tools", "%s (computed)", names(s.Tools))
+	default:
+		line("tools", "%s", names(s.Tools))
+	}
+	for _, v := range s.Builtins {
+		line("", "%-5s  %-12s  %s", v.Verdict, v.Tool, v.Rule)
+	}
+	line("skills", "%s", names(s.Skills))
+	var servers []string
+	for _, server := range s.Servers {
+		servers = append(servers, fmt.Sprintf("%s (%s)", server.Name, server.From))
+	}
+	line("mcp servers", "%s", names(servers))
+	line("members", "%s", names(s.Members))
+	if len(s.Hosts) > 0 {
+		line("network", "%s", names(s.Hosts))
+	} else {
+		line("network", "%s", s.Network)
+	}
+	line("home", "%s", s.Home)
+	line("env", "%s", names(s.Variables))
+	line("stores", "%s", names(s.Stores))
+	switch {
+	case s.Contexts == nil:
+		line("scopes", "any")
+	case s.Fixed:
+		line("scopes", "%s (const)", names(s.Contexts))
+	default:
+		line("scopes", "%s", names(s.Contexts))
+	}
+	if s.AskContexts != nil {
+		line("", "ask for %s", names(s.AskContexts))
+	}
+	line("rate limits", "%s", names(s.Rates))
+	var filters []string
+	for _, pattern := range slices.Sorted(maps.Keys(s.Filters)) {
+		filters = append(filters, fmt.Sprintf("%s: %d", pattern, s.Filters[pattern]))
+	}
+	line("argument filters", "%s", names(filters))
+	line("version", "%s", s.Version)
+	return w.Flush()
+}
+
+func names[T ~string](list []T) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	var b strings.Builder
+	for i, name := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(name))
+	}
+	return b.String()
+}

@@ -1,0 +1,411 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// topModel is the interactive top: a tea.Model.
+//
+// What a key does is decided by what the operator sees: a row is selected by its id, not
+// by its place, and a call can be approved only on a page with all its arguments, after
+// the last of them was on the screen.
+type topModel struct {
+	ctx      context.Context
+	source   topSource
+	interval time.Duration
+
+	width, height int
+	before, now   api.Top
+	idle          bool
+	selected      string // the key of a row
+	first         int    // of the rows on the screen
+	note          string // the result of the last key
+	fatal         error  // why there is no answer
+	page          topPage
+
+	stop  context.CancelFunc // of the log that is followed
+	lines chan string
+}
+
+// topPage is what the screen shows beside the table; nil is the table.
+type topPage interface{ title() string }
+
+// approvalPage shows a call that waits.
+type approvalPage struct {
+	approval tools.Approval
+	from     int  // first line on the screen
+	seen     bool // the last line was on the screen
+}
+
+func (p *approvalPage) title() string { return "approve this call?" }
+
+// killPage asks whether to kill a session.
+type killPage struct{ row topRow }
+
+func (p *killPage) title() string { return "kill?" }
+
+// logPage follows an agent's log.
+type logPage struct {
+	agent string
+	text  []string
+}
+
+func (p *logPage) title() string { return "log of " + p.agent }
+
+// maxLogLines bounds the lines of a log that are kept.
+const maxLogLines = 500
+
+// Messages of the model.
+type (
+	topMsg struct {
+		top api.Top
+		err error
+	}
+	freshMsg    struct{ top api.Top } // between two ticks
+	tickMsg     struct{}
+	approvalMsg struct {
+		approval tools.Approval
+		err      error
+	}
+	doneMsg struct {
+		note string
+		err  error
+	}
+	logMsg struct {
+		from chan string
+		text string
+		ok   bool
+	}
+)
+
+func newTopModel(ctx context.Context, source topSource, interval time.Duration) *topModel {
+	return &topModel{ctx: ctx, source: source, interval: interval, width: 80, height: 24, stop: func() {}}
+}
+
+// Init starts the first refresh.
+func (m *topModel) Init() tea.Cmd { return m.refresh }
+
+func (m *topModel) refresh() tea.Msg {
+	top, err := m.source.Top(m.ctx)
+	return topMsg{top, err}
+}
+
+// leave ends what the model has started.
+func (m *topModel) leave() { m.stop() }
+
+// Update takes a message.
+func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tickMsg:
+		return m, m.refresh
+	case topMsg:
+		if msg.err != nil {
+			m.fatal = msg.err
+			return m, tea.Quit
+		}
+		m.before, m.now = m.now, msg.top
+		return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return tickMsg{} })
+	case freshMsg:
+		if msg.top.Time.After(m.now.Time) { // the daemon keeps an answer for a second
+			m.before, m.now = m.now, msg.top
+		}
+	case approvalMsg:
+		m.open(msg)
+	case doneMsg:
+		m.note = msg.note
+		if msg.err != nil {
+			m.note = msg.err.Error()
+		}
+		return m, m.again
+	case logMsg:
+		return m, m.append(msg)
+	case tea.KeyPressMsg:
+		return m, m.key(msg.String())
+	}
+	return m, nil
+}
+
+// again is a refresh between two ticks.
+func (m *topModel) again() tea.Msg {
+	top, err := m.source.Top(m.ctx)
+	if err != nil {
+		return topMsg{top, err}
+	}
+	return freshMsg{top}
+}
+
+// key does what a key says on the present page.
+func (m *topModel) key(key string) tea.Cmd {
+	if key == "ctrl+c" {
+		return tea.Quit
+	}
+	switch page := m.page.(type) {
+	case *approvalPage:
+		return m.approvalKey(page, key)
+	case *killPage:
+		m.page = nil
+		if key == "y" {
+			return m.kill(page.row)
+		}
+		m.note = "not killed"
+		return nil
+	case *logPage:
+		if key == "esc" || key == "q" {
+			m.stop()
+			m.page = nil
+		}
+		return nil
+	}
+	m.note = ""
+	rows := m.rows()
+	row := find(rows, m.selected)
+	switch key {
+	case "q":
+		return tea.Quit
+	case "i":
+		m.idle = !m.idle
+	case "up", "k":
+		m.move(rows, -1)
+	case "down", "j":
+		m.move(rows, 1)
+	case "pgup":
+		m.move(rows, -m.room())
+	case "pgdown":
+		m.move(rows, m.room())
+	case "enter", "a", "d":
+		if row != nil && row.kind == approvalRow {
+			return m.fetch(row.id)
+		}
+		m.note = "select a call that waits"
+	case "x":
+		if row == nil || row.kind != sessionRow {
+			m.note = "select a session"
+			break
+		}
+		m.page = &killPage{*row}
+	case "l":
+		if row == nil {
+			m.note = "select an agent"
+			break
+		}
+		return m.follow(row.agent)
+	}
+	return nil
+}
+
+// move selects another row.
+func (m *topModel) move(rows []topRow, by int) {
+	if len(rows) == 0 {
+		m.selected = ""
+		return
+	}
+	at := -1
+	for i := range rows {
+		if rows[i].key() == m.selected {
+			at = i
+		}
+	}
+	if at < 0 { // what was selected has gone
+		at, by = 0, 0
+	}
+	m.selected = rows[min(max(at+by, 0), len(rows)-1)].key()
+}
+
+// fetch gets a call with all its arguments.
+func (m *topModel) fetch(id string) tea.Cmd {
+	return func() tea.Msg {
+		p, err := m.source.Approval(m.ctx, id)
+		return approvalMsg{p, err}
+	}
+}
+
+func (m *topModel) open(msg approvalMsg) {
+	if msg.err != nil {
+		m.note = msg.err.Error()
+		return
+	}
+	m.page = &approvalPage{approval: msg.approval}
+}
+
+// approvalKey is key for a page with a call.
+func (m *topModel) approvalKey(page *approvalPage, key string) tea.Cmd {
+	switch key {
+	case "esc", "q":
+		m.page, m.note = nil, "not decided"
+	case "down", "j":
+		page.from++
+	case "up", "k":
+		page.from--
+	case "pgdown", "space":
+		page.from += m.room()
+	case "pgup":
+		page.from -= m.room()
+	case "y":
+		if !page.seen {
+			m.note = "not all of the call was on the screen: scroll down to its last line, in 40 columns or more"
+			return nil
+		}
+		m.page = nil
+		return m.decide(page.approval, true)
+	case "n":
+		m.page = nil
+		return m.decide(page.approval, false)
+	}
+	return nil
+}
+
+func (m *topModel) decide(p tools.Approval, grant bool) tea.Cmd {
+	return func() tea.Msg {
+		var decided tools.Approval
+		var err error
+		if grant {
+			decided, err = m.source.Approve(m.ctx, p.ID, api.DecideRequest{})
+		} else {
+			decided, err = m.source.Deny(m.ctx, p.ID)
+		}
+		return doneMsg{fmt.Sprintf("%s of %s: %s", decided.Tool, decided.Whose(), decided.State), err}
+	}
+}
+
+func (m *topModel) kill(row topRow) tea.Cmd {
+	m.note = "killing " + row.id
+	return func() tea.Msg {
+		s, err := m.source.Kill(m.ctx, row.id)
+		return doneMsg{fmt.Sprintf("%s of %s: killed", s.ID, s.Agent), err}
+	}
+}
+
+// follow opens the log of an agent.
+func (m *topModel) follow(agent string) tea.Cmd {
+	ctx, stop := context.WithCancel(m.ctx)
+	m.stop, m.lines, m.page = stop, make(chan string), &logPage{agent: agent}
+	go m.source.Follow(ctx, agent, m.lines)
+	return next(m.lines)
+}
+
+// next waits for a line of a log.
+func next(lines chan string) tea.Cmd {
+	return func() tea.Msg {
+		text, ok := <-lines
+		return logMsg{lines, text, ok}
+	}
+}
+
+func (m *topModel) append(msg logMsg) tea.Cmd {
+	page, shown := m.page.(*logPage)
+	if !msg.ok {
+		return nil
+	}
+	if shown && msg.from == m.lines { // not of a log that was left
+		page.text = append(page.text, printable.Text(msg.text))
+		page.text = page.text[max(0, len(page.text)-maxLogLines):]
+	}
+	return next(msg.from)
+}
+
+func (m *topModel) screen() *topScreen { return newTopScreen(m.before, m.now) }
+
+func (m *topModel) rows() []topRow { return m.screen().rows(m.idle) }
+
+// room is how many lines a page has, between the head and the foot.
+func (m *topModel) room() int { return max(m.height-4, 1) }
+
+// View draws the page.
+func (m *topModel) View() tea.View {
+	v := tea.NewView(m.draw())
+	v.AltScreen = true
+	return v
+}
+
+const (
+	bold     = "\x1b[1m"
+	reverse  = "\x1b[7m"
+	unstyled = "\x1b[0m"
+)
+
+func (m *topModel) draw() string {
+	s := m.screen()
+	body, foot := []string(nil), ""
+	switch page := m.page.(type) {
+	case *approvalPage:
+		body, foot = m.drawApproval(page)
+	case *logPage:
+		body = append(body, bold+m.fit(page.title())+unstyled)
+		for _, text := range page.text[max(0, len(page.text)-m.room()):] {
+			body = append(body, m.fit(text))
+		}
+		foot = "esc back"
+	default:
+		body, foot = m.drawRows(s), "↑↓ select  enter open a call  x kill  l log  i idle  q quit"
+		if page, ok := m.page.(*killPage); ok {
+			foot = "kill " + page.row.id + " of " + page.row.agent + "? y, or any other key"
+		}
+	}
+	for len(body) < m.room()+1 {
+		body = append(body, "")
+	}
+	lines := []string{m.fit(s.head()[0])}
+	lines = append(lines, body...)
+	lines = append(lines, m.fit(printable.Text(m.note)), reverse+m.fit(printable.Text(foot))+unstyled)
+	return strings.Join(lines, "\n")
+}
+
+// fit cuts a line to the width of the screen.
+func (m *topModel) fit(text string) string { return ansi.Truncate(text, m.width, "…") }
+
+func (m *topModel) drawRows(s *topScreen) (body []string) {
+	body = append(body, bold+m.fit(topHeader)+unstyled)
+	rows := s.rows(m.idle)
+	for i := range rows { // keep the selected row on the screen
+		if rows[i].key() == m.selected {
+			m.first = max(min(m.first, i), i-m.room()+1)
+		}
+	}
+	m.first = min(m.first, max(len(rows)-m.room(), 0))
+	for _, row := range rows[m.first:min(len(rows), m.first+m.room())] {
+		text := m.fit(row.text)
+		switch {
+		case row.key() == m.selected:
+			text = reverse + text + unstyled
+		case row.kind == approvalRow:
+			text = bold + text + unstyled
+		}
+		body = append(body, text)
+	}
+	return body
+}
+
+// minTopWidth is the least width at which a call can be approved: the lines of a call are
+// not narrower.
+const minTopWidth = 40
+
+// drawApproval shows lines of a call, and notes when the last one is on the screen.
+func (m *topModel) drawApproval(page *approvalPage) (body []string, foot string) {
+	lines := strings.Split(strings.TrimSuffix(described(page.approval, 0, max(m.width, minTopWidth)), "\n"), "\n")
+	last := max(len(lines)-m.room(), 0)
+	page.from = min(max(page.from, 0), last)
+	if page.from == last && m.width >= minTopWidth {
+		page.seen = true
+	}
+	body = append(body, bold+m.fit(page.title())+unstyled)
+	for _, text := range lines[page.from:min(len(lines), page.from+m.room())] {
+		body = append(body, m.fit(text))
+	}
+	foot = "y approve once  n deny  esc back"
+	if !page.seen {
+		foot = fmt.Sprintf("line %d of %d: ↓ or space for more  n deny  esc back", page.from+m.room(), len(lines))
+	}
+	return body, foot
+}

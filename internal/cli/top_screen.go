@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// topScreen is the table of top, from two answers of the daemon. Every text in it may be an
+// agent's: rows are escaped.
+type topScreen struct {
+	now api.Top
+	cpu map[string]float64 // percent, by the id of a session or of an agent
+}
+
+// topRow is a line of the table.
+type topRow struct {
+	kind  rowKind
+	id    string // of the session, or of the approval
+	agent string
+	text  string
+}
+
+func (r topRow) key() string { return fmt.Sprintf("%d %s %s", r.kind, r.agent, r.id) }
+
+type rowKind int
+
+const (
+	agentRow rowKind = iota
+	sessionRow
+	approvalRow
+)
+
+const topHeader = "AGENT / SESSION              KIND    AGE     CPU%      MEM  WRITTEN  PROCS  DENIED  CALLS  COMMAND"
+
+// newTopScreen returns the table. before may be the zero Top.
+func newTopScreen(before, now api.Top) *topScreen {
+	s := &topScreen{now: now, cpu: map[string]float64{}}
+	passed := now.Time.Sub(before.Time).Seconds()
+	if before.Time.IsZero() || passed <= 0 {
+		return s
+	}
+	old := map[string]float64{}
+	for _, b := range before.Agents {
+		old["agent "+string(b.ID)] = b.CPU
+	}
+	for _, a := range now.Agents {
+		s.cpu["agent "+string(a.ID)] = max(0, a.CPU-old["agent "+string(a.ID)]) / passed * 100
+	}
+	for _, b := range before.Sessions {
+		old[b.ID] = b.CPU
+	}
+	for _, n := range now.Sessions {
+		s.cpu[n.ID] = max(0, n.CPU-old[n.ID]) / passed * 100
+	}
+	return s
+}
+
+// head returns the lines above the table.
+func (s *topScreen) head() []string {
+	line := fmt.Sprintf("scopefs top  %s  agents: %d, sessions: %d, calls that wait for approval: %d", s.now.Time.Local().Format(time.TimeOnly),
+		len(s.now.Agents), len(s.now.Sessions), len(s.now.Approvals))
+	for _, d := range s.now.Disks {
+		line += fmt.Sprintf(", free in %s: %s of %s", printable.Text(d.Path), size(d.Free), size(d.Size))
+	}
+	return []string{line}
+}
+
+// rows returns the rows: of each agent what waits for approval first, then its sessions.
+// Agents that do nothing are left out, unless idle is set.
+func (s *topScreen) rows(idle bool) (rows []topRow) {
+	for _, a := range s.now.Agents {
+		own := s.of(a)
+		if len(own) == 0 && a.Denials+a.Calls == 0 && a.State == api.Mounted && !idle {
+			continue
+		}
+		about := string(a.State)
+		if a.Running > 0 {
+			about += fmt.Sprintf(", %d calls run", a.Running)
+		}
+		if a.Error != "" {
+			about += ": " + a.Error
+		}
+		rows = append(rows, topRow{agentRow, "", string(a.ID), line(string(a.ID), "agent", "", s.cpu["agent "+string(a.ID)], a.Use, fmt.Sprint(a.Denials), fmt.Sprint(a.Calls), about)})
+		rows = append(rows, own...)
+	}
+	return rows
+}
+
+// of returns the rows below an agent.
+func (s *topScreen) of(a api.TopAgent) (rows []topRow) {
+	for _, p := range s.now.Approvals {
+		if p.Agent == a.ID {
+			rows = append(rows, topRow{approvalRow, p.ID, string(a.ID), waits(p, s.now.Time)})
+		}
+	}
+	for _, n := range s.now.Sessions {
+		if n.Agent == a.ID {
+			about := n.Command
+			if about == "" || n.Kind == api.ServerSession {
+				about = strings.TrimSpace(about + " " + n.Program)
+			}
+			rows = append(rows, topRow{sessionRow, n.ID, string(a.ID), line("  "+n.ID, string(n.Kind), age(s.now.Time.Sub(n.Since)), s.cpu[n.ID], n.Use, "", "", about)})
+		}
+	}
+	return rows
+}
+
+// waits returns the row of a call that waits.
+func waits(p tools.Approval, now time.Time) string {
+	return fmt.Sprintf("  %-26s %-7s %-6s %s", printable.Text(p.ID), "waits", age(now.Sub(p.Asked)), printable.Text(p.Whose()+" "+p.Tool+" "+about(p)+seen(p)))
+}
+
+func line(name, kind, age string, cpu float64, u api.Use, denied, calls, about string) string {
+	return fmt.Sprintf("%-28s %-7s %-6s %5.1f %8s %8s %6d %7s %6s  %s", printable.Text(name), kind, age, cpu, size(uint64(max(u.Memory, 0))), size(uint64(max(u.Written, 0))), u.Processes, denied, calls, printable.Text(about))
+}
+
+// size returns bytes with a unit, in at most eight characters.
+func size(n uint64) string {
+	value, unit := float64(n), "B"
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB", "PiB"} {
+		if value < 1000 {
+			break
+		}
+		value, unit = value/1024, next
+	}
+	if unit == "B" || value >= 100 {
+		return fmt.Sprintf("%.0f%s", value, unit)
+	}
+	return fmt.Sprintf("%.1f%s", value, unit)
+}
+
+// age returns a duration in its largest unit.
+func age(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02d", d/time.Minute, d%time.Minute/time.Second)
+	case d < 100*time.Hour:
+		return fmt.Sprintf("%dh%02d", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// find returns the row with a key, or nil.
+func find(rows []topRow, key string) *topRow {
+	if i := slices.IndexFunc(rows, func(r topRow) bool { return r.key() == key }); i >= 0 {
+		return &rows[i]
+	}
+	return nil
+}

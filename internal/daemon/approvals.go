@@ -1,0 +1,173 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// loadApprovals takes over the approvals of an earlier daemon. lost are for the log,
+// which is not open yet.
+func (d *Daemon) loadApprovals() (lost []audit.Event, err error) {
+	store, kept, errs, err := state.OpenApprovals(d.Paths.State, d.Settings)
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range errs {
+		d.Logger.Error("an approval is lost: the agent has to ask again", "err", err)
+		lost = append(lost, audit.Event{Event: audit.KindApproval, Outcome: "ended", Detail: err.Error()})
+	}
+	d.Approvals = tools.NewApprovals(store, kept...)
+	d.Approvals.Ended = func(p tools.Approval, why string) {
+		e := eventOf(p, "ended")
+		e.Detail += ": " + why
+		d.Event(e)
+	}
+	return lost, nil
+}
+
+// eventOf returns the event of a change of an approval.
+func eventOf(p tools.Approval, outcome string) audit.Event {
+	e := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool, Path: p.Path, Rule: p.Rule, Outcome: outcome, Detail: p.ID}
+	if p.Granted != nil {
+		e.Detail += ", scopes " + strings.Join(p.Granted, " ")
+	}
+	if p.State == tools.ApprovalStands {
+		e.Detail += ", standing"
+		if p.Pattern != "" {
+			e.Detail += fmt.Sprintf(", pattern %q", p.Pattern)
+		}
+		if !p.Expires.IsZero() {
+			e.Detail += ", until " + p.Expires.UTC().Format(time.RFC3339)
+		}
+		if p.Ends != "" {
+			e.Detail += ", until the session ends"
+		}
+	}
+	return e
+}
+
+// approvalHandlers answer the operator's words on calls that wait. They are on
+// the control socket alone: an agent has no way to it.
+func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/approvals", func(w http.ResponseWriter, r *http.Request) {
+		list := []tools.Approval{}
+		if d.Approvals != nil {
+			for _, p := range d.Approvals.List() {
+				list = append(list, p.Brief())
+			}
+		}
+		_ = reply(w, list)
+	})
+	mux.HandleFunc("GET /v1/approvals/watch", d.watchApprovals)
+	mux.HandleFunc("GET /v1/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
+		p, err := tools.Approval{}, tools.ErrNoApproval
+		if d.Approvals != nil {
+			p, err = d.Approvals.Get(r.PathValue("id"))
+		}
+		if err != nil {
+			fail(w, http.StatusNotFound, err)
+			return
+		}
+		_ = reply(w, p)
+	})
+	for word, decide := range map[string]func(*http.Request, string, api.DecideRequest) (tools.Approval, error){
+		"approve": d.approve,
+		"deny": func(r *http.Request, id string, _ api.DecideRequest) (tools.Approval, error) {
+			return d.Approvals.Decide(id, false, nil, d.recordApproval(r))
+		},
+		"revoke": func(r *http.Request, id string, _ api.DecideRequest) (tools.Approval, error) {
+			return d.Approvals.Revoke(id, func(p tools.Approval) error { return d.recordDecision(r, p, "revoked") })
+		},
+	} {
+		mux.HandleFunc("POST /v1/approvals/{id}/"+word, func(w http.ResponseWriter, r *http.Request) {
+			leave, err := d.Enter()
+			if err != nil {
+				fail(w, http.StatusServiceUnavailable, err)
+				return
+			}
+			defer leave()
+			var said api.DecideRequest
+			if err := body(r, &said); err != nil {
+				fail(w, http.StatusBadRequest, err)
+				return
+			}
+			p, err := tools.Approval{}, errAlone
+			if d.Approvals != nil {
+				p, err = decide(r, r.PathValue("id"), said)
+			}
+			if err != nil {
+				fail(w, http.StatusBadRequest, err)
+				return
+			}
+			_ = reply(w, p.Brief())
+		})
+	}
+}
+
+// watchApprovals answers with a line for each change of an approval, those there are first.
+func (d *Daemon) watchApprovals(w http.ResponseWriter, r *http.Request) {
+	if d.Approvals == nil {
+		fail(w, http.StatusBadRequest, errAlone)
+		return
+	}
+	changes, stop := d.Approvals.Watch()
+	defer stop()
+	w.Header().Set("Content-Type", "application/jsonl")
+	lines, out := json.NewEncoder(w), http.NewResponseController(w)
+	for {
+		if err := out.Flush(); err != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case c, ok := <-changes:
+			if !ok {
+				return
+			}
+			_ = out.SetWriteDeadline(time.Now().Add(watchTime))
+			if err := lines.Encode(c); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// watchTime is how long a watcher may take to read one change.
+const watchTime = 10 * time.Second
+
+var errAlone = errors.New("this daemon serves one command alone: nothing waits for approval")
+
+// approve grants a call, or makes a standing approval from it.
+func (d *Daemon) approve(r *http.Request, id string, said api.DecideRequest) (tools.Approval, error) {
+	if said.Standing == nil {
+		return d.Approvals.Decide(id, true, said.Scopes, d.recordApproval(r))
+	}
+	if said.Scopes != nil {
+		return tools.Approval{}, errors.New("a standing approval has no scopes: approve the one call with --scopes")
+	}
+	return d.Approvals.Stand(id, *said.Standing, d.recordApproval(r))
+}
+
+// recordApproval returns a function that records what the operator of a request has
+// decided.
+func (d *Daemon) recordApproval(r *http.Request) func(tools.Approval) error {
+	return func(p tools.Approval) error { return d.recordDecision(r, p, p.State) }
+}
+
+// recordDecision records a decision of the operator whose request it is.
+func (d *Daemon) recordDecision(r *http.Request, p tools.Approval, outcome string) error {
+	uid, _ := r.Context().Value(peerKey{}).(uint32)
+	e := eventOf(p, outcome)
+	e.UID = &uid
+	return d.Record(r.Context(), e)
+}

@@ -1,0 +1,280 @@
+// Package daemon keeps agents' views mounted, runs their sandboxes, and writes
+// what they decide to the log. It never opens a path inside a view.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/guard"
+	"github.com/scopefs/scopefs/internal/logger"
+	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/internal/stores"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/mcp"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// Options says what a daemon does.
+type Options struct {
+	Paths config.Paths // complete
+	Only  scope.ID     // mount this agent alone; "" is all that are defined
+	Trace bool         // log each request of the kernel
+	HTTP  string       // serve MCP at this loopback address; "" does not
+
+	// Notify sends a service manager a state of sd_notify(3). Watchdog is how long the
+	// service manager waits for the next WATCHDOG=1. Nil and 0: there is none.
+	Notify   func(state string)
+	Watchdog time.Duration
+
+	// Headless: nobody can approve calls, so they are denied.
+	Headless bool
+	Version  string // sent to MCP clients
+	Logger   *slog.Logger
+}
+
+// Daemon is one running daemon. It embeds the state that its agents share.
+//
+// Lock order: top.mu, mu, then the locks of an agent (see package agent). A reload holds
+// reloading, then loading.
+type Daemon struct {
+	agent.Shared
+	users users
+
+	only scope.ID // mount this agent alone; "": all that are defined
+
+	lock      *os.File          // of the run directory
+	base      *os.File          // of the base directory; nil: see lockBase
+	left      []*mountinfo.Info // mounts of an earlier daemon
+	http      string
+	notify    func(state string) // never nil
+	period    time.Duration      // Options.Watchdog
+	requests  sync.WaitGroup     // in flight, of those that change something
+	reloads   sync.RWMutex       // held for reading by each Reload
+	reloading sync.Mutex         // one reload after the other
+	loading   sync.Mutex         // likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
+	loaded    atomic.Pointer[loaded]
+	top       top
+
+	mu      sync.Mutex
+	closing bool
+	agents  map[scope.ID]*agent.Agent // each that a definition has loaded of
+}
+
+// New takes the run directory, opens the log and loads the definitions. It aborts
+// the views that an earlier daemon left mounted.
+func New(opt Options) (*Daemon, error) {
+	checks, err := hostChecks()
+	if err != nil {
+		return nil, err
+	}
+	settings, err := config.Load(opt.Paths, checks)
+	if err != nil {
+		return nil, err
+	}
+	if err := prepare(opt.Paths); err != nil {
+		return nil, err
+	}
+	d := &Daemon{
+		Shared: agent.Shared{
+			Paths: opt.Paths, Settings: settings, Root: mount.Privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
+			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
+			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
+		},
+		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
+	}
+	d.Registry = d
+	own := stores.Host{Exec: d.ExecStore}
+	if d.Root { // of an ordinary user's daemon: himself
+		own.User = d.UserOf
+	}
+	d.Stores = stores.New(settings.Stores, opt.Paths.State, own)
+	d.Stores.OnDeclare = func() { each(d.all(), (*agent.Agent).DeclareActivities) }
+	d.loaded.Store(&loaded{Snapshot: agents.Resume(state.Seen(opt.Paths.State))})
+	if d.notify == nil {
+		d.notify = func(string) {}
+	}
+	d.extend()
+	d.Control = fusedev.OpenControl()
+	if err := d.takeRun(); err != nil {
+		return nil, err
+	}
+	var lost []audit.Event
+	if !opt.Headless {
+		if lost, err = d.loadApprovals(); err != nil {
+			d.lock.Close()
+			return nil, err
+		}
+	}
+	go func() { _ = d.OpenSandboxes() }() // while the log's process starts; Run logs the error
+	if d.Log, err = d.openLog(); err != nil {
+		_ = d.CloseSandboxes() // the log's error counts
+		d.lock.Close()
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	for _, e := range lost {
+		d.Event(e)
+	}
+	d.Log.OnChange(d.logChanged)
+	d.extend()
+	d.load()
+	for id, def := range d.loaded.Load().Agents {
+		d.agents[id].Grant(def.Grants)
+	}
+	d.Event(audit.Event{Event: audit.KindDaemon, Outcome: "started", PID: os.Getpid(), Path: d.Paths.Base})
+	return d, nil
+}
+
+// hostChecks returns the checks of scopefs.yaml that need this host.
+func hostChecks() (agents.HostChecks, error) {
+	all, err := agent.Tools()
+	return agents.HostChecks{Tools: all, Stores: agent.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
+		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
+	}}, err
+}
+
+// openLog opens the log, which a process of its own writes.
+func (d *Daemon) openLog() (*audit.Log, error) {
+	stderr := &agent.LogWriter{Logger: d.Logger.With("process", logger.Name)}
+	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
+	return audit.Start(start, d.Paths.Audit(), audit.Options{
+		Notice: d.noticeLog, KeepAge: d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
+	})
+}
+
+// noticeLog shows the operator what the log records about itself.
+func (d *Daemon) noticeLog(e audit.Event) {
+	d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail)
+}
+
+// logChanged logs whether the log can be written, and sends it to every view.
+func (d *Daemon) logChanged(failure error) {
+	if failure != nil {
+		d.Logger.Error("audit log cannot be written: changes are refused until it can", "err", failure)
+		d.notify("STATUS=the audit log cannot be written, changes are refused")
+	} else {
+		d.notify("STATUS=the audit log can be written again")
+		d.Logger.Info("audit log can be written again")
+	}
+	each(d.all(), (*agent.Agent).UpdateLog)
+}
+
+// checkTimeout bounds the tries of bubblewrap at the daemon's start, which take 60 ms.
+const checkTimeout = 10 * time.Second
+
+// Run answers on the control socket, mounts the agents that are defined, and returns when
+// ctx has ended and every view is unmounted. It calls ready when requests are answered;
+// views that are not mounted by then are starting, and requests wait for them. With
+// Options.Only it calls ready when that agent is mounted.
+func (d *Daemon) Run(ctx context.Context, ready func()) error {
+	defer d.close()
+	var err error
+	d.Guard, err = guard.Start(func(err error) {
+		d.Logger.Error("no guard: should the daemon be killed, programs may wait for their views until it is started again", "err", err)
+	})
+	if err != nil {
+		return err
+	}
+	agent.RemoveTaskSockets(d.Paths)
+	recovering, recovered := context.WithCancel(ctx)
+	defer d.RecoverSpools(recovering)()
+	defer recovered()
+	if err := d.openUsers(ctx); err != nil {
+		return err
+	}
+	defer d.users.close()
+	l, err := api.Listen(d.Paths.Socket())
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	server := &http.Server{Handler: d.handler(), ConnContext: peerContext, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	defer server.Close()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	var checking sync.WaitGroup
+	defer checking.Wait()
+	checking.Go(func() { // meanwhile
+		err := d.OpenSandboxes()
+		if d.only != "" {
+			return // the request that needs a sandbox returns the error
+		}
+		if err == nil {
+			// Not ctx: a bwrap that is killed may leave a child that waits forever.
+			whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+			defer cancel()
+			err = sandbox.Check(whole, sandbox.Config{})
+		}
+		if err != nil && !errors.Is(err, agent.ErrClosing) {
+			d.Logger.Error("no sandbox can be made", "err", err)
+		}
+	})
+	if d.http != "" {
+		wait, err := d.serveHTTP(ctx, d.http)
+		if err != nil {
+			return err
+		}
+		defer wait()
+	}
+	if d.only != "" {
+		a, err := d.Agent(d.only)
+		if err != nil {
+			return err
+		}
+		if _, err := a.Up(ctx, ""); err != nil {
+			return err
+		}
+	} else {
+		expected := d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents)))
+		mounted := &progress{d: d, what: "views mounted", all: len(expected)}
+		leave, err := d.Enter() // close waits for us
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer leave()
+			d.mountExpected(ctx, expected, func(id scope.ID, err error) {
+				if err != nil {
+					d.Logger.Error("mount", "agent", id, "err", err)
+				}
+				mounted.step()
+			})
+			d.unmountLeft()
+		}()
+		go d.watch(ctx)
+		go d.mountAppeared(ctx)
+	}
+	defer d.notifyApprovals()()
+	if d.period > 0 {
+		go d.watchdog(ctx, d.period)
+	}
+	ready()
+	d.Logger.Info("the daemon answers requests", "base", d.Paths.Base, "run", d.Paths.Run)
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+	}
+	return err
+}

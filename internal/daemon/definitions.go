@@ -1,0 +1,270 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// loaded are the definitions that hold, and why others do not.
+type loaded struct {
+	*agents.Snapshot
+	activities agents.Activities
+	failed     []error
+}
+
+// Activities returns the calls that the operator has declared.
+func (d *Daemon) Activities() agents.Activities { return d.loaded.Load().activities }
+
+// Definitions returns the definitions that hold.
+func (d *Daemon) Definitions() map[scope.ID]*agents.Agent { return d.loaded.Load().Agents }
+
+// Definition returns what an agent is and may do now, or why there is none.
+func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
+	now := d.loaded.Load()
+	if def := now.Agents[id]; def != nil {
+		return def, nil
+	}
+	var own []error
+	for _, err := range now.failed {
+		failed, ok := errors.AsType[*agents.DefinitionError](err)
+		if !ok || failed.Agent == id { // agents.d itself, or the agent
+			own = append(own, err)
+		}
+	}
+	if own != nil {
+		return nil, &api.NotLoadedError{Err: errors.Join(own...)}
+	}
+	return nil, fmt.Errorf("%w %q: define it in %s", api.ErrUnknown, id, filepath.Join(d.Paths.Base, "agents.d", string(id)+".md"))
+}
+
+// load reads the definitions. One that does not load any more stays as it was.
+func (d *Daemon) load() { d.loadUnless(func(*agents.Snapshot) bool { return false }) }
+
+// Refresh reads the definitions if that of an agent may have changed.
+func (d *Daemon) Refresh(id scope.ID) {
+	d.loadUnless(func(last *agents.Snapshot) bool { return last.Current(d.Paths.Base, id) })
+}
+
+// loadUnless reads the definitions unless the last ones are current. A client that starts waits for d.loading, so the
+// changes are recorded, and what runs is ended, after that is released.
+func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
+	was, now := d.replace(current)
+	if now == nil {
+		return
+	}
+	for _, err := range added(was.failed, now.failed) {
+		d.Logger.Error("definition", "err", err)
+		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
+		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
+			e.Agent = string(bad.Agent)
+		}
+		d.Event(e)
+	}
+	for _, err := range added(was.Warnings, now.Warnings) {
+		d.Logger.Warn("definition", "err", err)
+	}
+	redeclared := !now.activities.Equal(was.activities)
+	ids := regranted(was.Snapshot, now.Snapshot)
+	for _, a := range d.all() {
+		if redeclared {
+			a.DeclareActivities()
+		}
+		a.RefreshClients(ids)
+	}
+	d.Approvals.Recheck(ids, func(id scope.ID) string {
+		if def := d.Definitions()[id]; def != nil {
+			return def.Grants.Version()
+		}
+		return ""
+	})
+}
+
+// replace reads the definitions and makes them hold. now is nil if the last ones are current.
+func (d *Daemon) replace(current func(*agents.Snapshot) bool) (was, now *loaded) {
+	d.loading.Lock()
+	defer d.loading.Unlock()
+	was = d.loaded.Load()
+	last := was.Snapshot
+	activities, wrong := was.activities.Reload(d.Paths.Base, d.Settings.Tools, agent.CheckActivity)
+	if activities.Equal(was.activities) && current(last) {
+		return was, nil
+	}
+	host := d.Settings.Host
+	host.Tools = slices.Concat(host.Tools, activities.Tools())
+	next, errs := last.Reload(d.Paths.Base, host)
+	errs = append(errs, wrong...)
+	d.register(next) // before anybody can find a definition without its agent
+	now = &loaded{next, activities, errs}
+	d.loaded.Store(now)
+	if seen := next.Seen(); !maps.Equal(seen, last.Seen()) {
+		if err := state.KeepSeen(d.Paths.State, seen); err != nil {
+			d.Logger.Error("what has loaded is not kept for the next daemon", "err", err)
+		}
+	}
+	return was, now
+}
+
+// added returns the errors that are in the new list and not in the old one.
+func added(before, now []error) (more []error) {
+	told := map[string]bool{}
+	for _, err := range before {
+		told[err.Error()] = true
+	}
+	for _, err := range now {
+		if !told[err.Error()] {
+			more = append(more, err)
+		}
+	}
+	return more
+}
+
+// regranted returns the agents that have come, gone or got other grants, which
+// cover their network, sorted.
+func regranted(last, next *agents.Snapshot) (ids []scope.ID) {
+	for id, agent := range next.Agents {
+		if old := last.Agents[id]; old == agent {
+			continue
+		} else if old == nil || !old.Grants.Equal(agent.Grants) {
+			ids = append(ids, id)
+		}
+	}
+	for id := range last.Agents {
+		if next.Agents[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// definitions watches the files below the base directory that define agents.
+type definitions struct {
+	*fsnotify.Watcher
+	base string
+}
+
+// follow watches a directory, and of skills and extensions each one's own. It is an error that
+// there is none only for agents.d.
+func (w definitions) follow(name string) error {
+	dir := filepath.Join(w.base, name)
+	_ = w.Remove(dir)
+	err := w.Add(dir)
+	if errors.Is(err, os.ErrNotExist) && name != "agents.d" {
+		return nil
+	}
+	if name == "agents.d" || err != nil {
+		return err
+	}
+	return errors.Join(err, w.followIn(dir))
+}
+
+// followIn watches the directories in one.
+func (w definitions) followIn(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			err = errors.Join(err, w.Add(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// followMore watches what extensions bring, which only a snapshot knows.
+func (w definitions) followMore(all *agents.Snapshot) {
+	for _, dir := range all.Directories() {
+		_ = w.Add(filepath.Join(w.base, dir)) // one that is gone is seen in its parent
+	}
+}
+
+// means reports whether an event is about definitions, and follows what has come.
+func (w definitions) means(e fsnotify.Event) bool {
+	rel, err := filepath.Rel(w.base, e.Name)
+	if err != nil {
+		return false
+	}
+	switch dir, name := filepath.Split(rel); {
+	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "presets.d", "protect.d", "skills", "activities.d"}, name):
+		_ = w.follow(name) // fails while there is none
+		return true
+	case dir == "skills/":
+		_ = w.follow("skills")
+		return true
+	case dir == "agents.d/":
+		return filepath.Ext(name) == ".md"
+	case dir == "presets.d/", dir == "protect.d/":
+		return filepath.Ext(name) == ".yaml"
+	case dir == "activities.d/":
+		return true
+	case dir == "extensions.d/":
+		_ = w.follow("extensions.d")
+		return true
+	case strings.HasPrefix(dir, "extensions.d/"):
+		return true
+	case dir == "" && name == "scopefs.yaml":
+		return true
+	default:
+		return name == "SKILL.md"
+	}
+}
+
+// watch reloads when definitions have changed and are left alone for a moment.
+func (d *Daemon) watch(ctx context.Context) {
+	watcher, err := fsnotify.NewWatcher()
+	w := definitions{watcher, d.Paths.Base}
+	if err == nil {
+		defer w.Close()
+		// The base as well: each of them may be replaced as a whole.
+		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("presets.d"), w.follow("protect.d"), w.follow("skills"), w.follow("activities.d"))
+	}
+	if err != nil {
+		d.Logger.Warn("definitions are not watched: use scopefs reload", "err", err)
+		return
+	}
+	settle := time.NewTimer(settleTime) // once at first: what has changed before we watched
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-w.Events:
+			if !ok {
+				return
+			}
+			if w.means(e) {
+				settle.Reset(settleTime)
+			}
+		case err := <-w.Errors:
+			d.Logger.Warn("watching definitions", "err", err)
+			settle.Reset(settleTime)
+		case <-settle.C:
+			leave, err := d.Enter()
+			if err != nil {
+				return
+			}
+			for _, r := range d.Reload(ctx) {
+				if r.File != "" {
+					d.Logger.Warn(r.File + ": " + r.Outcome)
+					continue
+				}
+				d.Logger.Info("reload", "agent", r.Agent, "outcome", r.Outcome, "err", r.Error)
+			}
+			w.followMore(d.loaded.Load().Snapshot)
+			leave()
+		}
+	}
+}

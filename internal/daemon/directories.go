@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/mount"
+)
+
+// takeRun locks the run directory, so that one daemon uses it.
+func (d *Daemon) takeRun() error {
+	for _, dir := range []string{d.Paths.Run, d.Paths.Views()} {
+		// Agents' users pass through to their own mount point.
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("run directory: %w", err)
+		}
+	}
+	lock, err := os.OpenFile(filepath.Join(d.Paths.Run, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return fmt.Errorf("a daemon is running already with --run %s", d.Paths.Run)
+	}
+	d.lock = lock
+	// Without links, as the kernel reports mount points.
+	if d.Paths.Run, err = filepath.EvalSymlinks(d.Paths.Run); err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	if d.only == "" {
+		if err := d.lockBase(); err != nil {
+			return err
+		}
+	}
+	d.extend()
+	return d.abortLeft()
+}
+
+// abortLeft ends the connections of views that a killed daemon left: those below
+// our run directory, and those that it had mounted elsewhere. The dead mounts stay
+// until new ones take their places, so that nothing is written to what they hide.
+func (d *Daemon) abortLeft() error {
+	all, err := mountinfo.GetMounts(mountinfo.FSTypeFilter(mount.Type))
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		id, ours := mount.Agent(m)
+		if !ours {
+			continue
+		}
+		if filepath.Dir(m.Mountpoint) == d.Paths.Views() || agent.KeptMountPoint(d.Paths, id) == m.Mountpoint {
+			conn := d.Control.Connection(uint32(m.Minor), m.Mountpoint)
+			if err := conn.Abort(); err != nil {
+				d.Logger.Warn("abort what an earlier daemon left", "at", m.Mountpoint, "err", err)
+			}
+			conn.Close()
+			d.left = append(d.left, m)
+		}
+	}
+	return nil
+}
+
+// unmountLeft unmounts the dead mounts that no new view has replaced.
+func (d *Daemon) unmountLeft() {
+	d.mu.Lock()
+	left := d.left
+	d.left = nil
+	d.mu.Unlock()
+	kept := map[string]bool{}
+	for _, a := range d.all() {
+		kept[a.MountPoint()] = true
+	}
+	for _, m := range slices.Backward(left) {
+		if kept[m.Mountpoint] {
+			continue
+		}
+		d.Logger.Info("unmounting what an earlier daemon left", "at", m.Mountpoint)
+		id, _ := mount.Agent(m)
+		if _, err := mount.UnmountStale(id, m.Mountpoint, 0); err != nil {
+			d.Logger.Error("unmount", "at", m.Mountpoint, "err", err)
+		}
+		mount.Release(m.Mountpoint, filepath.Dir(m.Mountpoint) == d.Paths.Views())
+	}
+}
+
+// prepare makes {base}/agents for the first daemon on a base. Agents may pass
+// through it and not list it.
+func prepare(p config.Paths) error {
+	if _, err := os.Stat(p.State); !errors.Is(err, os.ErrNotExist) {
+		return nil // there was one before
+	}
+	err := os.Mkdir(filepath.Join(p.Base, "agents"), 0o711)
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("base directory: %w: give a --base that can be written to", err)
+	}
+	return nil
+}
+
+// lockBase locks a base directory for one daemon that mounts all its agents. The
+// lock ends with the descriptor, and so with the process: flock(2). Where the file
+// system has no locks of directories it returns nil and says so.
+func (d *Daemon) lockBase() error {
+	dir, err := os.Open(d.Paths.Base)
+	if err != nil {
+		return fmt.Errorf("base: %w", err)
+	}
+	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case err == nil:
+		d.base = dir
+		return nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = fmt.Errorf("base %q: another daemon serves it, with another --run: stop that one, or give this one another --base", d.Paths.Base)
+	case errors.Is(err, unix.EBADF), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.EOPNOTSUPP): // NFS locks only files open for writing
+		d.Logger.Warn("base cannot be locked: start no other daemon on it", "base", d.Paths.Base, "err", err)
+		err = nil
+	default:
+		err = fmt.Errorf("lock base %q: %w", d.Paths.Base, err)
+	}
+	dir.Close()
+	return err
+}

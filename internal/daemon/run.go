@@ -1,0 +1,271 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// serveRun runs one command of the operator's.
+func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
+	return d.runFor(w, r, a, nil)
+}
+
+// runFor runs one command, of the operator's or of the agent's user by, and returns when
+// it has ended, and its sandbox. The connection is closed last: a client that waits for it
+// leaves nothing behind.
+func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, by *uint32) error {
+	var req api.RunRequest
+	if err := body(r, &req); err != nil {
+		return err
+	}
+	if len(req.Argv) == 0 {
+		return invalid("no command")
+	}
+	// A daemon that ends ends the sandbox; the command alone, only its client.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	var conn *runConn
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
+	var notes notes
+	purpose := agent.Purpose{By: by, Command: agent.CommandLine(req.Argv), Refused: func(host, text string) { notes.refused(a.ID(), host, text) }}
+	if req.Program != nil {
+		req.Program.Expose = a.Unshown(req.Program.Expose)
+		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
+			return invalid("%s: only the operator shows more of the host than a sandbox has (%s): install it below /usr, or have it in sandbox: {expose} of scopefs.yaml", req.Program.Name, req.Program.Expose[0])
+		}
+		note, err := a.Ready(r.Context(), *req.Program, req.Env)
+		if err != nil {
+			return err
+		}
+		notes.add(note)
+		purpose.Expose = req.Program.Expose
+	}
+	box, err := a.Start(r.Context(), purpose)
+	if err != nil {
+		return err
+	}
+	defer box.End()
+	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: agent.CommandLine(req.Argv), UID: by})
+	if err != nil {
+		return err
+	}
+	p, err := box.Exec(ctx, sandbox.Command{Argv: req.Argv, Env: req.Env, Dir: req.Dir, TTY: req.TTY})
+	if err != nil {
+		err = runError(req, err)
+		ended("not started: " + err.Error())
+		return err
+	}
+	defer p.Close()
+	if conn, err = takeOver(w); err != nil {
+		ended("abandoned")
+		return nil // the client has gone
+	}
+	attend(conn, p, &notes, cancel, ended)
+	return nil
+}
+
+// runConn is a connection that HTTP has left. The deadlines of the HTTP server ended with
+// that (http.Hijacker): the client has goTime for its first line, and runWriteTime for each
+// line of the daemon. Reading ends with the command.
+type runConn struct{ *net.UnixConn }
+
+const (
+	goTime       = 10 * time.Second
+	runWriteTime = 2 * time.Second
+)
+
+func (c *runConn) Write(p []byte) (int, error) {
+	_ = c.SetWriteDeadline(time.Now().Add(runWriteTime))
+	return c.UnixConn.Write(p)
+}
+
+// takeOver ends HTTP on the connection.
+func takeOver(w http.ResponseWriter) (*runConn, error) {
+	taken, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := taken.(*net.UnixConn)
+	if !ok {
+		taken.Close()
+		return nil, errors.New("connection cannot be taken over")
+	}
+	run := &runConn{conn}
+	_ = run.SetReadDeadline(time.Now().Add(goTime))
+	_, err = io.WriteString(run, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: scopefs-run\r\n\r\n")
+	return run, err
+}
+
+// runError returns an execError when the program, not the sandbox, cannot be started.
+func runError(req api.RunRequest, err error) error {
+	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC, unix.ENOTDIR} {
+		if errors.Is(err, errno) {
+			return &execError{program: req.Argv[0], dir: req.Dir, errno: errno}
+		}
+	}
+	return err
+}
+
+// execError becomes exit status 127 (not found) or 126 (not executable).
+type execError struct {
+	program, dir string
+	errno        unix.Errno
+}
+
+func (e *execError) Error() string {
+	if e.dir != "" { // the directory may be missing
+		return fmt.Sprintf("%s in %s: %v", e.program, e.dir, e.errno)
+	}
+	return fmt.Sprintf("%s: %v", e.program, e.errno)
+}
+
+// attend serves the connection until the command ends or the client goes.
+func attend(conn *runConn, p *sandbox.Process, notes *notes, gone func(), ended func(outcome string)) {
+	go func() {
+		if _, err := p.Wait(); err != nil { // the sandbox has ended: nobody waits for the client
+			_ = conn.SetReadDeadline(time.Now())
+		}
+	}()
+	lines := bufio.NewScanner(conn)
+	if lines.Scan() && passStreams(conn.UnixConn, p) == nil { // "go"
+		_ = conn.SetReadDeadline(time.Time{})
+		notes.to(conn)
+		go func() {
+			defer gone()
+			obey(lines, p)
+		}()
+	} else {
+		gone()
+	}
+	exit, err := p.Wait()
+	last := api.FromRun{Exit: &api.RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory}}
+	switch {
+	case err != nil:
+		last = api.FromRun{Error: &api.Error{Text: err.Error() + ": scopefs audit says why", Kind: api.Other}}
+		ended("sandbox ended") // the event of its end says why
+	default:
+		ended(agent.Outcome(exit))
+	}
+	notes.to(nil)
+	_ = json.NewEncoder(conn).Encode(last)
+}
+
+// notes are lines for the operator about a running command: what an agent program lacks,
+// and one line for each host that its network has refused or has not reached. They wait until the client has
+// the command's streams.
+type notes struct {
+	mu      sync.Mutex
+	conn    io.Writer
+	hosts   map[string]bool
+	waiting []string
+}
+
+// maxNotes limits the notes of a command: the client's socket has room for them, so that
+// no connection of the sandbox waits for the client.
+const maxNotes = 16
+
+func (n *notes) refused(id scope.ID, host, text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hosts == nil {
+		n.hosts = map[string]bool{}
+	}
+	if n.hosts[host] || len(n.hosts) > maxNotes {
+		return
+	}
+	n.hosts[host] = true
+	text = fmt.Sprintf("network of %s: %s", id, text)
+	if len(n.hosts) > maxNotes {
+		text = fmt.Sprintf("network of %s: more hosts were refused or not reached: scopefs audit --agent %s lists them", id, id)
+	}
+	n.waiting = append(n.waiting, text)
+	n.flush()
+}
+
+// add adds a note before the command starts.
+func (n *notes) add(text string) {
+	if text != "" {
+		n.waiting = append(n.waiting, text)
+	}
+}
+
+// to makes the notes go to a client, or wait.
+func (n *notes) to(conn io.Writer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conn = conn
+	n.flush()
+}
+
+func (n *notes) flush() {
+	if n.conn == nil {
+		return
+	}
+	for _, text := range n.waiting {
+		_ = json.NewEncoder(n.conn).Encode(api.FromRun{Note: text}) // a client that is gone needs none
+	}
+	n.waiting = nil
+}
+
+// obey does what the client says until it is gone.
+func obey(lines *bufio.Scanner, p *sandbox.Process) {
+	for lines.Scan() {
+		var msg api.ToRun
+		if json.Unmarshal(lines.Bytes(), &msg) != nil {
+			return
+		}
+		if msg.Signal != 0 {
+			_ = p.Signal(unix.Signal(msg.Signal))
+		}
+		if msg.Size != nil {
+			_ = p.Resize(*msg.Size)
+		}
+	}
+}
+
+// passStreams gives the client the command's files: three, or one terminal.
+func passStreams(conn *net.UnixConn, p *sandbox.Process) error {
+	files := []*os.File{p.Stdin, p.Stdout, p.Stderr}
+	if p.TTY != nil {
+		files = []*os.File{p.TTY}
+	}
+	var fds []int
+	for _, f := range files {
+		raw, err := f.SyscallConn() // Fd would make it a blocking one, for the client too
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	first, _ := json.Marshal(api.FromRun{Files: len(files)})
+	_, _, err := conn.WriteMsgUnix(append(first, '\n'), unix.UnixRights(fds...), nil)
+	if p.TTY == nil {
+		for _, f := range files {
+			f.Close() // the client's now, and its end the command's to see
+		}
+	}
+	return err
+}

@@ -1,0 +1,20 @@
+package imports
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	kit "github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+var ourTools = sync.OnceValues(kit.Tools)
+
+// ours returns the tools that scopefs has.
+func ours(t testing.TB) agents.Tools {
+	all, err := ourTools()
+	require.NoError(t, err)
+	return all
+}
