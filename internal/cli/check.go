@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
@@ -202,7 +202,7 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	activities, wrong := agents.Activities{}.Reload(p.Base, host.Tools, agent.CheckActivity)
+	activities, wrong := agents.Activities{}.Reload(p.Base, host.Tools, session.CheckActivity)
 	host.Tools = slices.Concat(host.Tools, activities.Tools())
 	all, errs = agents.Resume(state.Seen(p.State)).Reload(p.Base, host.Host)
 	return all, append(errs, wrong...), nil
@@ -210,9 +210,9 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 
 // loadHost reads scopefs.yaml.
 func loadHost(p config.Paths) (agents.HostFile, error) {
-	tools, err := agent.Tools()
+	tools, err := session.Tools()
 	if err != nil {
 		return agents.HostFile{}, err
 	}
-	return config.Load(p, agents.HostChecks{Tools: tools, Stores: agent.StoreTools(stores.Known)})
+	return config.Load(p, agents.HostChecks{Tools: tools, Stores: session.StoreTools(stores.Known)})
 }
