@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,15 +9,14 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope/agents"
 	scoped "github.com/scopefs/scopefs/scope/context"
-	"github.com/scopefs/scopefs/tools"
 )
 
 func (a *app) agentsCmd() *cobra.Command {
@@ -49,7 +45,17 @@ Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
 		Short:             "show what an agent may do, and by which rules",
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
-		RunE:              func(_ *cobra.Command, words []string) error { return a.showAgent(words[0], asJSON) },
+		RunE: func(_ *cobra.Command, words []string) error {
+			p, id, err := a.agentNamed(words[0])
+			if err != nil {
+				return err
+			}
+			r, err := report.ShowAgent(p, id)
+			if err != nil {
+				return err
+			}
+			return a.print(r, asJSON)
+		},
 	}
 	check := &cobra.Command{
 		Use:   "check [FILE...]",
@@ -72,28 +78,18 @@ Exit status: 0 all files would load, 1 one would not, 2 bad usage.`,
 	return c
 }
 
-// listed is an agent in the list, or a file without an agent that does not load.
-type listed struct {
-	Agent       scope.ID `json:"agent,omitempty"`
-	Description string   `json:"description,omitempty"`
-	DisplayName string   `json:"display_name,omitempty"`
-	Loaded      bool     `json:"loaded"`
-	Error       string   `json:"error,omitempty"`
-	Warnings    []string `json:"warnings,omitempty"`
-}
-
 func (a *app) listAgents(asJSON bool) error {
 	p, err := a.paths()
 	if err != nil {
 		return err
 	}
-	all, errs, err := load(p)
+	all, errs, err := definitions.Load(p)
 	if err != nil {
 		return err
 	}
-	rows := []listed{}
+	rows := report.Definitions{}
 	for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
-		row := listed{Agent: id, Description: all.Agents[id].Description, DisplayName: all.Agents[id].DisplayName, Loaded: true}
+		row := report.Definition{Agent: id, Description: all.Agents[id].Description, DisplayName: all.Agents[id].DisplayName, Loaded: true}
 		for _, err := range all.Warnings {
 			if of, ok := errors.AsType[*agents.DefinitionError](err); ok && of.Agent == id {
 				row.Warnings = append(row.Warnings, err.Error())
@@ -102,29 +98,19 @@ func (a *app) listAgents(asJSON bool) error {
 		rows = append(rows, row)
 	}
 	for _, err := range errs {
-		row := listed{Error: err.Error()}
+		row := report.Definition{Error: err.Error()}
 		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
 			row.Agent = bad.Agent
 		}
 		rows = append(rows, row)
 	}
-	slices.SortStableFunc(rows, func(x, y listed) int { return strings.Compare(string(x.Agent), string(y.Agent)) })
-	if asJSON {
-		return errors.Join(a.printJSON(rows), notAll(errs))
-	}
+	slices.SortStableFunc(rows, func(x, y report.Definition) int { return strings.Compare(string(x.Agent), string(y.Agent)) })
 	for _, err := range all.Warnings {
-		fmt.Fprintf(a.err, "scopefs: warning: %s\n", printable.Text(err.Error()))
-	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AGENT\tSTATE\tDESCRIPTION")
-	for _, r := range rows {
-		state, about := "ok", r.Description
-		if !r.Loaded {
-			state, about = "not loaded", r.Error
+		if !asJSON {
+			fmt.Fprintf(a.err, "scopefs: warning: %s\n", printable.Text(err.Error()))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", cmp.Or(printable.Text(string(r.Agent)), "-"), state, printable.Text(about))
 	}
-	if err := w.Flush(); err != nil {
+	if err := a.print(rows, asJSON); err != nil {
 		return err
 	}
 	return notAll(errs)
@@ -138,31 +124,13 @@ func notAll(errs []error) error {
 	return nil
 }
 
-func (a *app) printJSON(v any) error { return a.printAsJSON(v, "  ") }
-
-// printLine prints v as a line of JSON.
-func (a *app) printLine(v any) error { return a.printAsJSON(v, "") }
-
-// printAsJSON is the one printer of JSON: no text of an agent in it controls a terminal.
-func (a *app) printAsJSON(v any, indent string) error {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
-	err := enc.Encode(v)
-	if err == nil {
-		_, err = a.out.Write(tools.PlainJSON(text.Bytes()))
-	}
-	return err
-}
-
 // checkFiles prints the errors and warnings of files, or of all definitions.
 func (a *app) checkFiles(files []string) error {
 	p, err := a.paths()
 	if err != nil {
 		return err
 	}
-	all, errs, err := load(p)
+	all, errs, err := definitions.Load(p)
 	if err != nil {
 		return err
 	}
@@ -222,7 +190,11 @@ to a model.`,
 			if err != nil {
 				return err
 			}
-			agent, err := a.agentNamed(words[0])
+			p, id, err := a.agentNamed(words[0])
+			if err != nil {
+				return err
+			}
+			agent, err := definitions.Agent(p, id)
 			if err != nil {
 				return err
 			}
@@ -265,17 +237,4 @@ func promptContext(g *agents.Grants, env *scoped.Environment, asked []string, sa
 		return given, errors.New(bad.Error())
 	}
 	return given, nil
-}
-
-// agentNamed loads the agent with the given name.
-func (a *app) agentNamed(name string) (*agents.Agent, error) {
-	p, err := a.paths()
-	if err != nil {
-		return nil, err
-	}
-	id, err := scope.ParseID(name)
-	if err != nil {
-		return nil, err
-	}
-	return agentOf(p, id)
 }

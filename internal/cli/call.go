@@ -6,15 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/batch"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/toolbox"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -57,22 +58,22 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 			if err != nil {
 				return err
 			}
-			if !list && isBatch(words) {
-				calls, err := a.readBatch(words[0])
-				if calls.parallel = parallel; err == nil && (parallel < 1 || parallel > maxParallel) {
-					err = fmt.Errorf("--parallel: want 1 to %d", maxParallel)
+			if !list && batch.Is(words) {
+				calls, err := batch.Read(words[0], a.in)
+				if err == nil && (parallel < 1 || parallel > batch.MaxParallel) {
+					err = fmt.Errorf("--parallel: want 1 to %d", batch.MaxParallel)
 				}
-				if err == nil && env != nil && calls.context != nil {
+				if err == nil && env != nil && calls.Context != nil {
 					err = fmt.Errorf("%s has a context, and so has --context: give one", words[0])
 				}
 				if err != nil {
 					return &exitError{exitUsage, err}
 				}
-				if calls.context != nil {
-					env = calls.context
+				if calls.Context != nil {
+					env = calls.Context
 				}
-				return a.withTools(c.Context(), name, api.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *mcp.Client) error {
-					return calls.run(ctx, a, client)
+				return a.withTools(c.Context(), name, api.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *toolbox.Client) error {
+					return calls.Run(ctx, client.Client, parallel, a.out)
 				}, status)
 			}
 			var arguments json.RawMessage
@@ -81,7 +82,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 					return &exitError{exitUsage, err}
 				}
 			}
-			return a.withTools(c.Context(), name, api.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *mcp.Client) error {
+			return a.withTools(c.Context(), name, api.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *toolbox.Client) error {
 				if list {
 					return a.listTools(ctx, client, asJSON)
 				}
@@ -103,7 +104,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 			help(c, words)
 			return
 		}
-		a.helped = a.withTools(c.Context(), name, api.Hello{Profile: profile}, func(ctx context.Context, client *mcp.Client) error {
+		a.helped = a.withTools(c.Context(), name, api.Hello{Profile: profile}, func(ctx context.Context, client *toolbox.Client) error {
 			return a.toolHelp(ctx, client, tool, asJSON)
 		}, false)
 	})
@@ -121,95 +122,14 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 
 // withTools runs f with a client of an agent's tools. With status, an error that is
 // not a command's exit gets the exit status 125.
-func (a *app) withTools(ctx context.Context, name string, first api.Hello, f func(context.Context, *mcp.Client) error, status bool) error {
-	err := func() error {
-		first.Once = true
-		t, err := a.toolbox(name, first)
-		if err != nil {
-			return err
-		}
-		defer t.close()
-		ctx, leave := context.WithCancelCause(ctx)
-		defer leave(nil)
-		r, client, err := t.dial(ctx, leave)
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		err = f(ctx, client)
-		if _, ok := errors.AsType[*exitError](err); ok {
-			return err
-		}
-		return r.explain(ctx, err)
-	}()
+func (a *app) withTools(ctx context.Context, name string, first api.Hello, f func(context.Context, *toolbox.Client) error, status bool) error {
+	first.Once = true
+	t, err := a.toolbox(name, first)
+	if err == nil {
+		err = t.Use(ctx, Version, terminal.Asker(a.in, a.err), f)
+	}
 	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && status {
 		return &exitError{exitRunFailed, err}
-	}
-	return err
-}
-
-// dial connects to the tools and initializes the MCP session. It calls leave when
-// the daemon stops answering.
-func (t *toolbox) dial(ctx context.Context, leave func(error)) (*refusing, *mcp.Client, error) {
-	conn, err := t.open(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	context.AfterFunc(ctx, func() { conn.Close() })
-	go t.pulse().Watch(ctx, leave)
-	r := &refusing{Reader: conn}
-	client, err := mcp.Dial(ctx, struct {
-		io.Reader
-		io.WriteCloser
-	}{r, conn}, Version, t.a.asker())
-	if err != nil {
-		return nil, nil, r.explain(ctx, err)
-	}
-	return r, client, nil
-}
-
-// refusing reads from a daemon and records a refusal in plain text, which is no
-// message of the protocol.
-type refusing struct {
-	io.Reader
-	begun bool
-
-	mu    sync.Mutex
-	why   error // the refusal
-	ended bool
-}
-
-func (r *refusing) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.begun && n > 0 {
-		r.begun = true
-		if text, ok := strings.CutPrefix(string(b[:n]), "scopefs: "); ok {
-			r.why = errors.New(strings.TrimSpace(text))
-		}
-	}
-	if r.why != nil {
-		return 0, r.why
-	}
-	r.ended = r.ended || err != nil
-	return n, err
-}
-
-// explain returns the cause of a request without a response.
-func (r *refusing) explain(ctx context.Context, err error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	const unknown = "whether the call had an effect is unknown"
-	switch {
-	case err == nil:
-		return nil
-	case r.why != nil:
-		return r.why
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w; %s", context.Cause(ctx), unknown)
-	case r.ended:
-		return fmt.Errorf("the daemon has ended the connection: %s; its log says why", unknown)
 	}
 	return err
 }
@@ -250,7 +170,7 @@ func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-func (a *app) listTools(ctx context.Context, client *mcp.Client, asJSON bool) error {
+func (a *app) listTools(ctx context.Context, client *toolbox.Client, asJSON bool) error {
 	all, starting, err := client.List(ctx)
 	if err != nil {
 		return err
@@ -258,38 +178,7 @@ func (a *app) listTools(ctx context.Context, client *mcp.Client, asJSON bool) er
 	for _, name := range starting {
 		fmt.Fprintf(a.err, "MCP server %s is still starting: its tools are not listed yet\n", printable.Text(name))
 	}
-	if asJSON {
-		return a.printJSON(all)
-	}
-	for _, t := range all {
-		first, _, _ := strings.Cut(t.About, "\n")
-		fmt.Fprintf(a.out, "%-20s %s\n", printable.Text(t.Name), printable.Text(first))
-	}
-	return nil
-}
-
-// onTerminal reports whether a stream is a terminal.
-func onTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// steady escapes terminal control characters, except newlines and tabs.
-func steady(text string) string {
-	var b strings.Builder
-	for line := range strings.SplitAfterSeq(text, "\n") {
-		line, end := strings.CutSuffix(line, "\n")
-		for i, part := range strings.Split(line, "\t") {
-			if i > 0 {
-				b.WriteByte('\t')
-			}
-			b.WriteString(printable.Text(part))
-		}
-		if end {
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
+	return a.print(report.Tools(all), asJSON)
 }
 
 // background returns the process id of a result of bash whose command is running; "" for other results.
@@ -340,11 +229,11 @@ func (a *app) printResult(r mcp.Result, asJSON, status bool) error {
 	case asJSON && r.Structured != nil:
 		fmt.Fprintln(a.out, string(tools.PlainJSON(r.Structured)))
 	case asJSON:
-		return a.printJSON(map[string]string{"text": r.Text})
+		return report.JSON(a.out, map[string]string{"text": r.Text})
 	default:
 		text := r.Text
-		if onTerminal(a.out) {
-			text = steady(text)
+		if terminal.Is(a.out) {
+			text = printable.Lines(text)
 		}
 		fmt.Fprint(a.out, text)
 		if !strings.HasSuffix(r.Text, "\n") {

@@ -22,8 +22,12 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -85,12 +89,15 @@ func Main(ctx context.Context, args []string) int {
 	}
 	code := exitFailed
 	var exit *exitError
+	var ended *embedded.ExitError
 	var refused *api.Error
 	var notLoaded *api.NotLoadedError
 	var host *mount.HostError
 	switch {
 	case errors.As(err, &exit):
 		code = exit.code
+	case errors.As(err, &ended):
+		code = ended.Status
 	case errors.As(err, &host):
 		code = exitHost
 	case errors.As(err, &notLoaded), errors.Is(err, api.ErrUnknown), errors.Is(err, scope.ErrInvalidID),
@@ -100,7 +107,7 @@ func Main(ctx context.Context, args []string) int {
 	if code == exitUsage && command.Name() == daemonName && !command.Flags().Changed(onlyFlag) {
 		code = exitConfig
 	}
-	if exit == nil || exit.err != nil {
+	if (exit == nil || exit.err != nil) && (ended == nil || ended.Err != nil) {
 		// errors.Join separates its errors by newlines.
 		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
@@ -167,11 +174,57 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 func (a *app) complete(_ *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if p, err := a.paths(); err == nil && len(words) == 0 {
-		if all, _, err := load(p); err == nil {
+		if all, _, err := definitions.Load(p); err == nil {
 			for id := range all.Agents {
 				names = append(names, string(id))
 			}
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// client returns a client of the daemon, and its directories. It is the one place that opens the control API for a
+// command that starts nothing.
+func (a *app) client() (*api.Client, config.Paths, error) {
+	p, err := a.paths()
+	if err != nil {
+		return nil, p, err
+	}
+	return api.NewClient(p), p, nil
+}
+
+// clientOf returns a client of the daemon, and the named agent.
+func (a *app) clientOf(name string) (*api.Client, scope.ID, error) {
+	p, id, err := a.agentNamed(name)
+	if err != nil {
+		return nil, "", err
+	}
+	return api.NewClient(p), id, nil
+}
+
+// terminal returns standard input if it and standard output are terminals; else nil.
+func (a *app) terminal() *os.File {
+	if in, ok := a.in.(*os.File); ok && terminal.Is(in) && terminal.Is(a.out) {
+		return in
+	}
+	return nil
+}
+
+// A printer prints itself as text.
+type printer interface{ Print(io.Writer) error }
+
+// print prints v as text, or as indented JSON.
+func (a *app) print(v printer, asJSON bool) error {
+	if asJSON {
+		return report.JSON(a.out, v)
+	}
+	return v.Print(a.out)
+}
+
+// printLine prints v as text, or as a line of JSON.
+func (a *app) printLine(v printer, asJSON bool) error {
+	if asJSON {
+		return report.Line(a.out, v)
+	}
+	return v.Print(a.out)
 }

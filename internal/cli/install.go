@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 )
 
 // installing are the flags of scopefs mcp that write an agent program's settings.
@@ -72,7 +73,7 @@ func (a *app) server(agent string) (clients.Server, error) {
 	if err != nil {
 		return clients.Server{}, err
 	}
-	if _, err := agentOf(p, id); err != nil {
+	if _, err := definitions.Agent(p, id); err != nil {
 		return clients.Server{}, err
 	}
 	_, project, err := a.where()

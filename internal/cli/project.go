@@ -118,3 +118,23 @@ func (a *app) agentIn(project *config.Project, name string) (scope.ID, error) {
 	}
 	return scope.ParseID(name)
 }
+
+// agentOf returns the directories, and the named agent or the project's.
+func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
+	p, project, err := a.existing()
+	if err != nil {
+		return p, "", err
+	}
+	id, err := a.agentIn(project, name)
+	return p, id, err
+}
+
+// agentNamed returns the directories and the named agent.
+func (a *app) agentNamed(name string) (config.Paths, scope.ID, error) {
+	p, err := a.paths()
+	if err != nil {
+		return p, "", err
+	}
+	id, err := scope.ParseID(name)
+	return p, id, err
+}
