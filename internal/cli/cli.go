@@ -57,6 +57,11 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
+// usagef returns an error with the status of bad usage.
+func usagef(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
 // streams are the standard streams of a command.
 type streams struct {
 	in       io.Reader
@@ -130,7 +135,7 @@ load, 3 the daemon cannot mount on this host, 78 the daemon refuses its configur
 and check have their own; see there.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
-				return &exitError{exitUsage, fmt.Errorf("unknown command %q: scopefs help lists them", words[0])}
+				return usagef("unknown command %q: scopefs help lists them", words[0])
 			}
 			return nil
 		},
@@ -141,17 +146,19 @@ and check have their own; see there.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &exitError{exitUsage, fmt.Errorf("%w (see scopefs help %s)", err, c.Name())}
+		return usagef("%w (see scopefs help %s)", err, c.Name())
 	})
 	f := root.PersistentFlags()
-	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"), "base directory, with agents/ and agents.d/ (SCOPEFS_BASE; default that of the user's daemon, or of the host's package)")
+	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"),
+		"base directory, with agents/ and agents.d/ (SCOPEFS_BASE; default that of the user's daemon, or of the host's package)")
 	f.StringVar(&a.dir, "dir", "", "directory of a project, in place of a base: its state is in $XDG_STATE_HOME/scopefs")
 	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	a.given = f.Changed
-	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.agentsCmd(), a.promptCmd(),
-		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.doctorCmd(), a.versionCmd())
-	root.AddCommand(a.killCmd(), a.topCmd(), a.changesCmd())
+	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
+		a.runCmd(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), a.storesCmd(),
+		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.checkCmd(),
+		a.auditCmd(), a.whyCmd(), a.changesCmd(), a.doctorCmd(), a.versionCmd())
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		// cobra's prints its help for any word, with exit status 0.
@@ -164,7 +171,7 @@ and check have their own; see there.`,
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, words []string) error {
 		if err := check(c, words); err != nil {
-			return &exitError{exitUsage, fmt.Errorf("%w (usage: %s)", err, c.UseLine())}
+			return usagef("%w (usage: %s)", err, c.UseLine())
 		}
 		return nil
 	}

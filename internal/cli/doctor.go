@@ -66,7 +66,8 @@ func (a *app) examineState(ctx context.Context) []doctor.Line {
 	case err != nil && (a.dir != "" || a.flags.Base != ""):
 		lines = []doctor.Line{{Check: "state", Status: doctor.Missing, Part: doctor.Views, Detail: err.Error()}}
 	case err != nil: // an agent of a base needs no HOME
-		lines = []doctor.Line{{Check: "state", Status: doctor.Degraded, Part: doctor.Views, Detail: "--dir has no place for its state: " + err.Error()}}
+		lines = []doctor.Line{{Check: "state", Status: doctor.Degraded, Part: doctor.Views,
+			Detail: "--dir has no place for its state: " + err.Error()}}
 	default:
 		lines = []doctor.Line{doctor.Writable(ctx, "state", p.State)}
 		if _, err := os.Stat(p.Audit()); err == nil {

@@ -121,7 +121,8 @@ func (a *app) importDefinitions(files []string, o importOptions) error {
 
 func (a *app) importExtensions(ctx context.Context, sources []string, o importOptions) error {
 	if o.From != "" || o.To != "" || o.Name != "" {
-		return &exitError{exitUsage, fmt.Errorf("%s: is a directory or an archive, and imported as an extension: leave out --from, --to and --name, which are for agent files", sources[0])}
+		return usagef("%s: is a directory or an archive, and imported as an extension: "+
+			"leave out --from, --to and --name, which are for agent files", sources[0])
 	}
 	p, err := a.paths()
 	if err != nil {

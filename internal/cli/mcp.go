@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"strings"
 
@@ -58,7 +57,8 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 	for _, flag := range []string{"install", "uninstall"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(clients.Names(), cobra.ShellCompDirectiveNoFileComp))
 	}
-	c.Flags().StringVarP(&client.dir, "chdir", "C", "", "start commands in this directory of the view; with --install and --uninstall: the directory of the settings")
+	c.Flags().StringVarP(&client.dir, "chdir", "C", "",
+		"start commands in this directory of the view; with --install and --uninstall: the directory of the settings")
 	c.MarkFlagsMutuallyExclusive("install", "uninstall")
 	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
 	return c
@@ -82,10 +82,10 @@ func (a *app) toolbox(name string, first api.Hello) (*toolbox.Toolbox, error) {
 	switch first.Profile {
 	case "", "claude", "anthropic-editor", "mcp-fs":
 	default:
-		return nil, &exitError{exitUsage, fmt.Errorf("unknown profile %q: want claude, anthropic-editor or mcp-fs", first.Profile)}
+		return nil, usagef("unknown profile %q: want claude, anthropic-editor or mcp-fs", first.Profile)
 	}
 	if strings.Contains(first.Dir, "\n") {
-		return nil, &exitError{exitUsage, fmt.Errorf("-C: %q holds a newline: name another directory", first.Dir)}
+		return nil, usagef("-C: %q holds a newline: name another directory", first.Dir)
 	}
 	var t *toolbox.Toolbox
 	if task := os.Getenv(api.TaskEnv); name == "" && task != "" {

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +51,7 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 		return err
 	}
 	if o.interval < top.MinInterval {
-		return &exitError{exitUsage, fmt.Errorf("--interval %v: want %v or more", o.interval, top.MinInterval)}
+		return usagef("--interval %v: want %v or more", o.interval, top.MinInterval)
 	}
 	switch {
 	case o.json && o.once:
@@ -65,7 +63,7 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 	}
 	in := a.terminal()
 	if in == nil {
-		return &exitError{exitUsage, errors.New("top needs a terminal: use --once or --json")}
+		return usagef("top needs a terminal: use --once or --json")
 	}
 	return top.Run(ctx, client, p, o.interval, in, a.out)
 }

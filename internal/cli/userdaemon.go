@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -30,7 +29,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 // userPaths returns the directories of a user's daemon, and makes those that are missing.
 func (a *app) userPaths() (config.Paths, error) {
 	if os.Geteuid() == 0 {
-		return config.Paths{}, &exitError{exitUsage, errors.New("--user is for an ordinary user: for root, scopefs daemon")}
+		return config.Paths{}, usagef("--user is for an ordinary user: for root, scopefs daemon")
 	}
 	if a.flags.Base != "" || a.dir != "" {
 		return a.paths()
@@ -44,7 +43,7 @@ func (a *app) userPaths() (config.Paths, error) {
 		err = os.MkdirAll(filepath.Join(own.Base, "agents.d"), 0o700)
 	}
 	if err != nil {
-		return own, &exitError{exitUsage, fmt.Errorf("daemon --user: %w", err)}
+		return own, usagef("daemon --user: %w", err)
 	}
 	a.flags.Base = own.Base
 	if a.flags.State == "" {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ scopefs audit --json.`,
 		RunE: func(c *cobra.Command, words []string) error {
 			seq, err := strconv.ParseUint(words[0], 10, 64)
 			if err != nil {
-				return &exitError{exitUsage, fmt.Errorf("%q is no event: give its number, seq in scopefs audit --json", words[0])}
+				return usagef("%q is no event: give its number, seq in scopefs audit --json", words[0])
 			}
 			p, err := a.paths()
 			if err != nil {

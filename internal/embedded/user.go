@@ -14,7 +14,8 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 )
 
-// RunUser runs the daemon of an ordinary user, with flags, in namespaces of its own, and waits for it. The daemon ends with this process, however that ends.
+// RunUser runs the daemon of an ordinary user, with flags, in namespaces of its own, and waits for it.
+// The daemon ends with this process, however that ends.
 func RunUser(ctx context.Context, p config.Paths, flags ...string) error {
 	ours, theirs, err := newLeash()
 	if err != nil {

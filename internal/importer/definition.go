@@ -82,7 +82,10 @@ func readImport(file string, src imports.Source) ([]*Definition, error) {
 	}
 	var all []*Definition
 	for _, r := range results {
-		one := &Definition{File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Stores: string(r.Stores), Lost: r.Lost, Warnings: r.Warnings, text: r.Text}
+		one := &Definition{
+			File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Stores: string(r.Stores),
+			Lost: r.Lost, Warnings: r.Warnings, text: r.Text,
+		}
 		if one.Lost == nil {
 			one.Lost = []imports.Loss{}
 		}
@@ -115,7 +118,8 @@ func (one *Definition) Print(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "%s: WARNING: %s\n", one.File, w)
 	}
 	if one.Stores != "" {
-		fmt.Fprintf(stderr, "%s: the definition loads when scopefs.yaml has these stores, and the daemon was started again:\n%s", one.File, one.Stores)
+		fmt.Fprintf(stderr, "%s: the definition loads when scopefs.yaml has these stores, and the daemon was started again:\n%s",
+			one.File, one.Stores)
 	}
 	if one.Path == "" {
 		_, err := io.WriteString(stdout, one.Definition)

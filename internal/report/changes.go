@@ -90,7 +90,8 @@ func FindChanges(ctx context.Context, p config.Paths, client *api.Client, id sco
 	}
 	if agent.View.Record == scope.RecordDenials {
 		if o.Against == "" {
-			r.note("what programs removed is not known: set view: {record: writes} in %s for the next sessions, or give --against with a copy from before", printable.Text(filepath.Join(p.Base, agent.File)))
+			r.note("what programs removed is not known: set view: {record: writes} in %s for the next sessions, "+
+				"or give --against with a copy from before", filepath.Join(p.Base, agent.File))
 		}
 		r.note("record: denials: the log has nothing that programs changed, so that LOG 0 may also be the host or another agent")
 	}

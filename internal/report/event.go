@@ -225,7 +225,8 @@ func traffic(e audit.Event) (words []string) {
 		words = append(words, fmt.Sprint("status ", e.Status))
 	}
 	if e.DurationUS != 0 {
-		words = append(words, fmt.Sprintf("%d bytes sent, %d received in %v", e.Sent, e.Bytes, (time.Duration(e.DurationUS)*time.Microsecond).Round(time.Millisecond)))
+		took := (time.Duration(e.DurationUS) * time.Microsecond).Round(time.Millisecond)
+		words = append(words, fmt.Sprintf("%d bytes sent, %d received in %v", e.Sent, e.Bytes, took))
 	}
 	return words
 }

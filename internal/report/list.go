@@ -2,8 +2,10 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/doctor"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -53,6 +56,29 @@ type Definition struct {
 
 // Definitions are the agents of a base.
 type Definitions []Definition
+
+// ListDefinitions lists the agents that load, and the errors of those that do not.
+func ListDefinitions(all *agents.Snapshot, errs []error) Definitions {
+	list := Definitions{}
+	for _, def := range all.Agents {
+		d := Definition{Agent: def.Name, Description: def.Description, DisplayName: def.DisplayName, Loaded: true}
+		for _, err := range all.Warnings {
+			if of, ok := errors.AsType[*agents.DefinitionError](err); ok && of.Agent == def.Name {
+				d.Warnings = append(d.Warnings, err.Error())
+			}
+		}
+		list = append(list, d)
+	}
+	for _, err := range errs {
+		d := Definition{Error: err.Error()}
+		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
+			d.Agent = bad.Agent
+		}
+		list = append(list, d)
+	}
+	slices.SortStableFunc(list, func(x, y Definition) int { return strings.Compare(string(x.Agent), string(y.Agent)) })
+	return list
+}
 
 // Print prints a row for each agent.
 func (list Definitions) Print(w io.Writer) error {

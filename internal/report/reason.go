@@ -86,7 +86,8 @@ func reached(ctx context.Context, p config.Paths, e audit.Event) (string, error)
 	case e.Event == audit.KindNetwork:
 		return "the event of the end has the bytes", nil
 	case e.Event == audit.KindFile && refused && end.Outcome == "ok":
-		return fmt.Sprintf("nothing of it: the view refused with %s. The call around it returned %d bytes of other things", e.Errno, end.Bytes), nil
+		return fmt.Sprintf("nothing of it: the view refused with %s. The call around it returned %d bytes of other things",
+			e.Errno, end.Bytes), nil
 	case e.Event == audit.KindFile && refused:
 		return fmt.Sprintf("nothing: the view refused with %s before it read or changed anything", e.Errno), nil
 	case e.Event == audit.KindFile:
@@ -123,7 +124,8 @@ func endOf(ctx context.Context, p config.Paths, e audit.Event) (audit.Event, err
 // why explains an event by deciding with the current rules.
 func why(p config.Paths, e audit.Event) (*Reason, error) {
 	if e.Verdict == "" {
-		return nil, fmt.Errorf("event %d is no decision, but %s: choose one of scopefs audit --denied", e.Seq, strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Op+" "+e.Outcome), " "))
+		what := strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Op+" "+e.Outcome), " ")
+		return nil, fmt.Errorf("event %d is no decision, but %s: choose one of scopefs audit --denied", e.Seq, what)
 	}
 	r := &Reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Verdict: string(e.Verdict), Rule: e.Rule, Kind: e.RuleKind}
 	if e.Event == audit.KindNetwork {
@@ -213,7 +215,8 @@ func (r *Reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error 
 	}
 	kind := scope.Kind(e.RuleKind)
 	d := agent.Grants.Tool(name)
-	ofFile := []scope.Kind{scope.KindPath, scope.KindAccess, scope.KindHardlinks, scope.KindBelow, scope.KindProtect, scope.KindRoot, scope.KindView}
+	ofFile := []scope.Kind{scope.KindPath, scope.KindAccess, scope.KindHardlinks,
+		scope.KindBelow, scope.KindProtect, scope.KindRoot, scope.KindView}
 	if d.Allow && e.Verdict == audit.Deny && slices.Contains(ofFile, kind) {
 		r.Note = "the tool is allowed; a rule about files made it fail: see the event of the file before this one"
 		return nil
@@ -222,7 +225,8 @@ func (r *Reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error 
 		switch kind {
 		case scope.KindContext:
 			if name == "context_set" {
-				r.undecided("the tool is allowed; scopes.set decides about each scope, and none changes what the client gave", "name the scope in scopes.set, if the client does not give it")
+				r.undecided("the tool is allowed; scopes.set decides about each scope, and none changes what the client gave",
+					"name the scope in scopes.set, if the client does not give it")
 				return nil
 			}
 			if names, _, own := agent.Grants.ContextsOf(name); own && e.Context == nil && !slices.Contains(names, target) {
@@ -255,7 +259,8 @@ func (r *Reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error 
 	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
 	if parts := strings.Split(name, ":"); len(parts) == 3 && parts[0] == "mcp" {
 		if file := agent.Grants.Unseen(parts[1]); file != "" {
-			r.Note = fmt.Sprintf("%s is private to the agents of %s: to share it, add %s to agents there, or set its visibility to public", parts[1], file, agent.Name)
+			r.Note = fmt.Sprintf("%s is private to the agents of %s: to share it, add %s to agents there, or set its visibility to public",
+				parts[1], file, agent.Name)
 		}
 	}
 	if !d.Allow || e.Verdict != audit.Deny {

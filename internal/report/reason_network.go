@@ -56,7 +56,8 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 	}
 	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
 	if d.Allow && scope.Kind(e.RuleKind) == scope.KindField { // the log does not have the request's fields
-		r.undecided("the rules allow the method and the path; a field made some servers read others", "leave out the field, or allow every method and path of the host")
+		r.undecided("the rules allow the method and the path; a field made some servers read others",
+			"leave out the field, or allow every method and path of the host")
 		return nil
 	}
 	if e.Chain != "" {

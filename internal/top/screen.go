@@ -64,8 +64,8 @@ func newScreen(before, now api.Top) *screen {
 
 // head returns the line above the table.
 func (s *screen) head() string {
-	head := fmt.Sprintf("scopefs top  %s  agents: %d, sessions: %d, calls that wait for approval: %d", s.now.Time.Local().Format(time.TimeOnly),
-		len(s.now.Agents), len(s.now.Sessions), len(s.now.Approvals))
+	head := fmt.Sprintf("scopefs top  %s  agents: %d, sessions: %d, calls that wait for approval: %d",
+		s.now.Time.Local().Format(time.TimeOnly), len(s.now.Agents), len(s.now.Sessions), len(s.now.Approvals))
 	for _, d := range s.now.Disks {
 		head += fmt.Sprintf(", free in %s: %s of %s", printable.Text(d.Path), size(d.Free), size(d.Size))
 	}
@@ -87,7 +87,11 @@ func (s *screen) rows(idle bool) (rows []row) {
 		if a.Error != "" {
 			about += ": " + a.Error
 		}
-		rows = append(rows, row{agentRow, "", string(a.ID), line(string(a.ID), "agent", "", s.cpu["agent "+string(a.ID)], a.Use, fmt.Sprint(a.Denials), fmt.Sprint(a.Calls), about)})
+		text := cells{
+			name: string(a.ID), kind: "agent", cpu: s.cpu["agent "+string(a.ID)], use: a.Use,
+			denied: fmt.Sprint(a.Denials), calls: fmt.Sprint(a.Calls), about: about,
+		}
+		rows = append(rows, row{agentRow, "", string(a.ID), text.String()})
 		rows = append(rows, own...)
 	}
 	return rows
@@ -106,7 +110,10 @@ func (s *screen) of(a api.TopAgent) (rows []row) {
 			if about == "" || n.Kind == api.ServerSession {
 				about = strings.TrimSpace(about + " " + n.Program)
 			}
-			rows = append(rows, row{sessionRow, n.ID, string(a.ID), line("  "+n.ID, string(n.Kind), age(s.now.Time.Sub(n.Since)), s.cpu[n.ID], n.Use, "", "", about)})
+			text := cells{
+				name: "  " + n.ID, kind: string(n.Kind), age: age(s.now.Time.Sub(n.Since)), cpu: s.cpu[n.ID], use: n.Use, about: about,
+			}
+			rows = append(rows, row{sessionRow, n.ID, string(a.ID), text.String()})
 		}
 	}
 	return rows
@@ -114,11 +121,22 @@ func (s *screen) of(a api.TopAgent) (rows []row) {
 
 // waits returns the row of a call that waits.
 func waits(p tools.Approval, now time.Time) string {
-	return fmt.Sprintf("  %-26s %-7s %-6s %s", printable.Text(p.ID), "waits", age(now.Sub(p.Asked)), printable.Text(p.Whose()+" "+p.Tool+" "+report.About(p)))
+	about := printable.Text(p.Whose() + " " + p.Tool + " " + report.About(p))
+	return fmt.Sprintf("  %-26s %-7s %-6s %s", printable.Text(p.ID), "waits", age(now.Sub(p.Asked)), about)
 }
 
-func line(name, kind, age string, cpu float64, u api.Use, denied, calls, about string) string {
-	return fmt.Sprintf("%-28s %-7s %-6s %5.1f %8s %8s %6d %7s %6s  %s", printable.Text(name), kind, age, cpu, size(uint64(max(u.Memory, 0))), size(uint64(max(u.Written, 0))), u.Processes, denied, calls, printable.Text(about))
+// cells are the columns of a row.
+type cells struct {
+	name, kind, age string
+	cpu             float64 // percent
+	use             api.Use
+	denied, calls   string
+	about           string
+}
+
+func (c cells) String() string {
+	return fmt.Sprintf("%-28s %-7s %-6s %5.1f %8s %8s %6d %7s %6s  %s", printable.Text(c.name), c.kind, c.age, c.cpu,
+		size(uint64(max(c.use.Memory, 0))), size(uint64(max(c.use.Written, 0))), c.use.Processes, c.denied, c.calls, printable.Text(c.about))
 }
 
 // size returns bytes with a unit, in at most eight characters.
