@@ -2,16 +2,14 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -119,127 +117,39 @@ func (o *approveOptions) request(c *cobra.Command) (api.DecideRequest, error) {
 
 // decide sends a decision and prints what it made.
 func (a *app) decide(c *cobra.Command, id string, send func(*api.Client, context.Context, string) (tools.Approval, error)) error {
-	p, err := a.paths()
+	client, _, err := a.client()
 	if err != nil {
 		return err
 	}
-	decided, err := send(api.NewClient(p), c.Context(), id)
+	decided, err := send(client, c.Context(), id)
 	if err == nil {
-		fmt.Fprintln(a.out, decision(decided))
+		fmt.Fprintln(a.out, report.Decision(decided))
 	}
 	return err
 }
 
-// decision says what a decision made.
-func decision(p tools.Approval) string {
-	text := fmt.Sprintf("%s %s of %s: %s", p.ID, p.Tool, p.Whose(), p.State)
-	switch p.State {
-	case tools.ApprovalStands:
-		return text + ", " + ends(p)
-	case tools.ApprovalGranted, tools.ApprovalDenied:
-		return text + " " + ends(p)
-	}
-	return text
-}
-
-// ends says when an approval ends.
-func ends(p tools.Approval) string {
-	switch {
-	case p.Ends != "":
-		return "until session " + p.Ends + " ends"
-	case p.Expires.IsZero():
-		return "until it is revoked"
-	}
-	return "until " + expires(p)
-}
-
-// expires says when an approval ends, in a column.
-func expires(p tools.Approval) string {
-	switch {
-	case p.Ends != "":
-		return "with " + p.Ends
-	case p.Expires.IsZero():
-		return "never"
-	case time.Until(p.Expires) > 12*time.Hour:
-		return p.Expires.Local().Format(time.DateTime)
-	}
-	return p.Expires.Local().Format(time.TimeOnly)
-}
-
-func (a *app) approvals(c *cobra.Command) ([]tools.Approval, error) {
-	p, err := a.paths()
-	if err != nil {
-		return nil, err
-	}
-	return api.NewClient(p).Approvals(c.Context())
-}
-
 func (a *app) listApprovals(c *cobra.Command, asJSON bool) error {
-	list, err := a.approvals(c)
+	client, _, err := a.client()
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		return a.printJSON(list)
+	list, err := client.Approvals(c.Context())
+	if err != nil {
+		return err
 	}
-	if len(list) == 0 {
-		return nil
-	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tSTATE\tAGENT\tTOOL\tABOUT\tEXPIRES")
-	for _, p := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%q\t%s\n", p.ID, p.State, p.Whose(), p.Tool, about(p)+seen(p), expires(p))
-	}
-	return w.Flush()
-}
-
-// about returns a short description of a call: the command of bash, the path and
-// its target, or the arguments.
-func about(p tools.Approval) string {
-	if p.Pattern != "" {
-		return p.Pattern
-	}
-	var in struct{ Command, To string }
-	_ = json.Unmarshal(p.Arguments, &in) // long arguments are cut, and then do not decode
-	switch {
-	case p.Tool == "bash" && in.Command != "":
-		return short(in.Command)
-	case p.Tool == "bash", p.Path == "":
-		return short(string(p.Arguments))
-	}
-	return p.About(in.To)
-}
-
-// seen returns what a call would see of a context.
-func seen(p tools.Approval) string {
-	var all []string
-	for _, part := range p.Context {
-		all = append(all, fmt.Sprintf("%s (%d bytes)", part.Name, part.Bytes))
-	}
-	if all == nil {
-		return ""
-	}
-	return ", sees " + strings.Join(all, ", ")
-}
-
-// short returns the beginning of a text.
-func short(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:57]) + "..."
-	}
-	return s
+	return a.print(report.Approvals(list), asJSON)
 }
 
 func (a *app) showApproval(c *cobra.Command, id string) error {
-	paths, err := a.paths()
+	client, _, err := a.client()
 	if err != nil {
 		return err
 	}
-	p, err := api.NewClient(paths).Approval(c.Context(), id)
+	p, err := client.Approval(c.Context(), id)
 	if err != nil {
 		return err
 	}
-	return a.printJSON(p)
+	return report.JSON(a.out, p)
 }
 
 func (a *app) tokenCmd() *cobra.Command {
@@ -253,7 +163,7 @@ restart the daemon.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			client, id, err := a.client(words[0])
+			client, id, err := a.clientOf(words[0])
 			if err != nil {
 				return err
 			}

@@ -6,23 +6,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/batch"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/toolbox"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
 
+// callOptions are the flags of call.
+type callOptions struct {
+	agent, profile, dir, args, context string
+	list, json, status                 bool
+	parallel                           int
+}
+
 func (a *app) callCmd() *cobra.Command {
-	var name, profile, dir, text, environment string
-	var list, asJSON, status bool
-	parallel := 8
+	var o callOptions
 	c := &cobra.Command{
 		Use:   "call TOOL [NAME=TEXT|NAME:=JSON...]|FILE.json --agent AGENT|--dir DIR",
 		Short: "call one of an agent's tools",
@@ -47,169 +54,94 @@ error; of a file of calls: some failed), 2 bad usage. A command of bash that fai
 its exit status. With --exit-status scopefs exits with it, as run does: 124 for a
 timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 		Args: func(c *cobra.Command, words []string) error {
-			if list {
+			if o.list {
 				return args(cobra.NoArgs)(c, words)
 			}
 			return args(cobra.MinimumNArgs(1))(c, words)
 		},
 		RunE: func(c *cobra.Command, words []string) error {
-			env, _, err := readContext(environment)
-			if err != nil {
+			hello := api.Hello{Profile: o.profile, Dir: o.dir}
+			var err error
+			if hello.Context, _, err = readContext(o.context); err != nil {
 				return err
 			}
-			if !list && isBatch(words) {
-				calls, err := a.readBatch(words[0])
-				if calls.parallel = parallel; err == nil && (parallel < 1 || parallel > maxParallel) {
-					err = fmt.Errorf("--parallel: want 1 to %d", maxParallel)
-				}
-				if err == nil && env != nil && calls.context != nil {
-					err = fmt.Errorf("%s has a context, and so has --context: give one", words[0])
-				}
-				if err != nil {
-					return &exitError{exitUsage, err}
-				}
-				if calls.context != nil {
-					env = calls.context
-				}
-				return a.withTools(c.Context(), name, api.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *mcp.Client) error {
-					return calls.run(ctx, a, client)
-				}, status)
+			switch {
+			case o.list:
+				return a.listTools(c.Context(), hello, o)
+			case batch.Is(words):
+				return a.callFile(c.Context(), hello, words[0], o)
 			}
-			var arguments json.RawMessage
-			if !list {
-				if arguments, err = a.arguments(text, words[1:]); err != nil {
-					return &exitError{exitUsage, err}
-				}
-			}
-			return a.withTools(c.Context(), name, api.Hello{Profile: profile, Dir: dir, Context: env}, func(ctx context.Context, client *mcp.Client) error {
-				if list {
-					return a.listTools(ctx, client, asJSON)
-				}
-				result, err := client.Call(ctx, words[0], arguments)
-				if err != nil {
-					return err
-				}
-				if id := background(result); id != "" {
-					fmt.Fprintf(a.err, "scopefs: %s ends now, with the session of this command: use the bash tool of scopefs mcp, or scopefs run\n", printable.Text(id))
-				}
-				return a.printResult(result, asJSON, status)
-			}, status)
+			return a.call(c.Context(), hello, words[0], words[1:], o)
 		},
 	}
 	help := c.HelpFunc()
 	c.SetHelpFunc(func(c *cobra.Command, words []string) {
-		tool := c.Flags().Arg(0)
-		if tool == "" {
-			help(c, words)
+		if tool := c.Flags().Arg(0); tool != "" {
+			a.helped = a.toolHelp(c.Context(), tool, o)
 			return
 		}
-		a.helped = a.withTools(c.Context(), name, api.Hello{Profile: profile}, func(ctx context.Context, client *mcp.Client) error {
-			return a.toolHelp(ctx, client, tool, asJSON)
-		}, false)
+		help(c, words)
 	})
-	a.agentFlag(c, &name)
-	c.Flags().StringVar(&profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
-	c.Flags().StringVarP(&dir, "chdir", "C", "", "start commands in this directory of the view: the cwd of bash, unless a call has one")
-	c.Flags().StringVar(&text, "args", "", "arguments as a JSON object; - reads standard input")
-	c.Flags().StringVar(&environment, "context", "", "a file with the context of the calls, a JSON array of messages")
-	c.Flags().IntVar(&parallel, "parallel", parallel, "calls of a file that run at the same time, 1 to 32")
-	c.Flags().BoolVar(&list, "list", false, "list the tools")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&status, "exit-status", false, "exit with the status of the command that bash runs")
+	a.agentFlag(c, &o.agent)
+	f := c.Flags()
+	f.StringVar(&o.profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
+	f.StringVarP(&o.dir, "chdir", "C", "", "start commands in this directory of the view: the cwd of bash, unless a call has one")
+	f.StringVar(&o.args, "args", "", "arguments as a JSON object; - reads standard input")
+	f.StringVar(&o.context, "context", "", "a file with the context of the calls, a JSON array of messages")
+	f.IntVar(&o.parallel, "parallel", 8, "calls of a file that run at the same time, 1 to 32")
+	f.BoolVar(&o.list, "list", false, "list the tools")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	f.BoolVar(&o.status, "exit-status", false, "exit with the status of the command that bash runs")
 	return c
 }
 
-// withTools runs f with a client of an agent's tools. With status, an error that is
-// not a command's exit gets the exit status 125.
-func (a *app) withTools(ctx context.Context, name string, first api.Hello, f func(context.Context, *mcp.Client) error, status bool) error {
-	err := func() error {
-		first.Once = true
-		t, err := a.toolbox(name, first)
+// call makes one call.
+func (a *app) call(ctx context.Context, hello api.Hello, tool string, words []string, o callOptions) error {
+	arguments, err := a.arguments(o.args, words)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	return a.withTools(ctx, hello, o, func(ctx context.Context, client *toolbox.Client) error {
+		result, err := client.Call(ctx, tool, arguments)
 		if err != nil {
 			return err
 		}
-		defer t.close()
-		ctx, leave := context.WithCancelCause(ctx)
-		defer leave(nil)
-		r, client, err := t.dial(ctx, leave)
-		if err != nil {
-			return err
+		if id := background(result); id != "" {
+			fmt.Fprintf(a.err, "scopefs: %s ends now, with the session of this command: "+
+				"use the bash tool of scopefs mcp, or scopefs run\n", printable.Text(id))
 		}
-		defer client.Close()
-		err = f(ctx, client)
-		if _, ok := errors.AsType[*exitError](err); ok {
-			return err
-		}
-		return r.explain(ctx, err)
-	}()
-	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && status {
-		return &exitError{exitRunFailed, err}
-	}
-	return err
+		return a.printResult(result, o)
+	})
 }
 
-// dial connects to the tools and initializes the MCP session. It calls leave when
-// the daemon stops answering.
-func (t *toolbox) dial(ctx context.Context, leave func(error)) (*refusing, *mcp.Client, error) {
-	conn, err := t.open(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	context.AfterFunc(ctx, func() { conn.Close() })
-	go t.pulse().Watch(ctx, leave)
-	r := &refusing{Reader: conn}
-	client, err := mcp.Dial(ctx, struct {
-		io.Reader
-		io.WriteCloser
-	}{r, conn}, Version, t.a.asker())
-	if err != nil {
-		return nil, nil, r.explain(ctx, err)
-	}
-	return r, client, nil
-}
-
-// refusing reads from a daemon and records a refusal in plain text, which is no
-// message of the protocol.
-type refusing struct {
-	io.Reader
-	begun bool
-
-	mu    sync.Mutex
-	why   error // the refusal
-	ended bool
-}
-
-func (r *refusing) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.begun && n > 0 {
-		r.begun = true
-		if text, ok := strings.CutPrefix(string(b[:n]), "scopefs: "); ok {
-			r.why = errors.New(strings.TrimSpace(text))
-		}
-	}
-	if r.why != nil {
-		return 0, r.why
-	}
-	r.ended = r.ended || err != nil
-	return n, err
-}
-
-// explain returns the cause of a request without a response.
-func (r *refusing) explain(ctx context.Context, err error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	const unknown = "whether the call had an effect is unknown"
+// callFile makes the calls of a file.
+func (a *app) callFile(ctx context.Context, hello api.Hello, name string, o callOptions) error {
+	calls, err := batch.Read(name, a.in)
 	switch {
-	case err == nil:
-		return nil
-	case r.why != nil:
-		return r.why
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w; %s", context.Cause(ctx), unknown)
-	case r.ended:
-		return fmt.Errorf("the daemon has ended the connection: %s; its log says why", unknown)
+	case err != nil:
+		return &exitError{exitUsage, err}
+	case o.parallel < 1 || o.parallel > batch.MaxParallel:
+		return usagef("--parallel: want 1 to %d", batch.MaxParallel)
+	case hello.Context != nil && calls.Context != nil:
+		return usagef("%s has a context, and so has --context: give one", name)
+	case calls.Context != nil:
+		hello.Context = calls.Context
+	}
+	return a.withTools(ctx, hello, o, func(ctx context.Context, client *toolbox.Client) error {
+		return calls.Run(ctx, client.Client, o.parallel, a.out)
+	})
+}
+
+// withTools runs f with a client of an agent's tools. With --exit-status, an error that is not a command's exit has the
+// status 125.
+func (a *app) withTools(ctx context.Context, hello api.Hello, o callOptions, f func(context.Context, *toolbox.Client) error) error {
+	hello.Once = true
+	t, err := a.toolbox(o.agent, hello)
+	if err == nil {
+		err = t.Use(ctx, Version, terminal.Asker(a.in, a.err), f)
+	}
+	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && o.status {
+		return &exitError{exitRunFailed, err}
 	}
 	return err
 }
@@ -250,46 +182,42 @@ func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-func (a *app) listTools(ctx context.Context, client *mcp.Client, asJSON bool) error {
-	all, starting, err := client.List(ctx)
-	if err != nil {
-		return err
-	}
-	for _, name := range starting {
-		fmt.Fprintf(a.err, "MCP server %s is still starting: its tools are not listed yet\n", printable.Text(name))
-	}
-	if asJSON {
-		return a.printJSON(all)
-	}
-	for _, t := range all {
-		first, _, _ := strings.Cut(t.About, "\n")
-		fmt.Fprintf(a.out, "%-20s %s\n", printable.Text(t.Name), printable.Text(first))
-	}
-	return nil
+// listTools lists the tools that the agent may call.
+func (a *app) listTools(ctx context.Context, hello api.Hello, o callOptions) error {
+	return a.withTools(ctx, hello, o, func(ctx context.Context, client *toolbox.Client) error {
+		all, starting, err := client.List(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range starting {
+			fmt.Fprintf(a.err, "MCP server %s is still starting: its tools are not listed yet\n", printable.Text(name))
+		}
+		return a.print(report.Tools(all), o.json)
+	})
 }
 
-// onTerminal reports whether a stream is a terminal.
-func onTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// steady escapes terminal control characters, except newlines and tabs.
-func steady(text string) string {
-	var b strings.Builder
-	for line := range strings.SplitAfterSeq(text, "\n") {
-		line, end := strings.CutSuffix(line, "\n")
-		for i, part := range strings.Split(line, "\t") {
-			if i > 0 {
-				b.WriteByte('\t')
+// toolHelp prints a tool's description and arguments.
+func (a *app) toolHelp(ctx context.Context, name string, o callOptions) error {
+	o.status = false
+	return a.withTools(ctx, api.Hello{Profile: o.profile}, o, func(ctx context.Context, client *toolbox.Client) error {
+		all, _, err := client.List(ctx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(t mcp.Listed) bool { return t.Named(name) })
+		if i < 0 {
+			var names []string
+			for _, t := range all {
+				names = append(names, t.Name)
 			}
-			b.WriteString(printable.Text(part))
+			hint := "--list lists the tools"
+			if near := tools.Nearest(name, names); near != "" {
+				hint = fmt.Sprintf("did you mean %s?", near)
+			}
+			return usagef("there is no tool %q here: %s", name, hint)
 		}
-		if end {
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
+		return a.print(report.Tool(all[i]), o.json)
+	})
 }
 
 // background returns the process id of a result of bash whose command is running; "" for other results.
@@ -333,26 +261,27 @@ func ending(r mcp.Result, status bool) error {
 	return &exitError{*code, &commandError{fmt.Sprintf("the command ended with exit status %d", *code)}}
 }
 
-func (a *app) printResult(r mcp.Result, asJSON, status bool) error {
+// printResult prints the result of a call, or returns its error.
+func (a *app) printResult(r mcp.Result, o callOptions) error {
 	switch {
 	case r.Failed:
 		return &exitError{exitFailed, errors.New(r.Text)}
-	case asJSON && r.Structured != nil:
+	case o.json && r.Structured != nil:
 		fmt.Fprintln(a.out, string(tools.PlainJSON(r.Structured)))
-	case asJSON:
-		return a.printJSON(map[string]string{"text": r.Text})
+	case o.json:
+		return report.JSON(a.out, map[string]string{"text": r.Text})
 	default:
 		text := r.Text
-		if onTerminal(a.out) {
-			text = steady(text)
+		if terminal.Is(a.out) {
+			text = printable.Lines(text)
 		}
 		fmt.Fprint(a.out, text)
 		if !strings.HasSuffix(r.Text, "\n") {
 			fmt.Fprintln(a.out)
 		}
 	}
-	err := ending(r, status)
-	if said, ok := errors.AsType[*commandError](err); ok && !status {
+	err := ending(r, o.status)
+	if said, ok := errors.AsType[*commandError](err); ok && !o.status {
 		fmt.Fprintf(a.err, "scopefs: %s\n", said)
 		return nil
 	}

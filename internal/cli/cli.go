@@ -22,8 +22,12 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -52,6 +56,11 @@ func (e *exitError) Error() string {
 }
 
 func (e *exitError) Unwrap() error { return e.err }
+
+// usagef returns an error with the status of bad usage.
+func usagef(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
 
 // streams are the standard streams of a command.
 type streams struct {
@@ -85,12 +94,15 @@ func Main(ctx context.Context, args []string) int {
 	}
 	code := exitFailed
 	var exit *exitError
+	var ended *embedded.ExitError
 	var refused *api.Error
 	var notLoaded *api.NotLoadedError
 	var host *mount.HostError
 	switch {
 	case errors.As(err, &exit):
 		code = exit.code
+	case errors.As(err, &ended):
+		code = ended.Status
 	case errors.As(err, &host):
 		code = exitHost
 	case errors.As(err, &notLoaded), errors.Is(err, api.ErrUnknown), errors.Is(err, scope.ErrInvalidID),
@@ -100,7 +112,7 @@ func Main(ctx context.Context, args []string) int {
 	if code == exitUsage && command.Name() == daemonName && !command.Flags().Changed(onlyFlag) {
 		code = exitConfig
 	}
-	if exit == nil || exit.err != nil {
+	if (exit == nil || exit.err != nil) && (ended == nil || ended.Err != nil) {
 		// errors.Join separates its errors by newlines.
 		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
@@ -123,7 +135,7 @@ load, 3 the daemon cannot mount on this host, 78 the daemon refuses its configur
 and check have their own; see there.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
-				return &exitError{exitUsage, fmt.Errorf("unknown command %q: scopefs help lists them", words[0])}
+				return usagef("unknown command %q: scopefs help lists them", words[0])
 			}
 			return nil
 		},
@@ -134,17 +146,19 @@ and check have their own; see there.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &exitError{exitUsage, fmt.Errorf("%w (see scopefs help %s)", err, c.Name())}
+		return usagef("%w (see scopefs help %s)", err, c.Name())
 	})
 	f := root.PersistentFlags()
-	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"), "base directory, with agents/ and agents.d/ (SCOPEFS_BASE; default that of the user's daemon, or of the host's package)")
+	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"),
+		"base directory, with agents/ and agents.d/ (SCOPEFS_BASE; default that of the user's daemon, or of the host's package)")
 	f.StringVar(&a.dir, "dir", "", "directory of a project, in place of a base: its state is in $XDG_STATE_HOME/scopefs")
 	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	a.given = f.Changed
-	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.runCmd(), a.agentsCmd(), a.promptCmd(),
-		a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.storesCmd(), a.auditCmd(), a.whyCmd(), a.checkCmd(), a.presetsCmd(), a.doctorCmd(), a.versionCmd())
-	root.AddCommand(a.killCmd(), a.topCmd(), a.changesCmd())
+	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
+		a.runCmd(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), a.storesCmd(),
+		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.checkCmd(),
+		a.auditCmd(), a.whyCmd(), a.changesCmd(), a.doctorCmd(), a.versionCmd())
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		// cobra's prints its help for any word, with exit status 0.
@@ -157,7 +171,7 @@ and check have their own; see there.`,
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, words []string) error {
 		if err := check(c, words); err != nil {
-			return &exitError{exitUsage, fmt.Errorf("%w (usage: %s)", err, c.UseLine())}
+			return usagef("%w (usage: %s)", err, c.UseLine())
 		}
 		return nil
 	}
@@ -167,11 +181,57 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 func (a *app) complete(_ *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if p, err := a.paths(); err == nil && len(words) == 0 {
-		if all, _, err := load(p); err == nil {
+		if all, _, err := definitions.Load(p); err == nil {
 			for id := range all.Agents {
 				names = append(names, string(id))
 			}
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// client returns a client of the daemon, and its directories. It is the one place that opens the control API for a
+// command that starts nothing.
+func (a *app) client() (*api.Client, config.Paths, error) {
+	p, err := a.paths()
+	if err != nil {
+		return nil, p, err
+	}
+	return api.NewClient(p), p, nil
+}
+
+// clientOf returns a client of the daemon, and the named agent.
+func (a *app) clientOf(name string) (*api.Client, scope.ID, error) {
+	p, id, err := a.agentNamed(name)
+	if err != nil {
+		return nil, "", err
+	}
+	return api.NewClient(p), id, nil
+}
+
+// terminal returns standard input if it and standard output are terminals; else nil.
+func (a *app) terminal() *os.File {
+	if in, ok := a.in.(*os.File); ok && terminal.Is(in) && terminal.Is(a.out) {
+		return in
+	}
+	return nil
+}
+
+// A printer prints itself as text.
+type printer interface{ Print(io.Writer) error }
+
+// print prints v as text, or as indented JSON.
+func (a *app) print(v printer, asJSON bool) error {
+	if asJSON {
+		return report.JSON(a.out, v)
+	}
+	return v.Print(a.out)
+}
+
+// printLine prints v as text, or as a line of JSON.
+func (a *app) printLine(v printer, asJSON bool) error {
+	if asJSON {
+		return report.Line(a.out, v)
+	}
+	return v.Print(a.out)
 }

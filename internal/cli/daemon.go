@@ -76,7 +76,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		return err
 	}
 	if o.leash == 0 && os.Geteuid() != 0 {
-		return &exitError{exitUsage, errors.New("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")}
+		return usagef("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")
 	}
 	if o.http != "" {
 		if err := daemon.CheckHTTP(o.http); err != nil {

@@ -1,28 +1,23 @@
 package cli
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/extensions"
-	"github.com/scopefs/scopefs/internal/imports"
-	"github.com/scopefs/scopefs/internal/session"
-	"github.com/scopefs/scopefs/internal/state"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/internal/importer"
+	"github.com/scopefs/scopefs/internal/report"
 )
 
 // importOptions are the flags of agents import.
 type importOptions struct {
-	from, to, name, ref   string
-	force, dryRun, asJSON bool
+	importer.Options
+	asJSON bool
 }
 
 func (a *app) importCmd() *cobra.Command {
@@ -70,88 +65,21 @@ extension and keeps its .env. An extension that does not load is not imported.
 Exit status: 0 imported, with losses or without, 1 failure, 2 bad usage.`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, files []string) error {
-			if o.ref != "" || slices.ContainsFunc(files, extensions.Is) {
+			if o.Ref != "" || slices.ContainsFunc(files, extensions.Is) {
 				return a.importExtensions(c.Context(), files, o)
 			}
-			return a.runImport(files, o)
+			return a.importDefinitions(files, o)
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.from, "from", "", "format: gemini, claude, scoped-mcp or scopes")
-	f.StringVar(&o.to, "to", "", "directory to write into (default BASE/agents.d)")
-	f.StringVar(&o.ref, "ref", "", "branch, tag or commit of a git repository with an extension")
-	f.StringVar(&o.name, "name", "", "id of the agent, for a file of one")
-	f.BoolVar(&o.force, "force", false, "replace definitions that exist")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the definitions, write nothing")
+	f.StringVar(&o.From, "from", "", "format: gemini, claude, scoped-mcp or scopes")
+	f.StringVar(&o.To, "to", "", "directory to write into (default BASE/agents.d)")
+	f.StringVar(&o.Ref, "ref", "", "branch, tag or commit of a git repository with an extension")
+	f.StringVar(&o.Name, "name", "", "id of the agent, for a file of one")
+	f.BoolVar(&o.Force, "force", false, "replace definitions that exist")
+	f.BoolVar(&o.DryRun, "dry-run", false, "print the definitions, write nothing")
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON, and nothing else")
 	return c
-}
-
-// imported is an imported agent, for the report.
-type imported struct {
-	File       string         `json:"file"`
-	Format     imports.Format `json:"format"`
-	Because    string         `json:"because,omitempty"` // the evidence for the format
-	Agent      scope.ID       `json:"agent"`
-	Path       string         `json:"path,omitempty"`       // of the file written
-	Definition string         `json:"definition,omitempty"` // the text, if no file was written
-	Stores     string         `json:"stores,omitempty"`     // what scopefs.yaml needs
-	Lost       []imports.Loss `json:"lost"`
-	Warnings   []string       `json:"warnings,omitempty"`
-
-	text []byte
-	mode fs.FileMode
-}
-
-func (a *app) runImport(files []string, o importOptions) error {
-	src, err := o.source(files)
-	if err == nil && !o.dryRun {
-		o.to, err = a.importDir(o.to)
-	}
-	if err != nil {
-		return &exitError{exitUsage, err}
-	}
-	var all []*imported
-	from := map[scope.ID]string{}
-	for _, file := range files {
-		list, err := readImport(file, src)
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		for _, one := range list {
-			if first, twice := from[one.Agent]; twice {
-				return fmt.Errorf("%s: agent %s is also in %s: import them one by one, with --name ID", file, one.Agent, first)
-			}
-			from[one.Agent] = file
-			if path := filepath.Join(o.to, string(one.Agent)+".md"); !o.dryRun && !o.force && exists(path) {
-				return fmt.Errorf("%s: %w", file, &existsError{path})
-			}
-		}
-		all = append(all, list...)
-	}
-	for _, one := range all {
-		if err := a.writeImport(one, o); err != nil {
-			return fmt.Errorf("%s: %w", one.File, err)
-		}
-	}
-	if o.asJSON {
-		return a.printJSON(all)
-	}
-	return nil
-}
-
-// source checks the flags for the input.
-func (o *importOptions) source(files []string) (src imports.Source, err error) {
-	if o.from != "" {
-		src.Format, err = imports.ParseFormat(o.from)
-	}
-	if err == nil && o.name != "" {
-		src.Name, err = scope.ParseID(o.name)
-	}
-	if err == nil && o.name != "" && len(files) > 1 {
-		err = errors.New("one --name for several files: import them one by one")
-	}
-	return src, err
 }
 
 func (a *app) importDir(to string) (string, error) {
@@ -168,112 +96,51 @@ func (a *app) importDir(to string) (string, error) {
 	return to, nil
 }
 
-func readImport(file string, src imports.Source) ([]*imported, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait for a writer
+func (a *app) importDefinitions(files []string, o importOptions) error {
+	src, err := o.Source(files)
+	if err == nil && !o.DryRun {
+		o.To, err = a.importDir(o.To)
+	}
 	if err != nil {
-		return nil, errors.Unwrap(err) // without the path, which the caller adds
+		return &exitError{exitUsage, err}
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
+	done, err := importer.Definitions(files, src, o.Options)
+	if o.asJSON && err == nil {
+		return report.JSON(a.out, done)
 	}
-	if !st.Mode().IsRegular() {
-		return nil, errors.New("is no regular file: give one")
+	if o.asJSON {
+		return err
 	}
-	if src.Text, err = io.ReadAll(io.LimitReader(f, imports.MaxSource+1)); err != nil {
-		return nil, err
-	}
-	src.File, src.Env = file, os.LookupEnv
-	if src.Tools, err = session.Tools(); err != nil {
-		return nil, err
-	}
-	results, err := imports.Convert(src)
-	if err != nil {
-		return nil, err
-	}
-	var all []*imported
-	for _, r := range results {
-		one := &imported{File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Stores: string(r.Stores), Lost: r.Lost, Warnings: r.Warnings, text: r.Text}
-		if one.Lost == nil {
-			one.Lost = []imports.Loss{}
-		}
-		// The source's mode, because the file may hold a key.
-		one.mode = 0o600 | st.Mode().Perm()&0o644
-		all = append(all, one)
-	}
-	return all, nil
-}
-
-// writeImport writes or prints one definition and reports the losses.
-func (a *app) writeImport(one *imported, o importOptions) error {
-	if o.dryRun {
-		one.Definition = string(one.text)
-	} else {
-		one.Path = filepath.Join(o.to, string(one.Agent)+".md")
-		if err := writeDefinition(one.Path, one.text, one.mode, o.force); err != nil {
+	for _, one := range done {
+		if err := one.Print(a.out, a.err); err != nil {
 			return err
 		}
 	}
-	if o.asJSON {
-		return nil
-	}
-	if one.Because != "" {
-		fmt.Fprintf(a.err, "%s: taken for %s, as %s\n", one.File, one.Format, one.Because)
-	}
-	for _, l := range one.Lost {
-		fmt.Fprintf(a.err, "%s: %s\n", one.File, l)
-	}
-	for _, w := range one.Warnings {
-		fmt.Fprintf(a.err, "%s: WARNING: %s\n", one.File, w)
-	}
-	if one.Stores != "" {
-		fmt.Fprintf(a.err, "%s: the definition loads when scopefs.yaml has these stores, and the daemon was started again:\n%s", one.File, one.Stores)
-	}
-	if o.dryRun {
-		_, err := io.WriteString(a.out, one.Definition)
-		return err
-	}
-	_, err := fmt.Fprintln(a.out, one.Path)
 	return err
 }
 
-type existsError struct{ path string }
-
-func (e *existsError) Error() string {
-	return fmt.Sprintf("%s exists: give --force to replace it, or --name ID", e.path)
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// writeDefinition creates a file atomically, by a rename from a name with a leading
-// dot. It does not use link(2), because loading rejects files with several names.
-func writeDefinition(path string, text []byte, mode fs.FileMode, force bool) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".import-*")
+func (a *app) importExtensions(ctx context.Context, sources []string, o importOptions) error {
+	if o.From != "" || o.To != "" || o.Name != "" {
+		return usagef("%s: is a directory or an archive, and imported as an extension: "+
+			"leave out --from, --to and --name, which are for agent files", sources[0])
+	}
+	p, err := a.paths()
 	if err != nil {
-		return err
+		return &exitError{exitUsage, err}
 	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return err
+	var all []importer.Extension
+	for _, source := range sources {
+		one, err := importer.CopyExtension(ctx, p, source, o.Options)
+		if err == nil && !o.asJSON {
+			err = one.Print(a.out, a.err)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+		all = append(all, one)
 	}
-	flags := uint(unix.RENAME_NOREPLACE)
-	if force {
-		flags = 0
-	}
-	err = unix.Renameat2(unix.AT_FDCWD, f.Name(), unix.AT_FDCWD, path, flags)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return &existsError{path}
-	case err == nil:
-		err = state.SyncDir(filepath.Dir(path))
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	if o.asJSON {
+		return report.JSON(a.out, all)
 	}
 	return nil
 }

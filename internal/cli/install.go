@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 )
 
 // installing are the flags of scopefs mcp that write an agent program's settings.
@@ -22,7 +23,7 @@ type installing struct {
 // settings writes or restores the settings of an agent program.
 func (a *app) settings(o installing, agent string) error {
 	if program := o.install + o.uninstall; !slices.Contains(clients.Names(), program) {
-		return &exitError{exitUsage, fmt.Errorf("unknown program %q: want %s", program, strings.Join(clients.Names(), ", "))}
+		return usagef("unknown program %q: want %s", program, strings.Join(clients.Names(), ", "))
 	}
 	state, err := config.StateHome()
 	if err != nil {
@@ -33,7 +34,7 @@ func (a *app) settings(o installing, agent string) error {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
 	if err != nil {
-		return &exitError{exitUsage, fmt.Errorf("-C: %w: give an existing directory", err)}
+		return usagef("-C: %w: give an existing directory", err)
 	}
 	at := clients.Installation{Program: o.install, Dir: dir, State: filepath.Join(state, "scopefs", "clients")}
 	if o.uninstall != "" {
@@ -72,7 +73,7 @@ func (a *app) server(agent string) (clients.Server, error) {
 	if err != nil {
 		return clients.Server{}, err
 	}
-	if _, err := agentOf(p, id); err != nil {
+	if _, err := definitions.Agent(p, id); err != nil {
 		return clients.Server{}, err
 	}
 	_, project, err := a.where()

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -41,11 +40,11 @@ func (a *app) presets() (map[string]*agents.Preset, error) {
 
 func (a *app) listPresets() error {
 	all, err := a.presets()
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	var t report.Table
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(w, "%s\t%s\n", name, printable.Text(all[name].Description))
+		t.Row(name, all[name].Description)
 	}
-	return errors.Join(w.Flush(), err)
+	return errors.Join(t.Print(a.out), err)
 }
 
 func (a *app) showPreset(name string) error {

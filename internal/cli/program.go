@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -61,7 +62,7 @@ func (a *app) ofAgents(p config.Paths) func(name string) bool {
 	if _, project, err := a.where(); err == nil && project != nil {
 		dirs = append(dirs, project.Dir)
 	}
-	if all, _, err := load(p); err == nil {
+	if all, _, err := definitions.Load(p); err == nil {
 		for _, def := range all.Agents {
 			dirs = append(dirs, def.Dir) // one through a link has no agent: see OpenRoot
 		}

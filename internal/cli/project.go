@@ -61,7 +61,7 @@ func (a *app) existing() (config.Paths, *config.Project, error) {
 		return p, nil, err
 	}
 	if !project.Exists() {
-		return p, nil, &exitError{exitUsage, fmt.Errorf("--dir %s: no agent has run in it yet: start one with scopefs run --dir %s -- PROGRAM", project.Dir, project.Dir)}
+		return p, nil, usagef("--dir %s: no agent has run in it yet: start one with scopefs run --dir %s -- PROGRAM", project.Dir, project.Dir)
 	}
 	p, err = p.Complete()
 	return p, project, err
@@ -108,13 +108,33 @@ func (a *app) noteAbove(made *config.Project) {
 func (a *app) agentIn(project *config.Project, name string) (scope.ID, error) {
 	switch {
 	case project == nil && name == "":
-		return "", &exitError{exitUsage, errors.New("which agent: give --agent AGENT, or --dir DIR for a directory without one")}
+		return "", usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
 	case project == nil:
 		return scope.ParseID(name)
 	case name == "", name == string(project.ID), a.dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
 		return project.ID, nil
 	case a.dir != "":
-		return "", &exitError{exitUsage, fmt.Errorf("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)}
+		return "", usagef("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)
 	}
 	return scope.ParseID(name)
+}
+
+// agentOf returns the directories, and the named agent or the project's.
+func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
+	p, project, err := a.existing()
+	if err != nil {
+		return p, "", err
+	}
+	id, err := a.agentIn(project, name)
+	return p, id, err
+}
+
+// agentNamed returns the directories and the named agent.
+func (a *app) agentNamed(name string) (config.Paths, scope.ID, error) {
+	p, err := a.paths()
+	if err != nil {
+		return p, "", err
+	}
+	id, err := scope.ParseID(name)
+	return p, id, err
 }

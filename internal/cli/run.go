@@ -7,19 +7,15 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/programs"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // Exit statuses of run besides the command's own; the same as those of env(1) and timeout(1).
@@ -142,13 +138,12 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 		}
 	}
 	if a.wantTTY(o) {
-		req.TTY = terminalSize()
+		req.TTY = terminal.Size()
 	}
-	client := api.NewClient(p)
-	run, err := client.Run(ctx, id, req)
+	run, err := api.NewClient(p).Run(ctx, id, req)
 	if errors.Is(err, api.ErrNoDaemon) {
 		var end func()
-		if p, end, err = a.embedded(ctx, p, id, io.Discard); err != nil {
+		if p, end, err = embedded.Start(ctx, p, id, io.Discard); err != nil {
 			return exitRunFailed, err
 		}
 		defer end()
@@ -167,69 +162,10 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 		return exitRunFailed, err
 	}
 	defer run.Close()
-	return a.attend(run)
-}
-
-func (a *app) wantTTY(o runOptions) bool {
-	both := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
-	return o.tty || both && !o.noTTY
-}
-
-func terminalSize() *sandbox.Size {
-	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
-		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
-			return &sandbox.Size{Rows: uint16(h), Cols: uint16(w)}
-		}
-	}
-	return &sandbox.Size{Rows: 24, Cols: 80}
-}
-
-// attend connects the command to our streams and signals until it exits.
-func (a *app) attend(run *api.Run) (int, error) {
-	own := &terminal{fd: int(os.Stdin.Fd())}
-	told := &notes{to: a.err, run: run}
-	defer told.rest()
-	if run.TTY != nil {
-		own.raw()
-		defer own.restore()
-	}
-	stop := forward(run, own)
-	defer stop()
-	// Each copy ends when either side closes. The command gets SIGPIPE or EOF, and
-	// its exit status is the result.
-	var copies sync.WaitGroup
-	if run.TTY != nil {
-		go func() {
-			// A terminal has no EOF: send the VEOF character, termios(3).
-			_, _ = io.Copy(run.TTY, a.in)
-			_, _ = run.TTY.Write([]byte{4})
-		}()
-		copies.Go(func() { _, _ = io.Copy(a.out, run.TTY) })
-	} else {
-		go func() {
-			_, _ = io.Copy(run.Stdin, a.in)
-			run.Stdin.Close()
-		}()
-		// If our reader closes its end, the command must get SIGPIPE.
-		copies.Go(func() { _, _ = io.Copy(a.out, run.Stdout); run.Stdout.Close() })
-		copies.Go(func() { _, _ = io.Copy(a.err, run.Stderr); run.Stderr.Close() })
-	}
-	exit, err := run.Wait(told.note)
-	if exit.OutOfMemory {
-		defer fmt.Fprintln(a.err, "scopefs: out of memory: the agent's limit was reached")
-	}
-	run.End() // also ends the streams, which background processes may hold open
-	copied := make(chan struct{})
-	go func() { copies.Wait(); close(copied) }()
-	if err != nil { // such as a stopped daemon, which ends no sandbox
-		select {
-		case <-copied:
-		case <-time.After(200 * time.Millisecond):
-		}
-		return exitRunFailed, err
-	}
-	<-copied
+	exit, err := terminal.Attend(run, a.in, a.out, a.err)
 	switch {
+	case err != nil:
+		return exitRunFailed, err
 	case exit.TimedOut:
 		return exitTimedOut, errors.New("the agent's time limit was reached")
 	case exit.Signal != 0:
@@ -238,23 +174,7 @@ func (a *app) attend(run *api.Run) (int, error) {
 	return exit.Code, nil
 }
 
-// embedded starts a daemon for this command. It returns the daemon's directories and
-// a function that stops it.
-func (a *app) embedded(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
-	dir, lock, err := daemon.NewRun()
-	if err != nil {
-		return p, nil, err
-	}
-	p.Run = dir
-	end, err := startEmbedded(ctx, p, id, lock, told)
-	if err != nil {
-		daemon.RemoveRun(p)
-		lock.Close()
-		return p, nil, err
-	}
-	return p, func() {
-		end()
-		daemon.RemoveRun(p)
-		lock.Close()
-	}, nil
+func (a *app) wantTTY(o runOptions) bool {
+	both := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+	return o.tty || both && !o.noTTY
 }

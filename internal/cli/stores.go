@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/stores"
 )
 
@@ -25,23 +25,18 @@ func (a *app) storesCmd() *cobra.Command {
 Exit status: 0 all work, 1 one does not, 2 bad usage.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			p, err := a.paths()
+			client, p, err := a.client()
 			if err != nil {
 				return err
 			}
-			list, err := api.NewClient(p).Stores(c.Context())
+			list, err := client.Stores(c.Context())
 			if errors.Is(err, api.ErrNoDaemon) {
 				list, err = ownStores(c.Context(), p)
 			}
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = a.printJSON(list)
-			} else {
-				err = a.printStores(list)
-			}
-			return errors.Join(err, broken(list))
+			return errors.Join(a.print(report.Stores(list), asJSON), broken(list))
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -64,31 +59,15 @@ func broken(list []api.Store) error {
 
 // ownStores checks the stores from this process, where no daemon runs.
 func ownStores(ctx context.Context, p config.Paths) ([]api.Store, error) {
-	host, err := loadHost(p)
+	host, err := definitions.Host(p)
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := load(p)
+	all, _, err := definitions.Load(p)
 	if err != nil {
 		return nil, err
 	}
 	s := stores.New(host.Stores, p.State, stores.Host{})
 	defer s.Close()
 	return s.Report(ctx, all.Agents), nil
-}
-
-func (a *app) printStores(list []api.Store) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "STORE\tKIND\tHEALTH\tAGENTS\tTOOLS")
-	for _, s := range list {
-		health, agents := "ok", "-"
-		if s.Error != "" {
-			health = printable.Text(s.Error)
-		}
-		if len(s.Agents) > 0 {
-			agents = strings.Join(s.Agents, ",")
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.Kind, health, agents, strings.Join(s.Tools, ","))
-	}
-	return w.Flush()
 }

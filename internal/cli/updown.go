@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/internal/report"
 )
 
 func (a *app) upCmd() *cobra.Command {
@@ -23,7 +20,7 @@ func (a *app) upCmd() *cobra.Command {
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			client, id, err := a.client(words[0])
+			client, id, err := a.clientOf(words[0])
 			if err != nil {
 				return err
 			}
@@ -51,7 +48,7 @@ func (a *app) downCmd() *cobra.Command {
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			client, id, err := a.client(words[0])
+			client, id, err := a.clientOf(words[0])
 			if err != nil {
 				return err
 			}
@@ -75,11 +72,11 @@ The daemon reads scopefs.yaml only when it starts. The command reports if the fi
 changed since.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			p, err := a.paths()
+			client, _, err := a.client()
 			if err != nil {
 				return err
 			}
-			all, err := api.NewClient(p).Reload(c.Context())
+			all, err := client.Reload(c.Context())
 			if err != nil {
 				return err
 			}
@@ -111,18 +108,15 @@ func (a *app) psCmd() *cobra.Command {
 		Short: "list the agents, their mounts and processes",
 		Args:  args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			p, err := a.paths()
+			client, _, err := a.client()
 			if err != nil {
 				return err
 			}
-			list, err := api.NewClient(p).Agents(c.Context())
+			list, err := client.Agents(c.Context())
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.printJSON(list)
-			}
-			return a.printAgents(list)
+			return a.print(report.Agents(list), asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -146,11 +140,11 @@ command says so and exits with status 1.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeSessions,
 		RunE: func(c *cobra.Command, words []string) error {
-			p, err := a.paths()
+			client, _, err := a.client()
 			if err != nil {
 				return err
 			}
-			s, err := api.NewClient(p).Kill(c.Context(), words[0])
+			s, err := client.Kill(c.Context(), words[0])
 			if err != nil {
 				return err
 			}
@@ -163,50 +157,11 @@ command says so and exits with status 1.`,
 // completeSessions returns the ids of sessions for shell completion.
 func (a *app) completeSessions(c *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var ids []string
-	if p, err := a.paths(); err == nil && len(words) == 0 {
-		list, _ := api.NewClient(p).Agents(c.Context())
+	if client, _, err := a.client(); err == nil && len(words) == 0 {
+		list, _ := client.Agents(c.Context())
 		for _, g := range list {
 			ids = append(ids, g.Sessions...)
 		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
-}
-
-func (a *app) printAgents(list []api.Agent) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AGENT\tSTATE\tVIEW\tSESSIONS\tMOUNT")
-	for _, g := range list {
-		view, boxes := "-", "-"
-		if g.ViewPID != 0 {
-			view = strconv.Itoa(g.ViewPID)
-		}
-		if len(g.Sessions) > 0 {
-			boxes = strings.Join(g.Sessions, " ")
-		}
-		where := g.Mount
-		switch {
-		case g.Hidden == 1:
-			where += " (hides 1 entry of the directory below)"
-		case g.Hidden > 1:
-			where += fmt.Sprintf(" (hides %d entries of the directory below)", g.Hidden)
-		}
-		if g.Error != "" {
-			where = strings.TrimSpace(where + " (" + g.Error + ")")
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.ID, g.State, view, boxes, where)
-	}
-	return w.Flush()
-}
-
-// client returns a client of the daemon and the named agent.
-func (a *app) client(name string) (*api.Client, scope.ID, error) {
-	p, err := a.paths()
-	if err != nil {
-		return nil, "", err
-	}
-	id, err := scope.ParseID(name)
-	if err != nil {
-		return nil, "", err
-	}
-	return api.NewClient(p), id, nil
 }

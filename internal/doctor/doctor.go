@@ -48,8 +48,8 @@ type Line struct {
 // cancelled.
 const Patience = 2 * time.Second
 
-// Longest bounds Examine.
-const Longest = (programs + 1) * Patience
+// longest bounds Examine.
+const longest = (programs + 1) * Patience
 
 const programs = 3 // that the try of sandboxes starts, one after the other
 

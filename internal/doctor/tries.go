@@ -176,9 +176,9 @@ func gitIdentity(ctx context.Context) Line {
 	return Line{Detail: fmt.Sprintf("%s <%s>", values[0], values[1])}
 }
 
-// Namespaces is the line of the namespaces that an embedded daemon has, or the daemon of
+// namespacesLine is the line of the namespaces that an embedded daemon has, or the daemon of
 // an ordinary user: whether a process was started in them.
-func Namespaces(err error, remedy string) Line {
+func namespacesLine(err error, remedy string) Line {
 	l := Line{Check: "namespaces", Part: Views, Status: OK, Detail: "a process starts in its own"}
 	if restricted := sysctl("kernel.apparmor_restrict_unprivileged_userns"); restricted == "1" && os.Geteuid() != 0 {
 		l.Detail += "; AppArmor restricts user namespaces"

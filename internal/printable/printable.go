@@ -19,3 +19,21 @@ func Text(s string) string {
 	}
 	return b.String()
 }
+
+// Lines is Text for a text of several lines: it keeps newlines and tabs.
+func Lines(text string) string {
+	var b strings.Builder
+	for line := range strings.SplitAfterSeq(text, "\n") {
+		line, end := strings.CutSuffix(line, "\n")
+		for i, part := range strings.Split(line, "\t") {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(Text(part))
+		}
+		if end {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}

@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"cmp"
@@ -18,31 +18,31 @@ import (
 func TestWhyCall(t *testing.T) {
 	cases := map[string]struct {
 		event audit.Event
-		want  reason
+		want  Reason
 	}{
 		"denied": {audit.Event{Op: "write_file", Verdict: audit.Deny, Rule: "tools: [bash]"},
-			reason{Op: "write_file", Verdict: "deny", Rule: "tools: [bash]", Now: "deny", NowRule: "access: read", Remedy: "set access: write in view, and add write_file to tools"}},
+			Reason{Op: "write_file", Verdict: "deny", Rule: "tools: [bash]", Now: "deny", NowRule: "access: read", Remedy: "set access: write in view, and add write_file to tools"}},
 		"asked": {audit.Event{Op: "stat", Verdict: audit.Deny, Rule: "policy.tools.ask: stat"},
-			reason{Op: "stat", Verdict: "deny", Rule: "policy.tools.ask: stat", Now: "ask", NowRule: "policy.tools.ask: stat", Remedy: "remove stat from policy.tools.ask, or approve the call"}},
+			Reason{Op: "stat", Verdict: "deny", Rule: "policy.tools.ask: stat", Now: "ask", NowRule: "policy.tools.ask: stat", Remedy: "remove stat from policy.tools.ask, or approve the call"}},
 		"too often": {audit.Event{Op: "bash", Verdict: audit.Deny, Rule: "rate_limits: bash: 30/minute", RuleKind: "rate"},
-			reason{Op: "bash", Verdict: "deny", Rule: "rate_limits: bash: 30/minute", Kind: "rate",
+			Reason{Op: "bash", Verdict: "deny", Rule: "rate_limits: bash: 30/minute", Kind: "rate",
 				Remedy: "loosen rate_limits: bash: 30/minute", Note: "the lists and the policy allow the tool; rates decide about each call"}},
 		"allowed": {audit.Event{Op: "bash", Verdict: audit.Allow, Rule: "no rule"},
-			reason{Op: "bash", Verdict: "allow", Rule: "no rule", Now: "allow", NowRule: "tools: [bash, stat]"}},
+			Reason{Op: "bash", Verdict: "allow", Rule: "no rule", Now: "allow", NowRule: "tools: [bash, stat]"}},
 		"a name of bytes": {audit.Event{Op: "x\x1b", Verdict: audit.Deny, Rule: "no such tool"},
-			reason{Op: `x\x1b`, Verdict: "deny", Rule: "no such tool", Now: "deny", NowRule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}},
+			Reason{Op: `x\x1b`, Verdict: "deny", Rule: "no such tool", Now: "deny", NowRule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}},
 	}
 	cases["a field of a request"] = struct {
 		event audit.Event
-		want  reason
+		want  Reason
 	}{audit.Event{Event: audit.KindNetwork, Op: "request", Target: "GET https://api.test/x", Verdict: audit.Deny, Rule: "network.allow: api.test, without the field X-Http-Method", RuleKind: "field"},
-		reason{Op: "request", Path: "GET https://api.test/x", Verdict: "deny", Rule: "network.allow: api.test, without the field X-Http-Method", Kind: "field",
+		Reason{Op: "request", Path: "GET https://api.test/x", Verdict: "deny", Rule: "network.allow: api.test, without the field X-Http-Method", Kind: "field",
 			Remedy: "leave out the field, or allow every method and path of the host", Note: "the rules allow the method and the path; a field made some servers read others"}}
 	cases["an extension's private tool"] = struct {
 		event audit.Event
-		want  reason
+		want  Reason
 	}{audit.Event{Op: "mcp:docs:search", Verdict: audit.Deny, Rule: "no such server"},
-		reason{Op: "mcp:docs:search", Verdict: "deny", Rule: "no such server", Now: "deny", NowRule: "no such server",
+		Reason{Op: "mcp:docs:search", Verdict: "deny", Rule: "no such server", Now: "deny", NowRule: "no such server",
 			Remedy: `define "docs" in mcp_servers, and add mcp:docs:search to tools`,
 			Note:   "docs is private to the agents of extensions.d/wiki.yaml: to share it, add a to agents there, or set its visibility to public"}}
 	base := t.TempDir()

@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"strings"
@@ -6,8 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/scopefs/scopefs/internal/doctor"
 )
 
 // TestDoctorPrints: root prints lines of a process of another user, who can write what that
@@ -15,8 +13,7 @@ import (
 func TestDoctorPrints(t *testing.T) {
 	const hostile = "a\x1b[2J\n\u009bb\tc"
 	var out strings.Builder
-	a := &app{streams: streams{out: &out}}
-	require.NoError(t, a.printDoctor([]doctor.Line{{User: hostile, Check: hostile, Status: hostile, Part: hostile, Detail: hostile, Remedy: hostile}}))
+	require.NoError(t, Host{{User: hostile, Check: hostile, Status: hostile, Part: hostile, Detail: hostile, Remedy: hostile}}.Print(&out))
 	assert.NotContains(t, out.String(), "\x1b")
 	assert.NotContains(t, out.String(), "\u009b")
 	assert.Equal(t, 1, strings.Count(out.String(), "\n"))

@@ -1,6 +1,8 @@
-package cli
+// Package terminal connects a command of the daemon to the user's terminal, streams and signals.
+package terminal
 
 import (
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -9,31 +11,34 @@ import (
 	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// terminal is the user's terminal. While a command has its own terminal, ours is in
+// Raw is the user's terminal. While a command has its own terminal, ours is in
 // raw mode and its input is forwarded.
-type terminal struct {
-	fd  int
+type Raw struct {
+	FD  int
 	old *term.State
 }
 
-func (t *terminal) raw() {
-	if old, err := term.MakeRaw(t.fd); err == nil {
+// Enter puts the terminal in raw mode, if it is a terminal.
+func (t *Raw) Enter() {
+	if old, err := term.MakeRaw(t.FD); err == nil {
 		t.old = old
 	}
 }
 
-func (t *terminal) restore() {
+// Restore ends the raw mode.
+func (t *Raw) Restore() {
 	if t.old != nil {
-		_ = term.Restore(t.fd, t.old)
+		_ = term.Restore(t.FD, t.old)
 		t.old = nil
 	}
 }
 
 // forward forwards signals to the command until stop is called. stop waits until the
 // last one is sent.
-func forward(run *api.Run, own *terminal) (stop func()) {
+func forward(run *api.Run, own *Raw) (stop func()) {
 	// The command gets SIGPIPE for a closed standard output, not this process.
 	signal.Ignore(unix.SIGPIPE)
 	signals := make(chan os.Signal, 16)
@@ -45,7 +50,7 @@ func forward(run *api.Run, own *terminal) (stop func()) {
 		for s := range signals {
 			switch sig := s.(unix.Signal); {
 			case sig == unix.SIGWINCH && run.TTY != nil:
-				_ = run.Resize(*terminalSize())
+				_ = run.Resize(*Size())
 			case sig == unix.SIGTSTP:
 				stopBoth(run, own)
 			default:
@@ -63,9 +68,9 @@ func forward(run *api.Run, own *terminal) (stop func()) {
 // stopBoth stops the command and then this process. It sends SIGSTOP, because SIGTSTP
 // has no effect in an orphaned process group such as the command's (setpgid(2),
 // credentials(7)). forward forwards the SIGCONT that resumes us.
-func stopBoth(run *api.Run, own *terminal) {
+func stopBoth(run *api.Run, own *Raw) {
 	raw := own.old != nil
-	own.restore()
+	own.Restore()
 	_ = run.Signal(unix.SIGSTOP)
 	// Stop this thread: a signal to the process may first reach another thread, while
 	// this one runs on (signal(7)).
@@ -73,7 +78,23 @@ func stopBoth(run *api.Run, own *terminal) {
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 	runtime.UnlockOSThread()
 	if raw {
-		own.raw()
-		_ = run.Resize(*terminalSize())
+		own.Enter()
+		_ = run.Resize(*Size())
 	}
+}
+
+// Size returns the size of the terminal of the standard streams; 24 rows of 80 columns without one.
+func Size() *sandbox.Size {
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+			return &sandbox.Size{Rows: uint16(h), Cols: uint16(w)}
+		}
+	}
+	return &sandbox.Size{Rows: 24, Cols: 80}
+}
+
+// Is reports whether a stream is a terminal.
+func Is(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 )
 
 // trick explains a connection or request that tried to get around the rules.
-func (r *reason) trick(kind scope.Kind) {
+func (r *Reason) trick(kind scope.Kind) {
 	switch kind {
 	case scope.KindAddress:
 		r.Note = "the host has an address that is not public"
@@ -27,7 +27,7 @@ func (r *reason) trick(kind scope.Kind) {
 
 // network decides a connection or a request with the current rules of the agent's own
 // sandbox.
-func (r *reason) network(agent *agents.Agent, e audit.Event) error {
+func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 	target, err := audit.Unescape(e.Target)
 	if err != nil {
 		return err
@@ -56,46 +56,12 @@ func (r *reason) network(agent *agents.Agent, e audit.Event) error {
 	}
 	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
 	if d.Allow && scope.Kind(e.RuleKind) == scope.KindField { // the log does not have the request's fields
-		r.undecided("the rules allow the method and the path; a field made some servers read others", "leave out the field, or allow every method and path of the host")
+		r.undecided("the rules allow the method and the path; a field made some servers read others",
+			"leave out the field, or allow every method and path of the host")
 		return nil
 	}
 	if e.Chain != "" {
 		r.Note = "the callers of " + e.Chain + " must allow it, too"
 	}
 	return nil
-}
-
-// checkNetwork decides about a request of an agent's sandbox. It connects to nothing.
-func (a *app) checkNetwork(address, agent, method string) (*verdict, error) {
-	p, project, err := a.existing()
-	if err != nil {
-		return nil, err
-	}
-	id, err := a.agentIn(project, agent)
-	if err != nil {
-		return nil, err
-	}
-	def, err := agentOf(p, id)
-	if err != nil {
-		return nil, err
-	}
-	if !strings.Contains(address, "://") {
-		address = "https://" + address
-	}
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
-	}
-	d, route, err := def.Grants.Hosts().URL(strings.ToUpper(method), u)
-	if err != nil {
-		return nil, err
-	}
-	v := &verdict{Agent: id, Path: u.Redacted(), Op: strings.ToUpper(method), Verdict: verdictOf(d), Rule: d.Rule, Remedy: d.Remedy}
-	if at := route.Address; d.Allow && at.IsValid() {
-		v.Target = at.Addr().String()
-		if at.Port() != 0 {
-			v.Target = at.String()
-		}
-	}
-	return v, nil
 }

@@ -1,4 +1,4 @@
-package cli
+package top
 
 import (
 	"context"
@@ -82,7 +82,7 @@ func sample() api.Top {
 }
 
 // press sends keys, runs what they start, and draws.
-func press(t *testing.T, m *topModel, keys ...string) string {
+func press(t *testing.T, m *model, keys ...string) string {
 	t.Helper()
 	for _, key := range keys {
 		run(t, m, m.key(key))
@@ -92,7 +92,7 @@ func press(t *testing.T, m *topModel, keys ...string) string {
 }
 
 // run runs commands until none follows. Ticks and lines of a log are not followed.
-func run(t *testing.T, m *topModel, cmd tea.Cmd) {
+func run(t *testing.T, m *model, cmd tea.Cmd) {
 	t.Helper()
 	for cmd != nil {
 		msg := cmd()
@@ -104,10 +104,10 @@ func run(t *testing.T, m *topModel, cmd tea.Cmd) {
 	}
 }
 
-func startTop(t *testing.T, f *fakeSource) *topModel {
+func startTop(t *testing.T, f *fakeSource) *model {
 	t.Helper()
-	m := newTopModel(t.Context(), f, time.Second)
-	t.Cleanup(m.leave)
+	m := newModel(t.Context(), f, time.Second)
+	t.Cleanup(func() { m.stop() })
 	m.Update(tea.WindowSizeMsg{Width: 120, Height: 20})
 	run(t, m, m.Init())
 	return m

@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"fmt"
@@ -7,18 +7,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// shown is the output of agents show.
-type shown struct {
+// Agent is what an agent may do, and by which rules.
+type Agent struct {
 	Agent       scope.ID         `json:"agent"`
 	DisplayName string           `json:"display_name,omitempty"`
 	Description string           `json:"description,omitempty"`
@@ -94,26 +93,20 @@ type serverShown struct {
 	Private bool   `json:"private"`
 }
 
-func (a *app) showAgent(name string, asJSON bool) error {
-	agent, err := a.agentNamed(name)
+// ShowAgent returns what a defined agent may do.
+func ShowAgent(p config.Paths, id scope.ID) (*Agent, error) {
+	agent, err := definitions.Agent(p, id)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	host, err := definitions.Host(p)
+	if err != nil {
+		return nil, err
 	}
 	s := show(agent)
-	p, err := a.paths()
-	if err != nil {
-		return err
-	}
-	host, err := loadHost(p)
-	if err != nil {
-		return err
-	}
 	s.Definition = filepath.Join(p.Base, agent.File)
 	s.Stores, s.Home = storesOf(agent, host, p), homeOf(agent, host, p)
-	if asJSON {
-		return a.printJSON(s)
-	}
-	return s.print(a.out)
+	return s, nil
 }
 
 // storesOf returns the names of the shared stores and services that an agent reaches.
@@ -148,9 +141,9 @@ func (h homeShown) String() string {
 	return text
 }
 
-func show(agent *agents.Agent) *shown {
+func show(agent *agents.Agent) *Agent {
 	g := agent.Grants
-	s := &shown{
+	s := &Agent{
 		Agent: agent.Name, DisplayName: agent.DisplayName, Description: agent.Description, Primary: g.Primary(), View: agent.View.PolicySpec(),
 		Tools: g.Tools(), Computed: g.Computed(), Skills: some(g.Skills()), Members: some(g.Members()),
 		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
@@ -181,23 +174,11 @@ func show(agent *agents.Agent) *shown {
 	return s
 }
 
-// some returns a non-nil list, which encodes as [] and not as null.
-func some[T any](list []T) []T { return append([]T{}, list...) }
-
-func verdictOf(d scope.Decision) string {
-	switch {
-	case d.Allow:
-		return "allow"
-	case d.Ask:
-		return "ask"
-	}
-	return "deny"
-}
-
-func (s *shown) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+// Print prints a line for each part.
+func (s *Agent) Print(out io.Writer) error {
+	var table Table
 	line := func(label, format string, v ...any) {
-		fmt.Fprintf(w, "%s\t%s\n", label, printable.Text(fmt.Sprintf(format, v...)))
+		table.Row(label, fmt.Sprintf(format, v...))
 	}
 	line("agent", "%s", s.Agent)
 	if s.DisplayName != "" {
@@ -265,19 +246,5 @@ func (s *shown) print(out io.Writer) error {
 	}
 	line("argument filters", "%s", names(filters))
 	line("version", "%s", s.Version)
-	return w.Flush()
-}
-
-func names[T ~string](list []T) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	var b strings.Builder
-	for i, name := range list {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(string(name))
-	}
-	return b.String()
+	return table.Print(out)
 }

@@ -1,4 +1,4 @@
-package cli
+package top
 
 import (
 	"context"
@@ -11,17 +11,18 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/tools"
 )
 
-// topModel is the interactive top: a tea.Model.
+// model is the interactive top: a tea.Model.
 //
 // What a key does is decided by what the operator sees: a row is selected by its id, not
 // by its place, and a call can be approved only on a page with all its arguments, after
 // the last of them was on the screen.
-type topModel struct {
+type model struct {
 	ctx      context.Context
-	source   topSource
+	source   source
 	interval time.Duration
 
 	width, height int
@@ -31,14 +32,14 @@ type topModel struct {
 	first         int    // of the rows on the screen
 	note          string // the result of the last key
 	fatal         error  // why there is no answer
-	page          topPage
+	page          page
 
 	stop  context.CancelFunc // of the log that is followed
 	lines chan string
 }
 
-// topPage is what the screen shows beside the table; nil is the table.
-type topPage interface{ title() string }
+// page is what the screen shows beside the table; nil is the table.
+type page interface{ title() string }
 
 // approvalPage shows a call that waits.
 type approvalPage struct {
@@ -50,7 +51,7 @@ type approvalPage struct {
 func (p *approvalPage) title() string { return "approve this call?" }
 
 // killPage asks whether to kill a session.
-type killPage struct{ row topRow }
+type killPage struct{ row row }
 
 func (p *killPage) title() string { return "kill?" }
 
@@ -88,23 +89,20 @@ type (
 	}
 )
 
-func newTopModel(ctx context.Context, source topSource, interval time.Duration) *topModel {
-	return &topModel{ctx: ctx, source: source, interval: interval, width: 80, height: 24, stop: func() {}}
+func newModel(ctx context.Context, source source, interval time.Duration) *model {
+	return &model{ctx: ctx, source: source, interval: interval, width: 80, height: 24, stop: func() {}}
 }
 
 // Init starts the first refresh.
-func (m *topModel) Init() tea.Cmd { return m.refresh }
+func (m *model) Init() tea.Cmd { return m.refresh }
 
-func (m *topModel) refresh() tea.Msg {
+func (m *model) refresh() tea.Msg {
 	top, err := m.source.Top(m.ctx)
 	return topMsg{top, err}
 }
 
-// leave ends what the model has started.
-func (m *topModel) leave() { m.stop() }
-
 // Update takes a message.
-func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
@@ -138,7 +136,7 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // again is a refresh between two ticks.
-func (m *topModel) again() tea.Msg {
+func (m *model) again() tea.Msg {
 	top, err := m.source.Top(m.ctx)
 	if err != nil {
 		return topMsg{top, err}
@@ -147,7 +145,7 @@ func (m *topModel) again() tea.Msg {
 }
 
 // key does what a key says on the present page.
-func (m *topModel) key(key string) tea.Cmd {
+func (m *model) key(key string) tea.Cmd {
 	if key == "ctrl+c" {
 		return tea.Quit
 	}
@@ -206,7 +204,7 @@ func (m *topModel) key(key string) tea.Cmd {
 }
 
 // move selects another row.
-func (m *topModel) move(rows []topRow, by int) {
+func (m *model) move(rows []row, by int) {
 	if len(rows) == 0 {
 		m.selected = ""
 		return
@@ -224,14 +222,14 @@ func (m *topModel) move(rows []topRow, by int) {
 }
 
 // fetch gets a call with all its arguments.
-func (m *topModel) fetch(id string) tea.Cmd {
+func (m *model) fetch(id string) tea.Cmd {
 	return func() tea.Msg {
 		p, err := m.source.Approval(m.ctx, id)
 		return approvalMsg{p, err}
 	}
 }
 
-func (m *topModel) open(msg approvalMsg) {
+func (m *model) open(msg approvalMsg) {
 	if msg.err != nil {
 		m.note = msg.err.Error()
 		return
@@ -240,7 +238,7 @@ func (m *topModel) open(msg approvalMsg) {
 }
 
 // approvalKey is key for a page with a call.
-func (m *topModel) approvalKey(page *approvalPage, key string) tea.Cmd {
+func (m *model) approvalKey(page *approvalPage, key string) tea.Cmd {
 	switch key {
 	case "esc", "q":
 		m.page, m.note = nil, "not decided"
@@ -266,7 +264,7 @@ func (m *topModel) approvalKey(page *approvalPage, key string) tea.Cmd {
 	return nil
 }
 
-func (m *topModel) decide(p tools.Approval, grant bool) tea.Cmd {
+func (m *model) decide(p tools.Approval, grant bool) tea.Cmd {
 	return func() tea.Msg {
 		var decided tools.Approval
 		var err error
@@ -279,7 +277,7 @@ func (m *topModel) decide(p tools.Approval, grant bool) tea.Cmd {
 	}
 }
 
-func (m *topModel) kill(row topRow) tea.Cmd {
+func (m *model) kill(row row) tea.Cmd {
 	m.note = "killing " + row.id
 	return func() tea.Msg {
 		s, err := m.source.Kill(m.ctx, row.id)
@@ -288,7 +286,7 @@ func (m *topModel) kill(row topRow) tea.Cmd {
 }
 
 // follow opens the log of an agent.
-func (m *topModel) follow(agent string) tea.Cmd {
+func (m *model) follow(agent string) tea.Cmd {
 	ctx, stop := context.WithCancel(m.ctx)
 	m.stop, m.lines, m.page = stop, make(chan string), &logPage{agent: agent}
 	go m.source.Follow(ctx, agent, m.lines)
@@ -303,7 +301,7 @@ func next(lines chan string) tea.Cmd {
 	}
 }
 
-func (m *topModel) append(msg logMsg) tea.Cmd {
+func (m *model) append(msg logMsg) tea.Cmd {
 	page, shown := m.page.(*logPage)
 	if !msg.ok {
 		return nil
@@ -315,15 +313,15 @@ func (m *topModel) append(msg logMsg) tea.Cmd {
 	return next(msg.from)
 }
 
-func (m *topModel) screen() *topScreen { return newTopScreen(m.before, m.now) }
+func (m *model) screen() *screen { return newScreen(m.before, m.now) }
 
-func (m *topModel) rows() []topRow { return m.screen().rows(m.idle) }
+func (m *model) rows() []row { return m.screen().rows(m.idle) }
 
 // room is how many lines a page has, between the head and the foot.
-func (m *topModel) room() int { return max(m.height-4, 1) }
+func (m *model) room() int { return max(m.height-4, 1) }
 
 // View draws the page.
-func (m *topModel) View() tea.View {
+func (m *model) View() tea.View {
 	v := tea.NewView(m.draw())
 	v.AltScreen = true
 	return v
@@ -335,7 +333,7 @@ const (
 	unstyled = "\x1b[0m"
 )
 
-func (m *topModel) draw() string {
+func (m *model) draw() string {
 	s := m.screen()
 	body, foot := []string(nil), ""
 	switch page := m.page.(type) {
@@ -356,17 +354,17 @@ func (m *topModel) draw() string {
 	for len(body) < m.room()+1 {
 		body = append(body, "")
 	}
-	lines := []string{m.fit(s.head()[0])}
+	lines := []string{m.fit(s.head())}
 	lines = append(lines, body...)
 	lines = append(lines, m.fit(printable.Text(m.note)), reverse+m.fit(printable.Text(foot))+unstyled)
 	return strings.Join(lines, "\n")
 }
 
 // fit cuts a line to the width of the screen.
-func (m *topModel) fit(text string) string { return ansi.Truncate(text, m.width, "…") }
+func (m *model) fit(text string) string { return ansi.Truncate(text, m.width, "…") }
 
-func (m *topModel) drawRows(s *topScreen) (body []string) {
-	body = append(body, bold+m.fit(topHeader)+unstyled)
+func (m *model) drawRows(s *screen) (body []string) {
+	body = append(body, bold+m.fit(header)+unstyled)
 	rows := s.rows(m.idle)
 	for i := range rows { // keep the selected row on the screen
 		if rows[i].key() == m.selected {
@@ -387,16 +385,16 @@ func (m *topModel) drawRows(s *topScreen) (body []string) {
 	return body
 }
 
-// minTopWidth is the least width at which a call can be approved: the lines of a call are
+// minWidth is the least width at which a call can be approved: the lines of a call are
 // not narrower.
-const minTopWidth = 40
+const minWidth = 40
 
 // drawApproval shows lines of a call, and notes when the last one is on the screen.
-func (m *topModel) drawApproval(page *approvalPage) (body []string, foot string) {
-	lines := strings.Split(strings.TrimSuffix(described(page.approval, 0, max(m.width, minTopWidth)), "\n"), "\n")
+func (m *model) drawApproval(page *approvalPage) (body []string, foot string) {
+	lines := strings.Split(strings.TrimSuffix(report.Call(page.approval, 0, max(m.width, minWidth)), "\n"), "\n")
 	last := max(len(lines)-m.room(), 0)
 	page.from = min(max(page.from, 0), last)
-	if page.from == last && m.width >= minTopWidth {
+	if page.from == last && m.width >= minWidth {
 		page.seen = true
 	}
 	body = append(body, bold+m.fit(page.title())+unstyled)

@@ -1,4 +1,4 @@
-package cli
+package top
 
 import (
 	"fmt"
@@ -8,25 +8,26 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/tools"
 )
 
-// topScreen is the table of top, from two answers of the daemon. Every text in it may be an
+// screen is the table of top, from two answers of the daemon. Every text in it may be an
 // agent's: rows are escaped.
-type topScreen struct {
+type screen struct {
 	now api.Top
 	cpu map[string]float64 // percent, by the id of a session or of an agent
 }
 
-// topRow is a line of the table.
-type topRow struct {
+// row is a line of the table.
+type row struct {
 	kind  rowKind
 	id    string // of the session, or of the approval
 	agent string
 	text  string
 }
 
-func (r topRow) key() string { return fmt.Sprintf("%d %s %s", r.kind, r.agent, r.id) }
+func (r row) key() string { return fmt.Sprintf("%d %s %s", r.kind, r.agent, r.id) }
 
 type rowKind int
 
@@ -36,11 +37,11 @@ const (
 	approvalRow
 )
 
-const topHeader = "AGENT / SESSION              KIND    AGE     CPU%      MEM  WRITTEN  PROCS  DENIED  CALLS  COMMAND"
+const header = "AGENT / SESSION              KIND    AGE     CPU%      MEM  WRITTEN  PROCS  DENIED  CALLS  COMMAND"
 
-// newTopScreen returns the table. before may be the zero Top.
-func newTopScreen(before, now api.Top) *topScreen {
-	s := &topScreen{now: now, cpu: map[string]float64{}}
+// newScreen returns the table. before may be the zero Top.
+func newScreen(before, now api.Top) *screen {
+	s := &screen{now: now, cpu: map[string]float64{}}
 	passed := now.Time.Sub(before.Time).Seconds()
 	if before.Time.IsZero() || passed <= 0 {
 		return s
@@ -61,19 +62,19 @@ func newTopScreen(before, now api.Top) *topScreen {
 	return s
 }
 
-// head returns the lines above the table.
-func (s *topScreen) head() []string {
-	line := fmt.Sprintf("scopefs top  %s  agents: %d, sessions: %d, calls that wait for approval: %d", s.now.Time.Local().Format(time.TimeOnly),
-		len(s.now.Agents), len(s.now.Sessions), len(s.now.Approvals))
+// head returns the line above the table.
+func (s *screen) head() string {
+	head := fmt.Sprintf("scopefs top  %s  agents: %d, sessions: %d, calls that wait for approval: %d",
+		s.now.Time.Local().Format(time.TimeOnly), len(s.now.Agents), len(s.now.Sessions), len(s.now.Approvals))
 	for _, d := range s.now.Disks {
-		line += fmt.Sprintf(", free in %s: %s of %s", printable.Text(d.Path), size(d.Free), size(d.Size))
+		head += fmt.Sprintf(", free in %s: %s of %s", printable.Text(d.Path), size(d.Free), size(d.Size))
 	}
-	return []string{line}
+	return head
 }
 
 // rows returns the rows: of each agent what waits for approval first, then its sessions.
 // Agents that do nothing are left out, unless idle is set.
-func (s *topScreen) rows(idle bool) (rows []topRow) {
+func (s *screen) rows(idle bool) (rows []row) {
 	for _, a := range s.now.Agents {
 		own := s.of(a)
 		if len(own) == 0 && a.Denials+a.Calls == 0 && a.State == api.Mounted && !idle {
@@ -86,17 +87,21 @@ func (s *topScreen) rows(idle bool) (rows []topRow) {
 		if a.Error != "" {
 			about += ": " + a.Error
 		}
-		rows = append(rows, topRow{agentRow, "", string(a.ID), line(string(a.ID), "agent", "", s.cpu["agent "+string(a.ID)], a.Use, fmt.Sprint(a.Denials), fmt.Sprint(a.Calls), about)})
+		text := cells{
+			name: string(a.ID), kind: "agent", cpu: s.cpu["agent "+string(a.ID)], use: a.Use,
+			denied: fmt.Sprint(a.Denials), calls: fmt.Sprint(a.Calls), about: about,
+		}
+		rows = append(rows, row{agentRow, "", string(a.ID), text.String()})
 		rows = append(rows, own...)
 	}
 	return rows
 }
 
 // of returns the rows below an agent.
-func (s *topScreen) of(a api.TopAgent) (rows []topRow) {
+func (s *screen) of(a api.TopAgent) (rows []row) {
 	for _, p := range s.now.Approvals {
 		if p.Agent == a.ID {
-			rows = append(rows, topRow{approvalRow, p.ID, string(a.ID), waits(p, s.now.Time)})
+			rows = append(rows, row{approvalRow, p.ID, string(a.ID), waits(p, s.now.Time)})
 		}
 	}
 	for _, n := range s.now.Sessions {
@@ -105,7 +110,10 @@ func (s *topScreen) of(a api.TopAgent) (rows []topRow) {
 			if about == "" || n.Kind == api.ServerSession {
 				about = strings.TrimSpace(about + " " + n.Program)
 			}
-			rows = append(rows, topRow{sessionRow, n.ID, string(a.ID), line("  "+n.ID, string(n.Kind), age(s.now.Time.Sub(n.Since)), s.cpu[n.ID], n.Use, "", "", about)})
+			text := cells{
+				name: "  " + n.ID, kind: string(n.Kind), age: age(s.now.Time.Sub(n.Since)), cpu: s.cpu[n.ID], use: n.Use, about: about,
+			}
+			rows = append(rows, row{sessionRow, n.ID, string(a.ID), text.String()})
 		}
 	}
 	return rows
@@ -113,11 +121,22 @@ func (s *topScreen) of(a api.TopAgent) (rows []topRow) {
 
 // waits returns the row of a call that waits.
 func waits(p tools.Approval, now time.Time) string {
-	return fmt.Sprintf("  %-26s %-7s %-6s %s", printable.Text(p.ID), "waits", age(now.Sub(p.Asked)), printable.Text(p.Whose()+" "+p.Tool+" "+about(p)+seen(p)))
+	about := printable.Text(p.Whose() + " " + p.Tool + " " + report.About(p))
+	return fmt.Sprintf("  %-26s %-7s %-6s %s", printable.Text(p.ID), "waits", age(now.Sub(p.Asked)), about)
 }
 
-func line(name, kind, age string, cpu float64, u api.Use, denied, calls, about string) string {
-	return fmt.Sprintf("%-28s %-7s %-6s %5.1f %8s %8s %6d %7s %6s  %s", printable.Text(name), kind, age, cpu, size(uint64(max(u.Memory, 0))), size(uint64(max(u.Written, 0))), u.Processes, denied, calls, printable.Text(about))
+// cells are the columns of a row.
+type cells struct {
+	name, kind, age string
+	cpu             float64 // percent
+	use             api.Use
+	denied, calls   string
+	about           string
+}
+
+func (c cells) String() string {
+	return fmt.Sprintf("%-28s %-7s %-6s %5.1f %8s %8s %6d %7s %6s  %s", printable.Text(c.name), c.kind, c.age, c.cpu,
+		size(uint64(max(c.use.Memory, 0))), size(uint64(max(c.use.Written, 0))), c.use.Processes, c.denied, c.calls, printable.Text(c.about))
 }
 
 // size returns bytes with a unit, in at most eight characters.
@@ -150,8 +169,8 @@ func age(d time.Duration) string {
 }
 
 // find returns the row with a key, or nil.
-func find(rows []topRow, key string) *topRow {
-	if i := slices.IndexFunc(rows, func(r topRow) bool { return r.key() == key }); i >= 0 {
+func find(rows []row, key string) *row {
+	if i := slices.IndexFunc(rows, func(r row) bool { return r.key() == key }); i >= 0 {
 		return &rows[i]
 	}
 	return nil

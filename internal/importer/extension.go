@@ -1,9 +1,10 @@
-package cli
+package importer
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/extensions"
 	"github.com/scopefs/scopefs/internal/imports"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -21,47 +23,17 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// importedExtension is an imported extension, for the report.
-type importedExtension struct {
+// Extension is an imported extension, for the report.
+type Extension struct {
 	Source    string   `json:"source"`
 	Extension scope.ID `json:"extension"`
 	Path      string   `json:"path,omitempty"` // "" with --dry-run
 	Warnings  []string `json:"warnings,omitempty"`
 }
 
-func (a *app) importExtensions(ctx context.Context, sources []string, o importOptions) error {
-	if o.from != "" || o.to != "" || o.name != "" {
-		return &exitError{exitUsage, fmt.Errorf("%s: is a directory or an archive, and imported as an extension: leave out --from, --to and --name, which are for agent files", sources[0])}
-	}
-	p, err := a.paths()
-	if err != nil {
-		return &exitError{exitUsage, err}
-	}
-	var all []importedExtension
-	for _, source := range sources {
-		one, err := importExtension(ctx, p, source, o)
-		if err != nil {
-			return fmt.Errorf("%s: %w", source, err)
-		}
-		if all = append(all, one); o.asJSON {
-			continue
-		}
-		for _, w := range one.Warnings {
-			fmt.Fprintf(a.err, "%s: WARNING: %s\n", source, w)
-		}
-		if one.Path != "" {
-			fmt.Fprintln(a.out, one.Path)
-		}
-	}
-	if o.asJSON {
-		return a.printJSON(all)
-	}
-	return nil
-}
-
-// importExtension copies an extension beside its place, and exchanges the two. It undoes that if the extension does
+// CopyExtension copies an extension beside its place, and exchanges the two. It undoes that if the extension does
 // not load.
-func importExtension(ctx context.Context, p config.Paths, source string, o importOptions) (one importedExtension, err error) {
+func CopyExtension(ctx context.Context, p config.Paths, source string, o Options) (one Extension, err error) {
 	parent := filepath.Join(p.Base, "extensions.d")
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return one, err
@@ -75,18 +47,18 @@ func importExtension(ctx context.Context, p config.Paths, source string, o impor
 	if err := os.Mkdir(into, 0o755); err != nil {
 		return one, err
 	}
-	dir, err := extensions.Copy(ctx, source, o.ref, into)
+	dir, err := extensions.Copy(ctx, source, o.Ref, into)
 	if err != nil {
 		return one, err
 	}
-	if one, err = describeExtension(source, dir); err != nil || o.dryRun {
+	if one, err = describeExtension(source, dir); err != nil || o.DryRun {
 		return one, err
 	}
 	place := filepath.Join(parent, string(one.Extension))
 	one.Path = place
 	flags := uint(unix.RENAME_NOREPLACE)
 	if exists(place) {
-		if !o.force {
+		if !o.Force {
 			return one, fmt.Errorf("%s exists: give --force to replace it", place)
 		}
 		flags = unix.RENAME_EXCHANGE
@@ -94,7 +66,7 @@ func importExtension(ctx context.Context, p config.Paths, source string, o impor
 			return one, err
 		}
 	}
-	_, before, err := load(p)
+	_, before, err := definitions.Load(p)
 	if err != nil {
 		return one, err
 	}
@@ -113,7 +85,7 @@ func importExtension(ctx context.Context, p config.Paths, source string, o impor
 }
 
 // describeExtension returns the name of the extension in dir, and what it gives its author.
-func describeExtension(source, dir string) (one importedExtension, err error) {
+func describeExtension(source, dir string) (one Extension, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return one, err
@@ -128,7 +100,7 @@ func describeExtension(source, dir string) (one importedExtension, err error) {
 	if err != nil {
 		return one, fmt.Errorf("%s: %w", name, err)
 	}
-	one = importedExtension{Source: source, Extension: m.Name, Warnings: m.Warnings}
+	one = Extension{Source: source, Extension: m.Name, Warnings: m.Warnings}
 	for _, file := range m.Agents {
 		text, err := root.ReadFile(filepath.Clean(file))
 		if err != nil {
@@ -171,7 +143,7 @@ func keepSettings(from, to string) error {
 // loadsExtension returns the warnings and the errors of the files of an extension, and the errors of other files that
 // were not there before: two extensions may have servers of one name.
 func loadsExtension(p config.Paths, name scope.ID, before []error) (warnings []string, err error) {
-	all, errs, err := load(p)
+	all, errs, err := definitions.Load(p)
 	if err != nil {
 		return nil, err
 	}
@@ -187,4 +159,16 @@ func loadsExtension(p config.Paths, name scope.ID, before []error) (warnings []s
 	return warnings, errors.Join(slices.DeleteFunc(errs, func(err error) bool {
 		return !of(err) && slices.ContainsFunc(before, func(old error) bool { return old.Error() == err.Error() })
 	})...)
+}
+
+// Print prints the path, and on stderr the warnings.
+func (one Extension) Print(stdout, stderr io.Writer) error {
+	for _, w := range one.Warnings {
+		fmt.Fprintf(stderr, "%s: WARNING: %s\n", one.Source, w)
+	}
+	if one.Path == "" {
+		return nil
+	}
+	_, err := fmt.Fprintln(stdout, one.Path)
+	return err
 }

@@ -1,4 +1,5 @@
-package cli
+// Package embedded starts a daemon for one command, or for one user, in namespaces of its own.
+package embedded
 
 import (
 	"bufio"
@@ -16,19 +17,41 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 )
 
+// Start starts a daemon for this command and one agent. It returns the daemon's directories and
+// a function that stops it.
+func Start(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
+	dir, lock, err := daemon.NewRun()
+	if err != nil {
+		return p, nil, err
+	}
+	p.Run = dir
+	end, err := start(ctx, p, id, lock, told)
+	if err != nil {
+		daemon.RemoveRun(p)
+		lock.Close()
+		return p, nil, err
+	}
+	return p, func() {
+		end()
+		daemon.RemoveRun(p)
+		lock.Close()
+	}, nil
+}
+
 // leashFD is the leash's descriptor in an embedded daemon.
 const leashFD = 3
 
-// startEmbedded starts a daemon for one command, in its own mount namespace. For an
+// start starts a daemon for one command, in its own mount namespace. For an
 // ordinary user it also has its own user namespace, in which mounting needs neither
 // root nor a setuid helper. The daemon exits at EOF on the leash, a socket pair:
 // also when this process is killed. After it is ready its errors go to stderr.
-func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stderr io.Writer) (end func(), err error) {
+func start(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stderr io.Writer) (end func(), err error) {
 	ours, theirs, err := newLeash()
 	if err != nil {
 		return nil, err
@@ -55,7 +78,7 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 		}
 		err := errors.New(text)
 		if exit, ok := errors.AsType[*exec.ExitError](ended); ok {
-			return nil, &exitError{max(exit.ExitCode(), exitFailed), err}
+			return nil, &ExitError{max(exit.ExitCode(), 1), err}
 		}
 		return nil, err
 	}
@@ -68,6 +91,21 @@ func startEmbedded(ctx context.Context, p config.Paths, id scope.ID, lock *os.Fi
 		stop()
 	}, nil
 }
+
+// ExitError is the end of a daemon before it was ready, or with a status other than 0.
+type ExitError struct {
+	Status int
+	Err    error // nil: the daemon has printed it
+}
+
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit status %d", e.Status)
+	}
+	return e.Err.Error()
+}
+
+func (e *ExitError) Unwrap() error { return e.Err }
 
 // newLeash returns the ends of a leash.
 func newLeash() (ours, theirs *os.File, err error) {
@@ -82,13 +120,13 @@ func newLeash() (ours, theirs *os.File, err error) {
 func namespaced(p config.Paths, leash *os.File, flags ...string) *exec.Cmd {
 	words := []string{"daemon", "--base", p.Base, "--state", p.State, "--run", p.Run, "--leash", fmt.Sprint(leashFD)}
 	cmd := exec.Command("/proc/self/exe", append(words, flags...)...)
-	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{leash}, namespaces()
+	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{leash}, Namespaces()
 	return cmd
 }
 
-// namespaces gives a process a session and a mount namespace of its own and, for an
+// Namespaces gives a process a session and a mount namespace of its own and, for an
 // ordinary user, a user namespace with the user as 0.
-func namespaces() *syscall.SysProcAttr {
+func Namespaces() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Setsid:     true, // only this process gets the terminal's signals
 		Cloneflags: unix.CLONE_NEWNS,
@@ -111,11 +149,11 @@ func noNamespaces(err error) error {
 	if os.Geteuid() == 0 {
 		what = "make a mount namespace"
 	}
-	return fmt.Errorf("%s: %w: %s", what, errno, needsNamespaces())
+	return fmt.Errorf("%s: %w: %s", what, errno, NeedsNamespaces())
 }
 
-// needsNamespaces is the remedy where no namespaces can be made.
-func needsNamespaces() string {
+// NeedsNamespaces is the remedy where no namespaces can be made.
+func NeedsNamespaces() string {
 	if os.Geteuid() == 0 {
 		return mount.NeedsPrivilege
 	}

@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 // The bounds of what a watch shows of a call at first.
 const (
-	maxShownLines = 40  // of each part
+	MaxShownLines = 40  // of each part
 	maxShownLine  = 300 // characters
 )
 
@@ -28,8 +28,8 @@ type page struct {
 	width int // of the terminal, in columns
 }
 
-// described says what a call is and what it would do.
-func described(p tools.Approval, lines, width int) string {
+// Call says what a call is and what it would do.
+func Call(p tools.Approval, lines, width int) string {
 	d := &page{lines: lines, width: width}
 	fmt.Fprintf(d, "%s\n  of %s, %s, by %s\n", name(p.Tool), name(p.Whose()), p.ID, name(p.Rule))
 	rest := p.Arguments
@@ -80,7 +80,7 @@ func (d *page) part(margin, text string) {
 			fmt.Fprintf(d, "  ! %d more lines are left out: v shows all\n", len(lines)-i)
 			return
 		}
-		d.line(margin, strings.ReplaceAll(steady(line), "\t", "    "))
+		d.line(margin, strings.ReplaceAll(printable.Lines(line), "\t", "    "))
 	}
 }
 

@@ -1,9 +1,10 @@
-package cli
+package terminal
 
 import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -15,17 +16,17 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// asker returns a function that asks the user on the terminal. It is nil if standard
+// Asker returns a function that asks the user on the terminal. It is nil if standard
 // input or standard error is no terminal.
-func (a *app) asker() func(context.Context, tools.Question) (tools.Answer, error) {
-	in, ok := a.in.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) || !onTerminal(a.err) {
+func Asker(stdin io.Reader, stderr io.Writer) func(context.Context, tools.Question) (tools.Answer, error) {
+	in, ok := stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) || !Is(stderr) {
 		return nil
 	}
 	lines := bufio.NewReader(in)
 	return func(ctx context.Context, q tools.Question) (tools.Answer, error) {
 		answers := make(chan tools.Answer, 1)
-		go func() { answers <- a.askLine(lines, q) }() // a read of a terminal cannot be cancelled
+		go func() { answers <- askLine(lines, stderr, q) }() // a read of a terminal cannot be cancelled
 		select {
 		case answer := <-answers:
 			return answer, nil
@@ -37,17 +38,17 @@ func (a *app) asker() func(context.Context, tools.Question) (tools.Answer, error
 
 // askLine asks until the answer is one of the options or its number. An empty line or
 // the end of input declines.
-func (a *app) askLine(lines *bufio.Reader, q tools.Question) tools.Answer {
-	fmt.Fprintln(a.err, steady(q.Text))
+func askLine(lines *bufio.Reader, stderr io.Writer, q tools.Question) tools.Answer {
+	fmt.Fprintln(stderr, printable.Lines(q.Text))
 	for i, option := range q.Options {
-		fmt.Fprintf(a.err, "  %d. %s\n", i+1, printable.Text(option))
+		fmt.Fprintf(stderr, "  %d. %s\n", i+1, printable.Text(option))
 	}
 	for {
-		fmt.Fprint(a.err, "> ")
+		fmt.Fprint(stderr, "> ")
 		line, err := lines.ReadString('\n')
 		line = strings.TrimRight(line, "\r\n")
 		if err != nil && line == "" {
-			fmt.Fprintln(a.err)
+			fmt.Fprintln(stderr)
 		}
 		n, _ := strconv.Atoi(line)
 		switch {
@@ -60,6 +61,6 @@ func (a *app) askLine(lines *bufio.Reader, q tools.Question) tools.Answer {
 		case err != nil:
 			return tools.Answer{Declined: true}
 		}
-		fmt.Fprintf(a.err, "choose 1 to %d, or type one of the options\n", len(q.Options))
+		fmt.Fprintf(stderr, "choose 1 to %d, or type one of the options\n", len(q.Options))
 	}
 }

@@ -1,7 +1,6 @@
-package cli
+package report
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,45 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
-
-// toolHelp prints a tool's description and arguments.
-func (a *app) toolHelp(ctx context.Context, client *mcp.Client, name string, asJSON bool) error {
-	all, _, err := client.List(ctx)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(all, func(t mcp.Listed) bool { return t.Named(name) })
-	if i < 0 {
-		var names []string
-		for _, t := range all {
-			names = append(names, t.Name)
-		}
-		hint := "--list lists the tools"
-		if near := tools.Nearest(name, names); near != "" {
-			hint = fmt.Sprintf("did you mean %s?", near)
-		}
-		return &exitError{exitUsage, fmt.Errorf("there is no tool %q here: %s", name, hint)}
-	}
-	if asJSON {
-		return a.printJSON(all[i])
-	}
-	var input schema
-	text, err := json.Marshal(all[i].Input)
-	if err == nil {
-		err = json.Unmarshal(text, &input)
-	}
-	if err != nil {
-		return fmt.Errorf("the schema of %s: %w: --json prints it as it is", all[i].Name, err)
-	}
-	fmt.Fprintf(a.out, "%s\n\n", steady(all[i].About))
-	return input.print(a, all[i].Name)
-}
 
 // schema is the part of a JSON schema that is printed. It may come from a server
 // and is not trusted.
@@ -63,25 +27,37 @@ type schema struct {
 	Maximum     *float64                   `json:"maximum"`
 }
 
-// print prints the arguments.
-func (s *schema) print(a *app, tool string) error {
+// Tool is a tool of an agent, with its description and arguments.
+type Tool mcp.Listed
+
+// Print prints the description, the arguments and the usage.
+func (t Tool) Print(w io.Writer) error {
+	var s schema
+	text, err := json.Marshal(t.Input)
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return fmt.Errorf("the schema of %s: %w: --json prints it as it is", t.Name, err)
+	}
+	fmt.Fprintf(w, "%s\n\n", printable.Lines(t.About))
 	if len(s.Properties) == 0 {
-		_, err := fmt.Fprintln(a.out, "It has no arguments.")
+		_, err := fmt.Fprintln(w, "It has no arguments.")
 		return err
 	}
-	fmt.Fprintln(a.out, "Arguments:")
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	s.rows(w, "  ")
-	if err := w.Flush(); err != nil {
+	fmt.Fprintln(w, "Arguments:")
+	var table Table
+	s.rows(&table, "  ")
+	if err := table.Print(w); err != nil {
 		return err
 	}
-	usage := "scopefs call " + tool
+	usage := "scopefs call " + t.Name
 	for _, name := range s.names() {
 		if slices.Contains(s.Required, name) {
 			usage += " " + name + s.property(name).separator() + strings.ToUpper(name)
 		}
 	}
-	_, err := fmt.Fprintf(a.out, "\nUsage: %s --agent AGENT\n", printable.Text(usage))
+	_, err = fmt.Fprintf(w, "\nUsage: %s --agent AGENT\n", printable.Text(usage))
 	return err
 }
 
@@ -89,7 +65,7 @@ func (s *schema) print(a *app, tool string) error {
 const maxIndent = 8
 
 // rows writes a row for each property, followed by the rows of nested objects.
-func (s *schema) rows(w io.Writer, indent string) {
+func (s *schema) rows(t *Table, indent string) {
 	for _, name := range s.names() {
 		p := s.property(name)
 		about := []string{p.kind()}
@@ -101,10 +77,10 @@ func (s *schema) rows(w io.Writer, indent string) {
 		if indent == "  " {
 			separator = p.separator()
 		}
-		fmt.Fprintf(w, "%s%s%s\t%s\t%s\n", indent, printable.Text(name), separator, printable.Text(strings.Join(about, ", ")), printable.Text(p.Description))
+		t.Row(indent+name+separator, strings.Join(about, ", "), p.Description)
 		if len(indent) < maxIndent {
-			p.rows(w, indent+"  ")
-			p.items().rows(w, indent+"  ")
+			p.rows(t, indent+"  ")
+			p.items().rows(t, indent+"  ")
 		}
 	}
 }

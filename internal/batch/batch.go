@@ -1,4 +1,5 @@
-package cli
+// Package batch makes the calls of a file.
+package batch
 
 import (
 	"context"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/scopefs/scopefs/internal/report"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
@@ -18,14 +20,14 @@ import (
 // The bounds of a file of calls.
 const (
 	maxCallsFile = 64 << 20 // bytes
-	maxParallel  = 32       // calls that run at the same time: a session's
+	MaxParallel  = 32       // calls that run at the same time: a session's
 )
 
-// batch is the calls of a file, and the context that the file has for them.
-type batch struct {
-	calls    []json.RawMessage
-	context  []byte // an array of messages; nil: the file has none
-	parallel int
+// Batch is the calls of a file, and the context that the file has for them.
+type Batch struct {
+	calls []json.RawMessage
+
+	Context []byte // an array of messages; nil: the file has none
 }
 
 // outcome is the line of one call. It has a result or an error.
@@ -36,8 +38,8 @@ type outcome struct {
 	Error  json.RawMessage `json:"error,omitempty"` // code, message, path
 }
 
-// isBatch reports whether the words of call name a file of calls.
-func isBatch(words []string) bool {
+// Is reports whether the words of call name a file of calls.
+func Is(words []string) bool {
 	return len(words) == 1 && (words[0] == "-" || strings.HasSuffix(words[0], ".json") && !ofServer(words[0]))
 }
 
@@ -46,10 +48,9 @@ func ofServer(tool string) bool {
 	return strings.HasPrefix(tool, "mcp:") || strings.HasPrefix(tool, "mcp__")
 }
 
-// readBatch reads a file with a call, {"_tool": ...}, with {"calls": [...]}, or with an
-// array of context messages and such objects; "-" is standard input.
-func (a *app) readBatch(name string) (b batch, err error) {
-	in := a.in
+// Read reads a file with a call, {"_tool": ...}, with {"calls": [...]}, or with an
+// array of context messages and such objects; "-" is in.
+func Read(name string, in io.Reader) (b Batch, err error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
@@ -74,7 +75,7 @@ func (a *app) readBatch(name string) (b batch, err error) {
 
 // mixedBatch reads an array in which objects with _tool or calls are calls, and the
 // others messages of their context.
-func mixedBatch(name string, text []byte) (b batch, err error) {
+func mixedBatch(name string, text []byte) (b Batch, err error) {
 	var all, messages []json.RawMessage
 	if err := json.Unmarshal(text, &all); err != nil {
 		return b, fmt.Errorf("%s: %w", name, err)
@@ -98,10 +99,10 @@ func mixedBatch(name string, text []byte) (b batch, err error) {
 	if len(b.calls) == 0 {
 		return b, fmt.Errorf("%s: the array has no call: add an object with _tool", name)
 	}
-	if b.context, err = json.Marshal(append([]json.RawMessage{}, messages...)); err != nil {
+	if b.Context, err = json.Marshal(append([]json.RawMessage{}, messages...)); err != nil {
 		return b, err
 	}
-	if _, bad := scoped.Parse(b.context); bad != nil {
+	if _, bad := scoped.Parse(b.Context); bad != nil {
 		return b, fmt.Errorf("%s: %w", name, errors.New(bad.Error()))
 	}
 	return b, nil
@@ -126,18 +127,18 @@ func callsOf(name string, text []byte) (calls []json.RawMessage, err error) {
 	return calls, nil
 }
 
-// run makes the calls, some at the same time, and prints a line for each, in their
+// Run makes the calls, parallel of them at the same time, and prints a line for each, in their
 // order. A call that fails does not stop the others. Lines wait for earlier ones: so
 // no call begins that is far ahead of the first that has not ended.
-func (b batch) run(ctx context.Context, a *app, client *mcp.Client) error {
+func (b Batch) Run(ctx context.Context, client *mcp.Client, parallel int, out io.Writer) error {
 	lines := make([]chan outcome, len(b.calls))
 	for i := range lines {
 		lines[i] = make(chan outcome, 1)
 	}
-	ahead := make(chan struct{}, 4*b.parallel)
+	ahead := make(chan struct{}, 4*parallel)
 	next := make(chan int)
 	var workers sync.WaitGroup
-	for range b.parallel {
+	for range parallel {
 		workers.Go(func() {
 			for i := range next {
 				lines[i] <- call(ctx, client, i, b.calls[i])
@@ -160,12 +161,12 @@ func (b batch) run(ctx context.Context, a *app, client *mcp.Client) error {
 		if o.Error != nil {
 			failed++
 		}
-		if err := a.printLine(o); err != nil && wrong == nil {
+		if err := report.Line(out, o); err != nil && wrong == nil {
 			wrong = err
 		}
 	}
 	if wrong == nil && failed > 0 {
-		wrong = &exitError{exitFailed, fmt.Errorf("%d of %d calls failed", failed, len(b.calls))}
+		wrong = fmt.Errorf("%d of %d calls failed", failed, len(b.calls))
 	}
 	return wrong
 }
@@ -205,25 +206,4 @@ func call(ctx context.Context, client *mcp.Client, i int, args json.RawMessage) 
 		o.Result, _ = json.Marshal(map[string]string{"text": r.Text}) // cannot fail
 	}
 	return o
-}
-
-// readContext reads and checks the file of --context; "" is no context.
-func readContext(name string) ([]byte, *scoped.Environment, error) {
-	if name == "" {
-		return nil, nil, nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, nil, &exitError{exitUsage, err}
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, scoped.MaxBytes+1))
-	if err != nil {
-		return nil, nil, err
-	}
-	env, bad := scoped.Parse(text)
-	if bad != nil {
-		return nil, nil, &exitError{exitUsage, fmt.Errorf("%s: %w", name, errors.New(bad.Error()))}
-	}
-	return text, env, nil
 }

@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"bufio"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/changes"
-	"github.com/scopefs/scopefs/internal/config"
 )
 
 // gitWords begin every command: git writes nothing, and starts as little as it can.
@@ -28,10 +27,9 @@ const (
 // oldOfGit returns the texts of files in the last commit before the report begins, and the
 // commit. git runs in a sandbox of the agent: what a repository makes it start can do no
 // more than the agent's own programs. What it prints is not trusted.
-func (a *app) oldOfGit(ctx context.Context, p config.Paths, r *changeReport, paths []string) (map[string][]byte, string, error) {
+func oldOfGit(ctx context.Context, client *api.Client, r *Changes, paths []string) (map[string][]byte, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
-	client := api.NewClient(p)
 	git := func(input string, words ...string) ([]byte, error) {
 		return collect(ctx, client, r, slices.Concat(gitWords, words), input)
 	}
@@ -98,7 +96,7 @@ func parseBatch(out []byte, paths []string) (map[string][]byte, error) {
 }
 
 // collect runs a program as the agent and returns its output.
-func collect(ctx context.Context, client *api.Client, r *changeReport, argv []string, input string) ([]byte, error) {
+func collect(ctx context.Context, client *api.Client, r *Changes, argv []string, input string) ([]byte, error) {
 	run, err := client.Run(ctx, r.Agent, api.RunRequest{Argv: argv})
 	if err != nil {
 		return nil, err

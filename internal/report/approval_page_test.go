@@ -1,11 +1,9 @@
-package cli
+package report
 
 import (
 	"encoding/json"
-	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -24,8 +22,8 @@ func TestDescribed(t *testing.T) {
 		"note":    {Tool: "write_file", Path: "f", Arguments: arguments, Changes: &tools.Changes{Note: hostile}},
 		"server":  {Tool: "mcp:s:" + hostile, Arguments: arguments, Preview: hostile},
 	} {
-		for _, lines := range []int{maxShownLines, 0} {
-			text := described(p, lines, 80)
+		for _, lines := range []int{MaxShownLines, 0} {
+			text := Call(p, lines, 80)
 			for _, bad := range []string{"\x1b", "\r", "\a", "\b", "\u202e", "\u2028", "\u009b", "\t"} {
 				assert.NotContains(t, text, bad, name)
 			}
@@ -44,19 +42,8 @@ func TestDescribed(t *testing.T) {
 		}
 	}
 	d := tools.Approval{Tool: "edit_file", Path: "f", Arguments: json.RawMessage(`{"path":"f","edits":[],"if_match":"h"}`), Changes: &tools.Changes{Diff: "--- a/f\n+++ b/f\n-\ta\n+b\n", Cut: 5}}
-	text := described(d, maxShownLines, 80)
+	text := Call(d, MaxShownLines, 80)
 	assert.Contains(t, text, "  | --- a/f\n  | +++ b/f\n  | -    a\n  | +b\n  ! 5 bytes of the diff are left out")
 	assert.Contains(t, text, `  :   "if_match": "h"`)
 	assert.NotContains(t, text, "edits")
-}
-
-// TestTypedAhead: a key decides about no call that was not there when it was typed.
-func TestTypedAhead(t *testing.T) {
-	for _, key := range []byte("ynasp") {
-		w := &watch{out: io.Discard, shown: tools.Approval{ID: "x"}, since: time.Now()}
-		assert.NotPanics(t, func() { assert.NoError(t, w.key(t.Context(), key)) }) // there is no client
-		assert.Equal(t, "x", w.shown.ID)
-		w.since = time.Now().Add(-typedAhead)
-		assert.Panics(t, func() { _ = w.key(t.Context(), key) })
-	}
 }

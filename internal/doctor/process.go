@@ -1,0 +1,133 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	osuser "os/user"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/mount"
+)
+
+// Run makes the tries as this user, in the namespaces of a daemon that one command starts for itself, and for root also
+// as an ordinary user: this user's agents need none of that, so that nothing there is Missing. remedy is for namespaces
+// that cannot be made. here returns further lines of this user.
+func Run(ctx context.Context, namespaces *syscall.SysProcAttr, remedy string, here func(context.Context) []Line) ([]Line, error) {
+	var others []Line
+	var failed error
+	var side sync.WaitGroup
+	if mount.Privileged() {
+		side.Go(func() { others, failed = examineAs(ctx, ordinaryUser()) })
+	}
+	lines, err := examine(ctx, namespaces, remedy)
+	side.Wait()
+	if err = errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	lines = append(lines, here(ctx)...)
+	for i := range lines {
+		lines[i].User = nameOf(os.Geteuid())
+	}
+	for i := range others {
+		if others[i].Status == Missing {
+			others[i].Status = Degraded
+		}
+	}
+	return append(lines, others...), nil
+}
+
+// Lacks reports whether something is Missing that a part needs.
+func Lacks(lines []Line, part Part) bool {
+	return slices.ContainsFunc(lines, func(l Line) bool { return l.Status == Missing && l.Part == part })
+}
+
+// examine makes the tries as this user, in the namespaces of a daemon that one command
+// starts for itself. Where those cannot be made it makes the tries without them.
+func examine(ctx context.Context, namespaces *syscall.SysProcAttr, remedy string) ([]Line, error) {
+	lines, err := ask(ctx, namespaces, nil, "--inside")
+	first := namespacesLine(err, remedy)
+	if errors.Is(err, errNotStarted) {
+		lines, err = Examine(ctx, mount.Privileged()), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append([]Line{first}, lines...), nil
+}
+
+// ordinaryUser returns the user who ran sudo, or nobody.
+func ordinaryUser() *osuser.User {
+	const nobody = "65534"
+	id := os.Getenv("SUDO_UID")
+	if u, err := osuser.LookupId(id); err == nil && u.Uid != "0" {
+		return u
+	}
+	return &osuser.User{Uid: nobody, Gid: nobody, Username: "nobody", HomeDir: "/"}
+}
+
+func nameOf(uid int) string {
+	if u, err := osuser.LookupId(strconv.Itoa(uid)); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(uid)
+}
+
+// examineAs returns the lines of scopefs doctor as another user.
+func examineAs(ctx context.Context, u *osuser.User) ([]Line, error) {
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	who := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	ids, _ := u.GroupIds() // none: that of the user alone
+	for _, id := range ids {
+		if n, err := strconv.ParseUint(id, 10, 32); err == nil {
+			who.Groups = append(who.Groups, uint32(n))
+		}
+	}
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + u.HomeDir}
+	return ask(ctx, &syscall.SysProcAttr{Setsid: true, Credential: who}, env, "--json")
+}
+
+// errNotStarted is in the error of a process that could not be started.
+var errNotStarted = errors.New("not started")
+
+// ask starts this program's doctor in another process, and returns its lines. Nothing of
+// the process is left when ask returns.
+func ask(ctx context.Context, attr *syscall.SysProcAttr, env []string, flag string) ([]Line, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*longest)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "doctor", flag)
+	cmd.SysProcAttr, cmd.Env, cmd.Dir, cmd.WaitDelay = attr, env, "/", 100*time.Millisecond
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(errNotStarted, err)
+	}
+	// A program that it has tried, and that hangs: the session is the process's group.
+	defer func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }()
+	err := cmd.Wait()
+	var lines []Line
+	if json.Unmarshal(out.Bytes(), &lines) == nil && len(lines) > 0 {
+		return lines, nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("doctor as a process of its own: %w %s", err, bytes.TrimSpace(errs.Bytes()))
+}

@@ -1,0 +1,85 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/tools"
+)
+
+// Decision says what a decision made.
+func Decision(p tools.Approval) string {
+	text := fmt.Sprintf("%s %s of %s: %s", p.ID, p.Tool, p.Whose(), p.State)
+	switch p.State {
+	case tools.ApprovalStands:
+		return text + ", " + ends(p)
+	case tools.ApprovalGranted, tools.ApprovalDenied:
+		return text + " " + ends(p)
+	}
+	return text
+}
+
+// ends says when an approval ends.
+func ends(p tools.Approval) string {
+	switch {
+	case p.Ends != "":
+		return "until session " + p.Ends + " ends"
+	case p.Expires.IsZero():
+		return "until it is revoked"
+	}
+	return "until " + expires(p)
+}
+
+// expires says when an approval ends, in a column.
+func expires(p tools.Approval) string {
+	switch {
+	case p.Ends != "":
+		return "with " + p.Ends
+	case p.Expires.IsZero():
+		return "never"
+	case time.Until(p.Expires) > 12*time.Hour:
+		return p.Expires.Local().Format(time.DateTime)
+	}
+	return p.Expires.Local().Format(time.TimeOnly)
+}
+
+// About returns a short description of a call, and what it would see of a context.
+func About(p tools.Approval) string { return about(p) + seen(p) }
+
+// about returns the command of bash, the path and its target, or the arguments.
+func about(p tools.Approval) string {
+	if p.Pattern != "" {
+		return p.Pattern
+	}
+	var in struct{ Command, To string }
+	_ = json.Unmarshal(p.Arguments, &in) // long arguments are cut, and then do not decode
+	switch {
+	case p.Tool == "bash" && in.Command != "":
+		return short(in.Command)
+	case p.Tool == "bash", p.Path == "":
+		return short(string(p.Arguments))
+	}
+	return p.About(in.To)
+}
+
+// seen returns what a call would see of a context.
+func seen(p tools.Approval) string {
+	var all []string
+	for _, part := range p.Context {
+		all = append(all, fmt.Sprintf("%s (%d bytes)", part.Name, part.Bytes))
+	}
+	if all == nil {
+		return ""
+	}
+	return ", sees " + strings.Join(all, ", ")
+}
+
+// short returns the beginning of a text.
+func short(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:57]) + "..."
+	}
+	return s
+}

@@ -1,0 +1,232 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+)
+
+// EventsOptions says how Events prints.
+type EventsOptions struct {
+	Follow bool // wait for new events
+	JSON   bool // the lines of the log as they are
+}
+
+// Events prints events of the log in a directory, and returns how many. Standard error gets lines that are no events.
+func Events(ctx context.Context, dir string, filter audit.Filter, o EventsOptions, stdout, stderr io.Writer) (printed int, err error) {
+	var out eventWriter = &lineWriter{out: stdout}
+	switch {
+	case o.JSON:
+		out = &jsonWriter{out: stdout}
+	case o.Follow:
+		out = following(stdout)
+	}
+	skipped := 0
+	for e, err := range ticking(audit.Read(ctx, dir, filter, o.Follow), o.Follow && !o.JSON) {
+		if err != nil && e.Raw != nil {
+			skipped++
+			fmt.Fprintf(stderr, "scopefs: %v: skipped\n", err)
+			continue
+		}
+		if err != nil {
+			if err := out.end(); err != nil {
+				return printed, err
+			}
+			if ctx.Err() != nil {
+				return printed, nil
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("%w: nothing was recorded yet, or give --base or --state of the daemon", err)
+			}
+			return printed, err
+		}
+		if err := out.write(e); err != nil {
+			return printed, err
+		}
+		printed++
+	}
+	if err := out.end(); err != nil {
+		return printed, err
+	}
+	if skipped > 0 {
+		return printed, fmt.Errorf("%d damaged lines in %s were skipped", skipped, dir)
+	}
+	return printed, nil
+}
+
+// Follow prints the events of an agent's log since a time, and new ones until ctx ends.
+func Follow(ctx context.Context, dir, agent string, since time.Time, out io.Writer) error {
+	w := following(out)
+	for e, err := range ticking(audit.Read(ctx, dir, audit.Filter{Agent: agent, Since: since}, true), true) {
+		if err != nil && e.Raw != nil {
+			continue // scopefs audit names damaged lines
+		}
+		if err == nil {
+			err = w.write(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventWriter prints events. write with no event is a tick.
+type eventWriter interface {
+	write(audit.Event) error
+	end() error
+}
+
+// jsonWriter prints the lines of the log.
+type jsonWriter struct{ out io.Writer }
+
+func (w *jsonWriter) write(e audit.Event) error {
+	_, err := fmt.Fprintf(w.out, "%s\n", e.Raw)
+	return err
+}
+
+func (w *jsonWriter) end() error { return nil }
+
+// lineWriter prints a line for each event, or for equal denials.
+type lineWriter struct {
+	out   io.Writer
+	fold  audit.Fold
+	ahead time.Duration // how much sooner than the fold a tick prints
+}
+
+// following returns a lineWriter for somebody who waits for events: a denial is printed a
+// second after it came.
+func following(out io.Writer) *lineWriter {
+	const span = 10 * time.Second
+	return &lineWriter{out: out, fold: audit.Fold{Span: span}, ahead: span - time.Second}
+}
+
+func (w *lineWriter) write(e audit.Event) error {
+	if e.Raw == nil {
+		return w.print(w.fold.Until(time.Now().Add(w.ahead)))
+	}
+	return w.print(w.fold.Add(e))
+}
+
+func (w *lineWriter) end() error { return w.print(w.fold.Rest()) }
+
+func (w *lineWriter) print(all []audit.Folded) error {
+	for _, e := range all {
+		if _, err := fmt.Fprintln(w.out, eventLine(e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ticking adds an event without Raw whenever none came for a while, if wanted.
+func ticking(events iter.Seq2[audit.Event, error], wanted bool) iter.Seq2[audit.Event, error] {
+	if !wanted {
+		return events
+	}
+	type item struct {
+		e   audit.Event
+		err error
+	}
+	return func(yield func(audit.Event, error) bool) {
+		read, stop := make(chan item), make(chan struct{})
+		defer close(stop)
+		go func() {
+			defer close(read)
+			for e, err := range events {
+				select {
+				case read <- item{e, err}:
+				case <-stop:
+					return
+				}
+			}
+		}()
+		ticks := time.NewTicker(200 * time.Millisecond)
+		defer ticks.Stop()
+		for {
+			next, ok := item{}, true
+			select {
+			case next, ok = <-read:
+			case <-ticks.C:
+			}
+			if !ok || !yield(next.e, next.err) {
+				return
+			}
+		}
+	}
+}
+
+// eventLine returns an event as a line: time, agent, operation and rule.
+func eventLine(e audit.Folded) string {
+	words := []string{fmt.Sprintf("%5d", e.Seq), e.Time.Local().Format("2006-01-02 15:04:05.000")}
+	add := func(format, v string) {
+		if v != "" {
+			words = append(words, fmt.Sprintf(format, v))
+		}
+	}
+	add("%-14s", e.Agent)
+	kind := string(e.Verdict)
+	if kind == "" {
+		kind = e.Event.Event
+	}
+	add("%-9s", kind)
+	add("server %s", e.Server)
+	if e.Count > 1 {
+		words = append(words, fmt.Sprint("×", e.Count))
+	}
+	add("%s", e.Op)
+	add("%s", e.Outcome)
+	add("%s", quoted(e.Path))
+	add("-> %s", quoted(e.Target))
+	add("%s", e.Errno)
+	add("(%s)", e.Rule)
+	if e.Exit != nil {
+		words = append(words, fmt.Sprint("exit ", *e.Exit))
+	}
+	if e.Event.Event == audit.KindNetwork {
+		words = append(words, traffic(e.Event)...)
+	}
+	add("by %s", quoted(e.Program))
+	switch {
+	case e.Count > 1:
+		words[len(words)-1] += ","
+		words = append(words, span(e.Last.Sub(e.Time)))
+	default:
+		if e.PID != 0 {
+			words = append(words, fmt.Sprintf("pid %d", e.PID))
+		}
+		add("call %s", e.Call)
+	}
+	if e.Unrecorded > 0 {
+		words = append(words, fmt.Sprintf("and %d unrecorded", e.Unrecorded))
+	}
+	add("%s", e.Detail)
+	return strings.Join(words, " ")
+}
+
+// span returns a duration to a tenth of a second, or to a second from ten seconds on.
+func span(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.0f s", d.Seconds())
+}
+
+// traffic describes the end of a connection or a request.
+func traffic(e audit.Event) (words []string) {
+	if e.Status != 0 {
+		words = append(words, fmt.Sprint("status ", e.Status))
+	}
+	if e.DurationUS != 0 {
+		took := (time.Duration(e.DurationUS) * time.Microsecond).Round(time.Millisecond)
+		words = append(words, fmt.Sprintf("%d bytes sent, %d received in %v", e.Sent, e.Bytes, took))
+	}
+	return words
+}

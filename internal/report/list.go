@@ -1,0 +1,153 @@
+package report
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/doctor"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/mcp"
+)
+
+// Agents are the agents of a daemon.
+type Agents []api.Agent
+
+// Print prints a row for each agent.
+func (list Agents) Print(w io.Writer) error {
+	var t Table
+	t.Row("AGENT", "STATE", "VIEW", "SESSIONS", "MOUNT")
+	for _, g := range list {
+		view, where := "-", g.Mount
+		if g.ViewPID != 0 {
+			view = strconv.Itoa(g.ViewPID)
+		}
+		switch {
+		case g.Hidden == 1:
+			where += " (hides 1 entry of the directory below)"
+		case g.Hidden > 1:
+			where += fmt.Sprintf(" (hides %d entries of the directory below)", g.Hidden)
+		}
+		if g.Error != "" {
+			where = strings.TrimSpace(where + " (" + g.Error + ")")
+		}
+		t.Row(g.ID, g.State, view, cmp.Or(strings.Join(g.Sessions, " "), "-"), where)
+	}
+	return t.Print(w)
+}
+
+// Definition is an agent that is defined, or a file without an agent that does not load.
+type Definition struct {
+	Agent       scope.ID `json:"agent,omitempty"`
+	Description string   `json:"description,omitempty"`
+	DisplayName string   `json:"display_name,omitempty"`
+	Loaded      bool     `json:"loaded"`
+	Error       string   `json:"error,omitempty"`
+	Warnings    []string `json:"warnings,omitempty"`
+}
+
+// Definitions are the agents of a base.
+type Definitions []Definition
+
+// ListDefinitions lists the agents that load, and the errors of those that do not.
+func ListDefinitions(all *agents.Snapshot, errs []error) Definitions {
+	list := Definitions{}
+	for _, def := range all.Agents {
+		d := Definition{Agent: def.Name, Description: def.Description, DisplayName: def.DisplayName, Loaded: true}
+		for _, err := range all.Warnings {
+			if of, ok := errors.AsType[*agents.DefinitionError](err); ok && of.Agent == def.Name {
+				d.Warnings = append(d.Warnings, err.Error())
+			}
+		}
+		list = append(list, d)
+	}
+	for _, err := range errs {
+		d := Definition{Error: err.Error()}
+		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
+			d.Agent = bad.Agent
+		}
+		list = append(list, d)
+	}
+	slices.SortStableFunc(list, func(x, y Definition) int { return strings.Compare(string(x.Agent), string(y.Agent)) })
+	return list
+}
+
+// Print prints a row for each agent.
+func (list Definitions) Print(w io.Writer) error {
+	var t Table
+	t.Row("AGENT", "STATE", "DESCRIPTION")
+	for _, d := range list {
+		state, about := "ok", d.Description
+		if !d.Loaded {
+			state, about = "not loaded", d.Error
+		}
+		t.Row(cmp.Or(d.Agent, "-"), state, about)
+	}
+	return t.Print(w)
+}
+
+// Stores are the shared stores of a daemon.
+type Stores []api.Store
+
+// Print prints a row for each store.
+func (list Stores) Print(w io.Writer) error {
+	var t Table
+	t.Row("STORE", "KIND", "HEALTH", "AGENTS", "TOOLS")
+	for _, s := range list {
+		t.Row(s.Name, s.Kind, cmp.Or(s.Error, "ok"), cmp.Or(strings.Join(s.Agents, ","), "-"), strings.Join(s.Tools, ","))
+	}
+	return t.Print(w)
+}
+
+// Approvals are calls that wait, and what is approved.
+type Approvals []tools.Approval
+
+// Print prints a row for each approval, and nothing without one.
+func (list Approvals) Print(w io.Writer) error {
+	var t Table
+	for i, p := range list {
+		if i == 0 {
+			t.Row("ID", "STATE", "AGENT", "TOOL", "ABOUT", "EXPIRES")
+		}
+		t.Row(p.ID, p.State, p.Whose(), p.Tool, strconv.Quote(About(p)), expires(p))
+	}
+	return t.Print(w)
+}
+
+// Host is what the tries of a host found. Another user can write the lines of that user's process.
+type Host []doctor.Line
+
+// Print prints a row for each try.
+func (list Host) Print(w io.Writer) error {
+	var t Table
+	for _, l := range list {
+		detail := l.Detail
+		if l.Remedy != "" {
+			detail += ": " + l.Remedy
+		}
+		t.Row(l.Status, l.User, l.Check, detail)
+	}
+	return t.Print(w)
+}
+
+// Tools are the tools that an agent may call.
+type Tools []mcp.Listed
+
+// Print prints a line for each tool.
+func (list Tools) Print(w io.Writer) error {
+	for _, t := range list {
+		first, _, _ := strings.Cut(t.About, "\n")
+		if _, err := fmt.Fprintf(w, "%-20s %s\n", printable.Text(t.Name), printable.Text(first)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,338 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/stores"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// Reason is a decision of the log and the current decision.
+type Reason struct {
+	Seq     uint64 `json:"seq"`
+	Agent   string `json:"agent"`
+	Op      string `json:"op"`                  // a file operation, or a tool
+	Path    string `json:"path,omitempty"`      // as in the log; of a connection its host, of a request its URL
+	Verdict string `json:"verdict"`             // then
+	Rule    string `json:"rule"`                // then
+	Kind    string `json:"rule_kind,omitempty"` // then
+	Now     string `json:"now,omitempty"`       // allow, ask or deny; "": unknown
+	NowRule string `json:"now_rule,omitempty"`
+	Remedy  string `json:"remedy,omitempty"` // the change that would allow it
+	Note    string `json:"note,omitempty"`   // why Now is unknown
+	Reached string `json:"reached"`          // what the agent got
+}
+
+// Why explains the decision of an event of the log, by its number.
+func Why(ctx context.Context, p config.Paths, seq uint64) (*Reason, error) {
+	e, err := eventOf(ctx, p, seq)
+	if err != nil {
+		return nil, err
+	}
+	r, err := why(p, e)
+	if err != nil {
+		return nil, err
+	}
+	r.Reached, err = reached(ctx, p, e)
+	return r, err
+}
+
+// eventOf returns an event of the log.
+func eventOf(ctx context.Context, p config.Paths, seq uint64) (audit.Event, error) {
+	for e, err := range audit.Read(ctx, p.Audit(), audit.Filter{Seq: seq}, false) {
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil && e.Raw == nil { // skip a line that is no event
+			return e, err
+		}
+		if err == nil && e.Seq == seq {
+			return e, nil
+		}
+	}
+	return audit.Event{}, fmt.Errorf("no event %d in %s: see scopefs audit --json", seq, p.Audit())
+}
+
+// reached says what the agent got of what an event is about.
+func reached(ctx context.Context, p config.Paths, e audit.Event) (string, error) {
+	refused := e.Verdict != audit.Allow
+	end := audit.Event{}
+	if e.Call != "" && (e.Event == audit.KindFile || e.Outcome == audit.OutcomeBegin) {
+		var err error
+		if end, err = endOf(ctx, p, e); err != nil {
+			return "", err
+		}
+	} else if e.Event == audit.KindCall {
+		end = e
+	}
+	switch {
+	case e.Event == audit.KindNetwork && e.Bytes+e.Sent > 0:
+		return fmt.Sprintf("%d bytes were received, and %d sent", e.Bytes, e.Sent), nil
+	case e.Event == audit.KindNetwork && refused:
+		return "nothing was sent or received: the proxy decides before it connects", nil
+	case e.Event == audit.KindNetwork:
+		return "the event of the end has the bytes", nil
+	case e.Event == audit.KindFile && refused && end.Outcome == "ok":
+		return fmt.Sprintf("nothing of it: the view refused with %s. The call around it returned %d bytes of other things",
+			e.Errno, end.Bytes), nil
+	case e.Event == audit.KindFile && refused:
+		return fmt.Sprintf("nothing: the view refused with %s before it read or changed anything", e.Errno), nil
+	case e.Event == audit.KindFile:
+		return "the view allowed it; the log does not have how much was read", nil
+	case end.Outcome == "":
+		return "unknown: the end of the call is not in the log", nil
+	case end.Outcome == "ok":
+		return fmt.Sprintf("the result of the call, %d bytes", end.Bytes), nil
+	case end.Outcome == audit.OutcomeUnknown:
+		return "unknown: the daemon ended before the call did", nil
+	case refused:
+		return fmt.Sprintf("nothing but the error %s", end.Outcome), nil
+	}
+	return fmt.Sprintf("nothing but the error %s; the tool may have done a part", end.Outcome), nil
+}
+
+// endOf returns the end of the call of an event; the zero Event if there is none.
+func endOf(ctx context.Context, p config.Paths, e audit.Event) (audit.Event, error) {
+	id, err := audit.Unescape(e.Agent)
+	if err != nil {
+		return audit.Event{}, nil
+	}
+	for end, err := range audit.Read(ctx, p.Audit(), audit.Filter{Agent: id, Since: e.Time}, false) {
+		switch {
+		case err != nil && end.Raw == nil:
+			return end, err
+		case err == nil && end.Event == audit.KindCall && end.Call == e.Call && end.Outcome != audit.OutcomeBegin:
+			return end, nil
+		}
+	}
+	return audit.Event{}, nil
+}
+
+// why explains an event by deciding with the current rules.
+func why(p config.Paths, e audit.Event) (*Reason, error) {
+	if e.Verdict == "" {
+		what := strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Op+" "+e.Outcome), " ")
+		return nil, fmt.Errorf("event %d is no decision, but %s: choose one of scopefs audit --denied", e.Seq, what)
+	}
+	r := &Reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Verdict: string(e.Verdict), Rule: e.Rule, Kind: e.RuleKind}
+	if e.Event == audit.KindNetwork {
+		r.Path = e.Target
+	}
+	if e.Verdict == audit.Violation && e.Event == audit.KindNetwork {
+		r.trick(scope.Kind(e.RuleKind))
+		return r, nil
+	}
+	if e.Verdict == audit.Violation || e.Event == audit.KindCall && e.Verdict == audit.Deny && e.RuleKind == string(scope.KindResolution) {
+		r.Note = "nothing allows it: no rule reaches what is outside the scope"
+		return r, nil
+	}
+	id, err := scope.ParseID(e.Agent)
+	var agent *agents.Agent
+	if err == nil {
+		agent, err = definitions.Agent(p, id)
+	}
+	if err != nil {
+		r.Note = "what holds now cannot be said: " + err.Error()
+		return r, nil
+	}
+	switch e.Event {
+	case audit.KindFile:
+		err = r.file(agent, e)
+	case audit.KindCall:
+		err = r.call(p, agent, e)
+	case audit.KindNetwork:
+		err = r.network(agent, e)
+	default:
+		err = fmt.Errorf("no rule of a definition decides about %s", e.Event)
+	}
+	if err != nil {
+		r.Note = "what holds now cannot be said: " + err.Error()
+	}
+	return r, nil
+}
+
+// file decides a file operation with the current rules.
+func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
+	policy, err := scope.Compile(agent.View.PolicySpec())
+	if err != nil {
+		return err
+	}
+	op, err := scope.ParseOp(e.Op)
+	if err != nil {
+		return err
+	}
+	rel, err := audit.Unescape(e.Path)
+	if err != nil {
+		return err
+	}
+	kind := scope.Kind(e.RuleKind)
+	if kind == scope.KindView || kind == scope.KindRoot {
+		r.Now, r.NowRule, r.Note = "deny", e.Rule, "nothing allows it: the view has no such rule to change"
+		return nil
+	}
+	links := uint64(1)
+	if kind == scope.KindHardlinks { // the file had another name
+		links = 2
+	}
+	d := policy.Linked(op, rel, links)
+	switch {
+	case !d.Allow && policy.File(op, rel).Allow:
+		r.Remedy = "set hardlinks to allow in view"
+	case !d.Allow:
+		r.Remedy = policy.Remedy(op, rel)
+	case d.Judge != 0 && e.Verdict == audit.Deny: // the log does not hold the content
+		r.Now, r.NowRule = "deny", e.Rule
+		r.Remedy = "set it on the host, or remove git-config from protect"
+		return nil
+	case kind == scope.KindBelow, kind == scope.KindProtect: // the object was a directory
+		if moved := policy.Move(rel); !moved.Allow {
+			d, r.Remedy = moved, policy.RemedyMove(rel)
+		}
+	}
+	r.Now, r.NowRule = verdictOf(d), d.Rule
+	return nil
+}
+
+// call decides a tool call with the current rules. The log does not hold its
+// arguments.
+func (r *Reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error {
+	name, err := audit.Unescape(e.Op)
+	if err != nil {
+		return err
+	}
+	kind := scope.Kind(e.RuleKind)
+	d := agent.Grants.Tool(name)
+	ofFile := []scope.Kind{scope.KindPath, scope.KindAccess, scope.KindHardlinks,
+		scope.KindBelow, scope.KindProtect, scope.KindRoot, scope.KindView}
+	if d.Allow && e.Verdict == audit.Deny && slices.Contains(ofFile, kind) {
+		r.Note = "the tool is allowed; a rule about files made it fail: see the event of the file before this one"
+		return nil
+	}
+	if target, err := audit.Unescape(e.Target); err == nil && d.Allow && e.Verdict == audit.Deny {
+		switch kind {
+		case scope.KindContext:
+			if name == "context_set" {
+				r.undecided("the tool is allowed; scopes.set decides about each scope, and none changes what the client gave",
+					"name the scope in scopes.set, if the client does not give it")
+				return nil
+			}
+			if names, _, own := agent.Grants.ContextsOf(name); own && e.Context == nil && !slices.Contains(names, target) {
+				r.undecided("the tool is allowed; scopes.tools decides about the scopes of each call", "add the scope to "+name+" in scopes.tools")
+				return nil
+			}
+			if target == "" && e.Context == nil { // see tools.Declared
+				r.undecided("the tool is allowed; its schema decides about the scopes of each call: _scopes in activities.d/"+name+".json", "")
+				return nil
+			}
+			if e.Context == nil {
+				d = agent.Grants.Context(target)
+			}
+			for _, s := range e.Context { // of a call that needed an approval
+				if one := agent.Grants.Context(s.Name); !one.Allow {
+					d = one
+				}
+			}
+		case scope.KindMember:
+			d = agent.Grants.Member(target)
+		case scope.KindSkill:
+			skill, _, _ := strings.Cut(target, "/")
+			d = agent.Grants.Skill(skill)
+		case scope.KindGrant:
+			if d, err = granted(p, e, name, target); err != nil {
+				return err
+			}
+		}
+	}
+	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
+	if parts := strings.Split(name, ":"); len(parts) == 3 && parts[0] == "mcp" {
+		if file := agent.Grants.Unseen(parts[1]); file != "" {
+			r.Note = fmt.Sprintf("%s is private to the agents of %s: to share it, add %s to agents there, or set its visibility to public",
+				parts[1], file, agent.Name)
+		}
+	}
+	if !d.Allow || e.Verdict != audit.Deny {
+		return nil
+	}
+	// The log does not have what these rules decide by.
+	const tool = "the lists and the policy allow the tool; "
+	switch kind {
+	case scope.KindRate:
+		r.undecided(tool+"rates decide about each call", "loosen "+e.Rule)
+	case scope.KindFilter:
+		r.undecided(tool+"argument_filters decide about each call", "loosen "+e.Rule)
+	case scope.KindSchema:
+		r.undecided(tool+"the arguments did not fit the tool's schema", "")
+	case scope.KindStore:
+		r.undecided(tool+"nothing allows this of a store", "")
+	case scope.KindLimit:
+		r.undecided(tool+"it reached a limit then: "+e.Rule, "")
+	case scope.KindNeed:
+		r.undecided(tool+"what the call needed was not there then: "+e.Rule, "")
+	}
+	return nil
+}
+
+// undecided says why the current rules cannot decide about an event.
+func (r *Reason) undecided(note, remedy string) {
+	r.Now, r.NowRule, r.Note, r.Remedy = "", "", note, remedy
+}
+
+// granted decides with the current scopefs.yaml about a call that a list there refused.
+func granted(p config.Paths, e audit.Event, tool, target string) (scope.Decision, error) {
+	host, err := definitions.Host(p)
+	if err != nil {
+		return scope.Decision{}, err
+	}
+	env := tools.Env{Agent: scope.ID(e.Agent)}
+	for id := range strings.SplitSeq(cmp.Or(e.Chain, e.Agent), ">") {
+		env.Within = append(env.Within, scope.ID(id))
+	}
+	d, ok, known := stores.Judge(host.Stores, env, tool, target)
+	if !known {
+		return d, fmt.Errorf("scopefs.yaml has no store with %s any more", tool)
+	}
+	if ok {
+		d = scope.Decision{Allow: true, Kind: scope.KindGrant, Rule: "scopefs.yaml"}
+	}
+	return d, nil
+}
+
+// Print prints the reason.
+func (r *Reason) Print(w io.Writer) error {
+	what := r.Agent + " " + r.Op
+	if r.Path != "" {
+		what += " " + quoted(r.Path)
+	}
+	lines := []string{fmt.Sprintf("event %d: %s", r.Seq, what), fmt.Sprintf("then: %s (%s)", r.Verdict, r.Rule)}
+	if r.Reached != "" {
+		lines = append(lines, "reached the agent: "+r.Reached)
+	}
+	if r.Now != "" {
+		lines = append(lines, fmt.Sprintf("now: %s (%s)", r.Now, r.NowRule))
+	}
+	if r.Note != "" {
+		lines = append(lines, r.Note)
+	}
+	if r.Remedy != "" {
+		lines = append(lines, "to allow it: "+r.Remedy)
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(w, printable.Text(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Verdict is what the rules of an agent say about a path or a URL.
+type Verdict struct {
+	Agent   scope.ID `json:"agent"`
+	Path    string   `json:"path"`    // or the URL
+	Op      string   `json:"op"`      // or the method
+	Verdict string   `json:"verdict"` // allow, deny or violation; of a URL also ask
+	Rule    string   `json:"rule"`
+	Target  string   `json:"target,omitempty"` // where the path leads, or the address of the URL's host
+	Remedy  string   `json:"remedy,omitempty"` // of a URL
+}
+
+// CheckPath decides about an operation on a path of an agent's view. It performs no operation.
+func CheckPath(p config.Paths, id scope.ID, name, opName string) (*Verdict, error) {
+	if name == "" {
+		return nil, errors.New("which path: give one relative to the view, or below /workspace")
+	}
+	op, err := scope.ParseOp(opName)
+	if err != nil {
+		return nil, err
+	}
+	def, err := definitions.Agent(p, id)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := scope.Compile(def.View.PolicySpec())
+	if err != nil {
+		return nil, err
+	}
+	v := &Verdict{Agent: id, Path: name, Op: op.String()}
+	host, err := definitions.Host(p)
+	if err != nil {
+		return nil, err
+	}
+	rel, err := v.resolve(p.Base, def.Definition, name, host.Expose)
+	if err != nil || v.Verdict != "" {
+		return v, err
+	}
+	d := policy.File(op, rel)
+	v.Verdict, v.Rule = "deny", d.Rule
+	if d.Allow {
+		v.Verdict = "allow"
+	}
+	return v, nil
+}
+
+// resolve follows the symbolic links on the path, as a client of the view does.
+func (v *Verdict) resolve(base string, def *agents.Definition, name string, shown []string) (string, error) {
+	root, err := def.OpenRoot(base)
+	if errors.Is(err, fs.ErrNotExist) && def.Dir == "" {
+		return "", fmt.Errorf("%w: the first scopefs up or run makes it", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	root.Shown = shown
+	target, err := root.Resolve(name)
+	var violation *beneath.Violation
+	switch {
+	case errors.As(err, &violation):
+		v.Verdict, v.Rule, v.Target = "violation", string(violation.Rule), violation.Target
+	case err != nil:
+		return "", err
+	case target.System:
+		v.Verdict, v.Rule, v.Target = "allow", "the sandbox has it", target.Rel
+	case target.Rel != strings.TrimPrefix(path.Clean("/"+name), "/"):
+		v.Target = target.Rel
+	}
+	return target.Rel, nil
+}
+
+// CheckURL decides about a request of an agent's sandbox. It connects to nothing.
+func CheckURL(p config.Paths, id scope.ID, address, method string) (*Verdict, error) {
+	def, err := definitions.Agent(p, id)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	d, route, err := def.Grants.Hosts().URL(strings.ToUpper(method), u)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verdict{Agent: id, Path: u.Redacted(), Op: strings.ToUpper(method), Verdict: verdictOf(d), Rule: d.Rule, Remedy: d.Remedy}
+	if at := route.Address; d.Allow && at.IsValid() {
+		v.Target = at.Addr().String()
+		if at.Port() != 0 {
+			v.Target = at.String()
+		}
+	}
+	return v, nil
+}
+
+// Print prints the verdict.
+func (v *Verdict) Print(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%s %s %s (%s)\n", v.Verdict, v.Op, v.Path, v.Rule)
+	if v.Remedy != "" {
+		_, err = fmt.Fprintln(w, "to allow it: "+v.Remedy)
+	}
+	return err
+}

@@ -1,0 +1,59 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/internal/api"
+)
+
+// Attend connects a command to our streams and signals until it exits, and returns how it ended.
+func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer) (api.RunExit, error) {
+	own := &Raw{FD: int(os.Stdin.Fd())}
+	told := &notes{to: stderr, run: run}
+	defer told.rest()
+	if run.TTY != nil {
+		own.Enter()
+		defer own.Restore()
+	}
+	stop := forward(run, own)
+	defer stop()
+	// Each copy ends when either side closes. The command gets SIGPIPE or EOF, and
+	// its exit status is the result.
+	var copies sync.WaitGroup
+	if run.TTY != nil {
+		go func() {
+			// A terminal has no EOF: send the VEOF character, termios(3).
+			_, _ = io.Copy(run.TTY, stdin)
+			_, _ = run.TTY.Write([]byte{4})
+		}()
+		copies.Go(func() { _, _ = io.Copy(stdout, run.TTY) })
+	} else {
+		go func() {
+			_, _ = io.Copy(run.Stdin, stdin)
+			run.Stdin.Close()
+		}()
+		// If our reader closes its end, the command must get SIGPIPE.
+		copies.Go(func() { _, _ = io.Copy(stdout, run.Stdout); run.Stdout.Close() })
+		copies.Go(func() { _, _ = io.Copy(stderr, run.Stderr); run.Stderr.Close() })
+	}
+	exit, err := run.Wait(told.note)
+	if exit.OutOfMemory {
+		defer fmt.Fprintln(stderr, "scopefs: out of memory: the agent's limit was reached")
+	}
+	run.End() // also ends the streams, which background processes may hold open
+	copied := make(chan struct{})
+	go func() { copies.Wait(); close(copied) }()
+	if err != nil { // such as a stopped daemon, which ends no sandbox
+		select {
+		case <-copied:
+		case <-time.After(200 * time.Millisecond):
+		}
+		return exit, err
+	}
+	<-copied
+	return exit, nil
+}

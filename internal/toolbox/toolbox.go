@@ -1,0 +1,111 @@
+// Package toolbox connects to an agent's tools: of a running daemon, of a daemon started for this client, or of a
+// delegated task.
+package toolbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bridge"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Toolbox is a connection to an agent's tools.
+type Toolbox struct {
+	given       config.Paths
+	paths       config.Paths // of the running daemon
+	id          scope.ID
+	hello       api.Hello
+	task        string // the socket of a delegated task, which is then the only source of tools; "": none
+	In          io.Reader
+	Out, Stderr io.Writer
+
+	end func() // stops the daemon that we started; nil: none
+}
+
+// Of returns the toolbox of an agent.
+func Of(p config.Paths, id scope.ID, hello api.Hello) *Toolbox {
+	return &Toolbox{given: p, paths: p, id: id, hello: hello}
+}
+
+// OfTask returns the toolbox of a delegated task, by its socket.
+func OfTask(socket string, hello api.Hello) *Toolbox { return &Toolbox{task: socket, hello: hello} }
+
+// open connects to the tools, and starts a daemon if none runs.
+func (t *Toolbox) open(ctx context.Context) (*net.UnixConn, error) {
+	if t.task != "" {
+		return api.TaskTools(ctx, t.task, t.hello)
+	}
+	conn, err := api.Tools(ctx, t.given, t.id, t.hello)
+	if !errors.Is(err, api.ErrNoDaemon) {
+		return conn, err
+	}
+	p, end, err := embedded.Start(ctx, t.given, t.id, t.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	t.paths, t.end = p, end
+	if conn, err = api.Tools(ctx, p, t.id, t.hello); err != nil {
+		t.Close()
+	}
+	return conn, err
+}
+
+// reopen connects again. It starts no daemon in place of one that we did not start:
+// ours would not have its approvals.
+func (t *Toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
+	if t.end == nil && t.task == "" {
+		return api.Tools(ctx, t.paths, t.id, t.hello)
+	}
+	t.Close()
+	return t.open(ctx)
+}
+
+// pulse returns the pulse of the connected daemon.
+func (t *Toolbox) pulse() *api.Pulse {
+	if t.task != "" {
+		return api.NewPulse(t.task)
+	}
+	return api.NewPulse(t.paths.ToolSocket(string(t.id)))
+}
+
+// Close stops the daemon that open started, if any.
+func (t *Toolbox) Close() {
+	if t.end != nil {
+		t.end()
+		t.paths, t.end = t.given, nil
+	}
+}
+
+// Relay connects the client on In and Out to the tools until the
+// client's input ends.
+func (t *Toolbox) Relay(ctx context.Context) error {
+	defer t.Close()
+	opened := false
+	var pulse atomic.Pointer[api.Pulse] // of the running daemon
+	b := &bridge.Bridge{
+		In: t.In, Out: t.Out, Log: t.Stderr,
+		// The relay's context, because the daemon that open starts lives as long as it.
+		Dial: func(context.Context) (bridge.Conn, error) {
+			open := t.open
+			if opened {
+				open = t.reopen
+			}
+			conn, err := open(ctx)
+			if err != nil {
+				return nil, err
+			}
+			opened = true
+			pulse.Store(t.pulse())
+			return conn, nil
+		},
+		Alive: func(ctx context.Context) error { return pulse.Load().Check(ctx) },
+	}
+	return b.Run(ctx)
+}
