@@ -95,8 +95,8 @@ func (t table) draw(w io.Writer, title string) error {
 	text := func(x, y float64, extra, s string) {
 		fmt.Fprintf(&b, "<text x=\"%.1f\" y=\"%.1f\"%s>%s</text>\n", x, y, extra, html.EscapeString(s))
 	}
-	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"11\" fill=\"#222\">\n",
-		chartWidth, height)
+	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\"", chartWidth, height)
+	b.WriteString(" font-family=\"sans-serif\" font-size=\"11\" fill=\"#222\">\n")
 	fmt.Fprintf(&b, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", chartWidth, height)
 	text(10, 18, ` font-size="14" font-weight="bold"`, title)
 	x := 10.0

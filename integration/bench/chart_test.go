@@ -16,9 +16,14 @@ import (
 
 // TestChart: each ratio of a table is a bar, to the right of 1 or to the left, and the longer the greater.
 func TestChart(t *testing.T) {
-	page := "text\n\n| what | native µs | a | <b> | fastest |\n|---|---|---|---|---|\n| x & y | 1.0 | 2.0× | 0.5× | <b> |\n| z | 3 | failed | 8.0× | <b> |\n\n| other | 1× |\n"
+	page := "text\n\n| what | native µs | a | <b> | fastest |\n|---|---|---|---|---|\n" +
+		"| x & y | 1.0 | 2.0× | 0.5× | <b> |\n| z | 3 | failed | 8.0× | <b> |\n\n| other | 1× |\n"
 	rows := readTable(page)
-	require.Equal(t, table{{"what", "native µs", "a", "<b>", "fastest"}, {"x & y", "1.0", "2.0×", "0.5×", "<b>"}, {"z", "3", "failed", "8.0×", "<b>"}}, rows)
+	require.Equal(t, table{
+		{"what", "native µs", "a", "<b>", "fastest"},
+		{"x & y", "1.0", "2.0×", "0.5×", "<b>"},
+		{"z", "3", "failed", "8.0×", "<b>"},
+	}, rows)
 	assert.Equal(t, []int{2, 3}, rows.series())
 
 	var b bytes.Buffer

@@ -14,8 +14,11 @@ import (
 )
 
 // others are messages in docs/troubleshooting.md that other programs print.
-var others = []string{"Permission denied", "No such file or directory", "cannot create directory", "Too many open files", "Too many links",
-	"Cannot allocate memory", "Transport endpoint is not connected", "Stale file handle", `error: could not write config file .git/config: Permission denied`}
+var others = []string{
+	"Permission denied", "No such file or directory", "cannot create directory", "Too many open files", "Too many links",
+	"Cannot allocate memory", "Transport endpoint is not connected", "Stale file handle",
+	"error: could not write config file .git/config: Permission denied",
+}
 
 // TestMessagesAreOurs: the sources have each message of docs/troubleshooting.md, up to what varies.
 func TestMessagesAreOurs(t *testing.T) {
