@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,6 +75,8 @@ func typePage(t *testing.T, page, dir string) {
 	shell := exec.CommandContext(ctx, "bash", "-c", "exec 2>&1\n"+script.String())
 	shell.Dir = dir
 	shell.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(dir, "state-home"))
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // at the end of ctx the page's daemon ends, too
+	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) }
 	shell.WaitDelay = 5 * time.Second
 	out, err := shell.CombinedOutput()
 	require.NoError(t, ctx.Err(), "%s", out)
