@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb reproduce demo check lint ready test test-serial bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record fuzz clean
+.PHONY: help build install deb reproduce demo check lint ready test test-serial bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,6 +136,9 @@ bench-floods: ## the effect of one agent's floods on another agent's calls (as r
 
 bench-record: ## views that record denials, writes, opens and all (as root; ARGS="-rounds N", SCOPEFS_BENCH_BEFORE=another build)
 	integration/bench/record.sh $(ARGS)
+
+charts: ## draw the charts of docs/performance.md from its tables
+	go run ./integration/bench charts docs/performance.md
 
 FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)

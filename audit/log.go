@@ -125,9 +125,10 @@ func (l *Log) Record(ctx context.Context, e Event) error {
 }
 
 // Append records e and returns its sequence number once the line is in the kernel's page cache. It does not wait for
-// the disk. If it returns an error, the event is not in the log, with two exceptions: ctx ended while another
-// goroutine was writing the event, or both the write and the truncation after it failed. ctx limits the wait for
-// other writers, not the write itself. After Close the error is [os.ErrClosed].
+// the disk. If it returns an error, the event is not in the log, except in four cases: ctx ended while another
+// goroutine was writing the event; both the write and the truncation after it failed; and, in a log of [Start], the
+// write timed out ([ErrTimeout]) or the other process ended before it answered. ctx limits the wait for other writers,
+// not the write itself. After Close the error is [os.ErrClosed].
 func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("append to log: %w", err)

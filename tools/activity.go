@@ -7,10 +7,10 @@ import (
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
-// Activity returns a declared tool, see Declared, whose calls run a function of this
-// program. f gets the call, an object with _tool, perhaps _instance, and the parameters,
-// and all that the call may see of its client's context. What it returns becomes JSON: an
-// object is a structured result, anything else text. f must end with ctx.
+// Activity returns a declared tool (see Declared) whose calls run a function of this
+// program. f gets the call, an object with _tool, the parameters and perhaps _instance,
+// and the context that the call sees. Its result becomes JSON: an object is a structured
+// result, any other value text. f must return when ctx ends.
 func Activity(name, about string, hints Hints, schema json.RawMessage, f func(ctx context.Context, call json.RawMessage, given scoped.Scoped) (any, error)) (Tool, error) {
 	return Declared(name, about, hints, schema, func(ctx context.Context, env Env, params json.RawMessage) (Result, error) {
 		call, err := scoped.Envelope{Tool: &name, Instance: env.Envelope.Instance}.With(params)

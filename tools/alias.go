@@ -5,27 +5,26 @@ import (
 	"fmt"
 )
 
-// face is another name and form of some tools.
+// face is what makes a tool an alias. It is immutable.
 type face struct {
 	covers []string
 	read   func(json.RawMessage) ([]Inner, func([]Result) Result, error) // returns the calls, and the function that joins their results
 }
 
-// Inner is a call that an alias stands for.
+// Inner is a call that an alias makes.
 type Inner struct {
 	Tool string
 	Args any // becomes JSON
 
-	// Optional: the calls after it are made although it fails. Its result is then
-	// the error, for a model to read.
+	// Optional reports that the following calls are made even if this one fails. Its
+	// result is then the error.
 	Optional bool `json:",omitempty"`
 }
 
-// Alias returns a tool that is other tools under another name and form, as a
-// model was taught them. What it does is what the covered tools do: each of the
-// calls goes through the door under the covered tool's own name, one after the
-// other, until one fails that is not optional. A covered tool is not offered under its own name.
-// render joins their results; nil joins their contents.
+// Alias returns a tool that offers the covered tools under another name and form, which
+// a model was trained on. Each of its calls passes the door under the covered tool's own
+// name, one after the other, until one fails that is not optional. The set does not list
+// covered tools by their own names. render joins the results; nil joins their contents.
 func Alias[In any](name, about string, hints Hints, covers []string, calls func(In) ([]Inner, error), render func(In, []Result) Result) (Tool, error) {
 	t := Tool{Name: name, About: about, Hints: hints}
 	var err error

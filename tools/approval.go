@@ -27,7 +27,7 @@ const (
 	maxPreviews     = 32 << 20 // bytes of contexts that are kept for previews
 )
 
-// ErrNoApproval is the error of an id of which nothing waits.
+// ErrNoApproval reports that no approval with the id is waiting.
 var ErrNoApproval = errors.New("no such approval waits, it was decided, used, or its time is over: see scopefs approvals list")
 
 // The states of an approval.
@@ -35,52 +35,53 @@ const (
 	ApprovalWaits   = "waits"
 	ApprovalGranted = "approved"
 	ApprovalDenied  = "denied"
-	ApprovalStands  = "stands" // of calls that are still to come: see Stand
+	ApprovalStands  = "stands" // a standing approval, for later calls: see Stand
 )
 
-// Approval is a call that waits for the operator's word. What he grants is this
-// call, once: of this agent, for these callers, this tool, these arguments, under this
-// policy and, where it is about a file, of this object while that has this content.
+// Approval is a call that waits for the operator's decision. A grant covers one call:
+// same agent, callers, tool, arguments, policy and, for a call about a file, the same
+// object with the same content.
 type Approval struct {
 	ID             string          `json:"id"`
 	State          string          `json:"state"`
 	Agent          scope.ID        `json:"agent"`
-	Chain          string          `json:"chain,omitempty"` // of agents that the call is for, see Gate
-	Session        string          `json:"session"`         // that asked first; any of the agent's may use it
+	Chain          string          `json:"chain,omitempty"` // agents from the first caller; see Gate
+	Session        string          `json:"session"`         // the first that asked; every session of the agent may use the approval
 	Tool           string          `json:"tool"`
 	Version        string          `json:"version,omitempty"` // of the tool, and of the one that does the call
 	Arguments      json.RawMessage `json:"arguments"`         // canonical
 	Policy         string          `json:"policy"`            // version of the agent's rules
-	Rule           string          `json:"rule"`              // that wants it
+	Rule           string          `json:"rule"`              // that requires the approval
 	Path           string          `json:"path,omitempty"`
-	Object         Object          `json:"object,omitzero"`    // what Path led to when it was asked
-	Content        string          `json:"content,omitempty"`  // and the hash of that file or directory
-	Replaced       string          `json:"replaced,omitempty"` // and of the one that the call would replace by it
+	Object         Object          `json:"object,omitzero"`    // that Path led to when the call was made
+	Content        string          `json:"content,omitempty"`  // hash of that file or directory
+	Replaced       string          `json:"replaced,omitempty"` // hash of the file that the call would replace
 	ReplacedObject Object          `json:"replaced_object,omitzero"`
-	Envelope       json.RawMessage `json:"envelope,omitempty"` // what the call says beside its arguments
-	Context        []scoped.Part   `json:"context,omitempty"`  // what it would see
-	Granted        []string        `json:"granted,omitempty"`  // of a call that was approved: the scopes that it gets; nil: all of Context
+	Envelope       json.RawMessage `json:"envelope,omitempty"` // members of the call that are no parameters
+	Context        []scoped.Part   `json:"context,omitempty"`  // the scopes that the call would see
+	Granted        []string        `json:"granted,omitempty"`  // of an approved call: the scopes that it gets; nil: all of Context
 	Preview        string          `json:"preview,omitempty"`  // of one approval, while its call waits: the beginning of what it would see
-	Lasting        bool            `json:"lasting,omitempty"`  // of a host: a grant is not used up, but ends with Expires
+	Lasting        bool            `json:"lasting,omitempty"`  // of a host: the grant holds until Expires, for any number of uses
 	Asked          time.Time       `json:"asked"`
-	Expires        time.Time       `json:"expires,omitzero"` // zero: a standing approval that does not
+	Expires        time.Time       `json:"expires,omitzero"` // zero: a standing approval without end
 
 	Changes *Changes `json:"changes,omitempty"` // what the call would do to Path
 
-	Kind    Kind   `json:"kind,omitempty"`    // of what a pattern is matched against
-	Subject string `json:"subject,omitempty"` // of a command or a host: that
+	Kind    Kind   `json:"kind,omitempty"`    // of the subject of patterns
+	Subject string `json:"subject,omitempty"` // the command or the host
 	Pattern string `json:"pattern,omitempty"` // of a standing approval; "": calls with these Arguments
 	Ends    string `json:"ends,omitempty"`    // of a standing approval: the session with which it ends
 
-	given   scoped.Scoped   // not stored: content is not for the disk
-	changed <-chan struct{} // closed at the next change of it: see Approvals.wake
-	taken   bool            // a decision of the operator about it is being recorded
+	given   scoped.Scoped   // never stored: content stays off the disk
+	changed <-chan struct{} // closed at the approval's next change: see Approvals.wake
+	taken   bool            // a decision of the operator is being recorded
 }
 
-// Whose returns the agent, or the chain of agents that ends with it.
+// Whose returns the chain of agents, or the agent outside of a task.
 func (a *Approval) Whose() string { return cmp.Or(a.Chain, string(a.Agent)) }
 
-// key is all that an approval is bound to. Of a standing one it is the id: no call has it.
+// key returns all that an approval is bound to. A standing approval returns its id, which
+// no call has as its key.
 func (a *Approval) key() string {
 	if a.State == ApprovalStands {
 		return a.ID
@@ -90,27 +91,27 @@ func (a *Approval) key() string {
 	return hash(text)
 }
 
-// ApprovalStore keeps approvals for the next daemon. A change is on the disk when
-// a method returns nil.
+// ApprovalStore stores approvals for the next daemon. When a method returns nil, the
+// change is on the disk.
 type ApprovalStore interface {
-	Put(Approval) error    // replaces the one that has its ID
-	Remove(Approval) error // fs.ErrNotExist: it is not there any more
+	Put(Approval) error    // replaces the approval with the same ID
+	Remove(Approval) error // fs.ErrNotExist: it was removed before
 }
 
-// Approvals are those of one daemon.
+// Approvals holds the approvals of one daemon. Its methods are safe for concurrent use.
 type Approvals struct {
 	now   func() time.Time
 	store ApprovalStore // nil: they end with the process
 
-	// Ended records that a standing approval has ended without the operator, and why.
-	// nil records nothing.
+	// Ended records that a standing approval ended without the operator, and why. Nil
+	// records nothing.
 	Ended func(p Approval, why string)
 
 	// mu guards the fields below. Calls of all agents wait for it: nothing is recorded under it. Use lock.
 	mu      sync.Mutex
 	over    []ending // standing approvals that have ended, which unlock records
 	byKey   map[string]*Approval
-	waking  map[string]chan struct{} // by key: what closes Approval.changed
+	waking  map[string]chan struct{} // Approval.changed by key
 	held    map[scope.ID]int         // calls that wait, see Set.permit
 	closing chan struct{}            // closed by Close
 
@@ -123,7 +124,7 @@ type ending struct {
 	why string
 }
 
-// lock locks mu. unlock unlocks it, and records what has ended.
+// lock locks mu. unlock unlocks it, then records the approvals that ended.
 func (a *Approvals) lock() (unlock func()) {
 	a.mu.Lock()
 	return func() {
@@ -138,8 +139,8 @@ func (a *Approvals) lock() (unlock func()) {
 	}
 }
 
-// NewApprovals returns the approvals that a store has kept. Without a store they
-// are in memory alone.
+// NewApprovals returns the approvals of a store. Without a store they are in memory
+// only.
 func NewApprovals(store ApprovalStore, kept ...Approval) *Approvals {
 	a := &Approvals{now: time.Now, store: store, byKey: map[string]*Approval{}, waking: map[string]chan struct{}{}, held: map[scope.ID]int{}, closing: make(chan struct{}), watchers: map[chan ApprovalChange]struct{}{}}
 	for _, p := range kept {
@@ -154,7 +155,7 @@ func (a *Approvals) add(key string, p *Approval) {
 	a.wake(key)
 }
 
-// wake lets all who wait for an approval look again. The caller holds the lock.
+// wake wakes all calls that wait for an approval. The caller holds the lock.
 func (a *Approvals) wake(key string) {
 	if c := a.waking[key]; c != nil {
 		close(c)
@@ -184,8 +185,8 @@ func (a *Approvals) remove(key string) error {
 	return a.store.Remove(*p)
 }
 
-// over reports whether an approval has expired. One that expires later than any
-// could is from before the clock was set back.
+// over reports whether an approval has expired. An approval that expires later than
+// possible was made before the clock was set back, and has expired, too.
 func (a *Approval) over(now time.Time) bool {
 	if a.State == ApprovalStands {
 		return !a.Expires.IsZero() && now.After(a.Expires) || a.Asked.After(now.Add(approvalTime))
@@ -193,8 +194,8 @@ func (a *Approval) over(now time.Time) bool {
 	return now.After(a.Expires) || a.Expires.After(now.Add(approvalTime))
 }
 
-// sweep removes what has expired. An error does not matter: a file that stays is
-// expired for the next daemon, too. The caller holds the lock.
+// sweep removes expired approvals. It ignores errors: a file that stays is expired for
+// the next daemon, too. The caller holds the lock.
 func (a *Approvals) sweep() {
 	for key, p := range a.byKey {
 		if p.over(a.now()) {
@@ -204,21 +205,21 @@ func (a *Approvals) sweep() {
 	}
 }
 
-// ask returns what the operator has said of a call. A grant is used up by this.
-// A new call waits if count counts it against the agent's limits; it is not counted
-// again when it is granted.
+// ask returns the operator's decision about a call, and uses a grant up. A new call
+// becomes an approval that waits if count counts it against the agent's rates; it is not
+// counted again when it is granted.
 func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first bool, err *Error) {
 	defer a.lock()()
 	a.sweep()
 	key := p.key()
 	if known := a.byKey[key]; known != nil {
-		if known.taken { // a decision about it is being recorded: the call waits for that
+		if known.taken { // a decision is being recorded: the call waits for it
 			said = *known
 			said.State = ApprovalWaits
 			return said, false, nil
 		}
 		if known.State == ApprovalGranted && !known.Lasting {
-			if err := a.remove(key); err != nil { // it could be used again after a crash
+			if err := a.remove(key); err != nil { // after a crash it could be used again
 				return p, false, notRun("the use of the approval cannot be stored", err)
 			}
 			a.tell("used", *known)
@@ -259,8 +260,8 @@ func (a *Approvals) ask(p Approval, count func() *Error) (said Approval, first b
 	return p, true, nil
 }
 
-// Forget removes an agent's, but for standing ones: it was taken down. After an error they are gone all
-// the same, and the next daemon may find some of them.
+// Forget removes an agent's approvals except standing ones, when the agent is taken down.
+// They are gone even after an error, but the next daemon may find some of them.
 func (a *Approvals) Forget(agent scope.ID) error {
 	return a.forget(func(p *Approval) bool { return p.Agent == agent })
 }
@@ -287,8 +288,8 @@ func (a *Approvals) forget(of func(*Approval) bool) error {
 	return errors.Join(errs...)
 }
 
-// Brief is an approval for a list, of long arguments with the beginning alone, as
-// a text, and without what the call would change.
+// Brief returns the approval for a list: it cuts long arguments, as a text, and omits
+// the changes.
 func (a Approval) Brief() Approval {
 	a.Changes = nil
 	const most = 1 << 10 // bytes
@@ -298,7 +299,7 @@ func (a Approval) Brief() Approval {
 	return a
 }
 
-// List returns what there is, the oldest first.
+// List returns all approvals, the oldest first.
 func (a *Approvals) List() []Approval {
 	defer a.lock()()
 	a.sweep()
@@ -310,7 +311,7 @@ func (a *Approvals) List() []Approval {
 	return list
 }
 
-// Get returns one of them, with a preview of the context.
+// Get returns the approval with an id, with a preview of the context.
 func (a *Approvals) Get(id string) (Approval, error) {
 	for _, p := range a.List() {
 		if p.ID == id {
@@ -326,9 +327,10 @@ func (a *Approvals) Get(id string) (Approval, error) {
 // maxPreview bounds the preview of a context, in bytes.
 const maxPreview = 4 << 10
 
-// Decide takes the operator's word on a call that waits. If scopes is not nil, the
-// call gets these scopes of its context alone. record is called before the decision holds; its error, or
-// the store's, is returned, and nothing is decided. Another decision of the same call fails meanwhile.
+// Decide makes the operator's decision about a call that waits. If scopes is not nil,
+// the call gets only these scopes of its context. record is called before the decision
+// holds; after its error, or the store's, nothing is decided. Meanwhile another decision
+// about the call fails.
 func (a *Approvals) Decide(id string, grant bool, scopes []string, record func(Approval) error) (Approval, error) {
 	p, decided, err := a.decide(id, grant, scopes)
 	if err != nil {
@@ -341,13 +343,13 @@ func (a *Approvals) Decide(id string, grant bool, scopes []string, record func(A
 	switch {
 	case err != nil:
 		return decided, err
-	case a.byKey[key] != p: // it has ended meanwhile
+	case a.byKey[key] != p: // the approval ended meanwhile
 		return decided, ErrNoApproval
 	}
 	return decided, a.settle(key, p, decided)
 }
 
-// decide takes a call that waits, and returns the decision.
+// decide marks a waiting call as taken, and returns the approval with the decision.
 func (a *Approvals) decide(id string, grant bool, scopes []string) (p *Approval, decided Approval, err error) {
 	defer a.lock()()
 	a.sweep()
@@ -366,8 +368,8 @@ func (a *Approvals) decide(id string, grant bool, scopes []string) (p *Approval,
 	return p, decided, nil
 }
 
-// find returns the approval with an id and one of the states. It is an error if a decision about
-// the approval is being recorded. The caller holds the lock.
+// find returns the approval with an id in one of the states. It returns an error while a
+// decision about the approval is being recorded. The caller holds the lock.
 func (a *Approvals) find(id string, states ...string) (*Approval, error) {
 	for _, p := range a.byKey {
 		switch {
@@ -381,7 +383,7 @@ func (a *Approvals) find(id string, states ...string) (*Approval, error) {
 	return nil, ErrNoApproval
 }
 
-// settle stores a decision that is recorded. The caller holds the lock.
+// settle stores a decision after it was recorded. The caller holds the lock.
 func (a *Approvals) settle(key string, p *Approval, decided Approval) error {
 	if err := a.put(decided); err != nil {
 		return fmt.Errorf("store the decision: %w", err)
@@ -392,7 +394,7 @@ func (a *Approvals) settle(key string, p *Approval, decided Approval) error {
 	return nil
 }
 
-// narrow sets the scopes that the operator grants; nil: all.
+// narrow sets the scopes that the operator grants. Nil grants all.
 func (a *Approval) narrow(scopes []string) error {
 	if scopes == nil {
 		return nil
@@ -409,7 +411,7 @@ func (a *Approval) narrow(scopes []string) error {
 	return nil
 }
 
-// approved lets a call pass that the operator has granted.
+// approved returns nil for a call that the operator has granted.
 func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy string, count func() *Error) *Error {
 	if s.gate.Approvals == nil {
 		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), Hint: s.gate.Nobody, by: d}
@@ -425,10 +427,10 @@ func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy
 	if err := s.preview(ctx, r, &p); err != nil {
 		return err
 	}
-	if s.rules().Version() != policy { // a large file takes its time, which is the agent's to choose
+	if s.rules().Version() != policy { // hashing a large file takes long, and the agent chooses the file
 		return &Error{Code: Conflict, Message: "the rules have changed meanwhile", Hint: "call again", by: d}
 	}
-	ctx = context.WithoutCancel(ctx) // what is asked or used is recorded, whoever has gone
+	ctx = context.WithoutCancel(ctx) // record it even if the client has disconnected
 	said, first, refused := s.gate.Approvals.ask(p, count)
 	if refused != nil {
 		refused.by = cmp.Or(refused.by, d)

@@ -10,29 +10,29 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// A Kind says what the pattern of a standing approval is matched against.
+// A Kind is the kind of subject that the pattern of a standing approval matches.
 type Kind string
 
-// The kinds. Calls without one are covered by the pattern ** alone, which covers all
-// calls of their tool.
+// The kinds. Calls without a kind match only the pattern **, which covers all calls of
+// their tool.
 const (
-	KindCommand Kind = "command" // what a shell runs
-	KindPath    Kind = "path"    // the objects that the call is about
+	KindCommand Kind = "command" // the command of a shell
+	KindPath    Kind = "path"    // the objects of the call's paths
 	KindHost    Kind = "host"    // host:port of a connection
 )
 
-// everything is the pattern of all calls of a tool. Commands have none: what a shell
-// runs could be anything.
+// everything is the pattern of all calls of a tool. Commands have no such pattern,
+// because a shell could run anything.
 const everything = "**"
 
-// Sheller is implemented by arguments that have a shell run a command. alone reports
-// whether the command is all that they say, but for how long it may take: no pattern
-// covers a call with standard input or a working directory of its own.
+// Sheller is implemented by arguments with a command for a shell. alone reports whether
+// they hold nothing else but a timeout: no pattern covers a call with standard input or
+// a working directory of its own.
 type Sheller interface {
 	Shell() (command string, alone bool)
 }
 
-// checkPattern returns the error of a pattern that no call of a kind can have.
+// checkPattern returns the error of a pattern that no call of a kind can match.
 func checkPattern(kind Kind, pattern string) error {
 	wrong := func(err error) error { return fmt.Errorf("pattern %.200q: %w", pattern, err) }
 	switch {
@@ -58,7 +58,7 @@ func checkPattern(kind Kind, pattern string) error {
 	return nil
 }
 
-// matches reports whether a pattern covers what a call is about.
+// matches reports whether a pattern covers a call.
 func matches(pattern string, p *Approval) bool {
 	switch {
 	case p.Kind == KindCommand:
@@ -66,7 +66,7 @@ func matches(pattern string, p *Approval) bool {
 	case pattern == everything:
 		return true
 	case p.Kind == KindPath:
-		// What the paths lead to counts, not how the call names it.
+		// The objects that the paths lead to count, not the names in the call.
 		return matchPath(pattern, p.Object) && (p.ReplacedObject == (Object{}) || matchPath(pattern, p.ReplacedObject))
 	case p.Kind == KindHost:
 		ok, err := matchHost(pattern, p.Subject)
@@ -177,10 +177,10 @@ func matchWord(pattern, word string) bool {
 	return true
 }
 
-// words returns the words of a command that runs one program. Everything is refused
-// that the shell does not take as it stands: operators, redirections, expansions,
-// assignments, globs, comments, other lines, characters outside of plain. Quotes may hold
-// what has no meaning within them.
+// words returns the words of a command that runs one program. It refuses everything that
+// the shell does not take literally: operators, redirections, expansions, assignments,
+// globs, comments, further lines, characters outside of plain. Quotes may hold characters
+// without a meaning within them.
 func words(command string) (all []string, ok bool) {
 	var word strings.Builder
 	inWord, quote := false, rune(0)

@@ -12,18 +12,18 @@ import (
 // maxStanding bounds the standing approvals of one agent.
 const maxStanding = 64
 
-// Terms are those of a standing approval.
+// Terms are the terms of a standing approval.
 type Terms struct {
 	Pattern string        `json:"pattern,omitempty"` // see [Kind]; "": calls with the same arguments
 	For     time.Duration `json:"for,omitempty"`     // of wall-clock time, in nanoseconds; 0: until it is revoked
 	Session bool          `json:"session,omitempty"` // until the agent's session ends, and not beyond the daemon
 }
 
-// Stand makes a standing approval from a call that waits: for calls that are still to
-// come, of the same agent, for the same callers, of the same tool, under the same rules. It
-// approves the calls that wait and that it covers, that of id among them. It does not
-// bind the content of files, and covers no call that sees a context. record is called
-// before each approval holds. Another decision of the same calls fails meanwhile.
+// Stand makes a standing approval from a call that waits. It covers later calls of the
+// same agent, callers, tool and rules, and it approves the waiting calls that it covers,
+// id's among them. It does not bind the content of files, and covers no call that sees a
+// context. record is called before each approval holds. Meanwhile another decision about
+// these calls fails.
 func (a *Approvals) Stand(id string, terms Terms, record func(Approval) error) (Approval, error) {
 	made, decided, err := a.stand(id, terms)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *Approvals) Stand(id string, terms Terms, record func(Approval) error) (
 	return made, nil
 }
 
-// stand takes the calls that wait and that the standing approval covers, and returns what each becomes.
+// stand marks the waiting calls that the standing approval covers as taken, and returns their next states.
 func (a *Approvals) stand(id string, terms Terms) (made Approval, decided map[*Approval]Approval, err error) {
 	defer a.lock()()
 	a.sweep()
@@ -87,8 +87,7 @@ func (a *Approvals) stand(id string, terms Terms) (made Approval, decided map[*A
 	return made, decided, nil
 }
 
-// make returns a standing approval for calls like the one of id. The caller holds the
-// lock.
+// make returns a standing approval for calls like id's. The caller holds the lock.
 func (a *Approvals) make(id string, terms Terms) (Approval, error) {
 	of, err := a.find(id, ApprovalWaits)
 	if err != nil {
@@ -150,8 +149,8 @@ func (a *Approvals) standing(p *Approval) *Approval {
 	return nil
 }
 
-// Revoke ends a standing approval, or one that was granted and is not used. From then on nobody uses it. record is
-// called before that is final: with its error the approval holds again.
+// Revoke ends a standing approval, or an unused grant. No call uses it from then on.
+// record is called before the end is final: after its error the approval holds again.
 func (a *Approvals) Revoke(id string, record func(Approval) error) (Approval, error) {
 	p, err := a.revoke(id)
 	if err != nil {
@@ -176,7 +175,7 @@ func (a *Approvals) Revoke(id string, record func(Approval) error) (Approval, er
 	return revoked, nil
 }
 
-// revoke takes an approval that is to end.
+// revoke marks an approval that will end as taken.
 func (a *Approvals) revoke(id string) (*Approval, error) {
 	defer a.lock()()
 	a.sweep()
@@ -201,8 +200,8 @@ func (a *Approvals) EndSession(session string) {
 	}
 }
 
-// Recheck lets calls that wait for the operator be decided again: those of agents, or
-// for them, that got other rules. It ends the standing approvals of the agents that
+// Recheck wakes the waiting calls of agents whose rules changed, and calls in their
+// chains, so that they are decided again. It ends the agents' standing approvals that
 // were made under other rules. version returns the version of an agent's rules.
 func (a *Approvals) Recheck(changed []scope.ID, version func(scope.ID) string) {
 	if a == nil {
@@ -212,10 +211,10 @@ func (a *Approvals) Recheck(changed []scope.ID, version func(scope.ID) string) {
 	for key, p := range a.byKey {
 		switch {
 		case !p.concerns(changed):
-		case p.State != ApprovalStands, p.Chain != "": // what holds in a chain follows from all its rules
+		case p.State != ApprovalStands, p.Chain != "": // in a chain the rules of all its agents count
 			a.wake(key)
 		case version(p.Agent) != p.Policy:
-			_ = a.remove(key) // it covers nothing, whatever is stored
+			_ = a.remove(key) // it covers nothing, even if the store keeps it
 			a.ended(p, "the rules have changed")
 		}
 	}

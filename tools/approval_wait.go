@@ -9,12 +9,12 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Wait returns the approval of something that is no call of a tool here, such as a
-// connection. It waits for the operator's decision until ctx ends, and then returns the
-// approval that still waits. A decision about what is [Approval.Lasting] holds for all
-// callers with the same p, until it expires; another is used up. Of others, at most 16 of
-// an agent wait, its calls included. Wait calls record before the first caller waits, and
-// before it returns an approval that it uses, and returns its error.
+// Wait returns the approval of a request that is no tool call, such as a connection. It
+// waits for the operator's decision until ctx ends, and then returns the approval that
+// still waits. A decision about a [Approval.Lasting] request holds for all callers with
+// the same p until it expires; any other decision is used once. At most 16 other requests
+// of an agent wait, its calls included. Wait calls record before the first caller waits
+// and before it returns an approval that it uses, and returns record's error.
 func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) error) (Approval, error) {
 	closing := a.closing
 	if !p.Lasting {
@@ -50,8 +50,8 @@ func (a *Approvals) Wait(ctx context.Context, p Approval, record func(Approval) 
 }
 
 // Outlast returns when no approval covers a connection any more, or when ctx ends. of
-// returns the connection, under the current rules; Outlast returns after its error. The
-// approval may expire, be revoked, or be one of earlier rules.
+// returns the connection under the current rules; Outlast returns after its error. An
+// approval ends when it expires, is revoked, or the rules change.
 func (a *Approvals) Outlast(ctx context.Context, of func() (Approval, error)) {
 	for {
 		p, err := of()
@@ -67,7 +67,7 @@ func (a *Approvals) Outlast(ctx context.Context, of func() (Approval, error)) {
 		}
 		over := (<-chan time.Time)(nil)
 		if !by.Expires.IsZero() {
-			over = time.After(by.Expires.Sub(a.now()) + 1) // it holds at Expires
+			over = time.After(by.Expires.Sub(a.now()) + 1) // the approval still holds at Expires
 		}
 		select {
 		case <-by.changed:
@@ -103,9 +103,8 @@ func (a *Approval) concerns(ids []scope.ID) bool {
 	return false
 }
 
-// Close answers all that waits with the id of its approval: nobody is here any more
-// who could decide. The approvals themselves stay. Close reports whether a call waited.
-// Call it once.
+// Close ends all waits, with the ids of the approvals, because nobody can decide any
+// more. The approvals stay. Close reports whether a call waited. Call it once.
 func (a *Approvals) Close() (waited bool) {
 	if a == nil {
 		return false
@@ -115,12 +114,12 @@ func (a *Approvals) Close() (waited bool) {
 	return len(a.held) > 0
 }
 
-// maxHeldCalls bounds the calls of one agent that wait for the operator. Further ones
-// are answered at once with the id of their approval. It is less than the calls that a
-// session may have in flight, so that others of it go on.
+// maxHeldCalls bounds the calls of one agent that wait for the operator. Further calls
+// fail at once with the id of their approval. It is less than the calls that a session
+// may have in flight, so that other calls of the session go on.
 const maxHeldCalls = 16
 
-// hold counts a call that waits, if there is room.
+// hold counts a waiting call, if there is room.
 func (a *Approvals) hold(agent scope.ID) (release func(), ok bool) {
 	defer a.lock()()
 	if a.held[agent] >= maxHeldCalls {
@@ -136,9 +135,9 @@ func (a *Approvals) hold(agent scope.ID) (release func(), ok bool) {
 	}, true
 }
 
-// permit takes a call to where it may run. One that the operator must approve waits for
-// that as long as Gate.Wait; after each change it is looked up and decided again. What
-// it returns is recorded.
+// permit returns nil when a call may run. A call under ask waits for the operator's
+// decision, at most Gate.Wait; after each change it is looked up and decided again. The
+// error has been recorded.
 func (s *Set) permit(ctx context.Context, c *Call, r *request) error {
 	limit := context.Background() // of the wait, from its beginning
 	for waits := false; ; waits = true {

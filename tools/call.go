@@ -17,34 +17,34 @@ import (
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
-// Call is what an agent asks for.
+// Call is a call of a tool by an agent.
 type Call struct {
 	Tool string
 	Args json.RawMessage // an object; nothing is {}
 
-	Context *scoped.Environment // of the client's session: the call sees of it what it selects
+	Context *scoped.Environment // of the client's session; the call sees the scopes that it selects
 
-	// Beside is what the client says of the call beside Args: an object with members
-	// of the envelope, and perhaps _context, an environment in the place of Context.
-	// Nothing is {}. What Args say, too, is the same there.
+	// Beside holds members of the call's envelope that are not in Args, and perhaps
+	// _context, an environment that replaces Context. It is an object; empty means {}.
+	// A member that Args has, too, has the same value.
 	Beside json.RawMessage
 
-	// Keep replaces the environment for later calls; nil where none is kept.
+	// Keep replaces the environment for later calls. Nil if the client has no session.
 	Keep func(*scoped.Environment) error
 
 	// Holds is called with the id of an approval when the call starts to wait for it,
 	// and with "" when the call goes on. nil is not called.
 	Holds func(approval string)
 
-	// Ask puts a question to the client's user, or ends the call by an [Asked];
-	// nil where there is no user.
+	// Ask asks the client's user a question, or ends the call with an [Asked]. Nil if
+	// there is no user.
 	Ask func(context.Context, Question) (Answer, error)
 
-	done func() // ends its turn
+	done func() // releases the call's turn
 }
 
-// Call runs a tool: validate, decide, record the beginning, run, record the
-// end. It is the only way to run one. The error is an *[Error] or an *[Asked].
+// Call runs a tool: it validates, decides, records the beginning, runs, and records
+// the end. It is the only way to run a tool. The error is an *[Error] or an *[Asked].
 func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	name := strings.TrimPrefix(c.Tool, "builtin:")
 	ran, ok := s.running.Try()
@@ -88,7 +88,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	if err != nil {
 		return Result{}, s.refuse(ctx, &request{name: name}, asError(err))
 	}
-	if len(inner) == 0 { // it would be neither decided nor recorded
+	if len(inner) == 0 { // such a call would be neither decided nor recorded
 		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(Internal, "%s stands for no call", name))
 	}
 	var all []Result
@@ -113,33 +113,33 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	return render(all), nil
 }
 
-// request is one call of one tool, on its way through the door.
+// request is the state of one call of one tool, from find to finish. One goroutine owns it.
 type request struct {
 	name    string
 	tool    *Tool
 	args    *arguments
-	inner   bool           // it is what an alias stands for
-	decoded                // its arguments as the tool takes them
-	allowed scope.Decision // that it may run
-	version string         // of the rules by which it was allowed
-	doing   string         // the version of the tool that does it, see doer
+	inner   bool           // an alias makes the call
+	decoded                // the arguments, as values of the tool's In
+	allowed scope.Decision // by which the call runs
+	version string         // of the rules that allowed the call
+	doing   string         // version of the tool that does the call; see doer
 	id      string
 	told    Env               // passed to the tool
-	objects map[string]Object // for which it was approved
+	objects map[string]Object // for which the call was approved
 	given
 }
 
-// one takes a call of a tool by its own name through the door.
+// one runs a call of a tool by its own name.
 func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 	r.id = newID()
-	defer func() { c.done() }() // it may be another turn than it came with
+	defer func() { c.done() }() // the turn may have been replaced meanwhile
 	if err := s.permit(ctx, &c, r); err != nil {
 		return Result{}, err
 	}
 	return s.admitted(ctx, c, r)
 }
 
-// find looks up the tool of a call and reads its arguments. Its error is recorded.
+// find looks up the tool of a call and decodes its arguments. It records its error.
 func (s *Set) find(ctx context.Context, r *request) error {
 	r.tool = s.native(r.name)
 	if r.tool == nil && s.gate.Find != nil && strings.HasPrefix(r.name, serverPrefix) && s.may(s.rules(), r.name) {
@@ -172,7 +172,7 @@ func (r *request) complete() *Error {
 	}
 	all := map[string]json.RawMessage{}
 	if err := json.Unmarshal(r.args.canonical, &all); err != nil {
-		return asError(err) // cannot happen: parse has read them
+		return asError(err) // cannot happen: parse has accepted them
 	}
 	for name, value := range r.tool.Defaults {
 		if _, given := all[name]; !given {
@@ -190,7 +190,7 @@ func (r *request) complete() *Error {
 	return bad
 }
 
-// admitted runs a call that may run.
+// admitted runs a call that the rules allow.
 func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) {
 	began := time.Now()
 	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
@@ -220,7 +220,7 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 		result, err = s.run(ctx, r)
 	}
 	e.Outcome, e.Detail, e.DurationUS = outcomeOK, "", time.Since(began).Microseconds()
-	e.Instance, e.Context = "", nil // they are in the record of the beginning
+	e.Instance, e.Context = "", nil // the record of the beginning has them
 	if asked, ok := errors.AsType[*Asked](err); ok {
 		e.Outcome, err = outcomeAsked, asked
 	} else if err != nil {
@@ -236,7 +236,7 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 	} else {
 		e.Bytes, e.Exit, e.Detail = result.size(), result.exit, "result "+result.hash()
 	}
-	// Whoever asked may be gone; that it ended is recorded all the same.
+	// Record the end even if the client has disconnected.
 	if failed := s.gate.Record(context.WithoutCancel(ctx), e); failed != nil {
 		return Result{}, &Error{Code: Unavailable, Message: "the call ran, and its end cannot be recorded",
 			Hint: "look first whether it had its effect", cause: failed}
@@ -253,8 +253,8 @@ func (s *Set) env(c Call, r *request) Env {
 	return env
 }
 
-// judge returns why the tool itself refuses the call; nil if it does not. Arguments that do
-// not fit the tool's type are refused when the tool is to run.
+// judge returns the tool's own refusal of the call, or nil. Arguments that do not fit the
+// tool's type are refused later, when the tool runs.
 func (r *request) judge(env Env) *Error {
 	switch {
 	case r.outside != nil:
@@ -274,12 +274,12 @@ const (
 	outcomeAsked = "asked the user"
 )
 
-// decide decides about a call. What it returns is why not.
+// decide decides about a call. Its error is the refusal.
 func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
 	rules := s.rules()
 	d := s.judge(rules, r.name)
 	r.allowed, r.version = d, rules.Version()
-	// What filters hold back is not for the log either, whyever a call is refused.
+	// Never log filtered arguments, even when another rule refuses the call.
 	held := func() (string, *Error) {
 		rule, err := filtered(ctx, s.gate.Examiners, rules.FiltersOf(r.name), r.args, r.said())
 		if rule != "" || err != nil {
@@ -288,7 +288,7 @@ func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
 		return rule, err
 	}
 	if !d.Allow && !d.Ask {
-		_, _ = held() // the refusal stands, whatever the filters return
+		_, _ = held() // the call is refused whatever the filters return
 		err := s.noSuchTool(r.name)
 		if err.by = d; r.inner { // the alias is there
 			err.Message, err.Hint = fmt.Sprintf("%s is not allowed here", r.name), ""
@@ -296,7 +296,7 @@ func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
 		return err
 	}
 	if err := validate(r.tool, r.args); err != nil {
-		_, _ = held() // the refusal stands, whatever the filters return
+		_, _ = held() // the call is refused whatever the filters return
 		return err
 	}
 	if rule, err := held(); err != nil {
@@ -327,8 +327,8 @@ func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
 	if wanted.Ask && !d.Ask {
 		d = wanted
 	}
-	r.args.value = nil // schemas and filters are done; an approval may take long
-	// Rates come last: a call that is refused uses nothing up.
+	r.args.value = nil // frees memory: schemas and filters are done, and an approval may take long
+	// Rates come last, so that they do not count refused calls.
 	count := func() *Error { return s.count(r.rates(rules), r.name) }
 	if d.Ask {
 		return s.approved(ctx, r, d, rules.Version(), count)
@@ -336,12 +336,12 @@ func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
 	return count()
 }
 
-// denied returns the error of a call with arguments that a filter refuses.
+// denied returns the error of a call whose arguments a filter refuses.
 func denied(rule string) *Error {
 	return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", by: scope.Decision{Kind: scope.KindFilter, Rule: rule}}
 }
 
-// count counts a call of a tool against the limits.
+// count counts a call against the rates of its tool.
 func (s *Set) count(limits []scope.Rate, tool string) *Error {
 	rule, wait, err := s.gate.Rates.take(limits)
 	if err != nil {
@@ -354,10 +354,10 @@ func (s *Set) count(limits []scope.Rate, tool string) *Error {
 	return nil
 }
 
-// refuse records that a call is refused, and returns the error.
+// refuse records the refusal of a call and returns its error.
 func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	by, verdict, ok := e.decided()
-	if !ok { // the arguments are malformed, or the client has gone
+	if !ok { // the arguments are malformed, or the client has disconnected
 		by, verdict = e.by, audit.Deny
 		if by.Rule == "" && (e.Code == Invalid || e.Code == TooLarge) {
 			by = scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}
@@ -374,14 +374,14 @@ func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 	case e.cause != nil:
 		event.Detail = e.cause.Error()
 	}
-	// Whoever asked may be gone; that it was tried is recorded all the same.
+	// Record the attempt even if the client has disconnected.
 	if err := s.gate.Record(context.WithoutCancel(ctx), event); err != nil {
 		return notRun("the call cannot be recorded", err)
 	}
 	return e
 }
 
-// unavailable records that a call did not run though it may, and returns the error.
+// unavailable records that an allowed call did not run, and returns the error.
 func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
 	own, said := errors.AsType[*Error](cause)
 	if said && own.cause != nil {
@@ -400,8 +400,8 @@ func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
 	return e
 }
 
-// noSuchTool is also what an agent is told of a tool that it may not call.
-// The hint is of those that it may call.
+// noSuchTool returns the error of an unknown tool, and of a tool that the agent may not
+// call. The hint names a tool that it may call.
 func (s *Set) noSuchTool(name string) *Error {
 	e := &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), by: scope.Decision{Kind: scope.KindNeed, Rule: "no such tool"}}
 	var names []string
@@ -414,7 +414,7 @@ func (s *Set) noSuchTool(name string) *Error {
 	return e
 }
 
-// turn waits for a turn of the tool, if it has some. end is never nil.
+// turn waits for one of the tool's Hints.Turns, if it has them. end is never nil.
 func (t *Tool) turn(ctx context.Context, id scope.ID) (end func(), err error) {
 	if t.Hints.Turns == nil {
 		return func() {}, nil
@@ -433,10 +433,10 @@ func (t *Tool) turn(ctx context.Context, id scope.ID) (end func(), err error) {
 	return func() {}, e
 }
 
-// turnWait bounds the wait for a turn. An agent that has none gets one at once.
+// turnWait bounds the wait for a turn. An agent that holds no turn gets one at once.
 const turnWait = 10 * time.Second
 
-// run runs the tool of a call while what the call starts can see its context.
+// run runs the tool of a call. Meanwhile the processes that the call starts see its context.
 func (s *Set) run(ctx context.Context, r *request) (Result, error) {
 	hide, err := s.show(r)
 	if err != nil {
@@ -446,7 +446,7 @@ func (s *Set) run(ctx context.Context, r *request) (Result, error) {
 	return run(ctx, r.tool, r.told, r.value)
 }
 
-// run runs the tool, of which nothing else than an error may come out.
+// run runs the tool, and turns a panic into an error.
 func run(ctx context.Context, t *Tool, env Env, in any) (result Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -463,8 +463,8 @@ func run(ctx context.Context, t *Tool, env Env, in any) (result Result, err erro
 	return result, err
 }
 
-// newID returns the id of a call: 13 characters, no two alike. It fits into a
-// thread's name (prctl(2), PR_SET_NAME), by which a file tool's work is told apart.
+// newID returns the id of a call: 13 random characters. It fits into a thread's name
+// (prctl(2), PR_SET_NAME), which assigns a file tool's system calls to the call.
 func newID() string {
 	var b [8]byte
 	rand.Read(b[:])
@@ -476,7 +476,7 @@ func hash(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// hash is over everything that the agent gets.
+// hash returns the hash of everything that the agent gets.
 func (r Result) hash() string {
 	h := sha256.New()
 	h.Write(r.Structured)

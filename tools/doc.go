@@ -7,46 +7,46 @@
 // a function with typed arguments and result; the types give the JSON schemas.
 // The function is unexported: a program that holds a Tool cannot run it.
 // [Dynamic] makes a tool whose schema is known only at run time, such as one of an
-// MCP server. [Alias] makes a tool that stands for calls of other tools, as a model
-// was trained on them; the rules are about the other tools.
+// MCP server. [Alias] makes a tool that calls other tools, in a form that a model
+// was trained on; the rules apply to the other tools.
 //
-// Arguments may implement [Subject], which gives the log the path that a call is
-// about, and [Scoped], which refuses paths that lead out of the view. A result may
-// implement [Contenter] to read better than its JSON.
+// Arguments may implement [Subject], which returns the path of a call for the log,
+// and [Scoped], which refuses paths that lead out of the view. A result may
+// implement [Contenter] to return better text than its JSON.
 //
 // # Calls
 //
 // A [Set] holds the tools of one session of one agent, behind a [Gate]. A call
 // goes through these steps. The first that fails ends it:
 //
-//  1. It takes one of the session's 32 slots, room for its arguments, and a turn of
-//     the host's queue ([NewQueue]), in which no agent delays another.
-//  2. The arguments are parsed once: JSON, an object, no key twice, 8 MiB at most.
-//     All that follows uses the same canonical bytes.
+//  1. The call takes one of the session's 32 slots, room for its arguments, and a turn
+//     of the host's queue ([NewQueue]), in which no agent delays another.
+//  2. The arguments are parsed once: a JSON object of 8 MiB at most, in which no object
+//     has a name twice. The steps below use the same canonical bytes.
 //  3. [Rules.Call] decides about the tool.
 //  4. The arguments are validated against the tool's schema.
 //  5. Filters ([Rules.FiltersOf]) examine every string of the arguments, also
 //     decoded once from base64 or URL encoding.
 //  6. A path that leads out of the view is refused and recorded as a violation.
-//  7. What the call sees of its client's context is selected ([Call], [Declared],
-//     [ContextRules]).
+//  7. The door selects the scopes of the client's context that the call sees ([Call],
+//     [Declared], [ContextRules]).
 //  8. The tool decides by its own settings ([Judged]): a service's paths, a channel's agents.
-//  9. Rates ([Rules.RatesOf]) count the call. A call that was refused is not counted.
+//  9. Rates ([Rules.RatesOf]) count the call. They do not count refused calls.
 //  10. A decision with Ask needs an approval ([Approvals]) of exactly this call: these
 //     arguments, this context, this version of the rules, these objects on disk.
 //  11. The log takes an event with outcome "begin". Without it the tool does not run.
 //  12. The tool runs.
-//  13. The log takes an event with the outcome. A code that means no is a denial with a rule.
+//  13. The log takes an event with the outcome. Codes of refusals are denials with a rule.
 //
-// A tool that waited, for a sandbox or a server, calls [Still] before it acts: the
-// rules may have changed.
+// A tool that waited for a sandbox or a server calls [Still] before it acts, because
+// the rules may have changed.
 //
 // # Errors
 //
 // An error is an [*Error], whose [Code] a model can act on, or an [*Asked]. It
-// holds nothing of the host. What does not exist and what the agent may not reach
-// have the same error; only the log tells them apart. [Refused] and [Error.Violates]
-// make the errors of a tool that decides something itself.
+// names nothing of the host. A path that does not exist and one that the agent may not
+// reach have the same error; only the log distinguishes them. [Refused] and
+// [Error.Violates] make the errors of a tool that decides for itself.
 //
 // # Rules of your own
 //
@@ -56,6 +56,6 @@
 //
 // # Concurrency
 //
-// All methods may be called by any number of goroutines. A Set asks for its rules
-// at each call, so that a change of the rules holds for the next one.
+// All methods are safe for concurrent use. A Set reads its rules at each call, so
+// that a change of the rules holds for the next call.
 package tools

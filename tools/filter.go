@@ -11,24 +11,23 @@ import (
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// The bounds of what filters cost.
+// The bounds of the cost of filters.
 const (
 	maxExamined  = 512 << 20 // bytes of a call, each form of a string as often as there are expressions
 	formCost     = 64        // bytes that a form counts beside its own: most are short
 	longExamined = 256 << 10 // bytes of arguments from which on a call waits for one of Gate.Examiners
 )
 
-// MaxExaminers is how many calls of a daemon are examined at the same time if their
-// arguments are long: filters take all of a processor.
+// MaxExaminers bounds the calls of a daemon with long arguments that are examined at the
+// same time, because filters use a whole processor.
 const MaxExaminers = 2
 
 // ruleFilters begins the rules of argument filters.
 const ruleFilters = "argument_filters"
 
-// filtered matches filters against every string in args, names
-// of fields included, and in what else the call says: the string as it is, and after one base64 or URL decoding.
-// It returns the rule that refuses, or "". It returns an error when it cannot
-// match them all.
+// filtered matches filters against every string of args, names of fields included, and
+// of the envelope: the string as it is, and after one base64 or URL decoding. It returns
+// the rule that refuses, or "". It returns an error if it cannot examine all strings.
 func filtered(ctx context.Context, examiners *limit.Slots, filters []scope.Filter, args *arguments, said []any) (string, *Error) {
 	x := examination{ctx: ctx, left: maxExamined}
 	for _, f := range filters {
@@ -61,8 +60,8 @@ type filter struct {
 	rule string
 }
 
-// examination is of one call. Its methods report whether it is over, with a rule
-// or an error.
+// examination is the examination of one call's strings. Its methods report whether it is
+// over, with a rule or an error.
 type examination struct {
 	ctx     context.Context
 	filters []filter
@@ -114,7 +113,7 @@ func (x *examination) form(s string) bool {
 	return false
 }
 
-// text examines a string as it is, and what it decodes to.
+// text examines a string as it is, and its decodings.
 func (x *examination) text(s string) bool {
 	if x.form(s) {
 		return true
@@ -140,11 +139,11 @@ func (x *examination) text(s string) bool {
 	return joined != s && x.form(fromBase64(joined))
 }
 
-// minBase64 is the shortest text that is taken for base64: "c3U=" is su.
+// minBase64 is the length of the shortest text that is decoded as base64: "c3U=" is su.
 const minBase64 = 4
 
-// notBase64 reports what cannot be in base64 (RFC 4648, either alphabet). The
-// padding can be anywhere: base64 -d reads several that follow each other.
+// notBase64 reports characters that cannot be in base64 (RFC 4648, either alphabet).
+// Padding can be anywhere: base64 -d reads several texts that follow each other.
 func notBase64(r rune) bool {
 	switch {
 	case 'A' <= r && r <= 'Z', 'a' <= r && r <= 'z', '0' <= r && r <= '9', strings.ContainsRune("+/-_=", r):
@@ -153,8 +152,8 @@ func notBase64(r rune) bool {
 	return true
 }
 
-// base64 examines what a run decodes to. What stands before the base64 may look
-// like more of it.
+// base64 examines the decodings of a run of characters. Text before the base64 may look
+// like a part of it.
 func (x *examination) base64(run string) bool {
 	for i := 0; i < 4 && len(run)-i >= minBase64; i++ {
 		if x.form(fromBase64(run[i:])) {
@@ -164,7 +163,7 @@ func (x *examination) base64(run string) bool {
 	return false
 }
 
-// unescape decodes what is well formed of a URL's escapes and leaves the rest.
+// unescape decodes well-formed URL escapes and leaves the rest.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -180,11 +179,11 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// oneAlphabet makes base64 of either alphabet standard.
+// oneAlphabet replaces the URL alphabet of base64 by the standard one.
 var oneAlphabet = strings.NewReplacer("-", "+", "_", "/")
 
-// fromBase64 returns what s decodes to, a piece after the other, but for an end
-// that is none. It need not be text: one byte that is not would hide all the others.
+// fromBase64 decodes s piece by piece, without a malformed end. The result need not be
+// text: a check for text would let one other byte hide all the rest.
 func fromBase64(s string) string {
 	var all []byte
 	for piece := range strings.SplitSeq(oneAlphabet.Replace(s), "=") {

@@ -2,8 +2,8 @@ package tools
 
 import "strings"
 
-// Nearest returns the name that was most likely meant, or "": one that differs in
-// at most a third of its characters, or has word as one of its parts.
+// Nearest returns the name that a caller most likely meant by word, or "". The name
+// differs in at most a third of its characters, or has word as one of its parts.
 func Nearest(word string, names []string) string {
 	const maxWord = 64 // the work is the product of the lengths
 	if word == "" || len(word) > maxWord {

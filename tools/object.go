@@ -6,28 +6,27 @@ import (
 	"errors"
 )
 
-// Object is what stands at a path of a call. An approval is bound to it, not to
-// the path: a link may be pointed elsewhere while the operator decides.
+// Object identifies the file at a path of a call. An approval is bound to the object,
+// not to the path: a link may change while the operator decides.
 type Object struct {
-	Path string `json:"path"`         // after every link, relative to the view; "" outside of it
-	ID   string `json:"id,omitempty"` // inode number and time of birth; "" where nothing stands
+	Path string `json:"path"`         // with every link resolved, relative to the view; "" outside of it
+	ID   string `json:"id,omitempty"` // inode number and birth time; "" if nothing exists there
 
-	// Content is the hash of a file's content, or of what a directory holds if that
-	// was asked for; "" of anything else.
+	// Content is the hash of a file's content, or of a directory's entries if the tool
+	// wants them; else "".
 	Content string `json:"-"`
 }
 
 type approvedKey struct{}
 
-// Approved returns the objects for which the call of ctx was approved, by the
-// paths of its arguments. A tool must act on these or on nothing.
+// Approved returns the objects for which the call of ctx was approved, by the paths in
+// its arguments. A tool must act on these objects only.
 func Approved(ctx context.Context) map[string]Object {
 	objects, _ := ctx.Value(approvedKey{}).(map[string]Object)
 	return objects
 }
 
-// objectsOf asks for the objects that a call is about, and notes them in an
-// approval of it.
+// objectsOf looks up the objects of a call's paths and stores them in its approval.
 func (s *Set) objectsOf(ctx context.Context, r *request, p *Approval) error {
 	if r.path == "" || s.gate.Object == nil {
 		return nil
@@ -50,8 +49,8 @@ func (s *Set) objectsOf(ctx context.Context, r *request, p *Approval) error {
 	return nil
 }
 
-// Changes are what a call would do to a file, for the operator to see before it is
-// approved. It comes from the agent's sandbox, which the daemon does not trust.
+// Changes shows the operator what a call would change in a file. It comes from the
+// agent's sandbox, which the daemon does not trust.
 type Changes struct {
 	Diff string `json:"diff,omitempty"` // unified; see diff(1)
 	Cut  int    `json:"cut,omitempty"`  // bytes of it that are left out at its end
@@ -66,8 +65,8 @@ const (
 	maxNote    = 8 << 10
 )
 
-// preview notes in an approval how its call would change the content that the approval
-// is bound to. It skips a call that has asked already.
+// preview stores in an approval how its call would change the content that the approval
+// is bound to. It skips a call that has an approval already.
 func (s *Set) preview(ctx context.Context, r *request, p *Approval) *Error {
 	if s.gate.Preview == nil || r.path == "" || s.gate.Approvals.knows(p.key()) {
 		return nil
@@ -90,14 +89,14 @@ func (s *Set) preview(ctx context.Context, r *request, p *Approval) *Error {
 	return nil
 }
 
-// knows reports whether an approval is there.
+// knows reports whether an approval exists.
 func (a *Approvals) knows(key string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.byKey[key] != nil
 }
 
-// where says what a path is, where that is something else.
+// where returns a path of a call, with the resolved path if that differs.
 func (o Object) where(rel string) string {
 	if o.Path == "" || o.Path == cmp.Or(rel, ".") {
 		return rel
@@ -105,8 +104,8 @@ func (o Object) where(rel string) string {
 	return rel + " (is " + o.Path + ")"
 }
 
-// About says which files a call is about: as it names them, and what they are if
-// that is something else.
+// About returns the paths of a call as it names them, with the resolved paths where they
+// differ.
 func (a *Approval) About(target string) string {
 	text := a.Object.where(a.Path)
 	if target != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// Rates bounds what an agent has in flight and counts its calls, in all its
-// sessions. The zero value is ready and counts in memory. A nil Rates has no
+// Rates bounds the calls in flight of an agent and counts its calls, over all its
+// sessions. The zero value is ready to use and counts in memory. A nil Rates has no
 // limits.
 type Rates struct {
 	held    limit.Budget // bytes of arguments
@@ -20,7 +20,7 @@ type Rates struct {
 	calls limit.Rates
 }
 
-// NewRates returns rates whose counts a store keeps.
+// NewRates returns rates with counts in a store.
 func NewRates(store limit.Store) *Rates { return &Rates{calls: limit.Rates{Store: store}} }
 
 // NewQueue returns the queue of a host's calls. A call holds a turn while it is
@@ -32,20 +32,18 @@ func NewQueue() *limit.Queue {
 	return limit.NewQueue(4*n, 2*n, maxTurn)
 }
 
-// NewTurns returns turns for [Hints].Turns: all at a time, and each of one agent. An agent
-// that has none gets one at once, though all are taken.
+// NewTurns returns turns for [Hints].Turns: all of them, and each for one agent. An agent
+// without a turn gets one at once, even if all are taken.
 func NewTurns(all, each int) *limit.Queue { return limit.NewQueue(all, each, time.Hour) }
 
-// maxHeld bounds the arguments of all calls of an agent that are under way, and
-// the answers that wait to be read, in bytes: each session alone may have 32 of
-// 8 MiB.
+// maxHeld bounds the arguments of an agent's calls in flight, and its unread answers, in
+// bytes. Without it each session could have 32 of 8 MiB.
 const maxHeld = 64 << 20
 
-// maxAgentRunning bounds the calls of an agent that run at the same time, in all
-// its sessions.
+// maxAgentRunning bounds an agent's concurrent calls, over all its sessions.
 const maxAgentRunning = 128
 
-// hold makes room for a call with its arguments, if there is any.
+// hold reserves room for a call and its arguments, if there is room.
 func (r *Rates) hold(size int) (release func(), full string) {
 	if r == nil {
 		return func() {}, ""
@@ -62,9 +60,8 @@ func (r *Rates) hold(size int) (release func(), full string) {
 	return func() { arguments(); running() }, ""
 }
 
-// HoldAnswer makes room for an answer of so many bytes, from when it is there
-// until its client has read it. It is not ok when the agent's clients have read
-// too little of what they got.
+// HoldAnswer reserves room for an answer of size bytes until its client has read it. ok
+// is false if the agent's clients have too many unread answers.
 func (s *Set) HoldAnswer(size int) (release func(), ok bool) {
 	if s.gate.Rates == nil {
 		return func() {}, true
@@ -72,7 +69,7 @@ func (s *Set) HoldAnswer(size int) (release func(), ok bool) {
 	return s.gate.Rates.unread.Hold(size, maxHeld)
 }
 
-// take counts a call against every limit. If one is reached, it counts nothing and
+// take counts a call against every limit. If a limit is reached, take counts nothing and
 // returns the rule and the time until there is room.
 func (r *Rates) take(limits []scope.Rate) (rule string, wait time.Duration, err error) {
 	if r == nil {

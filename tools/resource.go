@@ -13,8 +13,8 @@ import (
 
 // A Resource is an input that names a part of a shared resource: a key, a
 // subject, a bucket. In JSON it is a string, the agent's key. [Set.Call] applies
-// the tool's strategy to it before it decides about the call, so a tool only
-// ever sees a Resource in the agent's own part.
+// the tool's strategy to it before it decides about the call, so that a tool gets
+// only names in the agent's own part.
 //
 // A field of type Resource must not be empty, unless its tag limit has the word
 // empty; then "" stands for the agent's whole part. A tool with such fields is
@@ -25,11 +25,11 @@ type Resource struct {
 	agent     scope.ID
 }
 
-// Key returns what the agent wrote.
+// Key returns the key that the agent wrote.
 func (r Resource) Key() string { return r.key }
 
-// Name returns the name in the shared resource. It panics for a Resource that
-// did not come through Set.Call.
+// Name returns the name in the shared resource. It panics if the Resource did not pass
+// through Set.Call.
 func (r Resource) Name() string {
 	if r.strategy == nil {
 		panic("tools: a Resource that no strategy was applied to")
@@ -40,9 +40,8 @@ func (r Resource) Name() string {
 // Part returns the name of the agent's whole part.
 func (r Resource) Part() (string, error) { return r.strategy.Apply(r.agent, "") }
 
-// KeyOf returns the agent's key for a name that the shared resource holds, such
-// as one of a list. The error wraps [scope.ErrOutside] for a name of another
-// agent.
+// KeyOf returns the agent's key of a name from the shared resource, such as one of a
+// list. The error wraps [scope.ErrOutside] for a name of another agent.
 func (r Resource) KeyOf(name string) (string, error) { return r.strategy.Enforce(r.agent, name) }
 
 // MarshalJSON writes the key.
@@ -56,15 +55,15 @@ var resourceType = reflect.TypeFor[Resource]()
 // resourceSchema is the schema of a Resource in a tool's input.
 var resourceSchema = map[reflect.Type]*jsonschema.Schema{resourceType: {Type: "string"}}
 
-// hasResource reports whether values of type t hold a Resource. The error is of a type
-// whose Resources apply would not find.
+// hasResource reports whether values of type t hold a Resource. It returns an error for a
+// type whose Resources apply would not find.
 func hasResource(t reflect.Type) (bool, error) { return holdsResource(t, map[reflect.Type]bool{}) }
 
 func holdsResource(t reflect.Type, seen map[reflect.Type]bool) (bool, error) {
 	if t == resourceType {
 		return true, nil
 	}
-	if seen[t] { // a type that holds itself
+	if seen[t] { // a recursive type
 		return false, nil
 	}
 	seen[t] = true
@@ -97,8 +96,8 @@ func holdsResource(t reflect.Type, seen map[reflect.Type]bool) (bool, error) {
 // of an embedded struct whose own name is not exported.
 func decodes(f reflect.StructField) bool { return f.IsExported() || f.Anonymous }
 
-// apply applies a strategy to each Resource in v, which is addressable. The
-// strategy is held to its own word: a name that Enforce refuses is an error.
+// apply applies a strategy to each Resource in v, which is addressable. A name that the
+// strategy's own Enforce refuses is an error.
 func apply(v reflect.Value, s scope.Strategy, agent scope.ID) *Error {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -8,17 +8,17 @@ import (
 // maxResult bounds a result, in bytes.
 const maxResult = 8 << 20
 
-// Result is what a call gives to the agent.
+// Result is the result of a call.
 type Result struct {
 	Structured json.RawMessage // an object after the tool's output schema, or nil
 	Content    []Content       // for a model to read
 
-	value any  // what Structured is the JSON of, or nil
+	value any  // the value whose JSON is Structured, or nil
 	exit  *int // see Exiter
 }
 
-// Value is what becomes Structured as JSON: the tool's own, which is quicker to
-// encode, or Structured itself. It is nil when there is none.
+// Value returns a value whose JSON is Structured: the tool's own value, which encodes
+// faster, or Structured itself. It returns nil if there is none.
 func (r Result) Value() any {
 	if r.value == nil && r.Structured != nil {
 		return r.Structured
@@ -33,7 +33,7 @@ type Content struct {
 	MIME string // "" is text
 }
 
-// Contenter is implemented by an Out that reads better than its JSON does.
+// Contenter is implemented by an Out with better text than its JSON.
 type Contenter interface{ Content() []Content }
 
 // Exiter is implemented by an Out that reports the exit status of a command. The record
@@ -57,7 +57,7 @@ func newResult(out any) (Result, error) {
 	return r, nil
 }
 
-// size is what the log calls the bytes of a result.
+// size returns the bytes of a result, for the log.
 func (r Result) size() int64 {
 	n := len(r.Structured)
 	for _, c := range r.Content {

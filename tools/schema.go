@@ -10,16 +10,14 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// maxString bounds every string of arguments whose field says nothing else, in
-// characters.
+// maxString bounds strings in arguments, in characters, unless the field's tag has len.
 const maxString = 4096
 
-// schemaOf returns the JSON schema of T. The tag limit of a field holds words
-// of min=N and max=N (numbers), len=N (the longest string, in characters),
-// items=N (the longest list), empty (a [Resource] may be ""), enum=a|b and
-// default=JSON, with commas between them; on a list all but items and default are about its elements. A string
-// without len has at most [maxString] characters, a list without items at most
-// 100 elements.
+// schemaOf returns the JSON schema of T. The tag limit of a field holds words with commas
+// between them: min=N and max=N (numbers), len=N (the longest string, in characters),
+// items=N (the longest list), empty (a [Resource] may be ""), enum=a|b and default=JSON.
+// On a list, all but items and default apply to its elements. A string without len has at
+// most [maxString] characters, a list without items at most 100 elements.
 func schemaOf[T any]() (*jsonschema.Schema, error) {
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: resourceSchema})
 	if err != nil {
@@ -36,7 +34,7 @@ func bound(s *jsonschema.Schema, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if len(s.Types) == 2 && s.Types[0] == "null" { // what may be absent need not be null, too
+	if len(s.Types) == 2 && s.Types[0] == "null" { // an optional field need not accept null
 		s.Type, s.Types = s.Types[1], nil
 	}
 	switch t.Kind() {
@@ -66,7 +64,7 @@ func bound(s *jsonschema.Schema, t reflect.Type) error {
 			if err := restrict(p, f.Tag.Get("limit")); err != nil {
 				return fmt.Errorf("field %s: %w", f.Name, err)
 			}
-			if f.Type == resourceType && omit != "" && p.MinLength != nil { // absent, it would be the whole part
+			if f.Type == resourceType && omit != "" && p.MinLength != nil { // an absent one would mean the whole part
 				return fmt.Errorf("field %s: a Resource that may be absent may be empty: tag it limit:\"empty\"", f.Name)
 			}
 		}
@@ -74,7 +72,7 @@ func bound(s *jsonschema.Schema, t reflect.Type) error {
 	return nil
 }
 
-// nonEmpty makes a Resource, or each of a list of them, at least a character.
+// nonEmpty requires at least a character in a Resource, or in each of a list of them.
 func nonEmpty(s *jsonschema.Schema) {
 	if s.Items != nil {
 		s = s.Items

@@ -14,27 +14,27 @@ import (
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
-// ContextRules is implemented by [Rules] that bound the context of calls. Other
-// rules bound nothing, and tools with [Hints].Context get nothing by them.
+// ContextRules is implemented by [Rules] that bound the context of calls. Other rules
+// bound nothing, and give no context to tools with [Hints].Context.
 type ContextRules interface {
-	// Context decides about giving a call a scope. Ask: the call needs an approval.
+	// Context decides whether a call may see a scope. Ask: the call needs an approval.
 	Context(scope string) scope.Decision
 
-	// Contexts returns the scopes that calls of tools with [Hints].Context choose
-	// among: names and patterns. Nil: none. fixed: each of these calls gets all.
+	// Contexts returns the scopes that calls of tools with [Hints].Context may choose:
+	// names and patterns. Nil means none. With fixed each of these calls gets all.
 	Contexts() (names []string, fixed bool)
 
-	// ContextsOf returns the scopes that calls of one tool choose among, or, with fixed, that
-	// each gets. ok is false if the rules have none for the tool.
+	// ContextsOf returns the scopes that calls of one tool may choose or, with fixed, all
+	// get. ok is false if the rules name no scopes for the tool.
 	ContextsOf(tool string) (names []string, fixed, ok bool)
 }
 
-// given is what a call says of its context, and what it gets.
+// given is the selection that a call makes of its context, and the context that it gets.
 type given struct {
 	env      *scoped.Environment
 	envelope scoped.Envelope
 	context  scoped.Scoped
-	narrowed []string // the scopes that it selected, if the operator granted fewer
+	narrowed []string // the scopes that the call selected, if the operator granted fewer
 }
 
 // cut separates the arguments of a call from the call's envelope. A part of the envelope
@@ -60,9 +60,9 @@ func (c Call) cut(name string) (given, json.RawMessage, *Error) {
 	return given{env: env, envelope: e}, args, nil
 }
 
-// ofContext returns the error of a call for one of package scoped. The log has the
-// message of a denial, which holds names of scopes. That of an invalid context may hold
-// content.
+// ofContext returns the error of a call for an error of package scoped. The log has the
+// message of a denial, which holds names of scopes. It does not have that of an invalid
+// context, which may hold content.
 func ofContext(err *scoped.Error, rule string) *Error {
 	e := &Error{Code: Code(err.Code), Message: err.Message, Path: err.Path, by: scope.Decision{Kind: scope.KindContext, Rule: rule}}
 	if err.Code == scoped.Denied {
@@ -71,7 +71,7 @@ func ofContext(err *scoped.Error, rule string) *Error {
 	return e
 }
 
-// said are the texts of an envelope, for filters.
+// said returns the texts of an envelope, for filters.
 func (g given) said() (all []any) {
 	for _, s := range []*string{g.envelope.Instance, g.envelope.Activity, g.envelope.Delegate} {
 		if s != nil {
@@ -81,7 +81,7 @@ func (g given) said() (all []any) {
 	return all
 }
 
-// choose selects the context of a call. ask is the decision that wants an approval.
+// choose selects the context of a call. ask is the decision that requires an approval.
 func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
 	bounds, _ := rules.(ContextRules)
 	spec, err := r.tool.takes(&r.envelope, bounds)
@@ -117,7 +117,7 @@ func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
 	return ask, nil
 }
 
-// ruleScopes is the rule of the scopes of one tool.
+// ruleScopes is the rule about the scopes of one tool.
 const ruleScopes = "scopes.tools"
 
 func contextsOf(bounds ContextRules, tool string) (names []string, fixed, ok bool) {
@@ -136,8 +136,8 @@ func (r *request) doer() string {
 	return *r.envelope.Activity
 }
 
-// rates returns the limits that count the call. A rate that has the patterns of both tools
-// counts it once.
+// rates returns the limits that count the call. A rate that matches both tools counts the
+// call once.
 func (r *request) rates(rules Rules) []scope.Rate {
 	limits := rules.RatesOf(r.name)
 	if by := r.doer(); by != "" {
@@ -158,7 +158,7 @@ func (s *Set) versionOf(name string) string {
 	return ""
 }
 
-// takes returns the context that a tool offers to a call, and adds the tool's constants to
+// takes returns the scopes that a tool offers to a call, and adds the tool's constants to
 // the call's envelope.
 func (t *Tool) takes(e *scoped.Envelope, bounds ContextRules) (scoped.Spec, *Error) {
 	if t.terms != nil {
@@ -226,7 +226,7 @@ func (t *Tool) offer(rules Rules) {
 	t.Input = &offered
 }
 
-// mayStill reports whether rules still give the call what it got.
+// mayStill reports whether rules still allow the call the scopes that it got.
 func (r *request) mayStill(rules Rules) bool {
 	bounds, ok := rules.(ContextRules)
 	own, _, some := contextsOf(bounds, r.name)
@@ -235,7 +235,7 @@ func (r *request) mayStill(rules Rules) bool {
 	})
 }
 
-// describe adds to an event what the call sees: never content.
+// describe adds the scopes that the call sees to an event, without content.
 func (g given) describe(e *audit.Event) {
 	if g.context.Empty() {
 		return
@@ -249,7 +249,7 @@ func (g given) describe(e *audit.Event) {
 	}
 }
 
-// about notes in an approval what the call says and would see.
+// about adds the envelope and the scopes of the call to an approval.
 func (g given) about(p *Approval) (err error) {
 	said := g.envelope
 	said.Tool = nil // the approval names it
@@ -262,7 +262,7 @@ func (g given) about(p *Approval) (err error) {
 	return err
 }
 
-// narrow leaves the call the scopes that the operator has granted; nil: all.
+// narrow removes the scopes that the operator has not granted from the call. Nil grants all.
 func (g *given) narrow(granted []string) *Error {
 	if granted == nil {
 		return nil
@@ -275,7 +275,7 @@ func (g *given) narrow(granted []string) *Error {
 	return nil
 }
 
-// show makes the context of a call visible to what the call starts.
+// show makes the context of a call visible to the processes that the call starts.
 func (s *Set) show(r *request) (hide func(), err error) {
 	if s.gate.Show == nil || r.context.Empty() {
 		return func() {}, nil

@@ -17,49 +17,50 @@ import (
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// Gate is what stands before an agent's tools.
+// Gate holds the rules, bounds and log that [Set.Call] applies to an agent's calls.
 type Gate struct {
 	Agent   scope.ID
 	Session string
-	Chain   string       // of agents, from the first that delegated to this one: a>b>c; "": nobody did
-	Rules   func() Rules // that hold now; nil, and a nil result, allow nothing
+	Chain   string       // agents from the first caller to this one: a>b>c; "" outside of a task
+	Rules   func() Rules // returns the current rules; nil, and a nil result, allow nothing
 
-	// Within returns the agents whose allow-lists bound a call: Agent, and the
-	// callers that it may do no more than. Nil: Agent alone.
+	// Within returns the agents whose allow-lists bound a call: Agent, and the callers
+	// whose rights limit it. Nil means Agent alone.
 	Within func() []scope.ID
 
-	// Find is called for a tool mcp:SERVER:TOOL that is not there, before the call
-	// is refused: it may Extend the set. Its error is why there is none; nil where
-	// that cannot change.
+	// Find is called for an unknown tool mcp:SERVER:TOOL before the call is refused. It
+	// may Extend the set. Its error says why the tool is missing. Nil if the set's
+	// servers cannot change.
 	Find func(ctx context.Context, name string) error
 
-	// Record writes an event to the log. Nothing runs that it did not take.
+	// Record writes an event to the log. No call runs without a record.
 	Record func(context.Context, audit.Event) error
 
 	Queue     *limit.Queue // of all agents; nil: no call waits for a turn
 	Examiners *limit.Slots // of all agents, see [MaxExaminers]; nil: no bound
 	Rates     *Rates       // of the agent, in all its sessions
-	Approvals *Approvals   // nil: nobody is there who could approve
-	Nobody    string       // without Approvals: the hint of a call that needs one
+	Approvals *Approvals   // nil: no operator can approve, and calls under ask are denied
+	Nobody    string       // without Approvals: the hint of a call that needs approval
 
 	// Wait is how long a call waits for the operator's approval; then, and if it is 0,
 	// the call ends with [ApprovalRequired].
 	Wait time.Duration
 
-	// Show makes the context of a call visible to what the call starts, until hide.
-	// It is called only for calls that have one. Nil: the tool alone has it.
+	// Show makes the context of a call visible to the processes that the call starts,
+	// until hide is called. It is called for calls with a context only. Nil: only the
+	// tool has the context.
 	Show func(call string, context scoped.Scoped) (hide func(), err error)
 
-	// Object returns what stands at a path of a call of a tool, with the content of a
-	// directory if asked. An approval holds for it alone.
+	// Object returns the object at a path of a call, with the hash of a directory's
+	// content if wanted. An approval is bound to this object.
 	Object func(ctx context.Context, tool, path string, tree bool) (Object, error)
 
-	// Preview returns what a call that needs an approval would do to the file that it
-	// is about; nothing of tools that change no content. Nil: nothing of any.
+	// Preview returns the change that a call under ask would make to its file. It
+	// returns nothing for tools that change no content. Nil: no previews.
 	Preview func(ctx context.Context, tool string, args json.RawMessage) (Changes, error)
 }
 
-// Set is the tools of one agent's session.
+// Set holds the tools of one agent's session. Its methods are safe for concurrent use.
 type Set struct {
 	gate     Gate
 	natives  map[string]*Tool
@@ -73,7 +74,7 @@ type Set struct {
 // maxRunning bounds the calls of a session that run at the same time.
 const maxRunning = 32
 
-// NewSet returns a set. A name that is there twice is an error; an alias may
+// NewSet returns a set. Two tools with one name are an error, except that an alias may
 // have the name of a tool that it covers.
 func NewSet(gate Gate, all ...Tool) (*Set, error) {
 	s := &Set{gate: gate, natives: map[string]*Tool{}, aliases: map[string]*Tool{}, covered: map[string]bool{}, running: limit.NewSlots(maxRunning)}
@@ -106,7 +107,7 @@ func NewSet(gate Gate, all ...Tool) (*Set, error) {
 // serverPrefix begins the names of tools of MCP servers.
 const serverPrefix = "mcp:"
 
-// Extend replaces the tools of MCP servers, mcp:SERVER:TOOL, which come and go.
+// Extend replaces the tools of MCP servers, mcp:SERVER:TOOL.
 func (s *Set) Extend(all []Tool) error {
 	more := map[string]*Tool{}
 	for _, t := range all {
@@ -119,8 +120,8 @@ func (s *Set) Extend(all []Tool) error {
 	return nil
 }
 
-// Declare replaces the tools that the operator has declared. It changes nothing after
-// an error: a name that another tool has, or that is there twice.
+// Declare replaces the tools that the operator has declared. It returns an error, and
+// changes nothing, if two tools have one name.
 func (s *Set) Declare(all []Tool) error {
 	declared := map[string]*Tool{}
 	for _, t := range all {
@@ -133,7 +134,7 @@ func (s *Set) Declare(all []Tool) error {
 	return nil
 }
 
-// native returns the tool that rules know by this name.
+// native returns the tool that rules name so, or nil.
 func (s *Set) native(name string) *Tool {
 	if t := s.natives[name]; t != nil {
 		return t.current()
@@ -156,7 +157,7 @@ func (s *Set) comeAndGo() (all []map[string]*Tool) {
 	return all
 }
 
-// List returns the tools that may be called now, by name.
+// List returns the tools that the current rules allow or ask for, sorted by name.
 func (s *Set) List() []Tool {
 	rules := s.rules()
 	var list []Tool
@@ -181,18 +182,18 @@ func (s *Set) List() []Tool {
 	return list
 }
 
-// mayAny reports whether one of the tools may be called that an alias covers.
+// mayAny reports whether the agent may call one of the tools that an alias covers.
 func (s *Set) mayAny(rules Rules, alias *Tool) bool {
 	return slices.ContainsFunc(alias.face.covers, func(name string) bool { return s.may(rules, name) })
 }
 
-// may reports whether a tool is to be listed.
+// may reports whether List returns a tool.
 func (s *Set) may(rules Rules, name string) bool {
 	d := s.judge(rules, name)
 	return d.Allow || d.Ask
 }
 
-// judge decides about a tool by the rules and by what the tool says of itself.
+// judge decides about a tool by the rules and the tool's hints.
 func (s *Set) judge(rules Rules, name string) scope.Decision {
 	t := s.native(name)
 	return rules.Call(name, t != nil && t.Hints.Writes)

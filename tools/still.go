@@ -6,9 +6,9 @@ import (
 
 type stillKey struct{}
 
-// Still reports whether the call of ctx may go on. A call that has waited, be it
-// for the log, for a place or for a server, asks before it does anything: what it
-// waits for may be the agent's to prolong, and the rules may be others by then.
+// Still reports whether the call of ctx may go on. A tool calls it after a wait, for the
+// log, a slot or a server, and before it acts: the agent may control how long the call
+// waits, and the rules may have changed meanwhile.
 func Still(ctx context.Context) error {
 	still, ok := ctx.Value(stillKey{}).(func() error)
 	if !ok {
@@ -17,7 +17,7 @@ func Still(ctx context.Context) error {
 	return still()
 }
 
-// still decides again when the rules have changed since r was allowed. The program of the
+// still decides again if the rules have changed since r was allowed. The program of the
 // tool that does the call must not have changed since then.
 func (s *Set) still(r *request) error {
 	now := s.rules()

@@ -4,21 +4,21 @@ import (
 	"fmt"
 )
 
-// maxValues bounds the values of a message of a client or a server. Decoded, {"a":1} takes forty times
-// the memory of its text: of 16 MiB of that the daemon would not survive many.
+// maxValues bounds the values in a message of a client or a server. Decoded, {"a":1} takes
+// forty times the memory of its text: a few messages of 16 MiB would end the daemon.
 const maxValues = 50_000
 
-// ErrTooMany is the error of a message with more values than are decoded.
+// ErrTooMany reports a message with more than maxValues values.
 var ErrTooMany = fmt.Errorf("a message has more than %d values", maxValues)
 
-// Tally counts the values of JSON text, about: what begins or separates them.
-// The zero value is ready.
+// Tally counts the values of JSON text approximately, by the characters that begin or
+// separate them. The zero value is ready to use.
 type Tally struct {
 	values            int
 	inString, escaped bool
 }
 
-// Add counts on. The error is [ErrTooMany].
+// Add counts the values of a further piece. The error is [ErrTooMany].
 func (t *Tally) Add(p []byte) error {
 	for _, c := range p {
 		switch {

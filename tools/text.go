@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Quote returns a file's name as a text shows it: as it is, unless it holds a
-// quote, a backslash or what does not print, such as a line end, an escape or a
-// mark that turns round what is read. Then it is a string of Go's, as git and
-// ls -b have it in C's form, and strconv.Unquote gives the name back.
+// Quote returns a file's name for a text. It returns the name unchanged, unless it holds
+// a quote, a backslash or an unprintable character, such as a line end, an escape or an
+// override of the writing direction. Such a name becomes a Go string, which
+// strconv.Unquote decodes.
 func Quote(name string) string {
 	odd := func(r rune) bool { return r == '"' || r == '\\' || !unicode.IsPrint(r) }
 	if utf8.ValidString(name) && !strings.ContainsFunc(name, odd) {
@@ -22,8 +22,9 @@ func Quote(name string) string {
 	return strconv.Quote(name)
 }
 
-// PlainJSON escapes in JSON what encoding/json leaves, and what an agent may have
-// written: what steers a terminal, or hides or turns round what is read.
+// PlainJSON escapes characters in JSON that encoding/json leaves unescaped: those that
+// control a terminal, are invisible, or change the writing direction. An agent may have
+// written them.
 func PlainJSON(text []byte) []byte {
 	odd := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 	if bytes.IndexFunc(text, odd) < 0 {
@@ -44,9 +45,9 @@ func PlainJSON(text []byte) []byte {
 	return out
 }
 
-// Clean returns what others wrote as valid UTF-8 without control characters but
-// line ends and tabs, and without the tag characters (U+E0000 to U+E007F), which
-// show nothing to a person and text to a model.
+// Clean returns text of other programs as valid UTF-8, without control characters except
+// line ends and tabs, and without the tag characters (U+E0000 to U+E007F), which a person
+// does not see and a model reads as text.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || 0xE0000 <= r && r <= 0xE007F {

@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// Tool is one tool. It is run by [Set.Call] alone.
+// Tool is one tool. Only [Set.Call] can run it.
 type Tool struct {
 	Name, About string
 	Aliases     []string // names of the tool in other programs; definitions write builtin:ALIAS
@@ -24,91 +24,91 @@ type Tool struct {
 	Input       *jsonschema.Schema // of the arguments
 	Output      *jsonschema.Schema // of the result; nil: text only
 
-	// Scopes is set by [Set.List] for tools whose arguments are not ours: how a call says in
-	// Call.Beside which scopes it sees. Nil: it sees none.
+	// Scopes is set by [Set.List] for tools of MCP servers: the schema by which a call
+	// selects its scopes in Call.Beside. Nil: it sees none.
 	Scopes *jsonschema.Schema
 
-	// Defaults are arguments of calls that leave them out. Rules, log and approvals treat
-	// them as given.
+	// Defaults are arguments for calls that omit them. Rules, log and approvals see
+	// them as if they were given.
 	Defaults map[string]string
 
 	in    reflect.Type                            // of the arguments
-	input *jsonschema.Resolved                    // what arguments are held against; nil: nothing, see Dynamic
-	read  func(scope.ID, json.RawMessage) decoded // decodes an agent's arguments, once a call
+	input *jsonschema.Resolved                    // validates arguments; nil: no validation, see Dynamic
+	read  func(scope.ID, json.RawMessage) decoded // decodes an agent's arguments, once for each call
 	run   func(context.Context, Env, any) (Result, error)
 	judge func(Env, any) error // see Judged; nil allows all
-	face  *face                // a name and form of other tools; see Alias
+	face  *face                // of an alias; see Alias
 	terms *terms               // of calls with a context; see Declared
 	late  *late                // it is not declared yet; see Late
 }
 
-// Hints tell a client, and the door, what a tool does.
+// Hints describe to clients, and to the door, what a tool does.
 type Hints struct {
 	Title       string
 	Writes      bool // changes files: with access: read the tool is not offered
 	Acts        bool // changes something, though perhaps no file
 	Destructive bool // may change or remove what was there
-	Idempotent  bool // to do it twice is to do it once
+	Idempotent  bool // a second equal call has no further effect
 	OpenWorld   bool // reaches beyond the view
 	Context     bool // starts programs or agents, which may get the agent's scopes: see ContextRules
 	Waits       bool // mostly waits, for a program, a person or a server: see [NewQueue]
 
-	// Turns bounds the calls of tools that share a server or a disk: all of them, and
-	// those of one agent, so that no agent's calls keep those of others waiting. A call
-	// takes a turn before it runs, within 10 s. Nil: no bound. See [NewTurns].
+	// Turns bounds the concurrent calls of tools that share a server or a disk, of all
+	// agents and of each, so that one agent does not block others. A call takes a turn
+	// before it runs, within 10 s. Nil: no bound. See [NewTurns].
 	Turns *limit.Queue
 }
 
-// Env is what a tool is told of the call.
+// Env describes the call to its tool.
 type Env struct {
 	Agent   scope.ID
 	Within  []scope.ID // the agents that bound the call: see Gate
 	Session string
 	Call    string // its id in the log
 
-	Context  scoped.Scoped   // what the call may see of its client's context
-	Envelope scoped.Envelope // what it says beside its parameters
+	Context  scoped.Scoped   // the scopes that the call sees
+	Envelope scoped.Envelope // members of the call that are no parameters
 
-	// Keep makes an environment that of the client's session, for the next calls;
-	// nil: the client has no session.
+	// Keep replaces the environment of the client's session for later calls. Nil if
+	// the client has no session.
 	Keep func(*scoped.Environment) error
 
-	// Ask asks the client's user a question; nil where there is none.
+	// Ask asks the client's user a question. Nil if there is no user.
 	Ask func(ctx context.Context, q Question) (Answer, error)
 }
 
-// Question is what a user is asked.
+// Question is a question to the client's user.
 type Question struct {
 	Text    string
 	Options []string // to choose one from; none: answer freely
 }
 
-// Answer is what the user said. Declined: he did not want to answer.
+// Answer is the user's answer. Declined reports that the user refused to answer.
 type Answer struct {
 	Text     string
 	Declined bool
 }
 
-// Subject is implemented by arguments that tell what they are about, for the
-// log: a path relative to the view, or other text (which is redacted there).
+// Subject is implemented by arguments that have a subject for the log: a path relative
+// to the view, or other text, which the log redacts.
 type Subject interface{ Subject() (path, target string) }
 
-// Scoped is implemented by arguments that hold paths of the view. Outside returns
-// the error of a path that leads out of the view, nil if none does. The call is
-// refused and recorded as a violation; nobody is asked to approve it.
+// Scoped is implemented by arguments that hold paths of the view. Outside returns the
+// error of a path that leads out of the view, or nil. Set.Call refuses such a call, and
+// records a violation; it cannot be approved.
 type Scoped interface{ Outside() *Error }
 
-// New returns a tool. The schemas come from the types: In must be a struct;
-// a field is described by its tag jsonschema and bounded by its tag limit, see
-// [schemaOf]. Out may be a [Contenter].
+// New returns a tool. The schemas follow from the types. In must be a struct: the tag
+// jsonschema describes a field, the tag limit bounds it; see [schemaOf]. Out may be a
+// [Contenter].
 //
 // An In with a field of type [Resource] is an error: see [NewScoped].
 func New[In, Out any](name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
 	return newTool(nil, name, about, hints, f)
 }
 
-// NewScoped returns a tool whose inputs name parts of a shared resource, which
-// strategy divides among agents. In must have a field of type [Resource].
+// NewScoped returns a tool whose inputs name parts of a shared resource. The strategy
+// divides it among agents. In must have a field of type [Resource].
 func NewScoped[In, Out any](strategy scope.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
 	if strategy == nil {
 		return Tool{}, fmt.Errorf("tool %q: it has no strategy", name)
@@ -145,11 +145,11 @@ func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hin
 	return t, nil
 }
 
-// Judged returns a tool that decides about each call by its
-// arguments. [Set.Call] calls judge before it asks for an approval, counts the call or
-// records its beginning, and again if the rules have changed before the tool runs. The
-// error of judge, made by [Refused], ends the call. judge does not wait. In is the In of the
-// tool; of [Dynamic] and [Declared] it is a json.RawMessage. Judged returns the error of a tool that could not be made.
+// Judged returns a tool that decides about each call by its arguments. [Set.Call] calls
+// judge before it asks for an approval, counts the call or records its beginning, and
+// again if the rules change before the tool runs. An error of judge, made by [Refused],
+// ends the call. judge must not block. In is the In of the tool, or json.RawMessage for
+// [Dynamic] and [Declared]. If err is not nil, Judged returns it.
 func Judged[In any](t Tool, err error, judge func(Env, In) error) (Tool, error) {
 	if err != nil {
 		return t, err
@@ -161,9 +161,8 @@ func Judged[In any](t Tool, err error, judge func(Env, In) error) (Tool, error) 
 	return t, nil
 }
 
-// Judge returns the tool's own decision about a call with these arguments, by which
-// [Set.Call] would refuse it; see [Judged]. It explains calls that are in the log and runs
-// nothing.
+// Judge returns the error by which the tool itself would refuse a call with these
+// arguments, or nil; see [Judged]. It runs nothing: scopefs why explains calls by it.
 func (t Tool) Judge(env Env, args json.RawMessage) (refused scope.Decision, ok bool) {
 	r := request{tool: &t, decoded: t.read(env.Agent, args)}
 	e := r.judge(env)
@@ -174,10 +173,9 @@ func (t Tool) Judge(env Env, args json.RawMessage) (refused scope.Decision, ok b
 	return by, false
 }
 
-// Dynamic returns a tool whose arguments are described by a schema that is not
-// ours, such as a proxied one's. It is for clients to read: to validate by it
-// could cost anything, so arguments need only be an object. Of the result
-// nothing is known.
+// Dynamic returns a tool whose schema comes from another program, such as an MCP server.
+// Clients read the schema. The door does not validate with it, because validation could
+// cost any amount of time: arguments need only be an object. The result has no schema.
 func Dynamic(name, about string, hints Hints, schema *jsonschema.Schema, f func(context.Context, Env, json.RawMessage) (Result, error)) Tool {
 	return Tool{Name: name, About: about, Hints: hints, Input: schema, in: reflect.TypeFor[json.RawMessage](),
 		read: func(_ scope.ID, args json.RawMessage) decoded { return decoded{value: args} },
@@ -186,8 +184,8 @@ func Dynamic(name, about string, hints Hints, schema *jsonschema.Schema, f func(
 		}}
 }
 
-// decode reads arguments strictly: they have been validated, so an error is one
-// of number sizes at most.
+// decode decodes arguments strictly. They have been validated, so that only the size of
+// a number can be an error.
 func decode[In any](args json.RawMessage) (in In, err error) {
 	err = decodeInto(&in, args)
 	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -208,22 +206,22 @@ func decodeInto(in any, args json.RawMessage) error {
 	return dec.Decode(in)
 }
 
-// decoded is the arguments of a call as its tool takes them.
+// decoded holds the arguments of a call as a value of its tool's In.
 type decoded struct {
 	value any   // of the tool's In; nil after an error
-	err   error // they do not fit the type
+	err   error // the arguments do not fit the type
 	subject
 }
 
-// subject is what a call is about.
+// subject is the subject of a call.
 type subject struct {
 	path, target string // see Subject
-	kind         Kind   // what patterns of standing approvals are matched against
-	command      string // see Sheller; "" if there is more to the call
+	kind         Kind   // for patterns of standing approvals
+	command      string // see Sheller; "" if the call has more than a command
 	outside      *Error // see Scoped
 }
 
-// rulePath is the rule by which a path that leads out of the view is refused.
+// rulePath is the rule of a refusal of a path that leads out of the view.
 const rulePath = "resolution: path leads outside"
 
 func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage) (about decoded) {

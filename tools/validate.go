@@ -11,10 +11,10 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// ruleSchema is the rule by which arguments are refused that a tool does not take.
+// ruleSchema is the rule of a refusal of arguments that a tool does not accept.
 const ruleSchema = "the tool's schema"
 
-// validate holds arguments against a tool's schema.
+// validate validates arguments with a tool's schema.
 func validate(t *Tool, args *arguments) *Error {
 	if t.input == nil {
 		return nil
@@ -27,7 +27,7 @@ func validate(t *Tool, args *arguments) *Error {
 		return nil
 	}
 	text := err.Error()
-	// The schemas on the way, from the outermost: the last one says it all.
+	// The schemas from the outermost on: the last one has the cause.
 	for {
 		_, inner, ok := strings.Cut(text, ": ")
 		if !ok || !strings.HasPrefix(inner, "validating ") {
@@ -44,8 +44,8 @@ func mismatch(text string) *Error {
 	return e
 }
 
-// unknown is the error of a property that a schema does not have, with those that
-// it has.
+// unknown returns the error of a property that a schema does not have. It names the
+// schema's properties.
 func unknown(s *jsonschema.Schema, value any) *Error {
 	switch v := value.(type) {
 	case []any:
@@ -75,7 +75,7 @@ func unknown(s *jsonschema.Schema, value any) *Error {
 	return nil
 }
 
-// some are the names of a schema's properties.
+// some returns names of a schema's properties.
 func some(s *jsonschema.Schema) string {
 	names := slices.Sorted(maps.Keys(s.Properties))
 	if len(names) == 0 {
@@ -84,8 +84,8 @@ func some(s *jsonschema.Schema) string {
 	return Clip(strings.Join(names, ", "), 1<<10)
 }
 
-// middle returns s without its middle, if it has more than 200 characters: it
-// begins with the name and ends with the limit, and between them is a value.
+// middle removes the middle of s if it has more than 200 characters: s begins with the
+// name and ends with the limit, with a value between them.
 func middle(s string) string {
 	const most = 200
 	if len(s) <= most {

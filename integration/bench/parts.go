@@ -31,6 +31,9 @@ var parts = map[string]part{
 	"client":  {"", egressClient},
 	"threads": {"THREADS DIRS FILES DIR", threads},
 	"single":  {"ROUNDS DIRS FILES DIR...", single},
+	// What is drawn: a table on standard input, the tables of a page.
+	"chart":  {"TITLE", chartTable},
+	"charts": {"PAGE", chartPage},
 }
 
 // main runs the part.

@@ -3,7 +3,7 @@
 # bindfs, go-fuse's loopback, and libfuse's passthrough_hp if it is in PATH. One
 # run, by default on tmpfs, so that only the layers count. Arguments go to
 # bench: -rounds N, -only TEXT, -smoke. SCOPEFS_BENCH_DIR names the directory to
-# work in, default /dev/shm. Needs root; apt-get install bindfs.
+# work in, default /dev/shm. The table is also drawn, to bin/operations.svg. Needs root; apt-get install bindfs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 nopeers=
@@ -13,3 +13,4 @@ args=("$@")
 for side in "${sides[@]}"; do args+=("$side=${dir[$side]}"); done
 "$top/bench" "${args[@]}" | tee "$top/table"
 summary <"$top/table"
+chart operations "Single operations, × native"

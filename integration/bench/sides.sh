@@ -113,6 +113,14 @@ start_sides() {
 	done
 }
 
+# chart NAME TITLE draws $top/table to bin/NAME.svg, as make charts draws the tables of docs/performance.md.
+chart() {
+	[ "$(wc -l <"$top/table")" -gt 2 ] || return 0
+	mkdir -p bin
+	"$top/bench" chart "$2" <"$top/table" >"bin/$1.svg"
+	echo "chart: bin/$1.svg"
+}
+
 # summary reads a Markdown table whose last column names the fastest layer of each row, and prints where that is scopefs.
 summary() {
 	awk -F' *[|] *' 'NR > 2 { if ($(NF - 1) == "scopefs") first++; else others = others "; " $2 " (" $(NF - 1) ")" }

@@ -8,12 +8,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -24,13 +26,8 @@ import (
 //
 // It needs no root: `scopefs run` mounts a view in a user namespace.
 func TestReadme(t *testing.T) {
-	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		need.Skip(t, err)
-	}
-	f.Close()
 	dir := t.TempDir()
-	for _, name := range []string{"Makefile", "go.mod", "go.sum", "README.md"} {
+	for _, name := range []string{"Makefile", "go.mod", "go.sum"} {
 		text, err := os.ReadFile(filepath.Join("../..", name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
@@ -40,18 +37,46 @@ func TestReadme(t *testing.T) {
 			require.NoError(t, os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join("../..", name))))
 		}
 	}
-	commands := readmeCommands(t, filepath.Join(dir, "README.md"))
-	require.GreaterOrEqual(t, len(commands), 8)
+	typePage(t, "../../README.md", dir)
+}
+
+// TestStart runs the commands of docs/start.md in an empty directory. For root it
+// leaves out --user, as the page says.
+func TestStart(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", filepath.Dir(harness.Program)+":"+os.Getenv("PATH"))
+	typePage(t, "../../docs/start.md", dir)
+}
+
+// typePage runs the commands of a page in one shell, which starts in dir.
+func typePage(t *testing.T, page, dir string) {
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		need.Skip(t, err)
+	}
+	f.Close()
+	commands := readmeCommands(t, page)
+	require.GreaterOrEqual(t, len(commands), 7)
 
 	var script strings.Builder
 	for _, c := range commands {
-		script.WriteString(c.line + "\nprintf '%s\\n' '" + readmeMark + "'\n")
+		line := c.line
+		if os.Getuid() == 0 {
+			line = strings.Replace(line, " --user", "", 1)
+		}
+		script.WriteString(line + "\n")
+		if strings.HasSuffix(line, "&") { // a daemon, for which a reader waits
+			script.WriteString("until scopefs ps >/dev/null 2>&1; do sleep 0.05; done\n")
+		}
+		script.WriteString("printf '%s\\n' '" + readmeMark + "'\n")
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	shell := exec.CommandContext(ctx, "bash", "-c", "exec 2>&1\n"+script.String())
 	shell.Dir = dir
 	shell.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(dir, "state-home"))
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // at the end of ctx the page's daemon ends, too
+	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) }
 	shell.WaitDelay = 5 * time.Second
 	out, err := shell.CombinedOutput()
 	require.NoError(t, ctx.Err(), "%s", out)
@@ -62,11 +87,12 @@ func TestReadme(t *testing.T) {
 		if strings.HasPrefix(c.line, "make ") {
 			continue // its output is the compiler's
 		}
-		assert.Equal(t, readmeLines(strings.Join(c.output, "\n")), readmeLines(printed[i]), c.line)
+		got := strings.ReplaceAll(printed[i], dir, "/home/me")
+		assert.Equal(t, readmeLines(strings.Join(c.output, "\n")), readmeLines(got), c.line)
 	}
 }
 
-const readmeMark = "--- end of a command of README.md ---"
+const readmeMark = "--- end of a command of the page ---"
 
 // A readmeCommand is a line that begins with a prompt, and the lines below it.
 type readmeCommand struct {
@@ -98,7 +124,8 @@ var readmeVaries = []*regexp.Regexp{
 	regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+`),
 	regexp.MustCompile(`\b(pid) \d+`),
 	regexp.MustCompile(`\b(hello)-[0-9a-f]{16}\b`),
-	regexp.MustCompile(`\b(call) [a-z0-9]{13}\b`),
+	regexp.MustCompile(`\b()[a-z2-7]{13}\b`), // ids of calls and approvals
+	regexp.MustCompile(`( |until )\d\d:\d\d:\d\d\b`),
 }
 
 // readmeLines returns the lines of an output, sorted, without what differs

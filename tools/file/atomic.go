@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace gives a file a new content. It is true when that was done in place.
-// The file itself is opened for writing first: what may not be written must not
-// be replaced either, and the log has the refusal under the name that was meant.
+// replace replaces the content of a file. It reports whether the file was rewritten in
+// place. It first opens the file for writing: a file that may not be written must not be
+// replaced either, and the log then has the refusal under the file's own name.
 func (t *tree) replace(p place, content []byte) (inPlace bool, err error) {
 	f, st, err := t.open(p, os.O_WRONLY|unix.O_NOFOLLOW, writing)
 	if err != nil {
@@ -25,12 +25,12 @@ func (t *tree) replace(p place, content []byte) (inPlace bool, err error) {
 	return true, t.rewrite(f, content)
 }
 
-// refused tells a directory that takes no temporary from other errors.
+// refused reports whether an error says that a directory accepts no temporary file.
 func refused(err error) bool {
 	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
 }
 
-// rewrite writes over a file.
+// rewrite overwrites the content of an open file.
 func (t *tree) rewrite(f *os.File, content []byte) error {
 	if _, err := f.WriteAt(content, 0); err != nil {
 		return err
@@ -41,8 +41,8 @@ func (t *tree) rewrite(f *os.File, content []byte) error {
 	return t.sync(f)
 }
 
-// create makes a file that is not there: whole, or not at all. If it is there by
-// now it is replaced if over says so, else the error is EEXIST.
+// create creates a file, whole or not at all. If the name exists by then, create replaces
+// the file if over is true; else the error is EEXIST.
 func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err error) {
 	if p, err = t.parents(p); err != nil {
 		return false, err
@@ -50,7 +50,7 @@ func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err err
 	if err := t.swap(p, content, 0o666, over); !refused(err) {
 		return false, err
 	}
-	// The policy may allow this name alone.
+	// The policy may allow only this name, and no temporary beside it.
 	f, err := newFile(p.full, os.O_WRONLY, 0o666)
 	if err != nil {
 		return false, err
@@ -62,9 +62,9 @@ func (t *tree) create(p place, content []byte, over bool) (inPlace bool, err err
 	return true, err
 }
 
-// swap writes a temporary beside p and gives it p's name, when it is on the disk:
-// a file system may write the name before the content. The mode 0666 is that
-// of a new file, less the umask; any other is exact.
+// swap writes a temporary file beside p, syncs it, and renames it to p: a file system may
+// write the name to the disk before the content. Mode 0666 is reduced by the umask; any
+// other mode is exact.
 func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err error) {
 	t.touch(p.full)
 	temp := t.tempBeside(p)
@@ -92,8 +92,8 @@ func (t *tree) swap(p place, content []byte, mode os.FileMode, over bool) (err e
 	return rename(temp, p.full, over)
 }
 
-// setMode gives a new file its exact permissions. The open has set them, unless a umask
-// or a default ACL took some. A chmod costs a request to the view.
+// setMode sets the exact permissions of a new file, if a umask or a default ACL removed
+// some at the open. A chmod costs a request to the view.
 func setMode(f *os.File, mode os.FileMode) error {
 	if st, err := statAt(int(f.Fd()), "", unix.AT_EMPTY_PATH); err == nil && os.FileMode(st.Mode&0o7777) == mode {
 		return nil
@@ -101,7 +101,7 @@ func setMode(f *os.File, mode os.FileMode) error {
 	return f.Chmod(mode)
 }
 
-// rename renames; what has the new name already stays, unless over.
+// rename renames a file. Unless over is true, it never replaces an existing one.
 func rename(from, to string, over bool) error {
 	flags := uint(unix.RENAME_NOREPLACE)
 	if over {

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	maxWhole = 8 << 20 // bytes: what is read, hashed and edited as a whole
-	sniffed  = 8 << 10 // bytes that tell text from binary
+	maxWhole = 8 << 20 // bytes of a file that is read, hashed and edited as a whole
+	sniffed  = 8 << 10 // bytes by which text is distinguished from binary
 	bom      = "\ufeff"
 )
 
-// hashOf is the hash of a file's content, as tools give and take it.
+// hashOf returns the hash of a content, in the form of results and of if_match.
 func hashOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// isText tells text by the beginning of a content: UTF-8 without NUL. A rune may
-// be cut at the end.
+// isText reports whether the beginning of a content is text: UTF-8 without NUL. The last
+// rune may be cut.
 func isText(b []byte) bool {
 	cut := len(b) >= sniffed
 	b = b[:min(len(b), sniffed)]
@@ -49,7 +49,7 @@ func isText(b []byte) bool {
 	return utf8.Valid(b)
 }
 
-// imageType is the MIME type of an image that models can look at, or "".
+// imageType returns the MIME type of an image in a form that models accept, or "".
 func imageType(b []byte) string {
 	switch mime := http.DetectContentType(b); mime {
 	case "image/png", "image/jpeg", "image/gif", "image/webp":
@@ -58,25 +58,25 @@ func imageType(b []byte) string {
 	return ""
 }
 
-// mediaType is the MIME type of any content, without parameters.
+// mediaType returns the MIME type of any content, without parameters.
 func mediaType(b []byte) string {
 	mime, _, _ := strings.Cut(http.DetectContentType(b), ";")
 	return mime
 }
 
-// notText is the error of a content that is neither text nor an image.
+// notText returns the error of a content that is neither text nor an image.
 func notText(p place, size int64, head []byte) error {
 	e := tools.Errorf(tools.Invalid, "binary file, %d bytes, %s", size, mediaType(head))
 	e.Path, e.Hint = p.rel, "it cannot be shown as text; use a program that reads it"
 	return e
 }
 
-// slurp reads a file to its end. It is ok when it has at most maxWhole bytes.
+// slurp reads a file to its end. ok is false if it has more than maxWhole bytes.
 func slurp(f *os.File, size int64) (b []byte, ok bool, err error) {
 	if size > maxWhole {
 		return nil, false, nil
 	}
-	b = make([]byte, 0, size+512) // beyond the end, to see it
+	b = make([]byte, 0, size+512) // room beyond the end, so that a read returns EOF
 	for {
 		n, err := f.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -93,7 +93,7 @@ func slurp(f *os.File, size int64) (b []byte, ok bool, err error) {
 	}
 }
 
-// whole reads a regular file that is small enough for that.
+// whole reads a regular file of at most maxWhole bytes.
 func (t *tree) whole(p place, why intent) ([]byte, error) {
 	f, st, err := t.open(p, os.O_RDONLY, why)
 	if err != nil {
@@ -116,7 +116,7 @@ const opHash = "hash"
 
 type hashArgs struct {
 	Path string `json:"path"`
-	Tree bool   `json:"tree,omitempty"` // the tool writes: a directory has a hash, too
+	Tree bool   `json:"tree,omitempty"` // the tool writes: hash a directory, too
 	Name bool   `json:"name,omitempty"` // of a link, the object is the link
 }
 
@@ -140,7 +140,7 @@ func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
 	if err != nil {
 		return hashResult{}, err
 	}
-	if o.ID != "" { // what was found is hashed, whatever the name means by now
+	if o.ID != "" { // hash the object that was found, even if the name has changed
 		if p, err = t.hold(in.Path, p.rel, o); err != nil {
 			return hashResult{}, err
 		}
@@ -150,8 +150,8 @@ func (t *tree) hash(ctx context.Context, in hashArgs) (hashResult, error) {
 	return r, err
 }
 
-// hashOf hashes a file. What is not there, or neither that nor a directory that
-// counts, has none.
+// hashOf hashes a file, and with tree a directory. It returns "" for a name that does not
+// exist and for any other type.
 func (t *tree) hashOf(ctx context.Context, p place, tree bool) (hashResult, error) {
 	f, _, err := t.open(p, os.O_RDONLY, reading)
 	if errors.Is(err, unix.EISDIR) && tree {
@@ -171,11 +171,11 @@ func (t *tree) hashOf(ctx context.Context, p place, tree bool) (hashResult, erro
 	return hashResult{Hash: "sha256:" + hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
-// maxHashed bounds the directories that an approval can be about, in names.
+// maxHashed bounds the names in a directory that an approval can cover.
 const maxHashed = 50_000
 
-// hashTree hashes what a directory holds: names, kinds, sizes and times of change,
-// which are not for a user to set (inode(7), ctime).
+// hashTree hashes the names, modes, inode numbers, sizes and ctimes below a directory.
+// Users cannot set a ctime (inode(7)).
 func (t *tree) hashTree(ctx context.Context, p place) (hashResult, error) {
 	sum := sha256.New()
 	n := 0
@@ -205,7 +205,7 @@ func (t *tree) hashTree(ctx context.Context, p place) (hashResult, error) {
 	return hashResult{Hash: "tree:" + hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
-// until reads from r as long as ctx lasts.
+// until reads from r until ctx ends.
 func until(ctx context.Context, r io.Reader) io.Reader { return reader{ctx, r} }
 
 type reader struct {

@@ -35,7 +35,7 @@ type copyResult struct {
 	Skipped int    `json:"skipped,omitempty" jsonschema:"FIFOs, sockets and devices, which are not copied"`
 }
 
-// copy copies with permissions, links as links. Each file is copied whole or not at all.
+// copy copies a tree with its permissions, and links as links. It copies each file whole or not at all.
 func (t *tree) copy(ctx context.Context, in copyArgs) (copyResult, error) {
 	from, to, err := t.pair(in.From, in.To, reading)
 	if err != nil {
@@ -67,7 +67,7 @@ func (t *tree) copy(ctx context.Context, in copyArgs) (copyResult, error) {
 	return r, nil
 }
 
-// apart refuses a copy of a directory into itself, by whatever path.
+// apart returns an error for a copy of a directory into itself, by any path.
 func (t *tree) apart(st *unix.Stat_t, to place) error {
 	dir := to.full
 	for {
@@ -87,10 +87,10 @@ func (t *tree) apart(st *unix.Stat_t, to place) error {
 	}
 }
 
-// copier is one copy under way.
+// copier is the state of one copy. One goroutine owns it.
 type copier struct {
 	tree *tree
-	ctx  context.Context // of the one call it is for
+	ctx  context.Context // of the call
 	over bool
 	r    *copyResult
 }
@@ -136,7 +136,7 @@ func (c *copier) dir(from, to place, st *unix.Stat_t) error {
 		name := d.Name()
 		inner, err := c.tree.lstat(from.child(name), reading)
 		if isCode(err, tools.NotFound) {
-			return nil // gone meanwhile
+			return nil // removed meanwhile
 		}
 		if err == nil {
 			err = c.copy(from.child(name), to.child(name), &inner)
@@ -177,7 +177,7 @@ func (c *copier) link(from, to place) error {
 	return nil
 }
 
-// file copies into a temporary, which then takes the name.
+// file copies a file into a temporary, and renames that.
 func (c *copier) file(from, to place) (err error) {
 	in, st, err := c.tree.open(from, os.O_RDONLY|unix.O_NOFOLLOW, reading)
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *copier) file(from, to place) (err error) {
 	c.tree.touch(to.full)
 	temp, over := c.tree.tempBeside(to), c.over
 	out, err := newFile(temp, os.O_WRONLY, 0o600)
-	if refused(err) { // the policy may allow the name alone, new
+	if refused(err) { // the policy may allow only the new name
 		temp = to.full
 		out, err = newFile(temp, os.O_WRONLY, 0o600)
 	}
@@ -223,7 +223,7 @@ func (c *copier) file(from, to place) (err error) {
 	return nil
 }
 
-// content copies in the kernel, where it can (copy_file_range(2)), in pieces.
+// content copies in pieces, in the kernel if possible (copy_file_range(2)).
 func (c *copier) content(out, in *os.File) (total int64, err error) {
 	for {
 		if err := c.ctx.Err(); err != nil {

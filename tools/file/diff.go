@@ -11,7 +11,7 @@ import (
 
 const maxDiff = 64 << 10 // bytes
 
-// diff returns a unified diff of two texts (diff(1), -u), cut after maxDiff.
+// diff returns a unified diff of two texts (diff(1), -u), of at most maxDiff bytes.
 func diff(name, before, after string) string {
 	d := unifiedDiff(name, before, after)
 	if len(d) > maxDiff {
@@ -22,7 +22,7 @@ func diff(name, before, after string) string {
 
 func unifiedDiff(name, before, after string) string {
 	d := unified.Diff(tools.Quote("a/"+name), []byte(before), tools.Quote("b/"+name), []byte(after))
-	_, d, _ = bytes.Cut(d, []byte("\n")) // the header starts with "diff a b", which is for several files
+	_, d, _ = bytes.Cut(d, []byte("\n")) // drop the line "diff a b", which separates several files
 	return string(d)
 }
 

@@ -1,6 +1,6 @@
-// Package file is the tools that work on files. They run in a process inside the
-// sandbox, through the view, as all else that the agent runs: the daemon opens no path
-// of a view.
+// Package file provides the tools that work on files. They run in a process inside the
+// sandbox, through the view, like all programs of the agent: the daemon opens no path of
+// a view.
 //
 // # Use
 //
@@ -19,7 +19,7 @@
 // # Paths
 //
 // A path is relative to the view, or absolute below [sandbox.Workspace]. It is cleaned
-// lexically. A path that leads outside reads like one that does not exist; writing to
-// it is refused with one text, whatever exists there. JSON holds no names that are not
-// UTF-8, so tools cannot reach them.
+// lexically. Reading a path that leads outside returns the error of a path that does not
+// exist; writing to it returns one error, whatever exists there. JSON cannot hold names
+// that are not UTF-8, so tools cannot reach them.
 package file

@@ -12,15 +12,15 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// touched is a directory of which a call changes an entry.
+// touched is a directory in which a call changes an entry.
 type touched struct {
 	path  string
 	dir   *os.File // nil: the agent may not read it
 	entry string   // a path in it
 }
 
-// sync writes a file to the disk, unless the agent's definition says otherwise.
-// A file system that cannot do so says EINVAL (fsync(2)).
+// sync syncs a file, unless the agent's definition says otherwise. It ignores EINVAL, the
+// error of a file system that cannot sync (fsync(2)).
 func (t *tree) sync(f *os.File) error {
 	if t.quick {
 		return nil
@@ -31,8 +31,8 @@ func (t *tree) sync(f *os.File) error {
 	return nil
 }
 
-// touch opens the directory of a path of which an entry is about to change, for
-// settle. A directory that cannot be opened shows by the change itself.
+// touch opens the directory of a path whose entry will change, for settle. If the
+// directory cannot be opened, the change itself returns the error.
 func (t *tree) touch(path string) {
 	dir := filepath.Dir(path)
 	if t.quick || slices.ContainsFunc(t.dirs, func(d touched) bool { return d.path == dir }) {
@@ -44,8 +44,8 @@ func (t *tree) touch(path string) {
 	}
 }
 
-// settle writes to the disk the directories touched since there were n. A new
-// name is on the disk when its directory is (fsync(2)).
+// settle syncs the directories touched after the first n. A new name is on the disk when
+// its directory is (fsync(2)).
 func (t *tree) settle(n int) error {
 	var errs []error
 	for _, d := range t.dirs[n:] {
@@ -58,8 +58,8 @@ func (t *tree) settle(n int) error {
 func (t *tree) settleDir(d touched) error {
 	f := d.dir
 	if f == nil {
-		// A directory that the agent may not read cannot be synced. The file
-		// systems with a journal write an entry with the inode that it names.
+		// A directory that the agent may not read cannot be synced. File systems
+		// with a journal write an entry together with its inode.
 		var err error
 		if f, err = os.OpenFile(d.entry, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
 			return nil
@@ -68,7 +68,7 @@ func (t *tree) settleDir(d touched) error {
 	return errors.Join(t.sync(f), f.Close())
 }
 
-// abandon closes what was touched by a call that has failed.
+// abandon closes the directories touched by a call that has failed.
 func (t *tree) abandon() {
 	for _, d := range t.dirs {
 		d.dir.Close()
@@ -76,7 +76,7 @@ func (t *tree) abandon() {
 	t.dirs = nil
 }
 
-// unsettled is the error of a change that was made and may not outlive a power loss.
+// unsettled returns the error of a change that was made but may not survive a power loss.
 func unsettled(err error) error {
 	what := err.Error()
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
@@ -87,7 +87,7 @@ func unsettled(err error) error {
 	return e
 }
 
-// makeDirs makes a directory and those above it that are missing.
+// makeDirs creates a directory and its missing parents.
 func (t *tree) makeDirs(full string) error {
 	if info, err := os.Stat(full); err == nil {
 		if !info.IsDir() {
@@ -102,7 +102,7 @@ func (t *tree) makeDirs(full string) error {
 	}
 	t.touch(full)
 	err := os.Mkdir(full, 0o777)
-	if errors.Is(err, unix.EEXIST) { // made meanwhile
+	if errors.Is(err, unix.EEXIST) { // created meanwhile
 		if info, serr := os.Stat(full); serr == nil && info.IsDir() {
 			return nil
 		}

@@ -42,16 +42,16 @@ type EditResult struct {
 
 func (r EditResult) Content() []tools.Content { return []tools.Content{{Text: r.Diff}} }
 
-// A plan is what edits make of a file.
+// A plan is the result of edits, before it is written.
 type plan struct {
 	p, target place
 	before    []byte
-	old       string // without what text leaves out
+	old       string // without the characters that text leaves out
 	text      text   // the new content
 	count     int    // replacements and insertions
 }
 
-// plan reads the file and makes the edits in memory.
+// plan reads the file and applies the edits in memory.
 func (t *tree) plan(in EditArgs) (e plan, err error) {
 	if e.p, err = t.at(in.Path, writing); err != nil {
 		return e, err
@@ -107,8 +107,8 @@ func (t *tree) edit(ctx context.Context, in EditArgs) (EditResult, error) {
 	return r, nil
 }
 
-// text is a content without what the agent does not see: a byte order mark, and,
-// when every line ends so, the carriage returns.
+// text is a content without the characters that the agent does not see: a byte order
+// mark and, if every line ends with one, carriage returns.
 type text struct {
 	s    string
 	bom  bool
@@ -141,7 +141,7 @@ func (t *text) bytes() []byte {
 	return []byte(s)
 }
 
-// apply makes one edit and counts what it changed.
+// apply applies one edit and counts its replacements.
 func (t *text) apply(e Edit) (int, *tools.Error) {
 	old, new := t.plain(e.OldText), t.plain(e.NewText)
 	if e.InsertLine != nil {
@@ -195,7 +195,7 @@ func (t *text) insert(after int, new string) (int, *tools.Error) {
 	return 1, nil
 }
 
-// nearest says where something like a text is.
+// nearest returns a hint of where a similar text is.
 func nearest(s, old string) string {
 	var first string
 	for line := range strings.Lines(old) {

@@ -16,14 +16,14 @@ import (
 type Files struct {
 	*worker.Worker
 
-	// Quick reports whether the changes of a call need not be on the disk before it is
-	// answered; nil is no.
+	// Quick reports whether a call may be answered before its changes are on the disk.
+	// Nil means no.
 	Quick func() bool
 	// Unfinished records the temporary files that killed calls may leave; nil records
 	// nothing.
 	Unfinished Unfinished
-	// RefusedFrom reports whether the policy refused the old name of a rename of a call;
-	// nil is no.
+	// RefusedFrom reports whether the policy refused the old name of a call's rename. Nil
+	// means no.
 	RefusedFrom func(call string) bool
 }
 
@@ -37,19 +37,19 @@ func New(w *worker.Worker) *Files {
 // Work is the main function of the worker process; see [worker.Main].
 func Work() int { return worker.Main(Handler(sandbox.Workspace)) }
 
-// An operation is one that the worker can do.
+// An operation is an operation of the worker.
 type operation struct {
 	name   string
-	repeat bool // it may be done again when the worker died meanwhile
+	repeat bool // may be repeated if the worker died meanwhile
 }
 
-// A carrier has bytes that cross beside its JSON.
+// A carrier has bytes that are sent beside its JSON.
 type carrier interface {
 	detach() []byte
 	attach([]byte) error
 }
 
-// do has the worker do an operation for the call of that id.
+// do sends an operation of the call id to the worker and returns its result.
 func do[In, Out any](ctx context.Context, f *Files, call string, op operation, in In) (out Out, err error) {
 	r := worker.Request{Call: call, Op: op.name, Approved: tools.Approved(ctx), Quick: f.Quick != nil && f.Quick()}
 	temp, end := f.note(in)
@@ -81,7 +81,7 @@ func do[In, Out any](ctx context.Context, f *Files, call string, op operation, i
 	return out, nil
 }
 
-// attach adds the bytes beside a JSON value to it. Only a carrier may have some.
+// attach adds the bytes sent beside a JSON value to the value. Only a carrier may have them.
 func attach(v any, blob []byte) error {
 	if c, ok := v.(carrier); ok {
 		return c.attach(blob)

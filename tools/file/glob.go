@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxMatches     = 100_000 // that are sorted
+	maxMatches     = 100_000 // names that are sorted
 	defaultMatches = 200
 )
 
@@ -29,7 +29,7 @@ type GlobArgs struct {
 
 func (a GlobArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
 
-// Outside judges the pattern, too: one that is not absolute begins at Path.
+// Outside checks the pattern, too. A relative pattern begins at Path.
 func (a GlobArgs) Outside() *tools.Error {
 	if e := strayed(reading, a.Path); e != nil {
 		return e
@@ -68,7 +68,7 @@ func (r GlobResult) Content() []tools.Content {
 	return []tools.Content{{Text: b.String()}}
 }
 
-// glob finds names by a pattern, and does not follow links.
+// glob finds names by a pattern. It follows no links.
 func (t *tree) glob(ctx context.Context, in GlobArgs) (GlobResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {
@@ -78,7 +78,7 @@ func (t *tree) glob(ctx context.Context, in GlobArgs) (GlobResult, error) {
 	if err != nil {
 		return GlobResult{}, err
 	}
-	// What precedes the first wildcard need not be searched for.
+	// Begin the search below the part before the first wildcard.
 	base, rest := doublestar.SplitPattern(pattern)
 	start := p
 	if base != "." {
@@ -122,8 +122,8 @@ func (t *tree) glob(ctx context.Context, in GlobArgs) (GlobResult, error) {
 	return r, nil
 }
 
-// pattern makes a pattern relative to where the search is. One that leads
-// outside matches nothing, as if nothing were there.
+// pattern returns a pattern relative to the place of the search. A pattern that leads
+// outside matches nothing.
 func (t *tree) pattern(p place, pattern string) (string, error) {
 	if err := CheckPattern(pattern); err != nil {
 		return "", err

@@ -32,7 +32,7 @@ const (
 
 type grepOutput string
 
-// What grep prints: lines, the names of files, or how many lines match.
+// The outputs of grep: lines, names of files, or counts of matching lines.
 const (
 	OutputContent grepOutput = "content"
 	OutputFiles   grepOutput = "files"
@@ -69,7 +69,7 @@ func (t *tree) grep(ctx context.Context, in GrepArgs) (GrepResult, error) {
 		return GrepResult{}, err
 	}
 	st, err := t.lstat(p, reading)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK { // asked for by name
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK { // the call names the link itself
 		_, err = ignoringEINTR(func() (int, error) { return 0, unix.Stat(p.full, &st) })
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func (t *tree) grep(ctx context.Context, in GrepArgs) (GrepResult, error) {
 	return s.result(err), nil
 }
 
-// search is one grep under way.
+// search is the state of one grep, shared by its searchers.
 type search struct {
 	tree   *tree
 	in     GrepArgs
@@ -102,8 +102,8 @@ type search struct {
 	limit  int
 
 	mu    sync.Mutex
-	next  int              // number of the file that comes next
-	early map[int]*matched // files that are done before their turn
+	next  int              // number of the next file
+	early map[int]*matched // results of files after next
 	found []matched
 	size  int // bytes of text in found
 	count int // lines or files
@@ -138,8 +138,8 @@ func newSearch(t *tree, in GrepArgs) (*search, error) {
 		limit: cmp.Or(in.Limit, defaultLines), early: map[int]*matched{}}, nil
 }
 
-// directory searches all files below p, several at once; what is found stays in
-// the order of names.
+// directory searches the files below p concurrently. The matches are in the order of
+// names.
 func (s *search) directory(ctx context.Context, p place, glob string) error {
 	type job struct {
 		n int
@@ -176,7 +176,7 @@ func (s *search) directory(ctx context.Context, p place, glob string) error {
 	return err
 }
 
-// wanted reports whether a file is of a glob; one without a slash is for its name.
+// wanted reports whether the glob matches a file. A glob without a slash matches its last name.
 func wanted(glob, below string) bool {
 	switch {
 	case glob == "":
@@ -193,7 +193,7 @@ func (s *search) enough() bool {
 	return s.full
 }
 
-// take takes what was found in the n-th file; nil is nothing.
+// take adds the matches of the n-th file. Nil means none.
 func (s *search) take(n int, m *matched) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +211,8 @@ func (s *search) take(n int, m *matched) {
 	}
 }
 
-// file searches one file. What cannot be read, is too large or is no text has
-// nothing in it.
+// file searches one file. A file that cannot be read, is too large or is no text has no
+// matches.
 func (s *search) file(p place) *matched {
 	f, st, err := s.tree.open(p, os.O_RDONLY, reading)
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *search) file(p place) *matched {
 	return s.scan(p.rel, b)
 }
 
-// matched is what was found in a file. Lines are those of the output content.
+// matched holds the matches in a file. It has lines for the output content only.
 type matched struct {
 	Path  string     `json:"path" limit:"len=8192"`
 	Count int        `json:"count" jsonschema:"lines that match"`
@@ -304,9 +304,9 @@ func (m *matched) Print(b *strings.Builder, numbers bool) {
 	}
 }
 
-// scan finds the lines of a content that match. The expression runs over all of
-// it: the first line it finds is then asked alone, because a match may have
-// begun in it only to end in another.
+// scan returns the matching lines of a content. It matches the whole content, and then
+// the first line of each match alone, because a match may begin in one line and end in
+// another.
 func (s *search) scan(rel string, b []byte) *matched {
 	m := matched{Path: strings.ToValidUTF8(rel, "\ufffd")}
 	var hits [][2]int // ranges of line numbers, from 0
@@ -355,7 +355,7 @@ func (s *search) scan(rel string, b []byte) *matched {
 	return &m
 }
 
-// lines returns the lines of the hits and those around them.
+// lines returns the lines of the hits, with their context.
 func (s *search) lines(b []byte, hits [][2]int) (out []grepLine) {
 	n, size := 0, 0
 	for text := range bytes.Lines(b) {
@@ -395,7 +395,7 @@ func shown(line []byte) string {
 	return s
 }
 
-// keep adds a file to the result, up to its bounds.
+// keep adds a file's matches to the result, up to its bounds.
 func (s *search) keep(m *matched) {
 	if s.in.Output != OutputContent {
 		if s.count == s.limit {

@@ -16,11 +16,11 @@ import (
 
 var errBlob = errors.New("bytes beside a value that has none")
 
-// handler does one operation in the worker.
+// handler performs one operation in the worker.
 type handler func(context.Context, *tree, *worker.Request) (worker.Reply, error)
 
-// handlers returns the handler of an operation, which has the name of its tool; nil of
-// an unknown one.
+// handlers returns the handler of an operation by the name of its tool. It returns nil
+// for an unknown name.
 func handlers(op string) handler {
 	switch op {
 	case "read_file":

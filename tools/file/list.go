@@ -65,7 +65,7 @@ type ListResult struct {
 	NextCursor string   `json:"next_cursor,omitempty" limit:"len=16384" jsonschema:"there is more: pass it as cursor"`
 }
 
-// Content returns a line an entry: a directory with a slash, a file with its size if it is known.
+// Content returns a line for each entry: a directory with a slash, a file with its size if known.
 func (r ListResult) Content() []tools.Content {
 	var b strings.Builder
 	for _, e := range r.Entries {
@@ -122,20 +122,20 @@ func (t *tree) list(ctx context.Context, in ListArgs) (ListResult, error) {
 	return r, nil
 }
 
-// lister collects one page.
+// lister collects one page of a listing.
 type lister struct {
 	tree  *tree
-	ctx   context.Context // of the one call it is for
+	ctx   context.Context // of the call
 	max   int
 	found []Listed
-	last  string // the last entry's path below the directory that is listed
+	last  string // path of the last entry, relative to the listed directory
 	more  bool
 
 	namesOnly bool
 }
 
-// entry returns the result for a directory's entry. With namesOnly the type is the one that
-// the directory has.
+// entry returns the result for a directory's entry. With namesOnly the type comes from the
+// directory.
 func (l *lister) entry(p place, d fs.DirEntry) (Listed, error) {
 	if l.namesOnly {
 		return Listed{Path: strings.ToValidUTF8(p.rel, "\ufffd"), Type: typeName(modeOf(d.Type()))}, nil
@@ -145,7 +145,7 @@ func (l *lister) entry(p place, d fs.DirEntry) (Listed, error) {
 	return Listed{Path: e.Path, Type: e.Type, Size: &e.Size, Modified: e.Modified}, err
 }
 
-// modeOf returns the file type bits of a mode as of stat(2).
+// modeOf returns the file type bits of a mode, as in stat(2).
 func modeOf(m fs.FileMode) uint32 {
 	switch m.Type() {
 	case 0:
@@ -162,14 +162,14 @@ func modeOf(m fs.FileMode) uint32 {
 	return unix.S_IFBLK
 }
 
-// walk lists a directory whose names below the listed one are above. after is
-// where the page before ended, as far as that is in here.
+// walk lists a directory. above is its path relative to the listed one; after is the part
+// of the previous page's end that lies in this directory.
 func (l *lister) walk(p place, above []string, depth int, after []string) error {
 	from := ""
 	if len(after) > 0 {
 		from = after[0]
 	}
-	// One more than there is room for, and the one that the cursor names.
+	// One entry more than fits, and the one that the cursor names.
 	names, err := smallest(l.ctx, p, from, l.max-len(l.found)+2)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (l *lister) walk(p place, above []string, depth int, after []string) error 
 		}
 		e, err := l.entry(child, d)
 		if isCode(err, tools.NotFound) {
-			continue // gone meanwhile
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return err
@@ -207,8 +207,8 @@ func (l *lister) walk(p place, above []string, depth int, after []string) error 
 	return nil
 }
 
-// smallest returns the n first entries of a directory whose names are not before from. It
-// holds no more of them, however many there are.
+// smallest returns the first n entries of a directory in order, without names before
+// from. It never holds more than n.
 func smallest(ctx context.Context, p place, from string, n int) ([]fs.DirEntry, error) {
 	var kept entries
 	err := eachEntry(ctx, p, func(d fs.DirEntry) error {
@@ -226,8 +226,8 @@ func smallest(ctx context.Context, p place, from string, n int) ([]fs.DirEntry, 
 	return kept, err
 }
 
-// eachEntry calls f with the entries of a directory as the kernel returns them. It
-// holds few of them at a time.
+// eachEntry calls f with the entries of a directory in the kernel's order. It holds few of
+// them at a time.
 func eachEntry(ctx context.Context, p place, f func(fs.DirEntry) error) error {
 	d, err := openDir(p.full)
 	if err != nil {
@@ -253,7 +253,7 @@ func eachEntry(ctx context.Context, p place, f func(fs.DirEntry) error) error {
 	}
 }
 
-// entries is a heap whose first is the last in order.
+// entries is a heap with the last entry in order at its top.
 type entries []fs.DirEntry
 
 func (n entries) Len() int           { return len(n) }

@@ -67,7 +67,7 @@ type moveResult struct {
 	To   string `json:"to" limit:"len=8192"`
 }
 
-// move renames, and never copies: what cannot be renamed stays where it is.
+// move renames a name and never copies. After an error the name is unchanged.
 func (t *tree) move(_ context.Context, in MoveArgs) (moveResult, error) {
 	from, to, err := t.pair(in.From, in.To, writing)
 	if err != nil {
@@ -82,19 +82,18 @@ func (t *tree) move(_ context.Context, in MoveArgs) (moveResult, error) {
 	return moveResult{from.rel, to.rel}, nil
 }
 
-// syncMoved writes a file to the disk before it is moved: it may take the place
-// of one that is there.
+// syncMoved syncs a file before it is moved, because it may replace an existing file.
 func (t *tree) syncMoved(p place) {
 	if t.quick {
 		return
 	}
 	if f, _, err := t.open(p, os.O_RDONLY|unix.O_NOFOLLOW, writing); err == nil {
-		_ = t.sync(f) // what was written by others need not be on the disk
+		_ = t.sync(f) // the file's writers are responsible for its content
 		f.Close()
 	}
 }
 
-// pair finds two places, neither of which is the root.
+// pair returns the places of two paths. The root is an error.
 func (t *tree) pair(from, to string, why intent) (a, b place, err error) {
 	if a, err = t.at(from, why); err != nil {
 		return a, b, err
@@ -110,7 +109,7 @@ func (t *tree) pair(from, to string, why intent) (a, b place, err error) {
 	return a, b, nil
 }
 
-// failPair is the error of an operation on two names: of the one it is about.
+// failPair returns the error of an operation on two names, for the name that caused it.
 func (t *tree) failPair(from, to place, err error, why intent) error {
 	errno, _ := errors.AsType[unix.Errno](err)
 	switch errno {
@@ -198,7 +197,7 @@ func (t *tree) delete(ctx context.Context, in deleteArgs) (deleteResult, error) 
 	return r, nil
 }
 
-// empty removes a directory and all in it, and counts.
+// empty removes a directory with its content, and counts the removed names.
 func (t *tree) empty(ctx context.Context, p place, n *int) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -208,7 +207,7 @@ func (t *tree) empty(ctx context.Context, p place, n *int) error {
 		if err != nil {
 			return t.fail(p, err, writing)
 		}
-		names, _ := d.Readdirnames(1000) // an error shows below: it is not empty
+		names, _ := d.Readdirnames(1000) // after an error the rmdir below fails
 		d.Close()
 		for _, name := range names {
 			child := p.child(name)
@@ -228,13 +227,13 @@ func (t *tree) empty(ctx context.Context, p place, n *int) error {
 			*n++
 			return nil
 		}
-		if !errors.Is(err, unix.ENOTEMPTY) || len(names) == 0 { // in it is what we are not shown
+		if !errors.Is(err, unix.ENOTEMPTY) || len(names) == 0 { // the directory holds hidden names
 			return t.fail(p, err, writing)
 		}
 	}
 }
 
-// soFar adds to an error how far an operation came.
+// soFar adds the progress of an operation to its error.
 func soFar(err error, what string, n int) error {
 	if e, ok := errors.AsType[*tools.Error](err); ok && !stale(err) && (n > 0 || e.Hint == "") {
 		e.Hint = fmt.Sprintf("%d %s before that", n, what)

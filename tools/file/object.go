@@ -13,9 +13,9 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// object finds what stands at a place: after every link, or at the name itself. A
-// name that does not exist is named as the agent wrote it. A link that leads outside is
-// an error, as for the tool itself: nobody is asked to approve the call.
+// object returns the object at a place: after every link, or at the name itself. A name
+// that does not exist keeps the agent's spelling. A link that leads outside is an error,
+// as for the tool itself, so that the call is not put to the operator.
 func (t *tree) object(p place, follow bool, why intent) (tools.Object, error) {
 	o, err := t.objectAt(p, follow)
 	switch {
@@ -27,7 +27,7 @@ func (t *tree) object(p place, follow bool, why intent) (tools.Object, error) {
 	return o, err
 }
 
-// objectAt tells what is outside from what does not exist.
+// objectAt is object, but distinguishes a place outside from one that does not exist.
 func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
 	for links := 0; follow; links++ {
 		st, err := t.lstat(p, writing)
@@ -49,7 +49,7 @@ func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
 	}
 	dir, rest := filepath.Dir(p.full), filepath.Base(p.full)
 	fd, err := openPath(dir)
-	for errors.Is(err, unix.ENOENT) && len(dir) > len(t.root) { // to be made
+	for errors.Is(err, unix.ENOENT) && len(dir) > len(t.root) { // the call will create it
 		dir, rest = filepath.Dir(dir), filepath.Base(dir)+"/"+rest
 		fd, err = openPath(dir)
 	}
@@ -72,18 +72,17 @@ func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
 	return tools.Object{Path: path.Join(rel, rest), ID: id}, nil
 }
 
-// fdDir has a link for each open descriptor, which leads to the very object; proc(5).
+// fdDir has a magic link to the object of each open descriptor; proc(5).
 const fdDir = "/proc/self/fd/"
 
-// openPath opens a directory, not for use.
+// openPath opens a directory with O_PATH.
 func openPath(dir string) (int, error) {
 	return ignoringEINTR(func() (int, error) {
 		return unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
 }
 
-// identity is the inode number and time of birth of a name, "" where there is
-// nothing.
+// identity returns the inode number and birth time of a name, or "" if it does not exist.
 func identity(dir int, name string) (string, error) {
 	var x unix.Statx_t
 	_, err := ignoringEINTR(func() (int, error) {
@@ -98,9 +97,8 @@ func identity(dir int, name string) (string, error) {
 	return fmt.Sprintf("inode %d of %d.%09d", x.Ino, x.Btime.Sec, x.Btime.Nsec), nil
 }
 
-// hold finds an approved object again and keeps its directory open: its place is a
-// name in that directory, whatever becomes of the path. It is a conflict when
-// something else stands there.
+// hold finds an approved object again and keeps its directory open: the place is a name in
+// that directory, whatever happens to the path. Another object there is a conflict.
 func (t *tree) hold(asked, rel string, o tools.Object) (place, error) {
 	if p, ok := t.held[rel]; ok {
 		p.asked = asked
@@ -138,7 +136,7 @@ func (t *tree) hold(asked, rel string, o tools.Object) (place, error) {
 	return p, nil
 }
 
-// holdAgain holds a place of which the directories were made meanwhile.
+// holdAgain holds a place whose directories were created meanwhile.
 func (t *tree) holdAgain(p place) (place, error) {
 	o, ok := t.approved[p.rel]
 	if !ok {
@@ -148,7 +146,7 @@ func (t *tree) holdAgain(p place) (place, error) {
 	return t.hold(p.asked, p.rel, o)
 }
 
-// letGo closes what was held for a call.
+// letGo closes the directories held for a call.
 func (t *tree) letGo() {
 	for _, fd := range t.holding {
 		unix.Close(fd)

@@ -9,9 +9,9 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Call does the operation of a file tool for another tool: read_file, write_file,
-// delete_file, list_dir or grep. args and out are values with the JSON of its arguments
-// and result. The door decides about the other tool by its own name.
+// Call performs the operation of a file tool for another tool: read_file, write_file,
+// delete_file, list_dir or grep. args and out have the JSON of its arguments and result.
+// The door decides about the other tool, by its own name.
 func (f *Files) Call(ctx context.Context, env tools.Env, op string, args, out any) error {
 	switch op {
 	case "read_file":

@@ -11,7 +11,7 @@ import (
 
 const opPreview = "preview"
 
-// previewArgs are those of a call of write_file or edit_file.
+// previewArgs are the arguments of a call of write_file or edit_file.
 type previewArgs struct {
 	Write *WriteArgs `json:"write,omitempty"`
 	Edit  *EditArgs  `json:"edit,omitempty"`
@@ -38,11 +38,11 @@ type previewResult struct {
 	Diff    string `json:"diff,omitempty"`
 	Cut     int    `json:"cut,omitempty"`
 	Note    string `json:"note,omitempty"`
-	Content string `json:"content,omitempty"` // hash of the file as it is
+	Content string `json:"content,omitempty"` // hash of the present content
 }
 
-// Preview returns what a call of write_file or edit_file would change, and nothing of
-// other tools. It changes nothing. The error is that of the call.
+// Preview returns the change that a call of write_file or edit_file would make, and
+// nothing for other tools. It changes nothing. The error is that of the call.
 func (f *Files) Preview(ctx context.Context, tool string, args json.RawMessage) (tools.Changes, error) {
 	var in previewArgs
 	var err error
@@ -95,7 +95,7 @@ func (t *tree) previewWrite(in WriteArgs) (r previewResult, err error) {
 			return r, problem(tools.Conflict, p.rel, "exists already", "")
 		}
 		before, err = t.whole(target, writing)
-		if isCode(err, tools.TooLarge) { // its hash is what the approval is bound to
+		if isCode(err, tools.TooLarge) { // the approval is bound to the hash
 			var h hashResult
 			if h, err = t.hashOf(context.Background(), target, false); err == nil {
 				r.Content, r.Note = h.Hash, fmt.Sprintf("the file is larger than %d bytes: no diff is made", maxWhole)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxLines = 2000      // of one answer, unless more are asked
+	maxLines = 2000      // of one answer, unless the call gives a limit
 	maxText  = 256 << 10 // bytes of one answer
 	maxLine  = 16 << 10  // bytes of one line
 	maxImage = 5 << 20   // bytes
@@ -35,7 +35,7 @@ func (a ReadArgs) Subject() (path, target string) { return logged(a.Path), "" }
 
 func (a ReadArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
 
-// lineRange says which lines a text is. Total is absent when the file was not read to its end.
+// lineRange holds the line numbers of a text. Total is absent if the file was not read to its end.
 type lineRange struct {
 	Start int  `json:"start"`
 	End   int  `json:"end"`
@@ -122,7 +122,7 @@ func (t *tree) read(ctx context.Context, in ReadArgs) (ReadResult, error) {
 	return r, nil
 }
 
-// readWhole answers from the whole content.
+// readWhole returns the result from the whole content.
 func readWhole(p place, b []byte, in ReadArgs) (ReadResult, error) {
 	r := ReadResult{Path: p.rel, Size: int64(len(b)), Hash: hashOf(b)}
 	if !isText(b) {
@@ -174,7 +174,7 @@ func readWhole(p place, b []byte, in ReadArgs) (ReadResult, error) {
 	return r, nil
 }
 
-// window is the first line that is asked for, and how many.
+// window returns the first line that the call wants, and the number of lines.
 func (a ReadArgs) window(total int) (first, most int) {
 	if a.Tail > 0 {
 		return max(1, total-a.Tail+1), a.Tail
@@ -198,8 +198,8 @@ type page struct {
 	cut   bool
 }
 
-// add adds a line with its end, of which more bytes were left out already. It
-// is false when there is no room.
+// add adds a line with its end; more is the number of bytes already omitted from it. It
+// returns false if there is no room.
 func (t *page) add(line []byte, more int) bool {
 	if n := len(line) - maxLine; n > 0 || more > 0 {
 		t.cut = true
@@ -214,7 +214,7 @@ func (t *page) add(line []byte, more int) bool {
 	return true
 }
 
-// readPart answers from a file that is too large to be read as a whole.
+// readPart returns the result from a file that is too large for readWhole.
 func readPart(ctx context.Context, p place, f *os.File, in ReadArgs) (ReadResult, error) {
 	r := ReadResult{Path: p.rel}
 	head := make([]byte, sniffed)
@@ -261,8 +261,8 @@ func readPart(ctx context.Context, p place, f *os.File, in ReadArgs) (ReadResult
 	return r, nil
 }
 
-// nextLine reads a line, of which it keeps what fits in the buffer; more bytes
-// were passed over.
+// nextLine reads a line. It keeps the part that fits into the buffer; more is the number
+// of bytes that it skipped.
 func nextLine(r *bufio.Reader) (line []byte, more int, err error) {
 	line, err = r.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -278,8 +278,8 @@ func nextLine(r *bufio.Reader) (line []byte, more int, err error) {
 	return line, more, err
 }
 
-// readTail answers with the last lines of a large file, read from its end. Their
-// numbers are not known: they count from 1.
+// readTail returns the last lines of a large file, read from its end. Their numbers are
+// unknown: they count from 1.
 func readTail(r ReadResult, f *os.File, lines int) (ReadResult, error) {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {

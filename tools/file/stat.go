@@ -32,7 +32,7 @@ type StatResult struct {
 	Hash     string `json:"hash,omitempty" jsonschema:"of the content; for if_match"`
 }
 
-// stat tells of a name itself, unless a link is to be followed.
+// stat describes the name itself, or with follow the target of a link.
 func (t *tree) stat(_ context.Context, in StatArgs) (StatResult, error) {
 	p, err := t.at(in.Path, reading)
 	if err != nil {

@@ -45,7 +45,7 @@ func (f *Files) Tools() ([]tools.Tool, error) {
 	return l.tools, l.err
 }
 
-// kit collects tools, and the errors of those that could not be made.
+// kit collects tools and the errors of making them.
 type kit struct {
 	files *Files
 	tools []tools.Tool
@@ -63,8 +63,8 @@ func add[In, Out any](l *kit, name, about string, hints tools.Hints) {
 	}))
 }
 
-// move has the worker move a name. The worker cannot tell which name the policy
-// refused; the view's record can.
+// move moves a name in the worker. The worker does not know which name the policy
+// refused; the view's record does.
 func (f *Files) move(ctx context.Context, env tools.Env, in MoveArgs) (moveResult, error) {
 	out, err := do[MoveArgs, moveResult](ctx, f, env.Call, operation{name: "move"}, in)
 	refused := f.RefusedFrom != nil && f.RefusedFrom(env.Call)

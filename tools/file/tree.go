@@ -13,27 +13,27 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// tree is the view, as the worker meets it: the boundary is the kernel's, not ours.
+// tree is the view inside the worker. The kernel enforces its boundary, not this code.
 type tree struct {
 	root  string
-	quick bool      // no change waits for the disk
+	quick bool      // changes do not wait for the disk
 	temp  string    // the token of the call's temporary file
 	dirs  []touched // of one call
 
-	approved map[string]tools.Object // by their paths in the call's arguments
-	held     map[string]place        // those that were found
-	holding  []int                   // directories
+	approved map[string]tools.Object // by path in the call's arguments
+	held     map[string]place        // approved objects that were found
+	holding  []int                   // descriptors of their directories
 }
 
-// place is a path that is inside.
+// place is a path that is lexically inside the view.
 type place struct {
-	asked string // as the agent says it
+	asked string // as the agent wrote it
 	rel   string // relative to the view; "." is its root
 	full  string // for system calls
 	held  bool   // full starts at a descriptor: see hold
 }
 
-// intent is why a path is used: it decides what an error may tell.
+// intent is the purpose of a path. It decides which errors the agent gets.
 type intent bool
 
 const (
@@ -41,8 +41,8 @@ const (
 	writing intent = true
 )
 
-// Within cleans a path lexically and returns it relative to root. It is not ok for a
-// path outside of root.
+// Within cleans a path lexically and returns it relative to root. ok is false for a path
+// outside of root.
 func Within(root, asked string) (rel string, ok bool) {
 	rel = path.Clean(asked)
 	if path.IsAbs(rel) {
@@ -55,7 +55,7 @@ func Within(root, asked string) (rel string, ok bool) {
 	return rel, rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// logged is the path of a call for the log.
+// logged returns the path of a call for the log.
 func logged(asked string) string {
 	if rel, ok := Within(sandbox.Workspace, asked); ok {
 		return rel
@@ -74,10 +74,10 @@ func strayed(why intent, paths ...string) *tools.Error {
 	return nil
 }
 
-// maxPath bounds the path of an error, in bytes.
+// maxPath bounds the path in an error, in bytes.
 const maxPath = 8 << 10
 
-// at finds the place of a path; "" is the root.
+// at returns the place of a path. "" is the root.
 func (t *tree) at(asked string, why intent) (place, error) {
 	if strings.ContainsRune(asked, 0) {
 		return place{}, problem(tools.Invalid, asked, "a path has no NUL in it", "")
@@ -92,12 +92,12 @@ func (t *tree) at(asked string, why intent) (place, error) {
 	return place{asked: asked, rel: rel, full: path.Join(t.root, rel)}, nil
 }
 
-// child is a place in a directory.
+// child returns the place of a name in a directory.
 func (p place) child(name string) place {
 	return place{path.Join(p.asked, name), path.Join(p.rel, name), p.full + "/" + name, p.held}
 }
 
-// outside is the error of all that is not in the view.
+// outside returns the error of a path outside of the view.
 func outside(asked string, why intent) *tools.Error {
 	if why == writing {
 		return problem(tools.OutsideScope, asked, "outside of the view", "only what is below the view's root can be changed")
@@ -109,8 +109,8 @@ func problem(code tools.Code, path, message, hint string) *tools.Error {
 	return &tools.Error{Code: code, Message: message, Path: path, Hint: hint}
 }
 
-// fail is err as an agent gets it. A refused link is told from a refused file by
-// asking each name on the way; nothing is decided by it but the text.
+// fail returns err in the form for the agent. It examines each name of the path to
+// distinguish a refused link from a refused file; only the text depends on that.
 func (t *tree) fail(p place, err error, why intent) error {
 	if _, ok := errors.AsType[*tools.Error](err); ok {
 		return err
@@ -133,7 +133,7 @@ func (t *tree) fail(p place, err error, why intent) error {
 	return problem(tools.Internal, p.rel, errno.Error(), "")
 }
 
-// leads reports whether a name on the way is a link that the view does not resolve.
+// leads reports whether a name of the path is a link that the view does not resolve.
 func (t *tree) leads(p place) bool {
 	full := t.root
 	for name := range strings.SplitSeq(p.rel, "/") {
@@ -147,7 +147,7 @@ func (t *tree) leads(p place) bool {
 	return false
 }
 
-// meanings are the errors of the kernel as an agent gets them.
+// meanings maps errors of the kernel to errors for the agent.
 var meanings = []struct {
 	errno         unix.Errno
 	code          tools.Code
@@ -177,8 +177,8 @@ var meanings = []struct {
 	{unix.ECONNABORTED, tools.Unavailable, "the view has ended", "call again: it is started again; of a change, look first whether it was made"},
 }
 
-// open opens what is there and must be a regular file, told by the descriptor.
-// O_NONBLOCK: neither a FIFO nor a device makes it wait.
+// open opens a regular file. It checks the type by the descriptor. With O_NONBLOCK neither
+// a FIFO nor a device blocks it.
 func (t *tree) open(p place, flags int, why intent) (*os.File, unix.Stat_t, error) {
 	var st unix.Stat_t
 	fd, err := ignoringEINTR(func() (int, error) {
@@ -190,7 +190,7 @@ func (t *tree) open(p place, flags int, why intent) (*os.File, unix.Stat_t, erro
 	if st, err = statAt(fd, "", unix.AT_EMPTY_PATH); err == nil {
 		err = regular(p, st.Mode)
 	}
-	if err == nil { // or the runtime would ask the view to poll it
+	if err == nil { // else the runtime would poll it, which is a request to the view
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&unix.O_APPEND)
 	}
 	if err != nil {
@@ -200,13 +200,13 @@ func (t *tree) open(p place, flags int, why intent) (*os.File, unix.Stat_t, erro
 	return os.NewFile(uintptr(fd), p.rel), st, nil
 }
 
-// newFile creates a file that is not there, for flags such as O_WRONLY. As in open, the
-// runtime does not poll it.
+// newFile creates a file, for flags such as O_WRONLY. The name must not exist. As in open,
+// the runtime does not poll the file.
 func newFile(path string, flags int, mode os.FileMode) (*os.File, error) {
 	return openBlocking(path, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
 }
 
-// openDir opens a directory for reading. The open of a FIFO fails and does not wait.
+// openDir opens a directory for reading. The open of a FIFO fails and does not block.
 func openDir(path string) (*os.File, error) {
 	return openBlocking(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
@@ -229,7 +229,7 @@ func regular(p place, mode uint32) error {
 	return problem(tools.Invalid, p.rel, "not a regular file: "+typeName(mode), "")
 }
 
-// typeName is what a file is, of its mode (inode(7)).
+// typeName returns the name of the file type in a mode (inode(7)).
 func typeName(mode uint32) string {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -246,7 +246,7 @@ func typeName(mode uint32) string {
 	return "device"
 }
 
-// ignoringEINTR is bounded (signal(7): an open of a FUSE file can be interrupted).
+// ignoringEINTR retries f a bounded number of times: a signal can interrupt the open of a FUSE file (signal(7)).
 func ignoringEINTR(f func() (int, error)) (n int, err error) {
 	for range 100 {
 		if n, err = f(); err != unix.EINTR {
@@ -264,8 +264,8 @@ func (t *tree) lstat(p place, why intent) (unix.Stat_t, error) {
 	return st, nil
 }
 
-// statAt asks all but the time of the last access: after a read the kernel would
-// have to ask the view for it, which takes a round trip (fuse(4)).
+// statAt requests all attributes but the access time: after a read the kernel would need
+// a request to the view for it (fuse(4)).
 func statAt(fd int, path string, flags int) (st unix.Stat_t, err error) {
 	const mask = unix.STATX_BASIC_STATS &^ unix.STATX_ATIME
 	var x unix.Statx_t

@@ -19,13 +19,13 @@ import (
 type Unfinished interface {
 	Begin(token, path string)
 	End(token string, clean bool)
-	// Left calls clean for each call that ended and was not clean, and drops it
-	// when clean returns true.
+	// Left calls clean for each call that may have left a file, and forgets the call when
+	// clean returns true.
 	Left(clean func(token, path string) bool)
 }
 
-// A leaver is the arguments of an operation that makes temporary files: beside the
-// path or, when that is a directory, anywhere below it.
+// A leaver is the arguments of an operation that creates temporary files: beside the path
+// or, if that is a directory, anywhere below it.
 type leaver interface {
 	leaves() (path string, makes bool)
 }
@@ -34,7 +34,7 @@ func (a WriteArgs) leaves() (string, bool) { return a.Path, a.Mode != modeAppend
 func (a EditArgs) leaves() (string, bool)  { return a.Path, !a.DryRun }
 func (a copyArgs) leaves() (string, bool)  { return a.To, true }
 
-// note begins a call in Unfinished. Call end when the worker has replied or died.
+// note records the begin of a call in Unfinished. The caller calls end when the worker has replied or died.
 func (f *Files) note(in any) (token string, end func(answered bool)) {
 	l, ok := in.(leaver)
 	if !ok {
@@ -60,7 +60,7 @@ type sweepArgs struct {
 	Token string `json:"token"`
 }
 
-// sweep has a new worker remove the temporary files that killed calls have left.
+// sweep removes the temporary files of killed calls, in a new worker.
 func (f *Files) sweep(send func(worker.Request) error) {
 	if f.Unfinished == nil {
 		return

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	maxVisited = 1 << 20 // names that a search looks at
+	maxVisited = 1 << 20 // names that a search examines
 	maxPattern = 1024    // bytes
-	maxBraces  = 8       // of a pattern: matching them takes exponential time
+	maxBraces  = 8       // in a pattern: matching them takes exponential time
 )
 
 // CheckPattern returns an error for an invalid glob pattern, and for one that would take
@@ -33,26 +33,27 @@ func CheckPattern(pattern string) error {
 	return nil
 }
 
-// namesGit reports whether a pattern or path asks for what is in .git.
+// namesGit reports whether a pattern or path names something in .git.
 func namesGit(text string) bool {
 	return slices.Contains(strings.Split(text, "/"), ".git")
 }
 
-// walker goes through a tree in the order of names and follows no link.
+// walker walks a tree in the order of names and follows no link.
 type walker struct {
-	ctx     context.Context // of the one call it is for
-	git     bool            // into .git, too
-	strict  bool            // what may not be read ends it
-	depth   int             // levels; 0 is all
+	ctx     context.Context // of the call
+	git     bool            // walk into .git, too
+	strict  bool            // an unreadable directory is an error
+	depth   int             // levels; 0 means all
 	visited int
 	visit   func(p place, below string, d fs.DirEntry) error
 }
 
-// errEnough ends a walk that has found what there is room for.
+// errEnough ends a walk whose result is full.
 var errEnough = errors.New("enough")
 
-// walk visits all below p; below is their path from where the walk began. What
-// may not be read, or is gone, has nothing in it.
+// walk visits all names below p. below is their path relative to the beginning of the
+// walk. Unless strict, a directory below the first that is unreadable or was removed
+// counts as empty.
 func (w *walker) walk(p place, below string, level int) error {
 	var entries []os.DirEntry
 	d, err := openDir(p.full)

@@ -15,7 +15,7 @@ import (
 
 type writeMode string
 
-// ModeCreate makes a new file, and fails when there is one.
+// ModeCreate creates a new file, and fails if the name exists.
 const (
 	ModeCreate    writeMode = "create"
 	modeOverwrite writeMode = "overwrite"
@@ -100,10 +100,10 @@ func (t *tree) write(ctx context.Context, in WriteArgs) (WriteResult, error) {
 	return r, nil
 }
 
-// target follows links to what a write is to change. There: something is, and
-// it is a regular file.
+// target follows links to the file that a write will change. there reports whether it
+// exists and is a regular file.
 func (t *tree) target(p place) (target place, there bool, err error) {
-	for range 40 { // as the kernel does (path_resolution(7))
+	for range 40 { // the kernel's bound (path_resolution(7))
 		st, err := t.lstat(p, writing)
 		if isCode(err, tools.NotFound) {
 			return p, false, nil
@@ -124,7 +124,7 @@ func (t *tree) target(p place) (target place, there bool, err error) {
 	return p, false, t.fail(p, unix.ELOOP, writing)
 }
 
-// follow returns where a link leads.
+// follow returns the target of a link.
 func (t *tree) follow(p place) (place, error) {
 	to, err := os.Readlink(p.full)
 	if err != nil {
@@ -145,7 +145,7 @@ func (t *tree) follow(p place) (place, error) {
 	return next, nil
 }
 
-// matches compares what is there with a hash; none is no condition.
+// matches compares the present content with a hash. "" is no condition.
 func (t *tree) matches(p place, there bool, hash string) error {
 	if hash == "" {
 		return nil
@@ -167,7 +167,7 @@ func sameHash(p place, content []byte, want string) error {
 	return nil
 }
 
-// append adds to the end, in one piece as far as the kernel does (write(2)).
+// append appends to a file, with one write(2) unless the kernel writes less.
 func (t *tree) append(p place, in WriteArgs) (WriteResult, error) {
 	r := WriteResult{Path: p.rel, Bytes: len(in.Content), InPlace: true}
 	if in.IfMatch != "" {
@@ -180,7 +180,7 @@ func (t *tree) append(p place, in WriteArgs) (WriteResult, error) {
 		}
 	}
 	f, _, err := t.open(p, os.O_RDWR|os.O_APPEND, writing)
-	if isCode(err, tools.Denied) { // perhaps it may be written, not read
+	if isCode(err, tools.Denied) { // the file may be writable though not readable
 		f, _, err = t.open(p, os.O_WRONLY|os.O_APPEND, writing)
 	}
 	if isCode(err, tools.NotFound) {
@@ -208,13 +208,13 @@ func (t *tree) append(p place, in WriteArgs) (WriteResult, error) {
 	return r, nil
 }
 
-// isCode reports whether err is of a code.
+// isCode reports whether err has a code.
 func isCode(err error, code tools.Code) bool {
 	e, ok := errors.AsType[*tools.Error](err)
 	return ok && e.Code == code
 }
 
-// parents makes the directories above a place.
+// parents creates the directories above a place.
 func (t *tree) parents(p place) (place, error) {
 	dir := filepath.Dir(p.full)
 	if !p.held && (len(dir) <= len(t.root) || !strings.HasPrefix(dir, t.root)) {

@@ -1,0 +1,69 @@
+package house
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	pageLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	pageHeading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+)
+
+// TestLinks: each relative link of the pages leads to a file and, behind a #, to a heading.
+func TestLinks(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	links := 0
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, match := range pageLink.FindAllStringSubmatch(string(text), -1) {
+			file, anchor, _ := strings.Cut(match[1], "#")
+			if strings.Contains(file, "://") {
+				continue
+			}
+			links++
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+			}
+			if !assert.True(t, exists(target), "%s: %s", page, match[1]) || anchor == "" {
+				continue
+			}
+			text, err := os.ReadFile(target)
+			require.NoError(t, err)
+			var anchors []string
+			for _, heading := range pageHeading.FindAllStringSubmatch(string(text), -1) {
+				anchors = append(anchors, anchorOf(heading[1]))
+			}
+			assert.Contains(t, anchors, anchor, "%s: %s", page, match[1])
+		}
+	}
+	assert.Greater(t, links, 100)
+}
+
+// anchorOf returns the anchor of a heading, as GitHub makes it.
+func anchorOf(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
