@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -95,7 +96,7 @@ func (a *app) listAgents(asJSON bool) error {
 	for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
 		row := listed{Agent: id, Description: all.Agents[id].Description, DisplayName: all.Agents[id].DisplayName, Loaded: true}
 		for _, err := range all.Warnings {
-			if of, ok := errors.AsType[*agents.DefinitionError](err); ok && of.Agent == id {
+			if of, ok := errors.AsType[*fields.FileError](err); ok && of.Agent == id {
 				row.Warnings = append(row.Warnings, err.Error())
 			}
 		}
@@ -103,7 +104,7 @@ func (a *app) listAgents(asJSON bool) error {
 	}
 	for _, err := range errs {
 		row := listed{Error: err.Error()}
-		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if bad, ok := errors.AsType[*fields.FileError](err); ok {
 			row.Agent = bad.Agent
 		}
 		rows = append(rows, row)

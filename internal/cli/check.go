@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
@@ -182,7 +183,7 @@ func agentOf(p config.Paths, id scope.ID) (*agents.Agent, error) {
 	}
 	var own, others []error // others: errors of extensions that the agent may use
 	for _, err := range errs {
-		bad, ok := errors.AsType[*agents.DefinitionError](err)
+		bad, ok := errors.AsType[*fields.FileError](err)
 		switch {
 		case !ok || bad.Agent == id:
 			own = append(own, err)

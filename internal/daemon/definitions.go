@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -42,7 +43,7 @@ func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
 	}
 	var own []error
 	for _, err := range now.failed {
-		failed, ok := errors.AsType[*agents.DefinitionError](err)
+		failed, ok := errors.AsType[*fields.FileError](err)
 		if !ok || failed.Agent == id { // agents.d itself, or the agent
 			own = append(own, err)
 		}
@@ -71,7 +72,7 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 	for _, err := range added(was.failed, now.failed) {
 		d.Logger.Error("definition", "err", err)
 		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
-		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if bad, ok := errors.AsType[*fields.FileError](err); ok {
 			e.Agent = string(bad.Agent)
 		}
 		d.Event(e)

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -72,14 +73,14 @@ func (d *Daemon) reloadRules() (all []api.Reloaded, added []scope.ID) {
 	all = append(all, d.settingsChanged()...)
 	for _, err := range now.Warnings {
 		r := api.Reloaded{Outcome: reloadWarning, Warning: err.Error()}
-		if def, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if def, ok := errors.AsType[*fields.FileError](err); ok {
 			r.Agent = def.Agent
 		}
 		all = append(all, r)
 	}
 	for _, err := range now.failed {
 		r := api.Reloaded{Outcome: reloadKept, Error: err.Error()}
-		if def, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if def, ok := errors.AsType[*fields.FileError](err); ok {
 			r.Agent = def.Agent
 			if now.Agents[r.Agent] == nil {
 				r.Outcome = reloadFailed

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
@@ -40,7 +41,7 @@ const maxActivities = 1000
 
 // Reload reads {base}/activities.d. Of a file that no longer loads it keeps the last
 // good state. check judges a schema; tools are the names that are taken. It returns
-// an error, a *DefinitionError, for each file that is wrong.
+// an error, a *FileError, for each file that is wrong.
 func (a Activities) Reload(base string, taken Tools, check func(Activity) error) (next Activities, errs []error) {
 	next.text = map[string]*text{}
 	dir, err := openFolder(base, activitiesDir)
@@ -48,7 +49,7 @@ func (a Activities) Reload(base string, taken Tools, check func(Activity) error)
 		return next, nil
 	}
 	if err != nil {
-		return a, []error{&DefinitionError{File: activitiesDir, Err: err}}
+		return a, []error{&fields.FileError{File: activitiesDir, Err: err}}
 	}
 	defer dir.Close()
 	names, err := dir.names("")
@@ -56,13 +57,13 @@ func (a Activities) Reload(base string, taken Tools, check func(Activity) error)
 		err = fmt.Errorf("has more than %d files: remove some", 2*maxActivities)
 	}
 	if err != nil {
-		return a, []error{&DefinitionError{File: activitiesDir, Err: err}}
+		return a, []error{&fields.FileError{File: activitiesDir, Err: err}}
 	}
 	for _, file := range names {
 		name, declared := strings.CutSuffix(file, ".json")
 		if !declared {
 			if !slices.Contains(names, file+".json") {
-				errs = append(errs, wrongAt(path.Join(activitiesDir, file), 0, "", fmt.Errorf("declares nothing: add %s.json, or remove it", file)))
+				errs = append(errs, fields.ErrorAt(path.Join(activitiesDir, file), 0, "", fmt.Errorf("declares nothing: add %s.json, or remove it", file)))
 			}
 			continue
 		}
@@ -71,7 +72,7 @@ func (a Activities) Reload(base string, taken Tools, check func(Activity) error)
 			err = atKey(text.data, "inputSchema", check(activity))
 		}
 		if err != nil {
-			errs = append(errs, eachError(wrongAt(path.Join(activitiesDir, file), 0, "", err))...)
+			errs = append(errs, fields.EachError(fields.ErrorAt(path.Join(activitiesDir, file), 0, "", err))...)
 			if activity, text = a.named(name), a.text[name]; text == nil {
 				continue
 			}
@@ -209,7 +210,7 @@ func parseActivity(name string, text []byte) (a Activity, err error) {
 		if s, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, new(any))); ok {
 			line = lineAt(text, int(s.Offset))
 		}
-		return a, atLine(line, fmt.Errorf("%w: correct it", bad))
+		return a, fields.AtLine(line, fmt.Errorf("%w: correct it", bad))
 	}
 	var in struct {
 		Name, Title, Description string
@@ -223,7 +224,7 @@ func parseActivity(name string, text []byte) (a Activity, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
-		return a, atLine(lineAt(text, int(dec.InputOffset())), fmt.Errorf("%w: it has name, title, description, inputSchema, annotations and workspace", err))
+		return a, fields.AtLine(lineAt(text, int(dec.InputOffset())), fmt.Errorf("%w: it has name, title, description, inputSchema, annotations and workspace", err))
 	}
 	switch {
 	case in.Name != "" && in.Name != name:
@@ -249,5 +250,5 @@ func atKey(text []byte, key string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return atLine(lineAt(text, bytes.Index(text, []byte(`"`+key+`"`))), err)
+	return fields.AtLine(lineAt(text, bytes.Index(text, []byte(`"`+key+`"`))), err)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -249,7 +250,7 @@ func (s *Snapshot) emptied(a *Agent, refs []ref) (all []error) {
 			return slices.ContainsFunc(m.Grants.ToolNames(), func(tool string) bool { return tool != mcpName && m.Grants.offers(tool) && g.offers(tool) })
 		}
 		if within != nil && has(m.Grants) && !has(within) {
-			all = append(all, wrongAt(a.File, lineOf(refs, "members"), a.Name, fmt.Errorf(
+			all = append(all, fields.ErrorAt(a.File, lineOf(refs, "members"), a.Name, fmt.Errorf(
 				"members: %s keeps none of its tools in a task of this agent, whose tools bound it: write members: {%s: {may: widen}}, or add tools", name, name)))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -32,9 +33,9 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 		}
 		e, err := parseExtension(s.base, rel, data, read)
 		if err != nil {
-			return eachError(err), nil
+			return fields.EachError(err), nil
 		}
-		return eachError(s.checkExtension(e)), e.unset()
+		return fields.EachError(s.checkExtension(e)), e.unset()
 	}
 	f := &parsed{id: stem(name), file: path.Join(agentsDir, name)}
 	for _, known := range s.files { // a definition of an extension keeps its place
@@ -51,12 +52,12 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 // checkExtension returns an error for a name that does not exist, and for two
 // servers of one name that an agent would see.
 func (s *Snapshot) checkExtension(e *extension) error {
-	var wrong problems
+	var wrong fields.Problems
 	for _, r := range e.refs {
-		wrong.add(r.line, r.check(s.known, "", nil))
+		wrong.Add(r.line, r.check(s.known, "", nil))
 	}
 	if wrong != nil {
-		return wrongAt(e.file, 1, "", wrong)
+		return fields.ErrorAt(e.file, 1, "", wrong)
 	}
 	with := map[string]*extension{}
 	maps.Copy(with, s.extensions)
@@ -152,7 +153,7 @@ func (t Tools) known(p toolPattern, servers Servers) bool {
 
 // twice returns an error for each tool that a list names by its name and by an
 // alias. Equal spellings were refused when the list was read.
-func (t Tools) twice(refs []ref) (wrong problems) {
+func (t Tools) twice(refs []ref) (wrong fields.Problems) {
 	lines := map[string]int{}
 	for _, r := range refs {
 		p, err := t.parsePattern(r.text)
@@ -160,7 +161,7 @@ func (t Tools) twice(refs []ref) (wrong problems) {
 			continue
 		}
 		if first := lines[r.key+" "+p.key()]; first > 0 {
-			wrong.add(r.line, fmt.Errorf("%s: %q is here twice, first in line %d: remove one", r.key, r.text, first))
+			wrong.Add(r.line, fmt.Errorf("%s: %q is here twice, first in line %d: remove one", r.key, r.text, first))
 			continue
 		}
 		lines[r.key+" "+p.key()] = r.line

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -124,7 +125,7 @@ const maxDefinition = 1 << 20
 // ParseDefinition parses the text of the definition in file. Only the base name
 // of file matters: it is the agent's id and ".md". An unknown or repeated key,
 // a value of the wrong type and a pattern that Compile rejects are errors. The
-// error is a *DefinitionError, or DefinitionErrors for more than one.
+// error is a *FileError, or FileErrors for more than one.
 //
 // ParseDefinition does not check whether a pattern of a list matches anything;
 // Load does. ParseDefinition knows no list of {base}/protect.d and refuses its name. It expands
@@ -138,7 +139,7 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 	for _, r := range refs {
 		if r.kind == protectRef { // without the list the agent could do more
 			if err := r.check(known{}, def.Name, nil); err != nil {
-				return nil, wrongAt(path.Join(agentsDir, name), r.line, def.Name, err)
+				return nil, fields.ErrorAt(path.Join(agentsDir, name), r.line, def.Name, err)
 			}
 		}
 	}
@@ -159,7 +160,7 @@ func DirOf(text []byte) (string, error) {
 // Beside an error it returns what it could parse.
 func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref, error) {
 	fail := func(line int, err error) (*Definition, []ref, error) {
-		return nil, nil, wrongAt(file, line, id, err)
+		return nil, nil, fields.ErrorAt(file, line, id, err)
 	}
 	if !strings.HasSuffix(file, ".md") {
 		return fail(0, errors.New("is no definition: name it <id>.md"))
@@ -184,19 +185,19 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
 	var refs []ref
-	var wrong problems
+	var wrong fields.Problems
 	named, env := false, map[string]int{}
-	wrong.add(1, parseYAML(front, def.fields(file, id, &named, env, &refs)))
+	wrong.Add(1, fields.Parse(front, def.fields(file, id, &named, env, &refs)))
 	if wrong == nil && !named {
-		wrong.add(1, fmt.Errorf("name is missing: add name: %s", id))
+		wrong.Add(1, fmt.Errorf("name is missing: add name: %s", id))
 	}
 	if wrong == nil {
 		_, err := scope.Compile(def.View.PolicySpec())
-		wrong.add(1, err)
-		wrong.add(1, checkEnv(def.Env, env, def.Network))
+		wrong.Add(1, err)
+		wrong.Add(1, checkEnv(def.Env, env, def.Network))
 	}
 	if wrong != nil {
-		return def, refs, wrongAt(file, 1, id, wrong)
+		return def, refs, fields.ErrorAt(file, 1, id, wrong)
 	}
 	return def, refs, nil
 }

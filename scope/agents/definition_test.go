@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -192,7 +193,7 @@ func TestParseDefinitionFileErrors(t *testing.T) {
 // requireDefinitionError wants one printable line that gives a remedy.
 func requireDefinitionError(t testing.TB, err error, parts ...string) {
 	t.Helper()
-	var e *DefinitionError
+	var e *fields.FileError
 	require.ErrorAs(t, err, &e)
 	line := err.Error()
 	for _, part := range parts {
@@ -296,10 +297,10 @@ func FuzzParseDefinition(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file, text string) {
 		def, err := ParseDefinition(file, []byte(text))
 		if err != nil {
-			if def != nil || !errors.As(err, new(*DefinitionError)) {
+			if def != nil || !errors.As(err, new(*fields.FileError)) {
 				t.Fatal(def, err)
 			}
-			requireDefinitionError(t, eachError(err)[0])
+			requireDefinitionError(t, fields.EachError(err)[0])
 			return
 		}
 		if string(def.Name)+".md" != filepath.Base(file) {

@@ -12,7 +12,7 @@
 // The package knows no tool: [Host].Tools lists those that definitions may name,
 // with their aliases and hints. The program that has the tools makes the list.
 //
-// All errors of a file are returned at once, each a [*DefinitionError] with
+// All errors of a file are returned at once, each a [*fields.FileError] with
 // file, line, key and remedy. A pattern that matches nothing when its file is
 // written is an error; a name that disappears later is a warning and grants
 // nothing.

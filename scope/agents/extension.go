@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -85,7 +86,7 @@ func manifestName(rel string) (name string, ok bool) {
 // read returns the content of another file of the directory.
 func parseExtension(base, rel string, data []byte, read func(name string) (*text, error)) (*extension, error) {
 	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}, beside: map[string]*text{}}
-	fail := func(line int, err error) (*extension, error) { return nil, wrongAt(e.file, line, "", err) }
+	fail := func(line int, err error) (*extension, error) { return nil, fields.ErrorAt(e.file, line, "", err) }
 	name, ok := manifestName(rel)
 	if !ok {
 		return fail(0, errors.New("is no extension: name it <name>.yaml, or <name>/gemini-extension.json"))
@@ -105,18 +106,18 @@ func parseExtension(base, rel string, data []byte, read func(name string) (*text
 			return fail(1, err)
 		}
 	}
-	var wrong problems
+	var wrong fields.Problems
 	named := false
 	var servers []func() error // run after settings, wherever those are
-	wrong.add(1, parseYAML(data, e.fields(base, rel, name, &named, read, &servers)))
+	wrong.Add(1, fields.Parse(data, e.fields(base, rel, name, &named, read, &servers)))
 	for _, f := range servers {
-		wrong.add(1, f())
+		wrong.Add(1, f())
 	}
 	if strings.HasPrefix(path.Base(rel), geminiManifest) && e.context == nil {
-		wrong.add(1, e.readContext(geminiContext, true, read))
+		wrong.Add(1, e.readContext(geminiContext, true, read))
 	}
 	if wrong == nil && !named {
-		wrong.add(1, fmt.Errorf("name is missing: add name: %s", name))
+		wrong.Add(1, fmt.Errorf("name is missing: add name: %s", name))
 	}
 	if wrong != nil {
 		return fail(1, wrong)
@@ -125,13 +126,13 @@ func parseExtension(base, rel string, data []byte, read func(name string) (*text
 }
 
 // fields returns the keys of an extension. They set servers to a function that reads its servers.
-func (e *extension) fields(base, rel, name string, named *bool, read func(string) (*text, error), servers *[]func() error) map[string]field {
+func (e *extension) fields(base, rel, name string, named *bool, read func(string) (*text, error), servers *[]func() error) map[string]fields.Field {
 	gemini := strings.HasPrefix(path.Base(rel), geminiManifest)
-	all := map[string]field{
+	all := map[string]fields.Field{
 		"name": func(n *yaml.Node) error {
 			*named = true
 			var s string
-			err := textField(&s)(n)
+			err := fields.Text(&s)(n)
 			if err == nil && s != name {
 				err = fmt.Errorf("%q is not what the file is named after: write %s, or rename the file", s, name)
 				if strings.Contains(rel, "/") {
@@ -140,14 +141,14 @@ func (e *extension) fields(base, rel, name string, named *bool, read func(string
 			}
 			return err
 		},
-		"description": proseField(&e.description),
+		"description": fields.Prose(&e.description),
 		"agents":      func(n *yaml.Node) error { return e.agentsField(n, defaultVisibility(gemini)) },
 	}
 	for _, key := range []string{"mcp_servers", "mcpServers"} {
 		all[key] = func(n *yaml.Node) error {
 			*servers = append(*servers, func() error {
 				if err := e.readServers(n, base, rel, gemini); err != nil {
-					return atLine(n.Line, fmt.Errorf("%s: %w", key, err))
+					return fields.AtLine(n.Line, fmt.Errorf("%s: %w", key, err))
 				}
 				return nil
 			})
@@ -171,17 +172,17 @@ func (e *extension) fields(base, rel, name string, named *bool, read func(string
 // A mapping with a path is an agent that the extension defines.
 func (e *extension) agentsField(n *yaml.Node, visibility string) error {
 	names := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line}
-	var wrong problems
-	wrong.add(n.Line, eachItem(n, func(item *yaml.Node) error {
+	var wrong fields.Problems
+	wrong.Add(n.Line, fields.EachItem(n, func(item *yaml.Node) error {
 		if item.Kind != yaml.MappingNode {
 			names.Content = append(names.Content, item)
 			return nil
 		}
 		b := broughtAgent{line: item.Line}
 		visible := visibility
-		read := mappingField(map[string]field{
-			"name":       namedField(&b.id),
-			"path":       textField(&b.path),
+		read := fields.Mapping(map[string]fields.Field{
+			"name":       fields.Named(&b.id),
+			"path":       fields.Text(&b.path),
 			"visibility": visibilityField(&visible),
 		})
 		if err := read(item); err != nil {
@@ -198,12 +199,12 @@ func (e *extension) agentsField(n *yaml.Node, visibility string) error {
 		e.brings = append(e.brings, b)
 		return nil
 	}))
-	wrong.add(n.Line, listField(&e.agents, "agents", memberRef, &e.refs)(names))
-	return wrong.err()
+	wrong.Add(n.Line, listField(&e.agents, "agents", memberRef, &e.refs)(names))
+	return wrong.Err()
 }
 
-func visibilityField(out *string) field {
-	return oneOfField(out, visibilityPublic, visibilityPrivate, visibilityInternal)
+func visibilityField(out *string) fields.Field {
+	return fields.OneOf(out, visibilityPublic, visibilityPrivate, visibilityInternal)
 }
 
 // defaultVisibility returns the visibility of what has none. gemini-cli's is public.
@@ -218,7 +219,7 @@ func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) err
 	return eachServer(n, func(name string, value *yaml.Node) error {
 		s := Server{From: e.file}
 		visibility := defaultVisibility(gemini)
-		var fields map[string]field
+		var keys map[string]fields.Field
 		if dir := path.Dir(rel); dir != "." {
 			s.Dir = path.Join(base, extensionsDir, dir)
 			if abs, err := filepath.Abs(s.Dir); err == nil {
@@ -226,12 +227,12 @@ func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) err
 			}
 		}
 		if gemini {
-			fields = s.geminiFields(e.set(), e.settings, &e.refs)
+			keys = s.geminiFields(e.set(), e.settings, &e.refs)
 		} else {
-			fields = s.fields(nil, &e.refs)
+			keys = s.fields(nil, &e.refs)
 		}
-		fields["visibility"] = visibilityField(&visibility)
-		err := mappingField(fields)(value)
+		keys["visibility"] = visibilityField(&visibility)
+		err := fields.Mapping(keys)(value)
 		s.Private = visibility != visibilityPublic
 		if s.URL == "" {
 			for name, value := range e.set() {
@@ -298,7 +299,7 @@ func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (
 				continue
 			}
 			if other, ok := all[name]; ok {
-				return nil, wrongAt(file, s.line, id, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s: rename one", id, name, other.From))
+				return nil, fields.ErrorAt(file, s.line, id, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s: rename one", id, name, other.From))
 			}
 			if s.Dir != "" {
 				s.Edition = e.place

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/fields"
 )
 
 // readExtensions reads the extensions of a base directory and the definitions
@@ -20,7 +22,7 @@ import (
 func (s *Snapshot) readExtensions(base string, last *Snapshot) (agents []*parsed, errs []error) {
 	fail := func(err error) ([]*parsed, []error) {
 		s.extensions, s.extendDirs = last.extensions, nil
-		return nil, []error{&DefinitionError{File: extensionsDir, Err: err}}
+		return nil, []error{&fields.FileError{File: extensionsDir, Err: err}}
 	}
 	s.extensions, s.extendDirs = map[string]*extension{}, map[string]dated{extensionsDir: {}}
 	dir, err := openFolder(base, extensionsDir)
@@ -67,7 +69,7 @@ func (s *Snapshot) readExtensionDir(base string, parent folder, name string, las
 		names, err = dir.names("")
 	}
 	if err != nil {
-		return nil, []error{&DefinitionError{File: path.Join(extensionsDir, name), Err: fmt.Errorf("%w: make it a directory the daemon may read", err)}}
+		return nil, []error{&fields.FileError{File: path.Join(extensionsDir, name), Err: fmt.Errorf("%w: make it a directory the daemon may read", err)}}
 	}
 	for _, file := range names {
 		if _, ok := manifestName(name + "/" + file); ok {
@@ -88,7 +90,7 @@ func (s *Snapshot) readExtension(base string, dir folder, name string, last *Sna
 		e.place = fmt.Sprintf("%d:%d", at.dev, at.ino)
 	}
 	if err != nil {
-		errs = eachError(err)
+		errs = fields.EachError(err)
 		e = old
 		at := s.extendDirs[dir.rel]
 		at.taken = time.Time{} // the directory's stamp is no evidence for this file
@@ -112,7 +114,7 @@ func parsedExtension(base string, dir folder, name string, old *extension) (*ext
 	file := path.Join(dir.rel, name)
 	now, err := dir.read(name, was)
 	if err != nil {
-		return nil, wrongAt(file, 0, "", err)
+		return nil, fields.ErrorAt(file, 0, "", err)
 	}
 	read := func(name string) (*text, error) {
 		var was *text
@@ -152,7 +154,7 @@ func readBrought(dir folder, b broughtAgent, last *loaded) *parsed {
 	for _, part := range parts[:len(parts)-1] {
 		sub, err := dir.sub(part)
 		if err != nil {
-			return &parsed{id: b.id, file: file, err: wrongAt(file, 0, b.id, fmt.Errorf("open: %w: correct path in the extension", err))}
+			return &parsed{id: b.id, file: file, err: fields.ErrorAt(file, 0, b.id, fmt.Errorf("open: %w: correct path in the extension", err))}
 		}
 		defer sub.Close()
 		dir = sub

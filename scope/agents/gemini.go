@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -27,7 +28,7 @@ func yamlOfJSON(text []byte) ([]byte, error) {
 		if at, ok := errors.AsType[*json.SyntaxError](err); ok {
 			line += bytes.Count(text[:at.Offset], []byte("\n"))
 		}
-		return nil, &lineError{Line: line, Err: fmt.Errorf("is no JSON, %w: correct it", err)}
+		return nil, &fields.LineError{Line: line, Err: fmt.Errorf("is no JSON, %w: correct it", err)}
 	}
 	text = bytes.ReplaceAll(text, []byte("\t"), []byte(" ")) // JSON strings contain no literal tabs
 	escape := regexp.MustCompile(`\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|.)`)
@@ -55,7 +56,7 @@ const (
 
 // geminiFields returns fields that also accept gemini-cli's spelling and
 // variables. They ignore trust: only the operator may set it, as in gemini-cli.
-func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]ref) map[string]field {
+func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]ref) map[string]fields.Field {
 	vars := map[string]string{"extensionPath": s.Dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"}
 	for _, name := range settings {
 		vars[name] = set[name] // "" until the operator sets it
@@ -68,9 +69,9 @@ func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]
 		all[key] = func(n *yaml.Node) error { return read(braced(n)) }
 	}
 	all["timeout"] = func(n *yaml.Node) error {
-		ms, err := scalarOf(n, "milliseconds", "!!int")
+		ms, err := fields.Scalar(n, "milliseconds", "!!int")
 		if err == nil {
-			s.Timeout, err = parseTimeout(ms + "ms")
+			s.Timeout, err = fields.ParseDuration(ms + "ms")
 		}
 		if err == nil && s.Timeout <= 0 {
 			err = fmt.Errorf("%q is not above zero: drop the key for the default", ms)
@@ -101,14 +102,14 @@ func braced(n *yaml.Node) *yaml.Node {
 // values from settingsFile. A variable without a value is not set.
 func (e *extension) settingsField(n *yaml.Node, read func(string) (*text, error)) error {
 	ignored := func(*yaml.Node) error { return nil }
-	err := eachItem(n, func(item *yaml.Node) error {
+	err := fields.EachItem(n, func(item *yaml.Node) error {
 		var name string
-		err := mappingField(map[string]field{"envVar": textField(&name), "name": ignored, "description": ignored, "sensitive": ignored})(item)
-		if err == nil && !isVariable(name) {
+		err := fields.Mapping(map[string]fields.Field{"envVar": fields.Text(&name), "name": ignored, "description": ignored, "sensitive": ignored})(item)
+		if err == nil && !fields.IsVariable(name) {
 			err = fmt.Errorf("settings: envVar: %q is no name of a variable: want letters, digits and '_'", name)
 		}
 		e.settings = append(e.settings, name)
-		return atLine(item.Line, err)
+		return fields.AtLine(item.Line, err)
 	})
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (e *extension) unset() (warnings []error) {
 	set := e.set()
 	for _, name := range e.settings {
 		if _, ok := set[name]; !ok {
-			warnings = append(warnings, wrongAt(e.file, 1, "", fmt.Errorf("settings: %s has no value: write %s=VALUE into %s", name, name, path.Join(path.Dir(e.file), settingsFile))))
+			warnings = append(warnings, fields.ErrorAt(e.file, 1, "", fmt.Errorf("settings: %s has no value: write %s=VALUE into %s", name, name, path.Join(path.Dir(e.file), settingsFile))))
 		}
 	}
 	return warnings
@@ -159,9 +160,9 @@ func (e *extension) contextField(n *yaml.Node, read func(string) (*text, error))
 		n = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line, Content: []*yaml.Node{n}}
 	}
 	e.context = []string{}
-	return eachItem(n, func(item *yaml.Node) error {
+	return fields.EachItem(n, func(item *yaml.Node) error {
 		var name string
-		if err := textField(&name)(item); err != nil {
+		if err := fields.Text(&name)(item); err != nil {
 			return err
 		}
 		return e.readContext(name, false, read)
@@ -189,8 +190,8 @@ func (e *extension) readContext(name string, optional bool, read func(string) (*
 // excludeField reads the tools that the extension denies to its agents, by their names in
 // scopefs or gemini-cli. For one that is denied for some arguments, each call needs approval.
 func (e *extension) excludeField(n *yaml.Node) error {
-	return eachItem(n, func(item *yaml.Node) error {
-		s, err := scalarOf(item, "a name, in quotes where need be", "!!str")
+	return fields.EachItem(n, func(item *yaml.Node) error {
+		s, err := fields.Scalar(item, "a name, in quotes where need be", "!!str")
 		if err != nil {
 			return err
 		}

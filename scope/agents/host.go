@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
@@ -39,17 +40,17 @@ type Approve struct {
 // maxWait bounds how long a call waits: that long an approval waits for the operator.
 const maxWait = 15 * time.Minute
 
-func (a *Approve) fields() map[string]field {
-	return map[string]field{
+func (a *Approve) fields() map[string]fields.Field {
+	return map[string]fields.Field{
 		"wait": func(n *yaml.Node) error {
-			err := durationField(&a.Wait)(n)
+			err := fields.Duration(&a.Wait)(n)
 			if err == nil && a.Wait > maxWait {
 				err = fmt.Errorf("%v is longer than an approval waits for the operator: want 15m or less", a.Wait)
 			}
 			return err
 		},
 		"notify": func(n *yaml.Node) error {
-			err := textsField(&a.Notify, "notify", func(word string) error {
+			err := fields.Texts(&a.Notify, "notify", func(word string) error {
 				switch {
 				case strings.ContainsRune(word, 0):
 					return errors.New("holds a NUL: remove it")
@@ -95,9 +96,11 @@ type HostChecks struct {
 }
 
 // ParseHost reads the text of scopefs.yaml, as strictly as a definition. Its
-// errors are of type *DefinitionError.
+// errors are of type *FileError.
 func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
-	fail := func(line int, err error) (HostFile, error) { return HostFile{}, wrongAt(hostFile, line, "", err) }
+	fail := func(line int, err error) (HostFile, error) {
+		return HostFile{}, fields.ErrorAt(hostFile, line, "", err)
+	}
 	if len(text) > frontmatter.MaxKeys {
 		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
@@ -108,7 +111,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: Network{Kind: NetworkNone}, Input: RunnerText}
 	var tools, presets []ref
 	var runner int // its line
-	if err := parseYAML(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
+	if err := fields.Parse(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
 		return fail(1, err)
 	}
 	for _, r := range presets {
@@ -148,54 +151,54 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	return h, nil
 }
 
-func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int) map[string]field {
-	return map[string]field{
-		"primary":    namedField(&h.Primary),
+func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int) map[string]fields.Field {
+	return map[string]fields.Field{
+		"primary":    fields.Named(&h.Primary),
 		"base_tools": listField(&h.BaseTools, "base_tools", toolRef, tools),
-		"memory":     switchField(&h.Memory),
-		"durable":    optionalField(&h.Durable),
+		"memory":     fields.Switch(&h.Memory),
+		"durable":    fields.Optional(&h.Durable),
 		"mcp_servers": func(n *yaml.Node) error {
 			h.Servers = Servers{}
 			return eachServer(n, func(name string, value *yaml.Node) error {
 				s := Server{From: hostFile}
-				err := mappingField(s.fields(nil, presets))(value)
+				err := fields.Mapping(s.fields(nil, presets))(value)
 				h.Servers[name] = s
 				return err
 			})
 		},
 		"runner": func(n *yaml.Node) error {
 			*runner = n.Line
-			return textsField(&h.Runner, "runner", func(word string) error {
+			return fields.Texts(&h.Runner, "runner", func(word string) error {
 				if len(h.Runner) == 0 && word == "" {
 					return errors.New("names no program: write one, then its arguments")
 				}
 				return nil
 			})(n)
 		},
-		"delegation": mappingField(map[string]field{
-			"depth":    numberField(&h.Tasks.Depth, countTo(maxDepth), "!!int"),
-			"parallel": numberField(&h.Tasks.Parallel, countTo(maxParallel), "!!int"),
+		"delegation": fields.Mapping(map[string]fields.Field{
+			"depth":    fields.Number(&h.Tasks.Depth, fields.CountTo(maxDepth), "!!int"),
+			"parallel": fields.Number(&h.Tasks.Parallel, fields.CountTo(maxParallel), "!!int"),
 			"network":  networkField(&h.Tasks.Network, presets),
-			"env":      envField(&h.Tasks.Env, nil),
-			"input":    oneOfField(&h.Tasks.Input, RunnerText, RunnerJSON),
+			"env":      fields.Env(&h.Tasks.Env, nil),
+			"input":    fields.OneOf(&h.Tasks.Input, RunnerText, RunnerJSON),
 		}),
-		"log":       mappingField(h.Log.fields()),
+		"log":       fields.Mapping(h.Log.fields()),
 		"stores":    h.Stores.field,
-		"approvals": mappingField(h.Approve.fields()),
-		"sandbox":   mappingField(h.sandboxFields(checks)),
+		"approvals": fields.Mapping(h.Approve.fields()),
+		"sandbox":   fields.Mapping(h.sandboxFields(checks)),
 	}
 }
 
-func (h *HostFile) sandboxFields(checks HostChecks) map[string]field {
+func (h *HostFile) sandboxFields(checks HostChecks) map[string]fields.Field {
 	all := h.Keep.fields()
 	all["expose"] = func(n *yaml.Node) error {
 		h.Expose, h.Sockets = []string{}, nil
-		return eachItem(n, func(item *yaml.Node) error {
+		return fields.EachItem(n, func(item *yaml.Node) error {
 			var name string
 			var sockets bool
-			read := textField(&name)
+			read := fields.Text(&name)
 			if item.Kind == yaml.MappingNode {
-				read = mappingField(map[string]field{"path": textField(&name), "sockets": switchField(&sockets)})
+				read = fields.Mapping(map[string]fields.Field{"path": fields.Text(&name), "sockets": fields.Switch(&sockets)})
 			}
 			err := read(item)
 			if err == nil && name == "" {
@@ -216,7 +219,7 @@ func (h *HostFile) sandboxFields(checks HostChecks) map[string]field {
 			return nil
 		})
 	}
-	all["env"] = envField(&h.Env, nil)
+	all["env"] = fields.Env(&h.Env, nil)
 	return all
 }
 
@@ -225,34 +228,3 @@ const (
 	maxDepth    = 16
 	maxParallel = 256
 )
-
-// countTo returns a parser of whole numbers with an upper bound.
-func countTo(most int) func(string) (int, error) {
-	return func(s string) (int, error) {
-		n, err := parseCount(s)
-		if err == nil && n > most {
-			err = fmt.Errorf("%q is more than %d: lower it", s, most)
-		}
-		return n, err
-	}
-}
-
-// textsField reads a list of texts, each of which check may refuse.
-func textsField(out *[]string, key string, check func(string) error) field {
-	return func(n *yaml.Node) error {
-		*out = []string{}
-		return eachItem(n, func(item *yaml.Node) error {
-			var text string
-			if err := textField(&text)(item); err != nil {
-				return fmt.Errorf("%s: an entry %w", key, err)
-			}
-			if check != nil {
-				if err := check(text); err != nil {
-					return fmt.Errorf("%s: %w", key, err)
-				}
-			}
-			*out = append(*out, text)
-			return nil
-		})
-	}
-}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -154,7 +155,7 @@ func readAgent(dir folder, name string, id scope.ID, last *loaded) *parsed {
 		old = last.text
 	}
 	if p.text, p.err = dir.read(name, old); p.err != nil {
-		p.err = wrongAt(p.file, 0, id, p.err)
+		p.err = fields.ErrorAt(p.file, 0, id, p.err)
 		return p
 	}
 	if p.text.is(old) {
@@ -173,12 +174,12 @@ func readSkills(base string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &DefinitionError{File: skillsDir, Err: err}
+		return nil, &fields.FileError{File: skillsDir, Err: err}
 	}
 	defer dir.Close()
 	names, err := dir.names("")
 	if err != nil {
-		return nil, &DefinitionError{File: skillsDir, Err: err}
+		return nil, &fields.FileError{File: skillsDir, Err: err}
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return !isPlainName(name, maxSkill) || !isSkill(dir, name) }), nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -52,7 +53,7 @@ type Preset struct {
 // [ParseDefinition].
 func ParsePreset(file string, data []byte) (*Preset, error) {
 	p := &Preset{Name: strings.TrimSuffix(path.Base(file), ".yaml"), Text: string(data), File: file}
-	fail := func(err error) (*Preset, error) { return nil, wrongAt(file, 1, "", err) }
+	fail := func(err error) (*Preset, error) { return nil, fields.ErrorAt(file, 1, "", err) }
 	if !isPlainName(p.Name, maxPresetName) {
 		return fail(fmt.Errorf("%q is no name of a preset: write letters, digits, '-', '_' and '.'", p.Name))
 	}
@@ -60,7 +61,7 @@ func ParsePreset(file string, data []byte) (*Preset, error) {
 		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
 	network := Network{Kind: NetworkRules}
-	err := parseYAML(data, map[string]field{"description": proseField(&p.Description), "allow": allowField(&network)})
+	err := fields.Parse(data, map[string]fields.Field{"description": fields.Prose(&p.Description), "allow": allowField(&network)})
 	if err == nil && len(network.Rules.Allow) == 0 {
 		err = errors.New("allow is missing: list the hosts")
 	}
@@ -101,12 +102,12 @@ func readOwn[T any](base, rel string, parse func(file string, data []byte) (T, e
 		return nil, nil
 	}
 	if err != nil {
-		return last, []error{&DefinitionError{File: rel, Err: err}}
+		return last, []error{&fields.FileError{File: rel, Err: err}}
 	}
 	defer dir.Close()
 	names, err := dir.names(".yaml")
 	if err != nil {
-		return last, []error{&DefinitionError{File: rel, Err: err}}
+		return last, []error{&fields.FileError{File: rel, Err: err}}
 	}
 	all, errs := map[string]T{}, []error(nil)
 	for _, name := range names {
@@ -114,12 +115,12 @@ func readOwn[T any](base, rel string, parse func(file string, data []byte) (T, e
 		text, err := dir.read(name, nil)
 		var made T
 		if err != nil {
-			err = wrongAt(file, 0, "", err)
+			err = fields.ErrorAt(file, 0, "", err)
 		} else {
 			made, err = parse(file, text.data)
 		}
 		if err != nil {
-			errs = append(errs, eachError(err)...)
+			errs = append(errs, fields.EachError(err)...)
 			var kept bool
 			if made, kept = last[key]; !kept {
 				continue

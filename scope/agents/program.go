@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
@@ -36,21 +37,21 @@ type Program struct {
 // [ParseDefinition].
 func ParseProgram(file string, data []byte) (*Program, error) {
 	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
-	fail := func(err error) (*Program, error) { return nil, wrongAt(file, 1, "", err) }
+	fail := func(err error) (*Program, error) { return nil, fields.ErrorAt(file, 1, "", err) }
 	if !isPlainName(p.Name, maxPresetName) {
 		return fail(fmt.Errorf("%q is no name of a program: write letters, digits, '-', '_' and '.'", p.Name))
 	}
 	if len(data) > frontmatter.MaxKeys {
 		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
-	err := parseYAML(data, map[string]field{
-		"description": textField(&p.Description),
-		"command":     textField(&p.Command),
-		"install":     textField(&p.Install),
-		"network":     textsField(&p.Networks, "network", nil),
-		"args":        textsField(&p.Args, "args", nil),
-		"env":         envField(&p.Env, nil),
-		"expose": textsField(&p.Expose, "expose", func(name string) error {
+	err := fields.Parse(data, map[string]fields.Field{
+		"description": fields.Text(&p.Description),
+		"command":     fields.Text(&p.Command),
+		"install":     fields.Text(&p.Install),
+		"network":     fields.Texts(&p.Networks, "network", nil),
+		"args":        fields.Texts(&p.Args, "args", nil),
+		"env":         fields.Env(&p.Env, nil),
+		"expose": fields.Texts(&p.Expose, "expose", func(name string) error {
 			if !path.IsAbs(name) {
 				return fmt.Errorf("%q is relative: write an absolute path", name)
 			}
@@ -81,7 +82,7 @@ func ProgramOf(base, name string) (*Program, error) {
 		}
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, wrongAt(file, 0, "", err)
+		return nil, fields.ErrorAt(file, 0, "", err)
 	}
 	data, err := programFiles.ReadFile("programs/" + name + ".yaml")
 	if err != nil {

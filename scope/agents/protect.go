@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -47,8 +48,8 @@ var protections = sync.OnceValue(func() (all []*protection) {
 	entries, _ := protectFiles.ReadDir("protect") // cannot fail: it is in the program
 	for _, entry := range entries {
 		data, _ := protectFiles.ReadFile("protect/" + entry.Name())
-		p, err := parseProtection(entry.Name(), data, func(p *protection) map[string]field {
-			return map[string]field{"git_hooks": switchField(&p.hooks), "git_config": textsField(&p.config, "git_config", nil)}
+		p, err := parseProtection(entry.Name(), data, func(p *protection) map[string]fields.Field {
+			return map[string]fields.Field{"git_hooks": fields.Switch(&p.hooks), "git_config": fields.Texts(&p.config, "git_config", nil)}
 		})
 		if err != nil {
 			panic(err) // a test reads each of them
@@ -64,13 +65,13 @@ func builtinProtection(name string) bool {
 }
 
 // parseProtection reads the text of a list. more has keys beside description and paths.
-func parseProtection(file string, data []byte, more func(*protection) map[string]field) (*protection, error) {
+func parseProtection(file string, data []byte, more func(*protection) map[string]fields.Field) (*protection, error) {
 	p := &protection{name: strings.TrimSuffix(path.Base(file), ".yaml")}
-	fields := more(p)
-	fields["description"], fields["paths"] = textField(&p.description), textsField(&p.paths, "paths", nil)
-	fields["tools"] = toolsField(&p.tools)
-	if err := parseYAML(data, fields); err != nil {
-		return nil, wrongAt(file, 1, "", err)
+	keys := more(p)
+	keys["description"], keys["paths"] = fields.Text(&p.description), fields.Texts(&p.paths, "paths", nil)
+	keys["tools"] = toolsField(&p.tools)
+	if err := fields.Parse(data, keys); err != nil {
+		return nil, fields.ErrorAt(file, 1, "", err)
 	}
 	for _, tool := range p.tools {
 		p.paths = append(p.paths, tool.paths...)
@@ -79,12 +80,12 @@ func parseProtection(file string, data []byte, more func(*protection) map[string
 }
 
 // toolsField reads hostTools by name.
-func toolsField(out *[]hostTool) field {
+func toolsField(out *[]hostTool) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachKey(n, func(name string, value *yaml.Node) error {
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
 			t := hostTool{name: name}
-			err := mappingField(map[string]field{
-				"source": textField(&t.source), "checked": dayField(&t.checked), "paths": textsField(&t.paths, "paths", nil),
+			err := fields.Mapping(map[string]fields.Field{
+				"source": fields.Text(&t.source), "checked": dayField(&t.checked), "paths": fields.Texts(&t.paths, "paths", nil),
 			})(value)
 			*out = append(*out, t)
 			return err
@@ -93,7 +94,7 @@ func toolsField(out *[]hostTool) field {
 }
 
 // dayField reads a date as 2006-01-02.
-func dayField(out *string) field {
+func dayField(out *string) fields.Field {
 	return func(n *yaml.Node) error {
 		if _, err := time.Parse(time.DateOnly, n.Value); err != nil {
 			return fmt.Errorf("is %q: want a date like 2026-11-23", n.Value)
@@ -106,11 +107,11 @@ func dayField(out *string) field {
 // parseOwnProtection reads the text of an operator's list. It has paths and tools: git_config names
 // what may be set, and would take from the lists of this package.
 func parseOwnProtection(file string, data []byte) (*protection, error) {
-	fail := func(err error) (*protection, error) { return nil, wrongAt(file, 1, "", err) }
+	fail := func(err error) (*protection, error) { return nil, fields.ErrorAt(file, 1, "", err) }
 	if len(data) > frontmatter.MaxKeys {
 		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
-	p, err := parseProtection(file, data, func(*protection) map[string]field { return map[string]field{} })
+	p, err := parseProtection(file, data, func(*protection) map[string]fields.Field { return map[string]fields.Field{} })
 	switch {
 	case err != nil:
 		return nil, err
@@ -133,7 +134,7 @@ func parseOwnProtection(file string, data []byte) (*protection, error) {
 func readProtections(base string, last map[string]*protection) (own map[string]*protection, lost bool, errs []error) {
 	own, errs = readOwn(base, protectDir, parseOwnProtection, last)
 	for _, err := range errs {
-		bad, ok := errors.AsType[*DefinitionError](err)
+		bad, ok := errors.AsType[*fields.FileError](err)
 		lost = lost || !ok || own[strings.TrimSuffix(path.Base(bad.File), ".yaml")] == nil
 	}
 	return own, lost, errs
@@ -141,7 +142,7 @@ func readProtections(base string, last map[string]*protection) (own map[string]*
 
 // protectField reads a list of names of protections; "*" is all. It adds those of this package
 // to the view, and appends the operator's to refs.
-func protectField(view *ViewSpec, refs *[]ref) field {
+func protectField(view *ViewSpec, refs *[]ref) fields.Field {
 	return func(n *yaml.Node) error {
 		if err := listField(&view.lists, "protect", protectRef, refs)(n); err != nil {
 			return err

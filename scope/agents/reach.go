@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
@@ -74,22 +75,22 @@ const (
 
 // reachFields returns the keys of d.Reach. They append to refs the patterns
 // that must match.
-func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
+func (d *Definition) reachFields(file string, refs *[]ref) map[string]fields.Field {
 	r := &d.Reach
-	list := func(out *[]string, key string, kind refKind) field { return listField(out, key, kind, refs) }
-	return map[string]field{
+	list := func(out *[]string, key string, kind refKind) fields.Field { return listField(out, key, kind, refs) }
+	return map[string]fields.Field{
 		"tools":   list(&r.Tools, "tools", toolRef),
 		"skills":  list(&r.Skills, "skills", skillRef),
 		"mcps":    list(&r.MCPs, "mcps", serverRef),
 		"members": membersField(r, refs),
 		"scopes":  contextsField(&r.Contexts, refs),
-		"policy": policyField(map[string]field{
-			"tools": mappingField(map[string]field{
+		"policy": policyField(map[string]fields.Field{
+			"tools": fields.Mapping(map[string]fields.Field{
 				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", toolRef),
 				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", toolRef),
 				"ask":     list(&r.Rules.Ask, "policy.tools.ask", toolRef),
 			}),
-			"mcp": mappingField(map[string]field{
+			"mcp": fields.Mapping(map[string]fields.Field{
 				"allowed":     list(&r.Rules.AllowedServers, "policy.mcp.allowed", serverRef),
 				"excluded":    list(&r.Rules.ExcludedServer, "policy.mcp.excluded", serverRef),
 				"mcp_servers": trustField("policy.mcp.mcp_servers", &r.Rules.Trusted, refs),
@@ -100,7 +101,7 @@ func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
 			r.Servers = Servers{}
 			return eachServer(n, func(name string, value *yaml.Node) error {
 				server := Server{Private: true, Own: true, From: file}
-				err := mappingField(server.fields(nil, refs))(value)
+				err := fields.Mapping(server.fields(nil, refs))(value)
 				r.Servers[name] = server
 				return err
 			})
@@ -111,14 +112,14 @@ func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
 }
 
 // listField reads a list of names or patterns.
-func listField(out *[]string, key string, kind refKind, refs *[]ref) field {
+func listField(out *[]string, key string, kind refKind, refs *[]ref) fields.Field {
 	return func(n *yaml.Node) error {
 		*out = []string{}
 		lines := map[string]int{}
-		return eachItem(n, func(item *yaml.Node) error {
-			s, err := scalarOf(item, "a name, in quotes where need be", "!!str")
+		return fields.EachItem(n, func(item *yaml.Node) error {
+			s, err := fields.Scalar(item, "a name, in quotes where need be", "!!str")
 			if err == nil {
-				err = notExpanded(s)
+				err = fields.NotExpanded(s)
 			}
 			if err != nil {
 				return fmt.Errorf("%s: an entry %w", key, err)
@@ -140,14 +141,14 @@ func listField(out *[]string, key string, kind refKind, refs *[]ref) field {
 
 // membersField reads a list of members, or a mapping from a member to {may:
 // widen} or nothing.
-func membersField(r *Reach, refs *[]ref) field {
+func membersField(r *Reach, refs *[]ref) fields.Field {
 	list := listField(&r.Members, "members", memberRef, refs)
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.MappingNode {
 			return list(n)
 		}
 		r.Members = []string{}
-		return eachKey(n, func(name string, value *yaml.Node) error {
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
 			if _, err := checkEntry(name, memberRef); err != nil {
 				return fmt.Errorf("members: %q %w", name, err)
 			}
@@ -157,14 +158,14 @@ func membersField(r *Reach, refs *[]ref) field {
 			if value.Tag == "!!null" || value.Kind == yaml.MappingNode && len(value.Content) == 0 {
 				return nil
 			}
-			if err := mappingField(map[string]field{"may": textField(&may)})(value); err != nil {
-				return atLine(value.Line, fmt.Errorf("members: %s: %w", name, err))
+			if err := fields.Mapping(map[string]fields.Field{"may": fields.Text(&may)})(value); err != nil {
+				return fields.AtLine(value.Line, fmt.Errorf("members: %s: %w", name, err))
 			}
 			switch {
 			case may != "widen":
-				return atLine(value.Line, fmt.Errorf("members: %s: may: %q is unknown: want widen, or leave it out", name, may))
+				return fields.AtLine(value.Line, fmt.Errorf("members: %s: may: %q is unknown: want widen, or leave it out", name, may))
 			case strings.Contains(name, "*"):
-				return atLine(value.Line, fmt.Errorf("members: %q may not widen for its wildcard: name each member", name))
+				return fields.AtLine(value.Line, fmt.Errorf("members: %q may not widen for its wildcard: name each member", name))
 			}
 			r.Widened = append(r.Widened, name)
 			return nil
@@ -189,11 +190,11 @@ func checkEntry(s string, kind refKind) (same string, err error) {
 	return s, err
 }
 
-func contextsField(out *Contexts, refs *[]ref) field {
+func contextsField(out *Contexts, refs *[]ref) fields.Field {
 	var enum, fixed, ask, set []string
 	var none []ref
 	var tools []ToolContexts
-	read := mappingField(map[string]field{
+	read := fields.Mapping(map[string]fields.Field{
 		"enum":  listField(&enum, "scopes.enum", contextRef, &none),
 		"const": listField(&fixed, "scopes.const", contextRef, &none),
 		"ask":   listField(&ask, "scopes.ask", contextRef, &none),
@@ -245,7 +246,7 @@ func contextsField(out *Contexts, refs *[]ref) field {
 func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
 	var enum, fixed []string
 	var none []ref
-	err := mappingField(map[string]field{
+	err := fields.Mapping(map[string]fields.Field{
 		"enum":  listField(&enum, "enum", contextRef, &none),
 		"const": listField(&fixed, "const", contextRef, &none),
 	})(n)
@@ -264,7 +265,7 @@ func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
 // eachTool calls f for each key of n, which is a tool pattern.
 func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, value *yaml.Node) error) error {
 	lines := map[string]int{}
-	return eachKey(n, func(s string, value *yaml.Node) error {
+	return fields.EachKey(n, func(s string, value *yaml.Node) error {
 		same, err := checkEntry(s, toolRef)
 		if err != nil {
 			return fmt.Errorf("%s: %q %w", key, s, err)
@@ -275,16 +276,16 @@ func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, valu
 		lines[same] = value.Line
 		*refs = append(*refs, ref{value.Line, key, toolRef, s})
 		if err := f(s, value); err != nil {
-			return atLine(value.Line, fmt.Errorf("%s: %q %w", key, s, err))
+			return fields.AtLine(value.Line, fmt.Errorf("%s: %q %w", key, s, err))
 		}
 		return nil
 	})
 }
 
-func ratesField(out *[]scope.Rate, refs *[]ref) field {
+func ratesField(out *[]scope.Rate, refs *[]ref) fields.Field {
 	return func(n *yaml.Node) error {
 		return eachTool(n, "rate_limits", refs, func(pattern string, value *yaml.Node) error {
-			s, err := scalarOf(value, "a rate such as 30/minute", "!!str")
+			s, err := fields.Scalar(value, "a rate such as 30/minute", "!!str")
 			if err != nil {
 				return err
 			}
@@ -299,13 +300,13 @@ func ratesField(out *[]scope.Rate, refs *[]ref) field {
 	}
 }
 
-func filtersField(out *[]scope.Filter, refs *[]ref) field {
+func filtersField(out *[]scope.Filter, refs *[]ref) fields.Field {
 	return func(n *yaml.Node) error {
 		return eachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
 			f := scope.Filter{Pattern: pattern}
 			lines := map[string]int{}
-			err := eachItem(value, func(item *yaml.Node) error {
-				s, err := scalarOf(item, "a regular expression, in quotes where need be", "!!str")
+			err := fields.EachItem(value, func(item *yaml.Node) error {
+				s, err := fields.Scalar(item, "a regular expression, in quotes where need be", "!!str")
 				if err != nil {
 					return fmt.Errorf("argument_filters: %q: an entry %w", pattern, err)
 				}

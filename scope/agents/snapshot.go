@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -34,7 +35,7 @@ type Agent struct {
 type Snapshot struct {
 	Agents map[scope.ID]*Agent
 
-	// Warnings are of type *DefinitionError: entries that load and have no
+	// Warnings are of type *FileError: entries that load and have no
 	// effect.
 	Warnings []error
 
@@ -60,7 +61,7 @@ type loaded struct {
 
 // Load reads the definitions of a base directory: agents.d, extensions.d and
 // the names of skills. For an agent that does not load it returns an error,
-// usually a *DefinitionError, and the snapshot does not have the agent.
+// usually a *FileError, and the snapshot does not have the agent.
 func Load(base string, host Host) (*Snapshot, []error) {
 	return (&Snapshot{}).Reload(base, host)
 }
@@ -117,7 +118,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	errs = append(errs, next.checkExtensions(s)...)
 	same = same && maps.EqualFunc(next.extensions, s.extensions, (*extension).is)
 	if id := host.Primary; id != "" && !next.known.agent(string(id)) {
-		errs = append(errs, &DefinitionError{File: hostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
+		errs = append(errs, &fields.FileError{File: hostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
 	}
 	for _, f := range files {
 		old := s.files[f.id]
@@ -162,7 +163,7 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 		for _, b := range e.brings {
 			own := path.Join(path.Dir(file), b.path)
 			if other, twice := by[b.id]; twice {
-				errs = append(errs, wrongAt(file, b.line, "", fmt.Errorf("agents: agent %q is in %s already: rename one", b.id, other)))
+				errs = append(errs, fields.ErrorAt(file, b.line, "", fmt.Errorf("agents: agent %q is in %s already: rename one", b.id, other)))
 				continue
 			}
 			by[b.id] = own
@@ -195,15 +196,15 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
 		e := s.extensions[file]
-		wrong := problems{}
+		wrong := fields.Problems{}
 		for _, r := range e.refs {
-			wrong.add(r.line, r.check(s.known, "", nil))
+			wrong.Add(r.line, r.check(s.known, "", nil))
 		}
 		loaded := last.seen[file] == e.text.sum
 		if len(wrong) > 0 && loaded {
-			s.Warnings = append(s.Warnings, eachError(wrongAt(file, 1, "", removed(wrong)))...)
+			s.Warnings = append(s.Warnings, fields.EachError(fields.ErrorAt(file, 1, "", removed(wrong)))...)
 		} else if len(wrong) > 0 {
-			errs = append(errs, eachError(wrongAt(file, 1, "", wrong))...)
+			errs = append(errs, fields.EachError(fields.ErrorAt(file, 1, "", wrong))...)
 			if delete(s.extensions, file); last.extensions[file] != nil {
 				s.extensions[file] = last.extensions[file]
 			}
@@ -249,36 +250,36 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 // before, and names that no longer exist are warnings.
 func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings []error) {
 	if f.def == nil {
-		return nil, eachError(f.err), nil
+		return nil, fields.EachError(f.err), nil
 	}
-	errs = eachError(f.err)
+	errs = fields.EachError(f.err)
 	servers, err := visible(f.id, f.def.Servers, s.known.host.Servers, s.extensions)
 	if err != nil {
-		return nil, append(errs, eachError(err)...), nil
+		return nil, append(errs, fields.EachError(err)...), nil
 	}
-	var wrong, unprotected problems
+	var wrong, unprotected fields.Problems
 	for _, r := range f.refs {
 		err := r.check(s.known, f.id, servers)
 		if r.kind == protectRef {
-			unprotected.add(r.line, err)
+			unprotected.Add(r.line, err)
 		} else {
-			wrong.add(r.line, err)
+			wrong.Add(r.line, err)
 		}
 	}
 	def, err := f.def.protectOwn(s.known.protect)
 	if err == nil && s.known.lost && f.def.View.wants(everything) {
 		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct it", protectDir)
 	}
-	unprotected.add(lineOf(f.refs, "protect"), err)
+	unprotected.Add(lineOf(f.refs, "protect"), err)
 	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more
-		errs = append(errs, eachError(wrongAt(f.file, 1, f.id, unprotected))...)
+		errs = append(errs, fields.EachError(fields.ErrorAt(f.file, 1, f.id, unprotected))...)
 	}
 	wrong = append(wrong, s.known.host.Tools.twice(f.refs)...)
 	switch {
 	case len(wrong) > 0 && before:
-		warnings = eachError(wrongAt(f.file, 1, f.id, removed(wrong)))
+		warnings = fields.EachError(fields.ErrorAt(f.file, 1, f.id, removed(wrong)))
 	case len(wrong) > 0:
-		errs = append(errs, eachError(wrongAt(f.file, 1, f.id, wrong))...)
+		errs = append(errs, fields.EachError(fields.ErrorAt(f.file, 1, f.id, wrong))...)
 		slices.SortStableFunc(errs, byLine)
 	}
 	if errs != nil {
@@ -288,7 +289,7 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	g := compileGrants(def, s.known, servers, more...)
 	g.unseen = unseen(f.id, servers, s.extensions)
 	for _, at := range g.idle() {
-		warnings = append(warnings, wrongAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
+		warnings = append(warnings, fields.ErrorAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
 	}
 	slices.SortStableFunc(warnings, byLine)
 	return &Agent{def, g, f.file}, nil, warnings
