@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/file"
@@ -15,7 +16,7 @@ import (
 // TestTools: definitions may name the tools that clients have, and know which of
 // them change files.
 func TestTools(t *testing.T) {
-	c := &client{agent: &Agent{Shared: &Shared{Settings: agents.HostFile{Host: agents.Host{Memory: true}, Approve: agents.Approve{Wait: 1}}}}}
+	c := &client{agent: &Agent{Shared: &Shared{Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
 	all, err := c.tools(file.New(worker.New(worker.In(c))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	known, err := Tools()

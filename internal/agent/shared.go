@@ -28,7 +28,7 @@ import (
 type Shared struct {
 	Registry Registry
 	Paths    config.Paths
-	Settings agents.HostFile
+	Settings config.Settings
 	Root     bool   // the daemon is root of the host
 	Private  bool   // the mounts are in a namespace of the daemon's own
 	Trace    bool   // log each request of the kernel

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -23,8 +24,8 @@ import (
 const nobody = 65534
 
 // StoreTools returns the tools of stores as definitions may name them.
-func StoreTools(known func(agents.Stores) (agents.Tools, error)) func(agents.Stores) (agents.Tools, error) {
-	return func(s agents.Stores) (agents.Tools, error) {
+func StoreTools(known func(config.Stores) (agents.Tools, error)) func(config.Stores) (agents.Tools, error) {
+	return func(s config.Stores) (agents.Tools, error) {
 		for store, p := range s.Programs {
 			for _, name := range p.Tools {
 				if err := notOfProfile(name, "give the tool another name"); err != nil {
@@ -38,7 +39,7 @@ func StoreTools(known func(agents.Stores) (agents.Tools, error)) func(agents.Sto
 
 // ExecStore starts the command of a store's program in a sandbox of its own, which ends
 // with the command. The sandbox has no view, and its events have no agent.
-func (s *Shared) ExecStore(ctx context.Context, store string, p *agents.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
+func (s *Shared) ExecStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
 	leave, err := s.Registry.Enter() // the log is open until the end is recorded
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (s *Shared) ExecStore(ctx context.Context, store string, p *agents.StorePro
 
 // execStore is ExecStore. It calls over after it has recorded the end of a command that has
 // started.
-func (s *Shared) execStore(ctx context.Context, store string, p *agents.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
+func (s *Shared) execStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
 	host, err := s.sandboxes.open()
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (s *Shared) execStore(ctx context.Context, store string, p *agents.StorePro
 
 // ownStore sets the user of a program's sandbox, and opens its directory. The caller closes
 // spec.Home. In a daemon of root the program runs as the owner of its directory.
-func (s *Shared) ownStore(spec *sandbox.Spec, p *agents.StoreProgram) error {
+func (s *Shared) ownStore(spec *sandbox.Spec, p *config.StoreProgram) error {
 	owner := user{nobody, nobody}
 	if !s.Root {
 		owner = user{uint32(os.Geteuid()), uint32(os.Getegid())}

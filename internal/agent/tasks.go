@@ -299,11 +299,11 @@ type runnerRequest struct {
 }
 
 // runnerInput returns what a runner reads. A module has no prompt of its own.
-func runnerInput(form agents.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
+func runnerInput(form config.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
 	if task.Module {
 		prompt = ""
 	}
-	if form != agents.RunnerJSON {
+	if form != config.RunnerJSON {
 		return strings.TrimPrefix(prompt+"\n\n", "\n\n") + task.Text, nil
 	}
 	m := def.Model

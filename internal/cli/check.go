@@ -210,10 +210,10 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 }
 
 // loadHost reads scopefs.yaml.
-func loadHost(p config.Paths) (agents.HostFile, error) {
+func loadHost(p config.Paths) (config.Settings, error) {
 	tools, err := agent.Tools()
 	if err != nil {
-		return agents.HostFile{}, err
+		return config.Settings{}, err
 	}
-	return config.Load(p, agents.HostChecks{Tools: tools, Stores: agent.StoreTools(stores.Known)})
+	return config.Load(p, config.Checks{Tools: tools, Stores: agent.StoreTools(stores.Known)})
 }

@@ -58,7 +58,7 @@ func TestLoad(t *testing.T) {
 			require.NoError(t, os.Mkdir(filepath.Join(base, "extensions.d"), 0o755))
 			p, err := Paths{Base: base}.Complete()
 			require.NoError(t, err)
-			h, err := Load(p, agents.HostChecks{
+			h, err := Load(p, Checks{
 				Tools: agents.Tools{{Name: "read_file"}, {Name: "bash"}},
 				Expose: func(path string, _ bool) error {
 					if path == "/b" {
@@ -66,7 +66,7 @@ func TestLoad(t *testing.T) {
 					}
 					return nil
 				},
-				Runner: func(h agents.HostFile) error { return fmt.Errorf("%s %v", h.Runner[0], h.Expose) },
+				Runner: func(h Settings) error { return fmt.Errorf("%s %v", h.Runner[0], h.Expose) },
 			})
 			if c.err != "" {
 				require.ErrorContains(t, err, "scopefs.yaml:")

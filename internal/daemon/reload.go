@@ -16,7 +16,6 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // The outcomes of a reload.
@@ -132,7 +131,7 @@ var outcomes = map[agent.Change]string{agent.NewRules: reloadRules, agent.Restar
 // settingsChanged reports a scopefs.yaml that is not the one the daemon started with.
 func (d *Daemon) settingsChanged() []api.Reloaded {
 	checks, err := hostChecks()
-	var now agents.HostFile
+	var now config.Settings
 	if err == nil {
 		now, err = config.Load(d.Paths, checks)
 	}

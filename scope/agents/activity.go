@@ -121,7 +121,7 @@ func (d folder) activity(name string, last *text, program bool, taken Tools) (a 
 	if a, err = parseActivity(name, t.data); err != nil {
 		return a, nil, err
 	}
-	if taken.named(taken.resolve(name)).Name != "" || name == mcpName {
+	if taken.named(taken.resolve(name)).Name != "" || name == McpName {
 		return a, nil, fmt.Errorf("%s is the name of another tool: rename the file", name)
 	}
 	a.Program, a.Sum = program, t.sum

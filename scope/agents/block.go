@@ -168,7 +168,7 @@ func (g *Grants) Uses(server string) bool {
 	names := []string{"*"} // represents a tool that no pattern except * matches
 	add := func(patterns []toolPattern) {
 		for _, p := range patterns {
-			if p.server != "" && wild(p.server, server) {
+			if p.server != "" && Wild(p.server, server) {
 				names = append(names, p.name)
 			}
 		}
@@ -208,7 +208,7 @@ func (g *Grants) idle() (all []idle) {
 			list []string
 		}{{"tools", g.reach.Tools}, {"skills", g.reach.Skills}, {"mcps", g.reach.MCPs}, {"members", g.reach.Members}} {
 			if l.list != nil {
-				all = append(all, idle{l.key, fmt.Errorf("%s: the list does not restrict the primary agent: write policy, or name another primary in %s", l.key, hostFile)})
+				all = append(all, idle{l.key, fmt.Errorf("%s: the list does not restrict the primary agent: write policy, or name another primary in %s", l.key, HostFile)})
 			}
 		}
 		return all
@@ -224,7 +224,7 @@ func (g *Grants) idle() (all []idle) {
 		add("members", "the agent cannot delegate to them", "delegate")
 	}
 	if len(r.MCPs) > 0 && len(g.Servers()) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(g.Servers())), g.Uses) {
-		add("mcps", "the agent cannot use them", mcpName)
+		add("mcps", "the agent cannot use them", McpName)
 	}
 	return all
 }
@@ -236,7 +236,7 @@ func (g *Grants) delegates() bool {
 
 // emptied returns a warning for each member, by name, that keeps none of its own tools in
 // a task of the agent.
-func (s *Snapshot) emptied(a *Agent, refs []ref) (all []error) {
+func (s *Snapshot) emptied(a *Agent, refs []Ref) (all []error) {
 	if a == nil || !a.Grants.delegates() {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (s *Snapshot) emptied(a *Agent, refs []ref) (all []error) {
 		}
 		within := m.Grants.Delegated(a.Grants)
 		has := func(g *Grants) bool {
-			return slices.ContainsFunc(m.Grants.ToolNames(), func(tool string) bool { return tool != mcpName && m.Grants.offers(tool) && g.offers(tool) })
+			return slices.ContainsFunc(m.Grants.ToolNames(), func(tool string) bool { return tool != McpName && m.Grants.offers(tool) && g.offers(tool) })
 		}
 		if within != nil && has(m.Grants) && !has(within) {
 			all = append(all, fields.ErrorAt(a.File, lineOf(refs, "members"), a.Name, fmt.Errorf(

@@ -54,7 +54,7 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 func (s *Snapshot) checkExtension(e *extension) error {
 	var wrong fields.Problems
 	for _, r := range e.refs {
-		wrong.Add(r.line, r.check(s.known, "", nil))
+		wrong.Add(r.Line, r.check(s.known, "", nil))
 	}
 	if wrong != nil {
 		return fields.ErrorAt(e.file, 1, "", wrong)
@@ -76,71 +76,71 @@ func (s *Snapshot) checkExtension(e *extension) error {
 
 // check returns an error if the pattern matches nothing that the agent sees.
 // The error names only what the agent sees.
-func (r ref) check(k known, self scope.ID, servers Servers) error {
-	if r.text == everything && r.kind != presetRef {
+func (r Ref) check(k known, self scope.ID, servers Servers) error {
+	if r.Text == everything && r.kind != presetRef {
 		return nil
 	}
 	switch r.kind {
-	case toolRef:
+	case ToolRef:
 		return r.checkTool(k.host.Tools, servers)
 	case skillRef:
-		if !anyWild(r.text, k.skills) {
-			return r.nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.text))
+		if !anyWild(r.Text, k.skills) {
+			return r.nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.Text))
 		}
 	case serverRef, trustRef:
 		names := slices.Sorted(maps.Keys(servers))
-		if r.kind == serverRef && !anyWild(r.text, names) || r.kind == trustRef && !slices.Contains(names, r.text) {
+		if r.kind == serverRef && !anyWild(r.Text, names) || r.kind == trustRef && !slices.Contains(names, r.Text) {
 			return r.nothing("server that the agent can see", names, "define it in mcp_servers")
 		}
 	case presetRef:
-		if k.presets[r.text] == nil {
-			return r.nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", presetsDir, r.text))
+		if k.presets[r.Text] == nil {
+			return r.nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", presetsDir, r.Text))
 		}
 	case protectRef:
-		if k.protect[r.text] == nil && !builtinProtection(r.text) {
+		if k.protect[r.Text] == nil && !builtinProtection(r.Text) {
 			names := slices.Collect(maps.Keys(k.protect))
 			for _, p := range protections() {
 				names = append(names, p.name)
 			}
-			return r.nothing("list", slices.Sorted(slices.Values(names)), fmt.Sprintf("create %s/%s.yaml", protectDir, r.text))
+			return r.nothing("list", slices.Sorted(slices.Values(names)), fmt.Sprintf("create %s/%s.yaml", protectDir, r.Text))
 		}
 	case memberRef:
-		if r.text == string(self) {
-			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
+		if r.Text == string(self) {
+			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.Key, r.Text)
 		}
-		switch ids := k.named(self, r.text); {
+		switch ids := k.named(self, r.Text); {
 		case len(ids) > 1:
-			return fmt.Errorf("%s: %q is the display name of %s: write the id", r.key, r.text, strings.Join(ids, " and "))
+			return fmt.Errorf("%s: %q is the display name of %s: write the id", r.Key, r.Text, strings.Join(ids, " and "))
 		case len(ids) == 1 && ids[0] == string(self):
-			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
+			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.Key, r.Text)
 		case len(ids) == 1 && k.sees(self, ids[0]):
 			return nil // fast path: most patterns are a name, and there may be many agents
 		}
-		if others := k.others(self); !anyWild(r.text, others) {
+		if others := k.others(self); !anyWild(r.Text, others) {
 			kind := "other agent"
 			if self == "" {
 				kind = "agent"
 			}
-			return r.nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.text))
+			return r.nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.Text))
 		}
 	}
 	return nil
 }
 
-func (r ref) checkTool(tools Tools, servers Servers) error {
-	p, err := tools.parsePattern(r.text)
-	if err != nil || tools.known(p, servers) {
+func (r Ref) checkTool(tools Tools, servers Servers) error {
+	p, err := tools.ParsePattern(r.Text)
+	if err != nil || tools.Known(p, servers) {
 		return err
 	}
 	if p.server != "" {
 		return r.nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
 	}
-	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.key, r.text, strings.Join(tools.Names(), ", "))
+	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.Key, r.Text, strings.Join(tools.Names(), ", "))
 }
 
-// known reports whether a pattern matches a tool there is, or may be: what
+// Known reports whether a pattern matches a tool there is, or may be: what
 // tools a server has, only the server knows.
-func (t Tools) known(p toolPattern, servers Servers) bool {
+func (t Tools) Known(p toolPattern, servers Servers) bool {
 	switch {
 	case p.all:
 		return true
@@ -151,33 +151,33 @@ func (t Tools) known(p toolPattern, servers Servers) bool {
 	}
 }
 
-// twice returns an error for each tool that a list names by its name and by an
+// Twice returns an error for each tool that a list names by its name and by an
 // alias. Equal spellings were refused when the list was read.
-func (t Tools) twice(refs []ref) (wrong fields.Problems) {
+func (t Tools) Twice(refs []Ref) (wrong fields.Problems) {
 	lines := map[string]int{}
 	for _, r := range refs {
-		p, err := t.parsePattern(r.text)
-		if r.kind != toolRef || err != nil {
+		p, err := t.ParsePattern(r.Text)
+		if r.kind != ToolRef || err != nil {
 			continue
 		}
-		if first := lines[r.key+" "+p.key()]; first > 0 {
-			wrong.Add(r.line, fmt.Errorf("%s: %q is here twice, first in line %d: remove one", r.key, r.text, first))
+		if first := lines[r.Key+" "+p.key()]; first > 0 {
+			wrong.Add(r.Line, fmt.Errorf("%s: %q is here twice, first in line %d: remove one", r.Key, r.Text, first))
 			continue
 		}
-		lines[r.key+" "+p.key()] = r.line
+		lines[r.Key+" "+p.key()] = r.Line
 	}
 	return wrong
 }
 
 // nothing returns an error that a pattern matches nothing of a kind. It lists
 // the existing names.
-func (r ref) nothing(kind string, there []string, remedy string) error {
+func (r Ref) nothing(kind string, there []string, remedy string) error {
 	list := "there is none"
 	if len(there) > 0 {
 		list = "there is " + strings.Join(there, ", ")
 	}
-	if strings.Contains(r.text, "*") {
+	if strings.Contains(r.Text, "*") {
 		remedy = "remove it"
 	}
-	return fmt.Errorf("%s: %q matches no %s (%s): correct it, or %s", r.key, r.text, kind, list, remedy)
+	return fmt.Errorf("%s: %q matches no %s (%s): correct it, or %s", r.Key, r.Text, kind, list, remedy)
 }

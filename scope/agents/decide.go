@@ -125,11 +125,11 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 // also restricts all tools that the name stands for.
 // So does one of builtin:s* for builtin:shell.
 func (p toolPattern) reaches(tools Tools, n toolName) bool {
-	if p.match(n) || n.server != "" && p.match(toolName{name: mcpName}) {
+	if p.match(n) || n.server != "" && p.match(toolName{name: McpName}) {
 		return true
 	}
 	return p.prefix && n.server == "" && slices.ContainsFunc(tools.named(n.name).Aliases, func(alias string) bool {
-		return wild(strings.TrimPrefix(p.text, builtinPrefix), alias)
+		return Wild(strings.TrimPrefix(p.text, builtinPrefix), alias)
 	})
 }
 
@@ -167,7 +167,7 @@ func (g *Grants) addTool(n toolName, name string) string {
 	switch {
 	case n.server != "":
 		return fmt.Sprintf("add %s to mcps", n.server)
-	case n.name == mcpName:
+	case n.name == McpName:
 		return "name a server in mcps"
 	case listed == ListedSkills:
 		return "name a skill in skills"
@@ -186,7 +186,7 @@ func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 		d.add(scope.KindServer, "no such server", fmt.Sprintf("define %q in mcp_servers", name))
 	}
 	for _, p := range g.reach.Rules.ExcludedServer {
-		if wild(p, name) {
+		if Wild(p, name) {
 			d.add(scope.KindServer, "policy.mcp.excluded: "+p, fmt.Sprintf("remove %s from policy.mcp.excluded", p))
 		}
 	}
@@ -209,7 +209,7 @@ func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 // tools.
 func (s Server) tool(n toolName, d *denial) {
 	for _, p := range s.Exclude {
-		if wild(p, n.name) {
+		if Wild(p, n.name) {
 			d.add(scope.KindTool, "exclude_tools: "+p, fmt.Sprintf("remove %s from exclude_tools of %s in %s", p, n.server, s.From))
 		}
 	}
@@ -219,7 +219,7 @@ func (s Server) tool(n toolName, d *denial) {
 }
 
 func anyOf(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return wild(p, name) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return Wild(p, name) })
 }
 
 // Server decides about the use of an MCP server. For a server that the agent
@@ -281,7 +281,7 @@ func (g *Grants) Context(name string) scope.Decision {
 	}
 	d := g.named(scope.KindContext, name, g.contexts, key, denial{})
 	for _, p := range g.reach.Contexts.Ask {
-		if d.Allow && wild(p, name) {
+		if d.Allow && Wild(p, name) {
 			return scope.Decision{Ask: true, Kind: scope.KindContext, Rule: "scopes.ask: " + p, Remedy: fmt.Sprintf("remove %s from scopes.ask, or approve the call", p)}
 		}
 	}
@@ -295,7 +295,7 @@ func (g *Grants) SetContext(name string) scope.Decision {
 	}
 	set := g.reach.Contexts.Set
 	rule := "scopes.set: [" + strings.Join(set, ", ") + "]"
-	if slices.ContainsFunc(set, func(p string) bool { return wild(p, name) }) {
+	if slices.ContainsFunc(set, func(p string) bool { return Wild(p, name) }) {
 		return scope.Decision{Allow: true, Kind: scope.KindContext, Rule: rule}
 	}
 	return scope.Decision{Kind: scope.KindContext, Rule: rule, Remedy: fmt.Sprintf("add %s to scopes.set", printable.Text(name))}

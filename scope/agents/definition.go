@@ -139,7 +139,7 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 	for _, r := range refs {
 		if r.kind == protectRef { // without the list the agent could do more
 			if err := r.check(known{}, def.Name, nil); err != nil {
-				return nil, fields.ErrorAt(path.Join(agentsDir, name), r.line, def.Name, err)
+				return nil, fields.ErrorAt(path.Join(agentsDir, name), r.Line, def.Name, err)
 			}
 		}
 	}
@@ -158,8 +158,8 @@ func DirOf(text []byte) (string, error) {
 // parseDefinition parses the definition of an agent in a file, relative to the
 // base directory. It also returns the patterns that must match something.
 // Beside an error it returns what it could parse.
-func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref, error) {
-	fail := func(line int, err error) (*Definition, []ref, error) {
+func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []Ref, error) {
+	fail := func(line int, err error) (*Definition, []Ref, error) {
 		return nil, nil, fields.ErrorAt(file, line, id, err)
 	}
 	if !strings.HasSuffix(file, ".md") {
@@ -184,7 +184,7 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 		Network:  Network{Kind: NetworkNone},
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
-	var refs []ref
+	var refs []Ref
 	var wrong fields.Problems
 	named, env := false, map[string]int{}
 	wrong.Add(1, fields.Parse(front, def.fields(file, id, &named, env, &refs)))

@@ -36,7 +36,7 @@ type extension struct {
 	settings    []string         // variables that the operator sets in settingsFile
 	context     []string         // files whose text agents of the extension have in their prompts
 	beside      map[string]*text // other files of its directory that were read, by name; nil: not there
-	refs        []ref
+	refs        []Ref
 	text        *text
 	place       string // identifies the directory: another one has servers of its own
 }
@@ -199,7 +199,7 @@ func (e *extension) agentsField(n *yaml.Node, visibility string) error {
 		e.brings = append(e.brings, b)
 		return nil
 	}))
-	wrong.Add(n.Line, listField(&e.agents, "agents", memberRef, &e.refs)(names))
+	wrong.Add(n.Line, ListField(&e.agents, "agents", memberRef, &e.refs)(names))
 	return wrong.Err()
 }
 
@@ -216,7 +216,7 @@ func defaultVisibility(gemini bool) string {
 }
 
 func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) error {
-	return eachServer(n, func(name string, value *yaml.Node) error {
+	return EachServer(n, func(name string, value *yaml.Node) error {
 		s := Server{From: e.file}
 		visibility := defaultVisibility(gemini)
 		var keys map[string]fields.Field
@@ -229,7 +229,7 @@ func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) err
 		if gemini {
 			keys = s.geminiFields(e.set(), e.settings, &e.refs)
 		} else {
-			keys = s.fields(nil, &e.refs)
+			keys = s.Fields(nil, &e.refs)
 		}
 		keys["visibility"] = visibilityField(&visibility)
 		err := fields.Mapping(keys)(value)
@@ -288,7 +288,7 @@ func (a audience) holds(id scope.ID) bool {
 func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (Servers, error) {
 	all := Servers{}
 	for name, s := range host {
-		s.Private, s.From = false, hostFile
+		s.Private, s.From = false, HostFile
 		all[name] = s
 	}
 	for _, file := range slices.Sorted(maps.Keys(extensions)) {

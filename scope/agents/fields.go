@@ -21,7 +21,7 @@ import (
 // fields returns the keys of the definition of agent id. They set named if
 // there is a name, add to env the line of each variable, and append to refs the patterns
 // that must match something.
-func (d *Definition) fields(file string, id scope.ID, named *bool, env map[string]int, refs *[]ref) map[string]fields.Field {
+func (d *Definition) fields(file string, id scope.ID, named *bool, env map[string]int, refs *[]Ref) map[string]fields.Field {
 	name := nameField(&d.Name, id)
 	keys := map[string]fields.Field{
 		"name": func(n *yaml.Node) error {
@@ -40,9 +40,9 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"timeout":      fields.Number(&d.Model.Timeout, fields.ParseDuration, "!!str"),
 		"timeout_mins": fields.Number(&d.Model.Timeout, parseMinutes, "!!int", "!!float"),
 		"identity":     fields.OneOf(&d.Identity, IdentityAgent, IdentityCaller),
-		"network":      networkField(&d.Network, refs),
+		"network":      NetworkField(&d.Network, refs),
 		"durable":      fields.Optional(&d.Durable),
-		"sandbox":      fields.Mapping(d.Keep.fields()),
+		"sandbox":      fields.Mapping(d.Keep.Fields()),
 		"env": func(n *yaml.Node) error {
 			for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 				env[n.Content[i].Value] = n.Content[i].Line
@@ -61,7 +61,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 			"xattrs":      fields.Switch(&d.View.XAttrs),
 		}),
 		"limits": fields.Mapping(map[string]fields.Field{
-			"memory":  fields.Number(&d.Limits.Memory, parseMemory, "!!int", "!!str"),
+			"memory":  fields.Number(&d.Limits.Memory, ParseMemory, "!!int", "!!str"),
 			"pids":    fields.Number(&d.Limits.PIDs, fields.ParseCount, "!!int"),
 			"cpu":     fields.Number(&d.Limits.CPU, parseCPU, "!!int", "!!float"),
 			"timeout": fields.Number(&d.Limits.Timeout, fields.ParseDuration, "!!str", "!!int"),
@@ -189,19 +189,6 @@ func dirField(out *string) fields.Field {
 	}
 }
 
-// inHome returns a path with HOME in place of a ~ at its beginning.
-func inHome(path string) (string, error) {
-	rest, ok := strings.CutPrefix(path, "~/")
-	if !ok {
-		return path, nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return path, fmt.Errorf("%q: %w: write the whole path in place of ~", path, err)
-	}
-	return filepath.Join(home, rest), nil
-}
-
 // home returns the home directory of the user that reads the definition (HOME), without
 // symbolic links: no part of a dir may be one.
 func home() (string, error) {
@@ -280,7 +267,7 @@ const (
 	minCPU    = 0.01
 )
 
-func parseMemory(s string) (int64, error) {
+func ParseMemory(s string) (int64, error) {
 	n, err := fields.ParseSize(s)
 	if err == nil && n > 0 && n < minMemory {
 		err = fmt.Errorf("%q is too little for a sandbox to start: want 16MiB or more", s)

@@ -56,12 +56,12 @@ const (
 
 // geminiFields returns fields that also accept gemini-cli's spelling and
 // variables. They ignore trust: only the operator may set it, as in gemini-cli.
-func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]ref) map[string]fields.Field {
+func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]Ref) map[string]fields.Field {
 	vars := map[string]string{"extensionPath": s.Dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"}
 	for _, name := range settings {
 		vars[name] = set[name] // "" until the operator sets it
 	}
-	all := s.fields(vars, refs)
+	all := s.Fields(vars, refs)
 	all["includeTools"], all["excludeTools"] = all["include_tools"], all["exclude_tools"]
 	all["httpUrl"] = all["url"]
 	for _, key := range []string{"env", "headers", "url", "httpUrl"} {
@@ -211,7 +211,7 @@ func (e *extension) excludeField(n *yaml.Node) error {
 			}
 			p.from = e.file
 			if ours {
-				e.refs = append(e.refs, ref{item.Line, "excludeTools", toolRef, name})
+				e.refs = append(e.refs, Ref{item.Line, "excludeTools", ToolRef, name})
 			}
 			if some {
 				e.ask = append(e.ask, p)

@@ -66,7 +66,7 @@ func (l *toolList) holds(n toolName) bool {
 }
 
 func (l *nameList) holds(name string) bool {
-	return slices.ContainsFunc(l.patterns, func(p string) bool { return wild(p, name) })
+	return slices.ContainsFunc(l.patterns, func(p string) bool { return Wild(p, name) })
 }
 
 // compileGrants compiles def. servers are all servers that its agent sees, and extensions those that restrict it.
@@ -101,9 +101,9 @@ func compileGrants(def *Definition, k known, servers Servers, extensions ...*ext
 	if len(r.Rules.AllowedServers) > 0 {
 		g.reach.Rules.ExcludedServer = slices.DeleteFunc(slices.Clone(r.Rules.ExcludedServer), func(p string) bool { return p == everything })
 	}
-	g.hosts, g.serverHosts = compileHosts(def.Network, k.presets), map[string]*Hosts{}
+	g.hosts, g.serverHosts = CompileHosts(def.Network, k.presets), map[string]*Hosts{}
 	for name, s := range servers {
-		g.serverHosts[name] = compileHosts(s.Network, k.presets)
+		g.serverHosts[name] = CompileHosts(s.Network, k.presets)
 	}
 	g.version = "none yet" // not empty, so that hash can use the decisions
 	g.version, g.sum = g.hash(def)
@@ -146,7 +146,7 @@ func listRule(key string, entries []string) string {
 func (t Tools) patterns(list []string) []toolPattern {
 	var all []toolPattern
 	for _, s := range list {
-		if p, err := t.parsePattern(s); err == nil { // cannot fail for a parsed definition
+		if p, err := t.ParsePattern(s); err == nil { // cannot fail for a parsed definition
 			all = append(all, p)
 		}
 	}
@@ -158,7 +158,7 @@ func (t Tools) patterns(list []string) []toolPattern {
 func (t Tools) restricting(list []string) []toolPattern {
 	var all []toolPattern
 	for _, s := range list {
-		p, err := t.parsePattern(s)
+		p, err := t.ParsePattern(s)
 		if err != nil {
 			p = toolPattern{text: s, all: true}
 		}
@@ -179,7 +179,7 @@ func computedTools(r Reach, host Host) *toolList {
 		list = append(list, host.Tools.listed(ListedMemory)...)
 	}
 	for _, more := range []struct{ named, tools []string }{
-		{r.Skills, host.Tools.listed(ListedSkills)}, {r.MCPs, []string{mcpName}}, {r.Members, host.Tools.listed(ListedMembers)},
+		{r.Skills, host.Tools.listed(ListedSkills)}, {r.MCPs, []string{McpName}}, {r.Members, host.Tools.listed(ListedMembers)},
 		{r.Contexts.Set, host.Tools.listed(ListedScopes)},
 	} {
 		if len(more.named) > 0 {

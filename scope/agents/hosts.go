@@ -26,9 +26,9 @@ type Hosts struct {
 	member scope.ID // that by would have to widen; "" in the hosts of a server
 }
 
-// compileHosts compiles a network. Rules that do not compile, in a definition made in
+// CompileHosts compiles a network. Rules that do not compile, in a definition made in
 // code, allow nothing.
-func compileHosts(n Network, presets map[string]*Preset) *Hosts {
+func CompileHosts(n Network, presets map[string]*Preset) *Hosts {
 	h := &Hosts{network: n.with(presets)}
 	h.network.Kind = cmp.Or(n.Kind, NetworkNone)
 	if h.network.Kind == NetworkRules {
@@ -56,7 +56,7 @@ func (k NetworkKind) Less(o NetworkKind) bool {
 	return slices.Index(order, k) < slices.Index(order, o)
 }
 
-// Connect decides about a connection to a host in the form of [scope.ParseHost], and
+// Connect decides about a connection to a host in the form of [scope.Parse], and
 // returns how it is made.
 func (h *Hosts) Connect(host string, port uint16) (scope.Decision, scope.Route) {
 	own, route := h.connect(host, port)
@@ -210,7 +210,7 @@ func (g *Grants) HostsOf(n Network) *Hosts {
 	if g == nil || g.version == "" {
 		return nil
 	}
-	return compileHosts(n, g.known.presets)
+	return CompileHosts(n, g.known.presets)
 }
 
 // ServerHosts returns what the sandbox of a server may connect to. In a task that is

@@ -108,7 +108,7 @@ type parsed struct {
 	file string // relative to the base directory
 	text *text  // nil if the file could not be read
 	def  *Definition
-	refs []ref
+	refs []Ref
 	err  error
 }
 
@@ -197,3 +197,6 @@ func isSkill(dir folder, name string) bool {
 	err = unix.Fstatat(fd, "SKILL.md", &st, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
 }
+
+// HostFile is what the operator has set for all agents.
+const HostFile = "scopefs.yaml"

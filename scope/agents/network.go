@@ -49,9 +49,9 @@ type NetworkCredential struct {
 	From   credential.Source
 }
 
-// networkField reads none, host, or a mapping of rules. It appends to refs the
+// NetworkField reads none, host, or a mapping of rules. It appends to refs the
 // presets, which must exist; nil refs refuses presets.
-func networkField(out *Network, refs *[]ref) fields.Field {
+func NetworkField(out *Network, refs *[]Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.MappingNode {
 			return fields.OneOf(&out.Kind, NetworkNone, NetworkHost)(n)
@@ -227,12 +227,12 @@ func (n *Network) addCredential(name string, c NetworkCredential) error {
 	return nil
 }
 
-func presetsField(out *Network, refs *[]ref) fields.Field {
+func presetsField(out *Network, refs *[]Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		if refs == nil {
 			return errors.New("are not known here: write the hosts in allow")
 		}
-		return listField(&out.Presets, "network.presets", presetRef, refs)(n)
+		return ListField(&out.Presets, "network.presets", presetRef, refs)(n)
 	}
 }
 

@@ -148,7 +148,7 @@ func TestPresets(t *testing.T) {
 
 func hostsOf(t *testing.T, text string) *Hosts {
 	t.Helper()
-	return compileHosts(networkOf(t, text), nil)
+	return CompileHosts(networkOf(t, text), nil)
 }
 
 // TestHostsWithin: in a task a connection must be allowed by both.
@@ -195,7 +195,7 @@ func TestHostsWithin(t *testing.T) {
 	d, _ := none.Connect("a.example", 443)
 	assert.False(t, d.Allow)
 	assert.Equal(t, NetworkNone, none.Kind())
-	broken := compileHosts(Network{Kind: NetworkRules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a b"}, {Host: "a.example"}}}}, nil)
+	broken := CompileHosts(Network{Kind: NetworkRules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a b"}, {Host: "a.example"}}}}, nil)
 	d, _ = broken.Connect("a.example", 443)
 	assert.False(t, d.Allow, "rules that do not compile allow nothing")
 }

@@ -142,9 +142,9 @@ func readProtections(base string, last map[string]*protection) (own map[string]*
 
 // protectField reads a list of names of protections; "*" is all. It adds those of this package
 // to the view, and appends the operator's to refs.
-func protectField(view *ViewSpec, refs *[]ref) fields.Field {
+func protectField(view *ViewSpec, refs *[]Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		if err := listField(&view.lists, "protect", protectRef, refs)(n); err != nil {
+		if err := ListField(&view.lists, "protect", protectRef, refs)(n); err != nil {
 			return err
 		}
 		for _, p := range protections() {

@@ -52,18 +52,18 @@ type Rules struct {
 	Trusted                        []string // servers whose tools need no approval
 }
 
-// ref is a pattern that must match an existing name.
-type ref struct {
-	line int
-	key  string // the key, such as "policy.tools.exclude"
+// Ref is a pattern that must match an existing name.
+type Ref struct {
+	Line int
+	Key  string // the key, such as "policy.tools.exclude"
 	kind refKind
-	text string
+	Text string
 }
 
 type refKind uint8
 
 const (
-	toolRef refKind = iota
+	ToolRef refKind = iota
 	skillRef
 	serverRef
 	memberRef
@@ -75,20 +75,20 @@ const (
 
 // reachFields returns the keys of d.Reach. They append to refs the patterns
 // that must match.
-func (d *Definition) reachFields(file string, refs *[]ref) map[string]fields.Field {
+func (d *Definition) reachFields(file string, refs *[]Ref) map[string]fields.Field {
 	r := &d.Reach
-	list := func(out *[]string, key string, kind refKind) fields.Field { return listField(out, key, kind, refs) }
+	list := func(out *[]string, key string, kind refKind) fields.Field { return ListField(out, key, kind, refs) }
 	return map[string]fields.Field{
-		"tools":   list(&r.Tools, "tools", toolRef),
+		"tools":   list(&r.Tools, "tools", ToolRef),
 		"skills":  list(&r.Skills, "skills", skillRef),
 		"mcps":    list(&r.MCPs, "mcps", serverRef),
 		"members": membersField(r, refs),
 		"scopes":  contextsField(&r.Contexts, refs),
 		"policy": policyField(map[string]fields.Field{
 			"tools": fields.Mapping(map[string]fields.Field{
-				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", toolRef),
-				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", toolRef),
-				"ask":     list(&r.Rules.Ask, "policy.tools.ask", toolRef),
+				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", ToolRef),
+				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", ToolRef),
+				"ask":     list(&r.Rules.Ask, "policy.tools.ask", ToolRef),
 			}),
 			"mcp": fields.Mapping(map[string]fields.Field{
 				"allowed":     list(&r.Rules.AllowedServers, "policy.mcp.allowed", serverRef),
@@ -99,9 +99,9 @@ func (d *Definition) reachFields(file string, refs *[]ref) map[string]fields.Fie
 		}),
 		"mcp_servers": func(n *yaml.Node) error {
 			r.Servers = Servers{}
-			return eachServer(n, func(name string, value *yaml.Node) error {
+			return EachServer(n, func(name string, value *yaml.Node) error {
 				server := Server{Private: true, Own: true, From: file}
-				err := fields.Mapping(server.fields(nil, refs))(value)
+				err := fields.Mapping(server.Fields(nil, refs))(value)
 				r.Servers[name] = server
 				return err
 			})
@@ -111,8 +111,8 @@ func (d *Definition) reachFields(file string, refs *[]ref) map[string]fields.Fie
 	}
 }
 
-// listField reads a list of names or patterns.
-func listField(out *[]string, key string, kind refKind, refs *[]ref) fields.Field {
+// ListField reads a list of names or patterns.
+func ListField(out *[]string, key string, kind refKind, refs *[]Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		*out = []string{}
 		lines := map[string]int{}
@@ -133,7 +133,7 @@ func listField(out *[]string, key string, kind refKind, refs *[]ref) fields.Fiel
 			}
 			lines[same] = item.Line
 			*out = append(*out, s)
-			*refs = append(*refs, ref{item.Line, key, kind, s})
+			*refs = append(*refs, Ref{item.Line, key, kind, s})
 			return nil
 		})
 	}
@@ -141,8 +141,8 @@ func listField(out *[]string, key string, kind refKind, refs *[]ref) fields.Fiel
 
 // membersField reads a list of members, or a mapping from a member to {may:
 // widen} or nothing.
-func membersField(r *Reach, refs *[]ref) fields.Field {
-	list := listField(&r.Members, "members", memberRef, refs)
+func membersField(r *Reach, refs *[]Ref) fields.Field {
+	list := ListField(&r.Members, "members", memberRef, refs)
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.MappingNode {
 			return list(n)
@@ -153,7 +153,7 @@ func membersField(r *Reach, refs *[]ref) fields.Field {
 				return fmt.Errorf("members: %q %w", name, err)
 			}
 			r.Members = append(r.Members, name)
-			*refs = append(*refs, ref{value.Line, "members", memberRef, name})
+			*refs = append(*refs, Ref{value.Line, "members", memberRef, name})
 			var may string
 			if value.Tag == "!!null" || value.Kind == yaml.MappingNode && len(value.Content) == 0 {
 				return nil
@@ -176,7 +176,7 @@ func membersField(r *Reach, refs *[]ref) fields.Field {
 // checkEntry checks the form of an entry. same is equal for two spellings of
 // one entry.
 func checkEntry(s string, kind refKind) (same string, err error) {
-	if kind == toolRef {
+	if kind == ToolRef {
 		p, err := parseToolPattern(s)
 		return p.key(), err
 	}
@@ -184,21 +184,21 @@ func checkEntry(s string, kind refKind) (same string, err error) {
 	if kind == memberRef && strings.Trim(s, " ") == s { // a display name has spaces inside
 		name = strings.ReplaceAll(s, " ", "")
 	}
-	if err = checkName(name); err == nil && strings.Contains(s, ":") {
+	if err = CheckName(name); err == nil && strings.Contains(s, ":") {
 		err = errors.New("holds a colon: write the name alone")
 	}
 	return s, err
 }
 
-func contextsField(out *Contexts, refs *[]ref) fields.Field {
+func contextsField(out *Contexts, refs *[]Ref) fields.Field {
 	var enum, fixed, ask, set []string
-	var none []ref
+	var none []Ref
 	var tools []ToolContexts
 	read := fields.Mapping(map[string]fields.Field{
-		"enum":  listField(&enum, "scopes.enum", contextRef, &none),
-		"const": listField(&fixed, "scopes.const", contextRef, &none),
-		"ask":   listField(&ask, "scopes.ask", contextRef, &none),
-		"set":   listField(&set, "scopes.set", contextRef, &none),
+		"enum":  ListField(&enum, "scopes.enum", contextRef, &none),
+		"const": ListField(&fixed, "scopes.const", contextRef, &none),
+		"ask":   ListField(&ask, "scopes.ask", contextRef, &none),
+		"set":   ListField(&set, "scopes.set", contextRef, &none),
 		"tools": func(n *yaml.Node) error {
 			return eachTool(n, "scopes.tools", refs, func(pattern string, value *yaml.Node) error {
 				t, err := toolContexts(pattern, value)
@@ -245,10 +245,10 @@ func contextsField(out *Contexts, refs *[]ref) fields.Field {
 // toolContexts reads {const: [NAME...]} or {enum: [NAME...]}.
 func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
 	var enum, fixed []string
-	var none []ref
+	var none []Ref
 	err := fields.Mapping(map[string]fields.Field{
-		"enum":  listField(&enum, "enum", contextRef, &none),
-		"const": listField(&fixed, "const", contextRef, &none),
+		"enum":  ListField(&enum, "enum", contextRef, &none),
+		"const": ListField(&fixed, "const", contextRef, &none),
 	})(n)
 	if err == nil && (enum == nil) == (fixed == nil) {
 		err = errors.New("wants one of enum and const: write {enum: [...]} for a choice, {const: [...]} for none")
@@ -263,10 +263,10 @@ func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
 }
 
 // eachTool calls f for each key of n, which is a tool pattern.
-func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, value *yaml.Node) error) error {
+func eachTool(n *yaml.Node, key string, refs *[]Ref, f func(pattern string, value *yaml.Node) error) error {
 	lines := map[string]int{}
 	return fields.EachKey(n, func(s string, value *yaml.Node) error {
-		same, err := checkEntry(s, toolRef)
+		same, err := checkEntry(s, ToolRef)
 		if err != nil {
 			return fmt.Errorf("%s: %q %w", key, s, err)
 		}
@@ -274,7 +274,7 @@ func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, valu
 			return fmt.Errorf("%s: %q is here twice, first in line %d: remove one", key, s, first)
 		}
 		lines[same] = value.Line
-		*refs = append(*refs, ref{value.Line, key, toolRef, s})
+		*refs = append(*refs, Ref{value.Line, key, ToolRef, s})
 		if err := f(s, value); err != nil {
 			return fields.AtLine(value.Line, fmt.Errorf("%s: %q %w", key, s, err))
 		}
@@ -282,7 +282,7 @@ func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, valu
 	})
 }
 
-func ratesField(out *[]scope.Rate, refs *[]ref) fields.Field {
+func ratesField(out *[]scope.Rate, refs *[]Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		return eachTool(n, "rate_limits", refs, func(pattern string, value *yaml.Node) error {
 			s, err := fields.Scalar(value, "a rate such as 30/minute", "!!str")
@@ -300,7 +300,7 @@ func ratesField(out *[]scope.Rate, refs *[]ref) fields.Field {
 	}
 }
 
-func filtersField(out *[]scope.Filter, refs *[]ref) fields.Field {
+func filtersField(out *[]scope.Filter, refs *[]Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		return eachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
 			f := scope.Filter{Pattern: pattern}

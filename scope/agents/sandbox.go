@@ -55,7 +55,7 @@ func (k Keep) Or(host Keep) Keep {
 	return k
 }
 
-func (k *Keep) fields() map[string]fields.Field {
+func (k *Keep) Fields() map[string]fields.Field {
 	return map[string]fields.Field{
 		"home": fields.OneOf(&k.Home, HomeLasting, HomeTemporary),
 		"caches": func(n *yaml.Node) error {

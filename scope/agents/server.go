@@ -83,12 +83,12 @@ func (s Servers) clone() Servers {
 	return out
 }
 
-// eachServer calls f for each server of n. A server needs a command or a url,
+// EachServer calls f for each server of n. A server needs a command or a url,
 // and must not have keys of the other kind.
-func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
+func EachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
 	return fields.EachKey(n, func(name string, value *yaml.Node) error {
 		var wrong, inside fields.Problems
-		if !isServerName(name) {
+		if !IsServerName(name) {
 			wrong.Add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
 		}
 		far := fields.HasKey(value, "url") || fields.HasKey(value, "httpUrl")
@@ -112,10 +112,10 @@ func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error
 	})
 }
 
-// isServerName reports whether s is valid in mcp:SERVER:TOOL and in
+// IsServerName reports whether s is valid in mcp:SERVER:TOOL and in
 // mcp__SERVER__TOOL, the form for clients. There, tool b__t of server a must
 // not equal tool t of server a__b.
-func isServerName(s string) bool {
+func IsServerName(s string) bool {
 	return isPlainName(s, 64) && !strings.Contains(s, "__") && !strings.HasSuffix(s, "_")
 }
 
@@ -132,9 +132,9 @@ func isPlainName(s string, longest int) bool {
 	return s != "" && len(s) <= longest
 }
 
-// fields returns the keys of a server. vars are variables in addition to the
+// Fields returns the keys of a server. vars are variables in addition to the
 // environment. The fields append to refs the presets, which must exist.
-func (s *Server) fields(vars map[string]string, refs *[]ref) map[string]fields.Field {
+func (s *Server) Fields(vars map[string]string, refs *[]Ref) map[string]fields.Field {
 	expandedField := func(out *string) fields.Field { return fields.Expanded(out, vars) }
 	return map[string]fields.Field{
 		"command": func(n *yaml.Node) error {
@@ -180,7 +180,7 @@ func (s *Server) fields(vars map[string]string, refs *[]ref) map[string]fields.F
 		"exclude_tools": wildcardsField(&s.Exclude),
 		"timeout":       fields.Duration(&s.Timeout),
 		"start_timeout": fields.Duration(&s.Start),
-		"network":       networkField(&s.Network, refs),
+		"network":       NetworkField(&s.Network, refs),
 		"workspace":     fields.OneOf(&s.Shows, WorkspaceNone, WorkspaceRead, WorkspaceWrite),
 	}
 }

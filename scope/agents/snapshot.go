@@ -118,7 +118,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	errs = append(errs, next.checkExtensions(s)...)
 	same = same && maps.EqualFunc(next.extensions, s.extensions, (*extension).is)
 	if id := host.Primary; id != "" && !next.known.agent(string(id)) {
-		errs = append(errs, &fields.FileError{File: hostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
+		errs = append(errs, &fields.FileError{File: HostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
 	}
 	for _, f := range files {
 		old := s.files[f.id]
@@ -198,7 +198,7 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 		e := s.extensions[file]
 		wrong := fields.Problems{}
 		for _, r := range e.refs {
-			wrong.Add(r.line, r.check(s.known, "", nil))
+			wrong.Add(r.Line, r.check(s.known, "", nil))
 		}
 		loaded := last.seen[file] == e.text.sum
 		if len(wrong) > 0 && loaded {
@@ -261,9 +261,9 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	for _, r := range f.refs {
 		err := r.check(s.known, f.id, servers)
 		if r.kind == protectRef {
-			unprotected.Add(r.line, err)
+			unprotected.Add(r.Line, err)
 		} else {
-			wrong.Add(r.line, err)
+			wrong.Add(r.Line, err)
 		}
 	}
 	def, err := f.def.protectOwn(s.known.protect)
@@ -274,7 +274,7 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more
 		errs = append(errs, fields.EachError(fields.ErrorAt(f.file, 1, f.id, unprotected))...)
 	}
-	wrong = append(wrong, s.known.host.Tools.twice(f.refs)...)
+	wrong = append(wrong, s.known.host.Tools.Twice(f.refs)...)
 	switch {
 	case len(wrong) > 0 && before:
 		warnings = fields.EachError(fields.ErrorAt(f.file, 1, f.id, removed(wrong)))

@@ -41,7 +41,7 @@ func (t Tools) Names() []string {
 	for _, tool := range t {
 		names = append(names, tool.Name)
 	}
-	return append(names, mcpName)
+	return append(names, McpName)
 }
 
 // listed returns the names of the tools that a computed list holds for one reason.
@@ -74,11 +74,11 @@ func (t Tools) resolve(name string) string {
 	return name
 }
 
-// The names that rules know. mcpName stands for all tools of all servers.
+// The names that rules know. McpName stands for all tools of all servers.
 const (
 	builtinPrefix = "builtin:"
 	mcpPrefix     = "mcp:"
-	mcpName       = "mcp"
+	McpName       = "mcp"
 	everything    = "*"
 )
 
@@ -96,7 +96,7 @@ func (t Tools) parseName(s string) (toolName, bool) {
 	}
 	if rest, ok := strings.CutPrefix(s, mcpPrefix); ok {
 		server, name, both := strings.Cut(rest, ":")
-		return toolName{server, name}, both && name != "" && isServerName(server)
+		return toolName{server, name}, both && name != "" && IsServerName(server)
 	}
 	if rest, ok := strings.CutPrefix(s, builtinPrefix); ok {
 		s = t.resolve(rest)
@@ -121,7 +121,7 @@ const maxName = 256
 // asterisk stands for any bytes within its part, alone for everything.
 func parseToolPattern(s string) (toolPattern, error) {
 	p := toolPattern{text: s}
-	if err := checkName(s); err != nil {
+	if err := CheckName(s); err != nil {
 		return p, err
 	}
 	if s == everything {
@@ -141,8 +141,8 @@ func parseToolPattern(s string) (toolPattern, error) {
 	return p, nil
 }
 
-// parsePattern is parseToolPattern, with an alias resolved.
-func (t Tools) parsePattern(s string) (toolPattern, error) {
+// ParsePattern is parseToolPattern, with an alias resolved.
+func (t Tools) ParsePattern(s string) (toolPattern, error) {
 	p, err := parseToolPattern(s)
 	if p.prefix {
 		p.name = t.resolve(p.name)
@@ -163,11 +163,11 @@ func (p toolPattern) match(n toolName) bool {
 	case p.all:
 		return true
 	case n.server == "":
-		return p.server == "" && p.name != "" && wild(p.name, n.name)
+		return p.server == "" && p.name != "" && Wild(p.name, n.name)
 	case p.server == "":
-		return p.name == mcpName
+		return p.name == McpName
 	default:
-		return wild(p.server, n.server) && wild(p.name, n.name)
+		return Wild(p.server, n.server) && Wild(p.name, n.name)
 	}
 }
 
@@ -182,7 +182,7 @@ func (p toolPattern) match(n toolName) bool {
 // An asterisk matches any bytes of a part. What is no pattern or no name
 // matches nothing.
 func (t Tools) Match(pattern, name string) bool {
-	p, err := t.parsePattern(pattern)
+	p, err := t.ParsePattern(pattern)
 	if err != nil {
 		return false
 	}
@@ -190,10 +190,10 @@ func (t Tools) Match(pattern, name string) bool {
 	return ok && p.match(n)
 }
 
-// wild reports whether s is what pattern says, in which each asterisk stands
+// Wild reports whether s is what pattern says, in which each asterisk stands
 // for any bytes. It takes the earliest match after each asterisk: only the last
 // one can need another try.
-func wild(pattern, s string) bool {
+func Wild(pattern, s string) bool {
 	again, from := -1, 0
 	p, i := 0, 0
 	for i < len(s) {
@@ -217,7 +217,7 @@ func wild(pattern, s string) bool {
 func isWild(pattern string) bool { return strings.Contains(pattern, everything) }
 
 func anyWild(pattern string, names []string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return wild(pattern, name) })
+	return slices.ContainsFunc(names, func(name string) bool { return Wild(pattern, name) })
 }
 
 // checkTool refuses what cannot be the name or pattern of a server's tool.
@@ -228,9 +228,9 @@ func checkTool(s string) error {
 	return nil
 }
 
-// checkName refuses what cannot be a name or pattern in a list, or would look
+// CheckName refuses what cannot be a name or pattern in a list, or would look
 // like several where it is shown.
-func checkName(s string) error {
+func CheckName(s string) error {
 	switch {
 	case s == "":
 		return errors.New("is empty: remove it")
@@ -242,6 +242,16 @@ func checkName(s string) error {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == unicode.ReplacementChar || strings.ContainsRune(`,<>"'`, r)
 	}):
 		return errors.New("holds a space, comma, quote, bracket or control character: no name does, remove it")
+	}
+	return nil
+}
+
+// Collision returns an error for a tool of a store that has the name of another tool.
+func (t Tools) Collision(more Tools) error {
+	for i, one := range more {
+		if t.named(t.resolve(one.Name)).Name != "" || more[:i].named(one.Name).Name != "" {
+			return fmt.Errorf("%s is the name of another tool: give the tool another name", one.Name)
+		}
 	}
 	return nil
 }

@@ -22,11 +22,11 @@ func policyField(keys map[string]fields.Field) fields.Field {
 	}
 }
 
-func trustField(key string, out *[]string, refs *[]ref) fields.Field {
+func trustField(key string, out *[]string, refs *[]Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		return fields.EachKey(n, func(name string, value *yaml.Node) error {
 			trusted := false
-			*refs = append(*refs, ref{value.Line, key, trustRef, name})
+			*refs = append(*refs, Ref{value.Line, key, trustRef, name})
 			err := fields.Mapping(map[string]fields.Field{"trust": fields.Switch(&trusted)})(value)
 			if err != nil {
 				return fields.AtLine(value.Line, fmt.Errorf("%s: %w", name, err))

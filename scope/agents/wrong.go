@@ -18,10 +18,10 @@ func removed(wrong fields.Problems) fields.Problems {
 }
 
 // lineOf returns the line of the first entry under a key, or 1.
-func lineOf(refs []ref, key string) int {
+func lineOf(refs []Ref, key string) int {
 	for _, r := range refs {
-		if r.key == key {
-			return r.line
+		if r.Key == key {
+			return r.Line
 		}
 	}
 	return 1

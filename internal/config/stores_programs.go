@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
@@ -27,7 +28,7 @@ type StoreProgram struct {
 	Expose      []string // files and directories of the host that it reads
 	Env         map[string]string
 	Credentials map[string]*credential.Source // by the variable that has the secret
-	Network     Network
+	Network     agents.Network
 	Timeout     time.Duration // of a call; 0: the default
 	Memory      int64         // bytes; 0: the default
 	PIDs        int           // 0: the default
@@ -38,7 +39,7 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 	if _, err := scope.ParseID(name); err != nil {
 		return fmt.Errorf("%q is no name of a store: write lower-case letters, digits and '-'", name)
 	}
-	p := &StoreProgram{Network: Network{Kind: NetworkNone}}
+	p := &StoreProgram{Network: agents.Network{Kind: agents.NetworkNone}}
 	if s.Programs == nil {
 		s.Programs = map[string]*StoreProgram{}
 	}
@@ -53,7 +54,7 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 		}),
 		"tools": fields.Texts(&p.Tools, "tools", func(name string) error {
 			switch {
-			case !scoped.IsName(name) || name == mcpName:
+			case !scoped.IsName(name) || name == agents.McpName:
 				return fmt.Errorf("%q is no name of a tool: write a letter, then letters, digits, '_' and '-'", name)
 			case slices.Contains(p.Tools, name):
 				return fmt.Errorf("%q is here twice: remove one", name)
@@ -75,10 +76,10 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 				return err
 			})
 		},
-		"network": networkField(&p.Network, nil),
+		"network": agents.NetworkField(&p.Network, nil),
 		"timeout": fields.Duration(&p.Timeout),
 		"limits": fields.Mapping(map[string]fields.Field{
-			"memory": fields.Number(&p.Memory, parseMemory, "!!int", "!!str"),
+			"memory": fields.Number(&p.Memory, agents.ParseMemory, "!!int", "!!str"),
 			"pids":   fields.Number(&p.PIDs, fields.ParseCount, "!!int"),
 		}),
 	})(n))
@@ -129,8 +130,8 @@ func (s *Stores) field(n *yaml.Node) error {
 	return fields.Mapping(all)(n)
 }
 
-// checkPaths checks the paths of stores, which only the caller of ParseHost can judge.
-func (s Stores) checkPaths(checks HostChecks) error {
+// checkPaths checks the paths of stores, which only the caller of Parse can judge.
+func (s Stores) checkPaths(checks Checks) error {
 	if s.SQL != nil && s.SQL.Dir != "" && checks.Expose != nil {
 		if err := checks.Expose(s.SQL.Dir, false); err != nil {
 			return fmt.Errorf("sql: dir: %w", err)
@@ -150,18 +151,8 @@ func (s Stores) checkPaths(checks HostChecks) error {
 	return nil
 }
 
-// collision returns an error for a tool of a store that has the name of another tool.
-func (t Tools) collision(more Tools) error {
-	for i, one := range more {
-		if t.named(t.resolve(one.Name)).Name != "" || more[:i].named(one.Name).Name != "" {
-			return fmt.Errorf("%s is the name of another tool: give the tool another name", one.Name)
-		}
-	}
-	return nil
-}
-
 // Hosts returns what the program may connect to.
-func (p *StoreProgram) Hosts() *Hosts { return compileHosts(p.Network, nil) }
+func (p *StoreProgram) Hosts() *agents.Hosts { return agents.CompileHosts(p.Network, nil) }
 
 // The defaults of a program's limits.
 const (

@@ -1,8 +1,10 @@
-package agents
+package config
 
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -11,21 +13,32 @@ import (
 
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// hostFile is what the operator has set for all agents.
-const hostFile = "scopefs.yaml"
+// inHome returns a path with HOME in place of a ~ at its beginning.
+func inHome(path string) (string, error) {
+	rest, ok := strings.CutPrefix(path, "~/")
+	if !ok {
+		return path, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return path, fmt.Errorf("%q: %w: write the whole path in place of ~", path, err)
+	}
+	return filepath.Join(home, rest), nil
+}
 
-// HostFile is all that {base}/scopefs.yaml says.
-type HostFile struct {
-	Host
+// Settings is all that {base}/scopefs.yaml says.
+type Settings struct {
+	agents.Host
 	Runner  []string          // a command; none: nothing is delegated
 	Tasks   Tasks             // of runners
 	Durable *bool             // of agents whose definition does not say; nil is true
 	Expose  []string          // files and directories of the host that sandboxes show
 	Sockets []string          // those of Expose whose sockets and FIFOs agents may use
 	Env     map[string]string // of sandboxes
-	Keep    Keep              // of agents whose definition does not say
+	Keep    agents.Keep       // of agents whose definition does not say
 	Log     LogLimits
 	Stores  Stores
 	Approve Approve
@@ -71,7 +84,7 @@ func (a *Approve) fields() map[string]fields.Field {
 type Tasks struct {
 	Depth    int               // tasks within each other; 4
 	Parallel int               // at the same time, of each depth, of all agents; 8. An agent has half of it
-	Network  Network           // of runners; none
+	Network  agents.Network    // of runners; none
 	Env      map[string]string // of runners alone; it may hold secrets, which are not for logs
 	Input    RunnerInput       // what a runner reads
 }
@@ -85,21 +98,21 @@ const (
 	RunnerJSON RunnerInput = "json" // an object: see docs/delegation.md
 )
 
-// HostChecks check the values that only the caller of ParseHost can judge; a nil
+// Checks check the values that only the caller of Parse can judge; a nil
 // function accepts all. Their errors are "what: remedy".
-type HostChecks struct {
-	Tools  Tools                       // that there are without stores
-	Stores func(Stores) (Tools, error) // the tools of the stores that are configured
+type Checks struct {
+	Tools  agents.Tools                       // that there are without stores
+	Stores func(Stores) (agents.Tools, error) // the tools of the stores that are configured
 	Expose func(path string, sockets bool) error
 	Preset func(name string) error
-	Runner func(HostFile) error // of a file that has one
+	Runner func(Settings) error // of a file that has one
 }
 
-// ParseHost reads the text of scopefs.yaml, as strictly as a definition. Its
+// Parse reads the text of scopefs.yaml, as strictly as a definition. Its
 // errors are of type *FileError.
-func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
-	fail := func(line int, err error) (HostFile, error) {
-		return HostFile{}, fields.ErrorAt(hostFile, line, "", err)
+func Parse(text []byte, checks Checks) (h Settings, err error) {
+	fail := func(line int, err error) (Settings, error) {
+		return Settings{}, fields.ErrorAt(agents.HostFile, line, "", err)
 	}
 	if len(text) > frontmatter.MaxKeys {
 		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
@@ -108,8 +121,8 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
 	h.Tools = checks.Tools
-	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: Network{Kind: NetworkNone}, Input: RunnerText}
-	var tools, presets []ref
+	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: agents.Network{Kind: agents.NetworkNone}, Input: RunnerText}
+	var tools, presets []agents.Ref
 	var runner int // its line
 	if err := fields.Parse(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
 		return fail(1, err)
@@ -118,8 +131,8 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		if checks.Preset == nil {
 			break
 		}
-		if err := checks.Preset(r.text); err != nil {
-			return fail(r.line, fmt.Errorf("%s: %w", r.key, err))
+		if err := checks.Preset(r.Text); err != nil {
+			return fail(r.Line, fmt.Errorf("%s: %w", r.Key, err))
 		}
 	}
 	if err := h.Stores.checkPaths(checks); err != nil {
@@ -128,7 +141,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	if checks.Stores != nil {
 		more, err := checks.Stores(h.Stores)
 		if err == nil {
-			err = h.Tools.collision(more)
+			err = h.Tools.Collision(more)
 		}
 		if err != nil {
 			return fail(1, fmt.Errorf("stores: %w", err))
@@ -136,11 +149,11 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		h.Tools = append(h.Tools[:len(h.Tools):len(h.Tools)], more...)
 	}
 	for _, r := range tools {
-		if p, err := h.Tools.parsePattern(r.text); err != nil || !h.Tools.known(p, nil) {
-			return fail(r.line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.text, strings.Join(h.Tools.Names(), ", ")))
+		if p, err := h.Tools.ParsePattern(r.Text); err != nil || !h.Tools.Known(p, nil) {
+			return fail(r.Line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.Text, strings.Join(h.Tools.Names(), ", ")))
 		}
 	}
-	if wrong := h.Tools.twice(tools); wrong != nil {
+	if wrong := h.Tools.Twice(tools); wrong != nil {
 		return fail(1, wrong)
 	}
 	if len(h.Runner) > 0 && checks.Runner != nil {
@@ -151,17 +164,17 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	return h, nil
 }
 
-func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int) map[string]fields.Field {
+func (h *Settings) fields(checks Checks, tools, presets *[]agents.Ref, runner *int) map[string]fields.Field {
 	return map[string]fields.Field{
 		"primary":    fields.Named(&h.Primary),
-		"base_tools": listField(&h.BaseTools, "base_tools", toolRef, tools),
+		"base_tools": agents.ListField(&h.BaseTools, "base_tools", agents.ToolRef, tools),
 		"memory":     fields.Switch(&h.Memory),
 		"durable":    fields.Optional(&h.Durable),
 		"mcp_servers": func(n *yaml.Node) error {
-			h.Servers = Servers{}
-			return eachServer(n, func(name string, value *yaml.Node) error {
-				s := Server{From: hostFile}
-				err := fields.Mapping(s.fields(nil, presets))(value)
+			h.Servers = agents.Servers{}
+			return agents.EachServer(n, func(name string, value *yaml.Node) error {
+				s := agents.Server{From: agents.HostFile}
+				err := fields.Mapping(s.Fields(nil, presets))(value)
 				h.Servers[name] = s
 				return err
 			})
@@ -178,7 +191,7 @@ func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int)
 		"delegation": fields.Mapping(map[string]fields.Field{
 			"depth":    fields.Number(&h.Tasks.Depth, fields.CountTo(maxDepth), "!!int"),
 			"parallel": fields.Number(&h.Tasks.Parallel, fields.CountTo(maxParallel), "!!int"),
-			"network":  networkField(&h.Tasks.Network, presets),
+			"network":  agents.NetworkField(&h.Tasks.Network, presets),
 			"env":      fields.Env(&h.Tasks.Env, nil),
 			"input":    fields.OneOf(&h.Tasks.Input, RunnerText, RunnerJSON),
 		}),
@@ -189,8 +202,8 @@ func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int)
 	}
 }
 
-func (h *HostFile) sandboxFields(checks HostChecks) map[string]fields.Field {
-	all := h.Keep.fields()
+func (h *Settings) sandboxFields(checks Checks) map[string]fields.Field {
+	all := h.Keep.Fields()
 	all["expose"] = func(n *yaml.Node) error {
 		h.Expose, h.Sockets = []string{}, nil
 		return fields.EachItem(n, func(item *yaml.Node) error {
