@@ -12,7 +12,11 @@ var floors = map[string]struct {
 }{
 	"scope":              {nil, "what an agent may do must be decidable without anything else"},
 	"scope/beneath":      {nil, "a richer os.Root is useful alone"},
-	"scope/agents":       {[]string{"scope", "scope/beneath", "scope/context", "internal/credential", "internal/fields", "internal/frontmatter", "internal/header", "internal/printable"}, "a definition is text: nothing runs for it to be read"},
+	"scope/agents":       {[]string{"scope", "scope/beneath", "scope/context", "scope/catalog", "scope/hosts", "scope/protect", "internal/fields", "internal/folder", "internal/frontmatter", "internal/header", "internal/printable"}, "a definition is text: nothing runs for it to be read"},
+	"scope/catalog":      {[]string{"internal/fields"}, "a name is text, whatever it names"},
+	"scope/hosts":        {[]string{"scope", "scope/catalog", "internal/credential", "internal/fields", "internal/folder", "internal/frontmatter", "internal/header"}, "which hosts a sandbox reaches does not depend on whose it is"},
+	"scope/protect":      {[]string{"scope", "scope/catalog", "internal/fields", "internal/folder", "internal/frontmatter"}, "a list of files is text"},
+	"scope/activities":   {[]string{"scope/agents", "scope/catalog", "scope/context", "internal/fields", "internal/folder"}, "a declaration is text"},
 	"audit":              {[]string{"internal/peer"}, "the log must be provable without what writes to it"},
 	"fs/fusedev":         {nil, "a connection to the kernel carries any file system"},
 	"fs":                 {[]string{"scope", "audit", "scope/beneath", "internal/thread", "fs/fusedev"}, "the view resolves and decides by scope, and records by audit"},
@@ -33,12 +37,12 @@ var floors = map[string]struct {
 	"internal/linecheck": {nil, "lines know no protocol"},
 	"tools/file/worker":  {[]string{"tools", "tools/sandbox", "internal/peer"}, "a transport knows no operation"},
 	"tools/file/profile": {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},
-	"internal/config":    {[]string{"scope", "scope/agents", "scope/context", "internal/credential", "internal/fields", "internal/frontmatter", "internal/header"}, "settings are values"},
+	"internal/config":    {[]string{"scope", "scope/agents", "scope/catalog", "scope/hosts", "scope/context", "internal/credential", "internal/fields", "internal/frontmatter", "internal/header"}, "settings are values"},
 	"internal/viewer":    {[]string{"scope", "audit", "fs", "scope/beneath", "internal/peer"}, "the view's process holds nothing that it has no use for"},
 	"internal/bridge":    {nil, "it passes messages on, and must not decide"},
 	"internal/state":     {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
-	"internal/daemon":    {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "internal/agent", "internal/config", "internal/api", "internal/fields", "internal/guard", "internal/logger", "internal/mount", "internal/state", "scope/agents", "fs/fusedev", "internal/stores"}, "it serves no view itself: a process that does must not touch one"},
-	"internal/cli":       {[]string{"internal/printable", "internal/thread", "scope", "scope/context", "audit", "tools", "tools/*", "internal/agent", "internal/bridge", "internal/changes", "internal/clients", "internal/config", "internal/api", "internal/daemon", "internal/doctor", "internal/extensions", "internal/fields", "internal/imports", "internal/mount", "internal/programs", "internal/state", "scope/beneath", "scope/agents", "internal/stores"}, "a thin face: what it can, others can without it"},
+	"internal/daemon":    {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "internal/agent", "internal/config", "internal/api", "internal/fields", "internal/guard", "internal/logger", "internal/mount", "internal/state", "scope/activities", "scope/agents", "scope/catalog", "fs/fusedev", "internal/stores"}, "it serves no view itself: a process that does must not touch one"},
+	"internal/cli":       {[]string{"internal/printable", "internal/thread", "scope", "scope/context", "audit", "tools", "tools/*", "internal/agent", "internal/bridge", "internal/changes", "internal/clients", "internal/config", "internal/api", "internal/daemon", "internal/doctor", "internal/extensions", "internal/fields", "internal/imports", "internal/mount", "internal/programs", "internal/state", "scope/beneath", "scope/activities", "scope/agents", "scope/catalog", "scope/hosts", "internal/stores"}, "a thin face: what it can, others can without it"},
 	"internal/pages":     {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
 	"cmd/scopefs":        {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "internal/viewer", "internal/guard", "internal/logger", "internal/cli"}, "main only chooses the role"},
 	"integration/*":      {[]string{"**"}, "tests of the whole, and their tools"},
@@ -46,29 +50,30 @@ var floors = map[string]struct {
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
 
 	"tools/egress":         {[]string{"scope", "audit", "tools/limit", "internal/credential"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
-	"internal/stores":      {[]string{"internal/api", "internal/config", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
+	"internal/stores":      {[]string{"internal/api", "internal/config", "scope", "scope/agents", "scope/catalog", "scope/hosts", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
 	"internal/need":        {nil, "any test may need root, a program or time"},
-	"internal/agenttest":   {[]string{"audit", "scope", "scope/agents", "tools"}, "any tool's test may call the tool as an agent does"},
+	"internal/agenttest":   {[]string{"audit", "scope", "scope/agents", "scope/catalog", "tools"}, "any tool's test may call the tool as an agent does"},
 	"internal/opentest":    {nil, "any test may count what is opened"},
 	"internal/servertest":  {[]string{"internal/need"}, "any test may need a server"},
 	"internal/workertest":  {[]string{"tools/file/worker"}, "the tests of tools/file and of its profiles need no sandbox"},
 	"internal/credential":  {[]string{"internal/frontmatter"}, "who holds a secret need not know what it is for; a file of several is YAML"},
 	"internal/fields":      {[]string{"scope", "internal/credential", "internal/frontmatter", "internal/printable"}, "how a file is read does not depend on what it says"},
+	"internal/folder":      {[]string{"internal/fields"}, "how a file is opened does not depend on what it says"},
 	"internal/header":      {nil, "the name of a header is text"},
 	"internal/frontmatter": {nil, "definitions, skills and imports have one reader"},
 	"internal/printable":   {nil, "anybody writes a line"},
 	"internal/thread":      {nil, "anybody starts a thread"},
 	"internal/changes":     {[]string{"audit", "scope", "scope/beneath"}, "what an agent left is only looked at"},
 	"internal/api":         {[]string{"scope", "tools", "tools/sandbox", "internal/config"}, "a client of the daemon needs nothing that runs in it"},
-	"internal/agent":       {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/config", "internal/api", "internal/guard", "internal/mount", "internal/state", "internal/viewer", "scope/beneath", "scope/agents", "fs/callfs", "fs/fusedev", "internal/stores"}, "one agent does not know the daemon that has it"},
+	"internal/agent":       {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/config", "internal/api", "internal/guard", "internal/mount", "internal/state", "internal/viewer", "scope/beneath", "scope/activities", "scope/agents", "scope/catalog", "scope/hosts", "internal/programs", "fs/callfs", "fs/fusedev", "internal/stores"}, "one agent does not know the daemon that has it"},
 	"internal/mount":       {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
 	"internal/guard":       {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"internal/logger":      {[]string{"audit"}, "only it waits for the log's disk"},
 	"internal/doctor":      {[]string{"audit", "internal/mount", "internal/viewer", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
 	"internal/clients":     {nil, "the settings of other programs are text"},
-	"internal/imports":     {[]string{"internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
+	"internal/imports":     {[]string{"internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/agents", "scope/catalog"}, "bytes in, bytes out: what others wrote is only text"},
 
-	"internal/programs": {nil, "what is installed on a host does not depend on who runs it"},
+	"internal/programs": {[]string{"internal/fields", "internal/folder", "internal/frontmatter"}, "what is installed on a host does not depend on who runs it"},
 }
 
 // owners says which packages may import a dependency, so that it can be replaced
@@ -86,7 +91,7 @@ var owners = map[string]struct {
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/viewer", "tools/sandbox", "tools/sql/engine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
-	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "scope/agents", "internal/imports"}, "what the operator writes"},
+	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"internal/cli"}, "the daemon does not know which service manager there is"},
 	"github.com/fsnotify/fsnotify":               {[]string{"internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":                {nil, "for tests"},
@@ -121,7 +126,7 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/agent", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/viewer", "internal/cli",
+var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/agent", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/viewer", "internal/cli",
 	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/worker"
@@ -22,15 +23,15 @@ func TestTools(t *testing.T) {
 	known, err := Tools()
 	require.NoError(t, err)
 	require.Len(t, known, len(all))
-	listed := map[agents.Listed][]string{}
+	listed := map[catalog.Listed][]string{}
 	for i, tool := range all {
-		assert.Equal(t, agents.Tool{Name: tool.Name, Aliases: tool.Aliases, Writes: tool.Hints.Writes, Listed: known[i].Listed}, known[i])
+		assert.Equal(t, catalog.Tool{Name: tool.Name, Aliases: tool.Aliases, Writes: tool.Hints.Writes, Listed: known[i].Listed}, known[i])
 		listed[known[i].Listed] = append(listed[known[i].Listed], tool.Name)
 	}
-	delete(listed, agents.ListedNever)
-	assert.Equal(t, map[agents.Listed][]string{
-		agents.ListedBase: {"bash", "ask_user"}, agents.ListedMemory: {"remember", "recall", "memory", "forget"},
-		agents.ListedSkills: {"skill"}, agents.ListedMembers: {"delegate"}, agents.ListedScopes: {"context_set"},
+	delete(listed, catalog.ListedNever)
+	assert.Equal(t, map[catalog.Listed][]string{
+		catalog.ListedBase: {"bash", "ask_user"}, catalog.ListedMemory: {"remember", "recall", "memory", "forget"},
+		catalog.ListedSkills: {"skill"}, catalog.ListedMembers: {"delegate"}, catalog.ListedScopes: {"context_set"},
 	}, listed)
 	assert.True(t, known.Match("builtin:shell", "bash") && known.Match("builtin:run_shell_command", "bash"))
 }

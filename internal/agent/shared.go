@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -68,7 +69,7 @@ type Registry interface {
 	// takes no lock.
 	Definitions() map[scope.ID]*agents.Agent
 	// Activities returns the calls that the operator has declared. It takes no lock.
-	Activities() agents.Activities
+	Activities() activities.Set
 	// Refresh reads the definitions again if that of an agent may have changed.
 	Refresh(id scope.ID)
 	// Enter counts a request. The daemon waits for leave before it closes the log.

@@ -15,7 +15,8 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -24,8 +25,8 @@ import (
 const nobody = 65534
 
 // StoreTools returns the tools of stores as definitions may name them.
-func StoreTools(known func(config.Stores) (agents.Tools, error)) func(config.Stores) (agents.Tools, error) {
-	return func(s config.Stores) (agents.Tools, error) {
+func StoreTools(known func(config.Stores) (catalog.Tools, error)) func(config.Stores) (catalog.Tools, error) {
+	return func(s config.Stores) (catalog.Tools, error) {
 		for store, p := range s.Programs {
 			for _, name := range p.Tools {
 				if err := notOfProfile(name, "give the tool another name"); err != nil {
@@ -144,14 +145,14 @@ func (s *Shared) ownStore(spec *sandbox.Spec, p *config.StoreProgram) error {
 type storeNetwork struct {
 	*Shared
 	store string
-	hosts *agents.Hosts
+	hosts *hosts.Policy
 
 	stop  context.CancelFunc // of the proxy; nil: none
 	ended chan struct{}
 }
 
 func (n *storeNetwork) equip(spec *sandbox.Spec) error {
-	spec.Network = n.hosts.Kind() == agents.NetworkHost
+	spec.Network = n.hosts.Kind() == hosts.HostNetwork
 	if spec.Proxy = !spec.Network; !spec.Proxy {
 		return nil
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/delegate"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -131,7 +132,7 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Kind: api.ClientSession, Context: c.contexts.of, Hosts: func() *agents.Hosts { return c.rules().Hosts() }}
+	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Kind: api.ClientSession, Context: c.contexts.of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
 	if c.by != nil {
 		p.ReadOnly = c.rules().ReadOnly()
 	}

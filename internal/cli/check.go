@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -203,7 +204,7 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	activities, wrong := agents.Activities{}.Reload(p.Base, host.Tools, agent.CheckActivity)
+	activities, wrong := activities.Set{}.Reload(p.Base, host.Tools, agent.CheckActivity)
 	host.Tools = slices.Concat(host.Tools, activities.Tools())
 	all, errs = agents.Resume(state.Seen(p.State)).Reload(p.Base, host.Host)
 	return all, append(errs, wrong...), nil

@@ -13,7 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/header"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // Channel is a place that agents may send notifications to.
@@ -35,7 +35,7 @@ type Channel struct {
 
 // Allows reports whether an agent may use the channel.
 func (c Channel) Allows(id string) bool {
-	return c.Agents == nil || slices.ContainsFunc(c.Agents, func(p string) bool { return agents.Wild(p, id) })
+	return c.Agents == nil || slices.ContainsFunc(c.Agents, func(p string) bool { return catalog.Wild(p, id) })
 }
 
 // channelsField reads channels by name.
@@ -43,7 +43,7 @@ func channelsField(out *map[string]Channel) fields.Field {
 	return func(n *yaml.Node) error {
 		*out = map[string]Channel{}
 		return fields.EachKey(n, func(name string, value *yaml.Node) error {
-			if !agents.IsServerName(name) {
+			if !catalog.IsServerName(name) {
 				return fmt.Errorf("%q is no name of a channel: write letters, digits, '-' and '_'", name)
 			}
 			var c Channel
@@ -59,7 +59,7 @@ func (c *Channel) read(n *yaml.Node) error {
 	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
 		"kind":       fields.Text(&c.Kind),
 		"url":        storeURLField(&c.URL),
-		"agents":     fields.Texts(&c.Agents, "agents", agents.CheckName),
+		"agents":     fields.Texts(&c.Agents, "agents", catalog.CheckName),
 		"room":       fields.Text(&c.Room),
 		"from":       fields.Text(&c.From),
 		"to":         fields.Texts(&c.To, "to", nil),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Paths are the directories of one host, or of one user.
@@ -169,7 +170,7 @@ func Load(p Paths, here Checks) (Settings, error) {
 
 // preset returns an error for the name of a preset that does not exist.
 func (p Paths) preset(name string) error {
-	all, _ := agents.Presets(p.Base) // an error of a file is the definitions' to report
+	all, _ := hosts.Presets(p.Base) // an error of a file is the definitions' to report
 	if all[name] == nil {
 		return fmt.Errorf("there is no preset %q: scopefs presets lists them", name)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 func TestLoad(t *testing.T) {
@@ -59,7 +60,7 @@ func TestLoad(t *testing.T) {
 			p, err := Paths{Base: base}.Complete()
 			require.NoError(t, err)
 			h, err := Load(p, Checks{
-				Tools: agents.Tools{{Name: "read_file"}, {Name: "bash"}},
+				Tools: catalog.Tools{{Name: "read_file"}, {Name: "bash"}},
 				Expose: func(path string, _ bool) error {
 					if path == "/b" {
 						return errors.New("not /b")

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // TestLines: an error names the line of the fault, in a definition, in scopefs.yaml and in a
@@ -20,7 +21,7 @@ func TestLines(t *testing.T) {
 		return err
 	}
 	preset := func(text string) error {
-		_, err := agents.ParsePreset("p.yaml", []byte(text))
+		_, err := hosts.ParsePreset("p.yaml", []byte(text))
 		return err
 	}
 	for text, c := range map[string]struct {

@@ -14,6 +14,8 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // inHome returns a path with HOME in place of a ~ at its beginning.
@@ -84,7 +86,7 @@ func (a *Approve) fields() map[string]fields.Field {
 type Tasks struct {
 	Depth    int               // tasks within each other; 4
 	Parallel int               // at the same time, of each depth, of all agents; 8. An agent has half of it
-	Network  agents.Network    // of runners; none
+	Network  hosts.Network     // of runners; none
 	Env      map[string]string // of runners alone; it may hold secrets, which are not for logs
 	Input    RunnerInput       // what a runner reads
 }
@@ -101,8 +103,8 @@ const (
 // Checks check the values that only the caller of Parse can judge; a nil
 // function accepts all. Their errors are "what: remedy".
 type Checks struct {
-	Tools  agents.Tools                       // that there are without stores
-	Stores func(Stores) (agents.Tools, error) // the tools of the stores that are configured
+	Tools  catalog.Tools                       // that there are without stores
+	Stores func(Stores) (catalog.Tools, error) // the tools of the stores that are configured
 	Expose func(path string, sockets bool) error
 	Preset func(name string) error
 	Runner func(Settings) error // of a file that has one
@@ -121,8 +123,8 @@ func Parse(text []byte, checks Checks) (h Settings, err error) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
 	h.Tools = checks.Tools
-	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: agents.Network{Kind: agents.NetworkNone}, Input: RunnerText}
-	var tools, presets []agents.Ref
+	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: hosts.Network{Kind: hosts.None}, Input: RunnerText}
+	var tools, presets []catalog.Ref
 	var runner int // its line
 	if err := fields.Parse(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
 		return fail(1, err)
@@ -149,7 +151,7 @@ func Parse(text []byte, checks Checks) (h Settings, err error) {
 		h.Tools = append(h.Tools[:len(h.Tools):len(h.Tools)], more...)
 	}
 	for _, r := range tools {
-		if p, err := h.Tools.ParsePattern(r.Text); err != nil || !h.Tools.Known(p, nil) {
+		if !h.Tools.Matches(r.Text) {
 			return fail(r.Line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.Text, strings.Join(h.Tools.Names(), ", ")))
 		}
 	}
@@ -164,10 +166,10 @@ func Parse(text []byte, checks Checks) (h Settings, err error) {
 	return h, nil
 }
 
-func (h *Settings) fields(checks Checks, tools, presets *[]agents.Ref, runner *int) map[string]fields.Field {
+func (h *Settings) fields(checks Checks, tools, presets *[]catalog.Ref, runner *int) map[string]fields.Field {
 	return map[string]fields.Field{
 		"primary":    fields.Named(&h.Primary),
-		"base_tools": agents.ListField(&h.BaseTools, "base_tools", agents.ToolRef, tools),
+		"base_tools": catalog.List(&h.BaseTools, "base_tools", catalog.ToolRef, tools),
 		"memory":     fields.Switch(&h.Memory),
 		"durable":    fields.Optional(&h.Durable),
 		"mcp_servers": func(n *yaml.Node) error {
@@ -191,7 +193,7 @@ func (h *Settings) fields(checks Checks, tools, presets *[]agents.Ref, runner *i
 		"delegation": fields.Mapping(map[string]fields.Field{
 			"depth":    fields.Number(&h.Tasks.Depth, fields.CountTo(maxDepth), "!!int"),
 			"parallel": fields.Number(&h.Tasks.Parallel, fields.CountTo(maxParallel), "!!int"),
-			"network":  agents.NetworkField(&h.Tasks.Network, presets),
+			"network":  hosts.Field(&h.Tasks.Network, presets),
 			"env":      fields.Env(&h.Tasks.Env, nil),
 			"input":    fields.OneOf(&h.Tasks.Input, RunnerText, RunnerJSON),
 		}),

@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/header"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // Stores are the shared stores that scopefs.yaml configures, under the key
@@ -66,7 +66,7 @@ type Service struct {
 
 // Allows reports whether an agent may use the service.
 func (s Service) Allows(id string) bool {
-	return s.Agents == nil || slices.ContainsFunc(s.Agents, func(p string) bool { return agents.Wild(p, id) })
+	return s.Agents == nil || slices.ContainsFunc(s.Agents, func(p string) bool { return catalog.Wild(p, id) })
 }
 
 func (s *Stores) fields() map[string]fields.Field {
@@ -97,7 +97,7 @@ func (s *Stores) fields() map[string]fields.Field {
 		"services": func(n *yaml.Node) error {
 			s.Services = map[string]Service{}
 			return fields.EachKey(n, func(name string, value *yaml.Node) error {
-				if !agents.IsServerName(name) {
+				if !catalog.IsServerName(name) {
 					return fmt.Errorf("%q is no name of a service: write letters, digits, '-' and '_'", name)
 				}
 				var service Service
@@ -143,7 +143,7 @@ func (s *Service) read(n *yaml.Node) error {
 	var wrong fields.Problems
 	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
 		"url":        fields.Text(&s.URL),
-		"agents":     fields.Texts(&s.Agents, "agents", agents.CheckName),
+		"agents":     fields.Texts(&s.Agents, "agents", catalog.CheckName),
 		"methods":    fields.Texts(&s.Methods, "methods", nil),
 		"paths":      fields.Texts(&s.Paths, "paths", nil),
 		"addresses":  prefixesField(&s.Addresses),

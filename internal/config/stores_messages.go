@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // MessagesStore is the store of publish and subscribe: an embedded NATS server,
@@ -33,7 +33,7 @@ type Patterns []string
 
 // Allow reports whether one of the patterns matches an agent's id.
 func (p Patterns) Allow(id string) bool {
-	return slices.ContainsFunc(p, func(one string) bool { return agents.Wild(one, id) })
+	return slices.ContainsFunc(p, func(one string) bool { return catalog.Wild(one, id) })
 }
 
 // minMessages is the least size of a place, in bytes: some messages must fit.
@@ -54,7 +54,7 @@ func (s *MessagesStore) fields() map[string]fields.Field {
 		},
 		"age": fields.Duration(&s.Age),
 		"channels": grantedField(&s.Channels, func(name string) error {
-			if !agents.IsServerName(name) || strings.Contains(name, ".") {
+			if !catalog.IsServerName(name) || strings.Contains(name, ".") {
 				return fmt.Errorf("%q is no name of a channel: write letters, digits, '-' and '_'", name)
 			}
 			return nil
@@ -75,7 +75,7 @@ func grantedField(out *map[string]Patterns, check func(name string) error) field
 				return err
 			}
 			var who []string
-			err := fields.Texts(&who, name, agents.CheckName)(value)
+			err := fields.Texts(&who, name, catalog.CheckName)(value)
 			(*out)[name] = who
 			if err != nil && value.Kind != yaml.SequenceNode {
 				err = fmt.Errorf("%q %w", name, err) // the errors of a list's items quote the item

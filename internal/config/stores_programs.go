@@ -16,7 +16,9 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // StoreProgram is a store that is a program of the operator's: an MCP server in a sandbox
@@ -28,7 +30,7 @@ type StoreProgram struct {
 	Expose      []string // files and directories of the host that it reads
 	Env         map[string]string
 	Credentials map[string]*credential.Source // by the variable that has the secret
-	Network     agents.Network
+	Network     hosts.Network
 	Timeout     time.Duration // of a call; 0: the default
 	Memory      int64         // bytes; 0: the default
 	PIDs        int           // 0: the default
@@ -39,7 +41,7 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 	if _, err := scope.ParseID(name); err != nil {
 		return fmt.Errorf("%q is no name of a store: write lower-case letters, digits and '-'", name)
 	}
-	p := &StoreProgram{Network: agents.Network{Kind: agents.NetworkNone}}
+	p := &StoreProgram{Network: hosts.Network{Kind: hosts.None}}
 	if s.Programs == nil {
 		s.Programs = map[string]*StoreProgram{}
 	}
@@ -54,7 +56,7 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 		}),
 		"tools": fields.Texts(&p.Tools, "tools", func(name string) error {
 			switch {
-			case !scoped.IsName(name) || name == agents.McpName:
+			case !scoped.IsName(name) || name == catalog.MCP:
 				return fmt.Errorf("%q is no name of a tool: write a letter, then letters, digits, '_' and '-'", name)
 			case slices.Contains(p.Tools, name):
 				return fmt.Errorf("%q is here twice: remove one", name)
@@ -76,7 +78,7 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 				return err
 			})
 		},
-		"network": agents.NetworkField(&p.Network, nil),
+		"network": hosts.Field(&p.Network, nil),
 		"timeout": fields.Duration(&p.Timeout),
 		"limits": fields.Mapping(map[string]fields.Field{
 			"memory": fields.Number(&p.Memory, agents.ParseMemory, "!!int", "!!str"),
@@ -152,7 +154,7 @@ func (s Stores) checkPaths(checks Checks) error {
 }
 
 // Hosts returns what the program may connect to.
-func (p *StoreProgram) Hosts() *agents.Hosts { return agents.CompileHosts(p.Network, nil) }
+func (p *StoreProgram) Hosts() *hosts.Policy { return hosts.Compile(p.Network, nil) }
 
 // The defaults of a program's limits.
 const (

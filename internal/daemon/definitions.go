@@ -19,18 +19,19 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // loaded are the definitions that hold, and why others do not.
 type loaded struct {
 	*agents.Snapshot
-	activities agents.Activities
+	activities activities.Set
 	failed     []error
 }
 
 // Activities returns the calls that the operator has declared.
-func (d *Daemon) Activities() agents.Activities { return d.loaded.Load().activities }
+func (d *Daemon) Activities() activities.Set { return d.loaded.Load().activities }
 
 // Definitions returns the definitions that hold.
 func (d *Daemon) Definitions() map[scope.ID]*agents.Agent { return d.loaded.Load().Agents }

@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/http"
@@ -227,10 +228,10 @@ func Judge(config config.Stores, env tools.Env, tool, target string) (refused sc
 }
 
 // Known returns the tools of a configuration as definitions may name them.
-func Known(config config.Stores) (known agents.Tools, err error) {
+func Known(config config.Stores) (known catalog.Tools, err error) {
 	all, err := New(config, "", Host{}).Tools()
 	for _, t := range all {
-		known = append(known, agents.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes})
+		known = append(known, catalog.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes})
 	}
 	return known, err
 }

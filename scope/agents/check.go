@@ -13,7 +13,11 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/protect"
 )
 
 // Check parses a file as if it were in agents.d, or in extensions.d if its name
@@ -26,10 +30,10 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 		if abs, err := filepath.Abs(file); err == nil && (strings.HasPrefix(name, geminiManifest+".") || strings.HasPrefix(name, "extension.")) {
 			rel = filepath.Base(filepath.Dir(abs)) + "/" + name
 		}
-		read := func(string) (*text, error) { return nil, fs.ErrNotExist }
+		read := func(string) (*folder.Text, error) { return nil, fs.ErrNotExist }
 		if f, err := os.Open(filepath.Dir(file)); err == nil {
 			defer f.Close()
-			read = func(name string) (*text, error) { return folder{f, ""}.read(name, nil) }
+			read = func(name string) (*folder.Text, error) { return folder.Folder{File: f}.Read(name, nil) }
 		}
 		e, err := parseExtension(s.base, rel, data, read)
 		if err != nil {
@@ -54,7 +58,7 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 func (s *Snapshot) checkExtension(e *extension) error {
 	var wrong fields.Problems
 	for _, r := range e.refs {
-		wrong.Add(r.Line, r.check(s.known, "", nil))
+		wrong.Add(r.Line, checkRef(r, s.known, "", nil))
 	}
 	if wrong != nil {
 		return fields.ErrorAt(e.file, 1, "", wrong)
@@ -74,37 +78,37 @@ func (s *Snapshot) checkExtension(e *extension) error {
 	return nil
 }
 
-// check returns an error if the pattern matches nothing that the agent sees.
+// checkRef returns an error if the pattern matches nothing that the agent sees.
 // The error names only what the agent sees.
-func (r Ref) check(k known, self scope.ID, servers Servers) error {
-	if r.Text == everything && r.kind != presetRef {
+func checkRef(r catalog.Ref, k known, self scope.ID, servers Servers) error {
+	if r.Text == catalog.Everything && r.Kind != catalog.PresetRef {
 		return nil
 	}
-	switch r.kind {
-	case ToolRef:
-		return r.checkTool(k.host.Tools, servers)
-	case skillRef:
-		if !anyWild(r.Text, k.skills) {
-			return r.nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.Text))
+	switch r.Kind {
+	case catalog.ToolRef:
+		return checkToolRef(r, k.host.Tools, servers)
+	case catalog.SkillRef:
+		if !catalog.AnyWild(r.Text, k.skills) {
+			return r.Nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.Text))
 		}
-	case serverRef, trustRef:
+	case catalog.ServerRef, catalog.TrustRef:
 		names := slices.Sorted(maps.Keys(servers))
-		if r.kind == serverRef && !anyWild(r.Text, names) || r.kind == trustRef && !slices.Contains(names, r.Text) {
-			return r.nothing("server that the agent can see", names, "define it in mcp_servers")
+		if r.Kind == catalog.ServerRef && !catalog.AnyWild(r.Text, names) || r.Kind == catalog.TrustRef && !slices.Contains(names, r.Text) {
+			return r.Nothing("server that the agent can see", names, "define it in mcp_servers")
 		}
-	case presetRef:
+	case catalog.PresetRef:
 		if k.presets[r.Text] == nil {
-			return r.nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", presetsDir, r.Text))
+			return r.Nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", hosts.PresetsDir, r.Text))
 		}
-	case protectRef:
-		if k.protect[r.Text] == nil && !builtinProtection(r.Text) {
+	case catalog.ProtectRef:
+		if k.protect[r.Text] == nil && !protect.IsBuiltin(r.Text) {
 			names := slices.Collect(maps.Keys(k.protect))
-			for _, p := range protections() {
-				names = append(names, p.name)
+			for _, p := range protect.Builtin() {
+				names = append(names, p.Name)
 			}
-			return r.nothing("list", slices.Sorted(slices.Values(names)), fmt.Sprintf("create %s/%s.yaml", protectDir, r.Text))
+			return r.Nothing("list", slices.Sorted(slices.Values(names)), fmt.Sprintf("create %s/%s.yaml", protect.Dir, r.Text))
 		}
-	case memberRef:
+	case catalog.MemberRef:
 		if r.Text == string(self) {
 			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.Key, r.Text)
 		}
@@ -116,68 +120,24 @@ func (r Ref) check(k known, self scope.ID, servers Servers) error {
 		case len(ids) == 1 && k.sees(self, ids[0]):
 			return nil // fast path: most patterns are a name, and there may be many agents
 		}
-		if others := k.others(self); !anyWild(r.Text, others) {
+		if others := k.others(self); !catalog.AnyWild(r.Text, others) {
 			kind := "other agent"
 			if self == "" {
 				kind = "agent"
 			}
-			return r.nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.Text))
+			return r.Nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.Text))
 		}
 	}
 	return nil
 }
 
-func (r Ref) checkTool(tools Tools, servers Servers) error {
+func checkToolRef(r catalog.Ref, tools catalog.Tools, servers Servers) error {
 	p, err := tools.ParsePattern(r.Text)
-	if err != nil || tools.Known(p, servers) {
+	if err != nil || tools.Known(p, slices.Collect(maps.Keys(servers))) {
 		return err
 	}
-	if p.server != "" {
-		return r.nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
+	if p.Server != "" {
+		return r.Nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
 	}
 	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.Key, r.Text, strings.Join(tools.Names(), ", "))
-}
-
-// Known reports whether a pattern matches a tool there is, or may be: what
-// tools a server has, only the server knows.
-func (t Tools) Known(p toolPattern, servers Servers) bool {
-	switch {
-	case p.all:
-		return true
-	case p.server == "":
-		return anyWild(p.name, t.Names())
-	default:
-		return anyWild(p.server, slices.Collect(maps.Keys(servers)))
-	}
-}
-
-// Twice returns an error for each tool that a list names by its name and by an
-// alias. Equal spellings were refused when the list was read.
-func (t Tools) Twice(refs []Ref) (wrong fields.Problems) {
-	lines := map[string]int{}
-	for _, r := range refs {
-		p, err := t.ParsePattern(r.Text)
-		if r.kind != ToolRef || err != nil {
-			continue
-		}
-		if first := lines[r.Key+" "+p.key()]; first > 0 {
-			wrong.Add(r.Line, fmt.Errorf("%s: %q is here twice, first in line %d: remove one", r.Key, r.Text, first))
-			continue
-		}
-		lines[r.Key+" "+p.key()] = r.Line
-	}
-	return wrong
-}
-
-// nothing returns an error that a pattern matches nothing of a kind. It lists
-// the existing names.
-func (r Ref) nothing(kind string, there []string, remedy string) error {
-	list := "there is none"
-	if len(there) > 0 {
-		list = "there is " + strings.Join(there, ", ")
-	}
-	if strings.Contains(r.Text, "*") {
-		remedy = "remove it"
-	}
-	return fmt.Errorf("%s: %q matches no %s (%s): correct it, or %s", r.Key, r.Text, kind, list, remedy)
 }

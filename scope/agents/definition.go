@@ -12,8 +12,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Definition is the content of {base}/agents.d/<id>.md.
@@ -26,7 +29,7 @@ type Definition struct {
 	Identity    Identity
 	View        ViewSpec
 	Limits      Limits
-	Network     Network
+	Network     hosts.Network
 	Keep        Keep
 	Env         map[string]string // of the agent's sandboxes. It may hold secrets, which are not for logs
 	Model       Model
@@ -119,9 +122,6 @@ const (
 	CacheNone     Cache = "none"     // nothing
 )
 
-// maxDefinition bounds a definition, in bytes.
-const maxDefinition = 1 << 20
-
 // ParseDefinition parses the text of the definition in file. Only the base name
 // of file matters: it is the agent's id and ".md". An unknown or repeated key,
 // a value of the wrong type and a pattern that Compile rejects are errors. The
@@ -137,8 +137,8 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 		return nil, err
 	}
 	for _, r := range refs {
-		if r.kind == protectRef { // without the list the agent could do more
-			if err := r.check(known{}, def.Name, nil); err != nil {
+		if r.Kind == catalog.ProtectRef { // without the list the agent could do more
+			if err := checkRef(r, known{}, def.Name, nil); err != nil {
 				return nil, fields.ErrorAt(path.Join(agentsDir, name), r.Line, def.Name, err)
 			}
 		}
@@ -158,8 +158,8 @@ func DirOf(text []byte) (string, error) {
 // parseDefinition parses the definition of an agent in a file, relative to the
 // base directory. It also returns the patterns that must match something.
 // Beside an error it returns what it could parse.
-func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []Ref, error) {
-	fail := func(line int, err error) (*Definition, []Ref, error) {
+func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []catalog.Ref, error) {
+	fail := func(line int, err error) (*Definition, []catalog.Ref, error) {
 		return nil, nil, fields.ErrorAt(file, line, id, err)
 	}
 	if !strings.HasSuffix(file, ".md") {
@@ -168,8 +168,8 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []Ref,
 	if _, err := scope.ParseID(string(id)); err != nil {
 		return fail(0, err)
 	}
-	if len(text) > maxDefinition {
-		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", maxDefinition))
+	if len(text) > folder.MaxSize {
+		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", folder.MaxSize))
 	}
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
@@ -181,10 +181,10 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []Ref,
 	def := &Definition{
 		Identity: IdentityAgent,
 		View:     ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent},
-		Network:  Network{Kind: NetworkNone},
+		Network:  hosts.Network{Kind: hosts.None},
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
-	var refs []Ref
+	var refs []catalog.Ref
 	var wrong fields.Problems
 	named, env := false, map[string]int{}
 	wrong.Add(1, fields.Parse(front, def.fields(file, id, &named, env, &refs)))

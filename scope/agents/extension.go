@@ -13,8 +13,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // extension is servers for several agents, and agents of its own. It is one of
@@ -31,19 +33,19 @@ type extension struct {
 	agents      []string // ids and wildcards of other agents that see its servers
 	brings      []broughtAgent
 	servers     map[string]extensionServer
-	exclude     []toolPattern    // tools that agents of the extension do not have
-	ask         []toolPattern    // tools whose calls need approval for them
-	settings    []string         // variables that the operator sets in settingsFile
-	context     []string         // files whose text agents of the extension have in their prompts
-	beside      map[string]*text // other files of its directory that were read, by name; nil: not there
-	refs        []Ref
-	text        *text
+	exclude     []catalog.Pattern       // tools that agents of the extension do not have
+	ask         []catalog.Pattern       // tools whose calls need approval for them
+	settings    []string                // variables that the operator sets in settingsFile
+	context     []string                // files whose text agents of the extension have in their prompts
+	beside      map[string]*folder.Text // other files of its directory that were read, by name; nil: not there
+	refs        []catalog.Ref
+	text        *folder.Text
 	place       string // identifies the directory: another one has servers of its own
 }
 
-// is reports whether two extensions have the same content.
+// Is reports whether two extensions have the same content.
 func (e *extension) is(other *extension) bool {
-	return e.text.is(other.text) && e.place == other.place && maps.EqualFunc(e.beside, other.beside, func(a, b *text) bool { return a == b || a.is(b) })
+	return e.text.Is(other.text) && e.place == other.place && maps.EqualFunc(e.beside, other.beside, func(a, b *folder.Text) bool { return a == b || a.Is(b) })
 }
 
 // extensionServer is a server and its line in the file.
@@ -84,8 +86,8 @@ func manifestName(rel string) (name string, ok bool) {
 // parseExtension parses the text of the extension in a file, relative to
 // extensions.d. It is as strict as ParseDefinition. base is the base directory.
 // read returns the content of another file of the directory.
-func parseExtension(base, rel string, data []byte, read func(name string) (*text, error)) (*extension, error) {
-	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}, beside: map[string]*text{}}
+func parseExtension(base, rel string, data []byte, read func(name string) (*folder.Text, error)) (*extension, error) {
+	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}, beside: map[string]*folder.Text{}}
 	fail := func(line int, err error) (*extension, error) { return nil, fields.ErrorAt(e.file, line, "", err) }
 	name, ok := manifestName(rel)
 	if !ok {
@@ -126,7 +128,7 @@ func parseExtension(base, rel string, data []byte, read func(name string) (*text
 }
 
 // fields returns the keys of an extension. They set servers to a function that reads its servers.
-func (e *extension) fields(base, rel, name string, named *bool, read func(string) (*text, error), servers *[]func() error) map[string]fields.Field {
+func (e *extension) fields(base, rel, name string, named *bool, read func(string) (*folder.Text, error), servers *[]func() error) map[string]fields.Field {
 	gemini := strings.HasPrefix(path.Base(rel), geminiManifest)
 	all := map[string]fields.Field{
 		"name": func(n *yaml.Node) error {
@@ -199,7 +201,7 @@ func (e *extension) agentsField(n *yaml.Node, visibility string) error {
 		e.brings = append(e.brings, b)
 		return nil
 	}))
-	wrong.Add(n.Line, ListField(&e.agents, "agents", memberRef, &e.refs)(names))
+	wrong.Add(n.Line, catalog.List(&e.agents, "agents", catalog.MemberRef, &e.refs)(names))
 	return wrong.Err()
 }
 
@@ -259,9 +261,9 @@ const (
 	visibilityInternal = "internal" // likewise
 )
 
-// reaches reports whether the extension names or defines the agent.
+// Reaches reports whether the extension names or defines the agent.
 func (e *extension) reaches(id scope.ID) bool {
-	return anyOf(e.agents, string(id)) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == id })
+	return catalog.AnyOf(e.agents, string(id)) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == id })
 }
 
 // audience is the set of agents that see a private agent of an extension.
@@ -279,7 +281,7 @@ func (e *extension) audience() audience {
 }
 
 func (a audience) holds(id scope.ID) bool {
-	return id == "" || slices.Contains(a.brought, id) || anyOf(a.patterns, string(id))
+	return id == "" || slices.Contains(a.brought, id) || catalog.AnyOf(a.patterns, string(id))
 }
 
 // visible returns the servers that an agent sees: its own, those of the host,

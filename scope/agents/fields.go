@@ -16,12 +16,14 @@ import (
 
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // fields returns the keys of the definition of agent id. They set named if
 // there is a name, add to env the line of each variable, and append to refs the patterns
 // that must match something.
-func (d *Definition) fields(file string, id scope.ID, named *bool, env map[string]int, refs *[]Ref) map[string]fields.Field {
+func (d *Definition) fields(file string, id scope.ID, named *bool, env map[string]int, refs *[]catalog.Ref) map[string]fields.Field {
 	name := nameField(&d.Name, id)
 	keys := map[string]fields.Field{
 		"name": func(n *yaml.Node) error {
@@ -40,7 +42,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"timeout":      fields.Number(&d.Model.Timeout, fields.ParseDuration, "!!str"),
 		"timeout_mins": fields.Number(&d.Model.Timeout, parseMinutes, "!!int", "!!float"),
 		"identity":     fields.OneOf(&d.Identity, IdentityAgent, IdentityCaller),
-		"network":      NetworkField(&d.Network, refs),
+		"network":      hosts.Field(&d.Network, refs),
 		"durable":      fields.Optional(&d.Durable),
 		"sandbox":      fields.Mapping(d.Keep.Fields()),
 		"env": func(n *yaml.Node) error {

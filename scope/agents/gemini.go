@@ -16,7 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // yamlOfJSON converts JSON to text that a YAML parser accepts, with the same
@@ -56,7 +58,7 @@ const (
 
 // geminiFields returns fields that also accept gemini-cli's spelling and
 // variables. They ignore trust: only the operator may set it, as in gemini-cli.
-func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]Ref) map[string]fields.Field {
+func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]catalog.Ref) map[string]fields.Field {
 	vars := map[string]string{"extensionPath": s.Dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"}
 	for _, name := range settings {
 		vars[name] = set[name] // "" until the operator sets it
@@ -100,7 +102,7 @@ func braced(n *yaml.Node) *yaml.Node {
 
 // settingsField reads the names of variables that every server of the extension gets, and their
 // values from settingsFile. A variable without a value is not set.
-func (e *extension) settingsField(n *yaml.Node, read func(string) (*text, error)) error {
+func (e *extension) settingsField(n *yaml.Node, read func(string) (*folder.Text, error)) error {
 	ignored := func(*yaml.Node) error { return nil }
 	err := fields.EachItem(n, func(item *yaml.Node) error {
 		var name string
@@ -140,7 +142,7 @@ func (e *extension) set() map[string]string {
 	if file == nil {
 		return all
 	}
-	for line := range strings.Lines(string(file.data)) {
+	for line := range strings.Lines(string(file.Data)) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
 		if name = strings.TrimSpace(strings.TrimPrefix(name, "export ")); !ok || !slices.Contains(e.settings, name) || strings.ContainsRune(value, 0) {
 			continue
@@ -155,7 +157,7 @@ func (e *extension) set() map[string]string {
 }
 
 // contextField reads the names of the files that are added to the prompts of the extension's agents.
-func (e *extension) contextField(n *yaml.Node, read func(string) (*text, error)) error {
+func (e *extension) contextField(n *yaml.Node, read func(string) (*folder.Text, error)) error {
 	if n.Kind != yaml.SequenceNode {
 		n = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line, Content: []*yaml.Node{n}}
 	}
@@ -169,7 +171,7 @@ func (e *extension) contextField(n *yaml.Node, read func(string) (*text, error))
 	})
 }
 
-func (e *extension) readContext(name string, optional bool, read func(string) (*text, error)) error {
+func (e *extension) readContext(name string, optional bool, read func(string) (*folder.Text, error)) error {
 	if name == "" || name != path.Base(name) || name[0] == '.' {
 		return fmt.Errorf("contextFileName: %q is no file of the extension: write a name without directories", name)
 	}
@@ -177,7 +179,7 @@ func (e *extension) readContext(name string, optional bool, read func(string) (*
 	if missing := errors.Is(err, fs.ErrNotExist); missing && optional {
 		e.beside[name] = nil
 		return nil
-	} else if err == nil && (len(file.data) > maxContext || !utf8.Valid(file.data)) {
+	} else if err == nil && (len(file.Data) > maxContext || !utf8.Valid(file.Data)) {
 		err = fmt.Errorf("is larger than %d bytes or not UTF-8: correct it", maxContext)
 	}
 	if err != nil {
@@ -196,22 +198,22 @@ func (e *extension) excludeField(n *yaml.Node) error {
 			return err
 		}
 		word, _, some := strings.Cut(s, "(")
-		names, ours := []string{word}, !strings.HasPrefix(word, mcpPrefix)
+		names, ours := []string{word}, !strings.HasPrefix(word, catalog.MCPPrefix)
 		for _, w := range GeminiTools() {
-			if slices.Contains(strings.Fields(w.Names), strings.TrimPrefix(word, builtinPrefix)) {
+			if slices.Contains(strings.Fields(w.Names), strings.TrimPrefix(word, catalog.BuiltinPrefix)) {
 				if names, ours = w.Does, false; w.Ours != "" {
 					names = append([]string{w.Ours}, w.Does...)
 				}
 			}
 		}
 		for _, name := range names {
-			p, err := parseToolPattern(name)
+			p, err := catalog.ParsePattern(name)
 			if err != nil {
 				return fmt.Errorf("excludeTools: %q %w", name, err)
 			}
-			p.from = e.file
+			p.From = e.file
 			if ours {
-				e.refs = append(e.refs, Ref{item.Line, "excludeTools", ToolRef, name})
+				e.refs = append(e.refs, catalog.Ref{Line: item.Line, Key: "excludeTools", Kind: catalog.ToolRef, Text: name})
 			}
 			if some {
 				e.ask = append(e.ask, p)
@@ -235,7 +237,7 @@ func (s *Snapshot) extend(def *Definition) (*Definition, []*extension) {
 		}
 		with = append(with, e)
 		for _, name := range e.context {
-			prompt += "\n\n" + strings.TrimSpace(string(e.beside[name].data))
+			prompt += "\n\n" + strings.TrimSpace(string(e.beside[name].Data))
 		}
 	}
 	if prompt == "" {

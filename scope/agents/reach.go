@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
@@ -52,47 +53,28 @@ type Rules struct {
 	Trusted                        []string // servers whose tools need no approval
 }
 
-// Ref is a pattern that must match an existing name.
-type Ref struct {
-	Line int
-	Key  string // the key, such as "policy.tools.exclude"
-	kind refKind
-	Text string
-}
-
-type refKind uint8
-
-const (
-	ToolRef refKind = iota
-	skillRef
-	serverRef
-	memberRef
-	contextRef // not checked: contexts have no definition
-	trustRef   // a server, without wildcards
-	presetRef  // without wildcards
-	protectRef // likewise; "*" is all
-)
-
 // reachFields returns the keys of d.Reach. They append to refs the patterns
 // that must match.
-func (d *Definition) reachFields(file string, refs *[]Ref) map[string]fields.Field {
+func (d *Definition) reachFields(file string, refs *[]catalog.Ref) map[string]fields.Field {
 	r := &d.Reach
-	list := func(out *[]string, key string, kind refKind) fields.Field { return ListField(out, key, kind, refs) }
+	list := func(out *[]string, key string, kind catalog.RefKind) fields.Field {
+		return catalog.List(out, key, kind, refs)
+	}
 	return map[string]fields.Field{
-		"tools":   list(&r.Tools, "tools", ToolRef),
-		"skills":  list(&r.Skills, "skills", skillRef),
-		"mcps":    list(&r.MCPs, "mcps", serverRef),
+		"tools":   list(&r.Tools, "tools", catalog.ToolRef),
+		"skills":  list(&r.Skills, "skills", catalog.SkillRef),
+		"mcps":    list(&r.MCPs, "mcps", catalog.ServerRef),
 		"members": membersField(r, refs),
 		"scopes":  contextsField(&r.Contexts, refs),
 		"policy": policyField(map[string]fields.Field{
 			"tools": fields.Mapping(map[string]fields.Field{
-				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", ToolRef),
-				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", ToolRef),
-				"ask":     list(&r.Rules.Ask, "policy.tools.ask", ToolRef),
+				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", catalog.ToolRef),
+				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", catalog.ToolRef),
+				"ask":     list(&r.Rules.Ask, "policy.tools.ask", catalog.ToolRef),
 			}),
 			"mcp": fields.Mapping(map[string]fields.Field{
-				"allowed":     list(&r.Rules.AllowedServers, "policy.mcp.allowed", serverRef),
-				"excluded":    list(&r.Rules.ExcludedServer, "policy.mcp.excluded", serverRef),
+				"allowed":     list(&r.Rules.AllowedServers, "policy.mcp.allowed", catalog.ServerRef),
+				"excluded":    list(&r.Rules.ExcludedServer, "policy.mcp.excluded", catalog.ServerRef),
 				"mcp_servers": trustField("policy.mcp.mcp_servers", &r.Rules.Trusted, refs),
 			}),
 			"mcp_servers": trustField("policy.mcp_servers", &r.Rules.Trusted, refs),
@@ -111,49 +93,21 @@ func (d *Definition) reachFields(file string, refs *[]Ref) map[string]fields.Fie
 	}
 }
 
-// ListField reads a list of names or patterns.
-func ListField(out *[]string, key string, kind refKind, refs *[]Ref) fields.Field {
-	return func(n *yaml.Node) error {
-		*out = []string{}
-		lines := map[string]int{}
-		return fields.EachItem(n, func(item *yaml.Node) error {
-			s, err := fields.Scalar(item, "a name, in quotes where need be", "!!str")
-			if err == nil {
-				err = fields.NotExpanded(s)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: an entry %w", key, err)
-			}
-			same, err := checkEntry(s, kind)
-			if err != nil {
-				return fmt.Errorf("%s: %q %w", key, s, err)
-			}
-			if first := lines[same]; first > 0 {
-				return fmt.Errorf("%s: %q is here twice, first in line %d: remove one", key, s, first)
-			}
-			lines[same] = item.Line
-			*out = append(*out, s)
-			*refs = append(*refs, Ref{item.Line, key, kind, s})
-			return nil
-		})
-	}
-}
-
 // membersField reads a list of members, or a mapping from a member to {may:
 // widen} or nothing.
-func membersField(r *Reach, refs *[]Ref) fields.Field {
-	list := ListField(&r.Members, "members", memberRef, refs)
+func membersField(r *Reach, refs *[]catalog.Ref) fields.Field {
+	list := catalog.List(&r.Members, "members", catalog.MemberRef, refs)
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.MappingNode {
 			return list(n)
 		}
 		r.Members = []string{}
 		return fields.EachKey(n, func(name string, value *yaml.Node) error {
-			if _, err := checkEntry(name, memberRef); err != nil {
+			if _, err := catalog.CheckEntry(name, catalog.MemberRef); err != nil {
 				return fmt.Errorf("members: %q %w", name, err)
 			}
 			r.Members = append(r.Members, name)
-			*refs = append(*refs, Ref{value.Line, "members", memberRef, name})
+			*refs = append(*refs, catalog.Ref{Line: value.Line, Key: "members", Kind: catalog.MemberRef, Text: name})
 			var may string
 			if value.Tag == "!!null" || value.Kind == yaml.MappingNode && len(value.Content) == 0 {
 				return nil
@@ -173,34 +127,17 @@ func membersField(r *Reach, refs *[]Ref) fields.Field {
 	}
 }
 
-// checkEntry checks the form of an entry. same is equal for two spellings of
-// one entry.
-func checkEntry(s string, kind refKind) (same string, err error) {
-	if kind == ToolRef {
-		p, err := parseToolPattern(s)
-		return p.key(), err
-	}
-	name := s
-	if kind == memberRef && strings.Trim(s, " ") == s { // a display name has spaces inside
-		name = strings.ReplaceAll(s, " ", "")
-	}
-	if err = CheckName(name); err == nil && strings.Contains(s, ":") {
-		err = errors.New("holds a colon: write the name alone")
-	}
-	return s, err
-}
-
-func contextsField(out *Contexts, refs *[]Ref) fields.Field {
+func contextsField(out *Contexts, refs *[]catalog.Ref) fields.Field {
 	var enum, fixed, ask, set []string
-	var none []Ref
+	var none []catalog.Ref
 	var tools []ToolContexts
 	read := fields.Mapping(map[string]fields.Field{
-		"enum":  ListField(&enum, "scopes.enum", contextRef, &none),
-		"const": ListField(&fixed, "scopes.const", contextRef, &none),
-		"ask":   ListField(&ask, "scopes.ask", contextRef, &none),
-		"set":   ListField(&set, "scopes.set", contextRef, &none),
+		"enum":  catalog.List(&enum, "scopes.enum", catalog.ContextRef, &none),
+		"const": catalog.List(&fixed, "scopes.const", catalog.ContextRef, &none),
+		"ask":   catalog.List(&ask, "scopes.ask", catalog.ContextRef, &none),
+		"set":   catalog.List(&set, "scopes.set", catalog.ContextRef, &none),
 		"tools": func(n *yaml.Node) error {
-			return eachTool(n, "scopes.tools", refs, func(pattern string, value *yaml.Node) error {
+			return catalog.EachTool(n, "scopes.tools", refs, func(pattern string, value *yaml.Node) error {
 				t, err := toolContexts(pattern, value)
 				tools = append(tools, t)
 				return err
@@ -233,7 +170,7 @@ func contextsField(out *Contexts, refs *[]Ref) fields.Field {
 		}
 		for _, t := range tools {
 			for _, name := range t.Names {
-				if out.Names != nil && !anyOf(out.Names, name) {
+				if out.Names != nil && !catalog.AnyOf(out.Names, name) {
 					return fmt.Errorf("tools: %q: %q is no scope of enum or const: add it there, or remove it here", t.Tool, name)
 				}
 			}
@@ -245,10 +182,10 @@ func contextsField(out *Contexts, refs *[]Ref) fields.Field {
 // toolContexts reads {const: [NAME...]} or {enum: [NAME...]}.
 func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
 	var enum, fixed []string
-	var none []Ref
+	var none []catalog.Ref
 	err := fields.Mapping(map[string]fields.Field{
-		"enum":  ListField(&enum, "enum", contextRef, &none),
-		"const": ListField(&fixed, "const", contextRef, &none),
+		"enum":  catalog.List(&enum, "enum", catalog.ContextRef, &none),
+		"const": catalog.List(&fixed, "const", catalog.ContextRef, &none),
 	})(n)
 	if err == nil && (enum == nil) == (fixed == nil) {
 		err = errors.New("wants one of enum and const: write {enum: [...]} for a choice, {const: [...]} for none")
@@ -262,29 +199,9 @@ func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
 	return t, err
 }
 
-// eachTool calls f for each key of n, which is a tool pattern.
-func eachTool(n *yaml.Node, key string, refs *[]Ref, f func(pattern string, value *yaml.Node) error) error {
-	lines := map[string]int{}
-	return fields.EachKey(n, func(s string, value *yaml.Node) error {
-		same, err := checkEntry(s, ToolRef)
-		if err != nil {
-			return fmt.Errorf("%s: %q %w", key, s, err)
-		}
-		if first := lines[same]; first > 0 {
-			return fmt.Errorf("%s: %q is here twice, first in line %d: remove one", key, s, first)
-		}
-		lines[same] = value.Line
-		*refs = append(*refs, Ref{value.Line, key, ToolRef, s})
-		if err := f(s, value); err != nil {
-			return fields.AtLine(value.Line, fmt.Errorf("%s: %q %w", key, s, err))
-		}
-		return nil
-	})
-}
-
-func ratesField(out *[]scope.Rate, refs *[]Ref) fields.Field {
+func ratesField(out *[]scope.Rate, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachTool(n, "rate_limits", refs, func(pattern string, value *yaml.Node) error {
+		return catalog.EachTool(n, "rate_limits", refs, func(pattern string, value *yaml.Node) error {
 			s, err := fields.Scalar(value, "a rate such as 30/minute", "!!str")
 			if err != nil {
 				return err
@@ -300,9 +217,9 @@ func ratesField(out *[]scope.Rate, refs *[]Ref) fields.Field {
 	}
 }
 
-func filtersField(out *[]scope.Filter, refs *[]Ref) fields.Field {
+func filtersField(out *[]scope.Filter, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
+		return catalog.EachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
 			f := scope.Filter{Pattern: pattern}
 			lines := map[string]int{}
 			err := fields.EachItem(value, func(item *yaml.Node) error {

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Home selects the home directory of an agent's sandboxes.
@@ -84,7 +85,7 @@ var ownedVariables = []string{
 
 // checkEnv returns an error for variables of an agent's sandboxes that would break them
 // without a word. lines has the line of each.
-func checkEnv(env map[string]string, lines map[string]int, n Network) error {
+func checkEnv(env map[string]string, lines map[string]int, n hosts.Network) error {
 	var wrong fields.Problems
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		_, credential := n.Credentials[name]
@@ -98,7 +99,7 @@ func checkEnv(env map[string]string, lines map[string]int, n Network) error {
 			why = "is set by sandbox: {home}: use that"
 		case name == "PATH" && !isSystemPath(env[name]):
 			why = "has no /usr/bin, or a directory that is not absolute: write absolute directories, and /usr/bin among them"
-		case n.Kind != NetworkHost && slices.Contains(ownedVariables, strings.ToUpper(name)):
+		case n.Kind != hosts.HostNetwork && slices.Contains(ownedVariables, strings.ToUpper(name)):
 			why = "leads programs to the proxy of network or its certificates: remove it"
 		case credential:
 			why = "is the variable of a credential of network: remove one"

@@ -16,6 +16,8 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Server configures how an MCP server is started, or its address. Its strings
@@ -35,7 +37,7 @@ type Server struct {
 	Start   time.Duration // limit of a start; 0 is the default
 	Private bool          // visible only to the agents that it is defined for
 	Own     bool          // defined in the agent's definition
-	Network Network       // network of its sandbox
+	Network hosts.Network // network of its sandbox
 	Shows   Workspace     // access to the agent's view; "" is the default, see Use
 	From    string        // the file that defines it, relative to the base directory
 }
@@ -88,7 +90,7 @@ func (s Servers) clone() Servers {
 func EachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
 	return fields.EachKey(n, func(name string, value *yaml.Node) error {
 		var wrong, inside fields.Problems
-		if !IsServerName(name) {
+		if !catalog.IsServerName(name) {
 			wrong.Add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
 		}
 		far := fields.HasKey(value, "url") || fields.HasKey(value, "httpUrl")
@@ -112,29 +114,9 @@ func EachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error
 	})
 }
 
-// IsServerName reports whether s is valid in mcp:SERVER:TOOL and in
-// mcp__SERVER__TOOL, the form for clients. There, tool b__t of server a must
-// not equal tool t of server a__b.
-func IsServerName(s string) bool {
-	return isPlainName(s, 64) && !strings.Contains(s, "__") && !strings.HasSuffix(s, "_")
-}
-
-// isPlainName reports whether s has only letters, digits, '_', '-' and '.',
-// starts with a letter or a digit, and has at most longest bytes.
-func isPlainName(s string, longest int) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if !letter && (i == 0 || c != '_' && c != '-' && c != '.') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= longest
-}
-
 // Fields returns the keys of a server. vars are variables in addition to the
 // environment. The fields append to refs the presets, which must exist.
-func (s *Server) Fields(vars map[string]string, refs *[]Ref) map[string]fields.Field {
+func (s *Server) Fields(vars map[string]string, refs *[]catalog.Ref) map[string]fields.Field {
 	expandedField := func(out *string) fields.Field { return fields.Expanded(out, vars) }
 	return map[string]fields.Field{
 		"command": func(n *yaml.Node) error {
@@ -180,7 +162,7 @@ func (s *Server) Fields(vars map[string]string, refs *[]Ref) map[string]fields.F
 		"exclude_tools": wildcardsField(&s.Exclude),
 		"timeout":       fields.Duration(&s.Timeout),
 		"start_timeout": fields.Duration(&s.Start),
-		"network":       NetworkField(&s.Network, refs),
+		"network":       hosts.Field(&s.Network, refs),
 		"workspace":     fields.OneOf(&s.Shows, WorkspaceNone, WorkspaceRead, WorkspaceWrite),
 	}
 }
@@ -241,7 +223,7 @@ func headersField(out *map[string]string, vars map[string]string) fields.Field {
 // wildcardsField reads a list of wildcards of a server's tools.
 func wildcardsField(out *[]string) fields.Field {
 	return fields.Texts(out, "names", func(name string) error {
-		if err := checkTool(name); err != nil {
+		if err := catalog.CheckTool(name); err != nil {
 			return fmt.Errorf("%q %w", name, err)
 		}
 		return nil

@@ -11,17 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/protect"
 )
 
 // Host is the operator's configuration for all agents, from
 // {base}/scopefs.yaml.
 type Host struct {
-	Primary   scope.ID // the agent that its lists do not restrict; "" for none
-	BaseTools []string // of a computed list of tools; nil: those with ListedBase
-	Memory    bool     // whether that list holds those with ListedMemory
-	Servers   Servers  // that every agent sees
-	Tools     Tools    // that definitions may name
+	Primary   scope.ID      // the agent that its lists do not restrict; "" for none
+	BaseTools []string      // of a computed list of tools; nil: those with ListedBase
+	Memory    bool          // whether that list holds those with ListedMemory
+	Servers   Servers       // that every agent sees
+	Tools     catalog.Tools // that definitions may name
 }
 
 // Agent is a defined agent and its grants.
@@ -46,9 +50,9 @@ type Snapshot struct {
 	// The sources of the snapshot, so that Reload can reuse what has not
 	// changed.
 	files      map[scope.ID]*loaded
-	seen       map[string]string // the SHA-256 of what has loaded, by file
-	dir        dated             // stamp of agents.d before it was read
-	extendDirs map[string]dated  // stamps of extensions.d and its directories; nil if unknown
+	seen       map[string]string       // the SHA-256 of what has loaded, by file
+	dir        folder.Dated            // stamp of agents.d before it was read
+	extendDirs map[string]folder.Dated // stamps of extensions.d and its directories; nil if unknown
 }
 
 // loaded is a definition and the result of loading it.
@@ -103,9 +107,9 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		next.known.skills = s.known.skills
 	}
 	var wrong []error
-	next.known.presets, wrong = readPresets(base, s.known.presets)
+	next.known.presets, wrong = hosts.ReadPresets(base, s.known.presets)
 	errs = append(errs, wrong...)
-	next.known.protect, next.known.lost, wrong = readProtections(base, s.known.protect)
+	next.known.protect, next.known.lost, wrong = protect.Read(base, s.known.protect)
 	errs = append(errs, wrong...)
 	next.known.host = host
 	same := next.known.equal(s.known)
@@ -123,15 +127,15 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	for _, f := range files {
 		old := s.files[f.id]
 		made := &loaded{parsed: f}
-		if same && old != nil && old.file == f.file && f.text.is(old.text) {
+		if same && old != nil && old.file == f.file && f.text.Is(old.text) {
 			made.agent, made.errs, made.warnings = old.agent, old.errs, old.warnings
 		} else {
-			made.agent, made.errs, made.warnings = next.agent(f, f.text != nil && s.seen[f.file] == f.text.sum)
+			made.agent, made.errs, made.warnings = next.agent(f, f.text != nil && s.seen[f.file] == f.text.Sum)
 		}
 		next.files[f.id] = made
 		next.Warnings = append(next.Warnings, made.warnings...)
-		if f.text != nil && (made.agent != nil || s.seen[f.file] == f.text.sum) {
-			next.seen[f.file] = f.text.sum
+		if f.text != nil && (made.agent != nil || s.seen[f.file] == f.text.Sum) {
+			next.seen[f.file] = f.text.Sum
 		}
 		agent := made.agent
 		if agent == nil {
@@ -198,9 +202,9 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 		e := s.extensions[file]
 		wrong := fields.Problems{}
 		for _, r := range e.refs {
-			wrong.Add(r.Line, r.check(s.known, "", nil))
+			wrong.Add(r.Line, checkRef(r, s.known, "", nil))
 		}
-		loaded := last.seen[file] == e.text.sum
+		loaded := last.seen[file] == e.text.Sum
 		if len(wrong) > 0 && loaded {
 			s.Warnings = append(s.Warnings, fields.EachError(fields.ErrorAt(file, 1, "", removed(wrong)))...)
 		} else if len(wrong) > 0 {
@@ -211,7 +215,7 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 			s.extendDirs = nil
 			continue
 		}
-		s.seen[file] = e.text.sum
+		s.seen[file] = e.text.Sum
 		s.Warnings = append(s.Warnings, e.unset()...)
 	}
 	return errs
@@ -220,19 +224,19 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 // Current reports whether Reload would certainly find nothing new about one
 // agent. Its cost does not depend on the number of agents.
 func (s *Snapshot) Current(base string, id scope.ID) bool {
-	if s.dir == (dated{}) || !s.dir.stillIn(base, agentsDir) || !s.currentExtensions(base) {
+	if s.dir == (folder.Dated{}) || !s.dir.StillIn(base, agentsDir) || !s.currentExtensions(base) {
 		return false
 	}
 	skills, err := readSkills(base)
 	if err != nil || !slices.Equal(skills, s.known.skills) {
 		return false
 	}
-	presets, errs := readPresets(base, s.known.presets)
+	presets, errs := hosts.ReadPresets(base, s.known.presets)
 	if errs != nil || !reflect.DeepEqual(presets, s.known.presets) {
 		return false
 	}
-	protect, _, errs := readProtections(base, s.known.protect)
-	if errs != nil || !maps.EqualFunc(protect, s.known.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) }) {
+	lists, _, errs := protect.Read(base, s.known.protect)
+	if errs != nil || !maps.EqualFunc(lists, s.known.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) }) {
 		return false
 	}
 	f := s.files[id]
@@ -242,8 +246,8 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if f.text == nil {
 		return false
 	}
-	now, err := stampOf(unix.AT_FDCWD, filepath.Join(base, f.file))
-	return err == nil && f.text.still(now)
+	now, err := folder.StampOf(unix.AT_FDCWD, filepath.Join(base, f.file))
+	return err == nil && f.text.Still(now)
 }
 
 // agent compiles one definition. If before is set, the same content has loaded
@@ -259,18 +263,18 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	}
 	var wrong, unprotected fields.Problems
 	for _, r := range f.refs {
-		err := r.check(s.known, f.id, servers)
-		if r.kind == protectRef {
+		err := checkRef(r, s.known, f.id, servers)
+		if r.Kind == catalog.ProtectRef {
 			unprotected.Add(r.Line, err)
 		} else {
 			wrong.Add(r.Line, err)
 		}
 	}
 	def, err := f.def.protectOwn(s.known.protect)
-	if err == nil && s.known.lost && f.def.View.wants(everything) {
-		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct it", protectDir)
+	if err == nil && s.known.lost && f.def.View.wants(catalog.Everything) {
+		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct it", protect.Dir)
 	}
-	unprotected.Add(lineOf(f.refs, "protect"), err)
+	unprotected.Add(catalog.LineOf(f.refs, "protect"), err)
 	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more
 		errs = append(errs, fields.EachError(fields.ErrorAt(f.file, 1, f.id, unprotected))...)
 	}
@@ -289,7 +293,7 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	g := compileGrants(def, s.known, servers, more...)
 	g.unseen = unseen(f.id, servers, s.extensions)
 	for _, at := range g.idle() {
-		warnings = append(warnings, fields.ErrorAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
+		warnings = append(warnings, fields.ErrorAt(f.file, catalog.LineOf(f.refs, at.key), f.id, at.err))
 	}
 	slices.SortStableFunc(warnings, byLine)
 	return &Agent{def, g, f.file}, nil, warnings

@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // policyField reads the key policy, which may have trust in one of two places.
@@ -22,11 +23,11 @@ func policyField(keys map[string]fields.Field) fields.Field {
 	}
 }
 
-func trustField(key string, out *[]string, refs *[]Ref) fields.Field {
+func trustField(key string, out *[]string, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		return fields.EachKey(n, func(name string, value *yaml.Node) error {
 			trusted := false
-			*refs = append(*refs, Ref{value.Line, key, trustRef, name})
+			*refs = append(*refs, catalog.Ref{Line: value.Line, Key: key, Kind: catalog.TrustRef, Text: name})
 			err := fields.Mapping(map[string]fields.Field{"trust": fields.Switch(&trusted)})(value)
 			if err != nil {
 				return fields.AtLine(value.Line, fmt.Errorf("%s: %w", name, err))

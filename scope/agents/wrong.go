@@ -17,16 +17,6 @@ func removed(wrong fields.Problems) fields.Problems {
 	return all
 }
 
-// lineOf returns the line of the first entry under a key, or 1.
-func lineOf(refs []Ref, key string) int {
-	for _, r := range refs {
-		if r.Key == key {
-			return r.Line
-		}
-	}
-	return 1
-}
-
 func byLine(a, b error) int {
 	x, _ := a.(*fields.FileError)
 	y, _ := b.(*fields.FileError)

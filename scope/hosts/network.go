@@ -1,4 +1,4 @@
-package agents
+package hosts
 
 import (
 	"cmp"
@@ -19,52 +19,53 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
-// NetworkKind says how much of the network a sandbox has.
-type NetworkKind string
+// Kind says how much of the network a sandbox has.
+type Kind string
 
 // The kinds of networks, from the least to the greatest.
 const (
-	NetworkNone  NetworkKind = "none"  // nothing; the default
-	NetworkRules NetworkKind = "rules" // the hosts that rules allow, through the daemon's proxy
-	NetworkHost  NetworkKind = "host"  // the host's network
+	None        Kind = "none"  // nothing; the default
+	Rules       Kind = "rules" // the hosts that rules allow, through the daemon's proxy
+	HostNetwork Kind = "host"  // the host's network
 )
 
 // Network is the network of a sandbox, as a definition has it.
 type Network struct {
-	Kind        NetworkKind // "" is none
+	Kind        Kind // "" is none
 	Rules       scope.NetworkSpec
-	Presets     []string                     // whose rules are added
-	Credentials map[string]NetworkCredential // by HostRule.Secret, the name of the variable
-	Requests    []scope.Rate                 // of requests and connections
-	Bytes       []scope.Rate                 // of bytes in both directions
+	Presets     []string              // whose rules are added
+	Credentials map[string]Credential // by HostRule.Secret, the name of the variable
+	Requests    []scope.Rate          // of requests and connections
+	Bytes       []scope.Rate          // of bytes in both directions
 }
 
-// NetworkCredential is a secret that the proxy adds to the requests to a host. The
+// Credential is a secret that the proxy adds to the requests to a host. The
 // sandbox has a placeholder in the variable that HostRule.Secret names.
-type NetworkCredential struct {
+type Credential struct {
 	Header string // "": Authorization
 	Format string // of the header's value, with one %s; "": %s
 	From   credential.Source
 }
 
-// NetworkField reads none, host, or a mapping of rules. It appends to refs the
+// Field reads none, host, or a mapping of rules. It appends to refs the
 // presets, which must exist; nil refs refuses presets.
-func NetworkField(out *Network, refs *[]Ref) fields.Field {
+func Field(out *Network, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.MappingNode {
-			return fields.OneOf(&out.Kind, NetworkNone, NetworkHost)(n)
+			return fields.OneOf(&out.Kind, None, HostNetwork)(n)
 		}
-		*out = Network{Kind: NetworkRules}
+		*out = Network{Kind: Rules}
 		err := fields.Mapping(map[string]fields.Field{
 			"deny":    hostsField(&out.Rules.Deny, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Deny: []scope.HostRule{r}} }, out),
 			"ask":     askField(out),
 			"allow":   allowField(out),
 			"presets": presetsField(out, refs),
 			"limit": fields.Mapping(map[string]fields.Field{
-				"requests": networkRateField(&out.Requests, "requests", fields.ParseCount, "60/minute"),
-				"bytes":    networkRateField(&out.Bytes, "bytes", parseBytes, "1GiB/day"),
+				"requests": rateField(&out.Requests, "requests", fields.ParseCount, "60/minute"),
+				"bytes":    rateField(&out.Bytes, "bytes", parseBytes, "1GiB/day"),
 			}),
 		})(n)
 		if err == nil {
@@ -125,7 +126,7 @@ func hostFields(rule *scope.HostRule, network *Network) map[string]fields.Field 
 		"address":    addressField(&rule.Address),
 		"ca":         certificatesField(&rule.CA),
 		"intercept":  fields.Switch(&rule.Intercept),
-		"credential": networkCredentialField(&rule.Secret, network),
+		"credential": credentialField(&rule.Secret, network),
 	}
 }
 
@@ -179,9 +180,9 @@ func certificatesField(out *string) fields.Field {
 	}
 }
 
-func networkCredentialField(name *string, network *Network) fields.Field {
+func credentialField(name *string, network *Network) fields.Field {
 	return func(n *yaml.Node) error {
-		var c NetworkCredential
+		var c Credential
 		var from *credential.Source
 		err := fields.Mapping(map[string]fields.Field{
 			"header":   fields.Text(&c.Header),
@@ -206,7 +207,7 @@ func networkCredentialField(name *string, network *Network) fields.Field {
 	}
 }
 
-func (c NetworkCredential) check() error {
+func (c Credential) check() error {
 	if err := header.Check(c.Header, ""); err != nil {
 		return err
 	}
@@ -216,9 +217,9 @@ func (c NetworkCredential) check() error {
 	return nil
 }
 
-func (n *Network) addCredential(name string, c NetworkCredential) error {
+func (n *Network) addCredential(name string, c Credential) error {
 	if n.Credentials == nil {
-		n.Credentials = map[string]NetworkCredential{}
+		n.Credentials = map[string]Credential{}
 	}
 	if other, ok := n.Credentials[name]; ok && !reflect.DeepEqual(other, c) {
 		return fmt.Errorf("variable: two credentials for %s differ: make them equal, or give one another variable", name)
@@ -227,17 +228,17 @@ func (n *Network) addCredential(name string, c NetworkCredential) error {
 	return nil
 }
 
-func presetsField(out *Network, refs *[]Ref) fields.Field {
+func presetsField(out *Network, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		if refs == nil {
 			return errors.New("are not known here: write the hosts in allow")
 		}
-		return ListField(&out.Presets, "network.presets", presetRef, refs)(n)
+		return catalog.List(&out.Presets, "network.presets", catalog.PresetRef, refs)(n)
 	}
 }
 
-// networkRateField reads an amount and a time, such as 60/minute.
-func networkRateField[T int | int64](out *[]scope.Rate, key string, amount func(string) (T, error), example string) fields.Field {
+// rateField reads an amount and a time, such as 60/minute.
+func rateField[T int | int64](out *[]scope.Rate, key string, amount func(string) (T, error), example string) fields.Field {
 	return func(n *yaml.Node) error {
 		s, err := fields.Scalar(n, "a rate such as "+example, "!!str")
 		if err != nil {
@@ -268,7 +269,7 @@ func parseBytes(s string) (int64, error) {
 func (n Network) with(presets map[string]*Preset) Network {
 	all := n
 	all.Rules.Allow = slices.Clone(n.Rules.Allow)
-	all.Credentials = map[string]NetworkCredential{}
+	all.Credentials = map[string]Credential{}
 	for _, name := range n.Presets {
 		p := presets[name]
 		if p == nil {

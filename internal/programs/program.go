@@ -1,4 +1,4 @@
-package agents
+package programs
 
 import (
 	"cmp"
@@ -10,14 +10,15 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
-// programsDir is the directory of a base directory that has the operator's programs.
-const programsDir = "programs.d"
+// dir is the directory of a base directory that has the operator's programs.
+const dir = "programs.d"
 
 //go:embed programs/*.yaml
-var programFiles embed.FS
+var files embed.FS
 
 // Program says how an agent program runs in a sandbox. It is one file:
 // {base}/programs.d/<name>.yaml, or one of this package. The operator's replaces that of
@@ -33,12 +34,12 @@ type Program struct {
 	Expose      []string          // what it needs of the host beside itself and its interpreter
 }
 
-// ParseProgram reads the text of a program. Its errors are like those of
+// Parse reads the text of a program. Its errors are like those of
 // [ParseDefinition].
-func ParseProgram(file string, data []byte) (*Program, error) {
+func Parse(file string, data []byte) (*Program, error) {
 	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
 	fail := func(err error) (*Program, error) { return nil, fields.ErrorAt(file, 1, "", err) }
-	if !isPlainName(p.Name, maxPresetName) {
+	if !fields.IsPlainName(p.Name, folder.MaxName) {
 		return fail(fmt.Errorf("%q is no name of a program: write letters, digits, '-', '_' and '.'", p.Name))
 	}
 	if len(data) > frontmatter.MaxKeys {
@@ -67,33 +68,33 @@ func ParseProgram(file string, data []byte) (*Program, error) {
 	return p, nil
 }
 
-// ProgramOf returns a program of a base directory or of this package.
-func ProgramOf(base, name string) (*Program, error) {
-	file := path.Join(programsDir, name+".yaml")
-	if !isPlainName(name, maxPresetName) {
-		return nil, fmt.Errorf("%q is no name of a program: there are %s", name, strings.Join(BuiltinPrograms(), ", "))
+// Of returns a program of a base directory or of this package.
+func Of(base, name string) (*Program, error) {
+	file := path.Join(dir, name+".yaml")
+	if !fields.IsPlainName(name, folder.MaxName) {
+		return nil, fmt.Errorf("%q is no name of a program: there are %s", name, strings.Join(Builtin(), ", "))
 	}
-	dir, err := openFolder(base, programsDir)
+	dir, err := folder.Open(base, dir)
 	if err == nil {
 		defer dir.Close()
-		var text *text
-		if text, err = dir.read(name+".yaml", nil); err == nil {
-			return ParseProgram(file, text.data)
+		var text *folder.Text
+		if text, err = dir.Read(name+".yaml", nil); err == nil {
+			return Parse(file, text.Data)
 		}
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fields.ErrorAt(file, 0, "", err)
 	}
-	data, err := programFiles.ReadFile("programs/" + name + ".yaml")
+	data, err := files.ReadFile("programs/" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("no program %q: there are %s; write %s for another", name, strings.Join(BuiltinPrograms(), ", "), file)
+		return nil, fmt.Errorf("no program %q: there are %s; write %s for another", name, strings.Join(Builtin(), ", "), file)
 	}
-	return ParseProgram(name+".yaml", data)
+	return Parse(name+".yaml", data)
 }
 
-// BuiltinPrograms returns the names of the programs of this package.
-func BuiltinPrograms() (names []string) {
-	entries, _ := programFiles.ReadDir("programs") // cannot fail: it is in the program
+// Builtin returns the names of the programs of this package.
+func Builtin() (names []string) {
+	entries, _ := files.ReadDir("programs") // cannot fail: it is in the program
 	for _, entry := range entries {
 		names = append(names, strings.TrimSuffix(entry.Name(), ".yaml"))
 	}

@@ -1,28 +1,28 @@
-package agents
+package hosts
 
 import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"strings"
 	"sync"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
 
-// presetsDir is the directory of a base directory that has the operator's presets.
-const presetsDir = "presets.d"
+// PresetsDir is the directory of a base directory that has the operator's presets.
+const PresetsDir = "presets.d"
 
 //go:embed presets/*.yaml
 var presetFiles embed.FS
 
-// builtinPresets returns the presets of this package. Nobody changes them.
-var builtinPresets = sync.OnceValue(func() map[string]*Preset {
+// BuiltinPresets returns the presets of this package. Nobody changes them.
+var BuiltinPresets = sync.OnceValue(func() map[string]*Preset {
 	all := map[string]*Preset{}
 	entries, _ := presetFiles.ReadDir("presets") // cannot fail: it is in the program
 	for _, entry := range entries {
@@ -44,7 +44,7 @@ type Preset struct {
 	Name        string
 	Description string
 	Allow       []scope.HostRule
-	Credentials map[string]NetworkCredential
+	Credentials map[string]Credential
 	Text        string // of the file
 	File        string // relative to the base directory; "": of this package
 }
@@ -54,13 +54,13 @@ type Preset struct {
 func ParsePreset(file string, data []byte) (*Preset, error) {
 	p := &Preset{Name: strings.TrimSuffix(path.Base(file), ".yaml"), Text: string(data), File: file}
 	fail := func(err error) (*Preset, error) { return nil, fields.ErrorAt(file, 1, "", err) }
-	if !isPlainName(p.Name, maxPresetName) {
+	if !fields.IsPlainName(p.Name, folder.MaxName) {
 		return fail(fmt.Errorf("%q is no name of a preset: write letters, digits, '-', '_' and '.'", p.Name))
 	}
 	if len(data) > frontmatter.MaxKeys {
 		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
-	network := Network{Kind: NetworkRules}
+	network := Network{Kind: Rules}
 	err := fields.Parse(data, map[string]fields.Field{"description": fields.Prose(&p.Description), "allow": allowField(&network)})
 	if err == nil && len(network.Rules.Allow) == 0 {
 		err = errors.New("allow is missing: list the hosts")
@@ -75,58 +75,18 @@ func ParsePreset(file string, data []byte) (*Preset, error) {
 	return p, nil
 }
 
-// maxPresetName limits the name of a preset, in bytes.
-const maxPresetName = 64
-
 // Presets returns the presets of a base directory and of this package, by name, and an
 // error for each file that does not load.
 func Presets(base string) (map[string]*Preset, []error) {
-	return readPresets(base, nil)
+	return ReadPresets(base, nil)
 }
 
-// readPresets is Presets, but keeps the last good preset of a file that does not load.
-func readPresets(base string, last map[string]*Preset) (map[string]*Preset, []error) {
+// ReadPresets is Presets, but keeps the last good preset of a file that does not load.
+func ReadPresets(base string, last map[string]*Preset) (map[string]*Preset, []error) {
 	last = maps.Clone(last)
 	maps.DeleteFunc(last, func(_ string, p *Preset) bool { return p.File == "" })
-	own, errs := readOwn(base, presetsDir, ParsePreset, last)
-	all := maps.Clone(builtinPresets())
+	own, errs := folder.ReadFiles(base, PresetsDir, ParsePreset, last)
+	all := maps.Clone(BuiltinPresets())
 	maps.Copy(all, own)
-	return all, errs
-}
-
-// readOwn reads the .yaml files in a directory of a base directory, by name without .yaml. It
-// returns an error for each file that does not load, and keeps what last has of it.
-func readOwn[T any](base, rel string, parse func(file string, data []byte) (T, error), last map[string]T) (map[string]T, []error) {
-	dir, err := openFolder(base, rel)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return last, []error{&fields.FileError{File: rel, Err: err}}
-	}
-	defer dir.Close()
-	names, err := dir.names(".yaml")
-	if err != nil {
-		return last, []error{&fields.FileError{File: rel, Err: err}}
-	}
-	all, errs := map[string]T{}, []error(nil)
-	for _, name := range names {
-		file, key := path.Join(rel, name), strings.TrimSuffix(name, ".yaml")
-		text, err := dir.read(name, nil)
-		var made T
-		if err != nil {
-			err = fields.ErrorAt(file, 0, "", err)
-		} else {
-			made, err = parse(file, text.data)
-		}
-		if err != nil {
-			errs = append(errs, fields.EachError(err)...)
-			var kept bool
-			if made, kept = last[key]; !kept {
-				continue
-			}
-		}
-		all[key] = made
-	}
 	return all, errs
 }
