@@ -34,8 +34,8 @@ type Program struct {
 	Expose      []string          // what it needs of the host beside itself and its interpreter
 }
 
-// Parse reads the text of a program. Its errors are like those of
-// [ParseDefinition].
+// Parse reads the text of a program. Its errors are of type
+// *fields.FileError.
 func Parse(file string, data []byte) (*Program, error) {
 	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
 	fail := func(err error) (*Program, error) { return nil, fields.ErrorAt(file, 1, "", err) }

@@ -27,7 +27,14 @@ func (k known) equal(other known) bool {
 	if len(a.Servers) == 0 && len(b.Servers) == 0 {
 		a.Servers, b.Servers = nil, nil
 	}
-	return k.lost == other.lost && slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.shown, other.shown) && reflect.DeepEqual(k.presets, other.presets) && maps.EqualFunc(k.protect, other.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) })
+	return k.lost == other.lost &&
+		slices.Equal(k.ids, other.ids) &&
+		slices.Equal(k.skills, other.skills) &&
+		reflect.DeepEqual(a, b) &&
+		reflect.DeepEqual(k.hidden, other.hidden) &&
+		reflect.DeepEqual(k.shown, other.shown) &&
+		reflect.DeepEqual(k.presets, other.presets) &&
+		maps.EqualFunc(k.protect, other.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) })
 }
 
 // agent reports whether the agent has a file.

@@ -49,8 +49,8 @@ type Preset struct {
 	File        string // relative to the base directory; "": of this package
 }
 
-// ParsePreset reads the text of a preset. Its errors are like those of
-// [ParseDefinition].
+// ParsePreset reads the text of a preset. Its errors are of type
+// *fields.FileError.
 func ParsePreset(file string, data []byte) (*Preset, error) {
 	p := &Preset{Name: strings.TrimSuffix(path.Base(file), ".yaml"), Text: string(data), File: file}
 	fail := func(err error) (*Preset, error) { return nil, fields.ErrorAt(file, 1, "", err) }
