@@ -32,14 +32,14 @@ var files embed.FS
 type List struct {
 	Name, Description string
 	Paths             []string // of the list itself and of its tools
-	Tools             []hostTool
+	Tools             []Tool
 	Hooks             bool     // scope.GitRules.Hooks
 	Config            []string // scope.GitRules.Config: the keys that may be set
 }
 
-// hostTool is a program of the host, with the names of the files that it executes or that
+// Tool is a program of the host, with the names of the files that it executes or that
 // name what it executes.
-type hostTool struct {
+type Tool struct {
 	Name    string
 	Source  string // the page of its documentation
 	checked string // when a person last compared paths with it, as 2006-01-02, or ""
@@ -51,7 +51,7 @@ var Builtin = sync.OnceValue(func() (all []*List) {
 	entries, _ := files.ReadDir("lists") // cannot fail: it is in the program
 	for _, entry := range entries {
 		data, _ := files.ReadFile("lists/" + entry.Name())
-		p, err := parseProtection(entry.Name(), data, func(p *List) map[string]fields.Field {
+		p, err := parse(entry.Name(), data, func(p *List) map[string]fields.Field {
 			return map[string]fields.Field{"git_hooks": fields.Switch(&p.Hooks), "git_config": fields.Texts(&p.Config, "git_config", nil)}
 		})
 		if err != nil {
@@ -67,8 +67,8 @@ func IsBuiltin(name string) bool {
 	return name == catalog.Everything || slices.ContainsFunc(Builtin(), func(p *List) bool { return p.Name == name })
 }
 
-// parseProtection reads the text of a list. more has keys beside description and paths.
-func parseProtection(file string, data []byte, more func(*List) map[string]fields.Field) (*List, error) {
+// parse reads the text of a list. more has keys beside description and paths.
+func parse(file string, data []byte, more func(*List) map[string]fields.Field) (*List, error) {
 	p := &List{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
 	keys := more(p)
 	keys["description"], keys["paths"] = fields.Text(&p.Description), fields.Texts(&p.Paths, "paths", nil)
@@ -82,11 +82,11 @@ func parseProtection(file string, data []byte, more func(*List) map[string]field
 	return p, nil
 }
 
-// toolsField reads hostTools by name.
-func toolsField(out *[]hostTool) fields.Field {
+// toolsField reads tools by name.
+func toolsField(out *[]Tool) fields.Field {
 	return func(n *yaml.Node) error {
 		return fields.EachKey(n, func(name string, value *yaml.Node) error {
-			t := hostTool{Name: name}
+			t := Tool{Name: name}
 			err := fields.Mapping(map[string]fields.Field{
 				"source": fields.Text(&t.Source), "checked": dayField(&t.checked), "paths": fields.Texts(&t.Paths, "paths", nil),
 			})(value)
@@ -107,14 +107,14 @@ func dayField(out *string) fields.Field {
 	}
 }
 
-// parseOwnProtection reads the text of an operator's list. It has paths and tools: git_config names
+// parseOwn reads the text of an operator's list. It has paths and tools: git_config names
 // what may be set, and would take from the lists of this package.
-func parseOwnProtection(file string, data []byte) (*List, error) {
+func parseOwn(file string, data []byte) (*List, error) {
 	fail := func(err error) (*List, error) { return nil, fields.ErrorAt(file, 1, "", err) }
 	if len(data) > frontmatter.MaxKeys {
 		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
-	p, err := parseProtection(file, data, func(*List) map[string]fields.Field { return map[string]fields.Field{} })
+	p, err := parse(file, data, func(*List) map[string]fields.Field { return map[string]fields.Field{} })
 	switch {
 	case err != nil:
 		return nil, err
@@ -135,7 +135,7 @@ func parseOwnProtection(file string, data []byte) (*List, error) {
 // none of them. It keeps the last good list of a file that does not load; lost reports whether
 // there is a file without one.
 func Read(base string, last map[string]*List) (own map[string]*List, lost bool, errs []error) {
-	own, errs = folder.ReadFiles(base, Dir, parseOwnProtection, last)
+	own, errs = folder.ReadFiles(base, Dir, parseOwn, last)
 	for _, err := range errs {
 		bad, ok := errors.AsType[*fields.FileError](err)
 		lost = lost || !ok || own[strings.TrimSuffix(path.Base(bad.File), ".yaml")] == nil
