@@ -71,10 +71,6 @@ lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
 VIEWTESTS := /integration/(attack|view)$$
 HOUSE     := /integration/house$$
 
-# Tests that test-serial leaves out: TestClients…, with programs of others, and those that mostly wait, for disks, timeouts and
-# dead processes.
-ONCETESTS := ^Test(Clients|Crash|Deb|DoctorHangs|EmbeddedKilled|Flood|HTTPSlowLoris|HTTPStrangers|LogBudget|LogFrozen|LogKilled|LogPower|LogTasks|MailFails|MailSlow|OutsideNonsense|OutsideSlow|Postgres|PowerLoss|Repeats|Restart|RunNoHostDescriptor|RunSignals|SandboxStopped|Scale|ServerFull|ServerSick|ServerSlow|SocketConnectFlood|SocketDeaf|SocketFlood|SocketOdd|Spool(FrozenLog|Killed|Stopped)|StoresFrozen|Systemd|ToolsClientGone|TemporariesOfKilled|ViewOutOfMemory)
-
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
 
@@ -83,6 +79,7 @@ test test-serial: export SCOPEFS_TEST_PROGRAM = $(CURDIR)/bin/test/scopefs
 TESTBUILD = CGO_ENABLED=0 go build -trimpath -o $$SCOPEFS_TEST_PROGRAM ./cmd/scopefs
 
 test test-serial: export REQUIRE_FUSE = 1
+test-serial: export SCOPEFS_TEST_AGAIN = 1 # see need.Once
 test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
 
 # What tests need. The race detector needs a C compiler.
@@ -101,8 +98,8 @@ test: ready ## vet, format, and all tests, with -race except integration/house (
 
 test-serial: ready ## the tests again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
-	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) -skip '$(ONCETESTS)' $$(go list ./... | grep -E '$(VIEWTESTS)'); \
+	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
+	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) $$(go list ./... | grep -E '$(VIEWTESTS)'); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -146,6 +147,7 @@ func die(t *testing.T, l *Log) {
 // TestPowerLoss loses lines that never reached the disk. The next start records that and does not assign their
 // numbers again.
 func TestPowerLoss(t *testing.T) {
+	need.Once(t)
 	dir := t.TempDir()
 	l, err := Open(dir, Options{Sync: time.Hour})
 	require.NoError(t, err)

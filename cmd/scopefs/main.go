@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/cli"
 	"github.com/scopefs/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/internal/logger"
-	"github.com/scopefs/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -21,8 +21,8 @@ import (
 
 func main() {
 	switch {
-	case os.Args[0] == viewer.Name:
-		os.Exit(viewer.Main())
+	case os.Args[0] == view.Name:
+		os.Exit(view.Main())
 	case os.Args[0] == guard.Name:
 		os.Exit(guard.Main())
 	case os.Args[0] == logger.Name:

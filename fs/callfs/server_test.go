@@ -63,6 +63,7 @@ func TestHung(t *testing.T) {
 // TestFlood has processes that send requests without end: the server takes a
 // bounded number of them, and a client waits for a moment.
 func TestFlood(t *testing.T) {
+	need.Once(t)
 	b := newBox(t)
 	defer b.show("a", map[string]string{"state.json": "x"})()
 	p := b.start("a", "scopefs:self", "flood")

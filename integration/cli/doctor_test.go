@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 type doctorLine struct{ User, Check, Status, Part, Detail, Remedy string }
@@ -124,6 +125,7 @@ func controlGroups(t *testing.T) []string {
 // TestDoctorHangs: a program that never answers, and whose children keep its output, does
 // not keep the doctor. All are ended.
 func TestDoctorHangs(t *testing.T) {
+	need.Once(t)
 	m := harness.Embed(t, 0, nil)
 	seconds := harness.Seconds(41)
 	cmd := withBwrap(m, "sleep "+seconds+" & sleep "+seconds, "doctor", "--json")

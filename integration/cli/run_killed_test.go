@@ -11,11 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestEmbeddedKilled: a run without a daemon that was killed together with the daemon
 // of its own leaves a directory, which the next run removes, and nothing else.
 func TestEmbeddedKilled(t *testing.T) {
+	need.Once(t)
 	for name, uid := range map[string]int{"root": 0, "user": 1234} {
 		t.Run(name, func(t *testing.T) {
 			m := harness.Embed(t, uid, map[string]string{"a": "", "b": ""})

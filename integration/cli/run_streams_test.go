@@ -16,6 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // 100 MiB go in and come out the same, and so does the end of input.
@@ -61,6 +62,7 @@ func TestRunReaderGoes(t *testing.T) {
 // Whatever our standard streams are, the command's are pipes of the sandbox's
 // own: no file of the host becomes a descriptor in it.
 func TestRunNoHostDescriptor(t *testing.T) {
+	need.Once(t)
 	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *harness.Way) {
 		secret := filepath.Join(m.Base, "secret")
 		require.NoError(t, os.WriteFile(secret, []byte("first line\n"), 0o666))
@@ -104,6 +106,7 @@ func TestRunClosedStreams(t *testing.T) {
 
 // Signals to run reach the command.
 func TestRunSignals(t *testing.T) {
+	need.Once(t)
 	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *harness.Way) {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
 			cmd, out := harness.StartTalking(t, m, "echo ready; exec sleep 100")

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 func init() {
@@ -180,6 +181,7 @@ func crashRounds(t *testing.T) int {
 // soon, and the view is back. Rounds by SCOPEFS_CRASH_ROUNDS; with
 // SCOPEFS_CRASH_QUIET=1 the host changes nothing meanwhile.
 func TestCrash(t *testing.T) {
+	need.Once(t)
 	rounds := crashRounds(t)
 	for name, c := range crashes {
 		t.Run(name, func(t *testing.T) {
@@ -243,6 +245,7 @@ func makeBusy(h *harness.Host, dir string) {
 
 // TestCrashInit: a killed process 1 of a sandbox ends its command, and no other.
 func TestCrashInit(t *testing.T) {
+	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	require.NoError(t, os.Mkdir(h.Scope("a", "dir"), 0o755))
 	makeBusy(h, h.Scope("a", "dir"))
@@ -275,6 +278,7 @@ func TestCrashInit(t *testing.T) {
 // TestCrashRecorder: what must be recorded is answered with an error while the
 // daemon is stopped, and as ever when it goes on.
 func TestCrashRecorder(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {\"sealed/**\": read}}"})
 	require.NoError(t, os.MkdirAll(h.Scope("a", "sealed"), 0o755))
@@ -295,6 +299,7 @@ func TestCrashRecorder(t *testing.T) {
 
 // TestCrashIdle: a view that nobody uses and that does not answer is replaced.
 func TestCrashIdle(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	before := h.Agent("a").ViewPID

@@ -28,6 +28,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // What one agent can do to another, and to its own view, by asking too much. The
@@ -399,6 +400,7 @@ func flooding(role string, argv ...string) func(h *harness.Host) (func(), func()
 // TestFloodEndsNoView: refused requests on 60 connections of HTTP/2 whose windows stay shut keep the daemon's
 // processors. It ends neither the view of the agent nor another one. SCOPEFS_FLOOD_TIME is in seconds.
 func TestFloodEndsNoView(t *testing.T) {
+	need.Once(t)
 	h := floodHost(t, "")
 	seconds, err := strconv.Atoi(os.Getenv("SCOPEFS_FLOOD_TIME"))
 	if err != nil {
@@ -415,6 +417,7 @@ func TestFloodEndsNoView(t *testing.T) {
 
 // TestFloodDirectories: an open directory takes nothing in the view.
 func TestFloodDirectories(t *testing.T) {
+	need.Once(t)
 	h := floodHost(t, "limits: {open_files: 600}")
 	before := memoryOf(h.ViewPID("loud"))
 	f := startFlood(h, "loud", "flood-directories", "19000")
@@ -425,6 +428,7 @@ func TestFloodDirectories(t *testing.T) {
 // TestFloodFiles: a client that opens all it can is stopped by the limit of its agent, with
 // EMFILE. Requests without a handle still succeed, and an open file takes little memory.
 func TestFloodFiles(t *testing.T) {
+	need.Once(t)
 	h := floodHost(t, "limits: {open_files: 6000}")
 	before := memoryOf(h.ViewPID("loud"))
 	f := startFlood(h, "loud", "flood-files", "19000")
@@ -442,6 +446,7 @@ func TestFloodFiles(t *testing.T) {
 // TestFloodDescriptors: where the process may have few descriptors, requests that need one
 // for a moment still have it.
 func TestFloodDescriptors(t *testing.T) {
+	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"loud": ""})
 	harness.Plant(t, h.Scope("loud"), "f", "many/", "many/entry-1")
 	h.StartWith(1024)
@@ -455,6 +460,7 @@ func TestFloodDescriptors(t *testing.T) {
 
 // TestFloodLinks: a file has so many names, and no operation on it costs more for that.
 func TestFloodLinks(t *testing.T) {
+	need.Once(t)
 	h := floodHost(t, "limits: {links: 1500}")
 	var n, took int
 	var errno string
@@ -474,6 +480,7 @@ func TestFloodLinks(t *testing.T) {
 // TestFloodNames: the host has made thousands of names of a file. The most restricted one
 // holds for all, whatever it costs to find it.
 func TestFloodNames(t *testing.T) {
+	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"a": "view: {paths: {kept: read}}"})
 	harness.Plant(t, h.Scope("a"), "f", "d/", "kept/")
 	const count = 15_000
@@ -496,6 +503,7 @@ func TestFloodNames(t *testing.T) {
 // TestFloodMemory: a tree of any size can be walked in a view of little memory, for the
 // kernel forgets what nobody uses. Who keeps it from that gets ENOMEM.
 func TestFloodMemory(t *testing.T) {
+	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"loud": "limits: {view_memory: 1MiB}"})
 	harness.Plant(t, h.Scope("loud"), "f", "many/")
 	const count = 8000
@@ -567,6 +575,7 @@ func TestWorkerOutOfMemory(t *testing.T) {
 
 // TestViewOutOfMemory: a view that the kernel killed is back, and the log has the reason.
 func TestViewOutOfMemory(t *testing.T) {
+	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"a": "limits: {memory: 16MiB}"})
 	const count = 25_000
 	name := func(i int) string { return fmt.Sprintf("d/%0200d", i) }

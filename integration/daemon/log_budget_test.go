@@ -16,11 +16,13 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestLogBudget: an agent that writes more than its part of the log is slowed down, which is recorded and shown; all that
 // it was denied is recorded, and others notice nothing.
 func TestLogBudget(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	rules := "view: {paths: {\"ro/**\": read}}"
 	h := harness.LayOut(t, map[string]string{"a": rules, "b": rules})
@@ -87,6 +89,7 @@ func TestLogRetention(t *testing.T) {
 // TestLogBudgetOfUser: what an agent's user writes to the log by commands is of the agent's
 // part. The operator's commands do not wait, nor do those of other agents' users.
 func TestLogBudgetOfUser(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
 	own(t, h, "a", alice)

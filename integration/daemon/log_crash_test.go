@@ -18,6 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // assertUnique reads the whole log and checks that no number is there twice.
@@ -36,6 +37,7 @@ func assertUnique(h *harness.Host) []audit.Event {
 
 // TestLogKilledDaemon: a client that was answered with a denial finds it in the log, whenever the daemon was killed.
 func TestLogKilledDaemon(t *testing.T) {
+	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {\"ro/**\": read}}"})
 	require.NoError(t, os.Mkdir(h.Scope("a", "ro"), 0o755))
 	h.Timeout = 10 * time.Minute

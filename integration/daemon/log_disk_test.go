@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -60,6 +61,7 @@ func onDisk(t *testing.T) (*harness.Host, *disk) {
 // TestLogFrozenDisk: while the disk of the log is frozen calls and changes are refused after a time, and when it thaws all
 // goes on by itself.
 func TestLogFrozenDisk(t *testing.T) {
+	need.Once(t)
 	h, d := onDisk(t)
 	u := h.Connect("a")
 	u.Call("read_file", args{"path": "f"})
@@ -90,6 +92,7 @@ func TestLogFrozenDisk(t *testing.T) {
 
 // TestLogFrozenDiskStop: a frozen disk does not keep the daemon from ending.
 func TestLogFrozenDiskStop(t *testing.T) {
+	need.Once(t)
 	h, d := onDisk(t)
 	u := h.Connect("a")
 	u.Call("read_file", args{"path": "f"})
@@ -110,6 +113,7 @@ func TestLogFrozenDiskStop(t *testing.T) {
 
 // TestLogKilledWriter: the process that writes the log is replaced.
 func TestLogKilledWriter(t *testing.T) {
+	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": "tools: [\"*\"]"})
 	harness.Plant(t, h.Scope("a"), "f")
 	u := h.Connect("a")
@@ -130,6 +134,7 @@ func TestLogKilledWriter(t *testing.T) {
 
 // TestLogPowerLoss: the next start records what a power loss took, and gives no number twice.
 func TestLogPowerLoss(t *testing.T) {
+	need.Once(t)
 	h, d := onDisk(t)
 	acknowledged := uint64(0)
 	for range rounds(2) {

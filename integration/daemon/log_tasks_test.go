@@ -12,12 +12,14 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestLogTasks: a member that floods the log in one task after the other writes no
 // more than who has one: the clients of a task that has ended do not wait, so the
 // next task does.
 func TestLogTasks(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.Delegating(t, "log: {agent_day: 1MiB}", map[string]string{"a": "tools: [delegate]\nmembers: [b]", "b": "tools: []"})
 	var flood strings.Builder

@@ -150,6 +150,7 @@ func (s *changes) missing(root string) (bad []string) {
 
 // What a file tool has acknowledged is on the disk when the power fails.
 func TestPowerLoss(t *testing.T) {
+	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	require.NoError(t, os.WriteFile(filepath.Join(h.Base, "scopefs.yaml"), []byte("memory: true\n"), 0o644))
 	d := newDisk(t, filepath.Join(h.Base, "agents"))
@@ -187,6 +188,7 @@ func TestPowerLoss(t *testing.T) {
 // A change by a file tool need not wait for the disk where the operator says so:
 // in scopefs.yaml for all agents, in a definition for one.
 func TestPowerLossQuick(t *testing.T) {
+	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"a": "durable: true", "b": ""})
 	require.NoError(t, os.WriteFile(filepath.Join(h.Base, "scopefs.yaml"), []byte("durable: false\n"), 0o644))
 	d := newDisk(t, filepath.Join(h.Base, "agents"))

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // wireClient speaks with scopefs mcp line by line.
@@ -128,6 +129,7 @@ func (c *wireClient) changed() {
 // TestRestartBridge: a client of scopefs mcp keeps its session when the daemon is
 // killed, stopped or restarted, and hears what became of its calls.
 func TestRestartBridge(t *testing.T) {
+	need.Once(t)
 	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Stop, "SIGKILL": (*harness.Host).Kill} {
 		t.Run(name, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": ""})
@@ -165,6 +167,7 @@ func TestRestartBridge(t *testing.T) {
 // TestRestartBridgeStopped: who waits for a daemon that is stopped has an error
 // soon, and the next daemon, or the same, when it goes on.
 func TestRestartBridgeStopped(t *testing.T) {
+	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	c := startBridge(h, "a")
 	c.says(harness.Hello)
@@ -190,6 +193,7 @@ func TestRestartBridgeStopped(t *testing.T) {
 // not notice restarts but by errors of the calls that were under way. Of those
 // that were answered each has happened once, of the others none twice.
 func TestRestartBridgeSDK(t *testing.T) {
+	need.Once(t)
 	for _, version := range []string{"2025-06-18", "2026-07-28"} {
 		t.Run(version, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": ""})
@@ -286,6 +290,7 @@ func writeOnce(h *harness.Host, session *mcp.ClientSession, n string) string {
 // TestRestartBridgeDown: a client waits for an agent that is taken down as for a
 // daemon.
 func TestRestartBridgeDown(t *testing.T) {
+	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	c := startBridge(h, "a")
 	c.says(harness.Hello)

@@ -14,12 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestRestartOutage measures a planned restart: how long after SIGTERM the next
 // daemon answers a stat in a view, and a call through scopefs mcp that was there
 // before. SCOPEFS_TEST_ROUNDS and SCOPEFS_TEST_AGENTS make it a measurement.
 func TestRestartOutage(t *testing.T) {
+	need.Once(t)
 	agents := map[string]string{"a": ""}
 	more := 4
 	if text := os.Getenv("SCOPEFS_TEST_AGENTS"); text != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -28,6 +29,7 @@ func rounds(few int) int {
 // TestRestartApprovals: what waits, what is granted and what is denied is so for
 // the next daemon, however the last one ended.
 func TestRestartApprovals(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	for name, end := range map[string]func(*harness.Host){"stopped": (*harness.Host).Stop, "killed": (*harness.Host).Kill} {
 		t.Run(name, func(t *testing.T) {
@@ -85,6 +87,7 @@ func TestRestartApprovals(t *testing.T) {
 // TestRestartApprovalUsedOnce: a daemon that is killed between the use of an
 // approval and the answer does not make it two uses.
 func TestRestartApprovalUsedOnce(t *testing.T) {
+	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"a": harness.AskWrite})
 	h.Timeout = 10 * time.Minute
 	h.Start()
@@ -127,6 +130,7 @@ func TestRestartApprovalUsedOnce(t *testing.T) {
 // TestRestartRates: a limit does not start anew with the daemon, nor with a
 // daemon for each command.
 func TestRestartRates(t *testing.T) {
+	need.Once(t)
 	const limit = "rate_limits: {stat: 3/hour}"
 	h := harness.NewHost(t, map[string]string{"a": limit})
 	stat := args{"path": "."}
@@ -150,6 +154,7 @@ func TestRestartRates(t *testing.T) {
 
 // TestRestartStateIsTheOperators: no agent can read what is kept.
 func TestRestartStateIsTheOperators(t *testing.T) {
+	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": harness.AskWrite + "\nrate_limits: {stat: 3/hour}\nuser: 4321"})
 	require.NoError(t, os.Chown(h.Scope("a"), 4321, 4321))
 	u := h.Connect("a")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // thinWait is how long a client may wait for a daemon that is dead or stopped:
@@ -64,6 +65,7 @@ func endThin(h *harness.Host, s *started) (code int, errs string) {
 
 // TestRestartThinStopped: nobody waits for a daemon that is stopped.
 func TestRestartThinStopped(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	running := beginThin(h, "run", "a", "--", "sh", "-c", "echo here; sleep 100")
@@ -94,6 +96,7 @@ func TestRestartThinStopped(t *testing.T) {
 
 // TestRestartThinKilled: nor for one that dies.
 func TestRestartThinKilled(t *testing.T) {
+	need.Once(t)
 	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Stop, "SIGKILL": (*harness.Host).Kill} {
 		t.Run(name, func(t *testing.T) {
 			h := harness.NewHost(t, map[string]string{"a": ""})
@@ -121,6 +124,7 @@ func TestRestartThinKilled(t *testing.T) {
 // TestRestartBridgeEmbedded: scopefs mcp that has started a daemon for itself
 // starts another when that dies.
 func TestRestartBridgeEmbedded(t *testing.T) {
+	need.Once(t)
 	m := harness.Embed(t, 0, map[string]string{"a": ""})
 	t.Setenv("TMPDIR", m.Tmp)
 	c := startBridge(m.Host, "a")

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/opentest"
 )
 
@@ -39,6 +40,7 @@ func readBytes(t *testing.T, pid int) int {
 // with the square of the agents, or with the agents at all. The time that it takes
 // is for make bench-scale to measure. SCOPEFS_SCALE is the number of agents.
 func TestScale(t *testing.T) {
+	need.Once(t)
 	many := 150
 	if text := os.Getenv("SCOPEFS_SCALE"); text != "" {
 		var err error

@@ -18,6 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // spooling is a host whose run directory is in memory, as /run is, with a view that records
@@ -73,6 +74,7 @@ func checkMade(h *harness.Host, want int) {
 // TestSpoolKilled: what a client did is in the log once, whichever process was killed.
 // Rounds by SCOPEFS_TEST_ROUNDS.
 func TestSpoolKilled(t *testing.T) {
+	need.Once(t)
 	for name, c := range map[string]crash{
 		"view":            crashes["view killed"],
 		"daemon":          crashes["daemon killed"],
@@ -201,6 +203,7 @@ func TestSpoolFull(t *testing.T) {
 // TestSpoolFrozenLog: while the disk of the log is frozen, no operation waits for it, and no
 // more is done than the spool holds. When it thaws, all that was done is recorded.
 func TestSpoolFrozenLog(t *testing.T) {
+	need.Once(t)
 	h := spooling(t, "")
 	state := filepath.Join(h.Base, "state")
 	require.NoError(t, os.Mkdir(state, 0o700))
@@ -237,6 +240,7 @@ func TestSpoolFrozenLog(t *testing.T) {
 
 // TestSpoolStopped: while the daemon is stopped, no more is done than the spool holds, and all of it is recorded later.
 func TestSpoolStopped(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := spooling(t, "")
 	h.Start()

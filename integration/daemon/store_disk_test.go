@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sql/engine"
 )
@@ -46,6 +47,7 @@ func storesOnDisk(t *testing.T) (*harness.Host, *disk) {
 // bounded time, and other calls go on. When it thaws the stores work again, and an answer
 // that was given holds.
 func TestStoresFrozenDisk(t *testing.T) {
+	need.Once(t)
 	h, d := storesOnDisk(t)
 	a, b := h.Connect("a"), h.Connect("b")
 	for _, u := range []*harness.User{a, b} {

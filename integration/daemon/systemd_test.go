@@ -69,6 +69,7 @@ echo "status $(of ExecMainStatus)"
 // TestSystemd: systemd starts the daemon again after every end but a refused configuration. Go ends with status 2
 // after SIGABRT, which systemd's watchdog sends, and after a panic.
 func TestSystemd(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	harness.NeedFUSE(t)
 	need.Program(t, "systemd-nspawn")

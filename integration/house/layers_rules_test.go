@@ -37,14 +37,14 @@ var floors = map[string]struct {
 	"internal/linecheck": {nil, "lines know no protocol"},
 	"tools/file/worker":  {[]string{"tools", "tools/sandbox", "internal/peer"}, "a transport knows no operation"},
 	"tools/file/profile": {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},
-	"internal/config":    {[]string{"scope", "scope/agents", "scope/catalog", "scope/hosts", "scope/context", "internal/credential", "internal/fields", "internal/frontmatter", "internal/header"}, "settings are values"},
-	"internal/viewer":    {[]string{"scope", "audit", "fs", "scope/beneath", "internal/peer"}, "the view's process holds nothing that it has no use for"},
+	"internal/config":    {[]string{"scope/hosts", "scope/context", "scope/catalog", "internal/header", "internal/frontmatter", "internal/fields", "internal/credential", "scope", "scope/agents"}, "settings are values"},
+	"internal/view":      {[]string{"scope", "scope/agents", "audit", "fs", "fs/fusedev", "scope/beneath", "internal/account", "internal/api", "internal/guard", "internal/mount", "internal/peer", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
 	"internal/bridge":    {nil, "it passes messages on, and must not decide"},
 	"internal/state":     {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
-	"internal/daemon":    {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "internal/agent", "internal/config", "internal/api", "internal/fields", "internal/guard", "internal/logger", "internal/mount", "internal/state", "scope/activities", "scope/agents", "scope/catalog", "fs/fusedev", "internal/stores"}, "it serves no view itself: a process that does must not touch one"},
-	"internal/cli":       {[]string{"internal/printable", "internal/thread", "scope", "scope/context", "audit", "tools", "tools/*", "internal/agent", "internal/bridge", "internal/changes", "internal/clients", "internal/config", "internal/api", "internal/daemon", "internal/doctor", "internal/extensions", "internal/fields", "internal/imports", "internal/mount", "internal/programs", "internal/state", "scope/beneath", "scope/activities", "scope/agents", "scope/catalog", "scope/hosts", "internal/stores"}, "a thin face: what it can, others can without it"},
+	"internal/daemon":    {[]string{"scope/catalog", "scope/activities", "internal/fields", "scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "internal/account", "internal/agent", "internal/session", "internal/view", "internal/config", "internal/api", "internal/guard", "internal/logger", "internal/mount", "internal/state", "scope/agents", "fs/fusedev", "internal/stores"}, "it serves no view itself: a process that does must not touch one"},
+	"internal/cli":       {[]string{"scope/hosts", "scope/catalog", "scope/activities", "internal/fields", "internal/printable", "internal/thread", "scope", "scope/context", "audit", "tools", "tools/*", "internal/account", "internal/session", "internal/bridge", "internal/changes", "internal/clients", "internal/config", "internal/api", "internal/daemon", "internal/doctor", "internal/extensions", "internal/imports", "internal/mount", "internal/programs", "internal/state", "scope/beneath", "scope/agents", "internal/stores"}, "a thin face: what it can, others can without it"},
 	"internal/pages":     {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
-	"cmd/scopefs":        {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "internal/viewer", "internal/guard", "internal/logger", "internal/cli"}, "main only chooses the role"},
+	"cmd/scopefs":        {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "internal/view", "internal/guard", "internal/logger", "internal/cli"}, "main only chooses the role"},
 	"integration/*":      {[]string{"**"}, "tests of the whole, and their tools"},
 
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
@@ -65,11 +65,13 @@ var floors = map[string]struct {
 	"internal/thread":      {nil, "anybody starts a thread"},
 	"internal/changes":     {[]string{"audit", "scope", "scope/beneath"}, "what an agent left is only looked at"},
 	"internal/api":         {[]string{"scope", "tools", "tools/sandbox", "internal/config"}, "a client of the daemon needs nothing that runs in it"},
-	"internal/agent":       {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/config", "internal/api", "internal/guard", "internal/mount", "internal/state", "internal/viewer", "scope/beneath", "scope/activities", "scope/agents", "scope/catalog", "scope/hosts", "internal/programs", "fs/callfs", "fs/fusedev", "internal/stores"}, "one agent does not know the daemon that has it"},
+	"internal/account":     {[]string{"internal/config", "internal/mount", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "who and where an agent is does not depend on what it does"},
+	"internal/session":     {[]string{"scope/hosts", "scope/catalog", "scope/activities", "internal/programs", "scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/account", "internal/config", "internal/api", "internal/mount", "internal/state", "internal/stores", "internal/view", "scope/beneath", "scope/agents", "fs/callfs"}, "what happens on a view does not know when it is mounted"},
+	"internal/agent":       {[]string{"scope/hosts", "scope", "scope/agents", "audit", "internal/account", "internal/api", "internal/session", "internal/view"}, "one agent does not know the daemon that has it"},
 	"internal/mount":       {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
 	"internal/guard":       {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"internal/logger":      {[]string{"audit"}, "only it waits for the log's disk"},
-	"internal/doctor":      {[]string{"audit", "internal/mount", "internal/viewer", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
+	"internal/doctor":      {[]string{"audit", "internal/mount", "internal/view", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
 	"internal/clients":     {nil, "the settings of other programs are text"},
 	"internal/imports":     {[]string{"internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/agents", "scope/catalog"}, "bytes in, bytes out: what others wrote is only text"},
 
@@ -87,8 +89,8 @@ var owners = map[string]struct {
 	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/callfs", "fs/fusedev"}, "two file systems, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra":                     {[]string{"internal/cli", "internal/pages"}, "only the command line parses one"},
 	"github.com/spf13/cobra/doc":                 {[]string{"internal/pages"}, "each start of the program would pay for it"},
-	"github.com/landlock-lsm":                    {[]string{"internal/viewer", "tools/sql/engine"}, "those who confine themselves"},
-	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/viewer", "tools/sandbox", "tools/sql/engine"}, "those who confine"},
+	"github.com/landlock-lsm":                    {[]string{"internal/view", "tools/sql/engine"}, "those who confine themselves"},
+	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/view", "tools/sandbox", "tools/sql/engine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
 	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
@@ -109,7 +111,7 @@ var owners = map[string]struct {
 	"github.com/nats-io/nats-server":             {[]string{"tools/messages"}, "a store on a server in this process"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
-	"github.com/moby/sys/mountinfo":              {[]string{"internal/agent", "internal/daemon", "internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
+	"github.com/moby/sys/mountinfo":              {[]string{"internal/account", "internal/daemon", "internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
 	"github.com/rogpeppe/go-internal/diff":       {[]string{"tools/file", "internal/cli"}, "the diffs of edit_file and of scopefs changes"},
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
@@ -126,7 +128,7 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/agent", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/viewer", "internal/cli",
+var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/session", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/view", "internal/cli",
 	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
@@ -137,7 +139,7 @@ var exits = map[string]int{
 	"cmd/scopefs/main.go":         7, // one for each role
 	"internal/pages/main.go":      2, // a program of make
 	"tools/sql/engine/process.go": 1, // a database without a daemon ends, whatever it executes
-	"internal/viewer/viewer.go":   1, // a view without a daemon cannot record: it ends
+	"internal/view/main.go":       1, // a view without a daemon cannot record: it ends
 }
 
 // textReaders may look into an error's text, with the reason.

@@ -258,6 +258,20 @@ func TestSystemCalls(t *testing.T) {
 	}
 }
 
+// TestResolvesInOnePlace: only scope/beneath resolves paths by openat2(2); who asks the kernel whether it has the call
+// resolves nothing.
+func TestResolvesInOnePlace(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || s.in == "scope/beneath" || strings.Contains(s.name, "/testdata/") {
+			continue
+		}
+		s.each(func(_, name string, at token.Position) {
+			asks := s.name == "internal/mount/check.go" && name == "SYS_OPENAT2"
+			assert.False(t, !asks && strings.EqualFold(strings.TrimPrefix(name, "SYS_"), "openat2"), "%s:%d calls openat2: use scope/beneath", s.name, at.Line)
+		})
+	}
+}
+
 // TestOnlyMainExits holds convention 14.
 func TestOnlyMainExits(t *testing.T) {
 	for _, s := range sources(t) {

@@ -620,8 +620,8 @@ func (c *lockCheck) findings() (all []finding) {
 
 // locksOfEffects are the locks under which an effect is waited for, and why no other agent or client waits for them.
 var locksOfEffects = map[string]string{
-	"internal/agent.client.starting":   "of one client: its calls need the sandbox that is being started",
-	"internal/agent.spool.mu":          "of one view: who waits needs the view's events in the log, too",
+	"internal/session.client.starting": "of one client: its calls need the sandbox that is being started",
+	"internal/view.spool.mu":           "of one view: who waits needs the view's events in the log, too",
 	"internal/daemon.Daemon.reloading": "reloads of the operator, one after another",
 	"internal/daemon.Daemon.reloads":   "reloads of the operator, one after another",
 }

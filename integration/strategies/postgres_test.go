@@ -80,6 +80,7 @@ func (all) Version() string                 { return "1" }
 // TestPostgres: two agents use the same table name and never meet, through the door
 // and behind it.
 func TestPostgres(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	dsn := startPostgres(t)
 	admin := open(t, dsn+" user=admin password=admin dbname=postgres")

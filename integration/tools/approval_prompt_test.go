@@ -17,12 +17,14 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
 // TestClientsPermissionPrompt: Claude Code asks for the use of its own tools in the queue
 // of approvals, and does what the operator decides.
 func TestClientsPermissionPrompt(t *testing.T) {
+	need.Once(t)
 	needClients(t)
 	onLoopback(t)
 	h := newWaiting(t, map[string]string{"a": harness.AskWrite})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // family is a command that sleeps, as does a child, one in a session of its own
@@ -80,6 +81,7 @@ func TestToolsTimeout(t *testing.T) {
 // TestToolsClientGone: when a client is gone, so are its sandbox and all that ran
 // in it, however it went.
 func TestToolsClientGone(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	for name, end := range map[string]func(u *harness.User){

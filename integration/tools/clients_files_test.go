@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // theirTree is what both servers work on.
@@ -147,6 +148,7 @@ func sortedTree(t *testing.T, text string) string {
 // @modelcontextprotocol/server-filesystem on a plain directory and to an agent's
 // tools under its names, and compares what both say and what is left.
 func TestClientsFilesystem(t *testing.T) {
+	need.Once(t)
 	needClients(t)
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	dir := t.TempDir()

@@ -14,11 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestClientsInstall: scopefs mcp --install makes each program offer its model the tools of
 // an agent, and none of its own for files and commands. --uninstall restores its settings.
 func TestClientsInstall(t *testing.T) {
+	need.Once(t)
 	needClients(t)
 	onLoopback(t)
 	installed, err := filepath.Abs("../../bin/clients/node_modules")

@@ -73,6 +73,7 @@ func runTheirs(t *testing.T, program string, args ...string) (stdout, stderr str
 // TestClientsInspector uses an agent's tools as the MCP Inspector's command line does,
 // by standard input and output and by HTTP.
 func TestClientsInspector(t *testing.T) {
+	need.Once(t)
 	needClients(t)
 	h := harness.LayOut(t, map[string]string{"a": "", "b": "tools: [read_file]"})
 	url := serveHTTP(h)
@@ -154,6 +155,7 @@ func (i inspected) text() (all string) {
 // has for servers. It cannot give a token, which is added on the way; else,
 // also of the Host header, nothing is changed.
 func TestClientsConformance(t *testing.T) {
+	need.Once(t)
 	needClients(t)
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	to, err := url.Parse(serveHTTP(h))

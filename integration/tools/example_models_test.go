@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // The agent programs of the example, from where .ci/clients puts them.
@@ -41,6 +42,7 @@ func onLoopback(t *testing.T) {
 // the writer and Codex as the checker. Their models are scripts on loopback, and
 // there is no other network.
 func TestClientsExample(t *testing.T) {
+	need.Once(t)
 	needClients(t)
 	h := harness.LayOut(t, nil)
 	onLoopback(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/servertest"
 )
 
@@ -232,6 +233,7 @@ func TestHTTPRefused(t *testing.T) {
 
 // TestHTTPStrangers: those who have no token hold neither connections nor descriptors.
 func TestHTTPStrangers(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	address := strings.TrimSuffix(strings.TrimPrefix(serveHTTP(h), "http://"), "/mcp")
@@ -263,6 +265,7 @@ func TestHTTPStrangers(t *testing.T) {
 // TestHTTPSlowLoris: 1,000 connections that send nothing, or a byte now and
 // then, close no connection that has a token and delay no new one.
 func TestHTTPSlowLoris(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
 	url := serveHTTP(h)

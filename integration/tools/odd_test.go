@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestSocketOdd: every method with every shape of parameters, before and after
 // the greeting, of every protocol version: the daemon lives.
 func TestSocketOdd(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	u := h.Connect("a")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // A programCase is an agent program, and how its model calls its tools.
@@ -87,6 +88,7 @@ func programCases() map[string]programCase {
 // reaches, and a placeholder for its key. Their attempts at another agent's files, at a
 // host that is not allowed and at the key fail, and are recorded.
 func TestClientsInside(t *testing.T) {
+	need.Once(t)
 	needClients(t)
 	for name, c := range programCases() {
 		t.Run(name, func(t *testing.T) {

@@ -138,6 +138,7 @@ func gitServer(t *testing.T) http.Handler {
 // name; what they keep in HOME serves the agent's next sandbox and nobody else's; other
 // programs reach the hosts with their own ways of finding a proxy.
 func TestClientsRegistry(t *testing.T) {
+	need.Once(t)
 	needClients(t)
 	need.Program(t, "curl")
 	clients, err := filepath.Abs("../../bin/clients")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -113,6 +114,7 @@ func TestServerIdle(t *testing.T) {
 // TestServerSlow: a call waits for a server that starts; one that does not start
 // in its time is unavailable, and no denial.
 func TestServerSlow(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	slow := func(seconds string) string {
 		return `{command: sh, args: ["-c", "sleep ` + seconds + `; exec /workspace/test-program"], env: {NAME: SLOW, ` + harness.RoleEnv + `: mcp-server}, start_timeout: 20s}`

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestSocketWhose: an agent's socket is its user's and the daemon's, nobody
@@ -96,6 +97,7 @@ const tooMany = "scopefs: the agent has 64 clients already: end one of them\n"
 // TestSocketConnectFlood: connecting in a loop while there are 64 clients writes two
 // lines, not one a connection, and delays no client that is there, nor another agent's.
 func TestSocketConnectFlood(t *testing.T) {
+	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	u := h.Connect("a")
 	for range 63 {
@@ -260,6 +262,7 @@ func TestSocketDepth(t *testing.T) {
 // TestSocketFlood: ten thousand requests at once are each answered, few are run
 // at a time, and memory has a bound.
 func TestSocketFlood(t *testing.T) {
+	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	const n = 10000
 	r := h.Dial("a").Greet()
@@ -301,6 +304,7 @@ func TestSocketFlood(t *testing.T) {
 // TestSocketDeaf: a client that asks without end and hears no answer is soon not
 // listened to any more. It takes little memory and holds up nobody else.
 func TestSocketDeaf(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	harness.Plant(t, h.Scope("a"), "big="+strings.Repeat(strings.Repeat("x", 99)+"\n", 2000), "image=\x89PNG\r\n\x1a\n"+strings.Repeat("\x00\xff", 2<<20))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // temporaries are the files that file tools have left below a directory.
@@ -30,6 +31,7 @@ func temporaries(t *testing.T, dir string) (found []string) {
 // What a killed call has left is gone after the next start of the file worker,
 // wherever it was; what the agent has named like it stays.
 func TestTemporariesOfKilled(t *testing.T) {
+	need.Once(t)
 	for name, kill := range map[string]func(*harness.Host, []int){
 		"worker": func(_ *harness.Host, workers []int) {
 			for _, pid := range workers {

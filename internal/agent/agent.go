@@ -1,101 +1,54 @@
-// Package agent is one agent of a daemon: its view, its sockets and their clients,
-// its sandboxes and MCP servers, and its limits.
+// Package agent is the life of one agent of a daemon: its view goes up and down, and its definition changes. What happens
+// on the view is its session.Agent.
 //
-// Lock order, outermost first: client.starting, Agent.turn, Agent.mu, view.mu. Nobody
-// takes another lock while holding client.mu, servers.mu, group.mu or one in Shared. Nobody holds the mu of two agents. The daemon may hold the
-// lock of its registry while it takes Agent.mu; of Registry, only Definition, Activities
-// and Welcome are called while Agent.mu is held. Nothing is recorded, and no program or network is waited for, under any
-// lock but client.starting, spool.mu and Agent.turn: TestNoEffectUnderLock.
+// Lock order, outermost first: Agent.turn, Agent.mu, then the locks of packages session and view. Nobody holds the mu of two
+// agents. The daemon may hold the lock of its registry while it takes Agent.mu; of Registry, only Definition is called while
+// Agent.mu is held. Nothing is recorded, and no program or network is waited for, under Agent.mu: TestNoEffectUnderLock.
 package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/internal/session"
+	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/tools"
-	"github.com/scopefs/scopefs/tools/egress"
-	"github.com/scopefs/scopefs/tools/limit"
-	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // Agent is one agent of a daemon. It lasts as long as the daemon, also while no
 // definition of it loads.
 type Agent struct {
-	*Shared
-	id scope.ID
+	*session.Agent
 
-	turn    chan struct{} // holds a value while the view goes up or down: see take
-	slots   *limit.Slots  // of clients
-	paces   *paces
-	rates   *tools.Rates
-	traffic *limit.Rates   // of its sandboxes
-	doors   *egress.Bounds // what its sandboxes have under way in the network
-	group   group
-	renames renames
-
-	refusals refusals
-	tally    tally
-
-	spool atomic.Pointer[spool] // of the view process; nil: none
-
-	contexts limit.Budget // bytes of the contexts of clients' sessions
+	turn chan struct{} // holds a value while the view goes up or down: see take
 
 	mu       sync.Mutex
 	closing  bool // the daemon ends
-	view     *view
+	view     *view.View
 	starting bool  // waits for its first mount: see Expect
 	tried    bool  // a mount was tried, or the operator has unmounted the agent
 	failure  error // of the last mount
 	granted  *agents.Grants
-	sessions map[*sandbox.Session]*Sandbox
-	socket   *socket // nil: the tools cannot be used
-	clients  map[*client]struct{}
-	web      *client  // the one client for all HTTP requests
-	requests int      // HTTP requests in flight
-	sick     []string // the errors of MCP servers that were logged last
 }
 
 // New returns an agent that has no view and no socket.
-func New(shared *Shared, id scope.ID) *Agent {
-	a := &Agent{
-		Shared: shared, id: id,
-		turn: make(chan struct{}, 1), slots: limit.NewSlots(maxClients),
-		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
-		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
-		doors:    egress.NewBounds(egress.Limits{}),
-		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
-	}
-	a.paces = newPaces(shared.Settings.Log.AgentDay, a.budgetUsed())
+func New(shared *session.Shared, id scope.ID) *Agent {
+	a := &Agent{Agent: session.New(shared, id), turn: make(chan struct{}, 1)}
+	a.View = a.currentView
+	a.Mount = func(ctx context.Context, operator bool) (*view.View, error) { return a.up(ctx, "", operator) }
 	return a
 }
 
-// ID returns the agent's id.
-func (a *Agent) ID() scope.ID { return a.id }
-
-// definition returns the agent's definition and grants, or why there are none. Each
-// decision needs a call of its own: a reload replaces the result.
-func (a *Agent) definition() (*agents.Agent, error) { return a.Registry.Definition(a.id) }
-
-// ErrClosing is the error of requests to a daemon that ends.
-var ErrClosing = errors.New("the daemon is ending")
-
-// ErrDown is the error of a mount that the operator has not asked for, of an agent
-// that the operator has unmounted.
-var ErrDown = errors.New("the operator has taken it down")
-
 // Refuse makes the agent refuse new views, sockets and clients from now on.
 func (a *Agent) Refuse() {
+	a.Agent.Refuse()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closing = true
@@ -109,19 +62,19 @@ func (a *Agent) Up(ctx context.Context, at string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return v.at, nil
+	return v.At(), nil
 }
 
 // up reads the definition again if it has changed, and mounts the view. Without the
 // operator it fails with ErrDown for an agent that the operator has unmounted.
-func (a *Agent) up(ctx context.Context, at string, operator bool) (*view, error) {
-	a.Registry.Refresh(a.id)
+func (a *Agent) up(ctx context.Context, at string, operator bool) (*view.View, error) {
+	a.Registry.Refresh(a.ID())
 	return a.mount(ctx, at, operator)
 }
 
 // mount is up with the definition that is loaded.
-func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view, error) {
-	def, err := a.definition()
+func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View, error) {
+	def, err := a.Definition()
 	if err != nil {
 		return nil, err
 	}
@@ -138,26 +91,26 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view, err
 	a.mu.Unlock()
 	if old != nil {
 		free() // Down must not wait until the view is mounted
-		if old.at != at {
-			return nil, fmt.Errorf("%q is mounted at %q: take it down first (scopefs down %s)", a.id, old.at, a.id)
+		if old.At() != at {
+			return nil, fmt.Errorf("%q is mounted at %q: take it down first (scopefs down %s)", a.ID(), old.At(), a.ID())
 		}
-		return old, old.wait(ctx)
+		return old, old.Wait(ctx)
 	}
 	if tried && failure == nil && !operator {
-		return nil, ErrDown
+		return nil, session.ErrDown
 	}
 	v, err := a.startView(ctx, def.Definition, at)
 	a.mu.Lock()
 	a.tried, a.failure = true, err
 	a.mu.Unlock()
 	if err != nil {
-		a.Event(audit.Event{Event: audit.KindView, Agent: string(a.id), Outcome: "not mounted", Path: at, Detail: err.Error()})
+		a.Event(audit.Event{Event: audit.KindView, Agent: string(a.ID()), Outcome: "not mounted", Path: at, Detail: err.Error()})
 		return nil, err
 	}
-	if err := a.openSocket(v.user()); err != nil {
-		a.Logger.Error("tools", "agent", a.id, "err", err)
+	if err := a.OpenSocket(v.User()); err != nil {
+		a.Logger.Error("tools", "agent", a.ID(), "err", err)
 	}
-	return v, a.keepMountPoint(at)
+	return v, a.KeepMountPoint(a.ID(), at)
 }
 
 // take waits for the agent's turn: mounts and unmounts of one agent happen one after
@@ -171,21 +124,50 @@ func (a *Agent) take(ctx context.Context) (free func(), err error) {
 	}
 }
 
-func (a *Agent) currentView() *view {
+func (a *Agent) currentView() *view.View {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.view
 }
 
-// setView replaces the agent's view. The caller holds a.mu.
-func (a *Agent) setView(v *view) {
-	switch {
-	case a.view == nil && v != nil:
-		a.views.Add(1)
-	case a.view != nil && v == nil:
-		a.views.Add(-1)
+// startView keeps a view mounted from now on, and waits until it is mounted or cannot
+// be. The caller has the agent's turn.
+func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string) (*view.View, error) {
+	if err := account.MakeScope(a.Paths.Base, def); err != nil {
+		return nil, fmt.Errorf("mount %q: %w", a.ID(), err)
 	}
-	a.view = v
+	hidden, err := a.PrepareMountPoint(a.ID(), at)
+	if err != nil {
+		return nil, err
+	}
+	if hidden > 0 {
+		a.Logger.Warn("the view hides what is in its mount point: move it to the scope, or remove it", "agent", a.ID(), "at", at, "entries", hidden)
+	}
+	var v *view.View
+	a.mu.Lock()
+	closing := a.closing
+	if !closing {
+		// A reload stores the definitions before it looks for views under a.mu: it
+		// updates this view, or the definition here is the new one.
+		if now, err := a.Definition(); err == nil {
+			def = now.Definition
+		}
+		v = view.Start(ctx, &a.Host, a, def, at, hidden)
+		a.view = v
+	}
+	a.mu.Unlock()
+	if closing {
+		err = session.ErrClosing
+	} else if err = v.Wait(ctx); err != nil {
+		v.End()
+		a.mu.Lock()
+		a.view = nil
+		a.mu.Unlock()
+	}
+	if err != nil {
+		a.Release(at)
+	}
+	return v, err
 }
 
 // target returns the mount point for a request. A view within a scope would hide
@@ -193,10 +175,10 @@ func (a *Agent) setView(v *view) {
 func (a *Agent) target(at string) (string, error) {
 	if at == "" {
 		if v := a.currentView(); v != nil {
-			return v.at, nil
+			return v.At(), nil
 		}
-		if at = KeptMountPoint(a.Paths, a.id); at == "" {
-			at = filepath.Join(a.Paths.Views(), string(a.id))
+		if at = account.KeptMountPoint(a.Paths, a.ID()); at == "" {
+			at = filepath.Join(a.Paths.Views(), string(a.ID()))
 		}
 		return at, nil
 	}
@@ -211,7 +193,7 @@ func (a *Agent) target(at string) (string, error) {
 		scopes = real
 	}
 	inside := strings.HasPrefix(at+"/", scopes+"/")
-	for _, def := range a.Registry.Definitions() {
+	for _, def := range a.Definitions() {
 		inside = inside || def.Dir != "" && strings.HasPrefix(at+"/", def.Dir+"/")
 	}
 	if inside {
@@ -223,7 +205,7 @@ func (a *Agent) target(at string) (string, error) {
 // Down ends the agent's clients and sandboxes and unmounts its view.
 func (a *Agent) Down(ctx context.Context) error {
 	if a.currentView() == nil {
-		if _, err := a.definition(); err != nil {
+		if _, err := a.Definition(); err != nil {
 			return err
 		}
 	}
@@ -237,42 +219,52 @@ func (a *Agent) Down(ctx context.Context) error {
 		if a.unexpect() {
 			return nil
 		}
-		return fmt.Errorf("%q is not mounted", a.id)
+		return fmt.Errorf("%q is not mounted", a.ID())
 	}
 	a.CloseSocket()
-	if err := a.Approvals.Forget(a.id); err != nil {
-		a.Logger.Error("approvals", "agent", a.id, "err", err)
+	if err := a.Approvals.Forget(a.ID()); err != nil {
+		a.Logger.Error("approvals", "agent", a.ID(), "err", err)
 	}
-	v.down()
-	a.Stores.End(a.id)
+	v.Down()
+	a.Stores.End(a.ID())
 	a.mu.Lock()
-	a.setView(nil)
+	a.view = nil
 	a.mu.Unlock()
-	a.Event(audit.Event{Event: audit.KindView, Agent: string(a.id), Outcome: "unmounted", Path: v.at})
-	return a.keepMountPoint("")
+	a.Event(audit.Event{Event: audit.KindView, Agent: string(a.ID()), Outcome: "unmounted", Path: v.At()})
+	return a.KeepMountPoint(a.ID(), "")
 }
 
 // Unmount ends the sandboxes and the view of an agent whose daemon ends.
 func (a *Agent) Unmount() {
 	if v := a.currentView(); v != nil {
-		v.down()
+		v.Down()
 	}
 }
-
-// RemoveGroup removes the control group of an agent without processes.
-func (a *Agent) RemoveGroup() { a.group.drop() }
 
 // MountPoint returns where the agent's view is; "" when it has none.
 func (a *Agent) MountPoint() string {
 	if v := a.currentView(); v != nil {
-		return v.at
+		return v.At()
 	}
 	return ""
+}
+
+// IsOf reports whether the agent runs as a user: the view that is mounted, else the one
+// that would be.
+func (a *Agent) IsOf(uid uint32) bool {
+	if v := a.currentView(); v != nil {
+		if served, owner := v.Served(); served != 0 {
+			return owner.UID == uid
+		}
+	}
+	owner, _, err := a.UserOf(a.ID())
+	return err == nil && owner == uid
 }
 
 // State returns the agent's state.
 func (a *Agent) State() api.Agent {
 	s := a.state()
+	s.Sandboxes = a.Sandboxes()
 	for _, session := range a.Sessions() {
 		s.Sessions = append(s.Sessions, session.ID)
 	}
@@ -282,46 +274,38 @@ func (a *Agent) State() api.Agent {
 func (a *Agent) state() api.Agent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := api.Agent{ID: a.id, State: api.Down}
-	switch v := a.view; {
-	case v != nil:
-		v.mu.Lock()
-		s.State, s.Mount, s.ViewPID, s.Hidden = v.state, v.at, v.pid, v.hidden
-		if v.err != nil {
-			s.Error = v.err.Error()
-		}
-		v.mu.Unlock()
+	s := api.Agent{ID: a.ID(), State: api.Down}
+	switch {
+	case a.view != nil:
+		a.view.Status(&s)
 	case a.starting:
 		s.State = api.Starting
 	case a.failure != nil:
 		s.State, s.Error = api.Failed, a.failure.Error()
 	}
-	for session := range a.sessions {
-		s.Sandboxes = append(s.Sandboxes, session.PID())
-	}
-	slices.Sort(s.Sandboxes)
 	return s
 }
 
-// Responsive returns when the locks of the agent and of its view are free.
+// Responsive returns when the locks of the agent, its sessions and its view are free.
 func (a *Agent) Responsive() {
+	a.Agent.Unlocked()
 	if v := a.currentView(); v != nil {
-		v.mu.Lock()
-		defer v.mu.Unlock()
+		v.Responsive()
 	}
+}
+
+// Unlocked returns when the locks are free that requests of the agent need: see view.Agent.
+func (a *Agent) Unlocked() {
+	a.Registry.Responsive()
+	a.Agent.Unlocked()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 }
 
 // UpdateLog sends the view whether the log can be written.
 func (a *Agent) UpdateLog() {
-	v := a.currentView()
-	if v == nil {
-		return
+	if v := a.currentView(); v != nil {
+		v.UpdateLog()
+		_ = v.Drain() // after an error its channel tries again
 	}
-	v.mu.Lock()
-	w := v.wire
-	v.mu.Unlock()
-	if w != nil {
-		_ = v.sendLog(w)
-	}
-	a.drainSpool()
 }

@@ -21,17 +21,17 @@ func (a *Agent) Expect() bool {
 // OpenExpected opens the socket of an agent that is expected: a client that connects
 // early waits for the view. MountExpected returns errors of the definition or scope.
 func (a *Agent) OpenExpected() {
-	def, err := a.definition()
+	def, err := a.Definition()
 	if err != nil {
 		return
 	}
-	root, owner, err := a.openScope(def.Definition)
+	root, owner, err := a.OpenScope(def.Definition)
 	if err != nil {
 		return
 	}
 	root.Close()
-	if err := a.openSocket(owner); err != nil {
-		a.Logger.Error("tools", "agent", a.id, "err", err)
+	if err := a.OpenSocket(owner); err != nil {
+		a.Logger.Error("tools", "agent", a.ID(), "err", err)
 	}
 }
 
@@ -60,7 +60,7 @@ func (a *Agent) Appear(ctx context.Context) (tried bool, err error) {
 	if !missing {
 		return false, nil
 	}
-	def, err := a.definition()
+	def, err := a.Definition()
 	if err != nil || def.Dir == "" {
 		return false, nil
 	}

@@ -1,11 +1,8 @@
 package agent
 
 import (
-	"maps"
 	"reflect"
-	"slices"
 
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
 )
@@ -33,16 +30,16 @@ func (a *Agent) Reload(def *agents.Agent) (Change, error) {
 	switch {
 	case v == nil && !tried:
 		return Added, nil // the operator mounts one that was unmounted or has failed
-	case last == def.Grants && (v == nil || v.def == def.Definition):
+	case last == def.Grants && (v == nil || v.Definition() == def.Definition):
 		return Unchanged, nil
 	}
 	changed := last != nil && !last.Equal(def.Grants)
 	if v != nil {
-		ruled, err := v.setRules(def.View.PolicySpec())
+		ruled, err := v.SetRules(def.View.PolicySpec())
 		if err != nil {
 			return Restarted, err
 		}
-		if !sameButRules(v.def, def.Definition) {
+		if !sameButRules(v.Definition(), def.Definition) {
 			return Remount, nil
 		}
 		changed = changed || ruled
@@ -71,39 +68,4 @@ func sameButRules(a, b *agents.Definition) bool {
 		def.Keep, def.Env = agents.Keep{}, nil
 	}
 	return reflect.DeepEqual(x, y)
-}
-
-// DeclareActivities updates the tools that the operator has declared, of every client.
-func (a *Agent) DeclareActivities() {
-	a.mu.Lock()
-	all := slices.Collect(maps.Keys(a.clients))
-	a.mu.Unlock()
-	for _, c := range all {
-		if err := c.set.Declare(c.activities()); err != nil {
-			a.Logger.Error("activities", "agent", a.id, "err", err)
-		}
-		c.face.Refresh()
-	}
-}
-
-// RefreshClients updates the advertised tools of the agent's clients that work for
-// one of ids, and ends sandboxes that may do more than the callers may now. Each
-// call is authorised on its own.
-func (a *Agent) RefreshClients(ids []scope.ID) {
-	a.mu.Lock()
-	var all []*client
-	for c := range a.clients {
-		if slices.ContainsFunc(c.callers(), func(id scope.ID) bool { return slices.Contains(ids, id) }) {
-			all = append(all, c)
-		}
-	}
-	a.mu.Unlock()
-	if len(ids) > 0 {
-		a.recheck()
-	}
-	for _, c := range all {
-		c.face.Refresh()
-		c.beside(c.narrow)
-		c.beside(func() { c.servers.refresh(c.life) }) // servers may take their time
-	}
 }

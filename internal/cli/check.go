@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
@@ -204,7 +204,7 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	activities, wrong := activities.Set{}.Reload(p.Base, host.Tools, agent.CheckActivity)
+	activities, wrong := activities.Set{}.Reload(p.Base, host.Tools, session.CheckActivity)
 	host.Tools = slices.Concat(host.Tools, activities.Tools())
 	all, errs = agents.Resume(state.Seen(p.State)).Reload(p.Base, host.Host)
 	return all, append(errs, wrong...), nil
@@ -212,9 +212,9 @@ func load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 
 // loadHost reads scopefs.yaml.
 func loadHost(p config.Paths) (config.Settings, error) {
-	tools, err := agent.Tools()
+	tools, err := session.Tools()
 	if err != nil {
 		return config.Settings{}, err
 	}
-	return config.Load(p, config.Checks{Tools: tools, Stores: agent.StoreTools(stores.Known)})
+	return config.Load(p, config.Checks{Tools: tools, Stores: session.StoreTools(stores.Known)})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/extensions"
 	"github.com/scopefs/scopefs/internal/imports"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -185,7 +185,7 @@ func readImport(file string, src imports.Source) ([]*imported, error) {
 		return nil, err
 	}
 	src.File, src.Env = file, os.LookupEnv
-	if src.Tools, err = agent.Tools(); err != nil {
+	if src.Tools, err = session.Tools(); err != nil {
 		return nil, err
 	}
 	results, err := imports.Convert(src)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/stores"
@@ -127,7 +127,7 @@ func storesOf(agent *agents.Agent, host config.Settings, p config.Paths) []strin
 func homeOf(def *agents.Agent, host config.Settings, p config.Paths) homeShown {
 	keep := def.Keep.Or(host.Keep)
 	h := homeShown{Kind: keep.Home, Caches: some(keep.Caches)}
-	if size, whole, err := agent.HomeUse(p, def.Name); err == nil {
+	if size, whole, err := account.HomeUse(p, def.Name); err == nil {
 		h.Path, h.Bytes, h.AtLeast = p.Home(def.Name), size, !whole
 	}
 	return h

@@ -21,14 +21,17 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
+	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -60,7 +63,7 @@ type Options struct {
 // Lock order: top.mu, mu, then the locks of an agent (see package agent). A reload holds
 // reloading, then loading.
 type Daemon struct {
-	agent.Shared
+	session.Shared
 	users users
 
 	only scope.ID // mount this agent alone; "": all that are defined
@@ -98,14 +101,18 @@ func New(opt Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		Shared: agent.Shared{
-			Paths: opt.Paths, Settings: settings, Root: mount.Privileged(), Private: opt.Only != "", Trace: opt.Trace, Version: opt.Version,
+		Shared: session.Shared{
+			Host: view.Host{
+				Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
+				Trace: opt.Trace, Control: fusedev.OpenControl(),
+			},
+			Settings: settings, Version: opt.Version,
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
-			Logger: opt.Logger, Warnings: agent.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
+			Warnings: session.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
 	}
-	d.Registry = d
+	d.Registry, d.Shared.Definitions = d, d.Definitions
 	own := stores.Host{Exec: d.ExecStore}
 	if d.Root { // of an ordinary user's daemon: himself
 		own.User = d.UserOf
@@ -117,7 +124,6 @@ func New(opt Options) (*Daemon, error) {
 		d.notify = func(string) {}
 	}
 	d.extend()
-	d.Control = fusedev.OpenControl()
 	if err := d.takeRun(); err != nil {
 		return nil, err
 	}
@@ -149,15 +155,15 @@ func New(opt Options) (*Daemon, error) {
 
 // hostChecks returns the checks of scopefs.yaml that need this host.
 func hostChecks() (config.Checks, error) {
-	all, err := agent.Tools()
-	return config.Checks{Tools: all, Stores: agent.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h config.Settings) error {
+	all, err := session.Tools()
+	return config.Checks{Tools: all, Stores: session.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h config.Settings) error {
 		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
 	}}, err
 }
 
 // openLog opens the log, which a process of its own writes.
 func (d *Daemon) openLog() (*audit.Log, error) {
-	stderr := &agent.LogWriter{Logger: d.Logger.With("process", logger.Name)}
+	stderr := &view.LogWriter{Logger: d.Logger.With("process", logger.Name)}
 	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
 	return audit.Start(start, d.Paths.Audit(), audit.Options{
 		Notice: d.noticeLog, KeepAge: d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
@@ -197,7 +203,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	agent.RemoveTaskSockets(d.Paths)
+	session.RemoveTaskSockets(d.Paths)
 	recovering, recovered := context.WithCancel(ctx)
 	defer d.RecoverSpools(recovering)()
 	defer recovered()
@@ -227,7 +233,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			defer cancel()
 			err = sandbox.Check(whole, sandbox.Config{})
 		}
-		if err != nil && !errors.Is(err, agent.ErrClosing) {
+		if err != nil && !errors.Is(err, session.ErrClosing) {
 			d.Logger.Error("no sandbox can be made", "err", err)
 		}
 	})

@@ -14,9 +14,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/activities"
@@ -103,7 +103,7 @@ func (d *Daemon) replace(current func(*agents.Snapshot) bool) (was, now *loaded)
 	defer d.loading.Unlock()
 	was = d.loaded.Load()
 	last := was.Snapshot
-	activities, wrong := was.activities.Reload(d.Paths.Base, d.Settings.Tools, agent.CheckActivity)
+	activities, wrong := was.activities.Reload(d.Paths.Base, d.Settings.Tools, session.CheckActivity)
 	if activities.Equal(was.activities) && current(last) {
 		return was, nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
 )
@@ -58,7 +58,7 @@ func (d *Daemon) abortLeft() error {
 		if !ours {
 			continue
 		}
-		if filepath.Dir(m.Mountpoint) == d.Paths.Views() || agent.KeptMountPoint(d.Paths, id) == m.Mountpoint {
+		if filepath.Dir(m.Mountpoint) == d.Paths.Views() || account.KeptMountPoint(d.Paths, id) == m.Mountpoint {
 			conn := d.Control.Connection(uint32(m.Minor), m.Mountpoint)
 			if err := conn.Abort(); err != nil {
 				d.Logger.Warn("abort what an earlier daemon left", "at", m.Mountpoint, "err", err)

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/mcp"
@@ -154,7 +154,7 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 	}
 	face, err := a.Web()
 	if err != nil {
-		if !errors.Is(err, agent.ErrNotOpen) {
+		if !errors.Is(err, session.ErrNotOpen) {
 			h.d.Warnings.Warn(id, "client", "err", err)
 		}
 		return nil, http.StatusServiceUnavailable

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -21,9 +22,9 @@ const (
 
 	// Every process of the host may connect, and a connection takes a descriptor from
 	// what else the daemon does.
-	maxConns     = 1024                  // in all
-	maxStrangers = 128                   // of those that sent no valid token yet
-	maxOfToken   = 2 * agent.MaxRequests // with the token of one agent
+	maxConns     = 1024                    // in all
+	maxStrangers = 128                     // of those that sent no valid token yet
+	maxOfToken   = 2 * session.MaxRequests // with the token of one agent
 )
 
 // bounded serves no token so much that nothing is left for others.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -23,7 +24,7 @@ import (
 func TestBodyDeadline(t *testing.T) {
 	need.Long(t, "waits for a deadline")
 	const patience = 300 * time.Millisecond
-	a := agent.New(&agent.Shared{}, "a")
+	a := agent.New(&session.Shared{}, "a")
 	h := &httpFace{d: &Daemon{agents: map[scope.ID]*agent.Agent{"a": a}}, key: []byte("key"), patience: patience}
 	server := httptest.NewServer(h.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
@@ -59,7 +60,7 @@ func TestBodyDeadline(t *testing.T) {
 		assert.Equal(t, 4, strings.Count(answer, "data\n"))
 		assert.Contains(t, answer, "end\n")
 	}
-	for range agent.MaxRequests {
+	for range session.MaxRequests {
 		assert.True(t, a.BeginRequest(), "no request is in flight")
 	}
 }

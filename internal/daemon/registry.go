@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -51,6 +52,15 @@ func (d *Daemon) Agent(id scope.ID) (*agent.Agent, error) {
 	}
 	_, err := d.Definition(id)
 	return nil, err
+}
+
+// Member returns the agent of an id, or why there is none, for the caller of a task.
+func (d *Daemon) Member(id scope.ID) (*session.Agent, error) {
+	a, err := d.Agent(id)
+	if err != nil {
+		return nil, err
+	}
+	return a.Agent, nil
 }
 
 // all returns all agents.
@@ -122,7 +132,7 @@ func (d *Daemon) mountExpected(ctx context.Context, expected []*agent.Agent, don
 	for range min(len(expected), mountsAtOnce()) {
 		wg.Go(func() {
 			for a := range queue {
-				if err := a.MountExpected(ctx); !errors.Is(err, agent.ErrDown) {
+				if err := a.MountExpected(ctx); !errors.Is(err, session.ErrDown) {
 					done(a.ID(), err)
 				}
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -48,7 +49,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 	}()
 	var notes notes
-	purpose := agent.Purpose{By: by, Command: agent.CommandLine(req.Argv), Refused: func(host, text string) { notes.refused(a.ID(), host, text) }}
+	purpose := session.Purpose{By: by, Command: session.CommandLine(req.Argv), Refused: func(host, text string) { notes.refused(a.ID(), host, text) }}
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
 		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
@@ -66,7 +67,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		return err
 	}
 	defer box.End()
-	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: agent.CommandLine(req.Argv), UID: by})
+	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: session.CommandLine(req.Argv), UID: by})
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func attend(conn *runConn, p *sandbox.Process, notes *notes, gone func(), ended 
 		last = api.FromRun{Error: &api.Error{Text: err.Error() + ": scopefs audit says why", Kind: api.Other}}
 		ended("sandbox ended") // the event of its end says why
 	default:
-		ended(agent.Outcome(exit))
+		ended(session.Outcome(exit))
 	}
 	notes.to(nil)
 	_ = json.NewEncoder(conn).Encode(last)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/session"
 )
 
 // Enter counts a request in. close waits for leave before it closes the log.
@@ -15,7 +16,7 @@ func (d *Daemon) Enter() (leave func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closing {
-		return nil, agent.ErrClosing
+		return nil, session.ErrClosing
 	}
 	d.requests.Add(1)
 	return d.requests.Done, nil
@@ -53,7 +54,7 @@ func (d *Daemon) close() {
 	})
 	wg.Wait()
 	for _, a := range all {
-		a.RemoveGroup()
+		a.DropGroup()
 	}
 	d.unmountLeft()
 	d.requests.Wait()

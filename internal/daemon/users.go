@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -209,7 +209,7 @@ func shownToUser(err error) error {
 	case errors.Is(err, api.ErrUnknown):
 		return api.ErrUnknown
 	case missing, exec, known, errors.Is(err, scope.ErrInvalidID), errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrTooLarge),
-		errors.Is(err, agent.ErrDown), errors.Is(err, agent.ErrClosing), errors.Is(err, unix.EAGAIN):
+		errors.Is(err, session.ErrDown), errors.Is(err, session.ErrClosing), errors.Is(err, unix.EAGAIN):
 		return err
 	}
 	return errNotShown

@@ -15,7 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/mount"
-	"github.com/scopefs/scopefs/internal/viewer"
+	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -29,7 +29,7 @@ func tries(root bool) []try {
 		one("device", Views, func() (string, error) { return openDevice(device) }),
 		one("fuse", Views, func() (string, error) { return "a file system is mounted and dropped", mount.Check() }),
 		{"passthrough", Views, func(context.Context) []Line { return []Line{passthrough(root)} }},
-		{"landlock", Views, func(context.Context) []Line { return []Line{landlock(viewer.Landlock())} }},
+		{"landlock", Views, func(context.Context) []Line { return []Line{landlock(view.Landlock())} }},
 		{"fanotify", Views, func(context.Context) []Line { return []Line{fanotify(beneath.NewWatch())} }},
 		{"sandbox", Sandboxes, sandboxes},
 		{"cgroups", Sandboxes, func(context.Context) []Line { return []Line{groups(sandbox.TryGroups())} }},

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	kit "github.com/scopefs/scopefs/internal/agent"
+	kit "github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
 

@@ -46,3 +46,13 @@ func Long(t testing.TB, why string) {
 		t.Skip(why)
 	}
 }
+
+// Once skips a test where the tests run again with one processor (SCOPEFS_TEST_AGAIN=1, which make test-serial sets). It is
+// for tests that mostly wait, for disks, timeouts and dead processes, and for programs of others: the scheduler changes
+// nothing in them.
+func Once(t testing.TB) {
+	t.Helper()
+	if os.Getenv("SCOPEFS_TEST_AGAIN") == "1" {
+		t.Skip("runs once")
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -110,11 +111,12 @@ func (t *tree) hold(asked, rel string, o tools.Object) (place, error) {
 		return p, nil
 	}
 	changed := problem(tools.Conflict, rel, "is not what was approved any more", "call again")
-	root, err := openPath(t.root)
+	top, err := openPath(t.root)
 	if err != nil {
 		return place{}, t.fail(p, err, reading)
 	}
-	defer unix.Close(root)
+	root := beneath.NewRoot(top)
+	defer root.Close()
 	dir, rest := path.Dir(o.Path), path.Base(o.Path)
 	fd, err := openBeneath(root, dir)
 	for errors.Is(err, unix.ENOENT) && dir != "." && o.ID == "" {
@@ -155,13 +157,7 @@ func (t *tree) letGo() {
 }
 
 // openBeneath opens a directory by a path that has no link in it.
-func openBeneath(root int, dir string) (fd int, err error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
-	for range 100 { // EAGAIN: a rename was under way, openat2(2)
-		if fd, err = unix.Openat2(root, dir, &how); err != unix.EINTR && err != unix.EAGAIN {
-			break
-		}
-	}
-	return fd, err
+func openBeneath(root *beneath.Root, dir string) (int, error) {
+	d, err := root.Dir(dir)
+	return d.Self().FD(), err
 }

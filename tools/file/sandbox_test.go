@@ -73,6 +73,7 @@ func TestSandboxRestart(t *testing.T) {
 // A worker that a command has stopped is replaced: a call that only reads has its
 // answer, another an error that says what to do, and the next call works.
 func TestSandboxStopped(t *testing.T) {
+	need.Once(t)
 	need.Long(t, "waits for a time limit")
 	tr := newTree(t, map[string]string{"f": "text\n"})
 	w, s := newSandboxWorker(t, tr.root)

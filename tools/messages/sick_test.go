@@ -163,6 +163,7 @@ func TestOutsideTLS(t *testing.T) {
 // TestOutsideNonsense: a server that does not speak the protocol, or too much of
 // it, ends a call and nothing else.
 func TestOutsideNonsense(t *testing.T) {
+	need.Once(t)
 	need.Long(t, "waits for time limits")
 	t.Parallel()
 	const info = "INFO {\"server_id\":\"x\",\"version\":\"2.15.2\",\"max_payload\":1000000,\"headers\":true}\r\n"
@@ -233,6 +234,7 @@ func TestOutsidePoisoned(t *testing.T) {
 // TestOutsideSlow: calls to a server that stops answering do not wait for each
 // other.
 func TestOutsideSlow(t *testing.T) {
+	need.Once(t)
 	need.Long(t, "waits for time limits")
 	t.Parallel()
 	s := startServer(t, nil)

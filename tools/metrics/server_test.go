@@ -31,6 +31,7 @@ var (
 // TestServerSick: a server that is stopped, killed or started again makes calls
 // unavailable in bounded time, and what was written stays.
 func TestServerSick(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	s := startInfluxd(t, t.TempDir())
 	const limit = 500 * time.Millisecond
@@ -63,6 +64,7 @@ func TestServerSick(t *testing.T) {
 
 // TestServerFull: a server whose disk is full takes no points and answers queries.
 func TestServerFull(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	need.Root(t, "mounts a small disk")
 	dir := t.TempDir()

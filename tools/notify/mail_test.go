@@ -201,6 +201,7 @@ func TestMail(t *testing.T) {
 // TestMailFails: what an SMTP server answers ends, is bounded, and is repeated only if
 // the letter was not taken.
 func TestMailFails(t *testing.T) {
+	need.Once(t)
 	t.Parallel()
 	at := func(verb, reply string, sessions int) func(int, string) string {
 		return func(n int, line string) string {
@@ -256,6 +257,7 @@ func TestMailFails(t *testing.T) {
 
 // TestMailSlow: a server that answers a little at a time does not hold the call.
 func TestMailSlow(t *testing.T) {
+	need.Once(t)
 	need.Long(t, "waits for a time limit")
 	t.Parallel()
 	s := &smtpServer{reply: func(_ int, line string) string {

@@ -189,6 +189,7 @@ func TestKinds(t *testing.T) {
 
 // TestRepeats: an answer that asks for it is repeated, and no other.
 func TestRepeats(t *testing.T) {
+	need.Once(t)
 	need.Long(t, "waits between attempts")
 	t.Parallel()
 	status := func(first int, header string) func(int, http.ResponseWriter, *http.Request) {

@@ -219,6 +219,7 @@ func TestLastChangeIsSeen(t *testing.T) {
 }
 
 func TestFloodOfChanges(t *testing.T) {
+	need.Once(t)
 	need.Long(t, "waits until a server may be listed again")
 	t.Parallel()
 	f := start(t, "good")

@@ -1,0 +1,141 @@
+package account
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// apart returns an error if the directory of a dir: holds what agents must not change, or
+// is in it: the base with its definitions, the state, the sockets, what sandboxes show,
+// the scopes of other agents. Two agents may have the same dir. It compares places in
+// file systems, so that neither a link nor a bind mount hides one.
+func (h *Host) apart(def *agents.Definition, root *beneath.Root) error {
+	all, err := h.Mounts.Read()
+	if err != nil {
+		return err
+	}
+	place, err := mount.PlaceOf(all, root.FD())
+	if err != nil {
+		return fmt.Errorf("dir: %w", err)
+	}
+	own, err := h.ownPlaces(all)
+	for _, name := range h.Expose {
+		o, e := placed(all, name, "what expose shows to every agent")
+		own, err = append(own, o), errors.Join(err, e)
+	}
+	if err != nil {
+		return fmt.Errorf("dir: %w", err)
+	}
+	for _, o := range own {
+		if o.meets(place) {
+			return fmt.Errorf("dir: %q and %q hold one another: choose a directory apart from %s", def.Dir, o.name, o.what)
+		}
+	}
+	for id, other := range h.Definitions() {
+		if other.Dir == def.Dir {
+			continue
+		}
+		o, err := h.scopePlace(all, other.Definition)
+		if err != nil {
+			return fmt.Errorf("dir: %w", err)
+		}
+		// Another dir that is refused itself must not stop this one.
+		refused := other.Dir != "" && slices.ContainsFunc(own, func(n named) bool { return n.meets(o.place) })
+		if o.meets(place) && !refused {
+			return fmt.Errorf("dir: %q and %q of agent %s hold one another: give both the same dir, or choose one apart from it", def.Dir, o.name, id)
+		}
+	}
+	return nil
+}
+
+// named is a file of the host and its place; no file is there if there is no device.
+type named struct {
+	name, what string
+	place      mount.Place
+}
+
+func (n named) meets(p mount.Place) bool {
+	return n.place.Device != "" && (n.place.Holds(p) || p.Holds(n.place))
+}
+
+// Showable returns an error for a path that a sandbox must not show beside its view:
+// agents' files, definitions, the state or the sockets.
+func (h *Host) Showable(path string) error {
+	if err := sandbox.Exposable(path, false); err != nil {
+		return err
+	}
+	all, err := h.Mounts.Read()
+	if err != nil {
+		return err
+	}
+	shown, err := placed(all, path, "")
+	if err != nil {
+		return err
+	}
+	private, err := h.ownPlaces(all)
+	for id, def := range h.Definitions() {
+		if def.Dir != "" {
+			o, e := h.scopePlace(all, def.Definition)
+			o.what = "the files of agent " + string(id)
+			private, err = append(private, o), errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, o := range private {
+		if o.name != h.Paths.Base && o.meets(shown.place) { // beside agents/ and the like, a base may hold programs
+			return fmt.Errorf("%q and %q hold one another: a sandbox does not show %s", path, o.name, o.what)
+		}
+	}
+	return nil
+}
+
+// ownPlaces returns where the definitions, the state and the sockets are.
+func (h *Host) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
+	add := func(name, what string) {
+		o, e := placed(all, name, what)
+		own, err = append(own, o), errors.Join(err, e)
+	}
+	for _, name := range append(h.Paths.Own(), h.Paths.Base) {
+		add(name, "the base directory")
+	}
+	add(h.Paths.State, "the state")
+	add(h.Paths.Run, "the sockets and mount points")
+	return own, err
+}
+
+// scopePlace returns the place of an agent's directory. A dir: through a link has none: it
+// is refused itself, and who can make the link would choose which agents are refused.
+func (h *Host) scopePlace(all []*mountinfo.Info, def *agents.Definition) (named, error) {
+	name := cmp.Or(def.Dir, filepath.Join(h.Paths.Base, def.Name.Dir()))
+	root, err := def.OpenRoot(h.Paths.Base)
+	if err != nil {
+		return named{}, nil // nothing is there, or nothing that this process may reach
+	}
+	defer root.Close()
+	place, err := mount.PlaceOf(all, root.FD())
+	return named{name: name, place: place}, err
+}
+
+// placed returns the place of the file that a name leads to, by links as well.
+func placed(all []*mountinfo.Info, name, what string) (named, error) {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return named{}, nil // nothing is there, or nothing that this process may reach
+	}
+	defer unix.Close(fd)
+	place, err := mount.PlaceOf(all, fd)
+	return named{name, what, place}, err
+}

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/scopefs/scopefs/scope/activities"
+	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// CheckActivity judges the schema and the name of an activity.
+func CheckActivity(a activities.Activity) error {
+	if _, err := (*client)(nil).activity(a); err != nil {
+		return err
+	}
+	return notOfProfile(a.Name, "rename the file")
+}
+
+// activities returns the tools that the operator has declared.
+func (c *client) activities() []tools.Tool {
+	var all []tools.Tool
+	for _, a := range c.agent.Registry.Activities().All {
+		if t, err := c.activity(a); err == nil { // they were checked
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// activity returns the tool of an activity.
+func (c *client) activity(a activities.Activity) (tools.Tool, error) {
+	hints := tools.Hints{Title: a.Title, Acts: !a.ReadOnly, Destructive: !a.ReadOnly, OpenWorld: true, Waits: true}
+	t, err := tools.Declared(a.Name, a.Description, hints, a.Schema, func(ctx context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
+		said := env.Envelope
+		member, module, bad := said.Member()
+		switch {
+		case bad != nil:
+			return tools.Result{}, &tools.Error{Code: tools.Invalid, Message: bad.Message, Path: bad.Path}
+		case member != "" && said.Activity != nil:
+			return tools.Result{}, &tools.Error{Code: tools.Invalid, Message: "a call has _activity or a member", Path: "/_activity"}
+		case member != "":
+			return c.hands().Call(ctx, env, a.Name, params, member, module)
+		case said.Activity != nil:
+			return c.other(ctx, env, a, *said.Activity, params)
+		case a.Program:
+			return c.explicit(ctx, env, a, a, params)
+		}
+		return latent(a, env, params)
+	})
+	t.Version = a.Sum
+	return t, err
+}
+
+// other does a call by the program of another activity that the agent may use.
+func (c *client) other(ctx context.Context, env tools.Env, a activities.Activity, name string, params json.RawMessage) (tools.Result, error) {
+	d := c.rules().Call(name, false)
+	for _, by := range c.agent.Registry.Activities().All {
+		if by.Name == name && by.Program && d.Allow {
+			return c.explicit(ctx, env, a, by, params)
+		}
+	}
+	e := tools.Errorf(tools.NotFound, "there is no activity %.64q here", name)
+	if !d.Allow {
+		e = tools.Refused(d, tools.NotFound, "there is no activity %.64q here", name)
+	}
+	e.Path = "/_activity"
+	return tools.Result{}, e
+}
+
+// Guidance says what the material of a latent call is.
+const guidance = "No program does this call: do it yourself, by the material above alone. This is guidance and no boundary."
+
+// latent returns the material for the caller's own model: what the call is about,
+// its parameters and its context, and nothing else.
+func latent(a activities.Activity, env tools.Env, params json.RawMessage) (tools.Result, error) {
+	out := struct {
+		Type     string          `json:"type"`
+		Mode     string          `json:"mode"`
+		Guidance string          `json:"guidance"`
+		Call     json.RawMessage `json:"call"`
+		Context  json.RawMessage `json:"context"`
+	}{a.Name, "latent", guidance, params, env.Context.JSON()}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return tools.Result{}, err
+	}
+	about := fmt.Sprintf("%s: %s\n%s", a.Name, a.Description, params)
+	material := env.Context.Text(string(env.Agent)) + scoped.Block("call", string(env.Agent), about) + guidance
+	return tools.Result{Structured: text, Content: []tools.Content{{Text: material}}}, nil
+}

@@ -1,0 +1,164 @@
+package session
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/worker"
+)
+
+// callID is the form of a call's id, which no name of an idle thread has.
+var callID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z2-7]{13}$`) })
+
+// origin is where a file operation comes from.
+type origin struct {
+	session string // the sandbox, in the log
+	call    string // "": unknown
+	program string // the process's name; "" for a file tool
+	byTool  bool   // the process is that of a file tool
+}
+
+// originOf returns the origin of an operation of a process, which the kernel names by a
+// thread id.
+func (a *Agent) originOf(pid int) origin {
+	a.mu.Lock()
+	sessions := maps.Clone(a.sessions)
+	a.mu.Unlock()
+	for s, box := range sessions {
+		tag, own, ours := s.TagOf(pid)
+		if !ours {
+			continue
+		}
+		from := origin{session: box.Name, program: threadName(pid)}
+		switch {
+		case tag != worker.Arg:
+			from.call = tag
+		case own && callID().MatchString(from.program): // our own program: other processes of the sandbox choose their names
+			from.call, from.program, from.byTool = from.program, "", true
+		}
+		return from
+	}
+	return origin{program: threadName(pid)}
+}
+
+// threadName returns the name of a thread (proc_tid_comm(5)). The file worker names each
+// thread after the call that it works for.
+func threadName(tid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", tid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(text), "\n")
+}
+
+// once holds the violations of file tools' calls that are in the log. A refused tool looks
+// up each name of the path to find the one for its error. Those lookups are no further
+// violations.
+type once map[violation]bool
+
+type violation struct{ call, path string }
+
+// maxOnce bounds once. A violation that is forgotten is recorded again.
+const maxOnce = 1 << 10
+
+func (o once) has(e audit.Event) bool {
+	return e.Verdict == audit.Violation && o[violation{e.Call, e.Path}]
+}
+
+func (o *once) add(e audit.Event) {
+	if e.Verdict != audit.Violation {
+		return
+	}
+	if *o == nil || len(*o) == maxOnce {
+		*o = once{}
+	}
+	(*o)[violation{e.Call, e.Path}] = true
+}
+
+// renames holds the file tools' calls whose rename(2) a view has refused for the old
+// name. The kernel returns one errno for both names.
+type renames struct {
+	mu    sync.Mutex
+	calls map[string]bool
+}
+
+// maxRenames bounds renames. A call that is forgotten has the new name in its error.
+const maxRenames = 1 << 10
+
+// add keeps a denial of a file tool's call.
+func (r *renames) add(e audit.Event) {
+	if e.Op != scope.OpRenameFrom.String() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.calls == nil || len(r.calls) == maxRenames {
+		r.calls = map[string]bool{}
+	}
+	r.calls[e.Call] = true
+}
+
+// take reports whether the old name of a call's rename was refused, once.
+func (r *renames) take(call string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer delete(r.calls, call)
+	return r.calls[call]
+}
+
+// refusals holds what a view has refused to the file tools' calls that run. The record of
+// a call's end then says why the call failed, not that it was allowed.
+type refusals struct {
+	mu    sync.Mutex
+	calls map[string][]audit.Event
+}
+
+// maxRefused bounds the refusals that are kept of a call.
+const maxRefused = 8
+
+// add keeps a refusal of a file tool's call.
+func (r *refusals) add(e audit.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.calls == nil || len(r.calls) == maxRenames {
+		r.calls = map[string][]audit.Event{}
+	}
+	if list := r.calls[e.Call]; len(list) < maxRefused {
+		r.calls[e.Call] = append(list, e)
+	}
+}
+
+// explain forgets the refusals of a call that has ended. To the event of a call that has
+// failed it adds the rule of the refusal, if that is about the path of the call: a link
+// that leads outside, or a path that the call names or that is above it.
+func (r *refusals) explain(e *audit.Event) {
+	if e.Event != audit.KindCall || e.Outcome == audit.OutcomeBegin {
+		return
+	}
+	r.mu.Lock()
+	list := r.calls[e.Call]
+	delete(r.calls, e.Call)
+	r.mu.Unlock()
+	switch tools.Code(e.Outcome) {
+	case tools.NotFound, tools.Denied, tools.OutsideScope:
+	default:
+		return
+	}
+	for _, refused := range list {
+		about := refused.Verdict == audit.Violation || holds(refused.Path, e.Path) || holds(refused.Path, e.Target)
+		unexplained := e.Verdict == audit.Allow || e.RuleKind == string(scope.KindNeed)
+		if unexplained && about {
+			e.Verdict, e.Rule, e.RuleKind = audit.Deny, refused.Rule, refused.RuleKind
+		}
+	}
+}
+
+// holds reports whether a path is another, or above it.
+func holds(above, rel string) bool { return strings.HasPrefix(rel+"/", above+"/") }

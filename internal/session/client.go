@@ -1,0 +1,260 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/bash"
+	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/worker"
+	"github.com/scopefs/scopefs/tools/mcp"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// A client is a connection to an agent's tools: the set of tools and the sandbox in
+// which they run. The sandbox starts on first use, and again after it has ended.
+type client struct {
+	agent *Agent
+	work
+	name string // of its session, in the log
+	once bool   // see api.Hello
+	set  *tools.Set
+	face *mcp.Face
+	own  []func() error // what to close
+
+	files    *file.Files
+	servers  *servers
+	contexts contexts // of its calls
+
+	began   time.Time
+	life    context.Context // ends with the client
+	stop    context.CancelFunc
+	hangUp  context.CancelCauseFunc // ends the connection
+	drain   func()                  // ends the reading of requests; nil for HTTP requests
+	gone    chan struct{}           // closed after close
+	working sync.WaitGroup          // goroutines beside calls
+
+	starting sync.Mutex // held while a sandbox starts
+
+	mu      sync.Mutex
+	closed  bool
+	box     *Sandbox
+	purpose Purpose // of box
+}
+
+// newClient returns a client of the agent's tools under the names of a profile, "" for
+// their own, whose commands start in dir, and which does a task. admit starts it.
+func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
+	if _, err := a.Definition(); err != nil {
+		return nil, err
+	}
+	c := &client{agent: a, work: task, began: time.Now(), hangUp: func(error) {}, gone: make(chan struct{}), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), a.connected.Add(1))}
+	c.life, c.stop = context.WithCancel(context.Background())
+	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
+	shell.Dir = dir
+	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, a.Unfinished.Of(a.id), a.renames.take
+	c.files = files
+	c.servers = newServers(c)
+	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close}
+	all, err := c.tools(files, shell, profile)
+	if err == nil {
+		c.set, err = tools.NewSet(tools.Gate{
+			Agent: a.id, Session: c.name, Chain: c.chain(), Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.contexts.show,
+			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(), Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
+		}, all...)
+	}
+	if err == nil {
+		err = c.set.Declare(c.activities())
+	}
+	if err != nil {
+		return nil, err
+	}
+	quiet := slog.New(slog.DiscardHandler) // the library logs each message
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders,
+		Context: c.context, HoldContext: a.holdContext})
+	return c, nil
+}
+
+var errTaken = errors.New("the agent has a client for HTTP requests")
+
+// admit makes the client one of the agent's, or that of its HTTP requests, and starts
+// its worker.
+func (a *Agent) admit(c *client, web bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.closing:
+		return ErrClosing
+	case web && a.socket == nil:
+		return ErrNotOpen
+	case web && a.web != nil:
+		return errTaken
+	case web:
+		a.web = c
+	}
+	a.clients[c] = struct{}{}
+	if err := c.set.Declare(c.activities()); err != nil { // a reload did not know the client yet
+		return err
+	}
+	// While the client and we still negotiate. The first call returns the error.
+	c.beside(func() { _ = c.files.Start(c.life) })
+	return nil
+}
+
+// Exec runs a command in the client's sandbox.
+func (c *client) Exec(ctx context.Context, command sandbox.Command) (*sandbox.Process, error) {
+	s, err := c.sandbox(ctx)
+	if err != nil {
+		return nil, c.noSandbox(ctx, err)
+	}
+	if err := tools.Still(ctx); err != nil { // a start takes a while
+		return nil, err
+	}
+	return s.Exec(ctx, command)
+}
+
+// noSandbox is the error of a call that needs a sandbox which cannot be started, as while a view is replaced.
+func (c *client) noSandbox(ctx context.Context, err error) error {
+	if _, said := errors.AsType[*tools.Error](err); said || ctx.Err() != nil || errors.Is(err, sandbox.ErrEnded) {
+		return err
+	}
+	e := tools.Errorf(tools.Unavailable, "no sandbox can be made")
+	e.Hint = "call again, or ask the operator: scopefs audit and the daemon's log have the reason"
+	if missing, ok := errors.AsType[*sandbox.MissingError](err); ok && c.agent.Private && c.by == nil { // the operator's own command, and no runner
+		e.Hint = missing.Error()
+	}
+	return e.Because(err)
+}
+
+// sandbox returns the client's sandbox, and starts one if need be.
+func (c *client) sandbox(ctx context.Context) (*Sandbox, error) {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	c.mu.Lock()
+	old, was, closed := c.box, c.purpose, c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, sandbox.ErrEnded
+	}
+	now := c.newPurpose()
+	if old != nil {
+		select {
+		case <-old.Done():
+			old.End()
+		default:
+			if now.ReadOnly == was.ReadOnly && now.Hosts().Kind() == old.network.kind {
+				return old, nil
+			}
+			old.End() // the callers may do less now, or more
+		}
+	}
+	box, err := c.agent.Start(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.box, c.purpose, closed = box, now, c.closed
+	c.mu.Unlock()
+	if closed { // meanwhile
+		box.End()
+		return nil, sandbox.ErrEnded
+	}
+	return box, nil
+}
+
+// beside runs f in a goroutine that close waits for.
+func (c *client) beside(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.working.Go(f)
+	}
+}
+
+// close ends the sandbox and all that runs in it.
+func (c *client) close() {
+	c.agent.mu.Lock()
+	delete(c.agent.clients, c)
+	c.agent.mu.Unlock()
+	c.stop()
+	c.mu.Lock()
+	c.closed = true
+	box := c.box
+	c.mu.Unlock()
+	if box != nil { // before its processes are waited for
+		box.End()
+	}
+	for _, end := range c.own {
+		_ = end()
+	}
+	c.face.Close()
+	c.working.Wait()
+	c.agent.Approvals.EndSession(c.name)
+	close(c.gone)
+}
+
+// rules returns the agent's current rules, narrowed to those of its callers. An
+// agent without a definition has none.
+func (c *client) rules() *agents.Grants {
+	def, err := c.agent.Definition()
+	if err != nil {
+		return nil
+	}
+	if c.by == nil {
+		return def.Grants
+	}
+	return def.Grants.Delegated(c.by.rules()) // nil if it is no member any more
+}
+
+// quick reports whether changes by file tools need not wait for the disk.
+func (c *client) quick() bool {
+	durable := c.agent.Settings.Durable
+	if def, err := c.agent.Definition(); err == nil && def.Durable != nil {
+		durable = def.Durable
+	}
+	return durable != nil && !*durable
+}
+
+// record appends the events of calls to the log. A client that calls without end waits.
+func (c *client) record(ctx context.Context, e audit.Event) error {
+	e.Chain = c.chain()
+	c.agent.refusals.explain(&e)
+	// A disconnected client does not wait, so that close does not wait for it.
+	if err := c.agent.paces.wait(ctx, c.life.Done(), e); err != nil {
+		return fmt.Errorf("wait for the log: %w", err)
+	}
+	return c.agent.Record(ctx, e)
+}
+
+// instructions are for the model: where it is, its definition's text, and what it may use.
+func (c *client) instructions() string {
+	if _, err := c.agent.Definition(); err != nil {
+		return ""
+	}
+	text := fmt.Sprintf("You are agent %s. Your files are below %s; paths of tools are relative to it. What is outside does not exist for you.", c.agent.id, sandbox.Workspace)
+	if c.module {
+		return text
+	}
+	return strings.TrimSpace(text + "\n\n" + c.rules().Prompt())
+}
+
+// narrow ends the sandbox if the callers may change less now than when it was started. For
+// its network see recheck.
+func (c *client) narrow() {
+	c.starting.Lock()
+	defer c.starting.Unlock()
+	c.mu.Lock()
+	box, was := c.box, c.purpose
+	c.mu.Unlock()
+	if box != nil && c.newPurpose().ReadOnly && !was.ReadOnly {
+		box.End()
+	}
+}

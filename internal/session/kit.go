@@ -1,0 +1,98 @@
+package session
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/ask"
+	"github.com/scopefs/scopefs/tools/bash"
+	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/profile"
+	"github.com/scopefs/scopefs/tools/file/worker"
+	"github.com/scopefs/scopefs/tools/memory"
+	"github.com/scopefs/scopefs/tools/skill"
+)
+
+// kitTool is a tool of scopefs itself, and when a computed list of tools holds it.
+type kitTool struct {
+	tools.Tool
+	listed catalog.Listed
+}
+
+// kit returns the tools of scopefs itself. This is the one list of them.
+func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
+	var all []kitTool
+	var errs []error
+	add := func(listed catalog.Listed, list []tools.Tool, err error) {
+		for _, t := range list {
+			all = append(all, kitTool{t, listed})
+		}
+		errs = append(errs, err)
+	}
+	list, err := files.Tools()
+	add(catalog.ListedNever, list, err)
+	list, err = shell.Tools()
+	add(catalog.ListedNever, list, err)
+	list, err = c.info()
+	add(catalog.ListedNever, list, err)
+	user, err := ask.User()
+	add(catalog.ListedBase, []tools.Tool{user}, err)
+	add(catalog.ListedNever, []tools.Tool{ask.Prompt(c.prompt)}, nil)
+	list, err = skill.New(filepath.Join(c.agent.Paths.Base, "skills"), func() []string { return c.rules().Skills() },
+		func(name string) scope.Decision { return c.rules().Skill(name) })
+	add(catalog.ListedSkills, list, err)
+	list, err = memory.New(files)
+	add(catalog.ListedMemory, list, err)
+	set, err := c.contextSet()
+	add(catalog.ListedScopes, []tools.Tool{set}, err)
+	hand, err := c.hands().Delegate()
+	add(catalog.ListedMembers, []tools.Tool{hand}, err)
+	if c.agent.Stores != nil {
+		list, err = c.agent.Stores.Tools()
+		add(catalog.ListedNever, list, err)
+	}
+	for i := range all {
+		if all[i].Name == "bash" { // the other tools of a shell only read and stop what it started
+			all[i].listed = catalog.ListedBase
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// tools returns all tools of a client. The door offers those that the rules
+// allow. The tools of MCP servers are added later.
+func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]tools.Tool, error) {
+	kit, err := c.kit(files, shell)
+	if err != nil {
+		return nil, err
+	}
+	var all []tools.Tool
+	for _, t := range kit {
+		switch {
+		case t.listed == catalog.ListedMemory && !c.agent.Settings.Memory:
+		case t.Name == ask.PromptName && c.agent.Settings.Approve.Wait == 0: // it could only refuse
+		default:
+			all = append(all, t.Tool)
+		}
+	}
+	if names == "" {
+		return all, nil
+	}
+	more, err1 := profile.New(names)
+	shells, err2 := bash.Profile(names)
+	return append(append(all, more...), shells...), errors.Join(err1, err2)
+}
+
+// Tools returns the tools of scopefs itself as definitions may name them.
+func Tools() (catalog.Tools, error) {
+	c := &client{agent: &Agent{Shared: &Shared{}}} // nobody calls these
+	kit, err := c.kit(file.New(worker.New(nil)), bash.NewShell(c))
+	var all catalog.Tools
+	for _, t := range kit {
+		all = append(all, catalog.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes, Listed: t.listed})
+	}
+	return all, err
+}

@@ -1,0 +1,250 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
+	"github.com/scopefs/scopefs/tools/file/worker"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// network is the network of a sandbox.
+type network struct {
+	agent *Agent
+	hosts func() *hosts.Policy // the current ones
+	kind  hosts.Kind           // of the sandbox, since it started
+	proxy *egress.Proxy        // nil: the sandbox has no proxy
+	ended chan struct{}        // closed when the proxy has ended
+	stop  context.CancelFunc
+
+	mu           sync.Mutex
+	placeholders map[string]string // of credentials, by variable
+}
+
+// newNetwork returns the network of a sandbox that starts.
+func (a *Agent) newNetwork(p Purpose) *network {
+	n := &network{agent: a, hosts: p.Hosts, placeholders: map[string]string{}}
+	if n.hosts == nil {
+		n.hosts = a.hosts
+	}
+	n.kind = n.hosts().Kind()
+	return n
+}
+
+// authority is the CA of the daemon's proxies, opened on first use.
+type authority struct {
+	mu sync.Mutex
+	ca *egress.CA
+}
+
+// authority returns the CA; nil after an error, and then no request can be decided about
+// that only a CA makes visible.
+func (s *Shared) authority() *egress.CA {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	if s.network.ca == nil {
+		ca, err := egress.OpenCA(s.Paths.State)
+		if err != nil {
+			s.Logger.Error("hosts with methods, paths or a credential are refused", "err", err)
+			return nil
+		}
+		s.network.ca = ca
+	}
+	return s.network.ca
+}
+
+// equip adds to a sandbox what programs need to use the network. Without a network it
+// has a proxy, too, which refuses all: a program that finds no proxy waits for its own
+// timeouts, and does not show which rule is missing.
+func (n *network) equip(spec *sandbox.Spec) {
+	spec.Network = n.kind == hosts.HostNetwork
+	spec.Proxy = !spec.Network
+	if !spec.Proxy {
+		return
+	}
+	if ca := n.agent.authority(); ca != nil {
+		spec.Trust = ca.PEM()
+	}
+	spec.Env = maps.Clone(spec.Env)
+	if spec.Env == nil {
+		spec.Env = map[string]string{}
+	}
+	for name, secret := range n.secrets() {
+		spec.Env[name] = secret.Placeholder
+	}
+}
+
+// secrets returns the current credentials, by the variable that has the placeholder. All
+// sandboxes of an agent have the same placeholder: programs keep settings by it.
+func (n *network) secrets() map[string]egress.Secret {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := map[string]egress.Secret{}
+	for name, c := range n.hosts().Credentials() {
+		if n.placeholders[name] == "" {
+			n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
+		}
+		all[name] = egress.Secret{Placeholder: n.placeholders[name], Header: c.Header, Format: c.Format, Read: c.From.Read, Source: fmt.Sprintf("%+v", c.From)}
+	}
+	return all
+}
+
+// hosts returns what the agent may connect to now.
+func (a *Agent) hosts() *hosts.Policy {
+	def, err := a.Definition()
+	if err != nil {
+		return nil
+	}
+	return def.Grants.Hosts()
+}
+
+// runnerHosts returns what a runner of the agent's tasks may connect to now.
+func (a *Agent) runnerHosts() *hosts.Policy {
+	def, err := a.Definition()
+	if err != nil {
+		return nil
+	}
+	return def.Grants.HostsOf(a.Settings.Tasks.Network)
+}
+
+// approveTime bounds how long a connection waits for the operator. Programs give up
+// after a minute or less.
+const approveTime = 45 * time.Second
+
+// refusedConnections limits what a sandbox without a network has open at a time.
+const refusedConnections = 64
+
+// serve serves the proxy of a sandbox that has one, until close or the sandbox's end.
+func (n *network) serve(box *Sandbox, p Purpose) {
+	listener := box.Listener()
+	if listener == nil {
+		return
+	}
+	client := egress.Client{
+		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
+		Rules:   func() egress.Rules { return n.hosts() },
+		Refused: p.Refused,
+		Call:    func() string { return box.OnlyTag(worker.Arg) }, // the process of the file tools connects to nothing
+		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
+		Record: func(ctx context.Context, e audit.Event) error {
+			e.Parent, e.Server = p.Parent, p.server()
+			if err := n.agent.paces.wait(ctx, box.Done(), e); err != nil {
+				return fmt.Errorf("wait for the log: %w", err)
+			}
+			return n.agent.Record(ctx, e)
+		},
+	}
+	limits, bounds := egress.Limits{Approve: approveTime}, n.agent.doors
+	if n.kind == hosts.None {
+		limits.Connections, limits.Requests = refusedConnections, refusedConnections
+		bounds = egress.NewBounds(limits)
+	}
+	if n.agent.Approvals != nil {
+		client.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
+		client.Outlast = func(ctx context.Context, q egress.Question) {
+			n.agent.Approvals.Outlast(ctx, func() (tools.Approval, error) { return n.approval(box, p, q) })
+		}
+	}
+	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, client)
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop, n.ended = stop, make(chan struct{})
+	go func() {
+		<-box.Done()
+		stop()
+		n.agent.Approvals.EndSession(box.Name)
+	}()
+	go func() {
+		defer close(n.ended)
+		// A session that ends closes the listener.
+		if err := n.proxy.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
+			n.agent.Logger.Error("network", "agent", n.agent.id, "session", box.Name, "err", err)
+		}
+	}()
+}
+
+// approve asks the operator about a host and port. A decision holds for all sandboxes of
+// the agent that run the agent's commands, or for those of one of its MCP servers, or for
+// its runner; in this chain and under these rules, until it expires.
+func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress.Question) (egress.Answer, error) {
+	approval, err := n.approval(box, p, q)
+	if err != nil {
+		return egress.Answer{}, err
+	}
+	said, err := n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
+		outcome := "asked"
+		if a.State == tools.ApprovalStands {
+			outcome = "used"
+		}
+		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(),
+			Op: a.Tool, Target: string(approval.Arguments), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
+	})
+	return egress.Answer{ID: said.ID, Granted: said.State == tools.ApprovalGranted || said.State == tools.ApprovalStands, Denied: said.State == tools.ApprovalDenied}, err
+}
+
+// approval returns what the operator approves of a question, under the current rules.
+func (n *network) approval(box *Sandbox, p Purpose, q egress.Question) (tools.Approval, error) {
+	def, err := n.agent.Definition()
+	if err != nil {
+		return tools.Approval{}, err
+	}
+	host, err := json.Marshal(map[string]any{"host": q.Host, "port": q.Port})
+	if err != nil {
+		return tools.Approval{}, err
+	}
+	return tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: p.network(), Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
+		Lasting: true, Kind: tools.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}, nil
+}
+
+// network names the connections of a sandbox in an approval, in place of a tool. Sandboxes
+// with rules of their own have another name.
+func (p Purpose) network() string {
+	switch p.Kind {
+	case api.ServerSession:
+		return "network:" + p.Command
+	case api.TaskSession:
+		return "network/task"
+	}
+	return "network"
+}
+
+// close ends the proxy, and returns when its connections are closed.
+func (n *network) close() {
+	if n.proxy == nil {
+		return
+	}
+	n.stop()
+	<-n.ended
+}
+
+// recheck applies the current rules to the networks of the agent's sandboxes. It ends a
+// sandbox that has the host's network and may no longer have it: no proxy decides about
+// the sandbox's connections. Each new connection is decided by the current rules; recheck
+// closes the open connections that they no longer allow.
+func (a *Agent) recheck() {
+	a.mu.Lock()
+	boxes := slices.Collect(maps.Values(a.sessions))
+	a.mu.Unlock()
+	for _, box := range boxes {
+		n := box.network
+		switch {
+		case n.hosts().Kind().Less(n.kind) && n.kind == hosts.HostNetwork:
+			go box.Close() // whoever has started it waits for its end
+		case n.proxy != nil:
+			n.proxy.Recheck()
+		}
+	}
+}

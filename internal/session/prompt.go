@@ -1,0 +1,64 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/ask"
+)
+
+// nobody returns how the operator makes approvals possible where there are none: a command
+// without a daemon cannot wait for one. It names no directory, because an agent gets it.
+func (a *Agent) nobody() string {
+	words := "scopefs daemon"
+	if !a.Root {
+		words += " --user"
+	}
+	directory := " --base DIR"
+	if def, err := a.Definition(); err == nil && def.Dir != "" {
+		if p, err := config.ProjectOf(def.Dir); err == nil && p.Base == a.Paths.Base {
+			directory = " --dir DIR"
+		}
+	}
+	return "start " + words + directory + " in another terminal"
+}
+
+// prompt asks the operator whether a client's program may use a tool of its own. The
+// approval is for one use, under the current rules.
+func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Request) ask.Verdict {
+	if c.agent.Approvals == nil {
+		return ask.Verdict{Why: "nobody is here who could approve it: " + c.agent.nobody()}
+	}
+	p := tools.Approval{
+		Agent: c.agent.id, Chain: c.chain(), Session: c.name, Tool: ask.PromptName + ":" + r.Tool, Arguments: slices.Clone(r.Input),
+		Policy: c.rules().Version(), Rule: "the client's program asks",
+	}
+	if command, ok := r.Shell(); ok {
+		p.Kind, p.Subject = tools.KindCommand, command
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.agent.Settings.Approve.Wait)
+	defer cancel()
+	said, err := c.agent.Approvals.Wait(ctx, p, func(a tools.Approval) error {
+		outcome := "used"
+		if a.State == tools.ApprovalWaits {
+			outcome = "asked"
+		}
+		return c.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: c.name, Chain: p.Chain, Call: env.Call,
+			Op: p.Tool, Target: p.Subject, Rule: p.Rule, Outcome: outcome, Detail: a.ID})
+	})
+	switch {
+	case err != nil:
+		return ask.Verdict{Why: "the operator cannot be asked: " + err.Error()}
+	case said.State == tools.ApprovalDenied:
+		return ask.Verdict{Why: "the operator has denied it"}
+	case said.State == tools.ApprovalWaits:
+		return ask.Verdict{Why: fmt.Sprintf("the operator has not decided yet about approval %s: try again later", said.ID)}
+	case c.rules().Version() != p.Policy:
+		return ask.Verdict{Why: "the rules have changed meanwhile: try again"}
+	}
+	return ask.Verdict{Granted: true}
+}

@@ -1,0 +1,324 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// startTries bounds how often a view may die under a sandbox that starts on it.
+const startTries = 3
+
+// Purpose says what a sandbox of an agent is for. Without a Parent it is a command of the
+// operator's.
+type Purpose struct {
+	By       *uint32 // the agent's user, who asked for a command; nil: the operator, or a client
+	Parent   string  // the client that it belongs to, for the log
+	Once     bool    // that client is one command: see api.Hello
+	Chain    string  // the client's callers, for the log
+	ReadOnly bool    // the callers may change nothing
+
+	Kind    api.SessionKind // ""; a command of the operator's
+	Command string          // that it is for, for people
+
+	NoView bool                 // it runs programs that must not see the agent's files
+	Hosts  func() *hosts.Policy // what it may connect to now; nil: what the agent may
+	Binds  []sandbox.Bind       // further files that it shows
+
+	Expose []string // what it shows beside what all sandboxes show; see Ready
+
+	// Refused gets the connections and requests that its network refuses; see
+	// egress.Client. nil drops them.
+	Refused func(host, text string)
+
+	// Context returns what /context shows to the processes of a command, by its tag; nil:
+	// there is no /context.
+	Context func(tag string) *callfs.Files
+}
+
+// own reports whether the sandbox runs the agent's commands: it has the agent's HOME and
+// variables.
+func (p Purpose) own() bool {
+	return p.Kind == "" || p.Kind == api.RunSession || p.Kind == api.ClientSession
+}
+
+// server returns the name of the MCP server that the sandbox is of, for the log; "": of none.
+func (p Purpose) server() string {
+	if p.Kind == api.ServerSession {
+		return p.Command
+	}
+	return ""
+}
+
+// Sandbox is a running sandbox of an agent.
+type Sandbox struct {
+	*sandbox.Session
+	Name string // in the log
+
+	kind    api.SessionKind
+	parent  string // the client that it belongs to
+	began   time.Time
+	command string
+
+	agent   *Agent
+	context *contextMount // nil: none
+	network *network
+	end     sync.Once
+}
+
+// Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
+// view if need be; only a command of the operator's mounts one that the operator has
+// unmounted.
+func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
+	if p.By != nil { // the events of a sandbox and of its command count as the agent's
+		bytes := 2*lineBytes(audit.Event{}) + 2*lineBytes(audit.Event{Target: p.Command})
+		if err := a.paces.calls.Wait(ctx, nil, bytes); err != nil {
+			return nil, err
+		}
+	}
+	box, err := a.tryStart(ctx, p)
+	for try := 1; errors.Is(err, errViewEnded) && try < startTries; try++ {
+		box, err = a.tryStart(ctx, p)
+	}
+	if err != nil {
+		outcome := "refused"
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			outcome = "abandoned" // the client has gone
+		}
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: outcome, Detail: err.Error()})
+	}
+	return box, err
+}
+
+var errViewEnded = errors.New("the view has ended")
+
+// errNotUser says no more than that of an agent that does not exist.
+var errNotUser = fmt.Errorf("%w of this user", api.ErrUnknown)
+
+func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
+	host, err := a.sandboxes.open()
+	if err != nil {
+		return nil, err
+	}
+	v, err := a.Mount(ctx, p.Parent == "" && p.By == nil)
+	if err != nil {
+		return nil, err
+	}
+	served, owner := v.Served()
+	box, err := a.startOn(ctx, host, v, owner, p)
+	if now, _ := v.Served(); now == 0 || now != served {
+		// The view has died meanwhile, perhaps before EndSandboxes could find the sandbox.
+		if err == nil {
+			box.End()
+		}
+		return nil, errors.Join(errViewEnded, err)
+	}
+	return box, err
+}
+
+// startOn starts a sandbox on the view that is mounted now. When it returns,
+// EndSandboxes finds the sandbox.
+func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, owner account.User, p Purpose) (*Sandbox, error) {
+	if p.By != nil && *p.By != owner.UID { // a reload has changed the user; the view has not
+		return nil, errNotUser
+	}
+	mounted, err := a.Mounts.Read()
+	if err == nil {
+		err = mount.CheckAlone(mounted, a.id, v.At())
+	}
+	if err != nil {
+		return nil, err
+	}
+	// O_PATH: nothing of the view is opened.
+	fd, err := unix.Open(v.At(), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("view at %q: %w", v.At(), err)
+	}
+	dir := os.NewFile(uintptr(fd), v.At())
+	defer dir.Close()
+	group, err := a.group.of(&a.groups, v.Definition())
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox of %q: %w", a.id, err)
+	}
+	box := &Sandbox{agent: a, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession), parent: p.Parent, began: time.Now(), command: p.Command}
+	spec := sandbox.Spec{
+		Agent: a.id, UID: owner.UID, GID: owner.GID, View: dir, ReadOnly: p.ReadOnly,
+		Limits: limitsOf(v.Definition()), Group: group,
+		Expose: slices.Concat(a.reachable(owner), p.Expose), Sockets: a.Settings.Sockets, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.At()),
+		OutOfMemory: func(s *sandbox.Session) {
+			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: view.OutcomeMemory,
+				Detail: "the kernel killed a process: limits: memory was reached"})
+		},
+	}
+	if p.own() {
+		if err := a.equip(&spec, p); err != nil {
+			return nil, err
+		}
+		defer spec.Home.Close() // of nil is an error and no more
+	}
+	box.network.equip(&spec)
+	if spec.Binds = p.Binds; p.NoView {
+		spec.View = nil
+	}
+	if p.Context != nil {
+		if box.context, err = a.mountContext(owner, p.Context); err != nil {
+			return nil, err
+		}
+		spec.Context = box.context.Root
+	}
+	if box.Session, err = host.Start(ctx, spec); err != nil {
+		box.context.close()
+		if closed := account.ClosedShown(owner, p.Expose); closed != nil {
+			return nil, closed
+		}
+		return nil, errors.Join(account.ClosedTo(owner, v.At()), err)
+	}
+	session := box.Session
+	box.context.started(session)
+	box.Name = fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
+	began := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()}
+	if p.Once {
+		began.Op = audit.OpCall
+	}
+	err = a.Record(ctx, began)
+	if err != nil {
+		session.Close()
+		box.context.close()
+		return nil, err
+	}
+	box.network.serve(box, p)
+	a.mu.Lock()
+	a.sessions[session] = box
+	a.mu.Unlock()
+	a.recheck() // the rules may have changed before the sandbox was found by a reload
+	return box, nil
+}
+
+// reachable returns what expose names and the agent's user can reach on the host. It logs
+// what a sandbox therefore does not have.
+func (a *Agent) reachable(u account.User) (paths []string) {
+	for _, name := range a.Settings.Expose {
+		try := func() error {
+			fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			return unix.Close(fd)
+		}
+		err := error(nil)
+		if a.Root {
+			err = beneath.Caller{UID: u.UID, GID: u.GID}.Do(try)
+		} else {
+			err = try()
+		}
+		if err != nil {
+			a.Warnings.Warn(a.id, "expose: left out, the agent's user cannot reach it", "path", name, "user", u.UID, "err", err)
+			continue
+		}
+		paths = append(paths, name)
+	}
+	return paths
+}
+
+// nameOf returns the name of a session in the log; "" while it starts.
+func (a *Agent) nameOf(s *sandbox.Session) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if box := a.sessions[s]; box != nil {
+		return box.Name
+	}
+	return ""
+}
+
+// End ends the sandbox with every process in it, and records that. Only the first call
+// has an effect; all return after it.
+func (b *Sandbox) End() {
+	b.end.Do(func() {
+		err := b.Close()
+		b.network.close()
+		b.context.close()
+		b.agent.mu.Lock()
+		delete(b.agent.sessions, b.Session)
+		b.agent.mu.Unlock()
+		var detail []string
+		for _, e := range []error{b.Err(), err} {
+			if e != nil {
+				detail = append(detail, e.Error())
+			}
+		}
+		b.agent.Event(audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Outcome: "ended", Detail: strings.Join(detail, "; ")})
+	})
+}
+
+// Sandboxes returns the process 1 of each sandbox that the agent has now, in order.
+func (a *Agent) Sandboxes() (pids []int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for session := range a.sessions {
+		pids = append(pids, session.PID())
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// EndSandboxes kills the sandboxes that the agent has now; their clients see that. wait
+// returns when nothing of them is left.
+func (a *Agent) EndSandboxes() (wait func()) {
+	var closing sync.WaitGroup
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for s := range a.sessions {
+		closing.Go(func() {
+			if err := s.Close(); err != nil {
+				a.Logger.Warn("sandbox", "agent", a.id, "err", err)
+			}
+		})
+	}
+	return closing.Wait
+}
+
+// RecordExec records a command before it starts; a command that cannot be recorded must
+// not run. e has the session, and the command as its target. The function that it
+// returns records the end.
+func (a *Agent) RecordExec(ctx context.Context, e audit.Event) (ended func(outcome string), err error) {
+	e.Event, e.Op, e.Agent, e.Outcome = audit.KindSandbox, "exec", string(a.id), audit.OutcomeBegin
+	began := time.Now()
+	if err := a.Record(ctx, e); err != nil {
+		return nil, err
+	}
+	return func(outcome string) {
+		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
+		a.Event(e)
+	}, nil
+}
+
+// Outcome returns how a command ended, for the log.
+func Outcome(exit sandbox.Exit) string {
+	switch {
+	case exit.TimedOut:
+		return "timed out"
+	case exit.OutOfMemory:
+		return view.OutcomeMemory
+	case exit.Signal != 0:
+		return fmt.Sprintf("signal %d", exit.Signal)
+	}
+	return fmt.Sprintf("exit %d", exit.Code)
+}

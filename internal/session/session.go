@@ -1,0 +1,153 @@
+// Package session is what happens for an agent on its view: its sockets and their clients, its sandboxes, MCP servers and
+// tasks, their network and their limits.
+//
+// Lock order, outermost first: client.starting, Agent.mu. Nobody takes another lock while holding client.mu, servers.mu,
+// group.mu or one in Shared. Nobody holds the mu of two agents. The daemon may hold the lock of its registry while it takes
+// Agent.mu; of Registry, only Definition, Activities and Welcome are called while Agent.mu is held. Nothing is recorded, and
+// no program or network is waited for, under any lock but client.starting: TestNoEffectUnderLock.
+package session
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
+	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// Agent is an agent as its sessions need it. It lasts as long as the daemon, also while no definition of it loads.
+type Agent struct {
+	*Shared
+	id scope.ID
+
+	// Mount returns the agent's view, which it mounts if need be. It reads the definition again if it has changed. Without
+	// the operator it fails with ErrDown for an agent that the operator has unmounted.
+	Mount func(ctx context.Context, operator bool) (*view.View, error)
+	// View returns the view that is mounted, or is being mounted; nil: none.
+	View func() *view.View
+
+	slots   *limit.Slots // of clients
+	paces   *paces
+	rates   *tools.Rates
+	traffic *limit.Rates   // of its sandboxes
+	doors   *egress.Bounds // what its sandboxes have under way in the network
+	group   group
+	renames renames
+
+	refusals refusals
+	tally    tally
+
+	contexts limit.Budget // bytes of the contexts of clients' sessions
+
+	seeing sync.Mutex // guards seen; nothing waits under it
+	seen   once
+
+	mu       sync.Mutex
+	closing  bool // the daemon ends
+	sessions map[*sandbox.Session]*Sandbox
+	socket   *socket // nil: the tools cannot be used
+	clients  map[*client]struct{}
+	web      *client  // the one client for all HTTP requests
+	requests int      // HTTP requests in flight
+	sick     []string // the errors of MCP servers that were logged last
+}
+
+// New returns an agent that has no view and no socket. The caller sets Mount and View.
+func New(shared *Shared, id scope.ID) *Agent {
+	a := &Agent{
+		Shared: shared, id: id, slots: limit.NewSlots(maxClients),
+		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
+		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
+		doors:    egress.NewBounds(egress.Limits{}),
+		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
+	}
+	a.paces = newPaces(shared.Settings.Log.AgentDay, a.budgetUsed())
+	return a
+}
+
+// ID returns the agent's id.
+func (a *Agent) ID() scope.ID { return a.id }
+
+// Definition returns the agent's definition and grants, or why there are none. Each
+// decision needs a call of its own: a reload replaces the result.
+func (a *Agent) Definition() (*agents.Agent, error) { return a.Registry.Definition(a.id) }
+
+// ErrClosing is the error of requests to a daemon that ends.
+var ErrClosing = errors.New("the daemon is ending")
+
+// ErrDown is the error of a mount that the operator has not asked for, of an agent
+// that the operator has unmounted.
+var ErrDown = errors.New("the operator has taken it down")
+
+// Refuse makes the agent refuse new sockets and clients from now on.
+func (a *Agent) Refuse() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closing = true
+}
+
+// Unlocked returns when the agent's lock is free.
+func (a *Agent) Unlocked() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+}
+
+// RecordFile records a file operation of a client of the view: see view.Agent. It finds the call that the operation is
+// for, and tells the call what the view has refused to it.
+func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error {
+	byTool := false
+	if e.Verdict != audit.Allow {
+		from := a.originOf(e.PID)
+		e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
+	}
+	if byTool {
+		a.renames.add(e) // before the client has its answer
+		a.refusals.add(e)
+		if a.saw(e) {
+			return nil
+		}
+	}
+	select {
+	case <-hurry: // a denial in a hurry costs nothing
+	default:
+		_ = a.paces.wait(alive, hurry, e) // it is recorded all the same
+	}
+	if err := before(); err != nil {
+		return err
+	}
+	if _, err := a.Log.Append(context.Background(), e); err != nil {
+		return err
+	}
+	a.tally.count(e, time.Now())
+	if byTool {
+		a.seeing.Lock()
+		defer a.seeing.Unlock()
+		a.seen.add(e)
+	}
+	return nil
+}
+
+// saw reports whether a violation of a file tool's call is in the log.
+func (a *Agent) saw(e audit.Event) bool {
+	a.seeing.Lock()
+	defer a.seeing.Unlock()
+	return a.seen.has(e)
+}
+
+// Spend takes the events' bytes from what the agent may write to the log: see view.Agent.
+func (a *Agent) Spend(events []audit.Event) (left float64) {
+	bytes := 0
+	for _, e := range events {
+		bytes += lineBytes(e)
+	}
+	return a.paces.calls.Spend(bytes)
+}

@@ -1,0 +1,148 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/internal/stores"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/activities"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// Shared is what all agents of one daemon use. The daemon sets the exported fields
+// before it mounts a view.
+type Shared struct {
+	view.Host
+	Registry Registry
+	Settings config.Settings
+	Version  string // sent to MCP clients
+
+	Warnings   *Warnings
+	Queue      *limit.Queue     // of calls, agent by agent
+	Examiners  *limit.Slots     // of long arguments
+	Encoders   *limit.Slots     // of large results
+	Approvals  *tools.Approvals // nil: calls that need one are denied
+	Unfinished *state.Unfinished
+	Stores     *stores.Stores // nil: none
+
+	sandboxes sandboxes
+	groups    groups
+	network   authority
+	git       gitUser
+	tasks     queues
+	connected atomic.Uint64 // clients so far
+}
+
+// Registry is the daemon's set of agents and their definitions.
+type Registry interface {
+	// Member returns the agent of an id, or why there is none.
+	Member(id scope.ID) (*Agent, error)
+	// Definition returns the definition that is loaded, or why there is none. It
+	// takes no lock.
+	Definition(id scope.ID) (*agents.Agent, error)
+	// Activities returns the calls that the operator has declared. It takes no lock.
+	Activities() activities.Set
+	// Refresh reads the definitions again if that of an agent may have changed.
+	Refresh(id scope.ID)
+	// Enter counts a request. The daemon waits for leave before it closes the log.
+	Enter() (leave func(), err error)
+	// Welcome opens the control socket for the user of an agent. It takes no agent's lock.
+	Welcome(uid uint32) error
+	// Responsive returns when the registry's lock is free.
+	Responsive()
+}
+
+// Event records an event of an agent, a view, a sandbox or the daemon.
+func (s *Shared) Event(e audit.Event) {
+	if _, err := s.Log.Append(context.Background(), e); err != nil {
+		s.Logger.Error("audit", "err", err)
+	}
+}
+
+// Record is Event for an action that must not happen unrecorded.
+func (s *Shared) Record(ctx context.Context, e audit.Event) error {
+	if _, err := s.Log.Append(ctx, e); err != nil {
+		return fmt.Errorf("nothing runs while the audit log cannot be written: %w", err)
+	}
+	return nil
+}
+
+// UserOf returns the user and group of an agent's processes.
+func (s *Shared) UserOf(id scope.ID) (uid, gid uint32, err error) {
+	def, err := s.Registry.Definition(id)
+	if err != nil {
+		return 0, 0, err
+	}
+	root, err := def.OpenRoot(s.Paths.Base)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer root.Close()
+	owner, err := s.ScopeUser(def.Definition, root)
+	return owner.UID, owner.GID, err
+}
+
+// CommandLine joins the words of a command so that each word's end can be seen.
+func CommandLine(argv []string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		if words[i] = word; word == "" || strings.ContainsAny(word, " \"'\\") {
+			words[i] = strconv.Quote(word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// sandboxes is the host's sandbox starter, opened on first use.
+type sandboxes struct {
+	mu     sync.Mutex
+	closed bool
+	host   *sandbox.Host // nil until it could be opened
+}
+
+// OpenSandboxes prepares starts of sandboxes, and returns why there can be none. It tries
+// again at each call until it succeeds: the operator may install what is missing.
+func (s *Shared) OpenSandboxes() error {
+	_, err := s.sandboxes.open()
+	return err
+}
+
+// CloseSandboxes ends all sandboxes, and starts no more.
+func (s *Shared) CloseSandboxes() error {
+	s.sandboxes.mu.Lock()
+	s.sandboxes.closed = true
+	host := s.sandboxes.host
+	s.sandboxes.mu.Unlock()
+	if host == nil {
+		return nil
+	}
+	return host.Close()
+}
+
+func (s *sandboxes) open() (*sandbox.Host, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosing
+	}
+	if s.host != nil {
+		return s.host, nil
+	}
+	host, err := sandbox.Open(sandbox.Config{})
+	if err == nil {
+		s.host = host
+	}
+	return host, err
+}

@@ -1,0 +1,332 @@
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/api"
+	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/tools/file/profile"
+)
+
+// socket is a unix socket whose clients speak MCP as one agent, one JSON-RPC message a
+// line: the agent's own, RUN/mcp/<id>.sock, or that of a task. Three lines may come before
+// the first message: "profile NAME", "dir DIR", and "context N", which N bytes follow.
+type socket struct {
+	name     string
+	listener net.Listener
+	clients  sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+// maxClients bounds the clients of one agent over all its sockets, those of its
+// tasks included: each client has a sandbox.
+const maxClients = 64
+
+// OpenSocket makes the agent's own socket, for the agent's user and ourselves.
+func (a *Agent) OpenSocket(owner account.User) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing {
+		return ErrClosing
+	}
+	if a.socket != nil {
+		return nil
+	}
+	s, err := a.listen(a.Paths.ToolSocket(string(a.id)), owner, work{})
+	if err != nil {
+		return fmt.Errorf("socket of %q: %w", a.id, err)
+	}
+	a.socket = s
+	return a.Registry.Welcome(owner.UID)
+}
+
+// listen makes a socket for the agent's user and ourselves, and serves its clients,
+// which do a task.
+func (a *Agent) listen(name string, owner account.User, task work) (*socket, error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o711); err != nil {
+		return nil, err
+	}
+	l, err := api.Listen(name)
+	if err != nil {
+		return nil, err
+	}
+	if a.Root {
+		if err := os.Lchown(name, int(owner.UID), int(owner.GID)); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &socket{name: name, listener: l, cancel: cancel}
+	s.clients.Go(func() { a.receive(ctx, s, owner, task) })
+	return s, nil
+}
+
+// close ends the clients, waits until they are gone, and removes the socket.
+func (s *socket) close() {
+	s.cancel()
+	s.listener.Close()
+	s.clients.Wait()
+	os.Remove(s.name)
+}
+
+// CloseSocket ends the agent's clients and waits until they are gone. Calls in flight
+// end too: what they did next would mount the view again.
+func (a *Agent) CloseSocket() {
+	a.mu.Lock()
+	s, web := a.socket, a.web
+	a.socket, a.web = nil, nil
+	a.mu.Unlock()
+	if web != nil {
+		web.close()
+	}
+	if s != nil {
+		s.close()
+	}
+}
+
+// drainTime bounds Drain. package mcp ends a connection within a second of its last request.
+const drainTime = 2 * time.Second
+
+// Drain ends the reading of requests from the agent's clients, and waits up to drainTime
+// until the clients have the answers to requests in flight and are gone.
+func (a *Agent) Drain() {
+	a.mu.Lock()
+	var all []*client
+	for c := range a.clients {
+		if c.drain != nil {
+			c.drain()
+			all = append(all, c)
+		}
+	}
+	a.mu.Unlock()
+	late := time.After(drainTime)
+	for _, c := range all {
+		select {
+		case <-c.gone:
+		case <-late:
+			return
+		}
+	}
+}
+
+const (
+	acceptPause = time.Second           // without descriptors
+	refusePause = 20 * time.Millisecond // before a client beyond maxClients is refused, the first of a crowd
+	crowdPause  = refusePause / 40      // before the next of the crowd: the kernel queues 4,096 of them
+)
+
+// receive accepts clients and serves each in a goroutine until the socket is closed.
+func (a *Agent) receive(ctx context.Context, s *socket, owner account.User, task work) {
+	var refused time.Time // the last one
+	for {
+		conn, err := s.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptors are left, and there will be again (accept(2))
+			a.Warnings.Warn(a.id, "clients wait", "err", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		if uid, ok := api.PeerUID(conn); !ok || uid != 0 && uid != uint32(os.Geteuid()) && uid != owner.UID {
+			conn.Close()
+			continue
+		}
+		free, ok := a.slots.Try()
+		if !ok {
+			// A refusal is slow, so that connecting in a loop costs the client more than us, and
+			// a client that connects while another ends is served.
+			pause := refusePause
+			if time.Since(refused) < refusePause {
+				pause = crowdPause
+			}
+			wait, cancel := context.WithTimeout(ctx, pause)
+			free, err = a.slots.Take(wait)
+			cancel()
+			switch {
+			case ctx.Err() != nil:
+				if err == nil {
+					free()
+				}
+				conn.Close()
+				return
+			case err != nil:
+				refused = time.Now()
+				a.Warnings.Warn(a.id, "too many clients", "limit", maxClients)
+				conn.SetWriteDeadline(time.Now().Add(refusePause))
+				fmt.Fprintf(conn, "scopefs: the agent has %d clients already: end one of them\n", maxClients)
+				conn.Close()
+				continue
+			}
+		}
+		s.clients.Go(func() {
+			defer free()
+			if err := a.serveClient(ctx, conn, task); err != nil && ctx.Err() == nil {
+				a.Warnings.Warn(a.id, "client", "err", err)
+			}
+		})
+	}
+}
+
+// serveClient serves one client until it disconnects.
+func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error {
+	defer conn.Close()
+	leave, err := a.Registry.Enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, hangUp := context.WithCancelCause(ctx)
+	defer hangUp(nil)
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	r := bufio.NewReaderSize(conn, 64<<10)
+	hello, err := a.readHello(r)
+	defer hello.free()
+	if errors.Is(err, io.EOF) { // a pulse, which is no client: see knock
+		return nil
+	}
+	if shown := shownError(err); err != nil && shown != errNotLoaded {
+		fmt.Fprintf(conn, "scopefs: %s\n", shown)
+	}
+	if err != nil {
+		return err
+	}
+	if hello.context != nil {
+		task.context = hello.context
+	}
+	c, err := a.newClient(hello.profile, hello.dir, task)
+	if err == nil {
+		c.once = hello.once
+		c.hangUp = hangUp
+		c.drain = func() { _ = conn.SetReadDeadline(time.Now()) }
+		err = a.admit(c, false)
+	}
+	if err != nil {
+		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(shownError(err).Error(), "\n", "; "))
+		return err
+	}
+	defer c.close()
+	defer context.AfterFunc(ctx, c.stop)()
+	err = c.face.Serve(ctx, peeked{conn, r})
+	if context.Cause(ctx) == errKilled {
+		return nil
+	}
+	return err
+}
+
+// peeked is a connection whose first bytes are in a buffer.
+type peeked struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (p peeked) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) { // only drain sets a read deadline
+		err = io.EOF
+	}
+	return n, err
+}
+
+var errNotLoaded = errors.New("the definition does not load; the operator's log says why")
+
+// shownError returns the error that an agent without tools may see. Other errors name
+// files of the host, other agents and the operator's variables.
+func shownError(err error) error {
+	switch {
+	case errors.Is(err, api.ErrUnknown):
+		return api.ErrUnknown
+	case errors.Is(err, profile.ErrUnknown), errors.Is(err, ErrClosing):
+		return err
+	}
+	if bad, ok := errors.AsType[*scoped.Error](err); ok {
+		return fmt.Errorf("context: %w", bad)
+	}
+	if errors.Is(err, errContexts) {
+		return err
+	}
+	return errNotLoaded
+}
+
+// hello is what a client says before the first message.
+type hello struct {
+	profile string
+	dir     string              // where commands start; "": in the view's root
+	once    bool                // see api.Hello
+	context *scoped.Environment // nil: that of the task
+	free    func()              // ends the hold on memory
+}
+
+// readHello reads the lines before the first message.
+func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
+	h.free = func() {}
+	for {
+		first, err := r.Peek(1)
+		if err != nil || !strings.ContainsRune("pcdo", rune(first[0])) {
+			return h, err
+		}
+		line, err := r.ReadSlice('\n') // bounded by the buffer
+		if err != nil {
+			return h, err
+		}
+		word, value, _ := strings.Cut(strings.TrimRight(string(line), "\r\n"), " ")
+		switch {
+		case word == "profile" && value != "":
+			h.profile = value
+		case word == "dir" && value != "":
+			h.dir = value
+		case word == "once" && value == "":
+			h.once = true
+		case word == "context":
+			if h.context != nil {
+				return h, errors.New("two contexts")
+			}
+			if h.context, h.free, err = a.readContext(r, value); err != nil {
+				return h, err
+			}
+		default:
+			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor a context", line)
+		}
+	}
+}
+
+// readContext reads an environment of so many bytes.
+func (a *Agent) readContext(r io.Reader, size string) (env *scoped.Environment, free func(), err error) {
+	free = func() {}
+	n, err := strconv.Atoi(size)
+	if err != nil || n < 0 || n > scoped.MaxBytes {
+		return nil, free, &scoped.Error{Code: scoped.TooLarge, Message: fmt.Sprintf("%.20q is no size from 0 to %d bytes", size, scoped.MaxBytes)}
+	}
+	release, ok := a.holdContext(n)
+	if !ok {
+		return nil, free, errContexts
+	}
+	var text bytes.Buffer // grows with what comes
+	if _, err := io.CopyN(&text, r, int64(n)); err != nil {
+		return nil, release, err
+	}
+	env, bad := scoped.Parse(text.Bytes())
+	if bad != nil {
+		return nil, release, bad
+	}
+	return env, release, nil
+}

@@ -1,0 +1,216 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/tools/egress"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// nobody is the user of a store's program without a directory, in a daemon of root.
+const nobody = 65534
+
+// StoreTools returns the tools of stores as definitions may name them.
+func StoreTools(known func(config.Stores) (catalog.Tools, error)) func(config.Stores) (catalog.Tools, error) {
+	return func(s config.Stores) (catalog.Tools, error) {
+		for store, p := range s.Programs {
+			for _, name := range p.Tools {
+				if err := notOfProfile(name, "give the tool another name"); err != nil {
+					return nil, fmt.Errorf("%s: tools: %w", store, err)
+				}
+			}
+		}
+		return known(s)
+	}
+}
+
+// ExecStore starts the command of a store's program in a sandbox of its own, which ends
+// with the command. The sandbox has no view, and its events have no agent.
+func (s *Shared) ExecStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
+	leave, err := s.Registry.Enter() // the log is open until the end is recorded
+	if err != nil {
+		return nil, err
+	}
+	process, err := s.execStore(ctx, store, p, c, leave)
+	if err != nil {
+		leave()
+	}
+	return process, err
+}
+
+// execStore is ExecStore. It calls over after it has recorded the end of a command that has
+// started.
+func (s *Shared) execStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
+	host, err := s.sandboxes.open()
+	if err != nil {
+		return nil, err
+	}
+	mounted, err := s.Mounts.Read()
+	if err != nil {
+		return nil, err
+	}
+	memory, pids := p.Limits(s.Root)
+	spec := sandbox.Spec{Agent: scope.ID(store), Limits: sandbox.Limits{Memory: memory, PIDs: pids}, Expose: p.Expose, Mounts: mount.WithoutViews(mounted, "")}
+	if err := s.ownStore(&spec, p); err != nil {
+		return nil, err
+	}
+	defer spec.Home.Close() // of nil is an error and no more
+	n := &storeNetwork{Shared: s, store: store, hosts: p.Hosts()}
+	if err := n.equip(&spec); err != nil {
+		return nil, err
+	}
+	e := audit.Event{Event: audit.KindSandbox, Server: store, Op: "exec", Target: CommandLine(c.Argv[:1]), Outcome: audit.OutcomeBegin} // arguments may hold secrets
+	if err := s.Record(ctx, e); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	ended := func(outcome string) {
+		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
+		s.Event(e)
+	}
+	box, err := host.Start(ctx, spec)
+	if err != nil {
+		ended("not started: " + err.Error())
+		return nil, err
+	}
+	n.serve(box)
+	process, err := box.Exec(ctx, c)
+	if err != nil {
+		ended("not started: " + err.Error())
+		n.end(box)
+		return nil, err
+	}
+	go func() { // ends with the sandbox, at the latest by CloseSandboxes
+		defer over()
+		exit, err := process.Wait()
+		if err != nil {
+			ended("ended with its sandbox")
+		} else {
+			ended(Outcome(exit))
+		}
+		n.end(box)
+	}()
+	return process, nil
+}
+
+// ownStore sets the user of a program's sandbox, and opens its directory. The caller closes
+// spec.Home. In a daemon of root the program runs as the owner of its directory.
+func (s *Shared) ownStore(spec *sandbox.Spec, p *config.StoreProgram) error {
+	owner := account.User{UID: nobody, GID: nobody}
+	if !s.Root {
+		owner = account.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	}
+	if p.Dir != "" {
+		fd, err := unix.Open(p.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("dir %q: %w", p.Dir, err)
+		}
+		spec.Home = os.NewFile(uintptr(fd), p.Dir)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return fmt.Errorf("dir %q: %w", p.Dir, err)
+		}
+		if s.Root {
+			owner = account.User{UID: st.Uid, GID: st.Gid}
+			if owner.UID == 0 {
+				err = fmt.Errorf("dir %q is root's, and the program runs as the owner: chown it to a user of its own", p.Dir)
+			} else {
+				err = account.Chosen(p.Dir, owner, "put it where root or that user alone can")
+			}
+			if err != nil {
+				spec.Home.Close()
+				return err
+			}
+		}
+	}
+	spec.UID, spec.GID = owner.UID, owner.GID
+	return nil
+}
+
+// storeNetwork is the network of the sandbox of a store's program.
+type storeNetwork struct {
+	*Shared
+	store string
+	hosts *hosts.Policy
+
+	stop  context.CancelFunc // of the proxy; nil: none
+	ended chan struct{}
+}
+
+func (n *storeNetwork) equip(spec *sandbox.Spec) error {
+	spec.Network = n.hosts.Kind() == hosts.HostNetwork
+	if spec.Proxy = !spec.Network; !spec.Proxy {
+		return nil
+	}
+	ca := n.authority()
+	if ca == nil && len(n.hosts.Credentials()) > 0 {
+		return errors.New("the network's credentials need a CA, which the daemon could not open")
+	}
+	if ca != nil {
+		spec.Trust = ca.PEM()
+	}
+	spec.Env = map[string]string{}
+	for name, secret := range n.secrets() {
+		spec.Env[name] = secret.Placeholder
+	}
+	return nil
+}
+
+func (n *storeNetwork) secrets() map[string]egress.Secret {
+	all := map[string]egress.Secret{}
+	for name, c := range maps.All(n.hosts.Credentials()) {
+		all[name] = egress.Secret{Placeholder: n.authority().Placeholder("store\x00" + n.store + "\x00" + name), Header: c.Header, Format: c.Format, Read: c.From.Read, Source: fmt.Sprintf("%+v", c.From)}
+	}
+	return all
+}
+
+// serve serves the proxy of the sandbox, until end.
+func (n *storeNetwork) serve(box *sandbox.Session) {
+	listener := box.Listener()
+	if listener == nil {
+		return
+	}
+	proxy := egress.New(egress.Options{CA: n.authority()}, egress.Client{
+		Session: fmt.Sprintf("store-%s-%d", n.store, box.PID()),
+		Rules:   func() egress.Rules { return n.hosts },
+		Secrets: n.secrets, Limit: n.hosts.Limits,
+		Record: func(ctx context.Context, e audit.Event) error {
+			e.Server = n.store
+			return n.Record(ctx, e)
+		},
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop, n.ended = stop, make(chan struct{})
+	go func() {
+		defer close(n.ended)
+		if err := proxy.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) { // a session that ends closes the listener
+			n.Logger.Error("network", "store", n.store, "err", err)
+		}
+	}()
+}
+
+// end ends the sandbox and its proxy.
+func (n *storeNetwork) end(box *sandbox.Session) {
+	if err := box.Close(); err != nil {
+		n.Logger.Warn("sandbox", "store", n.store, "err", err)
+	}
+	if n.stop != nil {
+		n.stop()
+		<-n.ended
+	}
+}

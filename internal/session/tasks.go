@@ -1,0 +1,366 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/delegate"
+	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// A task is what one agent has delegated to another. The operator's runner does
+// it in a sandbox without a view. All that the runner does to files, commands,
+// skills, servers and further members are calls of the member's tools, on a
+// socket of this task alone. The socket identifies the member and its callers.
+
+// Where a runner finds its tools.
+const (
+	taskSocket   = sandbox.Run + "/mcp.sock"
+	taskPrograms = sandbox.Run + "/bin" // scopefs is there: scopefs mcp and scopefs call use the socket
+
+	taskSocketName = "task." // begins the name of a task's socket, and of no agent
+)
+
+// RemoveTaskSockets removes the sockets of tasks that a killed daemon has left.
+func RemoveTaskSockets(p config.Paths) {
+	dir := filepath.Dir(p.ToolSocket(""))
+	left, _ := os.ReadDir(dir)
+	for _, e := range left {
+		if strings.HasPrefix(e.Name(), taskSocketName) {
+			os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// queues bound the tasks that run at the same time. Each depth has slots of its own: a
+// task that waits for one below it holds no slot that the other needs.
+type queues struct {
+	mu    sync.Mutex
+	slots map[queue]*limit.Slots
+}
+
+// queue names the slots of one depth, and of one agent at that depth; "": of all agents.
+type queue struct {
+	depth int
+	agent scope.ID
+}
+
+// hold waits for a slot for a task of an agent. One agent has half of all slots.
+func (q *queues) hold(ctx context.Context, depth int, id scope.ID, parallel int) (free func(), err error) {
+	own, err := q.of(queue{depth, id}, max(1, parallel/2)).Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := q.of(queue{depth, ""}, parallel).Take(ctx)
+	if err != nil {
+		own()
+		return nil, err
+	}
+	return func() { all(); own() }, nil
+}
+
+func (q *queues) of(which queue, size int) *limit.Slots {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.slots == nil {
+		q.slots = map[queue]*limit.Slots{}
+	}
+	if q.slots[which] == nil {
+		q.slots[which] = limit.NewSlots(size)
+	}
+	return q.slots[which]
+}
+
+// callers returns the agents that the client works for, the first one first, and its own
+// last.
+func (c *client) callers() []scope.ID {
+	if c.by == nil {
+		return []scope.ID{c.agent.id}
+	}
+	return append(c.by.callers(), c.agent.id)
+}
+
+// within returns the agents whose allow-lists bound the client: its own, and those of
+// the callers that it may do no more than.
+func (c *client) within() []scope.ID {
+	if c.by == nil || c.by.rules().Widens(c.agent.id) {
+		return []scope.ID{c.agent.id}
+	}
+	return append(c.by.within(), c.agent.id)
+}
+
+// chain returns callers for the log; "" for a client that works for no other agent.
+func (c *client) chain() string {
+	if c.by == nil {
+		return ""
+	}
+	return chainOf(c.callers())
+}
+
+func chainOf(ids []scope.ID) string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = string(id)
+	}
+	return strings.Join(names, ">")
+}
+
+// newPurpose returns the purpose of a sandbox of the client: what its callers may not do
+// to a view or a network, the sandbox may not do either.
+func (c *client) newPurpose() Purpose {
+	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Kind: api.ClientSession, Context: c.contexts.of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
+	if c.by != nil {
+		p.ReadOnly = c.rules().ReadOnly()
+	}
+	return p
+}
+
+// reaches reports whether the client's callers let it use a server with a URL, which has
+// a network of its own.
+func (c *client) reaches(address string) bool {
+	if c.by == nil || c.by.rules().Widens(c.agent.id) {
+		return true
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	d, _, err := c.by.rules().Hosts().URL(http.MethodPost, u)
+	return err == nil && d.Allow
+}
+
+// work is a task that a client's clients do: they work for by.
+type work struct {
+	by      *client // nil: they work for no other agent
+	context *scoped.Environment
+	module  bool // the member has no prompt of its own
+}
+
+// hands returns what gives the client's tasks to members.
+func (c *client) hands() delegate.Tools {
+	return delegate.Tools{Run: c.delegate, Members: func() []scope.ID { return c.rules().Members() },
+		Decide: func(name string) scope.Decision { return c.rules().Member(name) },
+		ID:     func(name string) scope.ID { return c.rules().MemberID(name) }}
+}
+
+// delegate makes a member do a task, and returns the output of the runner.
+func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) (sandbox.Output, error) {
+	settings := c.agent.Settings
+	if len(settings.Runner) == 0 {
+		return sandbox.Output{}, delegate.ErrNoRunner
+	}
+	callers := c.callers()
+	switch {
+	case slices.Contains(callers, id):
+		d := scope.Decision{Kind: scope.KindLimit, Rule: "a member does no task of its own callers"}
+		return sandbox.Output{}, tools.Refused(d, tools.Denied, "%q waits for this task already: it is for %v", id, callers)
+	case len(callers) > settings.Tasks.Depth:
+		d := scope.Decision{Kind: scope.KindLimit, Rule: fmt.Sprintf("tasks.depth in scopefs.yaml: %d", settings.Tasks.Depth)}
+		return sandbox.Output{}, tools.Refused(d, tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
+	}
+	free, err := c.agent.tasks.hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel)
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	defer free()
+	member, err := c.agent.Registry.Member(id)
+	if wrong, ok := errors.AsType[*api.NotLoadedError](err); ok {
+		return sandbox.Output{}, tools.Errorf(tools.Unavailable, "%q does not load: %v", id, wrong.Err)
+	}
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	// The clients of a task that ends do not wait for the log: the next task does.
+	if err := member.paces.settled(ctx); err != nil {
+		return sandbox.Output{}, err
+	}
+	v, err := member.Mount(ctx, false)
+	if errors.Is(err, ErrDown) {
+		d := scope.Decision{Kind: scope.KindNeed, Rule: "the member is down: scopefs up " + string(id)}
+		return sandbox.Output{}, tools.Refused(d, tools.Denied, "the operator has taken %q down", id)
+	}
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	given, err := contextFiles(task.Context)
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	binds, end, err := c.openTask(member, v.User(), work{c, task.Context.Environment(), task.Module})
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	defer end()
+	chain := chainOf(append(callers, id))
+	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, Kind: api.TaskSession, Command: CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *callfs.Files { return given }})
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	defer box.End()
+	// The wait for a slot and the start took a while.
+	def, err := member.Definition()
+	if err == nil {
+		err = c.stillMember(ctx, id)
+	}
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: string(id), Session: box.Name, Parent: c.name, Chain: chain, Outcome: "delegated to", Detail: "by " + string(c.agent.id)})
+	ended, err := member.RecordExec(ctx, audit.Event{Session: box.Name, Chain: chain, Target: CommandLine(settings.Runner)})
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	env := runnerEnv(settings.Env, settings.Tasks.Env)
+	maps.Copy(env, modelEnv(def.Model))
+	input, err := runnerInput(settings.Tasks.Input, def, def.Grants.Delegated(c.rules()).Prompt(), task)
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	within, cancel := ctx, context.CancelFunc(func() {})
+	if def.Model.Timeout > 0 {
+		within, cancel = context.WithTimeout(ctx, def.Model.Timeout)
+	}
+	defer cancel()
+	command := sandbox.Command{Argv: settings.Runner, Env: env}
+	out, err := sandbox.Collect(within, box, command, input, delegate.MaxAnswer, 2*delegate.MaxErrors)
+	if within.Err() != nil && ctx.Err() == nil {
+		err = tools.Errorf(tools.Unavailable, "%s took longer than %v, its timeout", id, def.Model.Timeout)
+	}
+	if err != nil {
+		ended(err.Error())
+	} else {
+		ended(fmt.Sprintf("exit %d", out.Exit.Code))
+	}
+	return out, err
+}
+
+// runnerEnv returns the environment of a runner: that of all sandboxes, what the
+// operator sets for runners, and where the task's tools are.
+func runnerEnv(all, runners map[string]string) map[string]string {
+	env := map[string]string{"PATH": sandbox.DefaultPath}
+	maps.Copy(env, all)
+	maps.Copy(env, runners)
+	env["PATH"] = taskPrograms + ":" + env["PATH"]
+	env[api.TaskEnv] = taskSocket
+	return env
+}
+
+// modelEnv returns the variables that tell a runner what the definition says of its model.
+func modelEnv(m agents.Model) map[string]string {
+	env := map[string]string{}
+	if m.Name != "" {
+		env["SCOPEFS_MODEL"] = m.Name
+	}
+	if m.Temperature != nil {
+		env["SCOPEFS_TEMPERATURE"] = strconv.FormatFloat(*m.Temperature, 'g', -1, 64)
+	}
+	if m.MaxTurns > 0 {
+		env["SCOPEFS_MAX_TURNS"] = strconv.Itoa(m.MaxTurns)
+	}
+	if m.Timeout > 0 {
+		env["SCOPEFS_TIMEOUT"] = strconv.FormatFloat(m.Timeout.Seconds(), 'g', -1, 64)
+	}
+	return env
+}
+
+// runnerRequest is what a runner with input: json reads. docs/delegation.md describes it.
+type runnerRequest struct {
+	Agent       scope.ID          `json:"agent"`
+	Kind        string            `json:"kind,omitempty"`
+	Model       string            `json:"model,omitempty"`
+	Temperature *float64          `json:"temperature,omitempty"`
+	MaxTurns    int               `json:"max_turns,omitempty"`
+	Timeout     float64           `json:"timeout,omitempty"` // seconds
+	Context     []json.RawMessage `json:"context"`           // the system message, then the messages of the caller's scopes
+	delegate.Job
+}
+
+// runnerInput returns what a runner reads. A module has no prompt of its own.
+func runnerInput(form config.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
+	if task.Module {
+		prompt = ""
+	}
+	if form != config.RunnerJSON {
+		return strings.TrimPrefix(prompt+"\n\n", "\n\n") + task.Text, nil
+	}
+	m := def.Model
+	r := runnerRequest{
+		Agent: def.Name, Kind: m.Kind, Model: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns, Timeout: m.Timeout.Seconds(),
+		Context: []json.RawMessage{}, Job: task.Job,
+	}
+	if prompt != "" {
+		system, err := json.Marshal(map[string]string{"type": "system", "message": prompt})
+		if err != nil {
+			return "", err
+		}
+		r.Context = append(r.Context, system)
+	}
+	var given []json.RawMessage
+	if err := json.Unmarshal(task.Context.Environment().JSON(), &given); err != nil {
+		return "", err
+	}
+	r.Context = append(r.Context, given...)
+	text, err := json.Marshal(r)
+	return string(text) + "\n", err
+}
+
+// openTask opens a socket with the member's tools for one task of the client, for the
+// member's user. A sandbox shows binds to the runner. end ends the task's clients, and
+// with them the tasks that they have delegated.
+func (c *client) openTask(member *Agent, owner account.User, task work) (binds []sandbox.Bind, end func(), err error) {
+	s, err := member.listen(c.agent.Paths.ToolSocket(taskSocketName+rand.Text()), owner, task)
+	if err != nil {
+		return nil, nil, err
+	}
+	end = func() {
+		s.close()
+		for _, b := range binds {
+			b.File.Close()
+		}
+	}
+	for _, b := range []struct{ from, to string }{{s.name, taskSocket}, {"/proc/self/exe", taskPrograms + "/scopefs"}} {
+		fd, err := unix.Open(b.from, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			end()
+			return nil, nil, fmt.Errorf("show %s to a runner: %w", filepath.Base(b.to), err)
+		}
+		binds = append(binds, sandbox.Bind{File: os.NewFile(uintptr(fd), b.from), At: b.to})
+	}
+	return binds, end, nil
+}
+
+// stillMember decides again about a delegation.
+func (c *client) stillMember(ctx context.Context, member scope.ID) error {
+	if err := tools.Still(ctx); err != nil {
+		return err
+	}
+	if d := c.rules().Member(string(member)); !d.Allow {
+		return tools.Refused(d, tools.NotFound, "no member %q", member)
+	}
+	return nil
+}

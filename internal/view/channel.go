@@ -1,0 +1,246 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+const ackTime = 5 * time.Second // for a view to take new rules
+
+// handshake configures the view and waits until it is confined.
+func (v *View) handshake(process *os.Process, conn *os.File, w *Wire, spooled bool) ([]string, error) {
+	spec, caller := v.def.View, v.def.Identity == agents.IdentityCaller
+	v.mu.Lock()
+	rules, ruled := v.rules, v.ruled
+	v.mu.Unlock()
+	cfg := Config{
+		Policy: rules, Record: spec.Record, Caller: caller,
+		Mediated: spec.Data == agents.DataMediated, Passthrough: v.host.Root && spec.Data != agents.DataMediated,
+		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
+		Spool: spooled,
+	}
+	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
+	if spec.Cache != agents.CacheNone {
+		cfg.Timeout, cfg.Watch = metadataTime, true
+	}
+	err := w.Send(ToView{Config: &cfg})
+	if err != nil {
+		return nil, fmt.Errorf("configure view: %w", err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(readyTimeout))
+	var reply FromView
+	if err := w.Receive(&reply); err != nil {
+		return nil, fmt.Errorf("view did not start: %w", err)
+	}
+	if reply.Failed != "" || len(reply.Ready) == 0 {
+		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
+	}
+	for { // until the view has the latest rules; from then on SetRules sends them
+		v.mu.Lock()
+		late := v.ruled != ruled
+		rules, ruled = v.rules, v.ruled
+		if !late {
+			v.wire, v.process = w, process // before sendLog: it also sends a change in between
+		}
+		v.mu.Unlock()
+		if !late {
+			break
+		}
+		if err := w.Send(ToView{ID: ruled, Policy: &rules}); err != nil {
+			return nil, err
+		}
+		var ack FromView // the view is not mounted yet: it sends nothing else
+		if err := w.Receive(&ack); err != nil {
+			return nil, err
+		}
+		if ack.Failed != "" {
+			return nil, fmt.Errorf("new rules: %s", ack.Failed)
+		}
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	return reply.Ready, v.sendLog(w)
+}
+
+// channel is the daemon's side of a view's messages. The channel identifies the agent.
+type channel struct {
+	*View
+	alive context.Context // ends shortly before the view
+	end   func(why error) // ends the view
+	wire  *Wire
+	spool *spool // nil: none
+}
+
+// maxWaiting is more events and drains than a view has under way: one for each request, one for the spool, one for
+// what quiet rules deny.
+const maxWaiting = fusedev.MaxRequests + 2
+
+// listen handles the view's messages until the view ends. An event may wait for the agent's pace, and a drain for the
+// disk of the log: each does so in a goroutine of its own, and delays neither the requests of other clients nor the
+// acknowledgement of new rules.
+func (c *channel) listen() {
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	slots := make(chan struct{}, maxWaiting)
+	for {
+		var msg FromView
+		if err := c.wire.Receive(&msg); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) { // it ended before it read an answer
+				c.host.Logger.Warn("view", "agent", c.def.Name, "err", err)
+			}
+			return
+		}
+		switch {
+		case msg.Event != nil, msg.Drain && c.spool != nil:
+			slots <- struct{}{} // a view that sends more than it has requests waits
+			waiting.Go(func() {
+				defer func() { <-slots }()
+				c.store(msg)
+			})
+		case msg.Ack != 0:
+			c.acked(msg.Ack, msg.Failed)
+		case msg.Groups != 0:
+			reply := ToView{ID: msg.ID}
+			groups, err := groupsOf(msg.Groups)
+			if err != nil {
+				reply.Error = err.Error()
+			}
+			reply.Groups = groups
+			c.answer(reply)
+		}
+	}
+}
+
+// answer sends a reply. After an error the wire is closed, and listen returns: see bounded.
+func (c *channel) answer(reply ToView) { _ = c.wire.Send(reply) }
+
+// store records an event, or what the spool has, and answers.
+func (c *channel) store(msg FromView) {
+	var err error
+	if msg.Event != nil {
+		err = c.record(eventOf(msg, c.def.Name))
+	} else {
+		err = c.spool.take(msg.Reset)
+	}
+	if errors.Is(err, errSpool) {
+		c.end(err)
+		return
+	}
+	reply := ToView{ID: msg.ID, Spool: c.spool.room()}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	c.answer(reply)
+}
+
+// eventOf returns the event of a message from an agent's view.
+func eventOf(msg FromView, id scope.ID) audit.Event {
+	e := *msg.Event
+	e.Event, e.Agent, e.Session, e.Call, e.Program, e.Decided = audit.KindFile, string(id), "", "", "", time.Time{}
+	e.Path, e.Target = string(msg.Path), string(msg.Target)
+	return e
+}
+
+// record appends an event to the log, after what the view has recorded before.
+func (c *channel) record(e audit.Event) error {
+	c.mu.Lock()
+	hurry := c.hurry
+	c.mu.Unlock()
+	return c.of.RecordFile(c.alive, hurry, e, c.Drain)
+}
+
+// bounded closes the file when a view does not take a write in time: the log must not
+// wait for a broken view. Later writes fail.
+type bounded struct{ *os.File }
+
+func (b bounded) Write(p []byte) (int, error) {
+	_ = b.SetWriteDeadline(time.Now().Add(writeTimeout))
+	n, err := b.File.Write(p)
+	if err != nil {
+		b.Close()
+	}
+	return n, err
+}
+
+const writeTimeout = 2 * time.Second
+
+// sendLog sends the view whether the log can be written. It reads the log's state
+// under a lock, so that the last message has the latest state.
+func (v *View) sendLog(w *Wire) error {
+	v.sending.Lock()
+	defer v.sending.Unlock()
+	text := ""
+	if failure := v.host.Log.Err(); failure != nil {
+		text = failure.Error()
+	}
+	return w.Send(ToView{Log: &text})
+}
+
+// SetRules makes the view decide by new rules, and returns when the view does. A view
+// that does not answer is killed, and the next one starts with the new rules. Any number of
+// goroutines may call it: the view gets the rules of one call after those of another.
+func (v *View) SetRules(spec scope.PolicySpec) (changed bool, err error) {
+	v.ruling.Lock()
+	defer v.ruling.Unlock()
+	v.mu.Lock()
+	if reflect.DeepEqual(v.rules, spec) {
+		v.mu.Unlock()
+		return false, nil
+	}
+	v.rules = spec
+	wire, process := v.wire, v.process
+	v.ruled++
+	id, ack := v.ruled, make(chan string, 1)
+	v.acks = map[uint64]chan string{id: ack}
+	if wire != nil {
+		// The view answers after the invalidation, for which the kernel needs locks of clients whose denials wait
+		// for their pace.
+		close(v.hurry)
+		defer v.unhurried()
+	}
+	v.mu.Unlock()
+	if wire == nil {
+		return true, nil // it starts with them: see handshake
+	}
+	if err = wire.Send(ToView{ID: id, Policy: &spec}); err == nil {
+		select {
+		case text := <-ack:
+			if text == "" {
+				return true, nil
+			}
+			err = errors.New(text)
+		case <-time.After(ackTime):
+			err = fmt.Errorf("no answer within %v", ackTime)
+		}
+	}
+	_ = process.Kill()
+	return true, fmt.Errorf("the view of %q did not take new rules: %w", v.def.Name, err)
+}
+
+// unhurried makes denials wait for their pace again.
+func (v *View) unhurried() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.hurry = make(chan struct{})
+}
+
+// acked notes that the view decides by the rules of an id.
+func (v *View) acked(id uint64, failed string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if ack := v.acks[id]; ack != nil {
+		delete(v.acks, id)
+		ack <- failed
+	}
+}

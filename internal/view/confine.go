@@ -1,0 +1,223 @@
+package view
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	seccomp "github.com/elastic/go-seccomp-bpf"
+	"github.com/landlock-lsm/go-landlock/landlock"
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Confine irrevocably drops everything that serving a view does not need: files
+// outside the scope, capabilities, the network, executing programs, and all
+// system calls except a short list. root is a detached mount of the scope's
+// directory. Confine returns the measures in effect, for the log. On an error
+// the process must exit. With spool, SpoolFD can only be written to. Confine works
+// only in a static binary, because Go cannot change the threads of C libraries.
+func Confine(root int, passthrough, caller, spool bool) ([]string, error) {
+	if err := enter(root); err != nil {
+		return nil, err
+	}
+	kept, err := keepCapabilities(passthrough, caller)
+	if err != nil {
+		return nil, err
+	}
+	abi, err := landlockRoot()
+	if err != nil {
+		return nil, err
+	}
+	if err := filterCalls(caller, spool); err != nil {
+		return nil, err
+	}
+	return []string{"root: the scope", "capabilities: " + kept, abi, "seccomp", "no_new_privs", "no network"}, nil
+}
+
+// enter makes the scope the root of this mount namespace, and its only mount:
+// pivot_root(2) with "." for both arguments.
+func enter(root int) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount the scope: %w", err)
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return fmt.Errorf("enter the scope: %w", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("make the scope the root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave the host's root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// callerCaps are the capabilities needed to act as any caller, including root.
+const callerCaps = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE |
+	1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID
+
+// keepCapabilities drops all capabilities that the view does not need, on every
+// thread. It also makes the process undumpable, so that other processes of the
+// same user cannot use ptrace(2) or /proc on it.
+func keepCapabilities(passthrough, caller bool) (string, error) {
+	var keep uint32
+	kept := "none"
+	if passthrough {
+		// FUSE passthrough requires CAP_SYS_ADMIN (fs/fuse/backing.c). The
+		// seccomp filter denies its other uses.
+		keep, kept = 1<<unix.CAP_SYS_ADMIN, "SYS_ADMIN"
+	}
+	if caller {
+		keep, kept = keep|callerCaps, kept+" and those of identity: caller"
+	}
+	if err := allThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
+		return "", fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	data := [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
+	if err := capset(&data); err != nil {
+		return "", fmt.Errorf("drop capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return "", fmt.Errorf("undumpable: %w", err)
+	}
+	return kept, nil
+}
+
+// landlockRoot restricts file access to the root, which is the scope, with the
+// newest Landlock ABI of this kernel: landlock(7).
+func landlockRoot() (string, error) {
+	abi, used, err := Landlock()
+	if err != nil {
+		return "", err
+	}
+	if !used {
+		// Only the root, the filter and the capabilities confine the process.
+		return "landlock: ABI 1, not used", noNewPrivs()
+	}
+	configs := []landlock.Config{
+		landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6, landlock.V7, landlock.V8, landlock.V9,
+	}
+	cfg := configs[min(abi-2, len(configs)-1)]
+	if err := cfg.Restrict(landlock.RWDirs("/").WithRefer()); err != nil {
+		return "", fmt.Errorf("landlock: %w", err)
+	}
+	return fmt.Sprintf("landlock: ABI %d", min(abi, len(configs)+1)), noNewPrivs()
+}
+
+// Landlock returns the kernel's ABI of Landlock, and whether views use it. Linux 5.15 to
+// 5.18 have ABI 1, which forbids every rename between directories.
+func Landlock() (abi int, used bool, err error) {
+	if abi, err = ll.LandlockGetABIVersion(); err != nil {
+		return 0, false, fmt.Errorf("landlock: %w: enable it at boot (lsm=landlock,...)", err)
+	}
+	return abi, abi >= 2, nil
+}
+
+func noNewPrivs() error {
+	return allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+}
+
+// filterCalls allows the system calls of the Go runtime and of a view, on all
+// threads (TSYNC): seccomp(2). Other calls, including those of other
+// architectures, return EPERM.
+func filterCalls(caller, spool bool) error {
+	calls := slices.Concat(runtimeCalls, viewCalls)
+	var other []seccomp.NameWithConditions
+	if spool {
+		for _, name := range spoolCalls {
+			// The kernel takes the lower half of a descriptor's word: close(2).
+			other = append(other, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
+				{Argument: 0, Operation: seccomp.NotEqual, Value: SpoolFD}, {Argument: 0, Operation: seccomp.LessThan, Value: 1 << 31},
+			}})
+		}
+		calls = slices.DeleteFunc(calls, func(name string) bool { return slices.Contains(spoolCalls, name) })
+	}
+	if caller {
+		calls = append(calls, "setfsuid", "setfsgid", "setgroups")
+	}
+	// only allows a system call if its argument has one of the given values.
+	only := func(name string, argument uint32, values ...uint64) (all []seccomp.NameWithConditions) {
+		for _, value := range values {
+			all = append(all, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{{Argument: argument, Operation: seccomp.Equal, Value: value}}})
+		}
+		return all
+	}
+	filter := seccomp.Filter{
+		NoNewPrivs: true,
+		Flag:       seccomp.FilterFlagTSync,
+		Policy: seccomp.Policy{
+			DefaultAction: seccomp.ActionErrno,
+			Syscalls: []seccomp.SyscallGroup{{
+				Action: seccomp.ActionAllow,
+				Names:  calls,
+				NamesWithCondtions: slices.Concat(
+					other,
+					// Threads of the Go runtime, not processes:
+					// runtime/os_linux.go.
+					only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
+					only("ioctl", 1, backingOpen, backingClose),
+					only("unshare", 0, beneath.FindFlags),
+					// Marks of inodes only. A mark of a mount or a file system
+					// would report names from the whole host.
+					only("fanotify_mark", 1, beneath.WatchFlags...),
+					only("name_to_handle_at", 4, beneath.HandleFlags...),
+				),
+			}},
+		},
+	}
+	if err := seccomp.LoadFilter(filter); err != nil {
+		return fmt.Errorf("seccomp: %w", err)
+	}
+	return nil
+}
+
+const (
+	goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+
+	// FUSE_DEV_IOC_BACKING_OPEN and _CLOSE, linux/fuse.h.
+	backingOpen  = 0x4010e501
+	backingClose = 0x4004e502
+)
+
+var runtimeCalls = []string{
+	"brk", "clock_gettime", "clock_nanosleep", "close", "epoll_create1", "epoll_ctl", "epoll_pwait", "ppoll", "eventfd2",
+	"exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "madvise", "mincore", "mmap", "munmap", "mprotect",
+	"nanosleep", "pread64", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity",
+	"sched_yield", "setitimer", "sigaltstack", "tgkill", "timer_create", "timer_delete", "timer_settime", "write", "getrandom",
+	"rseq", "set_robust_list",
+}
+
+var viewCalls = []string{
+	"flock", "openat2", "statx", "fstat", "fstatfs", "readlinkat", "getdents64", "lseek",
+	"mkdirat", "mknodat", "symlinkat", "linkat", "unlinkat", "renameat2",
+	"pwrite64", "pwritev2", "readv", "writev", "preadv", "pwritev", "ftruncate", "fallocate", "copy_file_range", "fsync", "fdatasync",
+	"fchmod", "fchmodat", "fchmodat2", "fchownat", "utimensat",
+	"fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat", "removexattrat",
+	"recvmsg", "sendmsg", "faccessat2", "fchdir", "getcwd",
+}
+
+// spoolCalls are denied on SpoolFD. With them a compromised view could take back, or overwrite, what is in its spool and not
+// yet in the log: clear O_APPEND, truncate, write without it (RWF_NOAPPEND), punch a hole.
+var spoolCalls = []string{"fcntl", "ftruncate", "fallocate", "pwrite64", "pwritev", "pwritev2", "writev"}
+
+// allThreads makes a system call on every thread, because the kernel keeps
+// these attributes per thread.
+func allThreads(call, a, b, c uintptr) error {
+	_, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0)
+	switch errno {
+	case 0:
+		return nil
+	case unix.ENOTSUP: // package syscall returns it in a program with cgo
+		return errNotStatic
+	}
+	return errno
+}
+
+var errNotStatic = errors.New("needs a static binary: build with CGO_ENABLED=0")

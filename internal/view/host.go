@@ -1,0 +1,49 @@
+package view
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/guard"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// Host is what the views of all agents of a daemon have in common.
+type Host struct {
+	account.Host
+	Trace   bool // log each request of the kernel
+	Log     *audit.Log
+	Control fusedev.Control
+	Guard   *guard.Guard
+
+	spools spools
+	views  atomic.Int64 // that are kept mounted
+}
+
+// Agent is whose view it is.
+type Agent interface {
+	// Event records an event of the view itself.
+	Event(e audit.Event)
+	// RecordFile records a file operation of a client, after what before records. It waits for the agent's pace until
+	// alive ends or hurry is closed.
+	RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error
+	// Spend takes the events' bytes from what the agent may write to the log, and returns what is left.
+	Spend(events []audit.Event) (left float64)
+	// Limit moves the view's process to the agent's control group. The process is ready and serves no client yet:
+	// what it needs to start does not count. outOfMemory reports later whether the kernel killed it because the
+	// agent had no memory left.
+	Limit(def *agents.Definition, pid int) (outOfMemory func() bool)
+	// DropGroup removes the agent's control group if no process is left in it.
+	DropGroup()
+	// EndSandboxes kills the agent's sandboxes, whose mount is dead. wait returns when nothing of them is left.
+	EndSandboxes() (wait func())
+	// Unlocked returns when the locks are free that requests of the agent need: the daemon's answer to a view that
+	// checks whether the daemon still runs.
+	Unlocked()
+}
+
+// OutcomeMemory is the outcome of events of what the kernel killed.
+const OutcomeMemory = "out of memory"

@@ -1,0 +1,186 @@
+package view
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// may returns why the daemon cannot serve the view as its owner. An ordinary user is 0 in
+// the user namespace of the daemon.
+//
+// The owner of a view that was mounted stays: the sockets of the agent are that user's.
+func (v *View) may(owner account.User) error {
+	v.mu.Lock()
+	was := v.owner
+	v.mu.Unlock()
+	switch {
+	case was != nil && owner != *was:
+		return fmt.Errorf("the scope of %q belongs to user %d now, and was mounted for user %d: scopefs down, then up", v.def.Name, owner.UID, was.UID)
+	case v.host.Root:
+		return nil
+	case v.def.Identity == agents.IdentityCaller:
+		return errors.New("identity: caller needs a daemon that runs as root")
+	case owner != account.User{}:
+		return fmt.Errorf("the scope of %q belongs to another user: run as that user, or as root", v.def.Name)
+	}
+	return nil
+}
+
+// shared reports whether other users than the agent's may access the view. The daemon of
+// an ordinary user cannot allow that.
+func (v *View) shared() bool {
+	return v.def.Identity == agents.IdentityCaller || v.def.View.AllowOther && v.host.Root
+}
+
+// served is a view process and the daemon's ends of its sockets.
+type served struct {
+	cmd   *exec.Cmd
+	wire  *os.File
+	heart *os.File
+	ended chan struct{} // closed when the process is gone and was waited for
+}
+
+// spawn starts the view process in namespaces of its own, with the scope, the
+// connection, two sockets and its end of the spool (nil: none), as the agent's user.
+func (v *View) spawn(root *beneath.Root, conn, spool *os.File, owner account.User) (*served, error) {
+	defer conn.Close() // a second copy would keep a dead view's mount waiting
+	tree, err := root.Detach()
+	if err != nil {
+		return nil, err
+	}
+	treeFile := os.NewFile(uintptr(tree), "scope")
+	defer treeFile.Close()
+	wire, theirWire, err := socketPair("wire")
+	if err != nil {
+		return nil, err
+	}
+	defer theirWire.Close()
+	_ = unix.SetNonblock(int(theirWire.Fd()), false)
+	heart, theirHeart, err := socketPair("heart")
+	if err != nil {
+		wire.Close()
+		return nil, err
+	}
+	defer theirHeart.Close()
+	stat, err := os.Open("/proc/self/stat") // of the daemon: only what every user may read
+	if err != nil {
+		wire.Close()
+		heart.Close()
+		return nil, err
+	}
+	defer stat.Close()
+
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Dir, cmd.Env = []string{Name}, "/", []string{}
+	cmd.Stderr = &LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))}
+	cmd.ExtraFiles = []*os.File{treeFile, conn, theirWire, theirHeart, stat}
+	if spool != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, spool)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true, // the terminal's signals are the daemon's
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
+	}
+	if v.host.Root && v.def.Identity != agents.IdentityCaller {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.UID, Gid: owner.GID}
+		cmd.SysProcAttr.AmbientCaps = viewCaps
+	}
+	if err := cmd.Start(); err != nil {
+		wire.Close()
+		heart.Close()
+		return nil, fmt.Errorf("start view process: %w", err)
+	}
+	if err := sandbox.Expendable(cmd.Process.Pid); err != nil {
+		v.host.Logger.Warn("view is spared when memory runs out", "agent", v.def.Name, "err", err)
+	}
+	p := &served{cmd: cmd, wire: wire, heart: heart, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		_ = cmd.Wait()
+	}()
+	return p, nil
+}
+
+// socketPair returns two connected stream sockets that do not block.
+func socketPair(name string) (ours, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(pair[0]), name), os.NewFile(uintptr(pair[1]), name), nil
+}
+
+// quit ends the process and returns how it ended; it waits a second at most. The mount must
+// be aborted before: a thread that waits for a client would keep the process alive.
+func (p *served) quit() string {
+	p.wire.Close()
+	p.heart.Close()
+	_ = p.cmd.Process.Kill()
+	select {
+	case <-p.ended:
+		return p.cmd.ProcessState.String()
+	case <-time.After(reapTime):
+		return "it was killed and is not gone yet"
+	}
+}
+
+// await waits for the end of the process, and reports whether it has ended. It gives up after
+// most, or after stuckLooks looks at a process that no signal ends.
+func (p *served) await(most time.Duration) bool {
+	const look, stuckLooks = 100 * time.Millisecond, 10
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for stuck, end := 0, time.Now().Add(most); stuck < stuckLooks && time.Now().Before(end); {
+		select {
+		case <-p.ended:
+			return true
+		case <-ticker.C:
+		}
+		if stuck++; !sandbox.Stuck(p.cmd.Process.Pid) {
+			stuck = 0
+		}
+	}
+	return p.gone()
+}
+
+// gone reports whether the process is gone.
+func (p *served) gone() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// LogWriter logs the lines that a process writes.
+type LogWriter struct {
+	Logger *slog.Logger
+	line   []byte
+}
+
+func (l *LogWriter) Write(p []byte) (int, error) {
+	for part := range bytes.Lines(p) {
+		l.line = append(l.line, part...)
+		if bytes.HasSuffix(part, []byte("\n")) || len(l.line) > maxLogLine {
+			l.Logger.Info("view", "says", string(bytes.TrimSpace(l.line)))
+			l.line = l.line[:0]
+		}
+	}
+	return len(p), nil
+}
+
+const maxLogLine = 64 << 10 // bytes; a longer line is logged in pieces

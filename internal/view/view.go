@@ -1,0 +1,362 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+const (
+	readyTimeout = 10 * time.Second       // for a view to confine itself
+	unmountGrace = 300 * time.Millisecond // for users of a view to finish
+	detachGrace  = 500 * time.Millisecond // for users that another mount namespace has
+	endTime      = 3 * time.Second        // for a view whose connection has ended
+	metadataTime = time.Second            // how long the kernel may keep metadata that cannot be watched
+	quickDeath   = 2 * time.Second        // a view that lives no longer is restarted more slowly
+	reapTime     = time.Second            // for a killed process to be gone
+
+	quickPause = 10 * time.Millisecond // before a view is started again, the first time
+	longPause  = time.Second           // the longest, for one that dies or fails again and again
+)
+
+// View keeps an agent's view mounted: it starts the process that serves the view,
+// records that process's events, and starts another when it dies.
+type View struct {
+	host *Host
+	of   Agent
+	def  *agents.Definition
+	at   string
+
+	spool atomic.Pointer[spool] // of the process; nil: none
+
+	hidden int // entries of the mount point that the view hides
+
+	stop context.CancelFunc
+	done chan struct{} // closed when it is unmounted and the process is gone
+
+	sending sync.Mutex // see sendLog
+	ruling  sync.Mutex // held by SetRules, also while the view answers; for nothing else
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when state changes
+	state   api.State
+	err     error
+	ending  bool          // it is about to end
+	owner   *account.User // since it was mounted first; nil: it was not
+	pid     int
+	wire    *Wire
+	process *os.Process      // that serves the view
+	rules   scope.PolicySpec // by which the view decides, or is about to
+	ruled   uint64           // counts them
+	acks    map[uint64]chan string
+	hurry   chan struct{} // closed while the view is to take new rules: see SetRules
+}
+
+// Start keeps a view of an agent mounted from now on, at a mount point that hides so many entries.
+func Start(ctx context.Context, host *Host, of Agent, def *agents.Definition, at string, hidden int) *View {
+	// The view outlives the request that mounts it.
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	v := &View{host: host, of: of, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}),
+		state: api.Starting, rules: def.View.PolicySpec()}
+	host.views.Add(1)
+	go v.keep(life)
+	return v
+}
+
+// At returns the mount point.
+func (v *View) At() string { return v.at }
+
+// Definition returns the definition with which the view was started. Its rules may be newer: see SetRules.
+func (v *View) Definition() *agents.Definition { return v.def }
+
+// Wait waits until the view is mounted or could not be.
+func (v *View) Wait(ctx context.Context) error {
+	for {
+		v.mu.Lock()
+		state, err, changed := v.state, v.err, v.changed
+		v.mu.Unlock()
+		switch state {
+		case api.Mounted:
+			return nil
+		case api.Failed:
+			return fmt.Errorf("mount %q: %w", v.def.Name, err)
+		case api.Down:
+			return fmt.Errorf("view of %q is down", v.def.Name)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Served returns the process that serves the view now; 0 when none does, or when the
+// view is about to end.
+func (v *View) Served() (pid int, owner account.User) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.state != api.Mounted || v.ending {
+		return 0, account.User{}
+	}
+	return v.pid, *v.owner
+}
+
+// User returns the user that a view runs as that was mounted.
+func (v *View) User() account.User {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return *v.owner
+}
+
+func (v *View) set(state api.State, pid int, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.state, v.pid, v.err = state, pid, err
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// keep serves the view again and again until it is to end. Requests that wait for a view
+// that has died wait for the next one. A view that cannot start has failed, and keep
+// tries again: its directory or file system may come back.
+func (v *View) keep(life context.Context) {
+	defer close(v.done)
+	defer v.host.views.Add(-1)
+	pause, recorded := quickPause, ""
+	for {
+		began := time.Now()
+		mounted, err := v.serve(life)
+		state, outcome := api.Failed, "not mounted"
+		if mounted {
+			state, outcome, recorded = api.Starting, "died", "" // each death is recorded
+		}
+		if errors.Is(err, sandbox.ErrOutOfMemory) {
+			outcome = OutcomeMemory
+		}
+		if life.Err() != nil {
+			state, err = api.Down, nil
+		}
+		v.mu.Lock()
+		v.wire, v.process = nil, nil
+		for id, ack := range v.acks {
+			delete(v.acks, id)
+			ack <- "it has ended; the next one starts with them"
+		}
+		v.mu.Unlock()
+		v.set(state, 0, err)
+		ended := v.of.EndSandboxes() // their mount is dead
+		if state == api.Down {
+			ended()
+			return
+		}
+		if time.Since(began) > quickDeath {
+			pause = quickPause
+		}
+		if err.Error() != recorded {
+			v.of.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, Detail: err.Error()})
+		}
+		recorded = err.Error()
+		select {
+		case <-life.Done():
+			v.set(api.Down, 0, nil)
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longPause)
+	}
+}
+
+// serve mounts the view once and returns when its process has ended. The view's clients
+// have their answers or errors by then.
+func (v *View) serve(ctx context.Context) (mounted bool, err error) {
+	root, owner, err := v.host.OpenScope(v.def)
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	if err := v.may(owner); err != nil {
+		return false, err
+	}
+	dev, err := mount.Open(v.def.Name, owner.UID, owner.GID, v.shared())
+	if err != nil {
+		return false, err
+	}
+	defer dev.Close()
+	conn := v.host.Control.Connection(dev.Minor(), v.at)
+	defer conn.Close()
+	defer v.host.Guard.Add(conn)()
+	spool, theirs := v.openSpool()
+	p, err := v.spawn(root, dev.File(), theirs, owner)
+	if theirs != nil {
+		theirs.Close()
+	}
+	if err != nil {
+		if spool != nil {
+			spool.end(true)
+		}
+		return false, err
+	}
+	v.spool.Store(spool)
+	how := ""
+	outOfMemory := func() bool { return false }
+	defer func() {
+		_ = conn.Abort()
+		if ended := p.quit(); mounted && how == "" {
+			err = fmt.Errorf("view process ended: %s", ended)
+		}
+		if spool != nil {
+			spool.end(p.gone())
+			v.spool.Store(nil)
+		}
+		if mounted && outOfMemory() {
+			err = fmt.Errorf("%w: %w", sandbox.ErrOutOfMemory, err)
+		}
+	}()
+	w := NewWire(bounded{p.wire}, MaxFromView)
+	means, err := v.handshake(p.cmd.Process, p.wire, w, spool != nil)
+	if err == nil {
+		outOfMemory = v.of.Limit(v.def, p.cmd.Process.Pid)
+		err = mount.Attach(dev, v.def.Name, v.at)
+	}
+	if err != nil {
+		return false, err
+	}
+	pid := p.cmd.Process.Pid
+	v.mu.Lock()
+	v.owner = &owner
+	v.mu.Unlock()
+	v.of.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: pid, Detail: fmt.Sprint(means)})
+	v.set(api.Mounted, pid, nil)
+	if err := account.ClosedTo(owner, v.at); err != nil && !v.shared() {
+		v.host.Logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
+	}
+
+	// Each of these ends serve: the process closes its end of the channel; the process
+	// does not answer; the scope is gone; the view is to end.
+	alive, dead := context.WithCancelCause(ctx)
+	defer dead(nil)
+	heart := NewHeart(p.heart)
+	go heart.Serve(v.of.Unlocked)
+	go func() { dead(v.probe(alive, p, heart, conn)) }()
+	if spool != nil {
+		go func() { dead(spool.watch(alive)) }()
+	}
+	go func() {
+		if err := v.watchScope(alive, root); err != nil {
+			dead(err)
+		}
+	}()
+	left := make(chan struct{})
+	leave := context.AfterFunc(ctx, func() {
+		defer close(left)
+		v.unmount(conn, p)
+	})
+	defer func() {
+		if !leave() { // or it could unmount the next view
+			<-left
+		}
+	}()
+	lost := context.AfterFunc(alive, func() {
+		// What a process sent before it ended is read to the end.
+		if ctx.Err() == nil && context.Cause(alive) != errEnded {
+			_ = conn.Abort()
+			p.wire.Close()
+		}
+	})
+	defer lost()
+	(&channel{View: v, alive: alive, end: dead, wire: w, spool: spool}).listen()
+	if cause := context.Cause(alive); cause != nil && cause != errEnded && ctx.Err() == nil {
+		how = cause.Error()
+		return true, cause
+	}
+	return true, nil // the deferred quit returns how the process ended
+}
+
+// unmount unmounts the view: at once when no process uses it, else after a grace time,
+// and then processes that still use it get ENOTCONN.
+func (v *View) unmount(conn fusedev.Connection, p *served) {
+	for end := time.Now().Add(unmountGrace); ; time.Sleep(20 * time.Millisecond) {
+		err := fusedev.Unmount(v.at)
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			v.host.Logger.Warn("view is in use: unmounting it all the same", "agent", v.def.Name, "err", err)
+			_ = conn.Abort()
+			_ = fusedev.Detach(v.at)
+			break
+		}
+	}
+	// A view whose mount is gone ends by itself, unless it is still in use. It then records
+	// how often quiet rules have denied.
+	select {
+	case <-p.ended:
+		return
+	case <-time.After(detachGrace):
+		_ = conn.Abort()
+	}
+	if !p.await(endTime) {
+		v.host.Logger.Warn("view does not end: killing it", "agent", v.def.Name)
+		_ = p.cmd.Process.Kill()
+		p.wire.Close()
+	}
+}
+
+// Responsive returns when the lock of the view is free.
+func (v *View) Responsive() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+}
+
+// Status adds the state of the view to that of its agent.
+func (v *View) Status(s *api.Agent) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.State, s.Mount, s.ViewPID, s.Hidden = v.state, v.at, v.pid, v.hidden
+	if v.err != nil {
+		s.Error = v.err.Error()
+	}
+}
+
+// UpdateLog tells the view whether the log can be written.
+func (v *View) UpdateLog() {
+	v.mu.Lock()
+	w := v.wire
+	v.mu.Unlock()
+	if w != nil {
+		_ = v.sendLog(w)
+	}
+}
+
+// Down ends the view and its sandboxes, and waits until nothing is left.
+func (v *View) Down() {
+	v.End()
+	_, _ = mount.UnmountStale(v.def.Name, v.at, 0) // a view that had failed
+	v.host.Release(v.at)
+}
+
+// End is Down that leaves a dead mount: the entries beneath it stay hidden.
+func (v *View) End() {
+	v.mu.Lock()
+	v.ending = true
+	v.mu.Unlock()
+	v.stop()
+	ended := v.of.EndSandboxes()
+	<-v.done
+	ended()
+	v.of.DropGroup()
+}

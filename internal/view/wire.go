@@ -1,0 +1,96 @@
+package view
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// The daemon and a view exchange JSON messages over a socket pair, one a frame.
+// An agent may have compromised the view. The daemon therefore limits what it
+// reads, and takes no identity from a message.
+
+// These limit messages, in bytes. The daemon handles many messages of a view at a time.
+const (
+	MaxToView   = 4 << 20   // a policy
+	MaxFromView = 256 << 10 // an event: the ends of two paths, and a rule that names one
+)
+
+// Config is the first message to a view. See fs.Options for the fields.
+type Config struct {
+	Policy      scope.PolicySpec `json:"policy"`
+	Record      scope.Record     `json:"record"`
+	Passthrough bool             `json:"passthrough"` // use kernel passthrough for file data if available
+	Mediated    bool             `json:"mediated"`
+	Caller      bool             `json:"caller"` // identity: caller
+	Timeout     time.Duration    `json:"timeout"`
+	Watch       bool             `json:"watch"`  // cache metadata until a watch reports a change
+	Shared      bool             `json:"shared"` // users other than the agent's may access the view
+	Sole        bool             `json:"sole"`   // the daemon is an ordinary user's
+	Shown       []string         `json:"shown"`  // see beneath.Root
+	XAttrs      bool             `json:"xattrs"`
+	Trace       bool             `json:"trace"`
+	Spin        bool             `json:"spin"`  // do not count a request's time on a processor
+	Spool       bool             `json:"spool"` // SpoolFD is a spool
+	Limits      fs.Limits        `json:"limits"`
+}
+
+// ToView is a message from the daemon to a view.
+type ToView struct {
+	Config *Config           `json:"config,omitempty"`
+	Policy *scope.PolicySpec `json:"policy,omitempty"` // a new policy; the view responds with Ack
+	Log    *string           `json:"log,omitempty"`    // why the log fails; empty when it works again
+	ID     uint64            `json:"id,omitempty"`     // the ID of the request this answers
+	Error  string            `json:"error,omitempty"`
+	Spool  bool              `json:"spool,omitempty"` // with the answer to an event or a drain: the view may use its spool
+	Groups []uint32          `json:"groups,omitempty"`
+}
+
+// FromView is a message from a view to the daemon.
+type FromView struct {
+	Ready  []string     `json:"ready,omitempty"` // the view is confined, by these measures, and about to serve
+	Failed string       `json:"failed,omitempty"`
+	ID     uint64       `json:"id,omitempty"`
+	Event  *audit.Event `json:"event,omitempty"`  // an event to record; the daemon responds with ID
+	Path   []byte       `json:"path,omitempty"`   // path of the event: a JSON string can hold only UTF-8
+	Target []byte       `json:"target,omitempty"` // target of the event, likewise
+	Drain  bool         `json:"drain,omitempty"`  // append all that the spool has; the daemon responds with ID
+	Reset  bool         `json:"reset,omitempty"`  // with Drain: then empty the spool. The view writes nothing meanwhile
+	Groups uint32       `json:"groups,omitempty"` // the process whose groups the view needs; the daemon responds with ID
+	Ack    uint64       `json:"ack,omitempty"`    // the policy with this ID is in force
+}
+
+// Wire sends and receives messages. Send is safe for concurrent use; Receive is
+// not.
+type Wire struct {
+	out *peer.Writer
+	in  *peer.Reader
+}
+
+// NewWire returns a Wire over a stream. most limits the messages that it receives: MaxToView or MaxFromView.
+func NewWire(rw io.ReadWriter, most int) *Wire {
+	return &Wire{peer.NewWriter(rw, MaxToView, 0), peer.NewReader(rw, most)}
+}
+
+// Send writes one message. It returns an error if the message exceeds MaxToView.
+func (w *Wire) Send(msg any) error {
+	text, err := json.Marshal(msg)
+	if err != nil {
+		return err
+	}
+	return w.out.Write(text)
+}
+
+// Receive reads one message. It returns io.EOF when the other end is closed.
+func (w *Wire) Receive(msg any) error {
+	var text []byte
+	if err := w.in.Read(&text); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, msg)
+}

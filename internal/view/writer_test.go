@@ -1,0 +1,281 @@
+package view
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/peer"
+)
+
+// allowed is an event that a view spools.
+func allowed(path string) audit.Event {
+	return audit.Event{Event: audit.KindFile, Verdict: audit.Allow, Op: "open", Rule: "default", RuleKind: "default", Path: path, PID: 7, UID: new(uint32(math.MaxUint32))}
+}
+
+// daemon is the daemon's end of a spool in memory.
+type daemon struct {
+	bytes.Buffer
+	writes, drains, resets int
+	use, silent            bool
+	err                    error
+	events                 []audit.Event
+}
+
+func (d *daemon) Write(b []byte) (int, error) { d.writes++; return d.Buffer.Write(b) }
+
+func (d *daemon) drain(reset bool) (use, answered bool, err error) {
+	if d.silent || d.err != nil {
+		return false, !d.silent, d.err
+	}
+	if d.drains++; reset {
+		d.resets++
+		events, _, err := ReadSpooled(d.Bytes())
+		d.events = append(d.events, events...)
+		d.Reset()
+		return d.use, true, err
+	}
+	return d.use, true, nil
+}
+
+func newDaemon() (*daemon, *spoolWriter) {
+	d := &daemon{use: true}
+	s := newSpoolWriter(d, d.drain)
+	s.use.Store(true)
+	return d, s
+}
+
+// TestSpooled: an event is one write, has the fields of the view's, and a time of its own.
+func TestSpooled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the clock stands still
+		d, s := newDaemon()
+		paths := []string{"a", "", strings.Repeat("x", 100), "not\xffUTF-8\n\"", strings.Repeat("long", 1<<20)}
+		for i, path := range paths {
+			recorded, err := s.record(allowed(path))
+			assert.True(t, recorded)
+			assert.NoError(t, err)
+			assert.Equal(t, i+1, d.writes)
+		}
+		events, size, err := ReadSpooled(d.Bytes())
+		require.NoError(t, err)
+		assert.Equal(t, d.Len(), size)
+		assert.Equal(t, s.size, size)
+		require.Len(t, events, len(paths))
+		for i, e := range events {
+			want := allowed(string(cut(paths[i])))
+			want.Decided = e.Decided
+			assert.Equal(t, want, e)
+			assert.True(t, time.Now().Add(time.Duration(i)).Equal(e.Decided))
+		}
+	})
+}
+
+// TestSpooledTorn: of a spool that ends anywhere, each whole event is read.
+func TestSpooledTorn(t *testing.T) {
+	d, s := newDaemon()
+	var ends []int
+	for range 3 {
+		_, _ = s.record(allowed("path"))
+		ends = append(ends, d.Len())
+	}
+	for n := range d.Len() + 1 {
+		events, size, err := ReadSpooled(d.Bytes()[:n])
+		require.NoError(t, err)
+		whole := 0
+		for _, end := range ends {
+			if end <= n {
+				whole++
+				assert.GreaterOrEqual(t, size, end)
+			}
+		}
+		assert.Len(t, events, whole)
+		assert.LessOrEqual(t, size, n)
+	}
+}
+
+// TestSpooledForged: what no view writes is an error; what was before it is read.
+func TestSpooledForged(t *testing.T) {
+	var good, head bytes.Buffer
+	w := peer.NewWriter(&good, maxSpooled, 0)
+	_, err := writeSpooled(w, allowed("before"), time.Now())
+	require.NoError(t, err)
+	for _, n := range [...]uint32{spooledHead, math.MaxUint32, 4, 4, 4} {
+		_ = binary.Write(&head, binary.LittleEndian, n)
+	}
+	frame := func(parts ...string) []byte {
+		var b bytes.Buffer
+		all := make([][]byte, len(parts))
+		for i, p := range parts {
+			all[i] = []byte(p)
+		}
+		require.NoError(t, peer.NewWriter(&b, maxSpooled, 0).Write(all...))
+		return b.Bytes()
+	}
+	whole := strings.Repeat("\xff", spooledHead)
+	for name, forged := range map[string][]byte{
+		"huge":                  head.Bytes(),
+		"text":                  []byte(strings.Repeat("text", 100)),
+		"no operation":          frame(whole, "", "", "", ""),
+		"another operation":     frame(whole, "exec", "", "", ""),
+		"a short head":          frame(whole[1:], "open", "", "", ""),
+		"a long head":           frame(whole+"x", "open", "", "", ""),
+		"an operation with \\n": frame(whole, "open\n", "", "", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			events, size, err := ReadSpooled(append(bytes.Clone(good.Bytes()), forged...))
+			assert.Error(t, err)
+			assert.Equal(t, good.Len(), size)
+			assert.Len(t, events, 1)
+		})
+	}
+	events, _, err := ReadSpooled(frame(whole, "open", "r", "k", "p"))
+	require.NoError(t, err)
+	assert.Equal(t, audit.Allow, events[0].Verdict)
+	assert.Equal(t, audit.KindFile, events[0].Event)
+}
+
+// TestSpoolBounded: a spool that is full waits for the daemon, and starts again.
+func TestSpoolBounded(t *testing.T) {
+	d, s := newDaemon()
+	n := 0
+	for ; d.resets < 3; n++ {
+		recorded, err := s.record(allowed(strings.Repeat("x", 1000)))
+		require.True(t, recorded)
+		require.NoError(t, err)
+		require.Less(t, d.Len(), SpoolMax+2000)
+	}
+	assert.Len(t, d.events, n-1)
+}
+
+// TestSpoolRefused: what the spool does not take goes to the daemon, or is refused.
+func TestSpoolRefused(t *testing.T) {
+	fill := func(t *testing.T, s *spoolWriter) {
+		for s.size < SpoolMax {
+			recorded, _ := s.record(allowed(strings.Repeat("x", 10000)))
+			require.True(t, recorded)
+		}
+	}
+	t.Run("no spool", func(t *testing.T) {
+		recorded, err := (*spoolWriter)(nil).record(allowed("p"))
+		assert.False(t, recorded)
+		assert.NoError(t, err)
+	})
+	t.Run("a denial", func(t *testing.T) {
+		d, s := newDaemon()
+		for _, verdict := range []audit.Verdict{audit.Deny, audit.Violation, ""} {
+			e := allowed("p")
+			e.Verdict = verdict
+			recorded, err := s.record(e)
+			assert.False(t, recorded)
+			assert.NoError(t, err)
+		}
+		assert.Zero(t, d.Len())
+	})
+	t.Run("not permitted", func(t *testing.T) {
+		d, s := newDaemon()
+		fill(t, s)
+		d.use = false
+		recorded, err := s.record(allowed("p"))
+		assert.False(t, recorded)
+		assert.NoError(t, err)
+		recorded, _ = s.record(allowed("p"))
+		assert.False(t, recorded)
+		s.use.Store(true)
+		recorded, _ = s.record(allowed("p"))
+		assert.True(t, recorded)
+	})
+	t.Run("the log fails", func(t *testing.T) {
+		d, s := newDaemon()
+		fill(t, s)
+		d.err = errors.New("the disk is full")
+		recorded, err := s.record(allowed("p"))
+		assert.False(t, recorded)
+		assert.ErrorIs(t, err, d.err)
+		assert.False(t, s.use.Load())
+		d.err = nil
+		s.use.Store(true) // with the answer to the next event
+		recorded, err = s.record(allowed("p"))
+		assert.True(t, recorded)
+		assert.NoError(t, err)
+	})
+	t.Run("the daemon does not answer", func(t *testing.T) {
+		d, s := newDaemon()
+		fill(t, s)
+		d.silent, d.err = true, errors.New("the daemon does not respond")
+		_, err := s.record(allowed("p"))
+		assert.ErrorIs(t, err, d.err)
+		d.silent, d.err = false, nil
+		s.use.Store(true)
+		before := d.Len()
+		recorded, err := s.record(allowed("p"))
+		assert.False(t, recorded, "the daemon may empty the file at any time")
+		assert.NoError(t, err)
+		assert.Equal(t, before, d.Len())
+	})
+	t.Run("no space", func(t *testing.T) {
+		f, err := os.Open(filepath.Join("testdata", "confined", "main.go")) // cannot be written to
+		require.NoError(t, err)
+		defer f.Close()
+		d, _ := newDaemon()
+		s := newSpoolWriter(f, d.drain)
+		s.use.Store(true)
+		for range 2 {
+			recorded, err := s.record(allowed("p"))
+			assert.False(t, recorded)
+			assert.NoError(t, err)
+		}
+	})
+}
+
+// TestSpoolDrained: the daemon appends an event soon, and empties the file within a second.
+// A spool without events costs nothing.
+func TestSpoolDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		d := &daemon{use: true}
+		s := newSpoolWriter(d, func(reset bool) (bool, bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return d.drain(reset)
+		})
+		s.use.Store(true)
+		go s.run(t.Context())
+		counts := func() (drains, resets int) {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return d.drains, d.resets
+		}
+		time.Sleep(time.Hour)
+		drains, _ := counts()
+		assert.Zero(t, drains)
+		for range 10 {
+			recorded, _ := s.record(allowed("p"))
+			require.True(t, recorded)
+		}
+		time.Sleep(drainDelay)
+		drains, resets := counts()
+		assert.Equal(t, 1, drains)
+		assert.Zero(t, resets)
+		time.Sleep(resetTime)
+		before, resets := counts()
+		assert.LessOrEqual(t, before, 3) // the last two also of what an earlier one has taken
+		assert.Equal(t, 1, resets)
+		assert.Len(t, d.events, 10)
+		time.Sleep(time.Hour)
+		drains, _ = counts()
+		assert.Equal(t, before, drains)
+	})
+}
