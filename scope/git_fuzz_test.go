@@ -266,7 +266,7 @@ func TestGitHostHarm(t *testing.T) {
 
 // protectKeys are the keys that agents may set.
 func protectKeys(t testing.TB) []string {
-	text, err := os.ReadFile("agents/protect/git-config.yaml")
+	text, err := os.ReadFile("protect/lists/git-config.yaml")
 	require.NoError(t, err)
 	var list struct {
 		Keys []string `yaml:"git_config"`

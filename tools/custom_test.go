@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // A definition may name the tools that a program adds. In a view with access: read
@@ -28,7 +29,7 @@ func TestCustomTools(t *testing.T) {
 	put("ro", "tools: [kv_get, kv_put]\nview: {access: read}\npolicy: {tools: {ask: [kv_put]}}")
 	_, errs := agents.Load(base, agents.Host{})
 	require.NotEmpty(t, errs, "a typo, where nobody has these tools")
-	host := agents.Host{Tools: agents.Tools{{Name: "kv_get"}, {Name: "kv_put", Writes: true}}}
+	host := agents.Host{Tools: catalog.Tools{{Name: "kv_get"}, {Name: "kv_put", Writes: true}}}
 	all, errs := agents.Load(base, host)
 	require.Empty(t, errs)
 	put("typo", "tools: [kv_gte]")

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -74,9 +75,9 @@ func load(t testing.TB, front string) *agents.Agent {
 }
 
 // known are the tools that the definitions of these tests name.
-func known() (all agents.Tools) {
+func known() (all catalog.Tools) {
 	for _, name := range []string{"read_file", "write_file", "edit_file", "delete_file", "stat", "bash"} {
-		all = append(all, agents.Tool{Name: name, Writes: strings.HasSuffix(name, "e_file")})
+		all = append(all, catalog.Tool{Name: name, Writes: strings.HasSuffix(name, "e_file")})
 	}
 	return all
 }

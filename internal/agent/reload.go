@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Change is what a reload means for an agent.
@@ -63,7 +64,7 @@ func sameButRules(a, b *agents.Definition) bool {
 	for _, def := range []*agents.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks, def.View.Protect, def.View.Git = 0, nil, "", nil, nil
 		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil
-		def.Network = agents.Network{} // see recheck
+		def.Network = hosts.Network{} // see recheck
 		def.Keep, def.Env = agents.Keep{}, nil
 	}
 	return reflect.DeepEqual(x, y)

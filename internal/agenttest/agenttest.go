@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -51,9 +52,9 @@ func New(t *testing.T, gate tools.Gate, front string, list []tools.Tool) *Agent 
 // Grants returns the grants of a definition, which may name the tools of list.
 func Grants(t *testing.T, id scope.ID, front string, list []tools.Tool) *agents.Grants {
 	t.Helper()
-	var known agents.Tools
+	var known catalog.Tools
 	for _, tool := range list {
-		known = append(known, agents.Tool{Name: tool.Name, Writes: tool.Hints.Writes})
+		known = append(known, catalog.Tool{Name: tool.Name, Writes: tool.Hints.Writes})
 	}
 	base := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))

@@ -17,10 +17,10 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // A daemon with onlyFlag serves one command, which ends with the daemon's status.
@@ -131,7 +131,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.only != "", Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
-	if _, bad := errors.AsType[*agents.DefinitionError](err); bad { // in scopefs.yaml
+	if _, bad := errors.AsType[*fields.FileError](err); bad { // in scopefs.yaml
 		return &api.NotLoadedError{Err: err}
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 func (a *app) presetsCmd() *cobra.Command {
@@ -29,12 +29,12 @@ scopefs with the same name.`,
 	return c
 }
 
-func (a *app) presets() (map[string]*agents.Preset, error) {
+func (a *app) presets() (map[string]*hosts.Preset, error) {
 	p, err := a.paths()
 	if err != nil {
 		return nil, err
 	}
-	all, errs := agents.Presets(p.Base)
+	all, errs := hosts.Presets(p.Base)
 	return all, errors.Join(errs...)
 }
 

@@ -14,14 +14,14 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/programs"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // forProgram makes a run one of an agent program. The words of the run become arguments
 // of the program.
 func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *api.RunRequest) error {
-	program, err := agents.ProgramOf(p.Base, name)
+	program, err := programs.Of(p.Base, name)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (a *app) ofAgents(p config.Paths) func(name string) bool {
 
 // chosen returns the presets of networks with a key in the environment; else the first.
 func chosen(p config.Paths, networks []string) []string {
-	presets, _ := agents.Presets(p.Base) // an error of a file is the definition's to report
+	presets, _ := hosts.Presets(p.Base) // an error of a file is the definition's to report
 	set := slices.DeleteFunc(slices.Clone(networks), func(name string) bool {
 		preset := presets[name]
 		if preset == nil {

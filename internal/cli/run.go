@@ -15,7 +15,6 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/terminal"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Exit statuses of run besides the command's own; the same as those of env(1) and timeout(1).
@@ -85,8 +84,8 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
-	c.Flags().StringVar(&o.program, "for", "", "run this agent program: "+strings.Join(agents.BuiltinPrograms(), ", "))
-	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(agents.BuiltinPrograms(), cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&o.program, "for", "", "run this agent program: "+strings.Join(programs.Builtin(), ", "))
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(programs.Builtin(), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
 	o.env.addFlags(c)
 	return c

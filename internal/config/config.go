@@ -1,4 +1,4 @@
-// Package config finds the directories of a scopefs host and loads the operator's settings for all agents.
+// Package config finds the directories of a scopefs host and reads the operator's settings for all agents: scopefs.yaml.
 package config
 
 import (
@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Paths are the directories of one host, or of one user.
@@ -141,22 +142,22 @@ const (
 	logAgentDay = 256 << 20
 )
 
-func logOf(l agents.LogLimits) agents.LogLimits {
-	return agents.LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay)}
+func logOf(l LogLimits) LogLimits {
+	return LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay)}
 }
 
 // Load reads {base}/scopefs.yaml and sets the defaults of the log. If the file does not exist, Load returns only the
 // defaults. It returns an error for an unknown key, and for an exposed path that agents must not see. here has the tools
 // of this program, and checks the paths that the file names, for a process that starts sandboxes on this host.
-func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
+func Load(p Paths, here Checks) (Settings, error) {
 	text, err := os.ReadFile(filepath.Join(p.Base, "scopefs.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return agents.HostFile{Host: agents.Host{Tools: here.Tools}, Log: logOf(agents.LogLimits{})}, nil
+		return Settings{Host: agents.Host{Tools: here.Tools}, Log: logOf(LogLimits{})}, nil
 	}
 	if err != nil {
-		return agents.HostFile{}, err
+		return Settings{}, err
 	}
-	h, err := agents.ParseHost(text, agents.HostChecks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: p.preset, Expose: func(path string, sockets bool) error {
+	h, err := Parse(text, Checks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: p.preset, Expose: func(path string, sockets bool) error {
 		err := p.private(path)
 		if err == nil && here.Expose != nil {
 			err = here.Expose(path, sockets)
@@ -169,7 +170,7 @@ func Load(p Paths, here agents.HostChecks) (agents.HostFile, error) {
 
 // preset returns an error for the name of a preset that does not exist.
 func (p Paths) preset(name string) error {
-	all, _ := agents.Presets(p.Base) // an error of a file is the definitions' to report
+	all, _ := hosts.Presets(p.Base) // an error of a file is the definitions' to report
 	if all[name] == nil {
 		return fmt.Errorf("there is no preset %q: scopefs presets lists them", name)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 func TestLoad(t *testing.T) {
@@ -58,15 +59,15 @@ func TestLoad(t *testing.T) {
 			require.NoError(t, os.Mkdir(filepath.Join(base, "extensions.d"), 0o755))
 			p, err := Paths{Base: base}.Complete()
 			require.NoError(t, err)
-			h, err := Load(p, agents.HostChecks{
-				Tools: agents.Tools{{Name: "read_file"}, {Name: "bash"}},
+			h, err := Load(p, Checks{
+				Tools: catalog.Tools{{Name: "read_file"}, {Name: "bash"}},
 				Expose: func(path string, _ bool) error {
 					if path == "/b" {
 						return errors.New("not /b")
 					}
 					return nil
 				},
-				Runner: func(h agents.HostFile) error { return fmt.Errorf("%s %v", h.Runner[0], h.Expose) },
+				Runner: func(h Settings) error { return fmt.Errorf("%s %v", h.Runner[0], h.Expose) },
 			})
 			if c.err != "" {
 				require.ErrorContains(t, err, "scopefs.yaml:")

@@ -154,9 +154,9 @@ func New(opt Options) (*Daemon, error) {
 }
 
 // hostChecks returns the checks of scopefs.yaml that need this host.
-func hostChecks() (agents.HostChecks, error) {
+func hostChecks() (config.Checks, error) {
 	all, err := session.Tools()
-	return agents.HostChecks{Tools: all, Stores: session.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h agents.HostFile) error {
+	return config.Checks{Tools: all, Stores: session.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h config.Settings) error {
 		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
 	}}, err
 }

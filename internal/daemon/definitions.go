@@ -15,21 +15,23 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // loaded are the definitions that hold, and why others do not.
 type loaded struct {
 	*agents.Snapshot
-	activities agents.Activities
+	activities activities.Set
 	failed     []error
 }
 
 // Activities returns the calls that the operator has declared.
-func (d *Daemon) Activities() agents.Activities { return d.loaded.Load().activities }
+func (d *Daemon) Activities() activities.Set { return d.loaded.Load().activities }
 
 // Definitions returns the definitions that hold.
 func (d *Daemon) Definitions() map[scope.ID]*agents.Agent { return d.loaded.Load().Agents }
@@ -42,7 +44,7 @@ func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
 	}
 	var own []error
 	for _, err := range now.failed {
-		failed, ok := errors.AsType[*agents.DefinitionError](err)
+		failed, ok := errors.AsType[*fields.FileError](err)
 		if !ok || failed.Agent == id { // agents.d itself, or the agent
 			own = append(own, err)
 		}
@@ -71,7 +73,7 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 	for _, err := range added(was.failed, now.failed) {
 		d.Logger.Error("definition", "err", err)
 		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
-		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if bad, ok := errors.AsType[*fields.FileError](err); ok {
 			e.Agent = string(bad.Agent)
 		}
 		d.Event(e)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -92,7 +93,7 @@ func (d *Daemon) Agents() []api.Agent {
 	}
 	for _, err := range now.failed {
 		s := api.Agent{State: api.Failed, Error: err.Error(), NotLoaded: true}
-		if failed, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if failed, ok := errors.AsType[*fields.FileError](err); ok {
 			s.ID = failed.Agent
 		}
 		list = slices.DeleteFunc(list, func(b api.Agent) bool {

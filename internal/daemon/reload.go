@@ -14,8 +14,8 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // The outcomes of a reload.
@@ -72,14 +72,14 @@ func (d *Daemon) reloadRules() (all []api.Reloaded, added []scope.ID) {
 	all = append(all, d.settingsChanged()...)
 	for _, err := range now.Warnings {
 		r := api.Reloaded{Outcome: reloadWarning, Warning: err.Error()}
-		if def, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if def, ok := errors.AsType[*fields.FileError](err); ok {
 			r.Agent = def.Agent
 		}
 		all = append(all, r)
 	}
 	for _, err := range now.failed {
 		r := api.Reloaded{Outcome: reloadKept, Error: err.Error()}
-		if def, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if def, ok := errors.AsType[*fields.FileError](err); ok {
 			r.Agent = def.Agent
 			if now.Agents[r.Agent] == nil {
 				r.Outcome = reloadFailed
@@ -131,7 +131,7 @@ var outcomes = map[agent.Change]string{agent.NewRules: reloadRules, agent.Restar
 // settingsChanged reports a scopefs.yaml that is not the one the daemon started with.
 func (d *Daemon) settingsChanged() []api.Reloaded {
 	checks, err := hostChecks()
-	var now agents.HostFile
+	var now config.Settings
 	if err == nil {
 		now, err = config.Load(d.Paths, checks)
 	}

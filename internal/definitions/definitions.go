@@ -9,10 +9,12 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -22,19 +24,19 @@ func Load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	activities, wrong := agents.Activities{}.Reload(p.Base, host.Tools, session.CheckActivity)
+	activities, wrong := activities.Set{}.Reload(p.Base, host.Tools, session.CheckActivity)
 	host.Tools = slices.Concat(host.Tools, activities.Tools())
 	all, errs = agents.Resume(state.Seen(p.State)).Reload(p.Base, host.Host)
 	return all, append(errs, wrong...), nil
 }
 
 // Host reads scopefs.yaml.
-func Host(p config.Paths) (agents.HostFile, error) {
+func Host(p config.Paths) (config.Settings, error) {
 	tools, err := session.Tools()
 	if err != nil {
-		return agents.HostFile{}, err
+		return config.Settings{}, err
 	}
-	return config.Load(p, agents.HostChecks{Tools: tools, Stores: session.StoreTools(stores.Known)})
+	return config.Load(p, config.Checks{Tools: tools, Stores: session.StoreTools(stores.Known)})
 }
 
 // Agent loads one agent as a daemon that started now would.
@@ -48,7 +50,7 @@ func Agent(p config.Paths, id scope.ID) (*agents.Agent, error) {
 	}
 	var own, others []error // others: errors of extensions that the agent may use
 	for _, err := range errs {
-		bad, ok := errors.AsType[*agents.DefinitionError](err)
+		bad, ok := errors.AsType[*fields.FileError](err)
 		switch {
 		case !ok || bad.Agent == id:
 			own = append(own, err)

@@ -16,11 +16,11 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/extensions"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/imports"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Extension is an imported extension, for the report.
@@ -148,7 +148,7 @@ func loadsExtension(p config.Paths, name scope.ID, before []error) (warnings []s
 		return nil, err
 	}
 	of := func(err error) bool {
-		bad, ok := errors.AsType[*agents.DefinitionError](err)
+		bad, ok := errors.AsType[*fields.FileError](err)
 		return ok && strings.HasPrefix(bad.File, "extensions.d/"+string(name)+"/")
 	}
 	for _, err := range all.Warnings {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // The limits of a definition and of its keys, in bytes.
@@ -23,7 +24,7 @@ const (
 
 // draft is a definition under construction. A nil list is absent (inherited). An empty list allows nothing.
 type draft struct {
-	ours agents.Tools // that a definition may name
+	ours catalog.Tools // that a definition may name
 
 	id          scope.ID
 	name        string // the name in the source

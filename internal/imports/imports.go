@@ -14,7 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // MaxSource limits a source, in bytes.
@@ -44,9 +44,9 @@ func ParseFormat(s string) (Format, error) {
 type Source struct {
 	File   string // the path; its stem names an agent without a name
 	Text   []byte
-	Format Format       // "" to detect the format
-	Name   scope.ID     // "" to use the name in the source
-	Tools  agents.Tools // the tools that a definition may name
+	Format Format        // "" to detect the format
+	Name   scope.ID      // "" to use the name in the source
+	Tools  catalog.Tools // the tools that a definition may name
 
 	// Env returns a variable of the environment that the source's programs run in. Only
 	// addresses without a secret are read. Nil: none.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/config"
 )
 
 const modules = `agent_type: watcher
@@ -121,7 +121,7 @@ func TestManifestStores(t *testing.T) {
 		accepted(t, r)
 		text := strings.NewReplacer("REDIS_URL", "redis.example:1", "INFLUXDB_URL", "https://influx.example", "NATS_URL", "tls://nats.example", "NTFY_URL", "https://ntfy.example", "MATRIX_HOMESERVER", "https://matrix.example",
 			"SMTP_HOST:SMTP_PORT", "mail.example:587").Replace(string(r.Stores))
-		host, err := agents.ParseHost([]byte(text), agents.HostChecks{})
+		host, err := config.Parse([]byte(text), config.Checks{})
 		require.NoError(t, err, "%s", text)
 		assert.True(t, host.Stores.Services["api"].Allows("watcher"))
 		assert.False(t, host.Stores.Services["api"].Allows("other"))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // toolWord maps tool names to scopefs tools. toolWords is the only translation of names.
@@ -18,7 +19,7 @@ type toolWord struct {
 }
 
 // toolWords returns the tool names of the formats and of scopefs.
-func toolWords(ours agents.Tools) []toolWord {
+func toolWords(ours catalog.Tools) []toolWord {
 	changes := []string{"make_dir", "move", "copy", "delete_file", "delete"} // a denied write denies these too
 	var all []toolWord
 	for _, w := range agents.GeminiTools() {
@@ -59,7 +60,7 @@ func toolWords(ours agents.Tools) []toolWord {
 }
 
 // toolNamed returns the meaning of a tool name of the format or of scopefs.
-func toolNamed(ours agents.Tools, format Format, name string) (w toolWord, known bool) {
+func toolNamed(ours catalog.Tools, format Format, name string) (w toolWord, known bool) {
 	for _, w := range toolWords(ours) {
 		if (w.from == format || w.from == "" && format == Gemini) && slices.Contains(strings.Fields(w.names), name) {
 			return w, true

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/frontmatter"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // document is a parsed source: a mapping or a list.
@@ -19,7 +19,7 @@ type document struct {
 	top      *yaml.Node // has no aliases and no duplicate keys
 	body     string
 	lost     []Loss
-	ours     agents.Tools // of the Source
+	ours     catalog.Tools // of the Source
 	env      func(string) (string, bool)
 }
 

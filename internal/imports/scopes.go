@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // keptKeys returns the keys of a scopes file that are copied unchanged, in the order of a definition.
@@ -60,7 +60,7 @@ func some(all []*draft, err error) ([]*draft, error) {
 	return all, err
 }
 
-func scopesDraft(ours agents.Tools, n *yaml.Node, name, body string) (*draft, error) {
+func scopesDraft(ours catalog.Tools, n *yaml.Node, name, body string) (*draft, error) {
 	d := &draft{ours: ours, name: name, prompt: body}
 	var members []string
 	every := false // tools is present and empty

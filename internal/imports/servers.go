@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -168,9 +169,9 @@ func (d *draft) readHeaders(at string, s *server, n *yaml.Node) error {
 		switch {
 		case err != nil:
 			return err
-		case !agents.IsHeader(name):
+		case !header.IsName(name):
 			d.lose(at+"."+name, "is not a header that can be set", "left out")
-		case !agents.IsHeaderText(value):
+		case !header.IsText(value):
 			d.lose(at+"."+name, "holds a control character", "left out")
 		default:
 			s.headers = append(s.headers, variable{name, d.bracedVariables(value)})

@@ -1,5 +1,5 @@
-// Package programs finds agent programs on this host, and which files a sandbox must
-// show to run them.
+// Package programs knows agent programs: how each runs in a sandbox, where it is on this
+// host, and which files a sandbox must show to run it.
 package programs
 
 import (

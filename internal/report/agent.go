@@ -110,14 +110,14 @@ func ShowAgent(p config.Paths, id scope.ID) (*Agent, error) {
 }
 
 // storesOf returns the names of the shared stores and services that an agent reaches.
-func storesOf(agent *agents.Agent, host agents.HostFile, p config.Paths) []string {
+func storesOf(agent *agents.Agent, host config.Settings, p config.Paths) []string {
 	s := stores.New(host.Stores, p.State, stores.Host{})
 	defer s.Close()
 	return s.Of(agent)
 }
 
 // homeOf returns the HOME of an agent's sandboxes, and what it takes on the disk.
-func homeOf(def *agents.Agent, host agents.HostFile, p config.Paths) homeShown {
+func homeOf(def *agents.Agent, host config.Settings, p config.Paths) homeShown {
 	keep := def.Keep.Or(host.Keep)
 	h := homeShown{Kind: keep.Home, Caches: some(keep.Caches)}
 	if size, whole, err := account.HomeUse(p, def.Name); err == nil {

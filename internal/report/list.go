@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/doctor"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -63,7 +64,7 @@ func ListDefinitions(all *agents.Snapshot, errs []error) Definitions {
 	for _, def := range all.Agents {
 		d := Definition{Agent: def.Name, Description: def.Description, DisplayName: def.DisplayName, Loaded: true}
 		for _, err := range all.Warnings {
-			if of, ok := errors.AsType[*agents.DefinitionError](err); ok && of.Agent == def.Name {
+			if of, ok := errors.AsType[*fields.FileError](err); ok && of.Agent == def.Name {
 				d.Warnings = append(d.Warnings, err.Error())
 			}
 		}
@@ -71,7 +72,7 @@ func ListDefinitions(all *agents.Snapshot, errs []error) Definitions {
 	}
 	for _, err := range errs {
 		d := Definition{Error: err.Error()}
-		if bad, ok := errors.AsType[*agents.DefinitionError](err); ok {
+		if bad, ok := errors.AsType[*fields.FileError](err); ok {
 			d.Agent = bad.Agent
 		}
 		list = append(list, d)

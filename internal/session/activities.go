@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/activities"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
 )
 
 // CheckActivity judges the schema and the name of an activity.
-func CheckActivity(a agents.Activity) error {
+func CheckActivity(a activities.Activity) error {
 	if _, err := (*client)(nil).activity(a); err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (c *client) activities() []tools.Tool {
 }
 
 // activity returns the tool of an activity.
-func (c *client) activity(a agents.Activity) (tools.Tool, error) {
+func (c *client) activity(a activities.Activity) (tools.Tool, error) {
 	hints := tools.Hints{Title: a.Title, Acts: !a.ReadOnly, Destructive: !a.ReadOnly, OpenWorld: true, Waits: true}
 	t, err := tools.Declared(a.Name, a.Description, hints, a.Schema, func(ctx context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
 		said := env.Envelope
@@ -54,7 +54,7 @@ func (c *client) activity(a agents.Activity) (tools.Tool, error) {
 }
 
 // other does a call by the program of another activity that the agent may use.
-func (c *client) other(ctx context.Context, env tools.Env, a agents.Activity, name string, params json.RawMessage) (tools.Result, error) {
+func (c *client) other(ctx context.Context, env tools.Env, a activities.Activity, name string, params json.RawMessage) (tools.Result, error) {
 	d := c.rules().Call(name, false)
 	for _, by := range c.agent.Registry.Activities().All {
 		if by.Name == name && by.Program && d.Allow {
@@ -74,7 +74,7 @@ const guidance = "No program does this call: do it yourself, by the material abo
 
 // latent returns the material for the caller's own model: what the call is about,
 // its parameters and its context, and nothing else.
-func latent(a agents.Activity, env tools.Env, params json.RawMessage) (tools.Result, error) {
+func latent(a activities.Activity, env tools.Env, params json.RawMessage) (tools.Result, error) {
 	out := struct {
 		Type     string          `json:"type"`
 		Mode     string          `json:"mode"`

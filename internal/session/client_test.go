@@ -6,7 +6,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/worker"
@@ -15,21 +17,21 @@ import (
 // TestTools: definitions may name the tools that clients have, and know which of
 // them change files.
 func TestTools(t *testing.T) {
-	c := &client{agent: &Agent{Shared: &Shared{Settings: agents.HostFile{Host: agents.Host{Memory: true}, Approve: agents.Approve{Wait: 1}}}}}
+	c := &client{agent: &Agent{Shared: &Shared{Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
 	all, err := c.tools(file.New(worker.New(worker.In(c))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	known, err := Tools()
 	require.NoError(t, err)
 	require.Len(t, known, len(all))
-	listed := map[agents.Listed][]string{}
+	listed := map[catalog.Listed][]string{}
 	for i, tool := range all {
-		assert.Equal(t, agents.Tool{Name: tool.Name, Aliases: tool.Aliases, Writes: tool.Hints.Writes, Listed: known[i].Listed}, known[i])
+		assert.Equal(t, catalog.Tool{Name: tool.Name, Aliases: tool.Aliases, Writes: tool.Hints.Writes, Listed: known[i].Listed}, known[i])
 		listed[known[i].Listed] = append(listed[known[i].Listed], tool.Name)
 	}
-	delete(listed, agents.ListedNever)
-	assert.Equal(t, map[agents.Listed][]string{
-		agents.ListedBase: {"bash", "ask_user"}, agents.ListedMemory: {"remember", "recall", "memory", "forget"},
-		agents.ListedSkills: {"skill"}, agents.ListedMembers: {"delegate"}, agents.ListedScopes: {"context_set"},
+	delete(listed, catalog.ListedNever)
+	assert.Equal(t, map[catalog.Listed][]string{
+		catalog.ListedBase: {"bash", "ask_user"}, catalog.ListedMemory: {"remember", "recall", "memory", "forget"},
+		catalog.ListedSkills: {"skill"}, catalog.ListedMembers: {"delegate"}, catalog.ListedScopes: {"context_set"},
 	}, listed)
 	assert.True(t, known.Match("builtin:shell", "bash") && known.Match("builtin:run_shell_command", "bash"))
 }

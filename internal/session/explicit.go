@@ -7,6 +7,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/activity"
@@ -19,7 +20,7 @@ const programs = sandbox.Run + "/activities/"
 // explicit has a program do a declared call, with the call's whole context, in a sandbox
 // of the agent's. The sandbox is for this call alone: no process of another call can look
 // into it, and none outlives it.
-func (c *client) explicit(ctx context.Context, env tools.Env, call, by agents.Activity, params json.RawMessage) (tools.Result, error) {
+func (c *client) explicit(ctx context.Context, env tools.Env, call, by activities.Activity, params json.RawMessage) (tools.Result, error) {
 	program, err := by.Open(c.agent.Paths.Base)
 	if err != nil {
 		return tools.Result{}, tools.Errorf(tools.Unavailable, "the program of %s cannot be run", by.Name).Because(err)

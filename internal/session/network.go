@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/file/worker"
@@ -25,8 +25,8 @@ import (
 // network is the network of a sandbox.
 type network struct {
 	agent *Agent
-	hosts func() *agents.Hosts // the current ones
-	kind  agents.NetworkKind   // of the sandbox, since it started
+	hosts func() *hosts.Policy // the current ones
+	kind  hosts.Kind           // of the sandbox, since it started
 	proxy *egress.Proxy        // nil: the sandbox has no proxy
 	ended chan struct{}        // closed when the proxy has ended
 	stop  context.CancelFunc
@@ -71,7 +71,7 @@ func (s *Shared) authority() *egress.CA {
 // has a proxy, too, which refuses all: a program that finds no proxy waits for its own
 // timeouts, and does not show which rule is missing.
 func (n *network) equip(spec *sandbox.Spec) {
-	spec.Network = n.kind == agents.NetworkHost
+	spec.Network = n.kind == hosts.HostNetwork
 	spec.Proxy = !spec.Network
 	if !spec.Proxy {
 		return
@@ -104,7 +104,7 @@ func (n *network) secrets() map[string]egress.Secret {
 }
 
 // hosts returns what the agent may connect to now.
-func (a *Agent) hosts() *agents.Hosts {
+func (a *Agent) hosts() *hosts.Policy {
 	def, err := a.Definition()
 	if err != nil {
 		return nil
@@ -113,7 +113,7 @@ func (a *Agent) hosts() *agents.Hosts {
 }
 
 // runnerHosts returns what a runner of the agent's tasks may connect to now.
-func (a *Agent) runnerHosts() *agents.Hosts {
+func (a *Agent) runnerHosts() *hosts.Policy {
 	def, err := a.Definition()
 	if err != nil {
 		return nil
@@ -149,7 +149,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		},
 	}
 	limits, bounds := egress.Limits{Approve: approveTime}, n.agent.doors
-	if n.kind == agents.NetworkNone {
+	if n.kind == hosts.None {
 		limits.Connections, limits.Requests = refusedConnections, refusedConnections
 		bounds = egress.NewBounds(limits)
 	}
@@ -241,7 +241,7 @@ func (a *Agent) recheck() {
 	for _, box := range boxes {
 		n := box.network
 		switch {
-		case n.hosts().Kind().Less(n.kind) && n.kind == agents.NetworkHost:
+		case n.hosts().Kind().Less(n.kind) && n.kind == hosts.HostNetwork:
 			go box.Close() // whoever has started it waits for its end
 		case n.proxy != nil:
 			n.proxy.Recheck()

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Ready returns an error if an agent program cannot start in a sandbox of the agent, or
@@ -30,22 +30,22 @@ func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env map[string]stri
 	if err != nil {
 		return "", err
 	}
-	hosts := def.Grants.Hosts()
+	policy := def.Grants.Hosts()
 	add := fmt.Sprintf("add network: {presets: [%s]} to %s", strings.Join(p.Networks, ", "), filepath.Join(a.Paths.Base, "agents.d", string(a.id)+".md"))
-	switch hosts.Kind() {
-	case agents.NetworkHost:
+	switch policy.Kind() {
+	case hosts.HostNetwork:
 		return "", nil
-	case agents.NetworkNone:
+	case hosts.None:
 		return "", fmt.Errorf("%s: agent %s has network: none, so that it cannot reach its model: %s", p.Name, a.id, add)
 	}
-	presets, _ := agents.Presets(a.Paths.Base) // an error of a file was reported when it was loaded
+	presets, _ := hosts.Presets(a.Paths.Base) // an error of a file was reported when it was loaded
 	var failure error
 	for _, name := range p.Networks {
 		preset := presets[name]
-		if preset == nil || !reaches(hosts, preset) {
+		if preset == nil || !reaches(policy, preset) {
 			continue
 		}
-		more, err := a.key(ctx, hosts, preset, env)
+		more, err := a.key(ctx, policy, preset, env)
 		if more == "" && err == nil {
 			return "", nil
 		}
@@ -68,7 +68,7 @@ func (a *Agent) Unshown(paths []string) []string {
 }
 
 // reaches reports whether the rules do not refuse the first host of a preset, its API.
-func reaches(hosts *agents.Hosts, preset *agents.Preset) bool {
+func reaches(hosts *hosts.Policy, preset *hosts.Preset) bool {
 	if len(preset.Allow) == 0 {
 		return true
 	}
@@ -78,7 +78,7 @@ func reaches(hosts *agents.Hosts, preset *agents.Preset) bool {
 
 // key returns a note if nothing sets the variable of a preset's key, and an error if the
 // daemon cannot read the key.
-func (a *Agent) key(ctx context.Context, hosts *agents.Hosts, preset *agents.Preset, env map[string]string) (note string, err error) {
+func (a *Agent) key(ctx context.Context, hosts *hosts.Policy, preset *hosts.Preset, env map[string]string) (note string, err error) {
 	for _, variable := range slices.Sorted(maps.Keys(preset.Credentials)) {
 		credential, ok := hosts.Credentials()[variable]
 		switch {

@@ -19,8 +19,8 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/view"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -40,7 +40,7 @@ type Purpose struct {
 	Command string          // that it is for, for people
 
 	NoView bool                 // it runs programs that must not see the agent's files
-	Hosts  func() *agents.Hosts // what it may connect to now; nil: what the agent may
+	Hosts  func() *hosts.Policy // what it may connect to now; nil: what the agent may
 	Binds  []sandbox.Bind       // further files that it shows
 
 	Expose []string // what it shows beside what all sandboxes show; see Ready

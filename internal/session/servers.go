@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/upstream"
@@ -72,7 +73,7 @@ func (s *servers) purpose(name string, server agents.Server) Purpose {
 	if server.Dir != "" {
 		p.Expose = []string{server.Dir}
 	}
-	p.Hosts = func() *agents.Hosts { return s.c.rules().ServerHosts(name) }
+	p.Hosts = func() *hosts.Policy { return s.c.rules().ServerHosts(name) }
 	return p
 }
 

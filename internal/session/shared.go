@@ -9,10 +9,12 @@ import (
 	"sync/atomic"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -24,7 +26,7 @@ import (
 type Shared struct {
 	view.Host
 	Registry Registry
-	Settings agents.HostFile
+	Settings config.Settings
 	Version  string // sent to MCP clients
 
 	Warnings   *Warnings
@@ -51,7 +53,7 @@ type Registry interface {
 	// takes no lock.
 	Definition(id scope.ID) (*agents.Agent, error)
 	// Activities returns the calls that the operator has declared. It takes no lock.
-	Activities() agents.Activities
+	Activities() activities.Set
 	// Refresh reads the definitions again if that of an agent may have changed.
 	Refresh(id scope.ID)
 	// Enter counts a request. The daemon waits for leave before it closes the log.

@@ -13,9 +13,11 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -24,8 +26,8 @@ import (
 const nobody = 65534
 
 // StoreTools returns the tools of stores as definitions may name them.
-func StoreTools(known func(agents.Stores) (agents.Tools, error)) func(agents.Stores) (agents.Tools, error) {
-	return func(s agents.Stores) (agents.Tools, error) {
+func StoreTools(known func(config.Stores) (catalog.Tools, error)) func(config.Stores) (catalog.Tools, error) {
+	return func(s config.Stores) (catalog.Tools, error) {
 		for store, p := range s.Programs {
 			for _, name := range p.Tools {
 				if err := notOfProfile(name, "give the tool another name"); err != nil {
@@ -39,7 +41,7 @@ func StoreTools(known func(agents.Stores) (agents.Tools, error)) func(agents.Sto
 
 // ExecStore starts the command of a store's program in a sandbox of its own, which ends
 // with the command. The sandbox has no view, and its events have no agent.
-func (s *Shared) ExecStore(ctx context.Context, store string, p *agents.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
+func (s *Shared) ExecStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
 	leave, err := s.Registry.Enter() // the log is open until the end is recorded
 	if err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func (s *Shared) ExecStore(ctx context.Context, store string, p *agents.StorePro
 
 // execStore is ExecStore. It calls over after it has recorded the end of a command that has
 // started.
-func (s *Shared) execStore(ctx context.Context, store string, p *agents.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
+func (s *Shared) execStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
 	host, err := s.sandboxes.open()
 	if err != nil {
 		return nil, err
@@ -108,7 +110,7 @@ func (s *Shared) execStore(ctx context.Context, store string, p *agents.StorePro
 
 // ownStore sets the user of a program's sandbox, and opens its directory. The caller closes
 // spec.Home. In a daemon of root the program runs as the owner of its directory.
-func (s *Shared) ownStore(spec *sandbox.Spec, p *agents.StoreProgram) error {
+func (s *Shared) ownStore(spec *sandbox.Spec, p *config.StoreProgram) error {
 	owner := account.User{UID: nobody, GID: nobody}
 	if !s.Root {
 		owner = account.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
@@ -144,14 +146,14 @@ func (s *Shared) ownStore(spec *sandbox.Spec, p *agents.StoreProgram) error {
 type storeNetwork struct {
 	*Shared
 	store string
-	hosts *agents.Hosts
+	hosts *hosts.Policy
 
 	stop  context.CancelFunc // of the proxy; nil: none
 	ended chan struct{}
 }
 
 func (n *storeNetwork) equip(spec *sandbox.Spec) error {
-	spec.Network = n.hosts.Kind() == agents.NetworkHost
+	spec.Network = n.hosts.Kind() == hosts.HostNetwork
 	if spec.Proxy = !spec.Network; !spec.Proxy {
 		return nil
 	}

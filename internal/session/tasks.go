@@ -26,6 +26,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/delegate"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -132,7 +133,7 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Kind: api.ClientSession, Context: c.contexts.of, Hosts: func() *agents.Hosts { return c.rules().Hosts() }}
+	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Kind: api.ClientSession, Context: c.contexts.of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
 	if c.by != nil {
 		p.ReadOnly = c.rules().ReadOnly()
 	}
@@ -300,11 +301,11 @@ type runnerRequest struct {
 }
 
 // runnerInput returns what a runner reads. A module has no prompt of its own.
-func runnerInput(form agents.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
+func runnerInput(form config.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
 	if task.Module {
 		prompt = ""
 	}
-	if form != agents.RunnerJSON {
+	if form != config.RunnerJSON {
 		return strings.TrimPrefix(prompt+"\n\n", "\n\n") + task.Text, nil
 	}
 	m := def.Model

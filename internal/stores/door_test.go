@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/scope"
@@ -36,18 +37,18 @@ var calls = map[string]string{
 
 // everyStore configures all stores on one server, which counts its connections and
 // answers nothing.
-func everyStore(t *testing.T) (agents.Stores, *atomic.Int32) {
+func everyStore(t *testing.T) (config.Stores, *atomic.Int32) {
 	var connections atomic.Int32
 	address := servertest.Answer(t, func(net.Conn) { connections.Add(1) })
 	at := func(scheme string) *url.URL { return &url.URL{Scheme: scheme, Host: address} }
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	secret := &credential.Source{Env: "PATH"}
-	return agents.Stores{
-		KV: &agents.KVStore{Redis: address}, SQL: &agents.SQLStore{}, Messages: &agents.MessagesStore{URL: at("nats").String()},
-		Metrics:  &agents.MetricsStore{URL: at("http"), Version: 1},
-		Services: map[string]agents.Service{"s": {URL: at("http").String(), Addresses: loopback}},
-		Notify:   map[string]agents.Channel{"c": {Kind: "webhook", URL: at("http"), Addresses: loopback}},
-		Objects:  &agents.ObjectStore{URL: at("http"), Bucket: "bucket", AccessKey: "k", SecretKey: secret, Addresses: loopback},
+	return config.Stores{
+		KV: &config.KVStore{Redis: address}, SQL: &config.SQLStore{}, Messages: &config.MessagesStore{URL: at("nats").String()},
+		Metrics:  &config.MetricsStore{URL: at("http"), Version: 1},
+		Services: map[string]config.Service{"s": {URL: at("http").String(), Addresses: loopback}},
+		Notify:   map[string]config.Channel{"c": {Kind: "webhook", URL: at("http"), Addresses: loopback}},
+		Objects:  &config.ObjectStore{URL: at("http"), Bucket: "bucket", AccessKey: "k", SecretKey: secret, Addresses: loopback},
 	}, &connections
 }
 
@@ -104,7 +105,7 @@ func TestDoor(t *testing.T) {
 // TestPasswordOnTheWay: a password goes to another host by TLS alone.
 func TestPasswordOnTheWay(t *testing.T) {
 	for address, ok := range map[string]bool{"/run/redis": true, "127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, "10.0.0.5:1": false, "redis.example:1": false} {
-		_, err := New(agents.Stores{KV: &agents.KVStore{Redis: address, Password: &credential.Source{Env: "X"}}}, t.TempDir(), Host{}).Tools()
+		_, err := New(config.Stores{KV: &config.KVStore{Redis: address, Password: &credential.Source{Env: "X"}}}, t.TempDir(), Host{}).Tools()
 		assert.Equal(t, ok, err == nil, address)
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/kv"
 )
 
 // kv adds the key-value store.
-func (s *Stores) kv(config *agents.KVStore, state string) error {
+func (s *Stores) kv(config *config.KVStore, state string) error {
 	if config == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func onHost(address string) bool {
 	return err != nil || host == "localhost" || ipErr == nil && ip.IsLoopback()
 }
 
-func redisOptions(config *agents.KVStore) kv.RedisOptions {
+func redisOptions(config *config.KVStore) kv.RedisOptions {
 	o := kv.RedisOptions{Address: config.Redis, Username: config.User}
 	if config.Password != nil {
 		o.Password = func(ctx context.Context) (string, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -90,7 +90,7 @@ func TestLazyStuck(t *testing.T) {
 // TestReportMakesNothing: to look at stores makes no file.
 func TestReportMakesNothing(t *testing.T) {
 	state := t.TempDir()
-	s := New(agents.Stores{KV: &agents.KVStore{}, SQL: &agents.SQLStore{}, Messages: &agents.MessagesStore{}}, state, Host{})
+	s := New(config.Stores{KV: &config.KVStore{}, SQL: &config.SQLStore{}, Messages: &config.MessagesStore{}}, state, Host{})
 	list := s.Report(t.Context(), nil)
 	require.Len(t, list, 3)
 	for _, one := range list {

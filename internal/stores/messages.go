@@ -5,12 +5,12 @@ import (
 	"net/url"
 	"path/filepath"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/tools/messages"
 )
 
 // messages adds the message store.
-func (s *Stores) messages(config *agents.MessagesStore, state string) error {
+func (s *Stores) messages(config *config.MessagesStore, state string) error {
 	if config == nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (s *Stores) messages(config *agents.MessagesStore, state string) error {
 	return nil
 }
 
-func granted(lists map[string]agents.Patterns) map[string]func(id string) bool {
+func granted(lists map[string]config.Patterns) map[string]func(id string) bool {
 	all := map[string]func(id string) bool{}
 	for name, who := range lists {
 		all[name] = who.Allow

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/tools/metrics"
 )
 
@@ -13,7 +13,7 @@ import (
 const retention = 365 * 24 * time.Hour
 
 // metrics adds the store of time series.
-func (s *Stores) metrics(config *agents.MetricsStore) error {
+func (s *Stores) metrics(config *config.MetricsStore) error {
 	if config == nil {
 		return nil
 	}

@@ -5,12 +5,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/tools/notify"
 )
 
 // notify adds the channels of notify: a store for each.
-func (s *Stores) notify(config map[string]agents.Channel) error {
+func (s *Stores) notify(config map[string]config.Channel) error {
 	if len(config) == 0 {
 		return nil
 	}

@@ -3,12 +3,12 @@ package stores
 import (
 	"fmt"
 
-	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/tools/objects"
 )
 
 // objects adds the object store.
-func (s *Stores) objects(config *agents.ObjectStore) error {
+func (s *Stores) objects(config *config.ObjectStore) error {
 	if config == nil {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/credential"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/upstream"
@@ -36,7 +36,7 @@ const (
 
 // An Exec starts the command of a program in a sandbox of its own, which ends with the
 // command. The end of ctx kills the command.
-type Exec func(ctx context.Context, store string, p *agents.StoreProgram, c sandbox.Command) (*sandbox.Process, error)
+type Exec func(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command) (*sandbox.Process, error)
 
 // programs are the stores that are programs.
 type programs struct {
@@ -49,7 +49,7 @@ type programs struct {
 // program is a store that is a program.
 type program struct {
 	name   string
-	config *agents.StoreProgram
+	config *config.StoreProgram
 	of     *programs
 	turns  tools.Hints // with Turns alone
 
@@ -60,7 +60,7 @@ type program struct {
 }
 
 // programs adds the stores that are programs.
-func (s *Stores) addPrograms(config map[string]*agents.StoreProgram, exec Exec) {
+func (s *Stores) addPrograms(config map[string]*config.StoreProgram, exec Exec) {
 	if len(config) == 0 {
 		return
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sql"
 )
 
@@ -16,7 +16,7 @@ type UserOf func(scope.ID) (uid, gid uint32, err error)
 
 // sql adds the SQL store. With user, the process of each database runs as the
 // agent's user; nil is the daemon's own.
-func (s *Stores) sql(config *agents.SQLStore, state string, user UserOf) error {
+func (s *Stores) sql(config *config.SQLStore, state string, user UserOf) error {
 	if config == nil {
 		return nil
 	}

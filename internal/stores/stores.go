@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/http"
@@ -58,7 +60,7 @@ type store struct {
 
 // New returns the stores of a configuration. It opens none of them. Embedded
 // stores keep their files in the directory state.
-func New(config agents.Stores, state string, host Host) *Stores {
+func New(config config.Stores, state string, host Host) *Stores {
 	s := &Stores{}
 	s.err = errors.Join(s.kv(config.KV, state), s.sql(config.SQL, state, host.User), s.messages(config.Messages, state), s.services(config.Services), s.notify(config.Notify), s.objects(config.Objects), s.metrics(config.Metrics))
 	s.addPrograms(config.Programs, host.Exec)
@@ -172,7 +174,7 @@ func (s *Stores) add(one store) {
 }
 
 // services adds the services of http_request: a store for each.
-func (s *Stores) services(config map[string]agents.Service) error {
+func (s *Stores) services(config map[string]config.Service) error {
 	if len(config) == 0 {
 		return nil
 	}
@@ -203,7 +205,7 @@ func (s *Stores) services(config map[string]agents.Service) error {
 // Judge decides again about a call that the log has: a tool's name, and the target of the
 // call's record. known is false if the stores do not decide about calls of the tool, or if
 // the record does not say enough.
-func Judge(config agents.Stores, env tools.Env, tool, target string) (refused scope.Decision, ok, known bool) {
+func Judge(config config.Stores, env tools.Env, tool, target string) (refused scope.Decision, ok, known bool) {
 	var in any
 	switch tool {
 	case "http_request":
@@ -226,10 +228,10 @@ func Judge(config agents.Stores, env tools.Env, tool, target string) (refused sc
 }
 
 // Known returns the tools of a configuration as definitions may name them.
-func Known(config agents.Stores) (known agents.Tools, err error) {
+func Known(config config.Stores) (known catalog.Tools, err error) {
 	all, err := New(config, "", Host{}).Tools()
 	for _, t := range all {
-		known = append(known, agents.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes})
+		known = append(known, catalog.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes})
 	}
 	return known, err
 }

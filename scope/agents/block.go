@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Block returns a summary for the agent of what it may use, in the form
@@ -72,7 +75,7 @@ func (g *Grants) Limits() string {
 	var b block
 	if names, fixed := g.Contexts(); g.reach.Contexts.Names != nil {
 		switch {
-		case slices.Contains(names, everything):
+		case slices.Contains(names, catalog.Everything):
 			names = []string{"any"}
 		case fixed && len(names) > 0:
 			names[len(names)-1] += " (always these)"
@@ -84,8 +87,8 @@ func (g *Grants) Limits() string {
 	if g.readOnly {
 		b.line("files", true, []string{"read only"})
 	}
-	if hosts := g.Hosts(); hosts.Kind() == NetworkRules {
-		b.line("hosts", true, hosts.Names())
+	if may := g.Hosts(); may.Kind() == hosts.Rules {
+		b.line("hosts", true, may.Names())
 	}
 	if g.caller != nil {
 		b.line("within what is allowed to", true, []string{string(g.caller.id)})
@@ -145,9 +148,9 @@ func (b *block) in(tag string) string {
 // maxTold limits the names in a line of a block.
 const maxTold = 100
 
-func patternTexts(all []toolPattern) (texts []string) {
+func patternTexts(all []catalog.Pattern) (texts []string) {
 	for _, p := range all {
-		texts = append(texts, p.text)
+		texts = append(texts, p.Text)
 	}
 	return texts
 }
@@ -165,10 +168,10 @@ func (g *Grants) Uses(server string) bool {
 		return false
 	}
 	names := []string{"*"} // represents a tool that no pattern except * matches
-	add := func(patterns []toolPattern) {
+	add := func(patterns []catalog.Pattern) {
 		for _, p := range patterns {
-			if p.server != "" && wild(p.server, server) {
-				names = append(names, p.name)
+			if p.Server != "" && catalog.Wild(p.Server, server) {
+				names = append(names, p.Name)
 			}
 		}
 	}
@@ -188,7 +191,7 @@ func (g *Grants) Uses(server string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		// Replace the asterisk, so that the name is one that the pattern
 		// matches.
-		return g.offers(mcpPrefix + server + ":" + strings.ReplaceAll(name, "*", "\u2217"))
+		return g.offers(catalog.MCPPrefix + server + ":" + strings.ReplaceAll(name, "*", "\u2217"))
 	})
 }
 
@@ -207,7 +210,7 @@ func (g *Grants) idle() (all []idle) {
 			list []string
 		}{{"tools", g.reach.Tools}, {"skills", g.reach.Skills}, {"mcps", g.reach.MCPs}, {"members", g.reach.Members}} {
 			if l.list != nil {
-				all = append(all, idle{l.key, fmt.Errorf("%s: the list does not restrict the primary agent: write policy, or name another primary in %s", l.key, hostFile)})
+				all = append(all, idle{l.key, fmt.Errorf("%s: the list does not restrict the primary agent: write policy, or name another primary in %s", l.key, HostFile)})
 			}
 		}
 		return all
@@ -223,19 +226,19 @@ func (g *Grants) idle() (all []idle) {
 		add("members", "the agent cannot delegate to them", "delegate")
 	}
 	if len(r.MCPs) > 0 && len(g.Servers()) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(g.Servers())), g.Uses) {
-		add("mcps", "the agent cannot use them", mcpName)
+		add("mcps", "the agent cannot use them", catalog.MCP)
 	}
 	return all
 }
 
 // delegates reports whether the agent has a tool that gives tasks to members.
 func (g *Grants) delegates() bool {
-	return g.offers("delegate") || slices.ContainsFunc(g.tooling(), func(t Tool) bool { return t.Delegates && g.offers(t.Name) })
+	return g.offers("delegate") || slices.ContainsFunc(g.tooling(), func(t catalog.Tool) bool { return t.Delegates && g.offers(t.Name) })
 }
 
 // emptied returns a warning for each member, by name, that keeps none of its own tools in
 // a task of the agent.
-func (s *Snapshot) emptied(a *Agent, refs []ref) (all []error) {
+func (s *Snapshot) emptied(a *Agent, refs []catalog.Ref) (all []error) {
 	if a == nil || !a.Grants.delegates() {
 		return nil
 	}
@@ -246,10 +249,10 @@ func (s *Snapshot) emptied(a *Agent, refs []ref) (all []error) {
 		}
 		within := m.Grants.Delegated(a.Grants)
 		has := func(g *Grants) bool {
-			return slices.ContainsFunc(m.Grants.ToolNames(), func(tool string) bool { return tool != mcpName && m.Grants.offers(tool) && g.offers(tool) })
+			return slices.ContainsFunc(m.Grants.ToolNames(), func(tool string) bool { return tool != catalog.MCP && m.Grants.offers(tool) && g.offers(tool) })
 		}
 		if within != nil && has(m.Grants) && !has(within) {
-			all = append(all, wrongAt(a.File, lineOf(refs, "members"), a.Name, fmt.Errorf(
+			all = append(all, fields.ErrorAt(a.File, catalog.LineOf(refs, "members"), a.Name, fmt.Errorf(
 				"members: %s keeps none of its tools in a task of this agent, whose tools bound it: write members: {%s: {may: widen}}, or add tools", name, name)))
 		}
 	}
@@ -278,33 +281,33 @@ func (g *Grants) hash(def *Definition) (version, sum string) {
 	r := def.Reach
 	r.Servers = nil // included in Servers
 	var denied []string
-	for key, list := range [][]toolPattern{g.exclude, g.ask} {
+	for key, list := range [][]catalog.Pattern{g.exclude, g.ask} {
 		for _, p := range list {
-			if p.from != "" {
-				denied = append(denied, fmt.Sprint(key, p.text))
+			if p.From != "" {
+				denied = append(denied, fmt.Sprint(key, p.Text))
 			}
 		}
 	}
 	version = digest(struct {
 		Files   scope.PolicySpec
 		User    string
-		Network Network
+		Network hosts.Network
 		Reach   Reach
 		Primary bool
 		Tools   []string
 		Skills  []string
 		Members []scope.ID
 		Servers Servers
-		Hosts   map[string]Network // of servers, with the rules of presets
-		Denied  []string           // by extensions
-	}{def.View.PolicySpec(), def.User, g.hosts.network, r, g.primary, g.Tools(), g.Skills(), g.Members(), bare, networksOf(g.serverHosts), denied})
+		Hosts   map[string]hosts.Network // of servers, with the rules of presets
+		Denied  []string                 // by extensions
+	}{def.View.PolicySpec(), def.User, g.hosts.Network(), r, g.primary, g.Tools(), g.Skills(), g.Members(), bare, networksOf(g.serverHosts), denied})
 	return version, digest([]any{version, servers})
 }
 
-func networksOf(hosts map[string]*Hosts) map[string]Network {
-	all := map[string]Network{}
-	for name, h := range hosts {
-		all[name] = h.network
+func networksOf(policies map[string]*hosts.Policy) map[string]hosts.Network {
+	all := map[string]hosts.Network{}
+	for name, h := range policies {
+		all[name] = h.Network()
 	}
 	return all
 }

@@ -12,7 +12,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/protect"
 )
 
 // Check parses a file as if it were in agents.d, or in extensions.d if its name
@@ -25,16 +30,16 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 		if abs, err := filepath.Abs(file); err == nil && (strings.HasPrefix(name, geminiManifest+".") || strings.HasPrefix(name, "extension.")) {
 			rel = filepath.Base(filepath.Dir(abs)) + "/" + name
 		}
-		read := func(string) (*text, error) { return nil, fs.ErrNotExist }
+		read := func(string) (*folder.Text, error) { return nil, fs.ErrNotExist }
 		if f, err := os.Open(filepath.Dir(file)); err == nil {
 			defer f.Close()
-			read = func(name string) (*text, error) { return folder{f, ""}.read(name, nil) }
+			read = func(name string) (*folder.Text, error) { return folder.Folder{File: f}.Read(name, nil) }
 		}
 		e, err := parseExtension(s.base, rel, data, read)
 		if err != nil {
-			return eachError(err), nil
+			return fields.EachError(err), nil
 		}
-		return eachError(s.checkExtension(e)), e.unset()
+		return fields.EachError(s.checkExtension(e)), e.unset()
 	}
 	f := &parsed{id: stem(name), file: path.Join(agentsDir, name)}
 	for _, known := range s.files { // a definition of an extension keeps its place
@@ -51,12 +56,12 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 // checkExtension returns an error for a name that does not exist, and for two
 // servers of one name that an agent would see.
 func (s *Snapshot) checkExtension(e *extension) error {
-	var wrong problems
+	var wrong fields.Problems
 	for _, r := range e.refs {
-		wrong.add(r.line, r.check(s.known, "", nil))
+		wrong.Add(r.Line, checkRef(r, s.known, "", nil))
 	}
 	if wrong != nil {
-		return wrongAt(e.file, 1, "", wrong)
+		return fields.ErrorAt(e.file, 1, "", wrong)
 	}
 	with := map[string]*extension{}
 	maps.Copy(with, s.extensions)
@@ -73,110 +78,66 @@ func (s *Snapshot) checkExtension(e *extension) error {
 	return nil
 }
 
-// check returns an error if the pattern matches nothing that the agent sees.
+// checkRef returns an error if the pattern matches nothing that the agent sees.
 // The error names only what the agent sees.
-func (r ref) check(k known, self scope.ID, servers Servers) error {
-	if r.text == everything && r.kind != presetRef {
+func checkRef(r catalog.Ref, k known, self scope.ID, servers Servers) error {
+	if r.Text == catalog.Everything && r.Kind != catalog.PresetRef {
 		return nil
 	}
-	switch r.kind {
-	case toolRef:
-		return r.checkTool(k.host.Tools, servers)
-	case skillRef:
-		if !anyWild(r.text, k.skills) {
-			return r.nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.text))
+	switch r.Kind {
+	case catalog.ToolRef:
+		return checkToolRef(r, k.host.Tools, servers)
+	case catalog.SkillRef:
+		if !catalog.AnyWild(r.Text, k.skills) {
+			return r.Nothing("skill", k.skills, fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, r.Text))
 		}
-	case serverRef, trustRef:
+	case catalog.ServerRef, catalog.TrustRef:
 		names := slices.Sorted(maps.Keys(servers))
-		if r.kind == serverRef && !anyWild(r.text, names) || r.kind == trustRef && !slices.Contains(names, r.text) {
-			return r.nothing("server that the agent can see", names, "define it in mcp_servers")
+		if r.Kind == catalog.ServerRef && !catalog.AnyWild(r.Text, names) || r.Kind == catalog.TrustRef && !slices.Contains(names, r.Text) {
+			return r.Nothing("server that the agent can see", names, "define it in mcp_servers")
 		}
-	case presetRef:
-		if k.presets[r.text] == nil {
-			return r.nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", presetsDir, r.text))
+	case catalog.PresetRef:
+		if k.presets[r.Text] == nil {
+			return r.Nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", hosts.PresetsDir, r.Text))
 		}
-	case protectRef:
-		if k.protect[r.text] == nil && !builtinProtection(r.text) {
+	case catalog.ProtectRef:
+		if k.protect[r.Text] == nil && !protect.IsBuiltin(r.Text) {
 			names := slices.Collect(maps.Keys(k.protect))
-			for _, p := range protections() {
-				names = append(names, p.name)
+			for _, p := range protect.Builtin() {
+				names = append(names, p.Name)
 			}
-			return r.nothing("list", slices.Sorted(slices.Values(names)), fmt.Sprintf("create %s/%s.yaml", protectDir, r.text))
+			return r.Nothing("list", slices.Sorted(slices.Values(names)), fmt.Sprintf("create %s/%s.yaml", protect.Dir, r.Text))
 		}
-	case memberRef:
-		if r.text == string(self) {
-			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
+	case catalog.MemberRef:
+		if r.Text == string(self) {
+			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.Key, r.Text)
 		}
-		switch ids := k.named(self, r.text); {
+		switch ids := k.named(self, r.Text); {
 		case len(ids) > 1:
-			return fmt.Errorf("%s: %q is the display name of %s: write the id", r.key, r.text, strings.Join(ids, " and "))
+			return fmt.Errorf("%s: %q is the display name of %s: write the id", r.Key, r.Text, strings.Join(ids, " and "))
 		case len(ids) == 1 && ids[0] == string(self):
-			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.key, r.text)
+			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.Key, r.Text)
 		case len(ids) == 1 && k.sees(self, ids[0]):
 			return nil // fast path: most patterns are a name, and there may be many agents
 		}
-		if others := k.others(self); !anyWild(r.text, others) {
+		if others := k.others(self); !catalog.AnyWild(r.Text, others) {
 			kind := "other agent"
 			if self == "" {
 				kind = "agent"
 			}
-			return r.nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.text))
+			return r.Nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.Text))
 		}
 	}
 	return nil
 }
 
-func (r ref) checkTool(tools Tools, servers Servers) error {
-	p, err := tools.parsePattern(r.text)
-	if err != nil || tools.known(p, servers) {
+func checkToolRef(r catalog.Ref, tools catalog.Tools, servers Servers) error {
+	p, err := tools.ParsePattern(r.Text)
+	if err != nil || tools.Known(p, slices.Collect(maps.Keys(servers))) {
 		return err
 	}
-	if p.server != "" {
-		return r.nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
+	if p.Server != "" {
+		return r.Nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
 	}
-	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.key, r.text, strings.Join(tools.Names(), ", "))
-}
-
-// known reports whether a pattern matches a tool there is, or may be: what
-// tools a server has, only the server knows.
-func (t Tools) known(p toolPattern, servers Servers) bool {
-	switch {
-	case p.all:
-		return true
-	case p.server == "":
-		return anyWild(p.name, t.Names())
-	default:
-		return anyWild(p.server, slices.Collect(maps.Keys(servers)))
-	}
-}
-
-// twice returns an error for each tool that a list names by its name and by an
-// alias. Equal spellings were refused when the list was read.
-func (t Tools) twice(refs []ref) (wrong problems) {
-	lines := map[string]int{}
-	for _, r := range refs {
-		p, err := t.parsePattern(r.text)
-		if r.kind != toolRef || err != nil {
-			continue
-		}
-		if first := lines[r.key+" "+p.key()]; first > 0 {
-			wrong.add(r.line, fmt.Errorf("%s: %q is here twice, first in line %d: remove one", r.key, r.text, first))
-			continue
-		}
-		lines[r.key+" "+p.key()] = r.line
-	}
-	return wrong
-}
-
-// nothing returns an error that a pattern matches nothing of a kind. It lists
-// the existing names.
-func (r ref) nothing(kind string, there []string, remedy string) error {
-	list := "there is none"
-	if len(there) > 0 {
-		list = "there is " + strings.Join(there, ", ")
-	}
-	if strings.Contains(r.text, "*") {
-		remedy = "remove it"
-	}
-	return fmt.Errorf("%s: %q matches no %s (%s): correct it, or %s", r.key, r.text, kind, list, remedy)
+	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.Key, r.Text, strings.Join(tools.Names(), ", "))
 }

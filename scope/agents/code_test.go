@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // TestGrantsInCode: what is no pattern in a definition made in code allows nothing,
@@ -17,10 +19,10 @@ func TestGrantsInCode(t *testing.T) {
 		"nothing computed": {Skills: []string{"x"}},
 	} {
 		def := Definition{Name: "a", Reach: r}
-		assert.False(t, def.Grants(Host{Tools: Tools{{Name: "bash"}}}).Tool("bash").Allow, name)
+		assert.False(t, def.Grants(Host{Tools: catalog.Tools{{Name: "bash"}}}).Tool("bash").Allow, name)
 	}
 	free := Definition{Name: "a", Reach: Reach{Servers: Servers{"s": {Command: "x"}}}}
-	grants := free.Grants(Host{Tools: Tools{{Name: "bash"}}})
+	grants := free.Grants(Host{Tools: catalog.Tools{{Name: "bash"}}})
 	assert.True(t, grants.Tool("bash").Allow)
 	assert.True(t, grants.Tool("mcp:s:q").Allow)
 	assert.False(t, grants.Tool("mcp:other:q").Allow)

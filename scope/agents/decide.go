@@ -7,6 +7,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // denial collects the rules that deny a request.
@@ -43,8 +44,8 @@ func (g *Grants) Tool(name string) scope.Decision {
 	if g == nil {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
-	n, ok := g.tooling().parseName(name)
-	return g.decide(name, ok && n.server == "" && g.tooling().named(n.name).Writes, false)
+	n, ok := g.tooling().ParseName(name)
+	return g.decide(name, ok && n.Server == "" && g.tooling().Named(n.Name).Writes, false)
 }
 
 // Call is Tool for a caller that knows whether the tool changes files. With it
@@ -77,26 +78,26 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	if g == nil || g.version == "" {
 		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
 	}
-	n, ok := g.tooling().parseName(name)
+	n, ok := g.tooling().ParseName(name)
 	if !ok {
 		return scope.Decision{Kind: scope.KindTool, Rule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}
 	}
 	var d denial
 	for _, p := range g.exclude {
-		if p.reaches(g.tooling(), n) {
-			d.add(scope.KindTool, p.listed("policy.tools.exclude")+": "+p.text, "remove "+p.text+" from "+p.listed("policy.tools.exclude"))
+		if p.Reaches(g.tooling(), n) {
+			d.add(scope.KindTool, p.Listed("policy.tools.exclude")+": "+p.Text, "remove "+p.Text+" from "+p.Listed("policy.tools.exclude"))
 		}
 	}
 	if g.readOnly && writes {
 		d.add(scope.KindAccess, "access: read", "set access: write in view")
 	}
-	if !foreign && n.server == "" && len(g.reach.Contexts.Set) == 0 && g.tooling().named(n.name).Listed == ListedScopes {
+	if !foreign && n.Server == "" && len(g.reach.Contexts.Set) == 0 && g.tooling().Named(n.Name).Listed == catalog.ListedScopes {
 		d.add(scope.KindTool, "no scopes.set", "name a scope in scopes.set")
 	}
 	rule := g.base()
-	if n.server != "" {
-		rule = g.server(n.server, &d, foreign)
-		g.servers[n.server].tool(n, &d) // the zero Server restricts nothing
+	if n.Server != "" {
+		rule = g.server(n.Server, &d, foreign)
+		g.servers[n.Server].tool(n, &d) // the zero Server restricts nothing
 	}
 	// A computed list says what the agent calls itself, so that it does not bound its members: an agent with members
 	// alone is one that only delegates. What the operator wrote (tools, policy, access) bounds them.
@@ -113,7 +114,7 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	if d.fixes != nil {
 		return d.decision()
 	}
-	if n.server == "" || !slices.Contains(g.reach.Rules.Trusted, n.server) {
+	if n.Server == "" || !slices.Contains(g.reach.Rules.Trusted, n.Server) {
 		if ask := g.asks(n); ask.fixes != nil {
 			return scope.Decision{Ask: true, Kind: ask.kind, Rule: ask.rule, Remedy: strings.Join(ask.fixes, ", and ") + ", or approve the call"}
 		}
@@ -121,30 +122,10 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	return scope.Decision{Allow: true, Kind: scope.KindTool, Rule: rule}
 }
 
-// reaches is match for a list that restricts. A pattern that matches the name "mcp"
-// also restricts all tools that the name stands for.
-// So does one of builtin:s* for builtin:shell.
-func (p toolPattern) reaches(tools Tools, n toolName) bool {
-	if p.match(n) || n.server != "" && p.match(toolName{name: mcpName}) {
-		return true
-	}
-	return p.prefix && n.server == "" && slices.ContainsFunc(tools.named(n.name).Aliases, func(alias string) bool {
-		return wild(strings.TrimPrefix(p.text, builtinPrefix), alias)
-	})
-}
-
-// listed returns where the pattern stands: key, or the key of an extension.
-func (p toolPattern) listed(key string) string {
-	if p.from != "" {
-		return "excludeTools of " + p.from
-	}
-	return key
-}
-
-func (g *Grants) asks(n toolName) (d denial) {
+func (g *Grants) asks(n catalog.ToolName) (d denial) {
 	for _, p := range g.ask {
-		if p.reaches(g.tooling(), n) {
-			d.add(scope.KindTool, p.listed("policy.tools.ask")+": "+p.text, "remove "+p.text+" from "+p.listed("policy.tools.ask"))
+		if p.Reaches(g.tooling(), n) {
+			d.add(scope.KindTool, p.Listed("policy.tools.ask")+": "+p.Text, "remove "+p.Text+" from "+p.Listed("policy.tools.ask"))
 		}
 	}
 	return d
@@ -159,34 +140,34 @@ func (g *Grants) base() string {
 }
 
 // addTool returns how to add a tool to the list.
-func (g *Grants) addTool(n toolName, name string) string {
+func (g *Grants) addTool(n catalog.ToolName, name string) string {
 	if !g.tools.computed {
 		return fmt.Sprintf("add %s to tools", name)
 	}
-	listed := g.tooling().named(n.name).Listed
+	listed := g.tooling().Named(n.Name).Listed
 	switch {
-	case n.server != "":
-		return fmt.Sprintf("add %s to mcps", n.server)
-	case n.name == mcpName:
+	case n.Server != "":
+		return fmt.Sprintf("add %s to mcps", n.Server)
+	case n.Name == catalog.MCP:
 		return "name a server in mcps"
-	case listed == ListedSkills:
+	case listed == catalog.ListedSkills:
 		return "name a skill in skills"
-	case listed == ListedMembers:
+	case listed == catalog.ListedMembers:
 		return "name an agent in members"
-	case listed == ListedScopes:
+	case listed == catalog.ListedScopes:
 		return "name a scope in scopes.set"
 	}
 	return fmt.Sprintf("add tools: [%s]", strings.Join(append(slices.Clone(g.tools.written), name), ", "))
 }
 
-// server adds to d the rules that deny a server, and returns the rule that
+// Server adds to d the rules that deny a server, and returns the rule that
 // allows it.
 func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 	if _, ok := g.servers[name]; !ok && !foreign {
 		d.add(scope.KindServer, "no such server", fmt.Sprintf("define %q in mcp_servers", name))
 	}
 	for _, p := range g.reach.Rules.ExcludedServer {
-		if wild(p, name) {
+		if catalog.Wild(p, name) {
 			d.add(scope.KindServer, "policy.mcp.excluded: "+p, fmt.Sprintf("remove %s from policy.mcp.excluded", p))
 		}
 	}
@@ -207,19 +188,15 @@ func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 
 // tool adds to d the rules of the server's definition that deny one of its
 // tools.
-func (s Server) tool(n toolName, d *denial) {
+func (s Server) tool(n catalog.ToolName, d *denial) {
 	for _, p := range s.Exclude {
-		if wild(p, n.name) {
-			d.add(scope.KindTool, "exclude_tools: "+p, fmt.Sprintf("remove %s from exclude_tools of %s in %s", p, n.server, s.From))
+		if catalog.Wild(p, n.Name) {
+			d.add(scope.KindTool, "exclude_tools: "+p, fmt.Sprintf("remove %s from exclude_tools of %s in %s", p, n.Server, s.From))
 		}
 	}
-	if s.Include != nil && !anyOf(s.Include, n.name) {
-		d.add(scope.KindTool, listRule("include_tools", s.Include), fmt.Sprintf("add %s to include_tools of %s in %s", n.name, n.server, s.From))
+	if s.Include != nil && !catalog.AnyOf(s.Include, n.Name) {
+		d.add(scope.KindTool, listRule("include_tools", s.Include), fmt.Sprintf("add %s to include_tools of %s in %s", n.Name, n.Server, s.From))
 	}
-}
-
-func anyOf(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return wild(p, name) })
 }
 
 // Server decides about the use of an MCP server. For a server that the agent
@@ -281,7 +258,7 @@ func (g *Grants) Context(name string) scope.Decision {
 	}
 	d := g.named(scope.KindContext, name, g.contexts, key, denial{})
 	for _, p := range g.reach.Contexts.Ask {
-		if d.Allow && wild(p, name) {
+		if d.Allow && catalog.Wild(p, name) {
 			return scope.Decision{Ask: true, Kind: scope.KindContext, Rule: "scopes.ask: " + p, Remedy: fmt.Sprintf("remove %s from scopes.ask, or approve the call", p)}
 		}
 	}
@@ -295,13 +272,13 @@ func (g *Grants) SetContext(name string) scope.Decision {
 	}
 	set := g.reach.Contexts.Set
 	rule := "scopes.set: [" + strings.Join(set, ", ") + "]"
-	if slices.ContainsFunc(set, func(p string) bool { return wild(p, name) }) {
+	if slices.ContainsFunc(set, func(p string) bool { return catalog.Wild(p, name) }) {
 		return scope.Decision{Allow: true, Kind: scope.KindContext, Rule: rule}
 	}
 	return scope.Decision{Kind: scope.KindContext, Rule: rule, Remedy: fmt.Sprintf("add %s to scopes.set", printable.Text(name))}
 }
 
-// named decides about a name by its list l, in addition to the denials in d.
+// Named decides about a name by its list l, in addition to the denials in d.
 func (g *Grants) named(kind scope.Kind, name string, l *nameList, key string, d denial) scope.Decision {
 	rule := g.base()
 	if l != nil {

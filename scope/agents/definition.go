@@ -11,8 +11,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Definition is the content of {base}/agents.d/<id>.md.
@@ -25,7 +29,7 @@ type Definition struct {
 	Identity    Identity
 	View        ViewSpec
 	Limits      Limits
-	Network     Network
+	Network     hosts.Network
 	Keep        Keep
 	Env         map[string]string // of the agent's sandboxes. It may hold secrets, which are not for logs
 	Model       Model
@@ -118,13 +122,10 @@ const (
 	CacheNone     Cache = "none"     // nothing
 )
 
-// maxDefinition bounds a definition, in bytes.
-const maxDefinition = 1 << 20
-
 // ParseDefinition parses the text of the definition in file. Only the base name
 // of file matters: it is the agent's id and ".md". An unknown or repeated key,
 // a value of the wrong type and a pattern that Compile rejects are errors. The
-// error is a *DefinitionError, or DefinitionErrors for more than one.
+// error is a *FileError, or FileErrors for more than one.
 //
 // ParseDefinition does not check whether a pattern of a list matches anything;
 // Load does. ParseDefinition knows no list of {base}/protect.d and refuses its name. It expands
@@ -136,9 +137,9 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 		return nil, err
 	}
 	for _, r := range refs {
-		if r.kind == protectRef { // without the list the agent could do more
-			if err := r.check(known{}, def.Name, nil); err != nil {
-				return nil, wrongAt(path.Join(agentsDir, name), r.line, def.Name, err)
+		if r.Kind == catalog.ProtectRef { // without the list the agent could do more
+			if err := checkRef(r, known{}, def.Name, nil); err != nil {
+				return nil, fields.ErrorAt(path.Join(agentsDir, name), r.Line, def.Name, err)
 			}
 		}
 	}
@@ -157,9 +158,9 @@ func DirOf(text []byte) (string, error) {
 // parseDefinition parses the definition of an agent in a file, relative to the
 // base directory. It also returns the patterns that must match something.
 // Beside an error it returns what it could parse.
-func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref, error) {
-	fail := func(line int, err error) (*Definition, []ref, error) {
-		return nil, nil, wrongAt(file, line, id, err)
+func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []catalog.Ref, error) {
+	fail := func(line int, err error) (*Definition, []catalog.Ref, error) {
+		return nil, nil, fields.ErrorAt(file, line, id, err)
 	}
 	if !strings.HasSuffix(file, ".md") {
 		return fail(0, errors.New("is no definition: name it <id>.md"))
@@ -167,8 +168,8 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 	if _, err := scope.ParseID(string(id)); err != nil {
 		return fail(0, err)
 	}
-	if len(text) > maxDefinition {
-		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", maxDefinition))
+	if len(text) > folder.MaxSize {
+		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", folder.MaxSize))
 	}
 	if !utf8.Valid(text) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
@@ -180,23 +181,23 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []ref,
 	def := &Definition{
 		Identity: IdentityAgent,
 		View:     ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent},
-		Network:  Network{Kind: NetworkNone},
+		Network:  hosts.Network{Kind: hosts.None},
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
-	var refs []ref
-	var wrong problems
+	var refs []catalog.Ref
+	var wrong fields.Problems
 	named, env := false, map[string]int{}
-	wrong.add(1, parseYAML(front, def.fields(file, id, &named, env, &refs)))
+	wrong.Add(1, fields.Parse(front, def.fields(file, id, &named, env, &refs)))
 	if wrong == nil && !named {
-		wrong.add(1, fmt.Errorf("name is missing: add name: %s", id))
+		wrong.Add(1, fmt.Errorf("name is missing: add name: %s", id))
 	}
 	if wrong == nil {
 		_, err := scope.Compile(def.View.PolicySpec())
-		wrong.add(1, err)
-		wrong.add(1, checkEnv(def.Env, env, def.Network))
+		wrong.Add(1, err)
+		wrong.Add(1, checkEnv(def.Env, env, def.Network))
 	}
 	if wrong != nil {
-		return def, refs, wrongAt(file, 1, id, wrong)
+		return def, refs, fields.ErrorAt(file, 1, id, wrong)
 	}
 	return def, refs, nil
 }

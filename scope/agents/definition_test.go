@@ -13,8 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 const wholeDefinition = `---
@@ -57,15 +60,15 @@ func TestParseDefinition(t *testing.T) {
 				Hardlinks: scope.HardlinksDeny, Data: DataMediated, Record: scope.RecordOpens, Cache: CacheNone, XAttrs: true,
 			},
 			Limits:  Limits{Memory: 2 << 30, PIDs: 256, CPU: 1.5, Timeout: 10 * time.Minute},
-			Network: Network{Kind: NetworkHost}, Durable: new(bool),
+			Network: hosts.Network{Kind: hosts.HostNetwork}, Durable: new(bool),
 			Prompt: "You are a researcher.\n---\nMore.",
 		}},
 		"defaults": {"---\nname: research-01\n---", Definition{
-			Name: "research-01", Identity: IdentityAgent, Network: Network{Kind: NetworkNone},
+			Name: "research-01", Identity: IdentityAgent, Network: hosts.Network{Kind: hosts.None},
 			View: ViewSpec{Access: scope.Write, Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Record: scope.RecordDenials, Cache: CacheCoherent},
 		}},
 		"other spellings": {"\ufeff--- \r\nname: 'research-01'\r\nuser: 33\r\nview: {allow_other: True}\r\nlimits:\r\n  memory: 16777216\r\n  cpu: 2\r\n---\t\r\nHi\r\n", Definition{
-			Name: "research-01", User: "33", Identity: IdentityAgent, Network: Network{Kind: NetworkNone},
+			Name: "research-01", User: "33", Identity: IdentityAgent, Network: hosts.Network{Kind: hosts.None},
 			View:   ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent, AllowOther: true},
 			Limits: Limits{Memory: 16 << 20, CPU: 2},
 			Prompt: "Hi",
@@ -173,7 +176,7 @@ func TestParseDefinitionFileErrors(t *testing.T) {
 		"no front matter": {"a.md", "# Hi\n", "a.md:1: does not start with a --- line: put"},
 		"no end":          {"a.md", "---\nname: a\n", "a.md:1: has no second --- line: end"},
 		"not UTF-8":       {"a.md", "---\nname: a\n---\n\xff", "a.md: is not UTF-8: save"},
-		"large":           {"a.md", strings.Repeat("a", maxDefinition+1), "a.md: is larger than 1048576 bytes: shorten"},
+		"large":           {"a.md", strings.Repeat("a", folder.MaxSize+1), "a.md: is larger than 1048576 bytes: shorten"},
 		"odd file name":   {"a\n\x1b.md", "", `a\u000a\u001b.md: invalid agent id`},
 	}
 	for name, c := range cases {
@@ -192,7 +195,7 @@ func TestParseDefinitionFileErrors(t *testing.T) {
 // requireDefinitionError wants one printable line that gives a remedy.
 func requireDefinitionError(t testing.TB, err error, parts ...string) {
 	t.Helper()
-	var e *DefinitionError
+	var e *fields.FileError
 	require.ErrorAs(t, err, &e)
 	line := err.Error()
 	for _, part := range parts {
@@ -222,7 +225,7 @@ func TestLoad(t *testing.T) {
 	require.NoError(t, os.Link(filepath.Join(dir, "twice"), filepath.Join(dir, "hard.md")))
 	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "fifo.md"), 0o644))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir.md"), 0o755))
-	write("large.md", valid("large")+strings.Repeat("a", maxDefinition))
+	write("large.md", valid("large")+strings.Repeat("a", folder.MaxSize))
 
 	all, errs := Load(base, Host{Tools: ours()})
 	assert.Len(t, all.Agents, 2)
@@ -296,10 +299,10 @@ func FuzzParseDefinition(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file, text string) {
 		def, err := ParseDefinition(file, []byte(text))
 		if err != nil {
-			if def != nil || !errors.As(err, new(*DefinitionError)) {
+			if def != nil || !errors.As(err, new(*fields.FileError)) {
 				t.Fatal(def, err)
 			}
-			requireDefinitionError(t, eachError(err)[0])
+			requireDefinitionError(t, fields.EachError(err)[0])
 			return
 		}
 		if string(def.Name)+".md" != filepath.Base(file) {

@@ -6,13 +6,11 @@
 // [Definition], as written, and [Grants], the compiled answer to which tools,
 // servers, skills, members and contexts it may use. [Snapshot.Reload] reads
 // again only what changed and keeps the last good definition of a file that is
-// wrong now. [ParseHost] reads scopefs.yaml. A definition may also be made in code:
-// [Definition.Grants].
+// wrong now. A definition may also be made in code: [Definition.Grants].
 //
-// The package knows no tool: [Host].Tools lists those that definitions may name,
-// with their aliases and hints. The program that has the tools makes the list.
+// The package knows no tool: [Host].Tools are those that definitions may name.
 //
-// All errors of a file are returned at once, each a [*DefinitionError] with
+// All errors of a file are returned at once, each a [*fields.FileError] with
 // file, line, key and remedy. A pattern that matches nothing when its file is
 // written is an error; a name that disappears later is a warning and grants
 // nothing.

@@ -8,11 +8,12 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // kit is the tools that the program has.
-func kit() agents.Tools {
-	return agents.Tools{{Name: "read_file"}, {Name: "write_file", Writes: true}, {Name: "bash", Aliases: []string{"shell"}}}
+func kit() catalog.Tools {
+	return catalog.Tools{{Name: "read_file"}, {Name: "write_file", Writes: true}, {Name: "bash", Aliases: []string{"shell"}}}
 }
 
 // Load reads the definition files of a base directory.

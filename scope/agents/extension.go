@@ -12,8 +12,11 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // extension is servers for several agents, and agents of its own. It is one of
@@ -30,19 +33,19 @@ type extension struct {
 	agents      []string // ids and wildcards of other agents that see its servers
 	brings      []broughtAgent
 	servers     map[string]extensionServer
-	exclude     []toolPattern    // tools that agents of the extension do not have
-	ask         []toolPattern    // tools whose calls need approval for them
-	settings    []string         // variables that the operator sets in settingsFile
-	context     []string         // files whose text agents of the extension have in their prompts
-	beside      map[string]*text // other files of its directory that were read, by name; nil: not there
-	refs        []ref
-	text        *text
+	exclude     []catalog.Pattern       // tools that agents of the extension do not have
+	ask         []catalog.Pattern       // tools whose calls need approval for them
+	settings    []string                // variables that the operator sets in settingsFile
+	context     []string                // files whose text agents of the extension have in their prompts
+	beside      map[string]*folder.Text // other files of its directory that were read, by name; nil: not there
+	refs        []catalog.Ref
+	text        *folder.Text
 	place       string // identifies the directory: another one has servers of its own
 }
 
-// is reports whether two extensions have the same content.
+// Is reports whether two extensions have the same content.
 func (e *extension) is(other *extension) bool {
-	return e.text.is(other.text) && e.place == other.place && maps.EqualFunc(e.beside, other.beside, func(a, b *text) bool { return a == b || a.is(b) })
+	return e.text.Is(other.text) && e.place == other.place && maps.EqualFunc(e.beside, other.beside, func(a, b *folder.Text) bool { return a == b || a.Is(b) })
 }
 
 // extensionServer is a server and its line in the file.
@@ -83,9 +86,9 @@ func manifestName(rel string) (name string, ok bool) {
 // parseExtension parses the text of the extension in a file, relative to
 // extensions.d. It is as strict as ParseDefinition. base is the base directory.
 // read returns the content of another file of the directory.
-func parseExtension(base, rel string, data []byte, read func(name string) (*text, error)) (*extension, error) {
-	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}, beside: map[string]*text{}}
-	fail := func(line int, err error) (*extension, error) { return nil, wrongAt(e.file, line, "", err) }
+func parseExtension(base, rel string, data []byte, read func(name string) (*folder.Text, error)) (*extension, error) {
+	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}, beside: map[string]*folder.Text{}}
+	fail := func(line int, err error) (*extension, error) { return nil, fields.ErrorAt(e.file, line, "", err) }
 	name, ok := manifestName(rel)
 	if !ok {
 		return fail(0, errors.New("is no extension: name it <name>.yaml, or <name>/gemini-extension.json"))
@@ -105,18 +108,18 @@ func parseExtension(base, rel string, data []byte, read func(name string) (*text
 			return fail(1, err)
 		}
 	}
-	var wrong problems
+	var wrong fields.Problems
 	named := false
 	var servers []func() error // run after settings, wherever those are
-	wrong.add(1, parseYAML(data, e.fields(base, rel, name, &named, read, &servers)))
+	wrong.Add(1, fields.Parse(data, e.fields(base, rel, name, &named, read, &servers)))
 	for _, f := range servers {
-		wrong.add(1, f())
+		wrong.Add(1, f())
 	}
 	if strings.HasPrefix(path.Base(rel), geminiManifest) && e.context == nil {
-		wrong.add(1, e.readContext(geminiContext, true, read))
+		wrong.Add(1, e.readContext(geminiContext, true, read))
 	}
 	if wrong == nil && !named {
-		wrong.add(1, fmt.Errorf("name is missing: add name: %s", name))
+		wrong.Add(1, fmt.Errorf("name is missing: add name: %s", name))
 	}
 	if wrong != nil {
 		return fail(1, wrong)
@@ -125,13 +128,13 @@ func parseExtension(base, rel string, data []byte, read func(name string) (*text
 }
 
 // fields returns the keys of an extension. They set servers to a function that reads its servers.
-func (e *extension) fields(base, rel, name string, named *bool, read func(string) (*text, error), servers *[]func() error) map[string]field {
+func (e *extension) fields(base, rel, name string, named *bool, read func(string) (*folder.Text, error), servers *[]func() error) map[string]fields.Field {
 	gemini := strings.HasPrefix(path.Base(rel), geminiManifest)
-	all := map[string]field{
+	all := map[string]fields.Field{
 		"name": func(n *yaml.Node) error {
 			*named = true
 			var s string
-			err := textField(&s)(n)
+			err := fields.Text(&s)(n)
 			if err == nil && s != name {
 				err = fmt.Errorf("%q is not what the file is named after: write %s, or rename the file", s, name)
 				if strings.Contains(rel, "/") {
@@ -140,14 +143,14 @@ func (e *extension) fields(base, rel, name string, named *bool, read func(string
 			}
 			return err
 		},
-		"description": proseField(&e.description),
+		"description": fields.Prose(&e.description),
 		"agents":      func(n *yaml.Node) error { return e.agentsField(n, defaultVisibility(gemini)) },
 	}
 	for _, key := range []string{"mcp_servers", "mcpServers"} {
 		all[key] = func(n *yaml.Node) error {
 			*servers = append(*servers, func() error {
 				if err := e.readServers(n, base, rel, gemini); err != nil {
-					return atLine(n.Line, fmt.Errorf("%s: %w", key, err))
+					return fields.AtLine(n.Line, fmt.Errorf("%s: %w", key, err))
 				}
 				return nil
 			})
@@ -171,17 +174,17 @@ func (e *extension) fields(base, rel, name string, named *bool, read func(string
 // A mapping with a path is an agent that the extension defines.
 func (e *extension) agentsField(n *yaml.Node, visibility string) error {
 	names := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line}
-	var wrong problems
-	wrong.add(n.Line, eachItem(n, func(item *yaml.Node) error {
+	var wrong fields.Problems
+	wrong.Add(n.Line, fields.EachItem(n, func(item *yaml.Node) error {
 		if item.Kind != yaml.MappingNode {
 			names.Content = append(names.Content, item)
 			return nil
 		}
 		b := broughtAgent{line: item.Line}
 		visible := visibility
-		read := mappingField(map[string]field{
-			"name":       namedField(&b.id),
-			"path":       textField(&b.path),
+		read := fields.Mapping(map[string]fields.Field{
+			"name":       fields.Named(&b.id),
+			"path":       fields.Text(&b.path),
 			"visibility": visibilityField(&visible),
 		})
 		if err := read(item); err != nil {
@@ -198,12 +201,12 @@ func (e *extension) agentsField(n *yaml.Node, visibility string) error {
 		e.brings = append(e.brings, b)
 		return nil
 	}))
-	wrong.add(n.Line, listField(&e.agents, "agents", memberRef, &e.refs)(names))
-	return wrong.err()
+	wrong.Add(n.Line, catalog.List(&e.agents, "agents", catalog.MemberRef, &e.refs)(names))
+	return wrong.Err()
 }
 
-func visibilityField(out *string) field {
-	return oneOfField(out, visibilityPublic, visibilityPrivate, visibilityInternal)
+func visibilityField(out *string) fields.Field {
+	return fields.OneOf(out, visibilityPublic, visibilityPrivate, visibilityInternal)
 }
 
 // defaultVisibility returns the visibility of what has none. gemini-cli's is public.
@@ -215,10 +218,10 @@ func defaultVisibility(gemini bool) string {
 }
 
 func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) error {
-	return eachServer(n, func(name string, value *yaml.Node) error {
+	return EachServer(n, func(name string, value *yaml.Node) error {
 		s := Server{From: e.file}
 		visibility := defaultVisibility(gemini)
-		var fields map[string]field
+		var keys map[string]fields.Field
 		if dir := path.Dir(rel); dir != "." {
 			s.Dir = path.Join(base, extensionsDir, dir)
 			if abs, err := filepath.Abs(s.Dir); err == nil {
@@ -226,12 +229,12 @@ func (e *extension) readServers(n *yaml.Node, base, rel string, gemini bool) err
 			}
 		}
 		if gemini {
-			fields = s.geminiFields(e.set(), e.settings, &e.refs)
+			keys = s.geminiFields(e.set(), e.settings, &e.refs)
 		} else {
-			fields = s.fields(nil, &e.refs)
+			keys = s.Fields(nil, &e.refs)
 		}
-		fields["visibility"] = visibilityField(&visibility)
-		err := mappingField(fields)(value)
+		keys["visibility"] = visibilityField(&visibility)
+		err := fields.Mapping(keys)(value)
 		s.Private = visibility != visibilityPublic
 		if s.URL == "" {
 			for name, value := range e.set() {
@@ -258,9 +261,9 @@ const (
 	visibilityInternal = "internal" // likewise
 )
 
-// reaches reports whether the extension names or defines the agent.
+// Reaches reports whether the extension names or defines the agent.
 func (e *extension) reaches(id scope.ID) bool {
-	return anyOf(e.agents, string(id)) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == id })
+	return catalog.AnyOf(e.agents, string(id)) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == id })
 }
 
 // audience is the set of agents that see a private agent of an extension.
@@ -278,7 +281,7 @@ func (e *extension) audience() audience {
 }
 
 func (a audience) holds(id scope.ID) bool {
-	return id == "" || slices.Contains(a.brought, id) || anyOf(a.patterns, string(id))
+	return id == "" || slices.Contains(a.brought, id) || catalog.AnyOf(a.patterns, string(id))
 }
 
 // visible returns the servers that an agent sees: its own, those of the host,
@@ -287,7 +290,7 @@ func (a audience) holds(id scope.ID) bool {
 func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (Servers, error) {
 	all := Servers{}
 	for name, s := range host {
-		s.Private, s.From = false, hostFile
+		s.Private, s.From = false, HostFile
 		all[name] = s
 	}
 	for _, file := range slices.Sorted(maps.Keys(extensions)) {
@@ -298,7 +301,7 @@ func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (
 				continue
 			}
 			if other, ok := all[name]; ok {
-				return nil, wrongAt(file, s.line, id, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s: rename one", id, name, other.From))
+				return nil, fields.ErrorAt(file, s.line, id, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s: rename one", id, name, other.From))
 			}
 			if s.Dir != "" {
 				s.Edition = e.place

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 )
 
 // readExtensions reads the extensions of a base directory and the definitions
@@ -20,10 +23,10 @@ import (
 func (s *Snapshot) readExtensions(base string, last *Snapshot) (agents []*parsed, errs []error) {
 	fail := func(err error) ([]*parsed, []error) {
 		s.extensions, s.extendDirs = last.extensions, nil
-		return nil, []error{&DefinitionError{File: extensionsDir, Err: err}}
+		return nil, []error{&fields.FileError{File: extensionsDir, Err: err}}
 	}
-	s.extensions, s.extendDirs = map[string]*extension{}, map[string]dated{extensionsDir: {}}
-	dir, err := openFolder(base, extensionsDir)
+	s.extensions, s.extendDirs = map[string]*extension{}, map[string]folder.Dated{extensionsDir: {}}
+	dir, err := folder.Open(base, extensionsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -31,12 +34,12 @@ func (s *Snapshot) readExtensions(base string, last *Snapshot) (agents []*parsed
 		return fail(err)
 	}
 	defer dir.Close()
-	at, err := stampOf(int(dir.Fd()), "")
+	at, err := folder.StampOf(int(dir.Fd()), "")
 	if err != nil {
 		return fail(err)
 	}
 	s.extendDirs[extensionsDir] = at
-	names, err := dir.names("")
+	names, err := dir.Names("")
 	if err != nil {
 		return fail(err)
 	}
@@ -53,21 +56,21 @@ func (s *Snapshot) readExtensions(base string, last *Snapshot) (agents []*parsed
 }
 
 // readExtensionDir reads the extensions in a directory of extensions.d.
-func (s *Snapshot) readExtensionDir(base string, parent folder, name string, last *Snapshot) (agents []*parsed, errs []error) {
-	dir, err := parent.sub(name)
+func (s *Snapshot) readExtensionDir(base string, parent folder.Folder, name string, last *Snapshot) (agents []*parsed, errs []error) {
+	dir, err := parent.Sub(name)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err == nil {
 		defer dir.Close()
-		s.extendDirs[dir.rel], err = stampOf(int(dir.Fd()), "")
+		s.extendDirs[dir.Rel], err = folder.StampOf(int(dir.Fd()), "")
 	}
 	var names []string
 	if err == nil {
-		names, err = dir.names("")
+		names, err = dir.Names("")
 	}
 	if err != nil {
-		return nil, []error{&DefinitionError{File: path.Join(extensionsDir, name), Err: fmt.Errorf("%w: make it a directory the daemon may read", err)}}
+		return nil, []error{&fields.FileError{File: path.Join(extensionsDir, name), Err: fmt.Errorf("%w: make it a directory the daemon may read", err)}}
 	}
 	for _, file := range names {
 		if _, ok := manifestName(name + "/" + file); ok {
@@ -79,20 +82,20 @@ func (s *Snapshot) readExtensionDir(base string, parent folder, name string, las
 }
 
 // readExtension reads an extension and the definitions of its agents.
-func (s *Snapshot) readExtension(base string, dir folder, name string, last *Snapshot) (agents []*parsed, errs []error) {
-	file := path.Join(dir.rel, name)
+func (s *Snapshot) readExtension(base string, dir folder.Folder, name string, last *Snapshot) (agents []*parsed, errs []error) {
+	file := path.Join(dir.Rel, name)
 	old := last.extensions[file]
 	e, err := parsedExtension(base, dir, name, old)
 	if err == nil {
-		at := s.extendDirs[dir.rel]
-		e.place = fmt.Sprintf("%d:%d", at.dev, at.ino)
+		at := s.extendDirs[dir.Rel]
+		e.place = fmt.Sprintf("%d:%d", at.Dev, at.Ino)
 	}
 	if err != nil {
-		errs = eachError(err)
+		errs = fields.EachError(err)
 		e = old
-		at := s.extendDirs[dir.rel]
-		at.taken = time.Time{} // the directory's stamp is no evidence for this file
-		s.extendDirs[dir.rel] = at
+		at := s.extendDirs[dir.Rel]
+		at.Taken = time.Time{} // the directory's stamp is no evidence for this file
+		s.extendDirs[dir.Rel] = at
 	}
 	if e == nil {
 		return nil, errs
@@ -104,29 +107,29 @@ func (s *Snapshot) readExtension(base string, dir folder, name string, last *Sna
 	return agents, errs
 }
 
-func parsedExtension(base string, dir folder, name string, old *extension) (*extension, error) {
-	var was *text
+func parsedExtension(base string, dir folder.Folder, name string, old *extension) (*extension, error) {
+	var was *folder.Text
 	if old != nil {
 		was = old.text
 	}
-	file := path.Join(dir.rel, name)
-	now, err := dir.read(name, was)
+	file := path.Join(dir.Rel, name)
+	now, err := dir.Read(name, was)
 	if err != nil {
-		return nil, wrongAt(file, 0, "", err)
+		return nil, fields.ErrorAt(file, 0, "", err)
 	}
-	read := func(name string) (*text, error) {
-		var was *text
+	read := func(name string) (*folder.Text, error) {
+		var was *folder.Text
 		if old != nil {
 			was = old.beside[name]
 		}
-		return dir.read(name, was)
+		return dir.Read(name, was)
 	}
-	if now.is(was) && old.sameBeside(read) {
+	if now.Is(was) && old.sameBeside(read) {
 		e := *old
 		e.text = now
 		return &e, nil
 	}
-	e, err := parseExtension(base, strings.TrimPrefix(file, extensionsDir+"/"), now.data, read)
+	e, err := parseExtension(base, strings.TrimPrefix(file, extensionsDir+"/"), now.Data, read)
 	if err == nil {
 		e.text = now
 	}
@@ -134,10 +137,10 @@ func parsedExtension(base string, dir folder, name string, old *extension) (*ext
 }
 
 // sameBeside reports whether the other files that the extension was read from are as they were.
-func (e *extension) sameBeside(read func(string) (*text, error)) bool {
+func (e *extension) sameBeside(read func(string) (*folder.Text, error)) bool {
 	for name, was := range e.beside {
 		now, err := read(name)
-		if missing := errors.Is(err, fs.ErrNotExist); missing != (was == nil) || !missing && (err != nil || !now.is(was)) {
+		if missing := errors.Is(err, fs.ErrNotExist); missing != (was == nil) || !missing && (err != nil || !now.Is(was)) {
 			return false
 		}
 	}
@@ -146,13 +149,13 @@ func (e *extension) sameBeside(read func(string) (*text, error)) bool {
 
 // readBrought reads the definition of an agent of an extension. It follows no
 // symbolic link in the path.
-func readBrought(dir folder, b broughtAgent, last *loaded) *parsed {
-	file := path.Join(dir.rel, b.path)
+func readBrought(dir folder.Folder, b broughtAgent, last *loaded) *parsed {
+	file := path.Join(dir.Rel, b.path)
 	parts := strings.Split(b.path, "/")
 	for _, part := range parts[:len(parts)-1] {
-		sub, err := dir.sub(part)
+		sub, err := dir.Sub(part)
 		if err != nil {
-			return &parsed{id: b.id, file: file, err: wrongAt(file, 0, b.id, fmt.Errorf("open: %w: correct path in the extension", err))}
+			return &parsed{id: b.id, file: file, err: fields.ErrorAt(file, 0, b.id, fmt.Errorf("open: %w: correct path in the extension", err))}
 		}
 		defer sub.Close()
 		dir = sub
@@ -167,18 +170,18 @@ func (s *Snapshot) currentExtensions(base string) bool {
 		return false
 	}
 	for rel, at := range s.extendDirs {
-		if !at.stillIn(base, rel) {
+		if !at.StillIn(base, rel) {
 			return false
 		}
 	}
 	for file, e := range s.extensions {
-		now, err := stampAt(unix.AT_FDCWD, filepath.Join(base, file), unix.AT_SYMLINK_NOFOLLOW)
-		if err != nil || !e.text.still(now) {
+		now, err := folder.StampAt(unix.AT_FDCWD, filepath.Join(base, file), unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil || !e.text.Still(now) {
 			return false
 		}
 		for name, was := range e.beside { // the directory's stamp is that of names
-			now, err := stampAt(unix.AT_FDCWD, filepath.Join(base, path.Dir(file), name), unix.AT_SYMLINK_NOFOLLOW)
-			if was != nil && (err != nil || !was.still(now)) {
+			now, err := folder.StampAt(unix.AT_FDCWD, filepath.Join(base, path.Dir(file), name), unix.AT_SYMLINK_NOFOLLOW)
+			if was != nil && (err != nil || !was.Still(now)) {
 				return false
 			}
 		}

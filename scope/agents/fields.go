@@ -14,60 +14,63 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // fields returns the keys of the definition of agent id. They set named if
 // there is a name, add to env the line of each variable, and append to refs the patterns
 // that must match something.
-func (d *Definition) fields(file string, id scope.ID, named *bool, env map[string]int, refs *[]ref) map[string]field {
+func (d *Definition) fields(file string, id scope.ID, named *bool, env map[string]int, refs *[]catalog.Ref) map[string]fields.Field {
 	name := nameField(&d.Name, id)
-	keys := map[string]field{
+	keys := map[string]fields.Field{
 		"name": func(n *yaml.Node) error {
 			*named = true
 			return name(n)
 		},
-		"display_name": proseField(&d.DisplayName),
-		"description":  proseField(&d.Description),
+		"display_name": fields.Prose(&d.DisplayName),
+		"description":  fields.Prose(&d.Description),
 		"dir":          dirField(&d.Dir),
 		"protect":      protectField(&d.View, refs),
 		"user":         userField(&d.User),
 		"kind":         kindField(&d.Model.Kind),
-		"model":        proseField(&d.Model.Name),
+		"model":        fields.Prose(&d.Model.Name),
 		"temperature":  temperatureField(&d.Model.Temperature),
-		"max_turns":    numberField(&d.Model.MaxTurns, parseCount, "!!int"),
-		"timeout":      numberField(&d.Model.Timeout, parseTimeout, "!!str"),
-		"timeout_mins": numberField(&d.Model.Timeout, parseMinutes, "!!int", "!!float"),
-		"identity":     oneOfField(&d.Identity, IdentityAgent, IdentityCaller),
-		"network":      networkField(&d.Network, refs),
-		"durable":      optionalField(&d.Durable),
-		"sandbox":      mappingField(d.Keep.fields()),
+		"max_turns":    fields.Number(&d.Model.MaxTurns, fields.ParseCount, "!!int"),
+		"timeout":      fields.Number(&d.Model.Timeout, fields.ParseDuration, "!!str"),
+		"timeout_mins": fields.Number(&d.Model.Timeout, parseMinutes, "!!int", "!!float"),
+		"identity":     fields.OneOf(&d.Identity, IdentityAgent, IdentityCaller),
+		"network":      hosts.Field(&d.Network, refs),
+		"durable":      fields.Optional(&d.Durable),
+		"sandbox":      fields.Mapping(d.Keep.Fields()),
 		"env": func(n *yaml.Node) error {
 			for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 				env[n.Content[i].Value] = n.Content[i].Line
 			}
-			return envField(&d.Env, nil)(n)
+			return fields.Env(&d.Env, nil)(n)
 		},
-		"view": mappingField(map[string]field{
+		"view": fields.Mapping(map[string]fields.Field{
 			"access":    accessField(&d.View.Access),
 			"paths":     pathsField(&d.View.Paths),
-			"hardlinks": oneOfField(&d.View.Hardlinks, scope.HardlinksAllow, scope.HardlinksRead, scope.HardlinksDeny),
-			"data":      oneOfField(&d.View.Data, DataPassthrough, DataMediated),
-			"record":    namedField(&d.View.Record),
-			"cache":     oneOfField(&d.View.Cache, CacheCoherent, CacheNone),
+			"hardlinks": fields.OneOf(&d.View.Hardlinks, scope.HardlinksAllow, scope.HardlinksRead, scope.HardlinksDeny),
+			"data":      fields.OneOf(&d.View.Data, DataPassthrough, DataMediated),
+			"record":    fields.Named(&d.View.Record),
+			"cache":     fields.OneOf(&d.View.Cache, CacheCoherent, CacheNone),
 
-			"allow_other": switchField(&d.View.AllowOther),
-			"xattrs":      switchField(&d.View.XAttrs),
+			"allow_other": fields.Switch(&d.View.AllowOther),
+			"xattrs":      fields.Switch(&d.View.XAttrs),
 		}),
-		"limits": mappingField(map[string]field{
-			"memory":  numberField(&d.Limits.Memory, parseMemory, "!!int", "!!str"),
-			"pids":    numberField(&d.Limits.PIDs, parseCount, "!!int"),
-			"cpu":     numberField(&d.Limits.CPU, parseCPU, "!!int", "!!float"),
-			"timeout": numberField(&d.Limits.Timeout, parseTimeout, "!!str", "!!int"),
+		"limits": fields.Mapping(map[string]fields.Field{
+			"memory":  fields.Number(&d.Limits.Memory, ParseMemory, "!!int", "!!str"),
+			"pids":    fields.Number(&d.Limits.PIDs, fields.ParseCount, "!!int"),
+			"cpu":     fields.Number(&d.Limits.CPU, parseCPU, "!!int", "!!float"),
+			"timeout": fields.Number(&d.Limits.Timeout, fields.ParseDuration, "!!str", "!!int"),
 
-			"open_files":  numberField(&d.Limits.OpenFiles, parseOpenFiles, "!!int"),
-			"links":       numberField(&d.Limits.Links, parseCount, "!!int"),
-			"view_memory": numberField(&d.Limits.ViewMemory, parseViewMemory, "!!int", "!!str"),
+			"open_files":  fields.Number(&d.Limits.OpenFiles, parseOpenFiles, "!!int"),
+			"links":       fields.Number(&d.Limits.Links, fields.ParseCount, "!!int"),
+			"view_memory": fields.Number(&d.Limits.ViewMemory, parseViewMemory, "!!int", "!!str"),
 		}),
 	}
 	maps.Copy(keys, d.reachFields(file, refs))
@@ -75,9 +78,9 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 }
 
 // kindField reads the kind of an agent of gemini-cli.
-func kindField(out *string) field {
+func kindField(out *string) fields.Field {
 	return func(n *yaml.Node) error {
-		err := oneOfField(out, "local", "remote")(n)
+		err := fields.OneOf(out, "local", "remote")(n)
 		if err == nil && *out == "remote" {
 			err = errors.New("remote agents run elsewhere: write local, or remove the key")
 		}
@@ -85,9 +88,9 @@ func kindField(out *string) field {
 	}
 }
 
-func temperatureField(out **float64) field {
+func temperatureField(out **float64) fields.Field {
 	return func(n *yaml.Node) error {
-		s, err := scalarOf(n, "a number from 0 to 2", "!!int", "!!float")
+		s, err := fields.Scalar(n, "a number from 0 to 2", "!!int", "!!float")
 		if err != nil {
 			return err
 		}
@@ -108,17 +111,17 @@ func parseMinutes(s string) (time.Duration, error) {
 	return time.Duration(m * float64(time.Minute)), nil
 }
 
-func pathsField(out *[]scope.PathRule) field {
+func pathsField(out *[]scope.PathRule) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachKey(n, func(pattern string, value *yaml.Node) error {
+		return fields.EachKey(n, func(pattern string, value *yaml.Node) error {
 			r := scope.PathRule{Pattern: pattern}
-			access := namedField(&r.Access)
+			access := fields.Named(&r.Access)
 			err := error(nil)
 			if value.Kind == yaml.MappingNode {
 				said := false
-				err = mappingField(map[string]field{
+				err = fields.Mapping(map[string]fields.Field{
 					"access": func(n *yaml.Node) error { said = true; return access(n) },
-					"quiet":  switchField(&r.Quiet),
+					"quiet":  fields.Switch(&r.Quiet),
 				})(value)
 				if err == nil && !said {
 					err = errors.New("has no access: add access: hide, read or write")
@@ -138,9 +141,9 @@ func pathsField(out *[]scope.PathRule) field {
 	}
 }
 
-func nameField(out *scope.ID, file scope.ID) field {
+func nameField(out *scope.ID, file scope.ID) fields.Field {
 	return func(n *yaml.Node) error {
-		if err := namedField(out)(n); err != nil {
+		if err := fields.Named(out)(n); err != nil {
 			return err
 		}
 		if *out != file {
@@ -150,9 +153,9 @@ func nameField(out *scope.ID, file scope.ID) field {
 	}
 }
 
-func accessField(out *scope.Access) field {
+func accessField(out *scope.Access) fields.Field {
 	return func(n *yaml.Node) error {
-		if err := namedField(out)(n); err != nil {
+		if err := fields.Named(out)(n); err != nil {
 			return err
 		}
 		if *out == scope.Hide {
@@ -162,31 +165,13 @@ func accessField(out *scope.Access) field {
 	}
 }
 
-func switchField(out *bool) field {
-	return func(n *yaml.Node) error {
-		s, err := scalarOf(n, "true or false", "!!bool")
-		if err == nil {
-			*out, err = strconv.ParseBool(strings.ToLower(s))
-		}
-		return err
-	}
-}
-
-// optionalField is switchField for a value that may be absent.
-func optionalField(out **bool) field {
-	return func(n *yaml.Node) error {
-		*out = new(bool)
-		return switchField(*out)(n)
-	}
-}
-
 // dirField reads the path of a directory. What is there is checked when the view is
 // mounted: the directory may be missing now.
-func dirField(out *string) field {
+func dirField(out *string) fields.Field {
 	return func(n *yaml.Node) error {
-		s, err := scalarOf(n, "the absolute path of a directory, or ~/PATH", "!!str")
+		s, err := fields.Scalar(n, "the absolute path of a directory, or ~/PATH", "!!str")
 		if err == nil {
-			err = notExpanded(s)
+			err = fields.NotExpanded(s)
 		}
 		if err != nil {
 			return err
@@ -206,19 +191,6 @@ func dirField(out *string) field {
 	}
 }
 
-// inHome returns a path with HOME in place of a ~ at its beginning.
-func inHome(path string) (string, error) {
-	rest, ok := strings.CutPrefix(path, "~/")
-	if !ok {
-		return path, nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return path, fmt.Errorf("%q: %w: write the whole path in place of ~", path, err)
-	}
-	return filepath.Join(home, rest), nil
-}
-
 // home returns the home directory of the user that reads the definition (HOME), without
 // symbolic links: no part of a dir may be one.
 func home() (string, error) {
@@ -232,13 +204,13 @@ func home() (string, error) {
 	return name, nil
 }
 
-func userField(out *string) field {
+func userField(out *string) fields.Field {
 	return func(n *yaml.Node) error {
-		s, err := scalarOf(n, "a user name, a uid or uid:gid", "!!str", "!!int")
+		s, err := fields.Scalar(n, "a user name, a uid or uid:gid", "!!str", "!!int")
 		if err != nil {
 			return err
 		}
-		if err := notExpanded(s); err != nil {
+		if err := fields.NotExpanded(s); err != nil {
 			return err
 		}
 		if !isUser(s) {
@@ -267,23 +239,6 @@ func isNumericID(s string) bool {
 	return err == nil && n != math.MaxUint32
 }
 
-// numberField reads a value with parse. It must be greater than zero.
-func numberField[T int | int64 | float64 | time.Duration](out *T, parse func(string) (T, error), tags ...string) field {
-	return func(n *yaml.Node) error {
-		s, err := scalarOf(n, "a number without quotes, or with a unit where there is one", tags...)
-		if err != nil {
-			return err
-		}
-		if *out, err = parse(s); err != nil {
-			return err
-		}
-		if *out <= 0 {
-			return fmt.Errorf("%q is not above zero: drop the key for the default", s)
-		}
-		return nil
-	}
-}
-
 // The least values with which a shell and a few programs work in a view.
 const (
 	minOpenFiles  = 64
@@ -291,7 +246,7 @@ const (
 )
 
 func parseOpenFiles(s string) (int, error) {
-	n, err := parseCount(s)
+	n, err := fields.ParseCount(s)
 	if err == nil && n > 0 && n < minOpenFiles {
 		err = fmt.Errorf("%q is too few for programs to run: want %d or more", s, minOpenFiles)
 	}
@@ -299,7 +254,7 @@ func parseOpenFiles(s string) (int, error) {
 }
 
 func parseViewMemory(s string) (int64, error) {
-	n, err := parseSize(s)
+	n, err := fields.ParseSize(s)
 	if err == nil && n > 0 && n < minViewMemory {
 		err = fmt.Errorf("%q is too little for a view: want 1MiB or more", s)
 	}
@@ -314,34 +269,12 @@ const (
 	minCPU    = 0.01
 )
 
-func parseMemory(s string) (int64, error) {
-	n, err := parseSize(s)
+func ParseMemory(s string) (int64, error) {
+	n, err := fields.ParseSize(s)
 	if err == nil && n > 0 && n < minMemory {
 		err = fmt.Errorf("%q is too little for a sandbox to start: want 16MiB or more", s)
 	}
 	return n, err
-}
-
-func parseSize(s string) (int64, error) {
-	digits, shift := s, 0
-	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
-		if d, ok := strings.CutSuffix(s, unit); ok {
-			digits, shift = d, bits
-		}
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n > math.MaxInt64>>shift || n < 0 {
-		return 0, fmt.Errorf("%q is no size: write bytes, or a whole number with KiB, MiB or GiB", s)
-	}
-	return n << shift, nil
-}
-
-func parseCount(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no count: write a whole number", s)
-	}
-	return n, nil
 }
 
 func parseCPU(s string) (float64, error) {
@@ -353,12 +286,4 @@ func parseCPU(s string) (float64, error) {
 		return 0, fmt.Errorf("%q is less than can be enforced: want 0.01 or more", s)
 	}
 	return n, nil
-}
-
-func parseTimeout(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no duration: write one like 90s or 10m", s)
-	}
-	return d, nil
 }

@@ -15,7 +15,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // yamlOfJSON converts JSON to text that a YAML parser accepts, with the same
@@ -27,7 +30,7 @@ func yamlOfJSON(text []byte) ([]byte, error) {
 		if at, ok := errors.AsType[*json.SyntaxError](err); ok {
 			line += bytes.Count(text[:at.Offset], []byte("\n"))
 		}
-		return nil, &lineError{Line: line, Err: fmt.Errorf("is no JSON, %w: correct it", err)}
+		return nil, &fields.LineError{Line: line, Err: fmt.Errorf("is no JSON, %w: correct it", err)}
 	}
 	text = bytes.ReplaceAll(text, []byte("\t"), []byte(" ")) // JSON strings contain no literal tabs
 	escape := regexp.MustCompile(`\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|.)`)
@@ -55,12 +58,12 @@ const (
 
 // geminiFields returns fields that also accept gemini-cli's spelling and
 // variables. They ignore trust: only the operator may set it, as in gemini-cli.
-func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]ref) map[string]field {
+func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]catalog.Ref) map[string]fields.Field {
 	vars := map[string]string{"extensionPath": s.Dir, "workspacePath": beneath.Alias, "/": "/", "pathSeparator": "/"}
 	for _, name := range settings {
 		vars[name] = set[name] // "" until the operator sets it
 	}
-	all := s.fields(vars, refs)
+	all := s.Fields(vars, refs)
 	all["includeTools"], all["excludeTools"] = all["include_tools"], all["exclude_tools"]
 	all["httpUrl"] = all["url"]
 	for _, key := range []string{"env", "headers", "url", "httpUrl"} {
@@ -68,9 +71,9 @@ func (s *Server) geminiFields(set map[string]string, settings []string, refs *[]
 		all[key] = func(n *yaml.Node) error { return read(braced(n)) }
 	}
 	all["timeout"] = func(n *yaml.Node) error {
-		ms, err := scalarOf(n, "milliseconds", "!!int")
+		ms, err := fields.Scalar(n, "milliseconds", "!!int")
 		if err == nil {
-			s.Timeout, err = parseTimeout(ms + "ms")
+			s.Timeout, err = fields.ParseDuration(ms + "ms")
 		}
 		if err == nil && s.Timeout <= 0 {
 			err = fmt.Errorf("%q is not above zero: drop the key for the default", ms)
@@ -99,16 +102,16 @@ func braced(n *yaml.Node) *yaml.Node {
 
 // settingsField reads the names of variables that every server of the extension gets, and their
 // values from settingsFile. A variable without a value is not set.
-func (e *extension) settingsField(n *yaml.Node, read func(string) (*text, error)) error {
+func (e *extension) settingsField(n *yaml.Node, read func(string) (*folder.Text, error)) error {
 	ignored := func(*yaml.Node) error { return nil }
-	err := eachItem(n, func(item *yaml.Node) error {
+	err := fields.EachItem(n, func(item *yaml.Node) error {
 		var name string
-		err := mappingField(map[string]field{"envVar": textField(&name), "name": ignored, "description": ignored, "sensitive": ignored})(item)
-		if err == nil && !isVariable(name) {
+		err := fields.Mapping(map[string]fields.Field{"envVar": fields.Text(&name), "name": ignored, "description": ignored, "sensitive": ignored})(item)
+		if err == nil && !fields.IsVariable(name) {
 			err = fmt.Errorf("settings: envVar: %q is no name of a variable: want letters, digits and '_'", name)
 		}
 		e.settings = append(e.settings, name)
-		return atLine(item.Line, err)
+		return fields.AtLine(item.Line, err)
 	})
 	if err != nil {
 		return err
@@ -126,7 +129,7 @@ func (e *extension) unset() (warnings []error) {
 	set := e.set()
 	for _, name := range e.settings {
 		if _, ok := set[name]; !ok {
-			warnings = append(warnings, wrongAt(e.file, 1, "", fmt.Errorf("settings: %s has no value: write %s=VALUE into %s", name, name, path.Join(path.Dir(e.file), settingsFile))))
+			warnings = append(warnings, fields.ErrorAt(e.file, 1, "", fmt.Errorf("settings: %s has no value: write %s=VALUE into %s", name, name, path.Join(path.Dir(e.file), settingsFile))))
 		}
 	}
 	return warnings
@@ -139,7 +142,7 @@ func (e *extension) set() map[string]string {
 	if file == nil {
 		return all
 	}
-	for line := range strings.Lines(string(file.data)) {
+	for line := range strings.Lines(string(file.Data)) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
 		if name = strings.TrimSpace(strings.TrimPrefix(name, "export ")); !ok || !slices.Contains(e.settings, name) || strings.ContainsRune(value, 0) {
 			continue
@@ -154,21 +157,21 @@ func (e *extension) set() map[string]string {
 }
 
 // contextField reads the names of the files that are added to the prompts of the extension's agents.
-func (e *extension) contextField(n *yaml.Node, read func(string) (*text, error)) error {
+func (e *extension) contextField(n *yaml.Node, read func(string) (*folder.Text, error)) error {
 	if n.Kind != yaml.SequenceNode {
 		n = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: n.Line, Content: []*yaml.Node{n}}
 	}
 	e.context = []string{}
-	return eachItem(n, func(item *yaml.Node) error {
+	return fields.EachItem(n, func(item *yaml.Node) error {
 		var name string
-		if err := textField(&name)(item); err != nil {
+		if err := fields.Text(&name)(item); err != nil {
 			return err
 		}
 		return e.readContext(name, false, read)
 	})
 }
 
-func (e *extension) readContext(name string, optional bool, read func(string) (*text, error)) error {
+func (e *extension) readContext(name string, optional bool, read func(string) (*folder.Text, error)) error {
 	if name == "" || name != path.Base(name) || name[0] == '.' {
 		return fmt.Errorf("contextFileName: %q is no file of the extension: write a name without directories", name)
 	}
@@ -176,7 +179,7 @@ func (e *extension) readContext(name string, optional bool, read func(string) (*
 	if missing := errors.Is(err, fs.ErrNotExist); missing && optional {
 		e.beside[name] = nil
 		return nil
-	} else if err == nil && (len(file.data) > maxContext || !utf8.Valid(file.data)) {
+	} else if err == nil && (len(file.Data) > maxContext || !utf8.Valid(file.Data)) {
 		err = fmt.Errorf("is larger than %d bytes or not UTF-8: correct it", maxContext)
 	}
 	if err != nil {
@@ -189,28 +192,28 @@ func (e *extension) readContext(name string, optional bool, read func(string) (*
 // excludeField reads the tools that the extension denies to its agents, by their names in
 // scopefs or gemini-cli. For one that is denied for some arguments, each call needs approval.
 func (e *extension) excludeField(n *yaml.Node) error {
-	return eachItem(n, func(item *yaml.Node) error {
-		s, err := scalarOf(item, "a name, in quotes where need be", "!!str")
+	return fields.EachItem(n, func(item *yaml.Node) error {
+		s, err := fields.Scalar(item, "a name, in quotes where need be", "!!str")
 		if err != nil {
 			return err
 		}
 		word, _, some := strings.Cut(s, "(")
-		names, ours := []string{word}, !strings.HasPrefix(word, mcpPrefix)
+		names, ours := []string{word}, !strings.HasPrefix(word, catalog.MCPPrefix)
 		for _, w := range GeminiTools() {
-			if slices.Contains(strings.Fields(w.Names), strings.TrimPrefix(word, builtinPrefix)) {
+			if slices.Contains(strings.Fields(w.Names), strings.TrimPrefix(word, catalog.BuiltinPrefix)) {
 				if names, ours = w.Does, false; w.Ours != "" {
 					names = append([]string{w.Ours}, w.Does...)
 				}
 			}
 		}
 		for _, name := range names {
-			p, err := parseToolPattern(name)
+			p, err := catalog.ParsePattern(name)
 			if err != nil {
 				return fmt.Errorf("excludeTools: %q %w", name, err)
 			}
-			p.from = e.file
+			p.From = e.file
 			if ours {
-				e.refs = append(e.refs, ref{item.Line, "excludeTools", toolRef, name})
+				e.refs = append(e.refs, catalog.Ref{Line: item.Line, Key: "excludeTools", Kind: catalog.ToolRef, Text: name})
 			}
 			if some {
 				e.ask = append(e.ask, p)
@@ -234,7 +237,7 @@ func (s *Snapshot) extend(def *Definition) (*Definition, []*extension) {
 		}
 		with = append(with, e)
 		for _, name := range e.context {
-			prompt += "\n\n" + strings.TrimSpace(string(e.beside[name].data))
+			prompt += "\n\n" + strings.TrimSpace(string(e.beside[name].Data))
 		}
 	}
 	if prompt == "" {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Grants decides about everything except files: tools, skills, MCP servers,
@@ -32,7 +34,7 @@ type Grants struct {
 	prompt   string
 
 	tools, allowed    *toolList // nil means no restriction
-	exclude, ask      []toolPattern
+	exclude, ask      []catalog.Pattern
 	skills, mcps      *nameList // nil means no restriction
 	members, contexts *nameList
 	serversAllowed    *nameList
@@ -40,16 +42,16 @@ type Grants struct {
 	caller       *Grants // see Within; nil for none
 	id           scope.ID
 	known        known
-	servers      Servers           // the servers that the agent sees
-	hosts        *Hosts            // of the agent's own sandbox
-	serverHosts  map[string]*Hosts // by server
-	unseen       map[string]string // private servers that do not reach the agent, with the files of their extensions
-	version, sum string            // see Version and Equal
+	servers      Servers                  // the servers that the agent sees
+	hosts        *hosts.Policy            // of the agent's own sandbox
+	serverHosts  map[string]*hosts.Policy // by server
+	unseen       map[string]string        // private servers that do not reach the agent, with the files of their extensions
+	version, sum string                   // see Version and Equal
 }
 
 // toolList is an allow-list of tools.
 type toolList struct {
-	patterns []toolPattern
+	patterns []catalog.Pattern
 	written  []string
 	computed bool   // derived from the other lists
 	rule     string // as in the file
@@ -61,12 +63,12 @@ type nameList struct {
 	rule     string
 }
 
-func (l *toolList) holds(n toolName) bool {
-	return slices.ContainsFunc(l.patterns, func(p toolPattern) bool { return p.match(n) })
+func (l *toolList) holds(n catalog.ToolName) bool {
+	return slices.ContainsFunc(l.patterns, func(p catalog.Pattern) bool { return p.Match(n) })
 }
 
 func (l *nameList) holds(name string) bool {
-	return slices.ContainsFunc(l.patterns, func(p string) bool { return wild(p, name) })
+	return slices.ContainsFunc(l.patterns, func(p string) bool { return catalog.Wild(p, name) })
 }
 
 // compileGrants compiles def. servers are all servers that its agent sees, and extensions those that restrict it.
@@ -75,7 +77,7 @@ func compileGrants(def *Definition, k known, servers Servers, extensions ...*ext
 	r.Members, r.Widened = k.idsOf(def.Name, r.Members), k.idsOf(def.Name, r.Widened)
 	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
 	if !g.primary {
-		g.tools = k.host.Tools.list("tools", r.Tools)
+		g.tools = newToolList(k.host.Tools, "tools", r.Tools)
 		if r.Tools == nil && (r.Skills != nil || r.MCPs != nil || r.Members != nil) {
 			g.tools = computedTools(r, k.host)
 		}
@@ -89,21 +91,21 @@ func compileGrants(def *Definition, k known, servers Servers, extensions ...*ext
 		key = "scopes.const"
 	}
 	g.contexts = newNameList(key, r.Contexts.Names)
-	g.allowed = k.host.Tools.list("policy.tools.allowed", r.Rules.Allowed)
-	g.exclude, g.ask = k.host.Tools.restricting(r.Rules.Exclude), k.host.Tools.restricting(r.Rules.Ask)
+	g.allowed = newToolList(k.host.Tools, "policy.tools.allowed", r.Rules.Allowed)
+	g.exclude, g.ask = k.host.Tools.Restricting(r.Rules.Exclude), k.host.Tools.Restricting(r.Rules.Ask)
 	if len(r.Rules.Allowed) > 0 { // "*" is the default then
-		g.exclude = slices.DeleteFunc(g.exclude, func(p toolPattern) bool { return p.all })
+		g.exclude = slices.DeleteFunc(g.exclude, func(p catalog.Pattern) bool { return p.All })
 	}
 	for _, e := range extensions {
 		g.exclude, g.ask = append(g.exclude, e.exclude...), append(g.ask, e.ask...)
 	}
 	g.serversAllowed = newNameList("policy.mcp.allowed", r.Rules.AllowedServers)
 	if len(r.Rules.AllowedServers) > 0 {
-		g.reach.Rules.ExcludedServer = slices.DeleteFunc(slices.Clone(r.Rules.ExcludedServer), func(p string) bool { return p == everything })
+		g.reach.Rules.ExcludedServer = slices.DeleteFunc(slices.Clone(r.Rules.ExcludedServer), func(p string) bool { return p == catalog.Everything })
 	}
-	g.hosts, g.serverHosts = compileHosts(def.Network, k.presets), map[string]*Hosts{}
+	g.hosts, g.serverHosts = hosts.Compile(def.Network, k.presets), map[string]*hosts.Policy{}
 	for name, s := range servers {
-		g.serverHosts[name] = compileHosts(s.Network, k.presets)
+		g.serverHosts[name] = hosts.Compile(s.Network, k.presets)
 	}
 	g.version = "none yet" // not empty, so that hash can use the decisions
 	g.version, g.sum = g.hash(def)
@@ -121,19 +123,19 @@ func (d *Definition) Grants(host Host) *Grants {
 		servers = Servers{}
 	}
 	maps.Copy(servers, d.Servers.clone())
-	return compileGrants(d, known{host: host, presets: builtinPresets()}, servers)
+	return compileGrants(d, known{host: host, presets: hosts.BuiltinPresets()}, servers)
 }
 
-// list returns nil for a list without restriction: nil, or one with "*".
-func (t Tools) list(key string, patterns []string) *toolList {
-	if patterns == nil || slices.Contains(patterns, everything) {
+// newToolList returns nil for a list without restriction: nil, or one with "*".
+func newToolList(t catalog.Tools, key string, patterns []string) *toolList {
+	if patterns == nil || slices.Contains(patterns, catalog.Everything) {
 		return nil
 	}
-	return &toolList{patterns: t.patterns(patterns), written: slices.Clone(patterns), rule: listRule(key, patterns)}
+	return &toolList{patterns: t.Patterns(patterns), written: slices.Clone(patterns), rule: listRule(key, patterns)}
 }
 
 func newNameList(key string, patterns []string) *nameList {
-	if patterns == nil || slices.Contains(patterns, everything) {
+	if patterns == nil || slices.Contains(patterns, catalog.Everything) {
 		return nil
 	}
 	return &nameList{slices.Clone(patterns), listRule(key, patterns)}
@@ -143,44 +145,20 @@ func listRule(key string, entries []string) string {
 	return key + ": [" + strings.Join(entries, ", ") + "]"
 }
 
-func (t Tools) patterns(list []string) []toolPattern {
-	var all []toolPattern
-	for _, s := range list {
-		if p, err := t.parsePattern(s); err == nil { // cannot fail for a parsed definition
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// restricting is patterns for the lists exclude and ask. In a definition
-// made in code an entry may be no pattern: it restricts every tool.
-func (t Tools) restricting(list []string) []toolPattern {
-	var all []toolPattern
-	for _, s := range list {
-		p, err := t.parsePattern(s)
-		if err != nil {
-			p = toolPattern{text: s, all: true}
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
 // computedTools returns the list of an agent that names skills, servers or
 // members, but no tools.
 func computedTools(r Reach, host Host) *toolList {
 	list := host.BaseTools
 	if list == nil {
-		list = host.Tools.listed(ListedBase)
+		list = host.Tools.Listed(catalog.ListedBase)
 	}
 	list = append([]string{}, list...) // a nil list would restrict nothing
 	if host.Memory {
-		list = append(list, host.Tools.listed(ListedMemory)...)
+		list = append(list, host.Tools.Listed(catalog.ListedMemory)...)
 	}
 	for _, more := range []struct{ named, tools []string }{
-		{r.Skills, host.Tools.listed(ListedSkills)}, {r.MCPs, []string{mcpName}}, {r.Members, host.Tools.listed(ListedMembers)},
-		{r.Contexts.Set, host.Tools.listed(ListedScopes)},
+		{r.Skills, host.Tools.Listed(catalog.ListedSkills)}, {r.MCPs, []string{catalog.MCP}}, {r.Members, host.Tools.Listed(catalog.ListedMembers)},
+		{r.Contexts.Set, host.Tools.Listed(catalog.ListedScopes)},
 	} {
 		if len(more.named) > 0 {
 			list = append(list, more.tools...)
@@ -192,7 +170,7 @@ func computedTools(r Reach, host Host) *toolList {
 		seen[s] = true
 		return twice
 	})
-	l := host.Tools.list("computed tools", list)
+	l := newToolList(host.Tools, "computed tools", list)
 	if l != nil { // base tools may be "*"
 		l.computed = true
 	}
@@ -220,7 +198,7 @@ func (g *Grants) ToolNames() []string {
 }
 
 // tooling returns the tools that definitions may name.
-func (g *Grants) tooling() Tools { return g.known.host.Tools }
+func (g *Grants) tooling() catalog.Tools { return g.known.host.Tools }
 
 // Computed reports whether the tool list is computed from the other lists.
 func (g *Grants) Computed() bool { return g != nil && g.tools != nil && g.tools.computed }
@@ -249,7 +227,7 @@ func (g *Grants) Members() []scope.ID {
 		return nil
 	}
 	names := g.known.ids
-	if l := g.members; l != nil && !slices.ContainsFunc(l.patterns, isWild) { // faster if there are many agents
+	if l := g.members; l != nil && !slices.ContainsFunc(l.patterns, catalog.IsWild) { // faster if there are many agents
 		names = slices.Compact(slices.Sorted(slices.Values(l.patterns)))
 	}
 	var ids []scope.ID
@@ -287,7 +265,7 @@ func (g *Grants) ContextsOf(tool string) (names []string, fixed, ok bool) {
 	}
 	for _, exact := range []bool{true, false} {
 		for _, t := range g.reach.Contexts.Tools {
-			if exact == !isWild(t.Tool) && g.tooling().Match(t.Tool, tool) {
+			if exact == !catalog.IsWild(t.Tool) && g.tooling().Match(t.Tool, tool) {
 				return append([]string{}, t.Names...), t.Fixed, true
 			}
 		}

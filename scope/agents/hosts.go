@@ -1,221 +1,30 @@
 package agents
 
-import (
-	"cmp"
-	"fmt"
-	"maps"
-	"net/url"
-	"slices"
-	"strconv"
+import "github.com/scopefs/scopefs/scope/hosts"
 
-	"github.com/scopefs/scopefs/scope"
-)
-
-// Hosts decides about the connections of one sandbox: of an agent, of one of its
-// servers, or of a runner. It is immutable and safe for concurrent use. A nil
-// Hosts allows nothing.
-//
-// In a task, a connection must be allowed by the member and by its callers; see
-// [Grants.Within].
-type Hosts struct {
-	network Network
-	rules   *scope.Network // of NetworkRules
-
-	caller *Hosts   // nil: none
-	by     scope.ID // whose caller is
-	member scope.ID // that by would have to widen; "" in the hosts of a server
-}
-
-// compileHosts compiles a network. Rules that do not compile, in a definition made in
-// code, allow nothing.
-func compileHosts(n Network, presets map[string]*Preset) *Hosts {
-	h := &Hosts{network: n.with(presets)}
-	h.network.Kind = cmp.Or(n.Kind, NetworkNone)
-	if h.network.Kind == NetworkRules {
-		h.rules, _ = scope.CompileNetwork(h.network.Rules)
-	}
-	return h
-}
-
-// Kind returns how much of the network a sandbox has: the least of the member's and
-// its callers'.
-func (h *Hosts) Kind() NetworkKind {
-	if h == nil {
-		return NetworkNone
-	}
-	kind := h.network.Kind
-	if h.caller != nil && h.caller.Kind().Less(kind) {
-		kind = h.caller.Kind()
-	}
-	return kind
-}
-
-// Less reports whether a sandbox with network k reaches less than one with o.
-func (k NetworkKind) Less(o NetworkKind) bool {
-	order := []NetworkKind{NetworkNone, NetworkRules, NetworkHost}
-	return slices.Index(order, k) < slices.Index(order, o)
-}
-
-// Connect decides about a connection to a host in the form of [scope.ParseHost], and
-// returns how it is made.
-func (h *Hosts) Connect(host string, port uint16) (scope.Decision, scope.Route) {
-	own, route := h.connect(host, port)
-	if h == nil || h.caller == nil || !own.Allow && !own.Ask {
-		return own, route
-	}
-	theirs, through := h.caller.Connect(host, port)
-	d := h.stricter(own, theirs)
-	if !d.Allow && !d.Ask {
-		return d, scope.Route{}
-	}
-	if h.caller.Kind() == NetworkHost { // which reaches every address
-		return d, route
-	}
-	if !route.Address.IsValid() && route.CA == "" {
-		route.Address, route.CA = through.Address, through.CA
-	}
-	if route.Address != through.Address || route.CA != through.CA {
-		return h.blame(scope.Decision{Kind: scope.KindAddress, Rule: "another address or ca", Remedy: "give " + host + " the same address and ca"}), scope.Route{}
-	}
-	route.Intercept = route.Intercept || through.Intercept
-	return d, route
-}
-
-func (h *Hosts) connect(host string, port uint16) (scope.Decision, scope.Route) {
-	switch {
-	case h == nil || h.network.Kind == NetworkNone:
-		return scope.Decision{Kind: scope.KindHost, Rule: "network: none", Remedy: fmt.Sprintf("set network: {allow: [%s]}", host)}, scope.Route{}
-	case h.network.Kind == NetworkHost:
-		return scope.Decision{Allow: true, Kind: scope.KindHost, Rule: "network: host"}, scope.Route{}
-	}
-	return h.rules.Connect(host, port)
-}
-
-// Request decides about a request; see [scope.Network.Request]. secret is the variable
-// of the member's credential: a member does not use those of its callers.
-func (h *Hosts) Request(host string, port uint16, method, path string) (d scope.Decision, secret string) {
-	if h == nil || h.network.Kind != NetworkRules {
-		d, _ = h.connect(host, port)
-	} else {
-		d, secret = h.rules.Request(host, port, method, path)
-	}
-	if h != nil && h.caller != nil && (d.Allow || d.Ask) {
-		theirs, _ := h.caller.Request(host, port, method, path)
-		d = h.stricter(d, theirs)
-	}
-	return d, secret
-}
-
-// stricter returns the decision that holds: the caller's, unless it allows what the
-// member's does.
-func (h *Hosts) stricter(own, theirs scope.Decision) scope.Decision {
-	if theirs.Allow || own.Ask && theirs.Ask {
-		return own
-	}
-	return h.blame(theirs)
-}
-
-// blame returns a decision of the caller's rules.
-func (h *Hosts) blame(d scope.Decision) scope.Decision {
-	d.Rule = "caller " + string(h.by) + ": " + d.Rule
-	d.Remedy = fmt.Sprintf("for %s: %s", h.by, d.Remedy)
-	if h.member != "" {
-		d.Remedy += fmt.Sprintf("; or say members: {%s: {may: widen}} there", h.member)
-	}
-	return d
-}
-
-// URL decides about a request for a URL: about the connection and, where requests are
-// decided one by one, about the request. The error is that of a URL without a host.
-func (h *Hosts) URL(method string, u *url.URL) (scope.Decision, scope.Route, error) {
-	host, err := scope.ParseHost(u.Hostname())
-	if err != nil {
-		return scope.Decision{}, scope.Route{}, err
-	}
-	port := map[string]uint64{"https": 443, "wss": 443, "http": 80, "ws": 80}[u.Scheme]
-	if u.Port() != "" {
-		port, err = strconv.ParseUint(u.Port(), 10, 16)
-	}
-	if err != nil || port == 0 {
-		return scope.Decision{}, scope.Route{}, fmt.Errorf("%q has no port: write https://HOST/PATH, or the port", u.Redacted())
-	}
-	d, route := h.Connect(host, uint16(port))
-	if (d.Allow || d.Ask) && (route.Intercept || u.Scheme == "http" || u.Scheme == "ws") {
-		d, _ = h.Request(host, uint16(port), method, cmp.Or(u.EscapedPath(), "/"))
-	}
-	return d, route, nil
-}
-
-// Names returns the hosts that may be connected to, for people.
-func (h *Hosts) Names() []string {
-	if h.Kind() != NetworkRules {
-		return nil
-	}
-	if h.network.Kind == NetworkHost {
-		return h.caller.Names()
-	}
-	names := []string{}
-	for _, r := range h.network.Rules.Allow {
-		if !slices.Contains(names, r.Host) {
-			names = append(names, r.Host)
-		}
-	}
-	for _, r := range h.network.Rules.Ask {
-		names = append(names, r.Host+" (after approval)")
-	}
-	if h.network.Rules.Others {
-		names = append(names, "others after approval")
-	}
-	return names
-}
-
-// Credentials returns the credentials of the rules, by the variable that has the
-// placeholder.
-func (h *Hosts) Credentials() map[string]NetworkCredential {
-	if h == nil {
-		return nil
-	}
-	return maps.Clone(h.network.Credentials)
-}
-
-// Limits returns the limits of requests and of bytes.
-func (h *Hosts) Limits() (requests, bytes []scope.Rate) {
-	if h == nil {
-		return nil, nil
-	}
-	return slices.Clone(h.network.Requests), slices.Clone(h.network.Bytes)
-}
-
-// within returns the hosts of a member in a task of a caller.
-func (h *Hosts) within(caller *Hosts, by, member scope.ID) *Hosts {
-	narrow := *h
-	narrow.caller, narrow.by, narrow.member = caller, by, member
-	return &narrow
-}
-
-// Hosts returns what the agent's own sandbox may connect to.
-func (g *Grants) Hosts() *Hosts {
+// Policy returns what the agent's own sandbox may connect to.
+func (g *Grants) Hosts() *hosts.Policy {
 	if g == nil || g.version == "" {
 		return nil
 	}
 	if g.caller == nil {
 		return g.hosts
 	}
-	return g.hosts.within(g.caller.Hosts(), g.caller.id, g.id)
+	return g.hosts.Within(g.caller.Hosts(), g.caller.id, g.id)
 }
 
 // HostsOf returns what a sandbox with a network may connect to, with the presets that
 // the agent's definition may name.
-func (g *Grants) HostsOf(n Network) *Hosts {
+func (g *Grants) HostsOf(n hosts.Network) *hosts.Policy {
 	if g == nil || g.version == "" {
 		return nil
 	}
-	return compileHosts(n, g.known.presets)
+	return hosts.Compile(n, g.known.presets)
 }
 
 // ServerHosts returns what the sandbox of a server may connect to. In a task that is
 // within what the member may connect to.
-func (g *Grants) ServerHosts(server string) *Hosts {
+func (g *Grants) ServerHosts(server string) *hosts.Policy {
 	if g == nil || g.version == "" || !g.Server(server).Allow {
 		return nil
 	}
@@ -223,5 +32,5 @@ func (g *Grants) ServerHosts(server string) *Hosts {
 	if own == nil || g.caller == nil {
 		return own
 	}
-	return own.within(g.Hosts(), g.id, "")
+	return own.Within(g.Hosts(), g.id, "")
 }

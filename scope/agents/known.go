@@ -6,18 +6,20 @@ import (
 	"slices"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/protect"
 )
 
 // known holds the names that a pattern can match.
 type known struct {
 	host    Host
-	skills  []string               // sorted
-	presets map[string]*Preset     // by name
-	protect map[string]*protection // the operator's, by name
-	lost    bool                   // protect has not all of them
-	ids     []string               // of agents with a file, sorted, whether they load or not
-	hidden  map[string]audience    // the agents that only some agents see
-	shown   map[string][]string    // ids by display name
+	skills  []string                 // sorted
+	presets map[string]*hosts.Preset // by name
+	protect map[string]*protect.List // the operator's, by name
+	lost    bool                     // protect has not all of them
+	ids     []string                 // of agents with a file, sorted, whether they load or not
+	hidden  map[string]audience      // the agents that only some agents see
+	shown   map[string][]string      // ids by display name
 }
 
 func (k known) equal(other known) bool {
@@ -25,7 +27,14 @@ func (k known) equal(other known) bool {
 	if len(a.Servers) == 0 && len(b.Servers) == 0 {
 		a.Servers, b.Servers = nil, nil
 	}
-	return k.lost == other.lost && slices.Equal(k.ids, other.ids) && slices.Equal(k.skills, other.skills) && reflect.DeepEqual(a, b) && reflect.DeepEqual(k.hidden, other.hidden) && reflect.DeepEqual(k.shown, other.shown) && reflect.DeepEqual(k.presets, other.presets) && maps.EqualFunc(k.protect, other.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) })
+	return k.lost == other.lost &&
+		slices.Equal(k.ids, other.ids) &&
+		slices.Equal(k.skills, other.skills) &&
+		reflect.DeepEqual(a, b) &&
+		reflect.DeepEqual(k.hidden, other.hidden) &&
+		reflect.DeepEqual(k.shown, other.shown) &&
+		reflect.DeepEqual(k.presets, other.presets) &&
+		maps.EqualFunc(k.protect, other.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) })
 }
 
 // agent reports whether the agent has a file.
@@ -44,7 +53,7 @@ func (k known) sees(self scope.ID, name string) bool {
 	return !hidden || who.holds(self)
 }
 
-// named returns the ids of the agents that self may see and that have the name: an id, or
+// Named returns the ids of the agents that self may see and that have the name: an id, or
 // else a display name.
 func (k known) named(self scope.ID, name string) []string {
 	if k.agent(name) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -87,7 +88,7 @@ func TestLoadErrors(t *testing.T) {
 			all, errs := Load(base, Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}})
 			require.Len(t, errs, 2)
 			requireDefinitionError(t, errs[0], "agents.d/a.md:", c.want)
-			assert.Equal(t, scope.ID("a"), errs[0].(*DefinitionError).Agent)
+			assert.Equal(t, scope.ID("a"), errs[0].(*fields.FileError).Agent)
 			assert.Nil(t, all.Agents["a"])
 			assert.NotNil(t, all.Agents["b"])
 			text, err := os.ReadFile(filepath.Join(base, "agents.d/a.md"))
@@ -145,7 +146,7 @@ func TestExtensions(t *testing.T) {
 	all, errs = Load(base.make(t), Host{Tools: ours(), Servers: Servers{"secret": {Command: "h"}}})
 	require.Len(t, errs, 1)
 	requireDefinitionError(t, errs[0], `extensions.d/e.yaml:5: mcp_servers: agent "a1" would see two servers "secret", the other of scopefs.yaml: rename one`)
-	assert.Equal(t, scope.ID("a1"), errs[0].(*DefinitionError).Agent)
+	assert.Equal(t, scope.ID("a1"), errs[0].(*fields.FileError).Agent)
 	assert.Equal(t, "z", all.Agents["c"].Grants.Servers()["secret"].Command, "an agent's own server wins")
 	assert.NotNil(t, all.Agents["b"])
 
@@ -178,7 +179,7 @@ func TestExtensionErrors(t *testing.T) {
 			all, errs := Load(base, Host{Tools: ours()})
 			require.Len(t, errs, 1)
 			requireDefinitionError(t, errs[0], "extensions.d/", c.want)
-			assert.Empty(t, errs[0].(*DefinitionError).Agent)
+			assert.Empty(t, errs[0].(*fields.FileError).Agent)
 			assert.NotNil(t, all.Agents["a"])
 		})
 	}

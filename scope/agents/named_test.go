@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/fields"
 )
 
 // auditor is a definition as another program's users write it.
@@ -105,14 +107,14 @@ policy: {mcp: {mcp_servers: {own: {trust: true}}}, mcp_servers: {own: {trust: tr
 	assert.Len(t, got, len(want), "%s", strings.Join(got, "\n"))
 	assert.Nil(t, all.Agents["a"])
 	_, err := ParseDefinition("a.md", []byte("---\nname: a\nx: 1\ny: 1\n---\n"))
-	var both DefinitionErrors
+	var both fields.FileErrors
 	require.ErrorAs(t, err, &both)
 	assert.Len(t, both, 2)
 
 	writeFile(t, base, "agents.d/a.md", "---\nname: a\n"+strings.Repeat("tools: []\n", 500)+"---\n")
 	_, errs = Load(base, Host{Tools: ours()})
-	assert.Len(t, errs, maxErrors+1)
-	requireDefinitionError(t, errs[maxErrors], "449 more errors: correct those above")
+	assert.Len(t, errs, fields.MaxErrors+1)
+	requireDefinitionError(t, errs[fields.MaxErrors], "449 more errors: correct those above")
 }
 
 // TestRemoved: what an unchanged file names and is no more is a warning, and

@@ -20,9 +20,10 @@ import (
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
-func networkOf(t *testing.T, text string) Network {
+func networkOf(t *testing.T, text string) hosts.Network {
 	t.Helper()
 	def, err := ParseDefinition("a.md", []byte("---\nname: a\nnetwork: "+text+"\n---\n"))
 	require.NoError(t, err)
@@ -30,24 +31,24 @@ func networkOf(t *testing.T, text string) Network {
 }
 
 func TestNetwork(t *testing.T) {
-	key := NetworkCredential{Header: "x-api-key", From: credential.Source{Env: "API_KEY"}}
-	file := NetworkCredential{Format: "Bearer %s", From: credential.Source{File: "/etc/token"}}
-	for text, want := range map[string]Network{
-		"none":                   {Kind: NetworkNone},
-		"host":                   {Kind: NetworkHost},
-		"{}":                     {Kind: NetworkRules},
-		"{ask: true}":            {Kind: NetworkRules, Rules: scope.NetworkSpec{Others: true}},
-		"{ask: [a.example]}":     {Kind: NetworkRules, Rules: scope.NetworkSpec{Ask: []scope.HostRule{{Host: "a.example"}}}},
-		"{allow: ['*.example']}": {Kind: NetworkRules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "*.example"}}}},
-		"{deny: [{host: a.example, ports: [22, 80]}]}": {Kind: NetworkRules, Rules: scope.NetworkSpec{Deny: []scope.HostRule{{Host: "a.example", Ports: []uint16{22, 80}}}}},
-		"{allow: [{host: m.internal, address: '127.0.0.1:8443', methods: [GET], paths: ['/a/**'], intercept: true}, {host: n.internal, address: '::1'}]}": {Kind: NetworkRules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{
+	key := hosts.Credential{Header: "x-api-key", From: credential.Source{Env: "API_KEY"}}
+	file := hosts.Credential{Format: "Bearer %s", From: credential.Source{File: "/etc/token"}}
+	for text, want := range map[string]hosts.Network{
+		"none":                   {Kind: hosts.None},
+		"host":                   {Kind: hosts.HostNetwork},
+		"{}":                     {Kind: hosts.Rules},
+		"{ask: true}":            {Kind: hosts.Rules, Rules: scope.NetworkSpec{Others: true}},
+		"{ask: [a.example]}":     {Kind: hosts.Rules, Rules: scope.NetworkSpec{Ask: []scope.HostRule{{Host: "a.example"}}}},
+		"{allow: ['*.example']}": {Kind: hosts.Rules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "*.example"}}}},
+		"{deny: [{host: a.example, ports: [22, 80]}]}": {Kind: hosts.Rules, Rules: scope.NetworkSpec{Deny: []scope.HostRule{{Host: "a.example", Ports: []uint16{22, 80}}}}},
+		"{allow: [{host: m.internal, address: '127.0.0.1:8443', methods: [GET], paths: ['/a/**'], intercept: true}, {host: n.internal, address: '::1'}]}": {Kind: hosts.Rules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{
 			{Host: "m.internal", Address: netip.MustParseAddrPort("127.0.0.1:8443"), Methods: []string{"GET"}, Paths: []string{"/a/**"}, Intercept: true},
 			{Host: "n.internal", Address: netip.AddrPortFrom(netip.MustParseAddr("::1"), 0)},
 		}}},
-		"{allow: [{host: a.example, credential: {header: x-api-key, from: {env: API_KEY}}}, {host: b.example, credential: {format: Bearer %s, from: {file: /etc/token}, variable: TOKEN}}]}": {Kind: NetworkRules,
+		"{allow: [{host: a.example, credential: {header: x-api-key, from: {env: API_KEY}}}, {host: b.example, credential: {format: Bearer %s, from: {file: /etc/token}, variable: TOKEN}}]}": {Kind: hosts.Rules,
 			Rules:       scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Secret: "API_KEY"}, {Host: "b.example", Secret: "TOKEN"}}},
-			Credentials: map[string]NetworkCredential{"API_KEY": key, "TOKEN": file}},
-		"{presets: [npm, go], limit: {requests: 60/minute, bytes: 1GiB/day}}": {Kind: NetworkRules, Presets: []string{"npm", "go"},
+			Credentials: map[string]hosts.Credential{"API_KEY": key, "TOKEN": file}},
+		"{presets: [npm, go], limit: {requests: 60/minute, bytes: 1GiB/day}}": {Kind: hosts.Rules, Presets: []string{"npm", "go"},
 			Requests: []scope.Rate{{Pattern: "requests", N: 60, Per: time.Minute}},
 			Bytes:    []scope.Rate{{Pattern: "bytes", N: 1 << 30, Per: 24 * time.Hour}}},
 	} {
@@ -84,7 +85,7 @@ func TestNetworkErrors(t *testing.T) {
 
 // TestPresetsLoad: each preset of the package loads, and says what it is.
 func TestPresetsLoad(t *testing.T) {
-	all, errs := Presets(t.TempDir())
+	all, errs := hosts.Presets(t.TempDir())
 	require.Empty(t, errs)
 	for _, name := range []string{"anthropic", "openai", "gemini", "npm", "pypi", "go", "debian", "crates", "github"} {
 		if assert.Contains(t, all, name) {
@@ -146,9 +147,9 @@ func TestPresets(t *testing.T) {
 	assert.True(t, d.Allow, "the last good preset holds")
 }
 
-func hostsOf(t *testing.T, text string) *Hosts {
+func hostsOf(t *testing.T, text string) *hosts.Policy {
 	t.Helper()
-	return compileHosts(networkOf(t, text), nil)
+	return hosts.Compile(networkOf(t, text), nil)
 }
 
 // TestHostsWithin: in a task a connection must be allowed by both.
@@ -157,23 +158,23 @@ func TestHostsWithin(t *testing.T) {
 	other := "{allow: [{host: m.internal, address: '127.0.0.1:9'}]}"
 	for name, c := range map[string]struct {
 		member, caller string
-		kind           NetworkKind
+		kind           hosts.Kind
 		want           string // the decision about m.internal, and where it is
 	}{
-		"both host":            {"host", "host", NetworkHost, "allow"},
-		"caller none":          {"host", "none", NetworkNone, "deny caller boss: network: none"},
-		"member none":          {"none", "host", NetworkNone, "deny network: none"},
-		"caller has rules":     {"host", pinned, NetworkRules, "allow 127.0.0.1:8443"},
-		"member has rules":     {pinned, "host", NetworkRules, "allow 127.0.0.1:8443"},
-		"both":                 {pinned, pinned, NetworkRules, "allow 127.0.0.1:8443"},
-		"pinned by the caller": {"{allow: [m.internal]}", pinned, NetworkRules, "allow 127.0.0.1:8443"},
-		"differ":               {pinned, other, NetworkRules, "deny caller boss: another address or ca"},
-		"caller denies":        {"{allow: [m.internal]}", "{deny: [m.internal], ask: true}", NetworkRules, "deny caller boss: network.deny: m.internal"},
-		"caller asks":          {"{allow: [m.internal]}", "{ask: true}", NetworkRules, "ask caller boss: network.ask: true"},
-		"both ask":             {"{ask: true}", "{ask: true}", NetworkRules, "ask network.ask: true"},
-		"member asks":          {"{ask: true}", "{allow: [m.internal]}", NetworkRules, "ask network.ask: true"},
+		"both host":            {"host", "host", hosts.HostNetwork, "allow"},
+		"caller none":          {"host", "none", hosts.None, "deny caller boss: network: none"},
+		"member none":          {"none", "host", hosts.None, "deny network: none"},
+		"caller has rules":     {"host", pinned, hosts.Rules, "allow 127.0.0.1:8443"},
+		"member has rules":     {pinned, "host", hosts.Rules, "allow 127.0.0.1:8443"},
+		"both":                 {pinned, pinned, hosts.Rules, "allow 127.0.0.1:8443"},
+		"pinned by the caller": {"{allow: [m.internal]}", pinned, hosts.Rules, "allow 127.0.0.1:8443"},
+		"differ":               {pinned, other, hosts.Rules, "deny caller boss: another address or ca"},
+		"caller denies":        {"{allow: [m.internal]}", "{deny: [m.internal], ask: true}", hosts.Rules, "deny caller boss: network.deny: m.internal"},
+		"caller asks":          {"{allow: [m.internal]}", "{ask: true}", hosts.Rules, "ask caller boss: network.ask: true"},
+		"both ask":             {"{ask: true}", "{ask: true}", hosts.Rules, "ask network.ask: true"},
+		"member asks":          {"{ask: true}", "{allow: [m.internal]}", hosts.Rules, "ask network.ask: true"},
 	} {
-		h := hostsOf(t, c.member).within(hostsOf(t, c.caller), "boss", "hand")
+		h := hostsOf(t, c.member).Within(hostsOf(t, c.caller), "boss", "hand")
 		assert.Equal(t, c.kind, h.Kind(), name)
 		d, route := h.Connect("m.internal", 443)
 		got := map[bool]string{true: "allow"}[d.Allow]
@@ -191,11 +192,11 @@ func TestHostsWithin(t *testing.T) {
 			assert.Contains(t, d.Remedy, "members: {hand: {may: widen}}", name)
 		}
 	}
-	var none *Hosts
+	var none *hosts.Policy
 	d, _ := none.Connect("a.example", 443)
 	assert.False(t, d.Allow)
-	assert.Equal(t, NetworkNone, none.Kind())
-	broken := compileHosts(Network{Kind: NetworkRules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a b"}, {Host: "a.example"}}}}, nil)
+	assert.Equal(t, hosts.None, none.Kind())
+	broken := hosts.Compile(hosts.Network{Kind: hosts.Rules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a b"}, {Host: "a.example"}}}}, nil)
 	d, _ = broken.Connect("a.example", 443)
 	assert.False(t, d.Allow, "rules that do not compile allow nothing")
 }
@@ -204,7 +205,7 @@ func TestHostsWithin(t *testing.T) {
 // is not the member's.
 func TestHostsWithinRequest(t *testing.T) {
 	caller := hostsOf(t, "{allow: [{host: a.example, methods: [GET], credential: {from: {env: KEY}}}]}")
-	h := hostsOf(t, "{allow: [a.example]}").within(caller, "boss", "hand")
+	h := hostsOf(t, "{allow: [a.example]}").Within(caller, "boss", "hand")
 	_, route := h.Connect("a.example", 443)
 	assert.True(t, route.Intercept, "or the caller's methods would not hold")
 	d, secret := h.Request("a.example", 443, "GET", "/")

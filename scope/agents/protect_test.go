@@ -10,26 +10,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/protect"
 )
 
 // TestProtect: each list is read, has a description, and makes a policy. Their patterns
 // match in every directory and so prevent no move of one that is not protected. Each tool has
 // a source.
 func TestProtect(t *testing.T) {
-	for _, p := range protections() {
-		assert.NotEmpty(t, p.description, p.name)
-		def, err := ParseDefinition("a.md", []byte("---\nname: a\nprotect: ["+p.name+"]\n---\n"))
-		require.NoError(t, err, p.name)
+	for _, p := range protect.Builtin() {
+		assert.NotEmpty(t, p.Description, p.Name)
+		def, err := ParseDefinition("a.md", []byte("---\nname: a\nprotect: ["+p.Name+"]\n---\n"))
+		require.NoError(t, err, p.Name)
 		policy, err := scope.Compile(def.View.PolicySpec())
-		require.NoError(t, err, p.name)
-		assert.False(t, policy.Uniform(), p.name)
-		assert.True(t, policy.Move("a/b").Allow, p.name)
-		for _, pattern := range p.paths {
+		require.NoError(t, err, p.Name)
+		assert.False(t, policy.Uniform(), p.Name)
+		assert.True(t, policy.Move("a/b").Allow, p.Name)
+		for _, pattern := range p.Paths {
 			assert.Regexp(t, `^(\*\*/[^/]+(/[^/]+)?|hk[^/]+)$`, pattern)
 		}
-		for _, tool := range p.tools {
-			assert.Regexp(t, `^(https?://[^/]+/.*|docs/agents.md)$`, tool.source, "%s: %s", p.name, tool.name)
-			assert.NotEmpty(t, tool.paths, "%s: %s", p.name, tool.name)
+		for _, tool := range p.Tools {
+			assert.Regexp(t, `^(https?://[^/]+/.*|docs/agents.md)$`, tool.Source, "%s: %s", p.Name, tool.Name)
+			assert.NotEmpty(t, tool.Paths, "%s: %s", p.Name, tool.Name)
 		}
 	}
 	def, err := ParseDefinition("a.md", []byte("---\nname: a\nprotect: ['*', editor]\n---\n"))

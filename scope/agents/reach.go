@@ -12,7 +12,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
@@ -51,56 +53,37 @@ type Rules struct {
 	Trusted                        []string // servers whose tools need no approval
 }
 
-// ref is a pattern that must match an existing name.
-type ref struct {
-	line int
-	key  string // the key, such as "policy.tools.exclude"
-	kind refKind
-	text string
-}
-
-type refKind uint8
-
-const (
-	toolRef refKind = iota
-	skillRef
-	serverRef
-	memberRef
-	contextRef // not checked: contexts have no definition
-	trustRef   // a server, without wildcards
-	presetRef  // without wildcards
-	protectRef // likewise; "*" is all
-)
-
 // reachFields returns the keys of d.Reach. They append to refs the patterns
 // that must match.
-func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
+func (d *Definition) reachFields(file string, refs *[]catalog.Ref) map[string]fields.Field {
 	r := &d.Reach
-	list := func(out *[]string, key string, kind refKind) field { return listField(out, key, kind, refs) }
-	return map[string]field{
-		"tools":   list(&r.Tools, "tools", toolRef),
-		"skills":  list(&r.Skills, "skills", skillRef),
-		"mcps":    list(&r.MCPs, "mcps", serverRef),
+	list := func(out *[]string, key string, kind catalog.RefKind) fields.Field {
+		return catalog.List(out, key, kind, refs)
+	}
+	return map[string]fields.Field{
+		"tools":   list(&r.Tools, "tools", catalog.ToolRef),
+		"skills":  list(&r.Skills, "skills", catalog.SkillRef),
+		"mcps":    list(&r.MCPs, "mcps", catalog.ServerRef),
 		"members": membersField(r, refs),
 		"scopes":  contextsField(&r.Contexts, refs),
-		"policy": policyField(map[string]field{
-			"tools": mappingField(map[string]field{
-				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", toolRef),
-				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", toolRef),
-				"ask":     list(&r.Rules.Ask, "policy.tools.ask", toolRef),
+		"policy": policyField(map[string]fields.Field{
+			"tools": fields.Mapping(map[string]fields.Field{
+				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", catalog.ToolRef),
+				"exclude": list(&r.Rules.Exclude, "policy.tools.exclude", catalog.ToolRef),
+				"ask":     list(&r.Rules.Ask, "policy.tools.ask", catalog.ToolRef),
 			}),
-			"mcp": mappingField(map[string]field{
-				"allowed":     list(&r.Rules.AllowedServers, "policy.mcp.allowed", serverRef),
-				"excluded":    list(&r.Rules.ExcludedServer, "policy.mcp.excluded", serverRef),
+			"mcp": fields.Mapping(map[string]fields.Field{
+				"allowed":     list(&r.Rules.AllowedServers, "policy.mcp.allowed", catalog.ServerRef),
+				"excluded":    list(&r.Rules.ExcludedServer, "policy.mcp.excluded", catalog.ServerRef),
 				"mcp_servers": trustField("policy.mcp.mcp_servers", &r.Rules.Trusted, refs),
 			}),
 			"mcp_servers": trustField("policy.mcp_servers", &r.Rules.Trusted, refs),
 		}),
 		"mcp_servers": func(n *yaml.Node) error {
 			r.Servers = Servers{}
-			return eachServer(n, func(name string, value *yaml.Node) error {
+			return EachServer(n, func(name string, value *yaml.Node) error {
 				server := Server{Private: true, Own: true, From: file}
-				err := mappingField(server.fields(nil, refs))(value)
+				err := fields.Mapping(server.Fields(nil, refs))(value)
 				r.Servers[name] = server
 				return err
 			})
@@ -110,61 +93,33 @@ func (d *Definition) reachFields(file string, refs *[]ref) map[string]field {
 	}
 }
 
-// listField reads a list of names or patterns.
-func listField(out *[]string, key string, kind refKind, refs *[]ref) field {
-	return func(n *yaml.Node) error {
-		*out = []string{}
-		lines := map[string]int{}
-		return eachItem(n, func(item *yaml.Node) error {
-			s, err := scalarOf(item, "a name, in quotes where need be", "!!str")
-			if err == nil {
-				err = notExpanded(s)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: an entry %w", key, err)
-			}
-			same, err := checkEntry(s, kind)
-			if err != nil {
-				return fmt.Errorf("%s: %q %w", key, s, err)
-			}
-			if first := lines[same]; first > 0 {
-				return fmt.Errorf("%s: %q is here twice, first in line %d: remove one", key, s, first)
-			}
-			lines[same] = item.Line
-			*out = append(*out, s)
-			*refs = append(*refs, ref{item.Line, key, kind, s})
-			return nil
-		})
-	}
-}
-
 // membersField reads a list of members, or a mapping from a member to {may:
 // widen} or nothing.
-func membersField(r *Reach, refs *[]ref) field {
-	list := listField(&r.Members, "members", memberRef, refs)
+func membersField(r *Reach, refs *[]catalog.Ref) fields.Field {
+	list := catalog.List(&r.Members, "members", catalog.MemberRef, refs)
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.MappingNode {
 			return list(n)
 		}
 		r.Members = []string{}
-		return eachKey(n, func(name string, value *yaml.Node) error {
-			if _, err := checkEntry(name, memberRef); err != nil {
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
+			if _, err := catalog.CheckEntry(name, catalog.MemberRef); err != nil {
 				return fmt.Errorf("members: %q %w", name, err)
 			}
 			r.Members = append(r.Members, name)
-			*refs = append(*refs, ref{value.Line, "members", memberRef, name})
+			*refs = append(*refs, catalog.Ref{Line: value.Line, Key: "members", Kind: catalog.MemberRef, Text: name})
 			var may string
 			if value.Tag == "!!null" || value.Kind == yaml.MappingNode && len(value.Content) == 0 {
 				return nil
 			}
-			if err := mappingField(map[string]field{"may": textField(&may)})(value); err != nil {
-				return atLine(value.Line, fmt.Errorf("members: %s: %w", name, err))
+			if err := fields.Mapping(map[string]fields.Field{"may": fields.Text(&may)})(value); err != nil {
+				return fields.AtLine(value.Line, fmt.Errorf("members: %s: %w", name, err))
 			}
 			switch {
 			case may != "widen":
-				return atLine(value.Line, fmt.Errorf("members: %s: may: %q is unknown: want widen, or leave it out", name, may))
+				return fields.AtLine(value.Line, fmt.Errorf("members: %s: may: %q is unknown: want widen, or leave it out", name, may))
 			case strings.Contains(name, "*"):
-				return atLine(value.Line, fmt.Errorf("members: %q may not widen for its wildcard: name each member", name))
+				return fields.AtLine(value.Line, fmt.Errorf("members: %q may not widen for its wildcard: name each member", name))
 			}
 			r.Widened = append(r.Widened, name)
 			return nil
@@ -172,34 +127,17 @@ func membersField(r *Reach, refs *[]ref) field {
 	}
 }
 
-// checkEntry checks the form of an entry. same is equal for two spellings of
-// one entry.
-func checkEntry(s string, kind refKind) (same string, err error) {
-	if kind == toolRef {
-		p, err := parseToolPattern(s)
-		return p.key(), err
-	}
-	name := s
-	if kind == memberRef && strings.Trim(s, " ") == s { // a display name has spaces inside
-		name = strings.ReplaceAll(s, " ", "")
-	}
-	if err = checkName(name); err == nil && strings.Contains(s, ":") {
-		err = errors.New("holds a colon: write the name alone")
-	}
-	return s, err
-}
-
-func contextsField(out *Contexts, refs *[]ref) field {
+func contextsField(out *Contexts, refs *[]catalog.Ref) fields.Field {
 	var enum, fixed, ask, set []string
-	var none []ref
+	var none []catalog.Ref
 	var tools []ToolContexts
-	read := mappingField(map[string]field{
-		"enum":  listField(&enum, "scopes.enum", contextRef, &none),
-		"const": listField(&fixed, "scopes.const", contextRef, &none),
-		"ask":   listField(&ask, "scopes.ask", contextRef, &none),
-		"set":   listField(&set, "scopes.set", contextRef, &none),
+	read := fields.Mapping(map[string]fields.Field{
+		"enum":  catalog.List(&enum, "scopes.enum", catalog.ContextRef, &none),
+		"const": catalog.List(&fixed, "scopes.const", catalog.ContextRef, &none),
+		"ask":   catalog.List(&ask, "scopes.ask", catalog.ContextRef, &none),
+		"set":   catalog.List(&set, "scopes.set", catalog.ContextRef, &none),
 		"tools": func(n *yaml.Node) error {
-			return eachTool(n, "scopes.tools", refs, func(pattern string, value *yaml.Node) error {
+			return catalog.EachTool(n, "scopes.tools", refs, func(pattern string, value *yaml.Node) error {
 				t, err := toolContexts(pattern, value)
 				tools = append(tools, t)
 				return err
@@ -232,7 +170,7 @@ func contextsField(out *Contexts, refs *[]ref) field {
 		}
 		for _, t := range tools {
 			for _, name := range t.Names {
-				if out.Names != nil && !anyOf(out.Names, name) {
+				if out.Names != nil && !catalog.AnyOf(out.Names, name) {
 					return fmt.Errorf("tools: %q: %q is no scope of enum or const: add it there, or remove it here", t.Tool, name)
 				}
 			}
@@ -244,10 +182,10 @@ func contextsField(out *Contexts, refs *[]ref) field {
 // toolContexts reads {const: [NAME...]} or {enum: [NAME...]}.
 func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
 	var enum, fixed []string
-	var none []ref
-	err := mappingField(map[string]field{
-		"enum":  listField(&enum, "enum", contextRef, &none),
-		"const": listField(&fixed, "const", contextRef, &none),
+	var none []catalog.Ref
+	err := fields.Mapping(map[string]fields.Field{
+		"enum":  catalog.List(&enum, "enum", catalog.ContextRef, &none),
+		"const": catalog.List(&fixed, "const", catalog.ContextRef, &none),
 	})(n)
 	if err == nil && (enum == nil) == (fixed == nil) {
 		err = errors.New("wants one of enum and const: write {enum: [...]} for a choice, {const: [...]} for none")
@@ -261,30 +199,10 @@ func toolContexts(pattern string, n *yaml.Node) (ToolContexts, error) {
 	return t, err
 }
 
-// eachTool calls f for each key of n, which is a tool pattern.
-func eachTool(n *yaml.Node, key string, refs *[]ref, f func(pattern string, value *yaml.Node) error) error {
-	lines := map[string]int{}
-	return eachKey(n, func(s string, value *yaml.Node) error {
-		same, err := checkEntry(s, toolRef)
-		if err != nil {
-			return fmt.Errorf("%s: %q %w", key, s, err)
-		}
-		if first := lines[same]; first > 0 {
-			return fmt.Errorf("%s: %q is here twice, first in line %d: remove one", key, s, first)
-		}
-		lines[same] = value.Line
-		*refs = append(*refs, ref{value.Line, key, toolRef, s})
-		if err := f(s, value); err != nil {
-			return atLine(value.Line, fmt.Errorf("%s: %q %w", key, s, err))
-		}
-		return nil
-	})
-}
-
-func ratesField(out *[]scope.Rate, refs *[]ref) field {
+func ratesField(out *[]scope.Rate, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachTool(n, "rate_limits", refs, func(pattern string, value *yaml.Node) error {
-			s, err := scalarOf(value, "a rate such as 30/minute", "!!str")
+		return catalog.EachTool(n, "rate_limits", refs, func(pattern string, value *yaml.Node) error {
+			s, err := fields.Scalar(value, "a rate such as 30/minute", "!!str")
 			if err != nil {
 				return err
 			}
@@ -299,13 +217,13 @@ func ratesField(out *[]scope.Rate, refs *[]ref) field {
 	}
 }
 
-func filtersField(out *[]scope.Filter, refs *[]ref) field {
+func filtersField(out *[]scope.Filter, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
+		return catalog.EachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
 			f := scope.Filter{Pattern: pattern}
 			lines := map[string]int{}
-			err := eachItem(value, func(item *yaml.Node) error {
-				s, err := scalarOf(item, "a regular expression, in quotes where need be", "!!str")
+			err := fields.EachItem(value, func(item *yaml.Node) error {
+				s, err := fields.Scalar(item, "a regular expression, in quotes where need be", "!!str")
 				if err != nil {
 					return fmt.Errorf("argument_filters: %q: an entry %w", pattern, err)
 				}

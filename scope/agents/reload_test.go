@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/opentest"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -17,20 +18,20 @@ import (
 // later makes a snapshot that was taken when all files had been left alone for
 // long.
 func later(s *Snapshot) *Snapshot {
-	s.dir.taken = s.dir.taken.Add(time.Hour)
+	s.dir.Taken = s.dir.Taken.Add(time.Hour)
 	for rel, at := range s.extendDirs {
-		if at != (dated{}) {
-			at.taken = at.taken.Add(time.Hour)
+		if at != (folder.Dated{}) {
+			at.Taken = at.Taken.Add(time.Hour)
 			s.extendDirs[rel] = at
 		}
 	}
 	for _, f := range s.files {
 		if f.text != nil {
-			f.text.taken = f.text.taken.Add(time.Hour)
+			f.text.Taken = f.text.Taken.Add(time.Hour)
 		}
 	}
 	for _, e := range s.extensions {
-		e.text.taken = e.text.taken.Add(time.Hour)
+		e.text.Taken = e.text.Taken.Add(time.Hour)
 	}
 	return s
 }

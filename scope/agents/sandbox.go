@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Home selects the home directory of an agent's sandboxes.
@@ -53,14 +56,14 @@ func (k Keep) Or(host Keep) Keep {
 	return k
 }
 
-func (k *Keep) fields() map[string]field {
-	return map[string]field{
-		"home": oneOfField(&k.Home, HomeLasting, HomeTemporary),
+func (k *Keep) Fields() map[string]fields.Field {
+	return map[string]fields.Field{
+		"home": fields.OneOf(&k.Home, HomeLasting, HomeTemporary),
 		"caches": func(n *yaml.Node) error {
 			k.Caches = []Kept{}
-			return eachItem(n, func(item *yaml.Node) error {
+			return fields.EachItem(n, func(item *yaml.Node) error {
 				var c Kept
-				if err := oneOfField(&c, KeptNPM, KeptPIP, KeptGo, KeptCargo)(item); err != nil {
+				if err := fields.OneOf(&c, KeptNPM, KeptPIP, KeptGo, KeptCargo)(item); err != nil {
 					return fmt.Errorf("caches: %w", err)
 				}
 				if slices.Contains(k.Caches, c) {
@@ -82,8 +85,8 @@ var ownedVariables = []string{
 
 // checkEnv returns an error for variables of an agent's sandboxes that would break them
 // without a word. lines has the line of each.
-func checkEnv(env map[string]string, lines map[string]int, n Network) error {
-	var wrong problems
+func checkEnv(env map[string]string, lines map[string]int, n hosts.Network) error {
+	var wrong fields.Problems
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		_, credential := n.Credentials[name]
 		var why string
@@ -96,16 +99,16 @@ func checkEnv(env map[string]string, lines map[string]int, n Network) error {
 			why = "is set by sandbox: {home}: use that"
 		case name == "PATH" && !isSystemPath(env[name]):
 			why = "has no /usr/bin, or a directory that is not absolute: write absolute directories, and /usr/bin among them"
-		case n.Kind != NetworkHost && slices.Contains(ownedVariables, strings.ToUpper(name)):
+		case n.Kind != hosts.HostNetwork && slices.Contains(ownedVariables, strings.ToUpper(name)):
 			why = "leads programs to the proxy of network or its certificates: remove it"
 		case credential:
 			why = "is the variable of a credential of network: remove one"
 		}
 		if why != "" {
-			wrong.add(lines[name], fmt.Errorf("env: %s %s", name, why)) // no colon after the name: see envField
+			wrong.Add(lines[name], fmt.Errorf("env: %s %s", name, why)) // no colon after the name: see Env
 		}
 	}
-	return wrong.err()
+	return wrong.Err()
 }
 
 // isSystemPath reports whether a search path finds the programs of the system.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,11 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Server configures how an MCP server is started, or its address. Its strings
@@ -34,7 +37,7 @@ type Server struct {
 	Start   time.Duration // limit of a start; 0 is the default
 	Private bool          // visible only to the agents that it is defined for
 	Own     bool          // defined in the agent's definition
-	Network Network       // network of its sandbox
+	Network hosts.Network // network of its sandbox
 	Shows   Workspace     // access to the agent's view; "" is the default, see Use
 	From    string        // the file that defines it, relative to the base directory
 }
@@ -82,72 +85,40 @@ func (s Servers) clone() Servers {
 	return out
 }
 
-// eachServer calls f for each server of n. A server needs a command or a url,
+// EachServer calls f for each server of n. A server needs a command or a url,
 // and must not have keys of the other kind.
-func eachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
-	return eachKey(n, func(name string, value *yaml.Node) error {
-		var wrong, inside problems
-		if !isServerName(name) {
-			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
+func EachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error {
+	return fields.EachKey(n, func(name string, value *yaml.Node) error {
+		var wrong, inside fields.Problems
+		if !catalog.IsServerName(name) {
+			wrong.Add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
 		}
-		far := hasKey(value, "url") || hasKey(value, "httpUrl")
-		if value.Kind == yaml.MappingNode && !far && !hasKey(value, "command") {
-			wrong.add(value.Line, fmt.Errorf("mcp_servers: %q has no command: add one, or a url", name))
+		far := fields.HasKey(value, "url") || fields.HasKey(value, "httpUrl")
+		if value.Kind == yaml.MappingNode && !far && !fields.HasKey(value, "command") {
+			wrong.Add(value.Line, fmt.Errorf("mcp_servers: %q has no command: add one, or a url", name))
 		}
 		for _, key := range []string{"command", "args", "env", "cwd", "network", "workspace"} {
-			if n := valueOf(value, key); far && n != nil {
-				wrong.add(n.Line, fmt.Errorf("mcp_servers: %q has a url and %s, which is for a server that is started: remove one", name, key))
+			if n := fields.Value(value, key); far && n != nil {
+				wrong.Add(n.Line, fmt.Errorf("mcp_servers: %q has a url and %s, which is for a server that is started: remove one", name, key))
 			}
 		}
-		if n := valueOf(value, "headers"); !far && n != nil {
-			wrong.add(n.Line, fmt.Errorf("mcp_servers: %q has headers, which are for a server with a url: remove them", name))
+		if n := fields.Value(value, "headers"); !far && n != nil {
+			wrong.Add(n.Line, fmt.Errorf("mcp_servers: %q has headers, which are for a server with a url: remove them", name))
 		}
-		inside.add(value.Line, f(name, value))
+		inside.Add(value.Line, f(name, value))
 		for _, err := range inside {
-			at := err.(*lineError)
-			wrong.add(at.Line, fmt.Errorf("mcp_servers: %s: %w", name, at.Err))
+			at := err.(*fields.LineError)
+			wrong.Add(at.Line, fmt.Errorf("mcp_servers: %s: %w", name, at.Err))
 		}
-		return wrong.err()
+		return wrong.Err()
 	})
 }
 
-func hasKey(n *yaml.Node, key string) bool { return valueOf(n, key) != nil }
-
-// valueOf returns the value of a key of a mapping, or nil.
-func valueOf(n *yaml.Node, key string) *yaml.Node {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
-}
-
-// isServerName reports whether s is valid in mcp:SERVER:TOOL and in
-// mcp__SERVER__TOOL, the form for clients. There, tool b__t of server a must
-// not equal tool t of server a__b.
-func isServerName(s string) bool {
-	return isPlainName(s, 64) && !strings.Contains(s, "__") && !strings.HasSuffix(s, "_")
-}
-
-// isPlainName reports whether s has only letters, digits, '_', '-' and '.',
-// starts with a letter or a digit, and has at most longest bytes.
-func isPlainName(s string, longest int) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if !letter && (i == 0 || c != '_' && c != '-' && c != '.') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= longest
-}
-
-// fields returns the keys of a server. vars are variables in addition to the
+// Fields returns the keys of a server. vars are variables in addition to the
 // environment. The fields append to refs the presets, which must exist.
-func (s *Server) fields(vars map[string]string, refs *[]ref) map[string]field {
-	expandedField := func(out *string) field { return expandedField(out, vars) }
-	return map[string]field{
+func (s *Server) Fields(vars map[string]string, refs *[]catalog.Ref) map[string]fields.Field {
+	expandedField := func(out *string) fields.Field { return fields.Expanded(out, vars) }
+	return map[string]fields.Field{
 		"command": func(n *yaml.Node) error {
 			if err := expandedField(&s.Command)(n); err != nil {
 				return err
@@ -159,17 +130,17 @@ func (s *Server) fields(vars map[string]string, refs *[]ref) map[string]field {
 		},
 		"args": func(n *yaml.Node) error {
 			s.Args = []string{}
-			return eachItem(n, func(item *yaml.Node) error {
+			return fields.EachItem(n, func(item *yaml.Node) error {
 				var arg string
 				err := expandedField(&arg)(item)
 				s.Args = append(s.Args, arg)
 				if err != nil {
-					return atLine(item.Line, fmt.Errorf("args: %w", err))
+					return fields.AtLine(item.Line, fmt.Errorf("args: %w", err))
 				}
 				return nil
 			})
 		},
-		"env":     envField(&s.Env, vars),
+		"env":     fields.Env(&s.Env, vars),
 		"url":     urlField(&s.URL, vars),
 		"headers": headersField(&s.Headers, vars),
 		"cwd": func(n *yaml.Node) error {
@@ -189,50 +160,18 @@ func (s *Server) fields(vars map[string]string, refs *[]ref) map[string]field {
 		},
 		"include_tools": wildcardsField(&s.Include),
 		"exclude_tools": wildcardsField(&s.Exclude),
-		"timeout":       durationField(&s.Timeout),
-		"start_timeout": durationField(&s.Start),
-		"network":       networkField(&s.Network, refs),
-		"workspace":     oneOfField(&s.Shows, WorkspaceNone, WorkspaceRead, WorkspaceWrite),
-	}
-}
-
-func durationField(out *time.Duration) field {
-	return func(n *yaml.Node) error {
-		text, err := scalarOf(n, "a duration like 90s or 10m", "!!str", "!!int")
-		if err == nil {
-			*out, err = parseTimeout(text)
-		}
-		if err == nil && *out <= 0 {
-			err = fmt.Errorf("%q is not above zero: drop the key for the default", text)
-		}
-		return err
-	}
-}
-
-func envField(out *map[string]string, vars map[string]string) field {
-	return func(n *yaml.Node) error {
-		*out = map[string]string{}
-		return eachKey(n, func(name string, value *yaml.Node) error {
-			if !isVariable(name) {
-				return fmt.Errorf("env: %q is no name of a variable: want letters, digits and '_'", name)
-			}
-			var text string
-			if err := expandedField(&text, vars)(value); err != nil {
-				// No colon after the name: the log redacts text after
-				// "API_KEY:".
-				return atLine(value.Line, fmt.Errorf("env: %s %w", name, err))
-			}
-			(*out)[name] = text
-			return nil
-		})
+		"timeout":       fields.Duration(&s.Timeout),
+		"start_timeout": fields.Duration(&s.Start),
+		"network":       hosts.Field(&s.Network, refs),
+		"workspace":     fields.OneOf(&s.Shows, WorkspaceNone, WorkspaceRead, WorkspaceWrite),
 	}
 }
 
 // urlField reads the address of a server. Its errors do not quote the address,
 // which may contain a secret.
-func urlField(out *string, vars map[string]string) field {
+func urlField(out *string, vars map[string]string) fields.Field {
 	return func(n *yaml.Node) error {
-		if err := expandedField(out, vars)(n); err != nil {
+		if err := fields.Expanded(out, vars)(n); err != nil {
 			return err
 		}
 		return CheckURL(*out)
@@ -260,20 +199,20 @@ func isLoopback(host string) bool {
 }
 
 // headersField reads headers. Its errors quote no value.
-func headersField(out *map[string]string, vars map[string]string) field {
+func headersField(out *map[string]string, vars map[string]string) fields.Field {
 	return func(n *yaml.Node) error {
 		*out = map[string]string{}
-		return eachKey(n, func(name string, value *yaml.Node) error {
-			if !IsHeader(name) {
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
+			if !header.IsName(name) {
 				return fmt.Errorf("headers: %q cannot be set: want a name of letters, digits, '-' and '_', and none that HTTP or MCP sets", name)
 			}
 			var text string
-			err := expandedField(&text, vars)(value)
-			if err == nil && !IsHeaderText(text) {
+			err := fields.Expanded(&text, vars)(value)
+			if err == nil && !header.IsText(text) {
 				err = errors.New("holds a control character: remove it, also from the end of what a variable holds")
 			}
 			if err != nil {
-				return atLine(value.Line, fmt.Errorf("headers: %s %w", name, err)) // no colon, see envField
+				return fields.AtLine(value.Line, fmt.Errorf("headers: %s %w", name, err)) // no colon, see Env
 			}
 			(*out)[name] = text
 			return nil
@@ -281,106 +220,12 @@ func headersField(out *map[string]string, vars map[string]string) field {
 	}
 }
 
-// IsHeaderText reports whether s is a valid value of a header: it has no
-// control character except a tab.
-func IsHeaderText(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
-}
-
-// IsHeader reports whether s is the name of a header that an operator may set.
-func IsHeader(s string) bool {
-	low := strings.ToLower(s)
-	for _, ours := range []string{"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
-		"host", "last-event-id", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"} {
-		if low == ours {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 64 && !strings.HasPrefix(low, "mcp-") && !strings.HasPrefix(low, "proxy-") && !strings.ContainsFunc(low, func(r rune) bool {
-		return r != '-' && r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
-	})
-}
-
 // wildcardsField reads a list of wildcards of a server's tools.
-func wildcardsField(out *[]string) field {
-	return textsField(out, "names", func(name string) error {
-		if err := checkTool(name); err != nil {
+func wildcardsField(out *[]string) fields.Field {
+	return fields.Texts(out, "names", func(name string) error {
+		if err := catalog.CheckTool(name); err != nil {
 			return fmt.Errorf("%q %w", name, err)
 		}
 		return nil
-	})
-}
-
-// eachItem calls f for each item of a list, and returns all errors.
-func eachItem(n *yaml.Node, f func(*yaml.Node) error) error {
-	if n.Kind != yaml.SequenceNode || n.ShortTag() != "!!seq" {
-		return fmt.Errorf("is %s: want a list, [] for none", nodeKind(n))
-	}
-	var wrong problems
-	for _, item := range n.Content {
-		wrong.add(item.Line, f(item))
-	}
-	return wrong.err()
-}
-
-func expandedField(out *string, vars map[string]string) field {
-	return func(n *yaml.Node) error {
-		s, err := scalarOf(n, "a text, in quotes where need be", "!!str")
-		if err == nil {
-			*out, err = expandVars(s, vars)
-		}
-		if err == nil && strings.ContainsRune(*out, 0) {
-			err = errors.New("holds a NUL: remove it")
-		}
-		return err
-	}
-}
-
-// expandVars expands each ${VAR} of s from vars or else from the environment,
-// and replaces $${ by ${. It does not expand the result again.
-func expandVars(s string, vars map[string]string) (string, error) {
-	var b strings.Builder
-	for {
-		i := strings.Index(s, "${")
-		if i < 0 {
-			b.WriteString(s)
-			return b.String(), nil
-		}
-		if i > 0 && s[i-1] == '$' {
-			b.WriteString(s[:i-1] + "${")
-			s = s[i+2:]
-			continue
-		}
-		b.WriteString(s[:i])
-		name, rest, ended := strings.Cut(s[i+2:], "}")
-		value, ok := vars[name]
-		if !ended || !ok && !isVariable(name) {
-			return "", errors.New("has a ${ that names no variable: write ${VAR}, or $${ for the characters themselves")
-		}
-		if !ok {
-			value, ok = os.LookupEnv(name)
-		}
-		if !ok {
-			return "", fmt.Errorf("names ${%s}, which is not set: set it in the daemon's environment, or remove it", name)
-		}
-		b.WriteString(value)
-		s = rest
-	}
-}
-
-// notExpanded returns an error for a text with ${VAR} in a place that does not expand it.
-func notExpanded(s string) error {
-	_, after, found := strings.Cut(s, "${")
-	name, _, ended := strings.Cut(after, "}")
-	if !found || !ended || !isVariable(name) {
-		return nil
-	}
-	return fmt.Errorf("has ${%s}, which only env and the texts of a server take: write the value itself", name)
-}
-
-// isVariable reports whether s is a valid name of a shell variable.
-func isVariable(s string) bool {
-	return s != "" && (s[0] < '0' || s[0] > '9') && !strings.ContainsFunc(s, func(r rune) bool {
-		return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 	})
 }

@@ -10,17 +10,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/protect"
 )
 
 // Host is the operator's configuration for all agents, from
 // {base}/scopefs.yaml.
 type Host struct {
-	Primary   scope.ID // the agent that its lists do not restrict; "" for none
-	BaseTools []string // of a computed list of tools; nil: those with ListedBase
-	Memory    bool     // whether that list holds those with ListedMemory
-	Servers   Servers  // that every agent sees
-	Tools     Tools    // that definitions may name
+	Primary   scope.ID      // the agent that its lists do not restrict; "" for none
+	BaseTools []string      // of a computed list of tools; nil: those with ListedBase
+	Memory    bool          // whether that list holds those with ListedMemory
+	Servers   Servers       // that every agent sees
+	Tools     catalog.Tools // that definitions may name
 }
 
 // Agent is a defined agent and its grants.
@@ -34,7 +39,7 @@ type Agent struct {
 type Snapshot struct {
 	Agents map[scope.ID]*Agent
 
-	// Warnings are of type *DefinitionError: entries that load and have no
+	// Warnings are of type *FileError: entries that load and have no
 	// effect.
 	Warnings []error
 
@@ -45,9 +50,9 @@ type Snapshot struct {
 	// The sources of the snapshot, so that Reload can reuse what has not
 	// changed.
 	files      map[scope.ID]*loaded
-	seen       map[string]string // the SHA-256 of what has loaded, by file
-	dir        dated             // stamp of agents.d before it was read
-	extendDirs map[string]dated  // stamps of extensions.d and its directories; nil if unknown
+	seen       map[string]string       // the SHA-256 of what has loaded, by file
+	dir        folder.Dated            // stamp of agents.d before it was read
+	extendDirs map[string]folder.Dated // stamps of extensions.d and its directories; nil if unknown
 }
 
 // loaded is a definition and the result of loading it.
@@ -60,7 +65,7 @@ type loaded struct {
 
 // Load reads the definitions of a base directory: agents.d, extensions.d and
 // the names of skills. For an agent that does not load it returns an error,
-// usually a *DefinitionError, and the snapshot does not have the agent.
+// usually a *FileError, and the snapshot does not have the agent.
 func Load(base string, host Host) (*Snapshot, []error) {
 	return (&Snapshot{}).Reload(base, host)
 }
@@ -102,9 +107,9 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		next.known.skills = s.known.skills
 	}
 	var wrong []error
-	next.known.presets, wrong = readPresets(base, s.known.presets)
+	next.known.presets, wrong = hosts.ReadPresets(base, s.known.presets)
 	errs = append(errs, wrong...)
-	next.known.protect, next.known.lost, wrong = readProtections(base, s.known.protect)
+	next.known.protect, next.known.lost, wrong = protect.Read(base, s.known.protect)
 	errs = append(errs, wrong...)
 	next.known.host = host
 	same := next.known.equal(s.known)
@@ -117,20 +122,20 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	errs = append(errs, next.checkExtensions(s)...)
 	same = same && maps.EqualFunc(next.extensions, s.extensions, (*extension).is)
 	if id := host.Primary; id != "" && !next.known.agent(string(id)) {
-		errs = append(errs, &DefinitionError{File: hostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
+		errs = append(errs, &fields.FileError{File: HostFile, Err: fmt.Errorf("primary: no agent %q is defined: define it in %s/%s.md, or correct the name", id, agentsDir, id)})
 	}
 	for _, f := range files {
 		old := s.files[f.id]
 		made := &loaded{parsed: f}
-		if same && old != nil && old.file == f.file && f.text.is(old.text) {
+		if same && old != nil && old.file == f.file && f.text.Is(old.text) {
 			made.agent, made.errs, made.warnings = old.agent, old.errs, old.warnings
 		} else {
-			made.agent, made.errs, made.warnings = next.agent(f, f.text != nil && s.seen[f.file] == f.text.sum)
+			made.agent, made.errs, made.warnings = next.agent(f, f.text != nil && s.seen[f.file] == f.text.Sum)
 		}
 		next.files[f.id] = made
 		next.Warnings = append(next.Warnings, made.warnings...)
-		if f.text != nil && (made.agent != nil || s.seen[f.file] == f.text.sum) {
-			next.seen[f.file] = f.text.sum
+		if f.text != nil && (made.agent != nil || s.seen[f.file] == f.text.Sum) {
+			next.seen[f.file] = f.text.Sum
 		}
 		agent := made.agent
 		if agent == nil {
@@ -162,7 +167,7 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 		for _, b := range e.brings {
 			own := path.Join(path.Dir(file), b.path)
 			if other, twice := by[b.id]; twice {
-				errs = append(errs, wrongAt(file, b.line, "", fmt.Errorf("agents: agent %q is in %s already: rename one", b.id, other)))
+				errs = append(errs, fields.ErrorAt(file, b.line, "", fmt.Errorf("agents: agent %q is in %s already: rename one", b.id, other)))
 				continue
 			}
 			by[b.id] = own
@@ -195,22 +200,22 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
 		e := s.extensions[file]
-		wrong := problems{}
+		wrong := fields.Problems{}
 		for _, r := range e.refs {
-			wrong.add(r.line, r.check(s.known, "", nil))
+			wrong.Add(r.Line, checkRef(r, s.known, "", nil))
 		}
-		loaded := last.seen[file] == e.text.sum
+		loaded := last.seen[file] == e.text.Sum
 		if len(wrong) > 0 && loaded {
-			s.Warnings = append(s.Warnings, eachError(wrongAt(file, 1, "", removed(wrong)))...)
+			s.Warnings = append(s.Warnings, fields.EachError(fields.ErrorAt(file, 1, "", removed(wrong)))...)
 		} else if len(wrong) > 0 {
-			errs = append(errs, eachError(wrongAt(file, 1, "", wrong))...)
+			errs = append(errs, fields.EachError(fields.ErrorAt(file, 1, "", wrong))...)
 			if delete(s.extensions, file); last.extensions[file] != nil {
 				s.extensions[file] = last.extensions[file]
 			}
 			s.extendDirs = nil
 			continue
 		}
-		s.seen[file] = e.text.sum
+		s.seen[file] = e.text.Sum
 		s.Warnings = append(s.Warnings, e.unset()...)
 	}
 	return errs
@@ -219,19 +224,19 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 // Current reports whether Reload would certainly find nothing new about one
 // agent. Its cost does not depend on the number of agents.
 func (s *Snapshot) Current(base string, id scope.ID) bool {
-	if s.dir == (dated{}) || !s.dir.stillIn(base, agentsDir) || !s.currentExtensions(base) {
+	if s.dir == (folder.Dated{}) || !s.dir.StillIn(base, agentsDir) || !s.currentExtensions(base) {
 		return false
 	}
 	skills, err := readSkills(base)
 	if err != nil || !slices.Equal(skills, s.known.skills) {
 		return false
 	}
-	presets, errs := readPresets(base, s.known.presets)
+	presets, errs := hosts.ReadPresets(base, s.known.presets)
 	if errs != nil || !reflect.DeepEqual(presets, s.known.presets) {
 		return false
 	}
-	protect, _, errs := readProtections(base, s.known.protect)
-	if errs != nil || !maps.EqualFunc(protect, s.known.protect, func(a, b *protection) bool { return reflect.DeepEqual(a, b) }) {
+	lists, _, errs := protect.Read(base, s.known.protect)
+	if errs != nil || !maps.EqualFunc(lists, s.known.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) }) {
 		return false
 	}
 	f := s.files[id]
@@ -241,44 +246,44 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if f.text == nil {
 		return false
 	}
-	now, err := stampOf(unix.AT_FDCWD, filepath.Join(base, f.file))
-	return err == nil && f.text.still(now)
+	now, err := folder.StampOf(unix.AT_FDCWD, filepath.Join(base, f.file))
+	return err == nil && f.text.Still(now)
 }
 
 // agent compiles one definition. If before is set, the same content has loaded
 // before, and names that no longer exist are warnings.
 func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings []error) {
 	if f.def == nil {
-		return nil, eachError(f.err), nil
+		return nil, fields.EachError(f.err), nil
 	}
-	errs = eachError(f.err)
+	errs = fields.EachError(f.err)
 	servers, err := visible(f.id, f.def.Servers, s.known.host.Servers, s.extensions)
 	if err != nil {
-		return nil, append(errs, eachError(err)...), nil
+		return nil, append(errs, fields.EachError(err)...), nil
 	}
-	var wrong, unprotected problems
+	var wrong, unprotected fields.Problems
 	for _, r := range f.refs {
-		err := r.check(s.known, f.id, servers)
-		if r.kind == protectRef {
-			unprotected.add(r.line, err)
+		err := checkRef(r, s.known, f.id, servers)
+		if r.Kind == catalog.ProtectRef {
+			unprotected.Add(r.Line, err)
 		} else {
-			wrong.add(r.line, err)
+			wrong.Add(r.Line, err)
 		}
 	}
 	def, err := f.def.protectOwn(s.known.protect)
-	if err == nil && s.known.lost && f.def.View.wants(everything) {
-		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct it", protectDir)
+	if err == nil && s.known.lost && f.def.View.wants(catalog.Everything) {
+		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct it", protect.Dir)
 	}
-	unprotected.add(lineOf(f.refs, "protect"), err)
+	unprotected.Add(catalog.LineOf(f.refs, "protect"), err)
 	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more
-		errs = append(errs, eachError(wrongAt(f.file, 1, f.id, unprotected))...)
+		errs = append(errs, fields.EachError(fields.ErrorAt(f.file, 1, f.id, unprotected))...)
 	}
-	wrong = append(wrong, s.known.host.Tools.twice(f.refs)...)
+	wrong = append(wrong, s.known.host.Tools.Twice(f.refs)...)
 	switch {
 	case len(wrong) > 0 && before:
-		warnings = eachError(wrongAt(f.file, 1, f.id, removed(wrong)))
+		warnings = fields.EachError(fields.ErrorAt(f.file, 1, f.id, removed(wrong)))
 	case len(wrong) > 0:
-		errs = append(errs, eachError(wrongAt(f.file, 1, f.id, wrong))...)
+		errs = append(errs, fields.EachError(fields.ErrorAt(f.file, 1, f.id, wrong))...)
 		slices.SortStableFunc(errs, byLine)
 	}
 	if errs != nil {
@@ -288,7 +293,7 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	g := compileGrants(def, s.known, servers, more...)
 	g.unseen = unseen(f.id, servers, s.extensions)
 	for _, at := range g.idle() {
-		warnings = append(warnings, wrongAt(f.file, lineOf(f.refs, at.key), f.id, at.err))
+		warnings = append(warnings, fields.ErrorAt(f.file, catalog.LineOf(f.refs, at.key), f.id, at.err))
 	}
 	slices.SortStableFunc(warnings, byLine)
 	return &Agent{def, g, f.file}, nil, warnings

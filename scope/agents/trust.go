@@ -5,29 +5,32 @@ import (
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // policyField reads the key policy, which may have trust in one of two places.
-func policyField(fields map[string]field) field {
-	read := mappingField(fields)
+func policyField(keys map[string]fields.Field) fields.Field {
+	read := fields.Mapping(keys)
 	return func(n *yaml.Node) error {
-		var wrong problems
-		wrong.add(n.Line, read(n))
-		if mcp := valueOf(n, "mcp"); mcp != nil && hasKey(n, "mcp_servers") && hasKey(mcp, "mcp_servers") {
-			wrong.add(valueOf(n, "mcp_servers").Line, errors.New("mcp_servers: is also in policy.mcp, which says the same: keep one"))
+		var wrong fields.Problems
+		wrong.Add(n.Line, read(n))
+		if mcp := fields.Value(n, "mcp"); mcp != nil && fields.HasKey(n, "mcp_servers") && fields.HasKey(mcp, "mcp_servers") {
+			wrong.Add(fields.Value(n, "mcp_servers").Line, errors.New("mcp_servers: is also in policy.mcp, which says the same: keep one"))
 		}
-		return wrong.err()
+		return wrong.Err()
 	}
 }
 
-func trustField(key string, out *[]string, refs *[]ref) field {
+func trustField(key string, out *[]string, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachKey(n, func(name string, value *yaml.Node) error {
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
 			trusted := false
-			*refs = append(*refs, ref{value.Line, key, trustRef, name})
-			err := mappingField(map[string]field{"trust": switchField(&trusted)})(value)
+			*refs = append(*refs, catalog.Ref{Line: value.Line, Key: key, Kind: catalog.TrustRef, Text: name})
+			err := fields.Mapping(map[string]fields.Field{"trust": fields.Switch(&trusted)})(value)
 			if err != nil {
-				return atLine(value.Line, fmt.Errorf("%s: %w", name, err))
+				return fields.AtLine(value.Line, fmt.Errorf("%s: %w", name, err))
 			}
 			if trusted {
 				*out = append(*out, name)

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -41,7 +42,7 @@ func agent(t *testing.T, front string) *agents.Agent {
 	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
 	text := "---\nname: a\ndescription: test\n" + front + "\n---\n"
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "a.md"), []byte(text), 0o644))
-	all, errs := agents.Load(base, agents.Host{Tools: agents.Tools{{Name: "bash"}, {Name: "read_file"}, {Name: "write_file", Writes: true}, {Name: "ask_user"}}})
+	all, errs := agents.Load(base, agents.Host{Tools: catalog.Tools{{Name: "bash"}, {Name: "read_file"}, {Name: "write_file", Writes: true}, {Name: "ask_user"}}})
 	require.Empty(t, errs)
 	return all.Agents["a"]
 }

@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/fields"
 )
 
 // MetricsStore is the store of metrics_write and metrics_query: an InfluxDB server.
@@ -26,16 +27,16 @@ type MetricsStore struct {
 	Timeout    time.Duration       // of a call; 0: the default
 }
 
-func metricsField(out **MetricsStore) field {
+func metricsField(out **MetricsStore) fields.Field {
 	return func(n *yaml.Node) error {
 		s := &MetricsStore{}
 		*out = s
-		return mappingField(map[string]field{
+		return fields.Mapping(map[string]fields.Field{
 			"url":        storeURLField(&s.URL),
-			"version":    numberField(&s.Version, parseCount, "!!int"),
-			"org":        textField(&s.Org),
-			"user":       textField(&s.User),
-			"credential": credentialField(&s.Credential),
+			"version":    fields.Number(&s.Version, fields.ParseCount, "!!int"),
+			"org":        fields.Text(&s.Org),
+			"user":       fields.Text(&s.User),
+			"credential": fields.Credential(&s.Credential),
 			"addresses":  prefixesField(&s.Addresses),
 			"buckets": grantedField(&s.Buckets, func(name string) error {
 				if name == "" || len(name) > 128 || name[0] == '_' || strings.ContainsFunc(name, unicode.IsControl) {
@@ -43,8 +44,8 @@ func metricsField(out **MetricsStore) field {
 				}
 				return nil
 			}),
-			"retention": durationField(&s.Retention),
-			"timeout":   durationField(&s.Timeout),
+			"retention": fields.Duration(&s.Retention),
+			"timeout":   fields.Duration(&s.Timeout),
 		})(n)
 	}
 }

@@ -1,30 +1,46 @@
-package agents
+package config
 
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
-// hostFile is what the operator has set for all agents.
-const hostFile = "scopefs.yaml"
+// inHome returns a path with HOME in place of a ~ at its beginning.
+func inHome(path string) (string, error) {
+	rest, ok := strings.CutPrefix(path, "~/")
+	if !ok {
+		return path, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return path, fmt.Errorf("%q: %w: write the whole path in place of ~", path, err)
+	}
+	return filepath.Join(home, rest), nil
+}
 
-// HostFile is all that {base}/scopefs.yaml says.
-type HostFile struct {
-	Host
+// Settings is all that {base}/scopefs.yaml says.
+type Settings struct {
+	agents.Host
 	Runner  []string          // a command; none: nothing is delegated
 	Tasks   Tasks             // of runners
 	Durable *bool             // of agents whose definition does not say; nil is true
 	Expose  []string          // files and directories of the host that sandboxes show
 	Sockets []string          // those of Expose whose sockets and FIFOs agents may use
 	Env     map[string]string // of sandboxes
-	Keep    Keep              // of agents whose definition does not say
+	Keep    agents.Keep       // of agents whose definition does not say
 	Log     LogLimits
 	Stores  Stores
 	Approve Approve
@@ -39,17 +55,17 @@ type Approve struct {
 // maxWait bounds how long a call waits: that long an approval waits for the operator.
 const maxWait = 15 * time.Minute
 
-func (a *Approve) fields() map[string]field {
-	return map[string]field{
+func (a *Approve) fields() map[string]fields.Field {
+	return map[string]fields.Field{
 		"wait": func(n *yaml.Node) error {
-			err := durationField(&a.Wait)(n)
+			err := fields.Duration(&a.Wait)(n)
 			if err == nil && a.Wait > maxWait {
 				err = fmt.Errorf("%v is longer than an approval waits for the operator: want 15m or less", a.Wait)
 			}
 			return err
 		},
 		"notify": func(n *yaml.Node) error {
-			err := textsField(&a.Notify, "notify", func(word string) error {
+			err := fields.Texts(&a.Notify, "notify", func(word string) error {
 				switch {
 				case strings.ContainsRune(word, 0):
 					return errors.New("holds a NUL: remove it")
@@ -70,7 +86,7 @@ func (a *Approve) fields() map[string]field {
 type Tasks struct {
 	Depth    int               // tasks within each other; 4
 	Parallel int               // at the same time, of each depth, of all agents; 8. An agent has half of it
-	Network  Network           // of runners; none
+	Network  hosts.Network     // of runners; none
 	Env      map[string]string // of runners alone; it may hold secrets, which are not for logs
 	Input    RunnerInput       // what a runner reads
 }
@@ -84,20 +100,22 @@ const (
 	RunnerJSON RunnerInput = "json" // an object: see docs/delegation.md
 )
 
-// HostChecks check the values that only the caller of ParseHost can judge; a nil
+// Checks check the values that only the caller of Parse can judge; a nil
 // function accepts all. Their errors are "what: remedy".
-type HostChecks struct {
-	Tools  Tools                       // that there are without stores
-	Stores func(Stores) (Tools, error) // the tools of the stores that are configured
+type Checks struct {
+	Tools  catalog.Tools                       // that there are without stores
+	Stores func(Stores) (catalog.Tools, error) // the tools of the stores that are configured
 	Expose func(path string, sockets bool) error
 	Preset func(name string) error
-	Runner func(HostFile) error // of a file that has one
+	Runner func(Settings) error // of a file that has one
 }
 
-// ParseHost reads the text of scopefs.yaml, as strictly as a definition. Its
-// errors are of type *DefinitionError.
-func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
-	fail := func(line int, err error) (HostFile, error) { return HostFile{}, wrongAt(hostFile, line, "", err) }
+// Parse reads the text of scopefs.yaml, as strictly as a definition. Its
+// errors are of type *FileError.
+func Parse(text []byte, checks Checks) (h Settings, err error) {
+	fail := func(line int, err error) (Settings, error) {
+		return Settings{}, fields.ErrorAt(agents.HostFile, line, "", err)
+	}
 	if len(text) > frontmatter.MaxKeys {
 		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
@@ -105,18 +123,18 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
 	h.Tools = checks.Tools
-	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: Network{Kind: NetworkNone}, Input: RunnerText}
-	var tools, presets []ref
+	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: hosts.Network{Kind: hosts.None}, Input: RunnerText}
+	var tools, presets []catalog.Ref
 	var runner int // its line
-	if err := parseYAML(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
+	if err := fields.Parse(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
 		return fail(1, err)
 	}
 	for _, r := range presets {
 		if checks.Preset == nil {
 			break
 		}
-		if err := checks.Preset(r.text); err != nil {
-			return fail(r.line, fmt.Errorf("%s: %w", r.key, err))
+		if err := checks.Preset(r.Text); err != nil {
+			return fail(r.Line, fmt.Errorf("%s: %w", r.Key, err))
 		}
 	}
 	if err := h.Stores.checkPaths(checks); err != nil {
@@ -125,7 +143,7 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	if checks.Stores != nil {
 		more, err := checks.Stores(h.Stores)
 		if err == nil {
-			err = h.Tools.collision(more)
+			err = h.Tools.Collision(more)
 		}
 		if err != nil {
 			return fail(1, fmt.Errorf("stores: %w", err))
@@ -133,11 +151,11 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 		h.Tools = append(h.Tools[:len(h.Tools):len(h.Tools)], more...)
 	}
 	for _, r := range tools {
-		if p, err := h.Tools.parsePattern(r.text); err != nil || !h.Tools.known(p, nil) {
-			return fail(r.line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.text, strings.Join(h.Tools.Names(), ", ")))
+		if !h.Tools.Matches(r.Text) {
+			return fail(r.Line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.Text, strings.Join(h.Tools.Names(), ", ")))
 		}
 	}
-	if wrong := h.Tools.twice(tools); wrong != nil {
+	if wrong := h.Tools.Twice(tools); wrong != nil {
 		return fail(1, wrong)
 	}
 	if len(h.Runner) > 0 && checks.Runner != nil {
@@ -148,54 +166,54 @@ func ParseHost(text []byte, checks HostChecks) (h HostFile, err error) {
 	return h, nil
 }
 
-func (h *HostFile) fields(checks HostChecks, tools, presets *[]ref, runner *int) map[string]field {
-	return map[string]field{
-		"primary":    namedField(&h.Primary),
-		"base_tools": listField(&h.BaseTools, "base_tools", toolRef, tools),
-		"memory":     switchField(&h.Memory),
-		"durable":    optionalField(&h.Durable),
+func (h *Settings) fields(checks Checks, tools, presets *[]catalog.Ref, runner *int) map[string]fields.Field {
+	return map[string]fields.Field{
+		"primary":    fields.Named(&h.Primary),
+		"base_tools": catalog.List(&h.BaseTools, "base_tools", catalog.ToolRef, tools),
+		"memory":     fields.Switch(&h.Memory),
+		"durable":    fields.Optional(&h.Durable),
 		"mcp_servers": func(n *yaml.Node) error {
-			h.Servers = Servers{}
-			return eachServer(n, func(name string, value *yaml.Node) error {
-				s := Server{From: hostFile}
-				err := mappingField(s.fields(nil, presets))(value)
+			h.Servers = agents.Servers{}
+			return agents.EachServer(n, func(name string, value *yaml.Node) error {
+				s := agents.Server{From: agents.HostFile}
+				err := fields.Mapping(s.Fields(nil, presets))(value)
 				h.Servers[name] = s
 				return err
 			})
 		},
 		"runner": func(n *yaml.Node) error {
 			*runner = n.Line
-			return textsField(&h.Runner, "runner", func(word string) error {
+			return fields.Texts(&h.Runner, "runner", func(word string) error {
 				if len(h.Runner) == 0 && word == "" {
 					return errors.New("names no program: write one, then its arguments")
 				}
 				return nil
 			})(n)
 		},
-		"delegation": mappingField(map[string]field{
-			"depth":    numberField(&h.Tasks.Depth, countTo(maxDepth), "!!int"),
-			"parallel": numberField(&h.Tasks.Parallel, countTo(maxParallel), "!!int"),
-			"network":  networkField(&h.Tasks.Network, presets),
-			"env":      envField(&h.Tasks.Env, nil),
-			"input":    oneOfField(&h.Tasks.Input, RunnerText, RunnerJSON),
+		"delegation": fields.Mapping(map[string]fields.Field{
+			"depth":    fields.Number(&h.Tasks.Depth, fields.CountTo(maxDepth), "!!int"),
+			"parallel": fields.Number(&h.Tasks.Parallel, fields.CountTo(maxParallel), "!!int"),
+			"network":  hosts.Field(&h.Tasks.Network, presets),
+			"env":      fields.Env(&h.Tasks.Env, nil),
+			"input":    fields.OneOf(&h.Tasks.Input, RunnerText, RunnerJSON),
 		}),
-		"log":       mappingField(h.Log.fields()),
+		"log":       fields.Mapping(h.Log.fields()),
 		"stores":    h.Stores.field,
-		"approvals": mappingField(h.Approve.fields()),
-		"sandbox":   mappingField(h.sandboxFields(checks)),
+		"approvals": fields.Mapping(h.Approve.fields()),
+		"sandbox":   fields.Mapping(h.sandboxFields(checks)),
 	}
 }
 
-func (h *HostFile) sandboxFields(checks HostChecks) map[string]field {
-	all := h.Keep.fields()
+func (h *Settings) sandboxFields(checks Checks) map[string]fields.Field {
+	all := h.Keep.Fields()
 	all["expose"] = func(n *yaml.Node) error {
 		h.Expose, h.Sockets = []string{}, nil
-		return eachItem(n, func(item *yaml.Node) error {
+		return fields.EachItem(n, func(item *yaml.Node) error {
 			var name string
 			var sockets bool
-			read := textField(&name)
+			read := fields.Text(&name)
 			if item.Kind == yaml.MappingNode {
-				read = mappingField(map[string]field{"path": textField(&name), "sockets": switchField(&sockets)})
+				read = fields.Mapping(map[string]fields.Field{"path": fields.Text(&name), "sockets": fields.Switch(&sockets)})
 			}
 			err := read(item)
 			if err == nil && name == "" {
@@ -216,7 +234,7 @@ func (h *HostFile) sandboxFields(checks HostChecks) map[string]field {
 			return nil
 		})
 	}
-	all["env"] = envField(&h.Env, nil)
+	all["env"] = fields.Env(&h.Env, nil)
 	return all
 }
 
@@ -225,34 +243,3 @@ const (
 	maxDepth    = 16
 	maxParallel = 256
 )
-
-// countTo returns a parser of whole numbers with an upper bound.
-func countTo(most int) func(string) (int, error) {
-	return func(s string) (int, error) {
-		n, err := parseCount(s)
-		if err == nil && n > most {
-			err = fmt.Errorf("%q is more than %d: lower it", s, most)
-		}
-		return n, err
-	}
-}
-
-// textsField reads a list of texts, each of which check may refuse.
-func textsField(out *[]string, key string, check func(string) error) field {
-	return func(n *yaml.Node) error {
-		*out = []string{}
-		return eachItem(n, func(item *yaml.Node) error {
-			var text string
-			if err := textField(&text)(item); err != nil {
-				return fmt.Errorf("%s: an entry %w", key, err)
-			}
-			if check != nil {
-				if err := check(text); err != nil {
-					return fmt.Errorf("%s: %w", key, err)
-				}
-			}
-			*out = append(*out, text)
-			return nil
-		})
-	}
-}

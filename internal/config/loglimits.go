@@ -1,10 +1,12 @@
-package agents
+package config
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/fields"
 )
 
 // LogLimits are the limits of the audit log: the key log of scopefs.yaml. 0
@@ -15,11 +17,11 @@ type LogLimits struct {
 	AgentDay int64         // bytes of events that an agent may cause in a day before it is throttled
 }
 
-func (l *LogLimits) fields() map[string]field {
-	return map[string]field{
-		"keep":      numberField(&l.Keep, parseKeep, "!!str"),
-		"size":      numberField(&l.Size, parseLogSize, "!!int", "!!str"),
-		"agent_day": numberField(&l.AgentDay, parseLogSize, "!!int", "!!str"),
+func (l *LogLimits) fields() map[string]fields.Field {
+	return map[string]fields.Field{
+		"keep":      fields.Number(&l.Keep, parseKeep, "!!str"),
+		"size":      fields.Number(&l.Size, parseLogSize, "!!int", "!!str"),
+		"agent_day": fields.Number(&l.AgentDay, parseLogSize, "!!int", "!!str"),
 	}
 }
 
@@ -47,7 +49,7 @@ func parseKeep(s string) (time.Duration, error) {
 }
 
 func parseLogSize(s string) (int64, error) {
-	n, err := parseSize(s)
+	n, err := fields.ParseSize(s)
 	if err == nil && n > 0 && n < minLogSize {
 		err = fmt.Errorf("%q is too little for a log: want 1MiB or more", s)
 	}

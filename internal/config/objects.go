@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"net/netip"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/fields"
 )
 
 // ObjectStore is the store of object_get and the others: a bucket on an S3 server.
@@ -20,15 +21,15 @@ type ObjectStore struct {
 	Timeout   time.Duration // of a call; 0: the default
 }
 
-func (s *ObjectStore) fields() map[string]field {
-	return map[string]field{
+func (s *ObjectStore) fields() map[string]fields.Field {
+	return map[string]fields.Field{
 		"url":        storeURLField(&s.URL),
-		"bucket":     textField(&s.Bucket),
-		"prefix":     textField(&s.Prefix),
-		"region":     textField(&s.Region),
-		"access_key": textField(&s.AccessKey),
-		"secret_key": credentialField(&s.SecretKey),
+		"bucket":     fields.Text(&s.Bucket),
+		"prefix":     fields.Text(&s.Prefix),
+		"region":     fields.Text(&s.Region),
+		"access_key": fields.Text(&s.AccessKey),
+		"secret_key": fields.Credential(&s.SecretKey),
 		"addresses":  prefixesField(&s.Addresses),
-		"timeout":    durationField(&s.Timeout),
+		"timeout":    fields.Duration(&s.Timeout),
 	}
 }

@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"cmp"
@@ -13,8 +13,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // StoreProgram is a store that is a program of the operator's: an MCP server in a sandbox
@@ -26,7 +30,7 @@ type StoreProgram struct {
 	Expose      []string // files and directories of the host that it reads
 	Env         map[string]string
 	Credentials map[string]*credential.Source // by the variable that has the secret
-	Network     Network
+	Network     hosts.Network
 	Timeout     time.Duration // of a call; 0: the default
 	Memory      int64         // bytes; 0: the default
 	PIDs        int           // 0: the default
@@ -37,22 +41,22 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 	if _, err := scope.ParseID(name); err != nil {
 		return fmt.Errorf("%q is no name of a store: write lower-case letters, digits and '-'", name)
 	}
-	p := &StoreProgram{Network: Network{Kind: NetworkNone}}
+	p := &StoreProgram{Network: hosts.Network{Kind: hosts.None}}
 	if s.Programs == nil {
 		s.Programs = map[string]*StoreProgram{}
 	}
 	s.Programs[name] = p
-	var wrong problems
-	wrong.add(n.Line, mappingField(map[string]field{
-		"command": textsField(&p.Command, "command", func(word string) error {
+	var wrong fields.Problems
+	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
+		"command": fields.Texts(&p.Command, "command", func(word string) error {
 			if word == "" && len(p.Command) == 0 || strings.ContainsRune(word, 0) {
 				return errors.New("an entry is empty or holds a NUL: write the program, then its arguments")
 			}
 			return nil
 		}),
-		"tools": textsField(&p.Tools, "tools", func(name string) error {
+		"tools": fields.Texts(&p.Tools, "tools", func(name string) error {
 			switch {
-			case !scoped.IsName(name) || name == mcpName:
+			case !scoped.IsName(name) || name == catalog.MCP:
 				return fmt.Errorf("%q is no name of a tool: write a letter, then letters, digits, '_' and '-'", name)
 			case slices.Contains(p.Tools, name):
 				return fmt.Errorf("%q is here twice: remove one", name)
@@ -60,42 +64,42 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 			return nil
 		}),
 		"dir":    absoluteField(&p.Dir),
-		"expose": textsField(&p.Expose, "expose", nil),
-		"env":    envField(&p.Env, nil),
+		"expose": fields.Texts(&p.Expose, "expose", nil),
+		"env":    fields.Env(&p.Env, nil),
 		"credentials": func(n *yaml.Node) error {
 			p.Credentials = map[string]*credential.Source{}
-			return eachKey(n, func(name string, value *yaml.Node) error {
-				if !isVariable(name) {
+			return fields.EachKey(n, func(name string, value *yaml.Node) error {
+				if !fields.IsVariable(name) {
 					return fmt.Errorf("%q is no name of a variable: want letters, digits and '_'", name)
 				}
 				var from *credential.Source
-				err := credentialField(&from)(value)
+				err := fields.Credential(&from)(value)
 				p.Credentials[name] = from
 				return err
 			})
 		},
-		"network": networkField(&p.Network, nil),
-		"timeout": durationField(&p.Timeout),
-		"limits": mappingField(map[string]field{
-			"memory": numberField(&p.Memory, parseMemory, "!!int", "!!str"),
-			"pids":   numberField(&p.PIDs, parseCount, "!!int"),
+		"network": hosts.Field(&p.Network, nil),
+		"timeout": fields.Duration(&p.Timeout),
+		"limits": fields.Mapping(map[string]fields.Field{
+			"memory": fields.Number(&p.Memory, agents.ParseMemory, "!!int", "!!str"),
+			"pids":   fields.Number(&p.PIDs, fields.ParseCount, "!!int"),
 		}),
 	})(n))
 	if len(p.Command) == 0 {
-		wrong.add(n.Line, errors.New("command: names no program: write one, then its arguments"))
+		wrong.Add(n.Line, errors.New("command: names no program: write one, then its arguments"))
 	}
 	if len(p.Tools) == 0 {
-		wrong.add(n.Line, errors.New("tools: is missing: write the names of the program's tools"))
+		wrong.Add(n.Line, errors.New("tools: is missing: write the names of the program's tools"))
 	}
 	if p.Network.Rules.Others || len(p.Network.Rules.Ask) > 0 {
-		wrong.add(n.Line, errors.New("network: ask: nobody is asked about a store's connections: write the hosts in allow"))
+		wrong.Add(n.Line, errors.New("network: ask: nobody is asked about a store's connections: write the hosts in allow"))
 	}
-	return wrong.err()
+	return wrong.Err()
 }
 
-func absoluteField(out *string) field {
+func absoluteField(out *string) fields.Field {
 	return func(n *yaml.Node) error {
-		err := textField(out)(n)
+		err := fields.Text(out)(n)
 		if err == nil && (!filepath.IsAbs(*out) || filepath.Clean(*out) != *out) {
 			err = fmt.Errorf("%q is no absolute path without '.' and '..': write one", *out)
 		}
@@ -104,7 +108,7 @@ func absoluteField(out *string) field {
 }
 
 // programName reports whether a key of stores is the name of a program.
-func programName(name string, value *yaml.Node, known map[string]field) bool {
+func programName(name string, value *yaml.Node, known map[string]fields.Field) bool {
 	if known[name] != nil || value.Kind != yaml.MappingNode {
 		return false
 	}
@@ -116,7 +120,7 @@ func programName(name string, value *yaml.Node, known map[string]field) bool {
 	return false
 }
 
-// field reads the key stores.
+// Field reads the key stores.
 func (s *Stores) field(n *yaml.Node) error {
 	known := s.fields()
 	all := maps.Clone(known)
@@ -125,11 +129,11 @@ func (s *Stores) field(n *yaml.Node) error {
 			all[name] = func(value *yaml.Node) error { return s.programField(name, value) }
 		}
 	}
-	return mappingField(all)(n)
+	return fields.Mapping(all)(n)
 }
 
-// checkPaths checks the paths of stores, which only the caller of ParseHost can judge.
-func (s Stores) checkPaths(checks HostChecks) error {
+// checkPaths checks the paths of stores, which only the caller of Parse can judge.
+func (s Stores) checkPaths(checks Checks) error {
 	if s.SQL != nil && s.SQL.Dir != "" && checks.Expose != nil {
 		if err := checks.Expose(s.SQL.Dir, false); err != nil {
 			return fmt.Errorf("sql: dir: %w", err)
@@ -149,18 +153,8 @@ func (s Stores) checkPaths(checks HostChecks) error {
 	return nil
 }
 
-// collision returns an error for a tool of a store that has the name of another tool.
-func (t Tools) collision(more Tools) error {
-	for i, one := range more {
-		if t.named(t.resolve(one.Name)).Name != "" || more[:i].named(one.Name).Name != "" {
-			return fmt.Errorf("%s is the name of another tool: give the tool another name", one.Name)
-		}
-	}
-	return nil
-}
-
 // Hosts returns what the program may connect to.
-func (p *StoreProgram) Hosts() *Hosts { return compileHosts(p.Network, nil) }
+func (p *StoreProgram) Hosts() *hosts.Policy { return hosts.Compile(p.Network, nil) }
 
 // The defaults of a program's limits.
 const (

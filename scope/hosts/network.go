@@ -1,4 +1,4 @@
-package agents
+package hosts
 
 import (
 	"cmp"
@@ -16,53 +16,56 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
-// NetworkKind says how much of the network a sandbox has.
-type NetworkKind string
+// Kind says how much of the network a sandbox has.
+type Kind string
 
 // The kinds of networks, from the least to the greatest.
 const (
-	NetworkNone  NetworkKind = "none"  // nothing; the default
-	NetworkRules NetworkKind = "rules" // the hosts that rules allow, through the daemon's proxy
-	NetworkHost  NetworkKind = "host"  // the host's network
+	None        Kind = "none"  // nothing; the default
+	Rules       Kind = "rules" // the hosts that rules allow, through the daemon's proxy
+	HostNetwork Kind = "host"  // the host's network
 )
 
 // Network is the network of a sandbox, as a definition has it.
 type Network struct {
-	Kind        NetworkKind // "" is none
+	Kind        Kind // "" is none
 	Rules       scope.NetworkSpec
-	Presets     []string                     // whose rules are added
-	Credentials map[string]NetworkCredential // by HostRule.Secret, the name of the variable
-	Requests    []scope.Rate                 // of requests and connections
-	Bytes       []scope.Rate                 // of bytes in both directions
+	Presets     []string              // whose rules are added
+	Credentials map[string]Credential // by HostRule.Secret, the name of the variable
+	Requests    []scope.Rate          // of requests and connections
+	Bytes       []scope.Rate          // of bytes in both directions
 }
 
-// NetworkCredential is a secret that the proxy adds to the requests to a host. The
+// Credential is a secret that the proxy adds to the requests to a host. The
 // sandbox has a placeholder in the variable that HostRule.Secret names.
-type NetworkCredential struct {
+type Credential struct {
 	Header string // "": Authorization
 	Format string // of the header's value, with one %s; "": %s
 	From   credential.Source
 }
 
-// networkField reads none, host, or a mapping of rules. It appends to refs the
+// Field reads none, host, or a mapping of rules. It appends to refs the
 // presets, which must exist; nil refs refuses presets.
-func networkField(out *Network, refs *[]ref) field {
+func Field(out *Network, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.MappingNode {
-			return oneOfField(&out.Kind, NetworkNone, NetworkHost)(n)
+			return fields.OneOf(&out.Kind, None, HostNetwork)(n)
 		}
-		*out = Network{Kind: NetworkRules}
-		err := mappingField(map[string]field{
+		*out = Network{Kind: Rules}
+		err := fields.Mapping(map[string]fields.Field{
 			"deny":    hostsField(&out.Rules.Deny, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Deny: []scope.HostRule{r}} }, out),
 			"ask":     askField(out),
 			"allow":   allowField(out),
 			"presets": presetsField(out, refs),
-			"limit": mappingField(map[string]field{
-				"requests": networkRateField(&out.Requests, "requests", parseCount, "60/minute"),
-				"bytes":    networkRateField(&out.Bytes, "bytes", parseBytes, "1GiB/day"),
+			"limit": fields.Mapping(map[string]fields.Field{
+				"requests": rateField(&out.Requests, "requests", fields.ParseCount, "60/minute"),
+				"bytes":    rateField(&out.Bytes, "bytes", parseBytes, "1GiB/day"),
 			}),
 		})(n)
 		if err == nil {
@@ -74,16 +77,16 @@ func networkField(out *Network, refs *[]ref) field {
 	}
 }
 
-func allowField(out *Network) field {
+func allowField(out *Network) fields.Field {
 	return hostsField(&out.Rules.Allow, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Allow: []scope.HostRule{r}} }, out)
 }
 
 // askField reads true, false or a list of hosts.
-func askField(out *Network) field {
+func askField(out *Network) fields.Field {
 	hosts := hostsField(&out.Rules.Ask, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Ask: []scope.HostRule{r}} }, out)
 	return func(n *yaml.Node) error {
 		if n.Kind == yaml.ScalarNode {
-			return switchField(&out.Rules.Others)(n)
+			return fields.Switch(&out.Rules.Others)(n)
 		}
 		return hosts(n)
 	}
@@ -91,13 +94,13 @@ func askField(out *Network) field {
 
 // hostsField reads a list of hosts, each a name or a mapping. alone returns the
 // policy that has one rule, for its errors.
-func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkSpec, network *Network) field {
+func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkSpec, network *Network) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachItem(n, func(item *yaml.Node) error {
+		return fields.EachItem(n, func(item *yaml.Node) error {
 			rule := scope.HostRule{}
-			err := textField(&rule.Host)(item)
+			err := fields.Text(&rule.Host)(item)
 			if item.Kind == yaml.MappingNode {
-				err = mappingField(hostFields(&rule, network))(item)
+				err = fields.Mapping(hostFields(&rule, network))(item)
 			}
 			if err != nil {
 				return fmt.Errorf("network: an entry %w", err)
@@ -114,23 +117,23 @@ func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkS
 	}
 }
 
-func hostFields(rule *scope.HostRule, network *Network) map[string]field {
-	return map[string]field{
-		"host":       textField(&rule.Host),
+func hostFields(rule *scope.HostRule, network *Network) map[string]fields.Field {
+	return map[string]fields.Field{
+		"host":       fields.Text(&rule.Host),
 		"ports":      portsField(&rule.Ports),
-		"methods":    textsField(&rule.Methods, "methods", nil),
-		"paths":      textsField(&rule.Paths, "paths", nil),
+		"methods":    fields.Texts(&rule.Methods, "methods", nil),
+		"paths":      fields.Texts(&rule.Paths, "paths", nil),
 		"address":    addressField(&rule.Address),
 		"ca":         certificatesField(&rule.CA),
-		"intercept":  switchField(&rule.Intercept),
-		"credential": networkCredentialField(&rule.Secret, network),
+		"intercept":  fields.Switch(&rule.Intercept),
+		"credential": credentialField(&rule.Secret, network),
 	}
 }
 
-func portsField(out *[]uint16) field {
+func portsField(out *[]uint16) fields.Field {
 	return func(n *yaml.Node) error {
-		return eachItem(n, func(item *yaml.Node) error {
-			s, err := scalarOf(item, "a port", "!!int")
+		return fields.EachItem(n, func(item *yaml.Node) error {
+			s, err := fields.Scalar(item, "a port", "!!int")
 			if err != nil {
 				return fmt.Errorf("ports: an entry %w", err)
 			}
@@ -145,10 +148,10 @@ func portsField(out *[]uint16) field {
 }
 
 // addressField reads IP or IP:PORT.
-func addressField(out *netip.AddrPort) field {
+func addressField(out *netip.AddrPort) fields.Field {
 	return func(n *yaml.Node) error {
 		var s string
-		if err := textField(&s)(n); err != nil {
+		if err := fields.Text(&s)(n); err != nil {
 			return err
 		}
 		if ip, err := netip.ParseAddr(s); err == nil {
@@ -165,9 +168,9 @@ func addressField(out *netip.AddrPort) field {
 }
 
 // certificatesField reads the text of certificates.
-func certificatesField(out *string) field {
+func certificatesField(out *string) fields.Field {
 	return func(n *yaml.Node) error {
-		if err := textField(out)(n); err != nil {
+		if err := fields.Text(out)(n); err != nil {
 			return err
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM([]byte(*out)) {
@@ -177,15 +180,15 @@ func certificatesField(out *string) field {
 	}
 }
 
-func networkCredentialField(name *string, network *Network) field {
+func credentialField(name *string, network *Network) fields.Field {
 	return func(n *yaml.Node) error {
-		var c NetworkCredential
+		var c Credential
 		var from *credential.Source
-		err := mappingField(map[string]field{
-			"header":   textField(&c.Header),
-			"format":   textField(&c.Format),
-			"from":     credentialField(&from),
-			"variable": textField(name),
+		err := fields.Mapping(map[string]fields.Field{
+			"header":   fields.Text(&c.Header),
+			"format":   fields.Text(&c.Format),
+			"from":     fields.Credential(&from),
+			"variable": fields.Text(name),
 		})(n)
 		if err != nil {
 			return err
@@ -194,7 +197,7 @@ func networkCredentialField(name *string, network *Network) field {
 			return errors.New("has no from: write from: {env: NAME}, {file: PATH} or {command: [...]}")
 		}
 		c.From = *from
-		if *name = cmp.Or(*name, c.From.Env); !isVariable(*name) {
+		if *name = cmp.Or(*name, c.From.Env); !fields.IsVariable(*name) {
 			return fmt.Errorf("variable: %q is no name of a variable: write the variable that programs read the credential from", *name)
 		}
 		if err := c.check(); err != nil {
@@ -204,19 +207,19 @@ func networkCredentialField(name *string, network *Network) field {
 	}
 }
 
-func (c NetworkCredential) check() error {
-	if err := checkHeader(c.Header, ""); err != nil {
+func (c Credential) check() error {
+	if err := header.Check(c.Header, ""); err != nil {
 		return err
 	}
-	if c.Format != "" && (strings.Count(c.Format, "%") != 1 || strings.Count(c.Format, "%s") != 1 || !IsHeaderText(c.Format)) {
+	if c.Format != "" && (strings.Count(c.Format, "%") != 1 || strings.Count(c.Format, "%s") != 1 || !header.IsText(c.Format)) {
 		return fmt.Errorf("format: %q has not one %%s and no other %%: write one like \"Bearer %%s\"", c.Format)
 	}
 	return nil
 }
 
-func (n *Network) addCredential(name string, c NetworkCredential) error {
+func (n *Network) addCredential(name string, c Credential) error {
 	if n.Credentials == nil {
-		n.Credentials = map[string]NetworkCredential{}
+		n.Credentials = map[string]Credential{}
 	}
 	if other, ok := n.Credentials[name]; ok && !reflect.DeepEqual(other, c) {
 		return fmt.Errorf("variable: two credentials for %s differ: make them equal, or give one another variable", name)
@@ -225,19 +228,19 @@ func (n *Network) addCredential(name string, c NetworkCredential) error {
 	return nil
 }
 
-func presetsField(out *Network, refs *[]ref) field {
+func presetsField(out *Network, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		if refs == nil {
 			return errors.New("are not known here: write the hosts in allow")
 		}
-		return listField(&out.Presets, "network.presets", presetRef, refs)(n)
+		return catalog.List(&out.Presets, "network.presets", catalog.PresetRef, refs)(n)
 	}
 }
 
-// networkRateField reads an amount and a time, such as 60/minute.
-func networkRateField[T int | int64](out *[]scope.Rate, key string, amount func(string) (T, error), example string) field {
+// rateField reads an amount and a time, such as 60/minute.
+func rateField[T int | int64](out *[]scope.Rate, key string, amount func(string) (T, error), example string) fields.Field {
 	return func(n *yaml.Node) error {
-		s, err := scalarOf(n, "a rate such as "+example, "!!str")
+		s, err := fields.Scalar(n, "a rate such as "+example, "!!str")
 		if err != nil {
 			return err
 		}
@@ -252,9 +255,9 @@ func networkRateField[T int | int64](out *[]scope.Rate, key string, amount func(
 	}
 }
 
-// parseBytes is parseSize with a bound, so that sums stay within an int64.
+// parseBytes is ParseSize with a bound, so that sums stay within an int64.
 func parseBytes(s string) (int64, error) {
-	n, err := parseSize(s)
+	n, err := fields.ParseSize(s)
 	if err == nil && n > 1<<50 {
 		err = errors.New("is more than 1 PiB")
 	}
@@ -266,7 +269,7 @@ func parseBytes(s string) (int64, error) {
 func (n Network) with(presets map[string]*Preset) Network {
 	all := n
 	all.Rules.Allow = slices.Clone(n.Rules.Allow)
-	all.Credentials = map[string]NetworkCredential{}
+	all.Credentials = map[string]Credential{}
 	for _, name := range n.Presets {
 		p := presets[name]
 		if p == nil {

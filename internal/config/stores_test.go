@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"net/netip"
@@ -13,7 +13,7 @@ import (
 )
 
 func TestStores(t *testing.T) {
-	h, err := ParseHost([]byte(`stores:
+	h, err := Parse([]byte(`stores:
   kv: {redis: "127.0.0.1:6379", user: u, password: {file: /etc/redis.pass}, keys: 10, size: 1MiB}
   sql:
   metrics: {url: "https://influx.example", version: 2, org: o, credential: {env: INFLUX}, addresses: [10.0.0.6], retention: 720h, timeout: 5s}
@@ -24,7 +24,7 @@ func TestStores(t *testing.T) {
     ops: {kind: email, url: "smtp://mail.example:587", from: a@x.example, to: [b@x.example], user: u, credential: {env: MAIL}, agents: [a],
       addresses: [10.0.0.5], rate: 3, timeout: 5s}
   objects: {url: "https://s3.example:9000", bucket: b, prefix: p, region: r, access_key: k, secret_key: {env: S3}, addresses: [10.0.0.5], timeout: 5s}
-`), HostChecks{})
+`), Checks{})
 	require.NoError(t, err)
 	assert.Equal(t, Stores{
 		KV:  &KVStore{Redis: "127.0.0.1:6379", User: "u", Password: &credential.Source{File: "/etc/redis.pass"}, Keys: 10, Size: 1 << 20},
@@ -80,7 +80,7 @@ func TestStoresWrong(t *testing.T) {
 		"objects: {secret_key: x}":                             "secret_key",
 		"objects: []":                                          "objects",
 	} {
-		_, err := ParseHost([]byte("stores: {"+text+"}"), HostChecks{})
+		_, err := Parse([]byte("stores: {"+text+"}"), Checks{})
 		assert.ErrorContains(t, err, want, text)
 	}
 }

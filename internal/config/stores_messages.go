@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"errors"
@@ -10,7 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // MessagesStore is the store of publish and subscribe: an embedded NATS server,
@@ -31,28 +33,28 @@ type Patterns []string
 
 // Allow reports whether one of the patterns matches an agent's id.
 func (p Patterns) Allow(id string) bool {
-	return slices.ContainsFunc(p, func(one string) bool { return wild(one, id) })
+	return slices.ContainsFunc(p, func(one string) bool { return catalog.Wild(one, id) })
 }
 
 // minMessages is the least size of a place, in bytes: some messages must fit.
 const minMessages = 1 << 20
 
-func (s *MessagesStore) fields() map[string]field {
-	return map[string]field{
-		"url":      textField(&s.URL),
-		"user":     textField(&s.User),
-		"password": credentialField(&s.Password),
-		"messages": numberField(&s.Messages, parseCount, "!!int"),
+func (s *MessagesStore) fields() map[string]fields.Field {
+	return map[string]fields.Field{
+		"url":      fields.Text(&s.URL),
+		"user":     fields.Text(&s.User),
+		"password": fields.Credential(&s.Password),
+		"messages": fields.Number(&s.Messages, fields.ParseCount, "!!int"),
 		"size": func(n *yaml.Node) error {
-			err := numberField(&s.Size, parseSize, "!!int", "!!str")(n)
+			err := fields.Number(&s.Size, fields.ParseSize, "!!int", "!!str")(n)
 			if err == nil && s.Size < minMessages {
 				err = errors.New("is below 1MiB: write more")
 			}
 			return err
 		},
-		"age": durationField(&s.Age),
+		"age": fields.Duration(&s.Age),
 		"channels": grantedField(&s.Channels, func(name string) error {
-			if !isServerName(name) || strings.Contains(name, ".") {
+			if !catalog.IsServerName(name) || strings.Contains(name, ".") {
 				return fmt.Errorf("%q is no name of a channel: write letters, digits, '-' and '_'", name)
 			}
 			return nil
@@ -65,15 +67,15 @@ func (s *MessagesStore) fields() map[string]field {
 }
 
 // grantedField reads lists of patterns of agents by name.
-func grantedField(out *map[string]Patterns, check func(name string) error) field {
+func grantedField(out *map[string]Patterns, check func(name string) error) fields.Field {
 	return func(n *yaml.Node) error {
 		*out = map[string]Patterns{}
-		return eachKey(n, func(name string, value *yaml.Node) error {
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
 			if err := check(name); err != nil {
 				return err
 			}
 			var who []string
-			err := textsField(&who, name, checkName)(value)
+			err := fields.Texts(&who, name, catalog.CheckName)(value)
 			(*out)[name] = who
 			if err != nil && value.Kind != yaml.SequenceNode {
 				err = fmt.Errorf("%q %w", name, err) // the errors of a list's items quote the item

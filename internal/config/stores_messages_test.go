@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"testing"
@@ -11,10 +11,10 @@ import (
 )
 
 func TestStoresMessages(t *testing.T) {
-	h, err := ParseHost([]byte(`stores:
+	h, err := Parse([]byte(`stores:
   messages: {url: "tls://nats.example:4222", user: u, password: {env: NATS}, messages: 5, size: 2MiB, age: 24h,
     channels: {team: ["research-*", coder], empty: []}, inboxes: {coder: [reviewer]}}
-`), HostChecks{})
+`), Checks{})
 	require.NoError(t, err)
 	require.Equal(t, Stores{Messages: &MessagesStore{
 		URL: "tls://nats.example:4222", User: "u", Password: &credential.Source{Env: "NATS"}, Messages: 5, Size: 2 << 20, Age: 24 * time.Hour,
@@ -34,7 +34,7 @@ func TestStoresMessages(t *testing.T) {
 		"inboxes: {A: [x]}":    "invalid agent id",
 		"size: 1KiB":           "1MiB",
 	} {
-		_, err := ParseHost([]byte("stores: {messages: {"+text+"}}"), HostChecks{})
+		_, err := Parse([]byte("stores: {messages: {"+text+"}}"), Checks{})
 		assert.ErrorContains(t, err, want, text)
 	}
 }

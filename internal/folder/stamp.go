@@ -1,4 +1,4 @@
-package agents
+package folder
 
 import (
 	"bytes"
@@ -17,70 +17,73 @@ import (
 // stamp identifies the state of a file or directory. Every change of its
 // content changes ctime, which programs cannot set.
 type stamp struct {
-	dev, ino     uint64
+	Dev, Ino     uint64
 	mode         uint32
 	nlink        uint64
 	size         int64
 	mtime, ctime unix.Timespec
 }
 
-// dated is a stamp and the time when it was taken. Two changes within one tick
+// Dated is a stamp and the time when it was taken. Two changes within one tick
 // of a file system's clock have the same ctime. A stamp therefore identifies a
 // state only if its ctime was more than a tick old.
-type dated struct {
+type Dated struct {
 	stamp
-	taken time.Time
+	Taken time.Time
 }
 
 // tick is longer than the coarsest clock of a file system: 2 s for FAT.
 const tick = 3 * time.Second
 
-// still reports whether nothing changed between d and now.
-func (d dated) still(now dated) bool {
-	return d.stamp == now.stamp && d.taken.Sub(time.Unix(d.ctime.Unix())) > tick
+// State returns a text that identifies the state.
+func (d Dated) State() string { return fmt.Sprint(d.stamp) }
+
+// Still reports whether nothing changed between d and now.
+func (d Dated) Still(now Dated) bool {
+	return d.stamp == now.stamp && d.Taken.Sub(time.Unix(d.ctime.Unix())) > tick
 }
 
-// stampOf returns the stamp of name in the directory at, or of at if name is
+// StampOf returns the stamp of name in the directory at, or of at if name is
 // empty. It does not follow a symbolic link.
-func stampOf(at int, name string) (dated, error) {
-	return stampAt(at, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH)
+func StampOf(at int, name string) (Dated, error) {
+	return StampAt(at, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH)
 }
 
-func stampAt(at int, name string, flags int) (dated, error) {
+func StampAt(at int, name string, flags int) (Dated, error) {
 	taken := time.Now()
 	var st unix.Stat_t
 	err := unix.Fstatat(at, name, &st, flags)
 	for err == unix.EINTR {
 		err = unix.Fstatat(at, name, &st, flags)
 	}
-	return dated{stamp{st.Dev, st.Ino, st.Mode, uint64(st.Nlink), st.Size, st.Mtim, st.Ctim}, taken}, err
+	return Dated{stamp{st.Dev, st.Ino, st.Mode, uint64(st.Nlink), st.Size, st.Mtim, st.Ctim}, taken}, err
 }
 
-// stillIn reports whether a directory of base has the same names as when d was
+// StillIn reports whether a directory of base has the same names as when d was
 // taken. The zero value stands for a missing directory.
-func (d dated) stillIn(base, name string) bool {
-	now, err := stampAt(unix.AT_FDCWD, filepath.Join(base, name), 0)
-	return err == nil && d.still(now) || errors.Is(err, unix.ENOENT) && d == dated{}
+func (d Dated) StillIn(base, name string) bool {
+	now, err := StampAt(unix.AT_FDCWD, filepath.Join(base, name), 0)
+	return err == nil && d.Still(now) || errors.Is(err, unix.ENOENT) && d == Dated{}
 }
 
-// text is the content of a file at one time.
-type text struct {
-	dated
-	data []byte
-	sum  string // SHA-256, in hex
+// Text is the content of a file at one time.
+type Text struct {
+	Dated
+	Data []byte
+	Sum  string // SHA-256, in hex
 }
 
-// is reports whether two texts have the same content. A nil text equals none.
-func (t *text) is(other *text) bool {
-	return t != nil && other != nil && bytes.Equal(t.data, other.data)
+// Is reports whether two texts have the same content. A nil text equals none.
+func (t *Text) Is(other *Text) bool {
+	return t != nil && other != nil && bytes.Equal(t.Data, other.Data)
 }
 
-// read returns the content of a file. It does not open the file if it certainly
+// Read returns the content of a file. It does not open the file if it certainly
 // equals last. It accepts only a regular file with one name, because a symbolic
 // link or a second name may be in a view.
-func (d folder) read(name string, last *text) (*text, error) {
+func (d Folder) Read(name string, last *Text) (*Text, error) {
 	if last != nil {
-		if now, err := stampOf(int(d.Fd()), name); err == nil && last.still(now) {
+		if now, err := StampOf(int(d.Fd()), name); err == nil && last.Still(now) {
 			return last, nil
 		}
 	}
@@ -94,7 +97,7 @@ func (d folder) read(name string, last *text) (*text, error) {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	now, err := stampOf(fd, "") // before the read, so that a concurrent change shows
+	now, err := StampOf(fd, "") // before the read, so that a concurrent change shows
 	if err != nil {
 		return nil, fmt.Errorf("stat: %w: check its file system", err)
 	}
@@ -104,13 +107,13 @@ func (d folder) read(name string, last *text) (*text, error) {
 	case now.nlink != 1:
 		return nil, fmt.Errorf("has %d names, and one may be in a view: replace it by a copy", now.nlink)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxDefinition+1))
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("read: %w: check its file system", err)
 	}
-	if last != nil && bytes.Equal(last.data, data) {
-		return &text{now, last.data, last.sum}, nil // share one copy
+	if last != nil && bytes.Equal(last.Data, data) {
+		return &Text{now, last.Data, last.Sum}, nil // share one copy
 	}
 	sum := sha256.Sum256(data)
-	return &text{now, data, hex.EncodeToString(sum[:])}, nil
+	return &Text{now, data, hex.EncodeToString(sum[:])}, nil
 }

@@ -1,24 +1,27 @@
-package agents
+package config
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // TestLines: an error names the line of the fault, in a definition, in scopefs.yaml and in a
 // preset.
 func TestLines(t *testing.T) {
 	definition := func(text string) error {
-		_, err := ParseDefinition("a.md", []byte(text))
+		_, err := agents.ParseDefinition("a.md", []byte(text))
 		return err
 	}
 	host := func(text string) error {
-		_, err := ParseHost([]byte(text), HostChecks{})
+		_, err := Parse([]byte(text), Checks{})
 		return err
 	}
 	preset := func(text string) error {
-		_, err := ParsePreset("p.yaml", []byte(text))
+		_, err := hosts.ParsePreset("p.yaml", []byte(text))
 		return err
 	}
 	for text, c := range map[string]struct {

@@ -1,4 +1,4 @@
-package agents
+package activities
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 const aTool = `{"description": "d", "inputSchema": {"type": "object"}}`
@@ -44,7 +46,7 @@ func TestActivities(t *testing.T) {
 			for file, text := range c.files {
 				plantActivity(t, base, file, text)
 			}
-			all, errs := reloadActivities(base, Activities{})
+			all, errs := reloadActivities(base, Set{})
 			var got, told []string
 			for _, a := range all.All {
 				if a.Program {
@@ -61,8 +63,8 @@ func TestActivities(t *testing.T) {
 	}
 }
 
-func reloadActivities(base string, last Activities) (Activities, []error) {
-	return last.Reload(base, Tools{{Name: "bash", Aliases: []string{"shell"}}}, func(a Activity) error {
+func reloadActivities(base string, last Set) (Set, []error) {
+	return last.Reload(base, catalog.Tools{{Name: "bash", Aliases: []string{"shell"}}}, func(a Activity) error {
 		if strings.Contains(string(a.Schema), "bad") {
 			return errors.New("bad schema: correct it")
 		}
@@ -88,7 +90,7 @@ func TestActivitiesReload(t *testing.T) {
 	base := t.TempDir()
 	plantActivity(t, base, "a.json", aTool)
 	plantActivity(t, base, "a", "x")
-	first, errs := reloadActivities(base, Activities{})
+	first, errs := reloadActivities(base, Set{})
 	require.Empty(t, errs)
 	same, _ := reloadActivities(base, first)
 	assert.True(t, first.Equal(same))

@@ -1,25 +1,27 @@
-package agents
+package config
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func TestKeep(t *testing.T) {
 	t.Setenv("PORT_OF_TEST", "8080")
-	def, err := ParseDefinition("a.md", []byte("---\nname: a\nsandbox: {home: temporary, caches: [npm, go]}\nenv: {URL: 'http://x:${PORT_OF_TEST}/$${y}', PATH: '/opt/x:/usr/bin'}\n---\n"))
+	def, err := agents.ParseDefinition("a.md", []byte("---\nname: a\nsandbox: {home: temporary, caches: [npm, go]}\nenv: {URL: 'http://x:${PORT_OF_TEST}/$${y}', PATH: '/opt/x:/usr/bin'}\n---\n"))
 	require.NoError(t, err)
-	assert.Equal(t, Keep{HomeTemporary, []Kept{KeptNPM, KeptGo}}, def.Keep)
+	assert.Equal(t, agents.Keep{Home: agents.HomeTemporary, Caches: []agents.Kept{agents.KeptNPM, agents.KeptGo}}, def.Keep)
 	assert.Equal(t, map[string]string{"URL": "http://x:8080/${y}", "PATH": "/opt/x:/usr/bin"}, def.Env)
 
-	host, err := ParseHost([]byte("sandbox: {caches: [pip], env: {A: '${PORT_OF_TEST}'}}"), HostChecks{})
+	host, err := Parse([]byte("sandbox: {caches: [pip], env: {A: '${PORT_OF_TEST}'}}"), Checks{})
 	require.NoError(t, err)
 	assert.Equal(t, "8080", host.Env["A"])
-	assert.Equal(t, Keep{HomeLasting, []Kept{KeptPIP}}, Keep{}.Or(host.Keep))
+	assert.Equal(t, agents.Keep{Home: agents.HomeLasting, Caches: []agents.Kept{agents.KeptPIP}}, agents.Keep{}.Or(host.Keep))
 	assert.Equal(t, def.Keep, def.Keep.Or(host.Keep))
-	assert.Equal(t, Keep{HomeTemporary, []Kept{}}, Keep{HomeTemporary, []Kept{}}.Or(host.Keep), "no caches")
+	assert.Equal(t, agents.Keep{Home: agents.HomeTemporary, Caches: []agents.Kept{}}, agents.Keep{Home: agents.HomeTemporary, Caches: []agents.Kept{}}.Or(host.Keep), "no caches")
 }
 
 func TestKeepWrong(t *testing.T) {
@@ -46,10 +48,10 @@ func TestKeepWrong(t *testing.T) {
 		"network: {allow: [{host: '${HOST}.x'}]}":   "has ${HOST}",
 		"mcp_servers: {x: {command: '${NO_SUCH}'}}": "names ${NO_SUCH}, which is not set",
 	} {
-		_, err := ParseDefinition("a.md", []byte("---\nname: a\n"+text+"\n---\n"))
+		_, err := agents.ParseDefinition("a.md", []byte("---\nname: a\n"+text+"\n---\n"))
 		assert.ErrorContains(t, err, want, text)
 	}
-	host, err := ParseHost([]byte("sandbox: {expose: [/a, {path: /b, sockets: true}, {path: /c}]}"), HostChecks{})
+	host, err := Parse([]byte("sandbox: {expose: [/a, {path: /b, sockets: true}, {path: /c}]}"), Checks{})
 	assert.NoError(t, err)
 	assert.Equal(t, []string{"/a", "/b", "/c"}, host.Expose)
 	assert.Equal(t, []string{"/b"}, host.Sockets)
@@ -59,11 +61,11 @@ func TestKeepWrong(t *testing.T) {
 		"1":                         "expose: is a number: want a text",
 		"{sockets: true}":           `expose: "" is no path: write path: /PATH`,
 	} {
-		_, err = ParseHost([]byte("sandbox: {expose: ["+text+"]}"), HostChecks{})
+		_, err = Parse([]byte("sandbox: {expose: ["+text+"]}"), Checks{})
 		assert.ErrorContains(t, err, want, text)
 	}
-	_, err = ParseHost([]byte("sandbox: {expose: ['${HOME}/x']}"), HostChecks{})
+	_, err = Parse([]byte("sandbox: {expose: ['${HOME}/x']}"), Checks{})
 	assert.ErrorContains(t, err, "has ${HOME}")
-	_, err = ParseDefinition("a.md", []byte("---\nname: a\nnetwork: host\nenv: {https_proxy: 'http://proxy:3128'}\ndescription: 'the price is ${X}'\n---\n${Y}\n"))
+	_, err = agents.ParseDefinition("a.md", []byte("---\nname: a\nnetwork: host\nenv: {https_proxy: 'http://proxy:3128'}\ndescription: 'the price is ${X}'\n---\n${Y}\n"))
 	assert.NoError(t, err)
 }

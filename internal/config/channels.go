@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"errors"
@@ -11,6 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/header"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // Channel is a place that agents may send notifications to.
@@ -32,15 +35,15 @@ type Channel struct {
 
 // Allows reports whether an agent may use the channel.
 func (c Channel) Allows(id string) bool {
-	return c.Agents == nil || slices.ContainsFunc(c.Agents, func(p string) bool { return wild(p, id) })
+	return c.Agents == nil || slices.ContainsFunc(c.Agents, func(p string) bool { return catalog.Wild(p, id) })
 }
 
 // channelsField reads channels by name.
-func channelsField(out *map[string]Channel) field {
+func channelsField(out *map[string]Channel) fields.Field {
 	return func(n *yaml.Node) error {
 		*out = map[string]Channel{}
-		return eachKey(n, func(name string, value *yaml.Node) error {
-			if !isServerName(name) {
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
+			if !catalog.IsServerName(name) {
 				return fmt.Errorf("%q is no name of a channel: write letters, digits, '-' and '_'", name)
 			}
 			var c Channel
@@ -52,31 +55,31 @@ func channelsField(out *map[string]Channel) field {
 }
 
 func (c *Channel) read(n *yaml.Node) error {
-	var wrong problems
-	wrong.add(n.Line, mappingField(map[string]field{
-		"kind":       textField(&c.Kind),
+	var wrong fields.Problems
+	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
+		"kind":       fields.Text(&c.Kind),
 		"url":        storeURLField(&c.URL),
-		"agents":     textsField(&c.Agents, "agents", checkName),
-		"room":       textField(&c.Room),
-		"from":       textField(&c.From),
-		"to":         textsField(&c.To, "to", nil),
-		"user":       textField(&c.User),
-		"credential": credentialField(&c.Credential),
-		"header":     textField(&c.Header),
-		"prefix":     textField(&c.Prefix),
+		"agents":     fields.Texts(&c.Agents, "agents", catalog.CheckName),
+		"room":       fields.Text(&c.Room),
+		"from":       fields.Text(&c.From),
+		"to":         fields.Texts(&c.To, "to", nil),
+		"user":       fields.Text(&c.User),
+		"credential": fields.Credential(&c.Credential),
+		"header":     fields.Text(&c.Header),
+		"prefix":     fields.Text(&c.Prefix),
 		"addresses":  prefixesField(&c.Addresses),
-		"rate":       numberField(&c.Rate, parseCount, "!!int"),
-		"timeout":    durationField(&c.Timeout),
+		"rate":       fields.Number(&c.Rate, fields.ParseCount, "!!int"),
+		"timeout":    fields.Duration(&c.Timeout),
 	})(n))
-	wrong.add(n.Line, checkHeader(c.Header, c.Prefix))
-	return wrong.err()
+	wrong.Add(n.Line, header.Check(c.Header, c.Prefix))
+	return wrong.Err()
 }
 
 // storeURLField reads an absolute URL.
-func storeURLField(out **url.URL) field {
+func storeURLField(out **url.URL) fields.Field {
 	return func(n *yaml.Node) error {
 		var text string
-		if err := textField(&text)(n); err != nil {
+		if err := fields.Text(&text)(n); err != nil {
 			return err
 		}
 		u, err := url.Parse(text)

@@ -1,4 +1,4 @@
-package agents
+package config
 
 import (
 	"errors"
@@ -13,6 +13,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/header"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // Stores are the shared stores that scopefs.yaml configures, under the key
@@ -63,28 +66,28 @@ type Service struct {
 
 // Allows reports whether an agent may use the service.
 func (s Service) Allows(id string) bool {
-	return s.Agents == nil || slices.ContainsFunc(s.Agents, func(p string) bool { return wild(p, id) })
+	return s.Agents == nil || slices.ContainsFunc(s.Agents, func(p string) bool { return catalog.Wild(p, id) })
 }
 
-func (s *Stores) fields() map[string]field {
-	return map[string]field{
+func (s *Stores) fields() map[string]fields.Field {
+	return map[string]fields.Field{
 		"kv": func(n *yaml.Node) error {
 			s.KV = &KVStore{}
 			return storeField(s.KV.fields())(n)
 		},
 		"sql": func(n *yaml.Node) error {
 			s.SQL = &SQLStore{}
-			return storeField(map[string]field{
+			return storeField(map[string]fields.Field{
 				"dir":     absoluteField(&s.SQL.Dir),
-				"drop":    switchField(&s.SQL.Drop),
-				"size":    numberField(&s.SQL.Size, parseSize, "!!int", "!!str"),
-				"timeout": durationField(&s.SQL.Timeout),
+				"drop":    fields.Switch(&s.SQL.Drop),
+				"size":    fields.Number(&s.SQL.Size, fields.ParseSize, "!!int", "!!str"),
+				"timeout": fields.Duration(&s.SQL.Timeout),
 			})(n)
 		},
 		"notify": channelsField(&s.Notify),
 		"objects": func(n *yaml.Node) error {
 			s.Objects = &ObjectStore{}
-			return mappingField(s.Objects.fields())(n)
+			return fields.Mapping(s.Objects.fields())(n)
 		},
 		"metrics": metricsField(&s.Metrics),
 		"messages": func(n *yaml.Node) error {
@@ -93,8 +96,8 @@ func (s *Stores) fields() map[string]field {
 		},
 		"services": func(n *yaml.Node) error {
 			s.Services = map[string]Service{}
-			return eachKey(n, func(name string, value *yaml.Node) error {
-				if !isServerName(name) {
+			return fields.EachKey(n, func(name string, value *yaml.Node) error {
+				if !catalog.IsServerName(name) {
 					return fmt.Errorf("%q is no name of a service: write letters, digits, '-' and '_'", name)
 				}
 				var service Service
@@ -107,8 +110,8 @@ func (s *Stores) fields() map[string]field {
 }
 
 // storeField reads the settings of a store. An empty value means the defaults.
-func storeField(fields map[string]field) field {
-	read := mappingField(fields)
+func storeField(keys map[string]fields.Field) fields.Field {
+	read := fields.Mapping(keys)
 	return func(n *yaml.Node) error {
 		if n.Tag == "!!null" {
 			return nil
@@ -117,10 +120,10 @@ func storeField(fields map[string]field) field {
 	}
 }
 
-func (s *KVStore) fields() map[string]field {
-	return map[string]field{
+func (s *KVStore) fields() map[string]fields.Field {
+	return map[string]fields.Field{
 		"redis": func(n *yaml.Node) error {
-			if err := textField(&s.Redis)(n); err != nil {
+			if err := fields.Text(&s.Redis)(n); err != nil {
 				return err
 			}
 			if host, port, err := net.SplitHostPort(s.Redis); !strings.HasPrefix(s.Redis, "/") && (err != nil || host == "" || port == "") {
@@ -128,50 +131,39 @@ func (s *KVStore) fields() map[string]field {
 			}
 			return nil
 		},
-		"tls":      switchField(&s.TLS),
-		"user":     textField(&s.User),
-		"password": credentialField(&s.Password),
-		"keys":     numberField(&s.Keys, parseCount, "!!int"),
-		"size":     numberField(&s.Size, parseSize, "!!int", "!!str"),
+		"tls":      fields.Switch(&s.TLS),
+		"user":     fields.Text(&s.User),
+		"password": fields.Credential(&s.Password),
+		"keys":     fields.Number(&s.Keys, fields.ParseCount, "!!int"),
+		"size":     fields.Number(&s.Size, fields.ParseSize, "!!int", "!!str"),
 	}
 }
 
 func (s *Service) read(n *yaml.Node) error {
-	var wrong problems
-	wrong.add(n.Line, mappingField(map[string]field{
-		"url":        textField(&s.URL),
-		"agents":     textsField(&s.Agents, "agents", checkName),
-		"methods":    textsField(&s.Methods, "methods", nil),
-		"paths":      textsField(&s.Paths, "paths", nil),
+	var wrong fields.Problems
+	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
+		"url":        fields.Text(&s.URL),
+		"agents":     fields.Texts(&s.Agents, "agents", catalog.CheckName),
+		"methods":    fields.Texts(&s.Methods, "methods", nil),
+		"paths":      fields.Texts(&s.Paths, "paths", nil),
 		"addresses":  prefixesField(&s.Addresses),
-		"credential": credentialField(&s.Credential),
-		"header":     textField(&s.Header),
-		"prefix":     textField(&s.Prefix),
-		"timeout":    durationField(&s.Timeout),
+		"credential": fields.Credential(&s.Credential),
+		"header":     fields.Text(&s.Header),
+		"prefix":     fields.Text(&s.Prefix),
+		"timeout":    fields.Duration(&s.Timeout),
 	})(n))
 	if u, err := url.Parse(s.URL); err != nil || u.Hostname() == "" {
-		wrong.add(n.Line, errors.New("url: is no address: write https://HOST/PATH"))
+		wrong.Add(n.Line, errors.New("url: is no address: write https://HOST/PATH"))
 	}
-	wrong.add(n.Line, checkHeader(s.Header, s.Prefix))
-	return wrong.err()
-}
-
-// checkHeader checks the header that carries a credential, and the text before it.
-func checkHeader(name, prefix string) error {
-	if name != "" && !IsHeader(name) {
-		return errors.New("header: is no name of a header: correct it")
-	}
-	if strings.ContainsFunc(prefix, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
-		return errors.New("prefix: holds a character that no header may: remove it")
-	}
-	return nil
+	wrong.Add(n.Line, header.Check(s.Header, s.Prefix))
+	return wrong.Err()
 }
 
 // prefixesField reads addresses and ranges of addresses.
-func prefixesField(out *[]netip.Prefix) field {
+func prefixesField(out *[]netip.Prefix) fields.Field {
 	return func(n *yaml.Node) error {
 		var texts []string
-		if err := textsField(&texts, "addresses", nil)(n); err != nil {
+		if err := fields.Texts(&texts, "addresses", nil)(n); err != nil {
 			return err
 		}
 		for _, text := range texts {
@@ -185,24 +177,5 @@ func prefixesField(out *[]netip.Prefix) field {
 			*out = append(*out, prefix)
 		}
 		return nil
-	}
-}
-
-// credentialField reads where a secret is: {env: NAME}, {file: PATH}, {file: PATH, key: NAME} or
-// {command: [PROGRAM, ARGUMENT...]}.
-func credentialField(out **credential.Source) field {
-	return func(n *yaml.Node) error {
-		var s credential.Source
-		err := mappingField(map[string]field{
-			"env":     textField(&s.Env),
-			"file":    textField(&s.File),
-			"key":     textField(&s.Key),
-			"command": textsField(&s.Command, "command", nil),
-		})(n)
-		if err == nil {
-			err = s.Check()
-		}
-		*out = &s
-		return err
 	}
 }

@@ -1,4 +1,4 @@
-package agents
+package programs
 
 import (
 	"os"
@@ -7,16 +7,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // TestPrograms: the programs of this package load, with presets that there are, and the
 // operator's replace them.
 func TestPrograms(t *testing.T) {
 	base := t.TempDir()
-	presets, errs := Presets(base)
+	presets, errs := hosts.Presets(base)
 	require.Empty(t, errs)
-	for _, name := range BuiltinPrograms() {
-		p, err := ProgramOf(base, name)
+	for _, name := range Builtin() {
+		p, err := Of(base, name)
 		require.NoError(t, err)
 		assert.NotEmpty(t, p.Description)
 		assert.NotEmpty(t, p.Install)
@@ -25,12 +27,12 @@ func TestPrograms(t *testing.T) {
 			assert.NotEmpty(t, presets[network].Credentials, network)
 		}
 	}
-	require.NoError(t, os.Mkdir(filepath.Join(base, programsDir), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(base, dir), 0o755))
 	put := func(name, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(base, programsDir, name), []byte(text), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(base, dir, name), []byte(text), 0o644))
 	}
 	put("claude.yaml", "command: my-claude\nargs: [--x]\nenv: {A: b}\nexpose: [/opt/x]\n")
-	p, err := ProgramOf(base, "claude")
+	p, err := Of(base, "claude")
 	require.NoError(t, err)
 	assert.Equal(t, &Program{Name: "claude", Command: "my-claude", Args: []string{"--x"}, Env: map[string]string{"A": "b"}, Expose: []string{"/opt/x"}}, p)
 	for text, want := range map[string]string{
@@ -42,11 +44,11 @@ func TestPrograms(t *testing.T) {
 		"network: {a: b}": "network",
 	} {
 		put("x.yaml", text)
-		_, err := ProgramOf(base, "x")
+		_, err := Of(base, "x")
 		assert.ErrorContains(t, err, want)
 	}
 	for _, name := range []string{"../agents.d/a", "", "nobody"} {
-		_, err := ProgramOf(base, name)
+		_, err := Of(base, name)
 		assert.ErrorContains(t, err, "there are claude, codex, gemini, opencode", name)
 	}
 }

@@ -1,0 +1,102 @@
+package programs
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/internal/frontmatter"
+)
+
+// dir is the directory of a base directory that has the operator's programs.
+const dir = "programs.d"
+
+//go:embed programs/*.yaml
+var files embed.FS
+
+// Program says how an agent program runs in a sandbox. It is one file:
+// {base}/programs.d/<name>.yaml, or one of this package. The operator's replaces that of
+// this package with the same name.
+type Program struct {
+	Name        string
+	Description string
+	Command     string            // its name in PATH; "" is Name
+	Install     string            // the command that installs it, for people
+	Networks    []string          // presets: it needs the hosts of one of them; none: it needs no network
+	Args        []string          // before those of the user
+	Env         map[string]string // variables, under those of the user
+	Expose      []string          // what it needs of the host beside itself and its interpreter
+}
+
+// Parse reads the text of a program. Its errors are of type
+// *fields.FileError.
+func Parse(file string, data []byte) (*Program, error) {
+	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
+	fail := func(err error) (*Program, error) { return nil, fields.ErrorAt(file, 1, "", err) }
+	if !fields.IsPlainName(p.Name, folder.MaxName) {
+		return fail(fmt.Errorf("%q is no name of a program: write letters, digits, '-', '_' and '.'", p.Name))
+	}
+	if len(data) > frontmatter.MaxKeys {
+		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
+	}
+	err := fields.Parse(data, map[string]fields.Field{
+		"description": fields.Text(&p.Description),
+		"command":     fields.Text(&p.Command),
+		"install":     fields.Text(&p.Install),
+		"network":     fields.Texts(&p.Networks, "network", nil),
+		"args":        fields.Texts(&p.Args, "args", nil),
+		"env":         fields.Env(&p.Env, nil),
+		"expose": fields.Texts(&p.Expose, "expose", func(name string) error {
+			if !path.IsAbs(name) {
+				return fmt.Errorf("%q is relative: write an absolute path", name)
+			}
+			return nil
+		}),
+	})
+	if p.Command = cmp.Or(p.Command, p.Name); err == nil && strings.Contains(p.Command, "/") {
+		err = fmt.Errorf("command: %q is a path: write a name, which is looked up in PATH", p.Command)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return p, nil
+}
+
+// Of returns a program of a base directory or of this package.
+func Of(base, name string) (*Program, error) {
+	file := path.Join(dir, name+".yaml")
+	if !fields.IsPlainName(name, folder.MaxName) {
+		return nil, fmt.Errorf("%q is no name of a program: there are %s", name, strings.Join(Builtin(), ", "))
+	}
+	dir, err := folder.Open(base, dir)
+	if err == nil {
+		defer dir.Close()
+		var text *folder.Text
+		if text, err = dir.Read(name+".yaml", nil); err == nil {
+			return Parse(file, text.Data)
+		}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fields.ErrorAt(file, 0, "", err)
+	}
+	data, err := files.ReadFile("programs/" + name + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("no program %q: there are %s; write %s for another", name, strings.Join(Builtin(), ", "), file)
+	}
+	return Parse(name+".yaml", data)
+}
+
+// Builtin returns the names of the programs of this package.
+func Builtin() (names []string) {
+	entries, _ := files.ReadDir("programs") // cannot fail: it is in the program
+	for _, entry := range entries {
+		names = append(names, strings.TrimSuffix(entry.Name(), ".yaml"))
+	}
+	return names
+}

@@ -1,0 +1,92 @@
+package hosts
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"strings"
+	"sync"
+
+	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// PresetsDir is the directory of a base directory that has the operator's presets.
+const PresetsDir = "presets.d"
+
+//go:embed presets/*.yaml
+var presetFiles embed.FS
+
+// BuiltinPresets returns the presets of this package. Nobody changes them.
+var BuiltinPresets = sync.OnceValue(func() map[string]*Preset {
+	all := map[string]*Preset{}
+	entries, _ := presetFiles.ReadDir("presets") // cannot fail: it is in the program
+	for _, entry := range entries {
+		data, _ := presetFiles.ReadFile("presets/" + entry.Name())
+		p, err := ParsePreset(entry.Name(), data)
+		if err != nil {
+			panic(err) // a test reads each of them
+		}
+		p.File = ""
+		all[p.Name] = p
+	}
+	return all
+})
+
+// Preset is a list of hosts that a network may name. It is one file:
+// {base}/presets.d/<name>.yaml, or one of this package. The operator's replaces that
+// of this package with the same name.
+type Preset struct {
+	Name        string
+	Description string
+	Allow       []scope.HostRule
+	Credentials map[string]Credential
+	Text        string // of the file
+	File        string // relative to the base directory; "": of this package
+}
+
+// ParsePreset reads the text of a preset. Its errors are of type
+// *fields.FileError.
+func ParsePreset(file string, data []byte) (*Preset, error) {
+	p := &Preset{Name: strings.TrimSuffix(path.Base(file), ".yaml"), Text: string(data), File: file}
+	fail := func(err error) (*Preset, error) { return nil, fields.ErrorAt(file, 1, "", err) }
+	if !fields.IsPlainName(p.Name, folder.MaxName) {
+		return fail(fmt.Errorf("%q is no name of a preset: write letters, digits, '-', '_' and '.'", p.Name))
+	}
+	if len(data) > frontmatter.MaxKeys {
+		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
+	}
+	network := Network{Kind: Rules}
+	err := fields.Parse(data, map[string]fields.Field{"description": fields.Prose(&p.Description), "allow": allowField(&network)})
+	if err == nil && len(network.Rules.Allow) == 0 {
+		err = errors.New("allow is missing: list the hosts")
+	}
+	if err == nil {
+		_, err = scope.CompileNetwork(network.Rules)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	p.Allow, p.Credentials = network.Rules.Allow, network.Credentials
+	return p, nil
+}
+
+// Presets returns the presets of a base directory and of this package, by name, and an
+// error for each file that does not load.
+func Presets(base string) (map[string]*Preset, []error) {
+	return ReadPresets(base, nil)
+}
+
+// ReadPresets is Presets, but keeps the last good preset of a file that does not load.
+func ReadPresets(base string, last map[string]*Preset) (map[string]*Preset, []error) {
+	last = maps.Clone(last)
+	maps.DeleteFunc(last, func(_ string, p *Preset) bool { return p.File == "" })
+	own, errs := folder.ReadFiles(base, PresetsDir, ParsePreset, last)
+	all := maps.Clone(BuiltinPresets())
+	maps.Copy(all, own)
+	return all, errs
+}
