@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb reproduce demo check lint ready test test-serial bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean
+.PHONY: help build install deb reproduce demo check lint ready test test-serial test-kernels bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,12 @@ test-serial: ready ## the tests again with GOMAXPROCS=1, and those of views with
 	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
 	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) $$(go list ./... | grep -E '$(VIEWTESTS)'); \
 	.ci/leftovers $$before; echo "nothing left behind"
+
+KERNELS := bin/kernels
+test-kernels: ## boot Linux 5.15, 6.1, 6.12 and Debian's newest in QEMU, with control groups v2, and run scopefs in each (as root)
+	@.ci/need qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd mkfs.ext4:e2fsprogs bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch setcap:libcap2-bin python3:python3
+	@integration/kernels/fetch $(KERNELS)
+	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 3h ./integration/kernels
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)
 	@.ci/need bwrap:bubblewrap bindfs:bindfs

@@ -67,15 +67,31 @@ func (f File) Readlink() (string, error) {
 }
 
 // Chmod sets the permission bits. For an O_PATH descriptor it calls
-// fchmodat2(2), Linux 6.6. On older kernels it returns EOPNOTSUPP, and the
-// caller uses Dir.Chmod.
+// fchmodat2(2), Linux 6.6. On older kernels it opens a directory again, and
+// returns EOPNOTSUPP for other files and for directories that it may not read:
+// the caller uses Dir.Chmod.
 func (f File) Chmod(mode uint32) error {
 	return retry(func() error {
 		if !f.path {
 			return unix.Fchmod(f.fd, mode&07777)
 		}
-		return emptyPathChmod(f.fd, mode&07777)
+		err := emptyPathChmod(f.fd, mode&07777)
+		if err == unix.EOPNOTSUPP {
+			err = reopenChmod(f.fd, mode&07777)
+		}
+		return err
 	})
+}
+
+// reopenChmod is fchmod(2) of a directory that is open with O_PATH. The directory
+// may have no name any more.
+func reopenChmod(fd int, mode uint32) error {
+	dir, err := openat2(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolve)
+	if err != nil {
+		return unix.EOPNOTSUPP
+	}
+	defer unix.Close(dir)
+	return unix.Fchmod(dir, mode)
 }
 
 // emptyPathChmod calls fchmodat2(fd, "", mode, AT_EMPTY_PATH). The wrapper in

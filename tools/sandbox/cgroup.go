@@ -113,6 +113,9 @@ func delegate(dir string, settings []setting) error {
 		up = []string{filepath.Dir(dir), dir}
 	}
 	for _, dir := range up {
+		if occupied(dir) {
+			return unix.EBUSY
+		}
 		for _, s := range settings {
 			have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 			if err != nil {
@@ -121,7 +124,6 @@ func delegate(dir string, settings []setting) error {
 			if !slices.Contains(strings.Fields(string(have)), s.controller) {
 				return unix.ENOENT
 			}
-			// EBUSY: the group has processes, and is not the root.
 			if err := writeFile(filepath.Join(dir, "cgroup.subtree_control"), "+"+s.controller); err != nil {
 				return err
 			}
@@ -133,6 +135,15 @@ func delegate(dir string, settings []setting) error {
 		}
 	}
 	return nil
+}
+
+// occupied reports whether a group has processes, and is not the root, which alone has no type. The
+// kernel refuses controllers for its children, except cpu and pids: these make it a threaded domain,
+// whose new children cannot have processes (cgroups(7), "Threaded mode").
+func occupied(dir string) bool {
+	procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	_, err := os.Stat(filepath.Join(dir, "cgroup.type"))
+	return len(procs) > 0 && err == nil
 }
 
 // setting is one file of a control group. An optional one may not exist: swap

@@ -138,6 +138,10 @@ func TestCgroupV2(t *testing.T) {
 	all := Limits{Memory: 1 << 30, PIDs: 10, CPU: 1.5}
 	c := cgroups{v2: []string{"/nowhere", dir}}
 	assert.Equal(t, dir, c.findV2(all.v2()))
+	for name, text := range map[string]string{"cgroup.procs": "1\n", "cgroup.type": "domain\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	assert.Empty(t, c.findV2(Limits{PIDs: 10}.v2()), "a group with processes is left as it is")
 	got := map[string]string{}
 	for _, s := range all.v2() {
 		got[s.file] = s.value

@@ -1,0 +1,200 @@
+// Package kernels runs scopefs on the kernels of distributions, in virtual machines with control groups v2:
+// make test-kernels.
+package kernels
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// directoryEnv names the directory that fetch filled. Without it the test is skipped.
+const directoryEnv = "SCOPEFS_TEST_KERNELS"
+
+const (
+	bootTime  = 3 * time.Minute  // from QEMU's start to the guest's first line
+	guestTime = 40 * time.Minute // of all suites of a guest
+)
+
+// TestKernels boots each kernel in QEMU, and runs the suites in it. A guest has one processor and 2 GiB of memory.
+func TestKernels(t *testing.T) {
+	kernels := os.Getenv(directoryEnv)
+	if kernels == "" {
+		t.Skip("make test-kernels sets " + directoryEnv)
+	}
+	work := t.TempDir()
+	disk := makeDisk(t, work)
+	accelerator := "kvm"
+	var table strings.Builder
+	fmt.Fprintln(&table, "| kernel | passthrough | landlock | cgroups | passed, failed, skipped | minutes |\n|---|---|---|---|---|---|")
+	for _, version := range []string{"5.15", "6.1", "6.12", "newest"} {
+		t.Run(version, func(t *testing.T) {
+			g := &guest{kernel: filepath.Join(kernels, version), disk: disk,
+				console: filepath.Join(kernels, version+".console"), log: filepath.Join(kernels, version+".log")}
+			g.initramfs = makeInitramfs(t, g.kernel, filepath.Join(work, version+".initramfs"))
+			begin := time.Now()
+			if accelerator == "kvm" {
+				if err := g.run("kvm", "host"); g.release == "" {
+					t.Logf("KVM boots no guest (%v): TCG", err)
+					accelerator = "tcg"
+				}
+			}
+			if accelerator == "tcg" {
+				assert.NoError(t, g.run("tcg", "max"))
+			}
+			if !assert.NotEmpty(t, g.release, "the kernel boots") {
+				console, _ := os.ReadFile(g.console)
+				t.Logf("console:\n%s", console)
+			}
+			fmt.Fprintln(&table, g.report(t, time.Since(begin)))
+		})
+	}
+	t.Logf("with %s:\n%s", accelerator, &table)
+}
+
+// guest is a virtual machine, and what its suites printed.
+type guest struct {
+	kernel, initramfs, disk string
+	console, log            string // files with what the kernel and the suites print
+	release                 string // uname -r; "" until the guest has booted
+	emulated                bool   // without KVM
+	results                 map[string]*result
+}
+
+// result is what a suite printed, and how it ended.
+type result struct {
+	output strings.Builder
+	status string // of exit(3), 124 after a timeout; "" if the guest ended first
+}
+
+// run boots the guest and reads what it prints. It returns when the guest is off, or kills it.
+func (g *guest) run(accelerator, cpu string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), guestTime)
+	defer cancel()
+	g.emulated = accelerator == "tcg"
+	g.release, g.results = "", map[string]*result{}
+	log, err := os.Create(g.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", accelerator, "-cpu", cpu, "-smp", "1", "-m", "2048",
+		"-nodefaults", "-display", "none", "-no-reboot",
+		"-serial", "file:"+g.console, "-serial", "stdio",
+		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
+		"-drive", "file="+g.disk+",if=virtio,format=raw,snapshot=on",
+		"-kernel", filepath.Join(g.kernel, "vmlinuz"), "-initrd", g.initramfs,
+		"-append", "console=ttyS0 panic=-1 random.trust_cpu=on cgroup_no_v1=all "+map[string]string{"tcg": "emulated"}[accelerator])
+	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var errs strings.Builder
+	qemu.Stderr = &errs
+	out, err := qemu.StdoutPipe()
+	if err == nil {
+		err = qemu.Start()
+	}
+	if err != nil {
+		return err
+	}
+	boot := time.AfterFunc(bootTime, cancel)
+	defer boot.Stop()
+	g.read(io.TeeReader(out, log), boot)
+	if err := qemu.Wait(); err != nil {
+		return fmt.Errorf("qemu: %w: %s", err, &errs)
+	}
+	return nil
+}
+
+// read reads the lines of run in the guest, and stops the timer at the first one.
+func (g *guest) read(out io.Reader, boot *time.Timer) {
+	var now *result
+	for lines := bufio.NewReader(out); ; {
+		line, err := lines.ReadString('\n')
+		word := strings.Fields(line)
+		switch {
+		case len(word) == 3 && word[1] == "booted":
+			boot.Stop()
+			g.release = word[2]
+		case len(word) == 3 && word[0] == "===" && word[1] == "start":
+			now = &result{}
+			g.results[word[2]] = now
+		case len(word) == 5 && word[0] == "===" && word[1] == "end":
+			now.status, now = word[3], nil
+		case now != nil:
+			now.output.WriteString(line)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// verdict is a line of testing(5) about a test or a subtest.
+var verdict = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+)`)
+
+// report fails the test for each suite that failed, and returns the kernel's row of the table.
+func (g *guest) report(t *testing.T, took time.Duration) string {
+	count := map[string]int{}
+	for _, s := range suites {
+		r := g.results[s.name]
+		if r == nil && s.native && g.emulated {
+			t.Logf("%s is left out: the processor is emulated", s.name)
+			continue
+		}
+		if r == nil {
+			t.Errorf("%s did not start", s.name)
+			continue
+		}
+		out := r.output.String()
+		for _, m := range verdict.FindAllStringSubmatch(out, -1) {
+			count[m[1]]++
+		}
+		if r.status != "0" {
+			t.Errorf("%s ended with status %q:\n%s", s.name, r.status, out)
+		} else if s.pkg == "" {
+			t.Logf("%s:\n%s", s.name, out)
+		}
+	}
+	checks := map[string]string{}
+	if r := g.results["doctor"]; r != nil {
+		checks = doctor(r.output.String())
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %d, %d, %d | %.1f |", g.release, checks["passthrough"], checks["landlock"], checks["cgroups"],
+		count["PASS"], count["FAIL"], count["SKIP"], took.Minutes())
+}
+
+// doctor returns the details of scopefs doctor --json for root, by check.
+func doctor(text string) map[string]string {
+	var lines []struct{ User, Check, Status, Detail string }
+	_ = json.Unmarshal([]byte(text), &lines)
+	found := map[string]string{}
+	for _, l := range lines {
+		if l.User == "root" {
+			found[l.Check] = l.Status + ": " + l.Detail
+		}
+	}
+	return found
+}
+
+// command runs a program on the host.
+func command(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s %s: %s", name, args, out)
+	return string(out)
+}
