@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -186,26 +185,20 @@ func Dynamic(name, about string, hints Hints, schema *jsonschema.Schema, f func(
 		}}
 }
 
-// decode reads arguments strictly: they have been validated, so an error is one
-// of number sizes at most.
+// decode reads canonical arguments. They are validated before they are used, so an error
+// is one of number sizes at most.
 func decode[In any](args json.RawMessage) (in In, err error) {
-	err = decodeInto(&in, args)
+	err = json.Unmarshal(args, &in) // the schema refuses unknown names
 	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		// To a schema 1.0 and 1e0 are integers (JSON Schema 2020-12, 4.2.3), to
 		// encoding/json they are not.
 		in = *new(In)
-		err = decodeInto(&in, integers(args))
+		err = json.Unmarshal(integers(args), &in)
 	}
 	if err != nil {
 		return in, Errorf(Invalid, "arguments: %s", middle(err.Error()))
 	}
 	return in, nil
-}
-
-func decodeInto(in any, args json.RawMessage) error {
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.DisallowUnknownFields()
-	return dec.Decode(in)
 }
 
 // decoded is the arguments of a call as its tool takes them.
