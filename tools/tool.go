@@ -92,10 +92,17 @@ type Answer struct {
 // log: a path relative to the view, or other text (which is redacted there).
 type Subject interface{ Subject() (path, target string) }
 
-// Scoped is implemented by arguments that hold paths of the view. Outside returns
-// the error of a path that leads out of the view, nil if none does. The call is
-// refused and recorded as a violation; nobody is asked to approve it.
-type Scoped interface{ Outside() *Error }
+// Scoped is implemented by arguments that hold paths of the view. Such a call has its
+// subject from About. With About.Outside it is refused and recorded as a violation;
+// nobody is asked to approve it.
+type Scoped interface{ About() About }
+
+// About is what a call is about, as of [Subject], and the error of a path that leads out
+// of the view, nil if none does.
+type About struct {
+	Path, Target string
+	Outside      *Error
+}
 
 // New returns a tool. The schemas come from the types: In must be a struct;
 // a field is described by its tag jsonschema and bounded by its tag limit, see
@@ -228,8 +235,14 @@ func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage)
 		about.outside = apply(reflect.ValueOf(&in), strategy, agent)
 	}
 	about.value = in
-	if s, ok := any(in).(Subject); ok {
+	switch s := any(in).(type) {
+	case Subject:
 		about.path, about.target = s.Subject()
+	case Scoped:
+		a := s.About()
+		if about.path, about.target = a.Path, a.Target; a.Outside != nil {
+			about.outside = a.Outside.Violates(rulePath)
+		}
 	}
 	if about.path != "" {
 		about.kind = KindPath
@@ -238,11 +251,6 @@ func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage)
 		about.kind = KindCommand
 		if command, alone := c.Shell(); alone {
 			about.command = command
-		}
-	}
-	if s, ok := any(in).(Scoped); ok {
-		if e := s.Outside(); e != nil {
-			about.outside = e.Violates(rulePath)
 		}
 	}
 	return about
