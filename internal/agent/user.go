@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -230,26 +232,20 @@ func closedAbove(u user, at string) (string, error) {
 
 // groupsOf returns the supplementary groups of a process; proc_pid_status(5).
 func groupsOf(pid uint32) ([]uint32, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return nil, err
+	status, err := proc.ReadTable(int(pid), "status")
+	words := status.Words("Groups")
+	if err != nil || words == nil {
+		return nil, cmp.Or(err, error(syscall.ESRCH))
 	}
-	for line := range strings.SplitSeq(string(text), "\n") {
-		list, ok := strings.CutPrefix(line, "Groups:")
-		if !ok {
-			continue
+	groups := []uint32{}
+	for _, word := range words {
+		g, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return nil, err
 		}
-		groups := []uint32{}
-		for _, f := range strings.Fields(list) {
-			g, err := strconv.ParseUint(f, 10, 32)
-			if err != nil {
-				return nil, err
-			}
-			groups = append(groups, uint32(g))
-		}
-		return groups, nil
+		groups = append(groups, uint32(g))
 	}
-	return nil, syscall.ESRCH
+	return groups, nil
 }
 
 // viewCaps are the capabilities that a view is started with; it drops what it
