@@ -150,22 +150,7 @@ type client struct {
 func newClient(s Service) *client {
 	dialer := s.Lookup
 	dialer.Pinned = s.Addresses
-	return &client{s, &http.Client{
-		Transport: &http.Transport{
-			DialContext: dialer.DialContext, Proxy: nil,
-			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: cmp.Or(s.Timeout, defaultTime),
-			MaxResponseHeaderBytes: maxHeaders, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
-			Protocols: protocols(),
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-}
-
-// protocols is HTTP/1.1 alone: a stream of one request cannot disturb another's.
-func protocols() *http.Protocols {
-	var p http.Protocols
-	p.SetHTTP1(true)
-	return &p
+	return &client{s, egress.NewClient(egress.NewTransport(dialer.DialContext, egress.ClientLimits{Header: maxHeaders, Response: cmp.Or(s.Timeout, defaultTime)}))}
 }
 
 // requestArgs are the arguments of http_request.

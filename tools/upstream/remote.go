@@ -19,10 +19,11 @@ import (
 
 	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
 )
 
 const (
-	dialTimeout = 10 * time.Second // for TCP, and again for TLS
+	dialTimeout = 10 * time.Second // for TCP
 	maxHeader   = 64 << 10         // bytes of a response's headers
 	minSecret   = 12               // bytes; shorter header values are not redacted
 )
@@ -55,12 +56,10 @@ func newRemote(ctx context.Context, spec Spec) (*remote, error) {
 	}
 	f := &remote{server: at, headers: spec.Headers, unread: make(chan struct{}, maxUnread)}
 	f.life, f.cancel = context.WithCancel(ctx)
-	f.net = &http.Transport{ // without a proxy, which would see the headers
-		DialContext: f.dial, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true,
-		DisableCompression: true, MaxResponseHeaderBytes: maxHeader, IdleConnTimeout: time.Minute,
-	}
+	f.net = egress.NewTransport(f.dial, egress.ClientLimits{Header: maxHeader, HTTP2: true})
+	f.net.DisableCompression = true
 	f.sdk = mcp.StreamableClientTransport{
-		Endpoint: spec.URL, HTTPClient: &http.Client{Transport: f},
+		Endpoint: spec.URL, HTTPClient: egress.NewClient(f),
 		DisableStandaloneSSE: true, // otherwise a server that closes an idle stream ends the session
 	}
 	for _, value := range spec.Headers {
