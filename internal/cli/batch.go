@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
@@ -58,12 +59,12 @@ func (a *app) readBatch(name string) (b batch, err error) {
 		defer f.Close()
 		in = f
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxCallsFile+1))
+	text, err := bounded.Read(in, maxCallsFile)
+	if errors.Is(err, bounded.ErrTooLong) {
+		return b, fmt.Errorf("%s: more than %d bytes: divide it", name, maxCallsFile)
+	}
 	if err != nil {
 		return b, err
-	}
-	if len(text) > maxCallsFile {
-		return b, fmt.Errorf("%s: more than %d bytes: divide it", name, maxCallsFile)
 	}
 	if strings.HasPrefix(strings.TrimSpace(string(text)), "[") {
 		return mixedBatch(name, text)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
@@ -218,7 +219,7 @@ func (r *refusing) explain(ctx context.Context, err error) error {
 func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 	object := map[string]json.RawMessage{}
 	if text == "-" {
-		all, err := io.ReadAll(io.LimitReader(a.in, 16<<20))
+		all, err := bounded.Read(a.in, 16<<20)
 		if err != nil {
 			return nil, err
 		}

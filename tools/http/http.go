@@ -28,6 +28,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
@@ -266,13 +267,13 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 		return out, c.failure(ctx, in.Service, err, secret)
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
-	if err != nil {
+	text, err := bounded.Read(res.Body, maxResponse)
+	long := errors.Is(err, bounded.ErrTooLong)
+	if err != nil && !long {
 		return out, c.failure(ctx, in.Service, err, secret)
 	}
 	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"), Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
-	if out.Truncated = len(text) > maxResponse; out.Truncated {
-		text = text[:maxResponse]
+	if out.Truncated = long; long {
 		text = wholeRunes(text)
 	}
 	if !utf8.Valid(text) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -263,13 +264,13 @@ func (f *remote) filter(ctx context.Context, r *http.Response, end func()) error
 		r.Body = &events{remote: f, ctx: ctx, body: r.Body, lines: bufio.NewReaderSize(r.Body, 64<<10), end: end}
 		return nil
 	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, maxLine+1))
+	text, err := bounded.Read(r.Body, maxLine)
 	r.Body.Close()
+	if errors.Is(err, bounded.ErrTooLong) {
+		return f.broke(errTooLong)
+	}
 	if err != nil {
 		return err
-	}
-	if len(text) > maxLine {
-		return f.broke(errTooLong)
 	}
 	text, err = f.admit(ctx, text)
 	r.Body = io.NopCloser(bytes.NewReader(text))
