@@ -156,7 +156,7 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 		if err != nil {
 			return answered, nil // a read error only ends the connection
 		}
-		m, ok := parseAnswer(line)
+		m, ok := parse(line)
 		if text, refused := bytes.CutPrefix(line, []byte("scopefs: ")); refused && !ok {
 			return answered, errors.New(strings.TrimSpace(string(text)))
 		}

@@ -153,27 +153,25 @@ func TestIDs(t *testing.T) {
 	seen := map[string]int{}
 	for i, texts := range same {
 		for _, text := range texts {
-			for _, parse := range []func([]byte) (message, bool){parse, parseAnswer} {
-				m, ok := parse([]byte(`{"jsonrpc":"2.0","id":` + text + `,"result":{"id":7}}`))
-				require.True(t, ok, text)
-				require.True(t, m.response(), text)
-				if j, again := seen[m.key()]; again {
-					assert.Equal(t, i, j, text)
-				}
-				seen[m.key()] = i
+			m, ok := parse([]byte(`{"jsonrpc":"2.0","id":` + text + `,"result":{"id":7}}`))
+			require.True(t, ok, text)
+			require.True(t, m.response(), text)
+			if j, again := seen[m.key()]; again {
+				assert.Equal(t, i, j, text)
 			}
+			seen[m.key()] = i
 		}
 	}
 	assert.Len(t, seen, len(same))
 	for _, text := range []string{`{"jsonrpc":"2.0","id":null,"error":{}}`, `{"jsonrpc":"2.0","method":"x"}`} {
-		m, ok := parseAnswer([]byte(text))
+		m, ok := parse([]byte(text))
 		assert.True(t, ok, text)
 		assert.False(t, m.request() || m.response(), text)
 	}
-	m, ok := parseAnswer([]byte(`{"jsonrpc":"2.0","id":4,"method":"roots/list"}`))
+	m, ok := parse([]byte(`{"jsonrpc":"2.0","id":4,"method":"roots/list"}`))
 	assert.True(t, ok && m.request())
 	for _, text := range []string{`{"jsonrpc":"2.0","id":4x,"result":{}}`, `{"jsonrpc":"2.0","id":4,"id":5,"method":"x"}`, `{}`} {
-		_, ok = parseAnswer([]byte(text))
+		_, ok = parse([]byte(text))
 		assert.False(t, ok, text)
 	}
 }

@@ -38,28 +38,11 @@ func key(id jsonID) string {
 	return text
 }
 
-// parse parses a line. If the line is not a message, ok is false and m has no kind. The
-// daemon validates parameters, which can be megabytes.
+// parse parses a line. If the line is not a message, ok is false and m has no kind. It does
+// not validate parameters and results, which can be megabytes.
 func parse(line []byte) (m message, ok bool) {
 	h, err := rpc.Parse(line)
 	return message{h}, err == nil
-}
-
-// parseAnswer is parse for messages from the daemon. It stops after the ID of a
-// response in the daemon's format, because results can be large.
-func parseAnswer(line []byte) (m message, ok bool) {
-	rest, found := bytes.CutPrefix(line, []byte(`{"jsonrpc":"2.0","id":`))
-	if found {
-		id := rest
-		if i := bytes.IndexByte(rest, ','); i > 0 {
-			id = rest[:i]
-		}
-		after := rest[len(id):]
-		if !bytes.ContainsAny(id, `\ `) && string(id) != "null" && (bytes.HasPrefix(after, []byte(`,"result":`)) || bytes.HasPrefix(after, []byte(`,"error":`))) && json.Valid(id) {
-			return message{rpc.Head{Kind: rpc.Response, ID: id}}, true
-		}
-	}
-	return parse(line)
 }
 
 // withID returns the message with another ID.

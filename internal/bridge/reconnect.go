@@ -189,7 +189,7 @@ func reinitialize(conn Conn, in *reader, initialize []byte, version string) erro
 		if err != nil {
 			return fmt.Errorf("the daemon closed the connection: %w", errors.Join(failed, err))
 		}
-		m, ok := parseAnswer(line)
+		m, ok := parse(line)
 		if text, refused := bytes.CutPrefix(line, []byte("scopefs: ")); refused && !ok {
 			return errors.New(strings.TrimSpace(string(text)))
 		}
