@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
-	"io"
 	"math/big"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -35,32 +32,17 @@ func parse(text json.RawMessage) (*arguments, *Error) {
 	if len(text) > maxArguments {
 		return nil, Errorf(TooLarge, "the arguments have %d bytes, and %d are the limit", len(text), maxArguments)
 	}
-	// Numbers stay as they are written: a float64 would lose digits.
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return nil, Errorf(Invalid, "arguments: %v", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, Errorf(Invalid, "arguments: more than one value")
-	}
-	if _, ok := v.(map[string]any); !ok {
-		return nil, Errorf(Invalid, "arguments: want an object")
-	}
-	if tooDeep(v, maxDepth) {
-		return nil, Errorf(TooLarge, "the arguments are more than %d levels deep", maxDepth)
-	}
-	if bad := scoped.Check(text); bad != nil { // the decoder takes the last of two names
+	value, canonical, bad := scoped.Canonical(text, maxDepth)
+	switch {
+	case bad != nil && (bad.Path == "" || bad.Code == scoped.TooLarge):
+		return nil, Errorf(Code(bad.Code), "arguments: %s", bad.Message)
+	case bad != nil:
 		return nil, ofContext(bad, ruleSchema)
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, Errorf(Invalid, "arguments: %v", err)
+	if _, ok := value.(map[string]any); !ok {
+		return nil, Errorf(Invalid, "arguments: want an object")
 	}
-	return &arguments{floats(v), bytes.TrimRight(out.Bytes(), "\n")}, nil
+	return &arguments{value, canonical}, nil
 }
 
 // Canonical returns arguments as [Set.Call] reads them: one object without a name twice, its
@@ -71,24 +53,6 @@ func Canonical(text json.RawMessage) (json.RawMessage, error) {
 		return nil, bad
 	}
 	return args.canonical, nil
-}
-
-// floats replaces each number by a float64: a schema takes a json.Number for a string.
-func floats(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		f, _ := v.Float64() // a number out of range becomes infinite, which is no integer
-		return f
-	case []any:
-		for i := range v {
-			v[i] = floats(v[i])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = floats(v[k])
-		}
-	}
-	return v
 }
 
 // integers returns arguments in which each integral number is written as digits alone.
@@ -128,22 +92,4 @@ func plainIntegers(v any) any {
 		}
 	}
 	return v
-}
-
-// tooDeep reports whether objects and lists are nested deeper than room. encoding/json
-// rejects more than 10000 levels before it builds them.
-func tooDeep(v any, room int) bool {
-	deeper := func(e any) bool { return tooDeep(e, room-1) }
-	switch v := v.(type) {
-	case []any:
-		return room == 0 || slices.ContainsFunc(v, deeper)
-	case map[string]any:
-		for _, e := range v {
-			if deeper(e) {
-				return true
-			}
-		}
-		return room == 0
-	}
-	return false
 }

@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,10 +92,17 @@ type Answer struct {
 // to the view, or other text, which the log redacts.
 type Subject interface{ Subject() (path, target string) }
 
-// Scoped is implemented by arguments that hold paths of the view. Outside returns the
-// error of a path that leads out of the view, or nil. Set.Call refuses such a call, and
-// records a violation; it cannot be approved.
-type Scoped interface{ Outside() *Error }
+// Scoped is implemented by arguments that hold paths of the view. Such a call has its
+// subject from About. With About.Outside it is refused and recorded as a violation;
+// nobody is asked to approve it.
+type Scoped interface{ About() About }
+
+// About is what a call is about, as of [Subject], and the error of a path that leads out
+// of the view, nil if none does.
+type About struct {
+	Path, Target string
+	Outside      *Error
+}
 
 // New returns a tool. The schemas follow from the types. In must be a struct: the tag
 // jsonschema describes a field, the tag limit bounds it; see [schemaOf]. Out may be a
@@ -184,15 +190,15 @@ func Dynamic(name, about string, hints Hints, schema *jsonschema.Schema, f func(
 		}}
 }
 
-// decode decodes arguments strictly. They have been validated, so that only the size of
-// a number can be an error.
+// decode reads canonical arguments. They are validated before they are used, so an error
+// is one of number sizes at most.
 func decode[In any](args json.RawMessage) (in In, err error) {
-	err = decodeInto(&in, args)
+	err = json.Unmarshal(args, &in) // the schema refuses unknown names
 	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		// To a schema 1.0 and 1e0 are integers (JSON Schema 2020-12, 4.2.3), to
 		// encoding/json they are not.
 		in = *new(In)
-		err = decodeInto(&in, integers(args))
+		err = json.Unmarshal(integers(args), &in)
 	}
 	if err != nil {
 		return in, Errorf(Invalid, "arguments: %s", middle(err.Error()))
@@ -200,13 +206,7 @@ func decode[In any](args json.RawMessage) (in In, err error) {
 	return in, nil
 }
 
-func decodeInto(in any, args json.RawMessage) error {
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.DisallowUnknownFields()
-	return dec.Decode(in)
-}
-
-// decoded holds the arguments of a call as a value of its tool's In.
+// decoded is the arguments of a call as its tool takes them.
 type decoded struct {
 	value any   // of the tool's In; nil after an error
 	err   error // the arguments do not fit the type
@@ -233,8 +233,14 @@ func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage)
 		about.outside = apply(reflect.ValueOf(&in), strategy, agent)
 	}
 	about.value = in
-	if s, ok := any(in).(Subject); ok {
+	switch s := any(in).(type) {
+	case Subject:
 		about.path, about.target = s.Subject()
+	case Scoped:
+		a := s.About()
+		if about.path, about.target = a.Path, a.Target; a.Outside != nil {
+			about.outside = a.Outside.Violates(rulePath)
+		}
 	}
 	if about.path != "" {
 		about.kind = KindPath
@@ -243,11 +249,6 @@ func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage)
 		about.kind = KindCommand
 		if command, alone := c.Shell(); alone {
 			about.command = command
-		}
-	}
-	if s, ok := any(in).(Scoped); ok {
-		if e := s.Outside(); e != nil {
-			about.outside = e.Violates(rulePath)
 		}
 	}
 	return about

@@ -1,15 +1,15 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 // A client that waits for a daemon checks from time to time whether the daemon is
@@ -81,12 +81,8 @@ func knock(ctx context.Context, socket string) (pid int, answered bool) {
 // stopped reports whether a signal or a debugger has stopped a process;
 // proc_pid_stat(5). It is false for a process that cannot be seen.
 func stopped(pid int) bool {
-	if pid <= 0 {
-		return false
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	i := bytes.LastIndexByte(text, ')')
-	return err == nil && i >= 0 && i+2 < len(text) && (text[i+2] == 'T' || text[i+2] == 't')
+	s, err := proc.ReadStat(pid)
+	return err == nil && (s.State == 'T' || s.State == 't')
 }
 
 // Watch calls dead once, with the reason, when the daemon does not answer. It

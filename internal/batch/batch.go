@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/report"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
@@ -59,12 +60,12 @@ func Read(name string, in io.Reader) (b Batch, err error) {
 		defer f.Close()
 		in = f
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxCallsFile+1))
+	text, err := bounded.Read(in, maxCallsFile)
+	if errors.Is(err, bounded.ErrTooLong) {
+		return b, fmt.Errorf("%s: more than %d bytes: divide it", name, maxCallsFile)
+	}
 	if err != nil {
 		return b, err
-	}
-	if len(text) > maxCallsFile {
-		return b, fmt.Errorf("%s: more than %d bytes: divide it", name, maxCallsFile)
 	}
 	if strings.HasPrefix(strings.TrimSpace(string(text)), "[") {
 		return mixedBatch(name, text)

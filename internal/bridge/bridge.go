@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -151,11 +152,11 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 		b.announceReturn()
 	}
 	for {
-		line, err := in.line(0)
+		line, err := in.line(math.MaxInt)
 		if err != nil {
 			return answered, nil // a read error only ends the connection
 		}
-		m, ok := parseAnswer(line)
+		m, ok := parse(line)
 		if text, refused := bytes.CutPrefix(line, []byte("scopefs: ")); refused && !ok {
 			return answered, errors.New(strings.TrimSpace(string(text)))
 		}

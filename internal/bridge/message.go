@@ -4,37 +4,31 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/scopefs/scopefs/internal/rpc"
 )
 
 // jsonID is the ID of a request, as its sender wrote it.
 type jsonID = json.RawMessage
 
-// A message holds the fields of a JSON-RPC message that the bridge needs. A
-// request has an ID and a method, a notification has a method, a response has
-// an ID.
-type message struct {
-	ID     jsonID `json:"id"`
-	Method string `json:"method"`
-}
+// message is the head of a message. Its zero value is no message.
+type message struct{ rpc.Head }
 
-func (m message) request() bool  { return m.Method != "" && m.key() != "" }
-func (m message) response() bool { return m.Method == "" && m.key() != "" }
+func (m message) request() bool  { return m.Kind == rpc.Request }
+func (m message) response() bool { return m.Kind == rpc.Response }
 
-// key returns the ID in a canonical form, for use as a map key. It returns ""
+func (m message) key() string { return key(m.ID) }
+
+// key returns an ID in a canonical form, for use as a map key. It returns ""
 // if there is no ID.
-func (m message) key() string {
-	text := string(bytes.TrimSpace(m.ID))
-	if text == "null" {
-		return ""
-	}
+func key(id jsonID) string {
+	text := string(id)
 	if strings.HasPrefix(text, `"`) {
 		var s string
-		if json.Unmarshal(m.ID, &s) == nil {
+		if json.Unmarshal(id, &s) == nil {
 			return strconv.Quote(s)
 		}
 	}
@@ -44,42 +38,16 @@ func (m message) key() string {
 	return text
 }
 
-// parse parses a line. If the line is not a message, ok is false and m is empty.
+// parse parses a line. If the line is not a message, ok is false and m has no kind. It does
+// not validate parameters and results, which can be megabytes.
 func parse(line []byte) (m message, ok bool) {
-	if m, ok := scan(line); ok {
-		return m, true
-	}
-	if json.Unmarshal(line, &m) != nil {
-		return message{}, false
-	}
-	return m, true
-}
-
-// parseAnswer is parse for messages from the daemon. It stops after the ID of a
-// response in the daemon's format, because results can be large.
-func parseAnswer(line []byte) (m message, ok bool) {
-	rest, found := bytes.CutPrefix(line, []byte(`{"jsonrpc":"2.0","id":`))
-	if found {
-		id := rest
-		if i := bytes.IndexByte(rest, ','); i > 0 {
-			id = rest[:i]
-		}
-		after := rest[len(id):]
-		if !bytes.ContainsAny(id, `\ `) && (bytes.HasPrefix(after, []byte(`,"result":`)) || bytes.HasPrefix(after, []byte(`,"error":`))) && json.Valid(id) {
-			return message{ID: id}, true
-		}
-	}
-	return parse(line)
+	h, err := rpc.Parse(line)
+	return message{h}, err == nil
 }
 
 // withID returns the message with another ID.
-func withID(line []byte, id jsonID) ([]byte, error) {
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(line, &all); err != nil {
-		return nil, err
-	}
-	all["id"] = id
-	return encode(all), nil
+func withID(line []byte, id jsonID) []byte {
+	return rpc.Replace(line, "id", func([]byte) []byte { return id })
 }
 
 // encode returns v as a line of JSON.
@@ -140,7 +108,7 @@ func cancels(line []byte) string {
 		} `json:"params"`
 	}
 	_ = json.Unmarshal(line, &m)
-	return message{ID: m.Params.RequestID}.key()
+	return key(m.Params.RequestID)
 }
 
 // wantsTools reports whether a subscription includes changes of the tool list.
@@ -188,42 +156,26 @@ func versionOf(answer []byte) string {
 	return m.Result.ProtocolVersion
 }
 
-var errTooLong = fmt.Errorf("a message exceeds %d bytes", maxMessage)
-
 // reader reads lines.
 type reader struct {
 	in   *bufio.Reader
-	long []byte // buffer for lines longer than in's buffer
+	last []byte // buffer of the last line
 }
 
 func newReader(r io.Reader) *reader { return &reader{in: bufio.NewReaderSize(r, 64<<10)} }
 
-// maxRoom limits the buffer kept for the next long line, in bytes.
+// maxRoom limits the buffer kept for the next line, in bytes.
 const maxRoom = 4 << 20
 
-// line returns a line with its newline. It returns errTooLong for more than max
-// bytes; a max of 0 means no limit. The line is valid until the next call.
-func (r *reader) line(max int) ([]byte, error) {
-	line, err := r.in.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) {
-		if err != nil && len(line) > 0 {
-			return nil, io.ErrUnexpectedEOF // a partial message is not a message
-		}
-		return line, err
+// line returns a line with its newline. It returns rpc.ErrTooLong for more than most
+// bytes. The line is valid until the next call.
+func (r *reader) line(most int) ([]byte, error) {
+	line, err := rpc.ReadLine(r.in, r.last[:0], most)
+	if r.last = line; cap(line) > maxRoom {
+		r.last = nil
 	}
-	all := append(r.long[:0], line...)
-	for errors.Is(err, bufio.ErrBufferFull) {
-		if max > 0 && len(all) > max {
-			return nil, errTooLong
-		}
-		line, err = r.in.ReadSlice('\n')
-		all = append(all, line...)
+	if err != nil && len(line) > 0 {
+		return nil, io.ErrUnexpectedEOF // a partial message is not a message
 	}
-	if r.long = all; cap(all) > maxRoom {
-		r.long = nil
-	}
-	if err != nil {
-		return nil, io.ErrUnexpectedEOF
-	}
-	return all, nil
+	return line, err
 }

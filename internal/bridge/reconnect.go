@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -165,12 +166,9 @@ func (b *Bridge) restore(conn Conn) (*reader, error) {
 	}
 	if setLevel != nil {
 		const id = "scopefs-level"
-		line, err := withID(setLevel, jsonID(`"`+id+`"`))
-		if err != nil {
-			return nil, err
-		}
+		line := withID(setLevel, jsonID(`"`+id+`"`))
 		b.mu.Lock()
-		b.s.open[message{ID: jsonID(`"` + id + `"`)}.key()] = request{method: methodSetLevel, ours: true}
+		b.s.open[key(jsonID(`"`+id+`"`))] = request{method: methodSetLevel, ours: true}
 		b.mu.Unlock()
 		text = append(text, line...)
 	}
@@ -187,11 +185,11 @@ func reinitialize(conn Conn, in *reader, initialize []byte, version string) erro
 	_, failed := conn.Write(initialize) // ignore a write error if a response explains it
 	request, _ := parse(initialize)
 	for {
-		line, err := in.line(0)
+		line, err := in.line(math.MaxInt)
 		if err != nil {
 			return fmt.Errorf("the daemon closed the connection: %w", errors.Join(failed, err))
 		}
-		m, ok := parseAnswer(line)
+		m, ok := parse(line)
 		if text, refused := bytes.CutPrefix(line, []byte("scopefs: ")); refused && !ok {
 			return errors.New(strings.TrimSpace(string(text)))
 		}

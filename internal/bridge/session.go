@@ -54,11 +54,7 @@ func (s *session) send(m message, line []byte) []byte {
 			return nil
 		}
 		delete(s.serverRequests, id)
-		answer, err := withID(line, theirs)
-		if err != nil {
-			return nil
-		}
-		return answer
+		return withID(line, theirs)
 	case m.request():
 		r := request{id: slices.Clone(m.ID), method: m.Method}
 		switch m.Method {
@@ -101,12 +97,8 @@ func (s *session) receive(m message, line []byte) []byte {
 		s.serverIDs++
 		id := fmt.Sprintf("scopefs-%d", s.serverIDs)
 		text, _ := json.Marshal(id)
-		renamed, err := withID(line, text)
-		if err != nil {
-			return nil
-		}
 		s.serverRequests[id] = slices.Clone(m.ID)
-		return renamed
+		return withID(line, text)
 	}
 	return line
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/batch"
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
@@ -150,7 +150,7 @@ func (a *app) withTools(ctx context.Context, hello api.Hello, o callOptions, f f
 func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
 	object := map[string]json.RawMessage{}
 	if text == "-" {
-		all, err := io.ReadAll(io.LimitReader(a.in, 16<<20))
+		all, err := bounded.Read(a.in, 16<<20)
 		if err != nil {
 			return nil, err
 		}

@@ -2,12 +2,13 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/internal/bounded"
 )
 
 // maxEnvFile bounds a file of variables, in bytes.
@@ -69,12 +70,9 @@ func readEnvFile(name string) (map[string]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	text, err := bounded.Read(f, maxEnvFile)
 	if err != nil {
 		return nil, err
-	}
-	if len(text) > maxEnvFile {
-		return nil, fmt.Errorf("is larger than %d bytes: shorten it", maxEnvFile)
 	}
 	env := map[string]string{}
 	number := 0

@@ -9,13 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"github.com/scopefs/scopefs/internal/bounded"
 )
 
 // Server is the command that serves an agent's tools.
@@ -195,8 +196,8 @@ func load(root *os.Root, file string) (text []byte, err error) {
 		if !info.Mode().IsRegular() {
 			return fmt.Errorf("%s is no regular file: replace it by one", file)
 		}
-		if text, err = io.ReadAll(io.LimitReader(f, maxSettings+1)); err == nil && len(text) > maxSettings {
-			err = fmt.Errorf("%s is larger than %d bytes: shorten it", file, maxSettings)
+		if text, err = bounded.Read(f, maxSettings); errors.Is(err, bounded.ErrTooLong) {
+			err = fmt.Errorf("%s %w", file, err)
 		}
 		return err
 	})

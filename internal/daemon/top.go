@@ -1,10 +1,7 @@
 package daemon
 
 import (
-	"bytes"
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -92,24 +90,15 @@ type processTable map[int]*process
 func processes() processTable {
 	all := processTable{}
 	parents := map[int]int{}
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return all
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
+	for _, pid := range proc.Processes() {
+		s, err := proc.ReadStat(pid)
 		if err != nil {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
-		if err != nil {
-			continue
-		}
-		if p, parent, ok := parseStat(text); ok {
-			all[pid], parents[pid] = p, parent
-		}
+		p := &process{name: s.Name}
+		p.CPU = float64(s.User+s.System+s.ChildUser+s.ChildSystem) / 100
+		p.Memory, p.Processes = int64(s.Memory)*int64(os.Getpagesize()), 1
+		all[pid], parents[pid] = p, s.Parent
 	}
 	for pid, parent := range parents {
 		if p := all[parent]; p != nil {
@@ -119,39 +108,11 @@ func processes() processTable {
 	return all
 }
 
-// The fields of proc_pid_stat(5) after the name.
-const (
-	statParent = 1
-	statUser   = 11 // and system, and both of children that were waited for
-	statMemory = 21
-)
-
-// parseStat reads a line of /proc/PID/stat. The name may hold any character.
-func parseStat(text []byte) (p *process, parent int, ok bool) {
-	from, to := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-	if from < 0 || to < from {
-		return nil, 0, false
-	}
-	f := strings.Fields(string(text[to+1:]))
-	if len(f) <= statMemory {
-		return nil, 0, false
-	}
-	number := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
-	p = &process{name: string(text[from+1 : to])}
-	for i := range 4 {
-		p.CPU += float64(number(statUser+i)) / 100 // ticks: always 100 a second for programs
-	}
-	p.Memory, p.Processes = number(statMemory)*int64(os.Getpagesize()), 1
-	return p, int(number(statParent)), true
-}
-
 // written returns write_bytes of proc_pid_io(5); 0 for a process that has ended, or that this
 // process may not look at.
 func written(pid int) int64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-	_, number, _ := strings.Cut(string(text), "\nwrite_bytes: ")
-	number, _, _ = strings.Cut(number, "\n")
-	n, _ := strconv.ParseInt(number, 10, 64)
+	io, _ := proc.ReadTable(pid, "io")
+	n, _ := strconv.ParseInt(strings.Join(io.Words("write_bytes"), ""), 10, 64)
 	return n
 }
 

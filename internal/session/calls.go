@@ -1,14 +1,13 @@
 package session
 
 import (
-	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file/worker"
@@ -36,7 +35,7 @@ func (a *Agent) originOf(pid int) origin {
 		if !ours {
 			continue
 		}
-		from := origin{session: box.Name, program: threadName(pid)}
+		from := origin{session: box.Name, program: proc.Name(pid)}
 		switch {
 		case tag != worker.Arg:
 			from.call = tag
@@ -45,17 +44,7 @@ func (a *Agent) originOf(pid int) origin {
 		}
 		return from
 	}
-	return origin{program: threadName(pid)}
-}
-
-// threadName returns the name of a thread (proc_tid_comm(5)). The file worker names each
-// thread after the call that it works for.
-func threadName(tid int) string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", tid))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(string(text), "\n")
+	return origin{program: proc.Name(pid)}
 }
 
 // once holds the violations of file tools' calls that are in the log. A refused tool looks

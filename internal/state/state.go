@@ -17,9 +17,10 @@ package state
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/scopefs/scopefs/internal/bounded"
 )
 
 // open opens a directory of {state} and creates it (mode 0700) if it does not exist.
@@ -79,15 +80,15 @@ func syncDir(root *os.Root) error {
 }
 
 // read returns the content of a file. It returns an error for more than max bytes.
-func read(root *os.Root, name string, max int64) ([]byte, error) {
+func read(root *os.Root, name string, max int) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, max+1))
-	if err == nil && int64(len(text)) > max {
-		err = fmt.Errorf("%s has more than %d bytes", name, max)
+	text, err := bounded.Read(f, max)
+	if errors.Is(err, bounded.ErrTooLong) {
+		err = fmt.Errorf("%s %w", name, err)
 	}
 	return text, err
 }

@@ -1,37 +1,30 @@
 package view
 
 import (
-	"fmt"
-	"os"
+	"cmp"
 	"strconv"
-	"strings"
 	"syscall"
 
+	"github.com/scopefs/scopefs/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
 // groupsOf returns the supplementary groups of a process; proc_pid_status(5).
 func groupsOf(pid uint32) ([]uint32, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return nil, err
+	status, err := proc.ReadTable(int(pid), "status")
+	words := status.Words("Groups")
+	if err != nil || words == nil {
+		return nil, cmp.Or(err, error(syscall.ESRCH))
 	}
-	for line := range strings.SplitSeq(string(text), "\n") {
-		list, ok := strings.CutPrefix(line, "Groups:")
-		if !ok {
-			continue
+	groups := []uint32{}
+	for _, word := range words {
+		g, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return nil, err
 		}
-		groups := []uint32{}
-		for _, f := range strings.Fields(list) {
-			g, err := strconv.ParseUint(f, 10, 32)
-			if err != nil {
-				return nil, err
-			}
-			groups = append(groups, uint32(g))
-		}
-		return groups, nil
+		groups = append(groups, uint32(g))
 	}
-	return nil, syscall.ESRCH
+	return groups, nil
 }
 
 // viewCaps are the capabilities that a view is started with; it drops what it

@@ -1,46 +1,18 @@
 package view
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/proc"
 )
-
-// thread is what the kernel says of a thread of a view's process: proc_pid_stat(5).
-type thread struct {
-	state byte
-	dying bool // it exits, or SIGKILL is pending: complete_signal gives it to each thread
-}
-
-// readThread reads a stat file. ok is false when the thread is gone.
-func readThread(name string) (t thread, ok bool) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return thread{}, false
-	}
-	// The name in parentheses may have any character. The manual page numbers the fields after it from 3.
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const state, flags, pending = 0, 6, 28 // its fields 3, 9 and 31
-	if len(fields) <= pending {
-		return thread{}, false
-	}
-	const exiting = 0x4 // PF_EXITING, linux/sched.h
-	flagged, _ := strconv.ParseUint(string(fields[flags]), 10, 64)
-	signals, _ := strconv.ParseUint(string(fields[pending]), 10, 64)
-	t.state = fields[state][0]
-	t.dying = t.state == 'Z' || t.state == 'X' || flagged&exiting != 0 || signals&(1<<(unix.SIGKILL-1)) != 0
-	return t, true
-}
 
 // dying reports whether the process was killed or exits. It may take long: a thread that
 // waits in the kernel for a client of the view ends only when the connection is aborted.
 func (p *served) dying() bool {
-	main, ok := readThread(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	return ok && main.dying && !p.gone() // gone: the pid may be another's
+	main, err := proc.ReadStat(p.cmd.Process.Pid)
+	return err == nil && main.Dying() && !p.gone() // gone: the pid may be another's
 }
 
 // condition looks at the threads of the process.
@@ -49,10 +21,9 @@ func (p *served) condition() condition {
 		return killed
 	}
 	found, before := asleep, p.spent()
-	dir := fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid)
-	tasks, err := os.ReadDir(dir)
-	for _, task := range tasks {
-		switch t, _ := readThread(dir + "/" + task.Name() + "/stat"); t.state {
+	threads := proc.Threads(p.cmd.Process.Pid)
+	for _, tid := range threads {
+		switch t, _ := proc.ReadThread(p.cmd.Process.Pid, tid); t.State {
 		case 'T':
 			found = min(found, stopped)
 		case 'R':
@@ -63,7 +34,7 @@ func (p *served) condition() condition {
 	}
 	// What the look found at different times may never have been so at one time. If the
 	// process has not run meanwhile, nothing has changed but what others woke.
-	if err != nil || p.spent() != before {
+	if len(threads) == 0 || p.spent() != before {
 		found = min(found, runnable)
 	}
 	return found

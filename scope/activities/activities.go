@@ -165,7 +165,7 @@ func parseActivity(name string, text []byte) (a Activity, err error) {
 	if len(text) > folder.MaxSize {
 		return a, fmt.Errorf("is larger than %d bytes: shorten it", folder.MaxSize)
 	}
-	if bad := scoped.Check(text); bad != nil {
+	if _, _, bad := scoped.Canonical(text, 64); bad != nil {
 		line := 0
 		if s, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(text, new(any))); ok {
 			line = lineAt(text, int(s.Offset))

@@ -23,16 +23,6 @@ func compact(text []byte) ([]byte, *Error) {
 	return out.Bytes(), nil
 }
 
-// Check refuses text that is no JSON, that has a name twice in an object, or that has
-// more than 64 levels.
-func Check(text []byte) *Error {
-	text, err := compact(text)
-	if err != nil {
-		return err
-	}
-	return (&walker{text: text}).value(0)
-}
-
 // walker reads the output of compact once. It refuses an object that has a name
 // twice, and more than maxLevels levels.
 type walker struct {

@@ -21,10 +21,8 @@ type copyArgs struct {
 	Overwrite bool   `json:"overwrite,omitempty" jsonschema:"replace files that are there; directories are merged"`
 }
 
-func (a copyArgs) Subject() (path, target string) { return logged(a.From), logged(a.To) }
-
-func (a copyArgs) Outside() *tools.Error {
-	return cmp.Or(strayed(reading, a.From), strayed(writing, a.To))
+func (a copyArgs) About() tools.About {
+	return tools.About{Path: logged(a.From), Target: logged(a.To), Outside: cmp.Or(strayed(reading, a.From), strayed(writing, a.To))}
 }
 
 type copyResult struct {

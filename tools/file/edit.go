@@ -18,9 +18,7 @@ type EditArgs struct {
 	IfMatch string `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is changed when the file has another one now"`
 }
 
-func (a EditArgs) Subject() (path, target string) { return logged(a.Path), "" }
-
-func (a EditArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+func (a EditArgs) About() tools.About { return about(writing, a.Path) }
 
 // Edit replaces a text, or inserts one.
 type Edit struct {

@@ -27,21 +27,18 @@ type GlobArgs struct {
 	Limit   int    `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most results"`
 }
 
-func (a GlobArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
-
-// Outside checks the pattern, too. A relative pattern begins at Path.
-func (a GlobArgs) Outside() *tools.Error {
-	if e := strayed(reading, a.Path); e != nil {
-		return e
-	}
+// About judges the pattern, too: one that is not absolute begins at Path.
+func (a GlobArgs) About() tools.About {
+	of := about(reading, a.Path)
+	of.Target = a.Pattern
 	from := a.Pattern
 	if !path.IsAbs(from) {
-		from = path.Join(logged(a.Path), from)
+		from = path.Join(of.Path, from)
 	}
-	if strayed(reading, from) != nil {
-		return outside(a.Pattern, reading)
+	if of.Outside == nil && strayed(reading, from) != nil {
+		of.Outside = outside(a.Pattern, reading)
 	}
-	return nil
+	return of
 }
 
 // GlobResult is the result of glob.

@@ -54,9 +54,11 @@ type GrepArgs struct {
 	Limit      int        `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most matching lines (content) or files"`
 }
 
-func (a GrepArgs) Subject() (path, target string) { return logged(a.Path), a.Pattern }
-
-func (a GrepArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+func (a GrepArgs) About() tools.About {
+	of := about(reading, a.Path)
+	of.Target = a.Pattern
+	return of
+}
 
 // grep searches the content of files with a regular expression, in linear time.
 func (t *tree) grep(ctx context.Context, in GrepArgs) (GrepResult, error) {

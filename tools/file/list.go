@@ -30,9 +30,7 @@ type ListArgs struct {
 	NamesOnly bool `json:"names_only,omitempty" jsonschema:"without sizes and times, which is faster"`
 }
 
-func (a ListArgs) Subject() (path, target string) { return logged(a.Path), "" }
-
-func (a ListArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+func (a ListArgs) About() tools.About { return about(reading, a.Path) }
 
 // Entry is a name in the result of glob.
 type Entry struct {

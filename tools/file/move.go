@@ -16,9 +16,7 @@ type MakeDirArgs struct {
 	Path string `json:"path" jsonschema:"the directory, relative to the workspace; missing ones above it are made, too"`
 }
 
-func (a MakeDirArgs) Subject() (path, target string) { return logged(a.Path), "" }
-
-func (a MakeDirArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+func (a MakeDirArgs) About() tools.About { return about(writing, a.Path) }
 
 type makeDirResult struct {
 	Path    string `json:"path" limit:"len=8192"`
@@ -58,9 +56,7 @@ type MoveArgs struct {
 	Overwrite bool   `json:"overwrite,omitempty" jsonschema:"replace the file that has the new path"`
 }
 
-func (a MoveArgs) Subject() (path, target string) { return logged(a.From), logged(a.To) }
-
-func (a MoveArgs) Outside() *tools.Error { return strayed(writing, a.From, a.To) }
+func (a MoveArgs) About() tools.About { return about(writing, a.From, a.To) }
 
 type moveResult struct {
 	From string `json:"from" limit:"len=8192"`
@@ -136,18 +132,14 @@ type deleteFileArgs struct {
 	Path string `json:"path" jsonschema:"a file or link, relative to the workspace"`
 }
 
-func (a deleteFileArgs) Subject() (path, target string) { return logged(a.Path), "" }
-
-func (a deleteFileArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+func (a deleteFileArgs) About() tools.About { return about(writing, a.Path) }
 
 type deleteArgs struct {
 	Path      string `json:"path" jsonschema:"a directory, relative to the workspace"`
 	Recursive bool   `json:"recursive,omitempty" jsonschema:"with all that is in it"`
 }
 
-func (a deleteArgs) Subject() (path, target string) { return logged(a.Path), "" }
-
-func (a deleteArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+func (a deleteArgs) About() tools.About { return about(writing, a.Path) }
 
 type deleteResult struct {
 	Path    string `json:"path" limit:"len=8192"`

@@ -17,9 +17,7 @@ type StatArgs struct {
 	Follow bool   `json:"follow,omitempty" jsonschema:"of a link, tell of what it leads to"`
 }
 
-func (a StatArgs) Subject() (path, target string) { return logged(a.Path), "" }
-
-func (a StatArgs) Outside() *tools.Error { return strayed(reading, a.Path) }
+func (a StatArgs) About() tools.About { return about(reading, a.Path) }
 
 // StatResult is the result of stat.
 type StatResult struct {

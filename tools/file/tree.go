@@ -63,6 +63,15 @@ func logged(asked string) string {
 	return path.Clean(asked)
 }
 
+// about returns what a call with one or two paths is about.
+func about(why intent, paths ...string) tools.About {
+	of := tools.About{Path: logged(paths[0]), Outside: strayed(why, paths...)}
+	if len(paths) > 1 {
+		of.Target = logged(paths[1])
+	}
+	return of
+}
+
 // strayed returns the error of the first path that leads out of the view, before any
 // link is resolved; nil if none does. The view itself records a link that leads outside.
 func strayed(why intent, paths ...string) *tools.Error {

@@ -30,9 +30,7 @@ type WriteArgs struct {
 	IfMatch string    `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is written when the file has another one now"`
 }
 
-func (a WriteArgs) Subject() (path, target string) { return logged(a.Path), "" }
-
-func (a WriteArgs) Outside() *tools.Error { return strayed(writing, a.Path) }
+func (a WriteArgs) About() tools.About { return about(writing, a.Path) }
 
 func (a *WriteArgs) detach() []byte {
 	b := []byte(a.Content)

@@ -28,6 +28,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
@@ -150,22 +151,7 @@ type client struct {
 func newClient(s Service) *client {
 	dialer := s.Lookup
 	dialer.Pinned = s.Addresses
-	return &client{s, &http.Client{
-		Transport: &http.Transport{
-			DialContext: dialer.DialContext, Proxy: nil,
-			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: cmp.Or(s.Timeout, defaultTime),
-			MaxResponseHeaderBytes: maxHeaders, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
-			Protocols: protocols(),
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-}
-
-// protocols is HTTP/1.1 alone: a stream of one request cannot disturb another's.
-func protocols() *http.Protocols {
-	var p http.Protocols
-	p.SetHTTP1(true)
-	return &p
+	return &client{s, egress.NewClient(egress.NewTransport(dialer.DialContext, egress.ClientLimits{Header: maxHeaders, Response: cmp.Or(s.Timeout, defaultTime)}))}
 }
 
 // requestArgs are the arguments of http_request.
@@ -281,13 +267,13 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 		return out, c.failure(ctx, in.Service, err, secret)
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
-	if err != nil {
+	text, err := bounded.Read(res.Body, maxResponse)
+	long := errors.Is(err, bounded.ErrTooLong)
+	if err != nil && !long {
 		return out, c.failure(ctx, in.Service, err, secret)
 	}
 	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"), Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
-	if out.Truncated = len(text) > maxResponse; out.Truncated {
-		text = text[:maxResponse]
+	if out.Truncated = long; long {
 		text = wholeRunes(text)
 	}
 	if !utf8.Valid(text) {

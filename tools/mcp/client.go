@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -162,7 +163,7 @@ type exactConnection struct{ mcp.Connection }
 func (c exactConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	m, err := c.Connection.Read(ctx)
 	if r, ok := m.(*jsonrpc.Response); ok {
-		r.Result = replaceMember(r.Result, "structuredContent", func(old []byte) []byte { return quoted(string(old)) })
+		r.Result = rpc.Replace(r.Result, "structuredContent", func(old []byte) []byte { return quoted(string(old)) })
 	}
 	return m, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/internal/rpc"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -25,8 +26,8 @@ func quoteContext(params []byte) []byte {
 	if !bytes.Contains(params, []byte(`/context"`)) {
 		return params
 	}
-	return replaceMember(params, "_meta", func(meta []byte) []byte {
-		return replaceMember(meta, metaPrefix+"context", func(old []byte) []byte { return quoted(string(old)) })
+	return rpc.Replace(params, "_meta", func(meta []byte) []byte {
+		return rpc.Replace(meta, metaPrefix+"context", func(old []byte) []byte { return quoted(string(old)) })
 	})
 }
 

@@ -161,25 +161,3 @@ func TestIDsOfHTTP(t *testing.T) {
 		}
 	}
 }
-
-func FuzzMember(f *testing.F) {
-	for _, text := range []string{`{"id":1}`, ` { "a" : {"id":2} , "id" : [1, "]}"] , "b":"\\"" } `, `{"\u0069d":"x","c":[{"id":"y"}]}`, `{"id":1,"id":{"x":"}"}}`, `["id",1]`, `{`, `"`, `{"id`, `{"id":`, `{"a":"\\`} {
-		f.Add([]byte(text))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		start, end := member(text, "id")
-		var want map[string]json.RawMessage
-		if json.Unmarshal(text, &want) != nil {
-			return
-		}
-		assert.Equal(t, string(want["id"]), string(text[start:end]))
-	})
-}
-
-func BenchmarkMember(b *testing.B) {
-	line := []byte(`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"write_file","arguments":{"path":"f","content":"` + strings.Repeat("some text\\n", 400) + `"}},"id":7}`)
-	b.SetBytes(int64(len(line)))
-	for b.Loop() {
-		member(line, "id")
-	}
-}

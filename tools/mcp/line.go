@@ -2,19 +2,20 @@ package mcp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -87,16 +88,12 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		m, id, err := decode(line)
 		if err != nil {
-			if err := l.complain(line, err); err != nil {
+			if err := l.complain(line, id, err); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		r, ok := m.(*jsonrpc.Request)
-		if ok {
-			receive(r, line, id)
-		}
-		if ok && r.IsCall() {
+		if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
 			select {
 			case l.open <- struct{}{}:
 			case <-l.closed:
@@ -112,20 +109,15 @@ const maxBadID = 500
 
 // complain sends the error for a line that is no message: a parse error, or an invalid
 // request with its id if the line has one (JSON-RPC 2.0, section 5.1).
-func (l *lines) complain(line []byte, why error) error {
-	text, err := json.Marshal(tools.Clip(why.Error(), 500))
-	if err != nil {
-		return err
-	}
-	code, id := -32700, "null"
-	var m struct{ ID json.RawMessage }
+func (l *lines) complain(line, id []byte, why error) error {
+	code := -32700
 	if json.Valid(line) {
 		code = -32600
-		_ = json.Unmarshal(line, &m)
 	}
-	if len(m.ID) > 0 && len(m.ID) <= maxBadID && strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0 {
-		id = string(m.ID)
+	if id == nil || len(id) > maxBadID {
+		id = []byte("null")
 	}
+	text := quoted(tools.Clip(why.Error(), 500))
 	return l.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text))
 }
 
@@ -145,31 +137,14 @@ func (l *lines) linger() {
 	}
 }
 
-var errTooLong = fmt.Errorf("a message has more than %d bytes", maxMessage)
-
 // line returns the next line without its end. An unterminated last line is
-// io.ErrUnexpectedEOF, and one above maxMessage errTooLong.
+// io.ErrUnexpectedEOF.
 func (l *lines) line() ([]byte, error) {
-	var all []byte
-	for {
-		part, err := l.in.ReadSlice('\n')
-		if len(all)+len(part) > maxMessage {
-			return nil, errTooLong
-		}
-		all = append(all, part...) // the next ReadSlice overwrites part
-		switch {
-		case err == nil:
-			for len(all) > 0 && (all[len(all)-1] == '\n' || all[len(all)-1] == '\r') {
-				all = all[:len(all)-1]
-			}
-			return all, nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, io.EOF) && len(all) > 0:
-			return nil, io.ErrUnexpectedEOF
-		default:
-			return nil, err
-		}
+	line, err := rpc.ReadLine(l.in, nil, maxMessage)
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		return nil, io.ErrUnexpectedEOF
 	}
+	return bytes.TrimRight(line, "\r\n"), err
 }
 
 func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
@@ -245,7 +220,7 @@ func encode(m jsonrpc.Message) ([]byte, error) {
 	}
 	if r.Error != nil || len(r.Result) == 0 {
 		text, err := jsonrpc.EncodeMessage(m)
-		return replaceMember(text, "id", func([]byte) []byte { return id }), err
+		return rpc.Replace(text, "id", func([]byte) []byte { return id }), err
 	}
 	result := replaceSubscription(r.Result, func(text string) []byte {
 		if text != string(id) { // the id of another request

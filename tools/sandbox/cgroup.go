@@ -15,8 +15,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // extraPIDs are bwrap and the threads of init, which are not the agent's.
@@ -524,25 +524,17 @@ func killOrphans(dir string) {
 // pid namespace, with a parent outside that is no bwrap. The parent is process 1 or a
 // subreaper (PR_SET_CHILD_SUBREAPER), such as systemd --user.
 func orphaned(pid int) bool {
-	stat, err := pid1.ReadStat(pid)
+	stat, err := proc.ReadStat(pid)
 	return err == nil && isBwrap(pid) && !isBwrap(stat.Parent) && pidDepth(stat.Parent) > 0 && pidDepth(pid) > pidDepth(stat.Parent)
 }
 
-func isBwrap(pid int) bool {
-	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return string(name) == "bwrap\n"
-}
+func isBwrap(pid int) bool { return proc.Name(pid) == "bwrap" }
 
 // pidDepth counts the pid namespaces that a process is in, from ours inwards; 0 for a
 // process that has ended. See NSpid in proc_pid_status(5).
 func pidDepth(pid int) int {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(text)) {
-		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			return len(strings.Fields(pids))
-		}
-	}
-	return 0
+	status, _ := proc.ReadTable(pid, "status")
+	return len(status.Words("NSpid"))
 }
 
 // writeFile writes to a file that the kernel made; it never creates one.

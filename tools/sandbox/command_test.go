@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/need"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 func TestExit(t *testing.T) {
@@ -244,7 +244,7 @@ func TestEnd(t *testing.T) {
 		require.NoError(t, s.bwrap.Process.Kill())
 		<-s.Done()
 		assert.Error(t, s.Err())
-		stat, err := pid1.ReadStat(s.PID()) // the host's init may not have buried it yet
+		stat, err := proc.ReadStat(s.PID()) // the host's init may not have buried it yet
 		assert.True(t, err != nil || stat.State == 'Z', "%v", stat)
 	})
 	t.Run("cancelled start", func(t *testing.T) {

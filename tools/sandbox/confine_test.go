@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/need"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 // users are those that an agent may be: an ordinary one and the host's root.
@@ -234,7 +234,7 @@ func inNamespace(t *testing.T, ns string) (pids []string) {
 	for _, link := range links {
 		pid := strings.Split(link, "/")[2]
 		number, _ := strconv.Atoi(pid)
-		stat, err := pid1.ReadStat(number)
+		stat, err := proc.ReadStat(number)
 		if to, _ := os.Readlink(link); to == ns && err == nil && stat.State != 'Z' { // the host's init buries it
 			pids = append(pids, pid)
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -127,7 +128,7 @@ func TestInitThatDefies(t *testing.T) {
 	need.Long(t, "waits for a time limit")
 	s := newTestSession(t, func(spec *Spec) { misbehave(t, spec, "defies") })
 	require.Eventually(t, func() bool { // it has cleared its PR_SET_PDEATHSIG and sleeps
-		stat, err := pid1.ReadStat(s.PID())
+		stat, err := proc.ReadStat(s.PID())
 		return err == nil && stat.State == 'S'
 	}, 20*time.Second, 10*time.Millisecond)
 	require.NoError(t, s.bwrap.Process.Kill())
@@ -136,7 +137,7 @@ func TestInitThatDefies(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		require.Fail(t, "still there")
 	}
-	stat, err := pid1.ReadStat(s.PID())
+	stat, err := proc.ReadStat(s.PID())
 	assert.True(t, err != nil || stat.State == 'Z')
 }
 

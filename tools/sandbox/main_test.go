@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -153,7 +154,7 @@ func children(of int) (pids []int) {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
 		pid, _ := strconv.Atoi(filepath.Base(name))
-		if s, err := pid1.ReadStat(pid); err == nil && s.Parent == of {
+		if s, err := proc.ReadStat(pid); err == nil && s.Parent == of {
 			pids = append(pids, pid)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -127,13 +128,13 @@ func TestOrphanKilled(t *testing.T) {
 				unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
 				unix.Wait4(pid, nil, 0, nil) // ECHILD: it is another reaper's
 			}()
-			stat, err := pid1.ReadStat(pid)
+			stat, err := proc.ReadStat(pid)
 			require.NoError(t, err)
 			require.NotEqual(t, byte('Z'), stat.State, "an orphan waits")
 
 			t.Run("the next daemon", func(t *testing.T) { newHost(t) })
 			awaitExit(pid, pidfd)
-			stat, err = pid1.ReadStat(pid)
+			stat, err = proc.ReadStat(pid)
 			assert.True(t, err != nil || stat.State == 'Z', "state %c", stat.State)
 			t.Run("the one after it", func(t *testing.T) { newHost(t) })
 			groups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/scopefs-%d-*", cmd.Process.Pid))

@@ -1,21 +1,19 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -232,11 +230,8 @@ func Stuck(pid int) bool {
 	const most = 10_000 // the processes of a sandbox make any tree
 	left := []int{pid}
 	for at := 0; at < len(left) && at < most; at++ {
-		dir := fmt.Sprintf("/proc/%d/task", left[at])
-		threads, _ := os.ReadDir(dir)
-		for _, thread := range threads {
-			text, _ := os.ReadFile(filepath.Join(dir, thread.Name(), "stat")) // a thread that has ended is not stuck
-			if i := bytes.LastIndexByte(text, ')'); i >= 0 && bytes.HasPrefix(text[i+1:], []byte(" D")) {
+		for _, tid := range proc.Threads(left[at]) {
+			if s, err := proc.ReadThread(left[at], tid); err == nil && s.State == 'D' {
 				return true
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -197,7 +198,7 @@ func (s *Session) findInit(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("pidfd_open of init: %w", err)
 	}
-	stat, err := pid1.ReadStat(info.PID)
+	stat, err := proc.ReadStat(info.PID)
 	if err != nil || stat.Parent != s.bwrap.Process.Pid || !s.own(info.PID, fd) {
 		unix.Close(fd)
 		return gone

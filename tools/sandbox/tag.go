@@ -2,17 +2,13 @@ package sandbox
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 const (
@@ -97,17 +93,10 @@ func (s *Session) OnlyTag(except string) (only string) {
 	return only
 }
 
-// childrenOf returns the children of a process, by the threads that started them
-// (proc_tid_children(5)).
+// childrenOf returns the children of a process, by the threads that started them.
 func childrenOf(pid int) (pids []int) {
-	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, task := range tasks {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name())) // a thread that has ended has no children
-		for word := range strings.FieldsSeq(string(text)) {
-			if child, err := strconv.Atoi(word); err == nil {
-				pids = append(pids, child)
-			}
-		}
+	for _, tid := range proc.Threads(pid) {
+		pids = append(pids, proc.Children(pid, tid)...)
 	}
 	return pids
 }
@@ -136,24 +125,12 @@ func (s *Session) tagOf(l lineage) (tag string, own bool, starting []*Process) {
 
 // forked reports whether the root of a lineage was started by init and is no orphan.
 // The kernel reparents orphans to the main thread of init, which starts no command.
-// proc_tid_children(5) lists children by thread and needs no capability.
 func (s *Session) forked(l lineage) bool {
 	if len(l.processes) == 0 {
 		return true
 	}
-	pid, init := strconv.Itoa(l.processes[len(l.processes)-1]), s.PID()
-	dir := fmt.Sprintf("/proc/%d/task", init)
-	threads, _ := os.ReadDir(dir)
-	for _, thread := range threads {
-		if thread.Name() == strconv.Itoa(init) {
-			continue
-		}
-		text, _ := os.ReadFile(filepath.Join(dir, thread.Name(), "children")) // a thread that has ended has no children
-		if slices.Contains(strings.Fields(string(text)), pid) {
-			return true
-		}
-	}
-	return false
+	root, init := l.processes[len(l.processes)-1], s.PID()
+	return slices.ContainsFunc(proc.Threads(init), func(tid int) bool { return tid != init && slices.Contains(proc.Children(init, tid), root) })
 }
 
 // tags holds the tags of commands by their pid in the sandbox, which is the id of
@@ -209,7 +186,7 @@ type lineage struct {
 // session has reused the number.
 func (l lineage) since(i, time int) bool {
 	for j := i; j < len(l.sessions) && l.sessions[j] == l.sessions[i]; j++ {
-		if st, err := pid1.ReadStat(l.processes[j]); err == nil && st.Start <= time {
+		if st, err := proc.ReadStat(l.processes[j]); err == nil && st.Start <= time {
 			return true
 		}
 	}
@@ -269,27 +246,19 @@ type procStatus struct {
 	inner, session  int // in the innermost pid namespace
 }
 
-func readStatus(tid int) (procStatus, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+func readStatus(tid int) (st procStatus, err error) {
+	status, err := proc.ReadTable(tid, "status")
 	if err != nil {
-		return procStatus{}, err
+		return st, err
 	}
-	st := procStatus{}
-	fields := map[string]*int{"Tgid": &st.process, "PPid": &st.parent, "NStgid": &st.inner, "NSsid": &st.session}
-	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(line, ":")
-		field := fields[key]
-		numbers := strings.Fields(value)
-		if field == nil || len(numbers) == 0 {
-			continue
+	for key, field := range map[string]*int{"Tgid": &st.process, "PPid": &st.parent, "NStgid": &st.inner, "NSsid": &st.session} {
+		numbers := status.Words(key)
+		if len(numbers) == 0 {
+			return st, unix.EIO
 		}
 		if *field, err = strconv.Atoi(numbers[len(numbers)-1]); err != nil {
 			return procStatus{}, err
 		}
-		delete(fields, key)
-	}
-	if len(fields) > 0 {
-		return procStatus{}, unix.EIO
 	}
 	return st, nil
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/need"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 // start starts a command and does not wait until it has.
@@ -112,7 +112,7 @@ func TestTagOfReusedNumber(t *testing.T) {
 	for _, pid := range []int{inLive, orphan} {
 		st, err := readStatus(pid)
 		require.NoError(t, err)
-		stat, err := pid1.ReadStat(pid)
+		stat, err := proc.ReadStat(pid)
 		require.NoError(t, err)
 		s.mu.Lock() // what there would be of a command that had the number
 		s.tags.started(st.session, "innocent").ended = stat.Start - 100

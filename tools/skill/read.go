@@ -3,13 +3,13 @@ package skill
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"strings"
 	"syscall"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
@@ -24,14 +24,11 @@ func readFile(dir, skill, rel string) (text string, more bool, err error) {
 		return "", false, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	if err != nil {
+	b, err := bounded.Read(f, maxText)
+	if more = errors.Is(err, bounded.ErrTooLong); err != nil && !more {
 		return "", false, fmt.Errorf("read skill: %w", err)
 	}
-	if len(b) > maxText {
-		return string(b[:maxText]), true, nil
-	}
-	return string(b), false, nil
+	return string(b), more, nil
 }
 
 // open opens a regular file beneath dir. os.Root follows symbolic links that stay

@@ -17,11 +17,14 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
 )
 
 const (
-	dialTimeout = 10 * time.Second // for TCP, and again for TLS
+	dialTimeout = 10 * time.Second // for TCP
 	maxHeader   = 64 << 10         // bytes of a response's headers
 	minSecret   = 12               // bytes; shorter header values are not redacted
 )
@@ -54,12 +57,10 @@ func newRemote(ctx context.Context, spec Spec) (*remote, error) {
 	}
 	f := &remote{server: at, headers: spec.Headers, unread: make(chan struct{}, maxUnread)}
 	f.life, f.cancel = context.WithCancel(ctx)
-	f.net = &http.Transport{ // without a proxy, which would see the headers
-		DialContext: f.dial, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true,
-		DisableCompression: true, MaxResponseHeaderBytes: maxHeader, IdleConnTimeout: time.Minute,
-	}
+	f.net = egress.NewTransport(f.dial, egress.ClientLimits{Header: maxHeader, HTTP2: true})
+	f.net.DisableCompression = true
 	f.sdk = mcp.StreamableClientTransport{
-		Endpoint: spec.URL, HTTPClient: &http.Client{Transport: f},
+		Endpoint: spec.URL, HTTPClient: egress.NewClient(f),
 		DisableStandaloneSSE: true, // otherwise a server that closes an idle stream ends the session
 	}
 	for _, value := range spec.Headers {
@@ -189,7 +190,7 @@ func (f *remote) RoundTrip(r *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(f.life, cancel)
 	end := func() { stop(); cancel() }
 	switch k := kindOf(r); {
-	case k == response:
+	case k == rpc.Response:
 		defer func() {
 			select {
 			case <-f.unread:
@@ -197,7 +198,7 @@ func (f *remote) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}()
 		fallthrough
-	case k != request && r.Method != http.MethodGet: // a call has its own timeout
+	case k != rpc.Request && r.Method != http.MethodGet: // a call has its own timeout
 		timer := time.AfterFunc(writeTimeout, cancel)
 		end = func() { timer.Stop(); stop(); cancel() }
 	}
@@ -217,17 +218,16 @@ func (f *remote) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // kindOf returns the kind of the message in a request's body.
-func kindOf(r *http.Request) kind {
+func kindOf(r *http.Request) rpc.Kind {
 	if r.GetBody == nil {
-		return noise
+		return rpc.None
 	}
 	body, err := r.GetBody()
 	if err != nil {
-		return noise
+		return rpc.None
 	}
 	text, _ := io.ReadAll(body) // from memory: it cannot fail
-	k, _, _ := parse(text)
-	return k
+	return parse(text).Kind
 }
 
 // brief returns err without addresses, because agents read it.
@@ -264,13 +264,13 @@ func (f *remote) filter(ctx context.Context, r *http.Response, end func()) error
 		r.Body = &events{remote: f, ctx: ctx, body: r.Body, lines: bufio.NewReaderSize(r.Body, 64<<10), end: end}
 		return nil
 	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, maxLine+1))
+	text, err := bounded.Read(r.Body, maxLine)
 	r.Body.Close()
+	if errors.Is(err, bounded.ErrTooLong) {
+		return f.broke(errTooLong)
+	}
 	if err != nil {
 		return err
-	}
-	if len(text) > maxLine {
-		return f.broke(errTooLong)
 	}
 	text, err = f.admit(ctx, text)
 	r.Body = io.NopCloser(bytes.NewReader(text))
@@ -285,7 +285,7 @@ func (f *remote) admit(ctx context.Context, message []byte) ([]byte, error) {
 		return nil, f.broke(many)
 	}
 	k, admitted := admit(f.without(message))
-	if k == request {
+	if k == rpc.Request {
 		select {
 		case f.unread <- struct{}{}:
 		case <-ctx.Done():
@@ -328,9 +328,9 @@ func (e *events) Close() error {
 func (e *events) next() error {
 	var head, data []byte
 	for size := 0; ; {
-		line, err := readLine(e.lines, e.line[:0], maxLine-size)
-		if errors.Is(err, errTooLong) {
-			return e.remote.broke(err)
+		line, err := rpc.ReadLine(e.lines, e.line[:0], maxLine-size)
+		if errors.Is(err, rpc.ErrTooLong) {
+			return e.remote.broke(errTooLong)
 		}
 		e.line, size = line, size+len(line)
 		line = bytes.TrimRight(line, "\r\n")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -126,7 +127,7 @@ func TestResults(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	const v = `{"jsonrpc":"2.0",`
 	for line, want := range map[string]struct {
-		kind kind
+		kind rpc.Kind
 		out  string
 	}{
 		"": {}, "\n": {}, "hello\n": {}, "[]\n": {}, "{}\n": {}, v: {},
@@ -139,12 +140,12 @@ func TestAdmit(t *testing.T) {
 		v + `"id":"a\"b","method":"ping"}`:                                     {},
 		v + `"id":1,"method":["ping"]}`:                                        {},
 		`{"level":"info","msg":"\"jsonrpc\""}`:                                 {},
-		v + `"id":1,"result":{"method":"GET"}}`:                                {response, v + `"id":1,"result":{"method":"GET"}}`},
-		v + `"method":"notifications/progress"}`:                               {notification, ""},
-		v + `"method":""}`:                                                     {notification, ""},
-		v + `"id":"a","method":"tools/call"}`:                                  {request, v + `"id":"a","method":"unsupported"}` + "\n"},
-		v + `"method":"ping","params":[],"id":7}`:                              {request, v + `"id":7,"method":"ping"}` + "\n"},
-		v + `"method":"notifications/tools/list_changed","params":7}` + "\r\n": {notification, v + `"method":"notifications/tools/list_changed"}` + "\n"},
+		v + `"id":1,"result":{"method":"GET"}}`:                                {rpc.Response, v + `"id":1,"result":{"method":"GET"}}`},
+		v + `"method":"notifications/progress"}`:                               {rpc.Notification, ""},
+		v + `"method":""}`:                                                     {rpc.Notification, ""},
+		v + `"id":"a","method":"tools/call"}`:                                  {rpc.Request, v + `"id":"a","method":"unsupported"}` + "\n"},
+		v + `"method":"ping","params":[],"id":7}`:                              {rpc.Request, v + `"id":7,"method":"ping"}` + "\n"},
+		v + `"method":"notifications/tools/list_changed","params":7}` + "\r\n": {rpc.Notification, v + `"method":"notifications/tools/list_changed"}` + "\n"},
 	} {
 		k, out := admit([]byte(line))
 		assert.Equal(t, want.kind, k, line)

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -50,6 +50,14 @@ func newStdio(stdin, stdout *os.File, other io.Writer) *stdio {
 	}
 }
 
+// tooLong returns errTooLong for rpc.ErrTooLong.
+func tooLong(err error) error {
+	if errors.Is(err, rpc.ErrTooLong) {
+		return errTooLong
+	}
+	return err
+}
+
 func (w *stdio) Read(p []byte) (int, error) {
 	for len(w.rest) == 0 {
 		err := w.next()
@@ -58,9 +66,9 @@ func (w *stdio) Read(p []byte) (int, error) {
 		}
 		k, admitted := admit(w.line)
 		switch k {
-		case noise:
+		case rpc.None:
 			_, _ = w.other.Write(w.line) // other keeps the tail of what is no message
-		case request:
+		case rpc.Request:
 			select {
 			case w.unread <- struct{}{}:
 			case <-w.closed:
@@ -83,64 +91,20 @@ func (w *stdio) next() error {
 		w.line = nil // do not keep the buffer of a large message
 	}
 	var err error
-	w.line, err = readLine(w.lines, w.line[:0], maxLine)
-	return err
+	w.line, err = rpc.ReadLine(w.lines, w.line[:0], maxLine)
+	return tooLong(err)
 }
-
-// readLine appends the next line, with its newline, to line. If the result exceeds
-// most bytes, it returns an empty line and errTooLong.
-func readLine(from *bufio.Reader, line []byte, most int) ([]byte, error) {
-	for {
-		part, err := from.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > most {
-			return line[:0], errTooLong
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
-		}
-	}
-}
-
-// kind is the kind of a line.
-type kind int
-
-const (
-	noise        kind = iota // no message: any other output, such as JSON logs
-	request                  // has an id and a method
-	notification             // has a method and no id
-	response
-)
 
 // validID matches the id of a message. MCP forbids null and fractions.
 var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(-?[0-9]{1,15}|"[^\\]{0,200}")$`) })
 
-// parse returns the kind of a line, its method and the JSON of its id.
-func parse(line []byte) (k kind, method, id string) {
-	line = bytes.TrimSpace(line)
-	if len(line) == 0 || line[0] != '{' {
-		return noise, "", ""
+// parse returns the head of a line. Its kind is rpc.None for an id that MCP forbids.
+func parse(line []byte) rpc.Head {
+	h, err := rpc.Parse(line)
+	if err != nil || h.ID != nil && !validID().Match(h.ID) || !json.Valid(line) {
+		return rpc.Head{}
 	}
-	var keys map[string]json.RawMessage // a struct would also match "METHOD"
-	if json.Unmarshal(line, &keys) != nil || string(keys["jsonrpc"]) != `"2.0"` {
-		return noise, "", ""
-	}
-	has := func(key string) bool { _, ok := keys[key]; return ok }
-	id = string(keys["id"])
-	switch {
-	case has("id") && !validID().MatchString(id):
-	case has("method"):
-		if json.Unmarshal(keys["method"], &method) != nil {
-			return noise, "", ""
-		}
-		if has("id") {
-			return request, method, id
-		}
-		return notification, method, ""
-	case has("id") && (has("result") || has("error")):
-		return response, "", id
-	}
-	return noise, "", ""
+	return h
 }
 
 // admit returns the kind of a line and the message to pass to the SDK. A response
@@ -148,20 +112,20 @@ func parse(line []byte) (k kind, method, id string) {
 // without params. Any other request becomes one for the method "unsupported", which
 // the SDK answers with an error. Other notifications are dropped: a handler of the
 // SDK (1.8.0, notifications/elicitation/complete) panics when params are missing.
-func admit(line []byte) (kind, []byte) {
-	k, method, id := parse(line)
+func admit(line []byte) (rpc.Kind, []byte) {
+	h := parse(line)
 	switch {
-	case k == response:
-		return k, line
-	case k == request && method != "ping" && method != "roots/list":
-		method = "unsupported"
+	case h.Kind == rpc.Response:
+		return h.Kind, line
+	case h.Kind == rpc.Request && h.Method != "ping" && h.Method != "roots/list":
+		h.Method = "unsupported"
 		fallthrough
-	case k == request:
-		return k, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q}`+"\n", id, method)
-	case k == notification && method == "notifications/tools/list_changed":
-		return k, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`+"\n", method)
+	case h.Kind == rpc.Request:
+		return h.Kind, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q}`+"\n", h.ID, h.Method)
+	case h.Kind == rpc.Notification && h.Method == "notifications/tools/list_changed":
+		return h.Kind, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`+"\n", h.Method)
 	}
-	return k, nil
+	return h.Kind, nil
 }
 
 func (w *stdio) Close() error {
@@ -210,7 +174,7 @@ func (in input) Write(p []byte) (int, error) {
 		err = in.broke(errNotRead)
 		in.stdio.Close() // no message can follow an incomplete one
 	}
-	if k, _, _ := parse(p); k == response {
+	if parse(p).Kind == rpc.Response {
 		select {
 		case <-in.unread:
 		default:

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 const (
@@ -246,8 +248,8 @@ func (in *initProcess) signal(id uint64, sig unix.Signal) {
 	}
 	group := c.pid
 	if c.tty {
-		if stat, err := ReadStat(c.pid); err == nil && stat.foreground > 0 {
-			group = stat.foreground
+		if stat, err := proc.ReadStat(c.pid); err == nil && stat.Foreground > 0 {
+			group = stat.Foreground
 		}
 	}
 	unix.Kill(-group, sig)

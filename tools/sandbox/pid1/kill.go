@@ -1,10 +1,9 @@
 package pid1
 
 import (
-	"os"
-	"strconv"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 // killSession kills the processes of a session and their descendants, whatever
@@ -28,24 +27,16 @@ func killSession(id int) {
 // whether it found any that was not in the tree. A stopped process cannot fork, and
 // stays the parent of its children.
 func stopTree(id int, tree map[int]bool) (more bool) {
-	names, err := os.ReadDir("/proc")
-	if err != nil {
-		return false
-	}
-	all := map[int]Stat{}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name.Name())
-		if err != nil || pid == 1 {
-			continue
-		}
-		if s, err := ReadStat(pid); err == nil && s.State != 'Z' && s.State != 'X' {
+	all := map[int]proc.Stat{}
+	for _, pid := range proc.Processes() {
+		if s, err := proc.ReadStat(pid); err == nil && pid != 1 && !s.Ended() {
 			all[pid] = s
 		}
 	}
 	for found := true; found; {
 		found = false
 		for pid, s := range all {
-			if !tree[pid] && (s.session == id || tree[s.Parent]) {
+			if !tree[pid] && (s.Session == id || tree[s.Parent]) {
 				unix.Kill(pid, unix.SIGSTOP)
 				tree[pid], found, more = true, true, true
 			}
@@ -58,17 +49,9 @@ func stopTree(id int, tree map[int]bool) (more bool) {
 func killAll(id int) {
 	for range 100 {
 		unix.Kill(-id, unix.SIGKILL)
-		names, err := os.ReadDir("/proc")
-		if err != nil {
-			return
-		}
 		alive := false
-		for _, name := range names {
-			pid, err := strconv.Atoi(name.Name())
-			if err != nil || pid == 1 {
-				continue
-			}
-			if s, err := ReadStat(pid); err == nil && s.session == id && s.State != 'Z' && s.State != 'X' {
+		for _, pid := range proc.Processes() {
+			if s, err := proc.ReadStat(pid); err == nil && pid != 1 && s.Session == id && !s.Ended() {
 				unix.Kill(pid, unix.SIGKILL)
 				alive = true
 			}

@@ -1,0 +1,27 @@
+// Package bounded reads what may be longer than a caller takes.
+package bounded
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrTooLong is the error of a text with more bytes than the caller takes.
+var ErrTooLong = errors.New("too long")
+
+// Read reads r to its end. Of more than most bytes it returns the first, with an error that
+// wraps [ErrTooLong] and says what to do.
+func Read(r io.Reader, most int) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err == nil && len(text) > most {
+		text, err = text[:most], longError(most)
+	}
+	return text, err
+}
+
+// longError is ErrTooLong with the bound, in bytes.
+type longError int
+
+func (e longError) Error() string   { return fmt.Sprintf("is larger than %d bytes: shorten it", int(e)) }
+func (longError) Is(err error) bool { return err == ErrTooLong }
