@@ -200,11 +200,7 @@ func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) 
 		if d.Hidden && !a.op.Mutates() {
 			errno = syscall.ENOENT
 		}
-		e := audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}
-		if d.Quiet {
-			return v.refuseQuietly(a, e, errno)
-		}
-		return v.refuse(a, e, errno)
+		return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, errno)
 	}
 	if v.recorded(a.op) && v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule, RuleKind: string(d.Kind)}) != nil {
 		return answer(syscall.EIO)

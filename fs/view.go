@@ -110,8 +110,6 @@ type View struct {
 
 	locks locks // of git
 
-	quiet quiet // denials by rules that are quiet
-
 	noBacking atomic.Bool // the kernel refused passthrough once
 }
 
@@ -146,7 +144,6 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	v.streams.kept = make([]*stream, opt.Limits.fewer(maxStreams))
 	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
-	v.quiet.started = make(chan struct{}, 1)
 	return v, nil
 }
 
@@ -188,7 +185,6 @@ func (v *View) Serve() error {
 	if v.follower.watch != nil {
 		v.background.Go(v.listen)
 	}
-	v.background.Go(v.tellQuiet)
 	v.conn.Serve()
 	close(v.ended)
 	v.brief.end()

@@ -112,20 +112,10 @@ func pathsField(out *[]scope.PathRule) field {
 	return func(n *yaml.Node) error {
 		return eachKey(n, func(pattern string, value *yaml.Node) error {
 			r := scope.PathRule{Pattern: pattern}
-			access := namedField(&r.Access)
-			err := error(nil)
 			if value.Kind == yaml.MappingNode {
-				said := false
-				err = mappingField(map[string]field{
-					"access": func(n *yaml.Node) error { said = true; return access(n) },
-					"quiet":  switchField(&r.Quiet),
-				})(value)
-				if err == nil && !said {
-					err = errors.New("has no access: add access: hide, read or write")
-				}
-			} else {
-				err = access(value)
+				return fmt.Errorf("pattern %q: takes no keys: remove quiet and access, and write %q: hide, read or write", pattern, pattern)
 			}
+			err := namedField(&r.Access)(value)
 			if err == nil {
 				err = r.Check()
 			}
