@@ -27,7 +27,6 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 		}
 		v.setAttr(&out.Attr, &p.stat)
 		out.SetTimeout(v.keepAttr(p.node, &p.stat, p.began))
-		v.countLooked(p.node)
 		return nil
 	}))
 }

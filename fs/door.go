@@ -25,8 +25,8 @@ type ask struct {
 	near   *place // the place of that ask; its directory is reused if it is the same
 }
 
-// grants reports whether the operation gives more than the open handles of the node have: an open, or a change of a file
-// that no client has open for writing.
+// grants reports whether the operation needs more access than the open handles of the node
+// have: an open, or a change of a file that no client has open for writing.
 func (v *View) grants(op scope.Op, n *node) bool {
 	switch {
 	case op == scope.OpOpen || op == scope.OpOpenWrite:
@@ -50,7 +50,6 @@ type place struct {
 	node  *node        // on: the node; in: the directory
 	rel   string       // on: the path at which it was found
 	dir   beneath.Dir  // in: the directory
-	kept  *keptDir     // in: holds dir
 	base  string       // in: the directory's path
 	name  string       // in: the name
 	obj   beneath.File // on: the object, unless the ask is light
@@ -75,7 +74,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 			if err := v.openDir(&p); err != nil {
 				return v.outcome(&a, a.name, err)
 			}
-			defer v.kept.give(p.kept)
+			defer p.dir.Close()
 		}
 		v.follow(p.node, p.dir)
 		p.began = v.now()
@@ -94,9 +93,6 @@ func (v *View) in(a ask, do func(*place) error) error {
 			defer p.node.changes.Add(1) // also after an error, because the kernel keeps its listing then
 		}
 		if err := do(&p); err != nil {
-			if err == syscall.ESTALE {
-				v.kept.drop(p.node) // the file system below has lost the inode of the descriptor; the kernel retries
-			}
 			return v.outcome(&a, p.path(), err)
 		}
 		return nil
@@ -227,8 +223,9 @@ func (v *View) recorded(op scope.Op) bool {
 	return v.opt.Record >= scope.RecordAll
 }
 
-// unrecorded is the error of a denial that is not recorded yet: it was decided under View.moves or View.alone, and a
-// record may wait. outcome records it after these are released, before the client has its answer.
+// unrecorded is a denial that is not recorded yet. It was decided under View.moves or
+// View.alone, where the Recorder must not be called. outcome records it after these locks are
+// released and before the reply.
 type unrecorded struct {
 	event audit.Event
 	errno syscall.Errno
@@ -236,8 +233,8 @@ type unrecorded struct {
 
 func (u *unrecorded) Error() string { return u.errno.Error() }
 
-// outcome records a violation, or a denial that is not recorded yet, and returns its errno. It returns other errors
-// unchanged, and does not record them. The caller holds no lock.
+// outcome records a violation or an unrecorded denial and returns its errno. It returns other
+// errors unchanged, without a record. The caller holds no lock.
 func (v *View) outcome(a *ask, rel string, err error) error {
 	if err == nil {
 		return nil
@@ -249,7 +246,9 @@ func (v *View) outcome(a *ask, rel string, err error) error {
 	if !ok {
 		return err
 	}
-	return v.refuse(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: string(violation.Rule), RuleKind: string(scope.KindResolution)}, syscall.EACCES)
+	return v.refuse(a, audit.Event{
+		Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: string(violation.Rule), RuleKind: string(scope.KindResolution),
+	}, syscall.EACCES)
 }
 
 // refuse records a denial and returns errno, or EIO if it cannot be recorded: a daemon

@@ -14,10 +14,6 @@ import (
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(ask{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
 		err := v.entry(p, name, false, out)
-		if err == nil && out.Mode&syscall.S_IFMT != syscall.S_IFDIR {
-			p.node.looked.Add(1)
-			v.missed(p.node)
-		}
 		if err == syscall.ENOENT {
 			// Node 0 is a negative dentry.
 			out.SetEntryTimeout(v.keepAbsent(p.node))

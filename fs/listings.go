@@ -15,12 +15,8 @@ func (v *View) edition(dir *node) edition {
 	return edition{v.editions.Load(), dir.changes.Load()}
 }
 
-// listed describes the listing of a directory that the kernel may cache.
-type listed struct {
-	whole bool      // with the attributes of its entries
-	since time.Time // when they were read
-	drop  sync.Once // see dropListing
-}
+// listed is the listing of a directory that the kernel may cache.
+type listed struct{ drop sync.Once }
 
 // cachesListings reports whether the kernel caches listings: see OpenDir.
 func (v *View) cachesListings() bool {
@@ -29,11 +25,11 @@ func (v *View) cachesListings() bool {
 
 // listed notes that the kernel may cache a listing from now on. It must run before the view
 // reads the entries: a later change then drops the listing.
-func (v *View) listed(dir *node, whole bool) {
+func (v *View) listed(dir *node) {
 	if !v.cachesListings() {
 		return
 	}
-	dir.listed.Store(&listed{whole: whole, since: time.Now()})
+	dir.listed.Store(&listed{})
 	watched := func(n *node) bool { return n.watched.Load() != 0 }
 	if !watched(dir) || !v.policy.Load().Uniform() && !v.nodes.everyAncestor(dir, watched) {
 		v.briefly(dir) // the host may change it, or move it to where other rules hold, without an event
@@ -64,10 +60,10 @@ func (v *View) dropListing(dir *node) {
 
 const anyName = "\x7f"
 
-// dropListings makes the kernel discard the listings that chosen accepts. It waits for
-// requests in flight, up to dropTime.
-func (v *View) dropListings(chosen func(*listed) bool) {
-	dirs := v.nodes.everyListed(chosen)
+// dropListings makes the kernel discard all listings. It waits for requests in flight, up to
+// dropTime.
+func (v *View) dropListings() {
+	dirs := v.nodes.everyListed()
 	for _, dir := range dirs {
 		v.conn.InvalidateInode(dir.id, true)
 	}
@@ -86,19 +82,17 @@ func (v *View) dropListings(chosen func(*listed) bool) {
 
 const dropTime = time.Second
 
-// everyListed returns the directories whose listing the kernel may cache, if chosen accepts it.
-func (t *tree) everyListed(chosen func(*listed) bool) (dirs []*node) {
+// everyListed returns the directories whose listing the kernel may cache.
+func (t *tree) everyListed() (dirs []*node) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, n := range t.byID {
-		if l := n.listed.Load(); l != nil && chosen(l) {
+		if n.listed.Load() != nil {
 			dirs = append(dirs, n)
 		}
 	}
 	return dirs
 }
-
-func all(*listed) bool { return true }
 
 // brief holds directories whose listings the view discards after Options.Timeout: those without
 // a watch on them or above them, and those of dropListing.
@@ -154,85 +148,4 @@ func (v *View) dropBrief() {
 			v.conn.InvalidateInode(dir.id, true) // dropListing may have done nothing
 		}
 	}
-}
-
-// missed counts lookups of files in directories whose listing the kernel caches without
-// valid attributes. Every maxMissed of them discard all such listings: the next listing of
-// each directory has attributes.
-func (v *View) missed(dir *node) {
-	if l := dir.listed.Load(); l == nil || !l.poor() || v.misses.Add(1)%maxMissed != 0 {
-		return
-	}
-	if v.dropping.CompareAndSwap(false, true) {
-		v.background.Go(func() {
-			v.dropListings((*listed).poor)
-			v.dropping.Store(false)
-		})
-	}
-}
-
-const maxMissed = 8
-
-// poor reports whether the kernel has no attributes of the entries.
-func (l *listed) poor() bool { return !l.whole || time.Since(l.since) > keepWatched }
-
-// listers predicts for each thread that lists directories whether it will look up the
-// entries: ls -l, rm and grep do, find and a shell's globs do not. Attributes that are
-// not used cost the kernel an inode for each entry, and missing ones cost a request.
-//
-// The first listing of a thread has attributes. The next has none, and the lookups that
-// follow decide about those after it. A second listing has attributes, too, if lookups have
-// followed the last one without, of any thread: a program may list with several threads.
-type listers struct {
-	mu    sync.Mutex
-	slots [64]lister
-	last  bare // of all threads
-}
-
-type lister struct {
-	pid   uint32 // the thread
-	bare         // the last directory that it has listed without attributes
-	known bool   // a listing without attributes, its own or another thread's, has decided
-	whole int    // further listings with attributes until the next one without
-}
-
-// bare is a directory that was listed without attributes.
-type bare struct {
-	dir    *node  // nil: none
-	looked uint32 // dir.looked when it was opened
-}
-
-// countLooked counts a GETATTR of a file as a lookup in its directories: the kernel has the
-// name, and would have the attributes from a listing.
-func (v *View) countLooked(n *node) {
-	if !n.dir {
-		v.nodes.everyParent(n, func(dir *node) bool { dir.looked.Add(1); return true })
-	}
-}
-
-func (b bare) wasLooked() bool { return b.dir != nil && b.dir.looked.Load() != b.looked }
-
-// probeEvery is how many listings with attributes follow the one after a lookup. A thread
-// that looks entries up thus gets one listing in 34 without attributes.
-const probeEvery = 32
-
-// wantsPlus reports whether a thread that opens dir probably looks up its entries.
-func (s *listers) wantsPlus(pid uint32, dir *node) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := &s.slots[pid%uint32(len(s.slots))]
-	switch {
-	case l.pid != pid:
-		*l = lister{pid: pid}
-		return true
-	case l.whole > 0:
-		l.whole--
-		return true
-	case l.wasLooked(), !l.known && s.last.wasLooked():
-		l.whole, l.bare, l.known = probeEvery, bare{}, true
-		return true
-	}
-	l.bare, l.known = bare{dir, dir.looked.Load()}, true
-	s.last = l.bare
-	return false
 }

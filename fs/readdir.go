@@ -3,7 +3,6 @@ package fs
 import (
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -22,9 +21,7 @@ type stream struct {
 	off  uint64 // the offset of rest
 	away bool   // the file is at another offset than off
 
-	whole  bool   // entries are returned with attributes, not only those of directories
-	plus   int    // entries returned with attributes since the last lookup in the directory
-	looked uint32 // node.looked when plus was reset
+	plus int // entries returned with attributes
 	edition
 }
 
@@ -43,6 +40,15 @@ const (
 	maxStreams = 32
 	listSize   = 32 << 10 // bytes of a buffer
 )
+
+// streams returns the most listings that readers may continue: fewer than maxStreams if the
+// process may have few descriptors, see HandlesWithin.
+func (l Limits) streams() int {
+	if l.Handles > 0 {
+		return max(1, min(maxStreams, l.Handles/16))
+	}
+	return maxStreams
+}
 
 // take returns the stream of a directory at an offset, or nil. The caller owns it.
 func (t *streams) take(n *node, off uint64) *stream {
@@ -99,7 +105,7 @@ func (t *streams) drop(n *node) {
 		}
 	}
 	t.mu.Unlock()
-	for _, s := range ended { // without the lock: see keptDir.close
+	for _, s := range ended { // without the lock: the last close(2) of a removed directory frees its blocks
 		t.end(s)
 	}
 }
@@ -117,22 +123,9 @@ func (t *streams) give(s *stream) {
 	}
 }
 
-// maxPlus limits READDIRPLUS entries returned with attributes until the reader looks one
-// up. A client that only lists a large directory does not pay for attributes.
+// maxPlus limits the READDIRPLUS entries of one listing that are returned with attributes:
+// each costs the view a node and the kernel an inode.
 const maxPlus = 2048
-
-// wantsPlus reports whether the next entry is returned with attributes. A client that
-// walks a tree looks up each directory, so these always are.
-func (s *stream) wantsPlus(kind uint32) bool {
-	if !s.whole && kind != syscall.S_IFDIR {
-		return false
-	}
-	if looked := s.node.looked.Load(); looked != s.looked {
-		s.plus, s.looked = 0, looked
-	}
-	s.plus++
-	return s.plus <= maxPlus
-}
 
 // OpenDir opens a directory for listing. After ENOSYS the kernel opens directories without
 // a request, and caches every listing (linux fs/fuse/file.c, fuse_file_open). The view
@@ -182,8 +175,12 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 		if entry == nil {
 			return false
 		}
-		if e.Name != "." && e.Name != ".." && s.wantsPlus(e.Mode) && v.entry(p, e.Name, false, entry) == nil {
+		if e.Name == "." || e.Name == ".." || s.plus == maxPlus {
+			return true
+		}
+		if v.entry(p, e.Name, false, entry) == nil {
 			out.FixMode(entry.Mode)
+			s.plus++
 		}
 		return true
 	}))
@@ -196,7 +193,7 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *stream, fuse.DirEntry) bo
 		if err := v.openDir(p); err != nil {
 			return err
 		}
-		defer v.kept.give(p.kept)
+		defer p.dir.Close()
 		v.follow(p.node, p.dir)
 		p.began = v.now()
 		now := v.edition(p.node)
@@ -209,13 +206,13 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *stream, fuse.DirEntry) bo
 			if err != nil {
 				return err
 			}
-			s = &stream{file: f, node: p.node, edition: now, whole: v.listers.wantsPlus(in.Pid, p.node)}
+			s = &stream{file: f, node: p.node, edition: now}
 		}
 		if now != s.edition { // the kernel may cache what this returns
 			s.edition, s.rest, s.away = now, nil, true
 		}
 		if in.Offset == 0 {
-			v.listed(p.node, s.whole)
+			v.listed(p.node)
 		}
 		more, err := v.continued(p, s, in.Offset, add)
 		if more && err == nil {

@@ -50,5 +50,7 @@ func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.Ioct
 // forbid records an operation that no policy can allow, and returns EPERM.
 func (v *View) forbid(head *fuse.InHeader, op scope.Op, rel, target string) error {
 	a := ask{head: head, op: op}
-	return v.refuse(&a, audit.Event{Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents", RuleKind: string(scope.KindView)}, syscall.EPERM)
+	return v.refuse(&a, audit.Event{
+		Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents", RuleKind: string(scope.KindView),
+	}, syscall.EPERM)
 }
