@@ -12,17 +12,16 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// ask is a client's request: an operation on the node head.NodeId or on a name in
-// that directory.
-type ask struct {
+// request is a client's operation on the node head.NodeId or on a name in that directory.
+type request struct {
 	head   *fuse.InHeader
 	op     scope.Op
 	name   string
 	node   uint64 // instead of head.NodeId, for operations on two nodes
 	whole  bool   // a directory moves with its subtree
 	light  bool   // on: place.obj is not needed
-	nested bool   // within another ask, which runs with the caller's ids already
-	near   *place // the place of that ask; its directory is reused if it is the same
+	nested bool   // within another request, which runs with the caller's ids already
+	near   *place // the place of that request; its directory is reused if it is the same
 }
 
 // grants reports whether the operation needs more access than the open handles of the node
@@ -37,7 +36,7 @@ func (v *View) grants(op scope.Op, n *node) bool {
 	return false
 }
 
-func (a *ask) nodeID() uint64 {
+func (a *request) nodeID() uint64 {
 	if a.node != 0 {
 		return a.node
 	}
@@ -52,8 +51,8 @@ type place struct {
 	dir   beneath.Dir  // in: the directory
 	base  string       // in: the directory's path
 	name  string       // in: the name
-	obj   beneath.File // on: the object, unless the ask is light
-	light bool         // on: as in the ask
+	obj   beneath.File // on: the object, unless the request is light
+	light bool         // on: as in the request
 	open  bool         // on: obj is open
 	stat  beneath.Stat // on: its attributes
 	whole bool         // in, for a rename: the name is a directory
@@ -62,7 +61,7 @@ type place struct {
 
 // in performs an operation on a name in a directory: it resolves the directory,
 // decides, records, and calls do.
-func (v *View) in(a ask, do func(*place) error) error {
+func (v *View) in(a request, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{node: v.nodes.get(a.nodeID()), name: a.name}
 		if p.node == nil {
@@ -104,7 +103,7 @@ func (p *place) path() string { return beneath.Join(p.base, p.name) }
 
 // on performs an operation on a node. It resolves the node by one of its names or, if
 // it has none, by an open file; decides by all its names; records; and calls do.
-func (v *View) on(a ask, do func(*place) error) error {
+func (v *View) on(a request, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{began: v.now(), node: v.nodes.get(a.nodeID()), light: a.light}
 		if p.node == nil {
@@ -132,7 +131,7 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 	if h == nil {
 		return syscall.EBADF
 	}
-	a := ask{head: head, op: op}
+	a := request{head: head, op: op}
 	if policy := v.policy.Load(); h.policy.Load() != policy || v.opt.Record == scope.RecordAll {
 		if err := v.decideNode(&a, h.node, 1); err != nil {
 			return err
@@ -151,7 +150,7 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 // bare runs f, which changes the content of an open file, without CAP_FSETID unless
 // the caller is root. The file system below then clears set-id bits as it would for
 // the caller. Only a view with Options.Groups has that capability.
-func (v *View) bare(a *ask, f func() error) error {
+func (v *View) bare(a *request, f func() error) error {
 	if v.opt.Groups == nil || !a.op.Mutates() || a.head.Uid == 0 {
 		return f()
 	}
@@ -160,7 +159,7 @@ func (v *View) bare(a *ask, f func() error) error {
 
 // decideName is decide for a name in a directory. It does not build the path when
 // neither the policy nor the record needs one.
-func (v *View) decideName(a *ask, p *place) error {
+func (v *View) decideName(a *request, p *place) error {
 	policy := v.policy.Load()
 	if policy.Uniform() && !v.recorded(a.op) && policy.File(a.op, "").Allow {
 		return v.writable(a)
@@ -170,7 +169,7 @@ func (v *View) decideName(a *ask, p *place) error {
 
 // decideNode is decide for a node, by the name on which the policy grants least. A node
 // without a name is denied.
-func (v *View) decideNode(a *ask, n *node, links uint64) error {
+func (v *View) decideNode(a *request, n *node, links uint64) error {
 	policy := v.policy.Load()
 	rel, ok := v.nodes.strictest(n, policy)
 	if !ok {
@@ -184,9 +183,9 @@ func (v *View) decideNode(a *ask, n *node, links uint64) error {
 
 // decide decides an operation on a path, records the decision if it must be recorded,
 // and returns the error of a denied operation.
-func (v *View) decide(a *ask, rel string) error { return v.decideBy(v.policy.Load(), a, rel, 1) }
+func (v *View) decide(a *request, rel string) error { return v.decideBy(v.policy.Load(), a, rel, 1) }
 
-func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) error {
+func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint64) error {
 	d := policy.Linked(a.op, rel, links)
 	if d.Allow && a.whole {
 		d = policy.Move(rel)
@@ -205,7 +204,7 @@ func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) 
 }
 
 // writable refuses mutations while nothing can be recorded.
-func (v *View) writable(a *ask) error {
+func (v *View) writable(a *request) error {
 	if a.op.Mutates() && v.opt.Recorder.Err() != nil {
 		return answer(syscall.EIO)
 	}
@@ -235,7 +234,7 @@ func (u *unrecorded) Error() string { return u.errno.Error() }
 
 // outcome records a violation or an unrecorded denial and returns its errno. It returns other
 // errors unchanged, without a record. The caller holds no lock.
-func (v *View) outcome(a *ask, rel string, err error) error {
+func (v *View) outcome(a *request, rel string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -253,7 +252,7 @@ func (v *View) outcome(a *ask, rel string, err error) error {
 
 // refuse records a denial and returns errno, or EIO if it cannot be recorded: a daemon
 // that was just killed records nothing.
-func (v *View) refuse(a *ask, e audit.Event, errno syscall.Errno) error {
+func (v *View) refuse(a *request, e audit.Event, errno syscall.Errno) error {
 	e.Errno = errnoName(errno)
 	if v.record(a, e) != nil {
 		return answer(syscall.EIO)
@@ -262,7 +261,7 @@ func (v *View) refuse(a *ask, e audit.Event, errno syscall.Errno) error {
 }
 
 // record completes an event of a file and records it.
-func (v *View) record(a *ask, e audit.Event) error {
+func (v *View) record(a *request, e audit.Event) error {
 	uid := a.head.Uid
 	e.Event, e.Agent, e.Op, e.PID, e.UID = audit.KindFile, string(v.opt.Agent), a.op.String(), int(a.head.Pid), &uid
 	if e.Path == "" {
@@ -272,7 +271,7 @@ func (v *View) record(a *ask, e audit.Event) error {
 }
 
 // as runs f, with the ids of the caller if Options.Groups is set.
-func (v *View) as(a *ask, f func() error) error {
+func (v *View) as(a *request, f func() error) error {
 	if v.opt.Groups == nil || a.nested {
 		return f()
 	}

@@ -12,7 +12,7 @@ import (
 
 // Lookup finds a name. It finds a symbolic link wherever that leads: Readlink judges it.
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	return status(v.in(ask{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
+	return status(v.in(request{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
 		err := v.entry(p, name, false, out)
 		if err == syscall.ENOENT {
 			// Node 0 is a negative dentry.
@@ -32,7 +32,7 @@ func (v *View) entry(p *place, name string, made bool, out *fuse.EntryOut) error
 	return v.known(p, name, &st, made, out)
 }
 
-// known is entry of an object whose attributes are st.
+// known fills out for an object with the attributes st. See entry.
 func (v *View) known(p *place, name string, st *beneath.Stat, made bool, out *fuse.EntryOut) error {
 	n, err := v.nodes.found(p.node, name, st, made)
 	if err == syscall.ENOMEM && v.roomy() == nil {
@@ -50,7 +50,7 @@ func (v *View) known(p *place, name string, st *beneath.Stat, made bool, out *fu
 
 // Mkdir creates a directory.
 func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return status(v.in(ask{head: &in.InHeader, op: scope.OpMkdir, name: name}, func(p *place) error {
+	return status(v.in(request{head: &in.InHeader, op: scope.OpMkdir, name: name}, func(p *place) error {
 		if err := v.roomy(); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 
 // Mknod creates a regular file, a FIFO or a socket. It refuses device nodes.
 func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
+	return status(v.in(request{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
 		if err := v.roomy(); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 
 // Unlink removes a name.
 func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
-	a := ask{head: head, op: scope.OpUnlink, name: name}
+	a := request{head: head, op: scope.OpUnlink, name: name}
 	return status(v.in(a, func(p *place) error {
 		if policy := v.policy.Load(); !policy.Uniform() && policy.File(a.op, p.path()).Own {
 			return v.unlinkLock(&a, p)
@@ -99,9 +99,9 @@ func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.
 	}))
 }
 
-// unlinkLock is Unlink for a lock of git, which another client of the view could replace
-// meanwhile.
-func (v *View) unlinkLock(a *ask, p *place) error {
+// unlinkLock removes a lock of git. It holds View.moves, so that no other client of the view
+// replaces the lock between the check and the removal.
+func (v *View) unlinkLock(a *request, p *place) error {
 	v.moves.Lock()
 	st, err := p.dir.Stat(p.name)
 	foreign := err == nil && v.foreign(a.op, p.path(), st.ID())
@@ -121,7 +121,7 @@ func (v *View) unlinkLock(a *ask, p *place) error {
 
 // Rmdir removes an empty directory.
 func (v *View) Rmdir(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
-	return status(v.in(ask{head: head, op: scope.OpRmdir, name: name}, func(p *place) error {
+	return status(v.in(request{head: head, op: scope.OpRmdir, name: name}, func(p *place) error {
 		st, err := p.dir.Stat(name)
 		if err == nil {
 			err = p.dir.Rmdir(name)
@@ -139,13 +139,13 @@ func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName str
 	if in.Flags&^uint32(beneath.RenameFlags) != 0 {
 		return fuse.EINVAL
 	}
-	from := ask{head: &in.InHeader, op: scope.OpRenameFrom, name: oldName}
+	from := request{head: &in.InHeader, op: scope.OpRenameFrom, name: oldName}
 	return status(v.in(from, func(old *place) error {
-		to := ask{head: &in.InHeader, op: scope.OpRename, name: newName, node: in.Newdir, whole: old.whole, nested: true, near: old}
+		to := request{head: &in.InHeader, op: scope.OpRename, name: newName, node: in.Newdir, whole: old.whole, nested: true, near: old}
 		return v.in(to, func(new *place) error {
 			// The other name of an exchange may be a directory as well.
 			if new.whole && !old.whole {
-				again := ask{head: &in.InHeader, op: scope.OpRenameFrom, whole: true}
+				again := request{head: &in.InHeader, op: scope.OpRenameFrom, whole: true}
 				if err := v.decide(&again, old.path()); err != nil {
 					return err
 				}

@@ -155,7 +155,7 @@ func (v *View) writePointer(head *fuse.InHeader, h *handle, offset int64, data [
 		why = scope.CheckGit(h.pointer, rel, nil, nil, text)
 	}
 	if why != nil {
-		a := ask{head: head, op: scope.OpWrite}
+		a := request{head: head, op: scope.OpWrite}
 		return v.refuse(&a, gitDenial(rel, why.Error()), syscall.EACCES)
 	}
 	v.locks.mu.Lock() // else a longer text of another request could remain behind this one

@@ -13,7 +13,7 @@ import (
 
 // Symlink creates a link, unless it would lead out of the scope.
 func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string, out *fuse.EntryOut) fuse.Status {
-	a := ask{head: head, op: scope.OpSymlink, name: name}
+	a := request{head: head, op: scope.OpSymlink, name: name}
 	return status(v.in(a, func(p *place) error {
 		if err := v.roomy(); err != nil {
 			return err
@@ -91,9 +91,9 @@ func (v *View) judge(rel, text string) (beneath.Target, error) {
 // Link creates a hard link. The policy must grant write access at both names: no link
 // makes a protected file reachable from a place that is not.
 func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fuse.EntryOut) fuse.Status {
-	from := ask{head: &in.InHeader, op: scope.OpLinkFrom, node: in.Oldnodeid}
+	from := request{head: &in.InHeader, op: scope.OpLinkFrom, node: in.Oldnodeid}
 	return status(v.on(from, func(old *place) error {
-		to := ask{head: &in.InHeader, op: scope.OpLink, name: newName, nested: true}
+		to := request{head: &in.InHeader, op: scope.OpLink, name: newName, nested: true}
 		return v.in(to, func(new *place) error {
 			if err := v.link(old, new, newName); err != nil {
 				return err
@@ -137,7 +137,7 @@ func (v *View) link(old, new *place, newName string) error {
 // Readlink returns the text of a link, if it leads to a place inside from every known
 // name of the link.
 func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, code fuse.Status) {
-	code = status(v.on(ask{head: head, op: scope.OpReadlink}, func(p *place) error {
+	code = status(v.on(request{head: head, op: scope.OpReadlink}, func(p *place) error {
 		s, err := p.obj.Readlink()
 		if err != nil {
 			return err

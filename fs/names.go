@@ -9,8 +9,8 @@ import (
 // fewNames is the largest list that is searched linearly.
 const fewNames = 8
 
-// names are the known names of one object. Only judge visits all of them, since a file
-// may have thousands. The zero value has none.
+// names holds the known names of one object. Only judge visits all of them, since a file may
+// have thousands. The zero value is empty.
 type names struct {
 	list    []nameIn
 	newest  int            // index into list
@@ -28,8 +28,8 @@ type verdict struct {
 	count  [unjudged]int
 }
 
-// The values of verdict.access beside a policy's: unjudged is a name that was not judged
-// yet, lost one that is not connected to the root.
+// verdict.access also has the value unjudged for a name that was not judged yet, and lost for
+// a name that is not connected to the root.
 const (
 	unjudged = scope.Hide + 1
 	lost     = scope.Hide + 2

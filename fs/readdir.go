@@ -11,24 +11,24 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// stream is a listing between two requests. Offsets are those of the directory below, so
-// that any request can start anywhere.
+// stream is an open listing between two requests. Offsets are those of the directory below,
+// so a request can start at any entry.
 type stream struct {
 	file beneath.File
 	node *node
-	buf  []byte // dirents as getdents64(2) returns them; none while rest is empty
-	rest []byte // the part of buf that was not returned yet
+	buf  []byte // dirents of getdents64(2); nil while rest is empty
+	rest []byte // the dirents of buf that were not returned yet
 	off  uint64 // the offset of rest
-	away bool   // the file is at another offset than off
+	away bool   // the file's offset is not off
 
 	plus int // entries returned with attributes
 	edition
 }
 
-// streams holds the listings that readers may continue. The kernel does not say when a
-// reader opens and closes a directory (OpenDir), so one is closed when there are too
-// many. Its reader continues by offset. Some file systems move offsets when names are
-// removed: there such a reader may miss names.
+// streams holds the listings that readers may continue. The kernel does not report when a
+// reader opens or closes a directory (OpenDir), so the view closes a stream when there are
+// too many. Its reader continues by offset, and may miss names on file systems that move
+// offsets when names are removed.
 type streams struct {
 	mu   sync.Mutex
 	kept []*stream
@@ -41,8 +41,8 @@ const (
 	listSize   = 32 << 10 // bytes of a buffer
 )
 
-// streams returns the most listings that readers may continue: fewer than maxStreams if the
-// process may have few descriptors, see HandlesWithin.
+// streams returns the largest number of streams: maxStreams, or less if the process may have
+// few descriptors (HandlesWithin).
 func (l Limits) streams() int {
 	if l.Handles > 0 {
 		return max(1, min(maxStreams, l.Handles/16))
@@ -135,7 +135,7 @@ func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse
 	if v.cachesListings() {
 		return fuse.ENOSYS
 	}
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
 		f, err := v.openList(p)
 		if err == nil {
 			f.Close() // ReadDir opens it again
@@ -153,7 +153,7 @@ func (v *View) ReleaseDir(*fuse.ReleaseIn) {}
 
 // FsyncDir flushes a directory to the disk.
 func (v *View) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpRead, light: true}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpRead, light: true}, func(p *place) error {
 		f, err := v.openList(p)
 		if err != nil {
 			return err
@@ -189,7 +189,7 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 // list calls add with the entries from in.Offset on, until add reports false. It omits
 // what the policy hides.
 func (v *View) list(in *fuse.ReadIn, add func(*place, *stream, fuse.DirEntry) bool) error {
-	return v.on(ask{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
+	return v.on(request{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
 		if err := v.openDir(p); err != nil {
 			return err
 		}

@@ -21,8 +21,8 @@ const (
 )
 
 // follower keeps the kernel's caches coherent with the directory below. It watches each
-// directory whose entries the kernel caches, and invalidates the changes that other
-// processes make there. Changes by the view need no invalidation: the kernel requested them.
+// directory whose entries the kernel caches, and invalidates entries that other processes
+// change. Changes by the view need no invalidation: the kernel requested them.
 type follower struct {
 	watch *beneath.Watch // nil: none
 
