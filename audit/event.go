@@ -82,7 +82,7 @@ type Event struct {
 	Instance   string    `json:"instance,omitempty"`    // of a call with a context
 	Context    []Scope   `json:"context,omitempty"`     // what a call sees of its client's context
 	Decided    time.Time `json:"decided,omitzero"`      // of an allowed file operation that waited in a spool: when the view decided; see AppendAll
-	Unrecorded int64     `json:"unrecorded,omitempty"`  // equal denials before this one that a quiet rule left out of the log
+	Unrecorded int64     `json:"unrecorded,omitempty"`  // equal denials since the last record of one, which the log left out
 	Detail     string    `json:"detail,omitempty"`      // short text for people
 
 	Raw []byte `json:"-"` // the line without its newline; set by Read, ignored by Append

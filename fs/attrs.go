@@ -20,14 +20,13 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 	}
 	n := v.nodes.get(in.NodeId)
 	unwatched := v.follower.watch != nil && n != nil && n.dir && n.watched.Load() == 0 && n.removed.Load() == nil
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat, light: !unwatched}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpStat, light: !unwatched}, func(p *place) error {
 		if unwatched {
 			v.follow(p.node, p.obj.Dir())
 			return v.attr(p.node, p.obj, v.now(), out)
 		}
 		v.setAttr(&out.Attr, &p.stat)
 		out.SetTimeout(v.keepAttr(p.node, &p.stat, p.began))
-		v.countLooked(p.node)
 		return nil
 	}))
 }
@@ -47,7 +46,7 @@ func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fu
 			return err
 		}))
 	}
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat, light: true}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpStat, light: true}, func(p *place) error {
 		fill(p.node, &p.stat, p.began)
 		return nil
 	}))
@@ -57,7 +56,7 @@ func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fu
 // does not check permissions itself. A denial is not recorded: the client has not tried
 // to write.
 func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
 		if in.Mask&unix.W_OK != 0 {
 			policy := v.policy.Load()
 			rel, ok := v.nodes.strictest(p.node, policy)
@@ -71,9 +70,9 @@ func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 
 // SetAttr changes mode, owner, size or times.
 func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpSetattr}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpSetattr}, func(p *place) error {
 		if size, ok := in.GetSize(); ok {
-			content := ask{head: &in.InHeader, op: scope.OpOpenWrite, nested: true}
+			content := request{head: &in.InHeader, op: scope.OpOpenWrite, nested: true}
 			if err := v.decideNode(&content, p.node, uint64(p.stat.Nlink)); err != nil {
 				return err
 			}
@@ -202,7 +201,7 @@ func (v *View) setAttr(a *fuse.Attr, s *beneath.Stat) {
 
 // StatFs returns the statistics of the file system below.
 func (v *View) StatFs(_ <-chan struct{}, head *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	return status(v.on(ask{head: head, op: scope.OpStatFS}, func(p *place) error {
+	return status(v.on(request{head: head, op: scope.OpStatFS}, func(p *place) error {
 		s, err := p.obj.StatFS()
 		if err != nil {
 			return err

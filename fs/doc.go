@@ -56,11 +56,19 @@
 // # Parallelism
 //
 // Requests run in parallel, up to [fusedev.MaxRequests]. A View may be used from any
-// goroutine. The Recorder, [Options.Groups] and the Logger are called in parallel,
-// too. While one of them blocks, its request blocks, and no other. Operations on
-// different files share two short critical sections, the node table and the handle
-// table. Renames are serialized among themselves and wait for path walks, because a
-// path is built from the node table before the kernel walks it.
+// goroutine. The Recorder, [Options.Groups] and the Logger are called in parallel, too. The
+// Logger must not block: the view may call it under a lock. It calls the other two under
+// none. While one of them blocks, its request blocks, and with it:
+//
+//   - requests for which the kernel needs a lock that the client holds meanwhile: that of
+//     the directory in which the client creates, removes or renames a name, for example;
+//   - every request, once [fusedev.MaxRequests] are blocked.
+//
+// Operations on different files share two short critical sections, the node table and the
+// handle table. Renames are serialized. A rename waits for path walks, because a path is
+// built from the node table before the kernel walks it, and later path walks wait for the
+// rename. So every request waits for a rename or a path walk that blocks: on a slow file
+// system below, or in flock(2) until another view has renamed.
 //
 // Several views may show one directory, also in different processes. Where the
 // policy has path rules, they serialize mkdir and rename with flock(2) on the root

@@ -12,21 +12,20 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// ask is a client's request: an operation on the node head.NodeId or on a name in
-// that directory.
-type ask struct {
+// request is a client's operation on the node head.NodeId or on a name in that directory.
+type request struct {
 	head   *fuse.InHeader
 	op     scope.Op
 	name   string
 	node   uint64 // instead of head.NodeId, for operations on two nodes
 	whole  bool   // a directory moves with its subtree
 	light  bool   // on: place.obj is not needed
-	nested bool   // within another ask, which runs with the caller's ids already
-	near   *place // the place of that ask; its directory is reused if it is the same
+	nested bool   // within another request, which runs with the caller's ids already
+	near   *place // the place of that request; its directory is reused if it is the same
 }
 
-// grants reports whether the operation gives more than the open handles of the node have: an open, or a change of a file
-// that no client has open for writing.
+// grants reports whether the operation needs more access than the open handles of the node
+// have: an open, or a change of a file that no client has open for writing.
 func (v *View) grants(op scope.Op, n *node) bool {
 	switch {
 	case op == scope.OpOpen || op == scope.OpOpenWrite:
@@ -37,7 +36,7 @@ func (v *View) grants(op scope.Op, n *node) bool {
 	return false
 }
 
-func (a *ask) nodeID() uint64 {
+func (a *request) nodeID() uint64 {
 	if a.node != 0 {
 		return a.node
 	}
@@ -50,11 +49,10 @@ type place struct {
 	node  *node        // on: the node; in: the directory
 	rel   string       // on: the path at which it was found
 	dir   beneath.Dir  // in: the directory
-	kept  *keptDir     // in: holds dir
 	base  string       // in: the directory's path
 	name  string       // in: the name
-	obj   beneath.File // on: the object, unless the ask is light
-	light bool         // on: as in the ask
+	obj   beneath.File // on: the object, unless the request is light
+	light bool         // on: as in the request
 	open  bool         // on: obj is open
 	stat  beneath.Stat // on: its attributes
 	whole bool         // in, for a rename: the name is a directory
@@ -63,7 +61,7 @@ type place struct {
 
 // in performs an operation on a name in a directory: it resolves the directory,
 // decides, records, and calls do.
-func (v *View) in(a ask, do func(*place) error) error {
+func (v *View) in(a request, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{node: v.nodes.get(a.nodeID()), name: a.name}
 		if p.node == nil {
@@ -75,7 +73,7 @@ func (v *View) in(a ask, do func(*place) error) error {
 			if err := v.openDir(&p); err != nil {
 				return v.outcome(&a, a.name, err)
 			}
-			defer v.kept.give(p.kept)
+			defer p.dir.Close()
 		}
 		v.follow(p.node, p.dir)
 		p.began = v.now()
@@ -94,9 +92,6 @@ func (v *View) in(a ask, do func(*place) error) error {
 			defer p.node.changes.Add(1) // also after an error, because the kernel keeps its listing then
 		}
 		if err := do(&p); err != nil {
-			if err == syscall.ESTALE {
-				v.kept.drop(p.node) // the file system below has lost the inode of the descriptor; the kernel retries
-			}
 			return v.outcome(&a, p.path(), err)
 		}
 		return nil
@@ -108,7 +103,7 @@ func (p *place) path() string { return beneath.Join(p.base, p.name) }
 
 // on performs an operation on a node. It resolves the node by one of its names or, if
 // it has none, by an open file; decides by all its names; records; and calls do.
-func (v *View) on(a ask, do func(*place) error) error {
+func (v *View) on(a request, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{began: v.now(), node: v.nodes.get(a.nodeID()), light: a.light}
 		if p.node == nil {
@@ -136,7 +131,7 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 	if h == nil {
 		return syscall.EBADF
 	}
-	a := ask{head: head, op: op}
+	a := request{head: head, op: op}
 	if policy := v.policy.Load(); h.policy.Load() != policy || v.opt.Record == scope.RecordAll {
 		if err := v.decideNode(&a, h.node, 1); err != nil {
 			return err
@@ -155,7 +150,7 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 // bare runs f, which changes the content of an open file, without CAP_FSETID unless
 // the caller is root. The file system below then clears set-id bits as it would for
 // the caller. Only a view with Options.Groups has that capability.
-func (v *View) bare(a *ask, f func() error) error {
+func (v *View) bare(a *request, f func() error) error {
 	if v.opt.Groups == nil || !a.op.Mutates() || a.head.Uid == 0 {
 		return f()
 	}
@@ -164,7 +159,7 @@ func (v *View) bare(a *ask, f func() error) error {
 
 // decideName is decide for a name in a directory. It does not build the path when
 // neither the policy nor the record needs one.
-func (v *View) decideName(a *ask, p *place) error {
+func (v *View) decideName(a *request, p *place) error {
 	policy := v.policy.Load()
 	if policy.Uniform() && !v.recorded(a.op) && policy.File(a.op, "").Allow {
 		return v.writable(a)
@@ -174,7 +169,7 @@ func (v *View) decideName(a *ask, p *place) error {
 
 // decideNode is decide for a node, by the name on which the policy grants least. A node
 // without a name is denied.
-func (v *View) decideNode(a *ask, n *node, links uint64) error {
+func (v *View) decideNode(a *request, n *node, links uint64) error {
 	policy := v.policy.Load()
 	rel, ok := v.nodes.strictest(n, policy)
 	if !ok {
@@ -188,9 +183,9 @@ func (v *View) decideNode(a *ask, n *node, links uint64) error {
 
 // decide decides an operation on a path, records the decision if it must be recorded,
 // and returns the error of a denied operation.
-func (v *View) decide(a *ask, rel string) error { return v.decideBy(v.policy.Load(), a, rel, 1) }
+func (v *View) decide(a *request, rel string) error { return v.decideBy(v.policy.Load(), a, rel, 1) }
 
-func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) error {
+func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint64) error {
 	d := policy.Linked(a.op, rel, links)
 	if d.Allow && a.whole {
 		d = policy.Move(rel)
@@ -200,11 +195,7 @@ func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) 
 		if d.Hidden && !a.op.Mutates() {
 			errno = syscall.ENOENT
 		}
-		e := audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}
-		if d.Quiet {
-			return v.refuseQuietly(a, e, errno)
-		}
-		return v.refuse(a, e, errno)
+		return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, errno)
 	}
 	if v.recorded(a.op) && v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule, RuleKind: string(d.Kind)}) != nil {
 		return answer(syscall.EIO)
@@ -213,7 +204,7 @@ func (v *View) decideBy(policy *scope.Policy, a *ask, rel string, links uint64) 
 }
 
 // writable refuses mutations while nothing can be recorded.
-func (v *View) writable(a *ask) error {
+func (v *View) writable(a *request) error {
 	if a.op.Mutates() && v.opt.Recorder.Err() != nil {
 		return answer(syscall.EIO)
 	}
@@ -231,8 +222,9 @@ func (v *View) recorded(op scope.Op) bool {
 	return v.opt.Record >= scope.RecordAll
 }
 
-// unrecorded is the error of a denial that is not recorded yet: it was decided under View.moves or View.alone, and a
-// record may wait. outcome records it after these are released, before the client has its answer.
+// unrecorded is a denial that is not recorded yet. It was decided under View.moves or
+// View.alone, where the Recorder must not be called. outcome records it after these locks are
+// released and before the reply.
 type unrecorded struct {
 	event audit.Event
 	errno syscall.Errno
@@ -240,9 +232,9 @@ type unrecorded struct {
 
 func (u *unrecorded) Error() string { return u.errno.Error() }
 
-// outcome records a violation, or a denial that is not recorded yet, and returns its errno. It returns other errors
-// unchanged, and does not record them. The caller holds no lock.
-func (v *View) outcome(a *ask, rel string, err error) error {
+// outcome records a violation or an unrecorded denial and returns its errno. It returns other
+// errors unchanged, without a record. The caller holds no lock.
+func (v *View) outcome(a *request, rel string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -253,12 +245,14 @@ func (v *View) outcome(a *ask, rel string, err error) error {
 	if !ok {
 		return err
 	}
-	return v.refuse(a, audit.Event{Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: string(violation.Rule), RuleKind: string(scope.KindResolution)}, syscall.EACCES)
+	return v.refuse(a, audit.Event{
+		Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: string(violation.Rule), RuleKind: string(scope.KindResolution),
+	}, syscall.EACCES)
 }
 
 // refuse records a denial and returns errno, or EIO if it cannot be recorded: a daemon
 // that was just killed records nothing.
-func (v *View) refuse(a *ask, e audit.Event, errno syscall.Errno) error {
+func (v *View) refuse(a *request, e audit.Event, errno syscall.Errno) error {
 	e.Errno = errnoName(errno)
 	if v.record(a, e) != nil {
 		return answer(syscall.EIO)
@@ -267,7 +261,7 @@ func (v *View) refuse(a *ask, e audit.Event, errno syscall.Errno) error {
 }
 
 // record completes an event of a file and records it.
-func (v *View) record(a *ask, e audit.Event) error {
+func (v *View) record(a *request, e audit.Event) error {
 	uid := a.head.Uid
 	e.Event, e.Agent, e.Op, e.PID, e.UID = audit.KindFile, string(v.opt.Agent), a.op.String(), int(a.head.Pid), &uid
 	if e.Path == "" {
@@ -277,7 +271,7 @@ func (v *View) record(a *ask, e audit.Event) error {
 }
 
 // as runs f, with the ids of the caller if Options.Groups is set.
-func (v *View) as(a *ask, f func() error) error {
+func (v *View) as(a *request, f func() error) error {
 	if v.opt.Groups == nil || a.nested {
 		return f()
 	}

@@ -32,7 +32,7 @@ func TestUnrecordedDenialIsNotAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := &View{opt: Options{Recorder: nothing{}}}
 			v.policy.Store(policy)
-			a := ask{head: &fuse.InHeader{}, op: op}
+			a := request{head: &fuse.InHeader{}, op: op}
 			recorded := v.decide(&a, "f")
 			require.Error(t, recorded)
 			assert.NotEqual(t, fuse.EIO, status(recorded))
@@ -50,7 +50,7 @@ func TestNoNameIsNoPermission(t *testing.T) {
 	require.NoError(t, err)
 	v := &View{opt: Options{Recorder: nothing{}}}
 	v.policy.Store(policy)
-	a := ask{head: &fuse.InHeader{}, op: scope.OpSetattr}
+	a := request{head: &fuse.InHeader{}, op: scope.OpSetattr}
 	v.nodes.init(dir(1).ID())
 	f := found(t, &v.nodes, v.nodes.root, "f", file(4, 1), false)
 	assert.NoError(t, v.decideNode(&a, f, 1))

@@ -1,151 +1,154 @@
 package fs
 
 import (
-	"slices"
+	"errors"
+	"syscall"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// fewNames is the largest list that is searched linearly.
-const fewNames = 8
-
-// names are the known names of one object. Only judge visits all of them, since a file
-// may have thousands. The zero value has none.
-type names struct {
-	list    []nameIn
-	newest  int            // index into list
-	size    int64          // approximate bytes
-	index   map[nameIn]int // into list; nil up to fewNames
-	verdict *verdict       // the last result of judge
-}
-
-// verdict counts names by the access that a policy grants on them.
-type verdict struct {
-	policy *scope.Policy
-	moves  uint64         // tree.moves when the names were judged
-	access []scope.Access // of each name of the list, or unjudged, or lost
-	fresh  []nameIn       // added after that
-	count  [unjudged]int
-}
-
-// The values of verdict.access beside a policy's: unjudged is a name that was not judged
-// yet, lost one that is not connected to the root.
-const (
-	unjudged = scope.Hide + 1
-	lost     = scope.Hide + 2
-)
-
-func (s *names) find(at nameIn) int {
-	if s.index == nil {
-		return slices.Index(s.list, at)
-	}
-	if i, ok := s.index[at]; ok {
-		return i
-	}
-	return -1
-}
-
-// only replaces all names by at.
-func (s *names) only(at nameIn) {
-	if cap(s.list) > fewNames {
-		s.list = nil
-	}
-	*s = names{list: append(s.list[:0], at), size: at.size()}
-}
-
-// add makes at the newest name.
-func (s *names) add(at nameIn) {
-	if i := s.find(at); i >= 0 {
-		s.newest = i
-		return
-	}
-	s.newest = len(s.list)
-	s.list = append(s.list, at)
-	s.size += at.size()
-	if s.index != nil {
-		s.index[at] = s.newest
-	} else if len(s.list) > fewNames {
-		s.index = make(map[nameIn]int, 2*fewNames)
-		for i, at := range s.list {
-			s.index[at] = i
+// Symlink creates a link, unless it would lead out of the scope.
+func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string, out *fuse.EntryOut) fuse.Status {
+	a := request{head: head, op: scope.OpSymlink, name: name}
+	return status(v.in(a, func(p *place) error {
+		if err := v.roomy(); err != nil {
+			return err
 		}
-	}
-	if s.verdict != nil {
-		s.verdict.access = append(s.verdict.access, unjudged)
-		s.verdict.fresh = append(s.verdict.fresh, at)
-	}
+		v.moves.RLock() // a rename of the name judges the link that it moves
+		err := v.judgeNew(p.path(), text)
+		if err == nil {
+			err = p.dir.Symlink(text, name)
+		}
+		v.moves.RUnlock()
+		if err != nil {
+			return err
+		}
+		return v.entry(p, name, true, out)
+	}))
 }
 
-// remove removes a name and reports whether it was there. The last of the list takes its
-// place.
-func (s *names) remove(at nameIn) bool {
-	i := s.find(at)
-	if i < 0 {
-		return false
+// judgeNew is judge for a link that is made or moved to rel. It also fails if the link would
+// lead to what the policy protects from the host's own programs: these follow it.
+func (v *View) judgeNew(rel, text string) error {
+	to, err := v.judge(rel, text)
+	if err != nil || to.System {
+		return err
 	}
-	s.size -= at.size()
-	last := len(s.list) - 1
-	if v := s.verdict; v != nil {
-		v.count1(v.access[i], -1)
-		v.access[i] = v.access[last]
-		v.access = v.access[:last]
+	if d := v.policy.Load().Link(rel, to.Rel); !d.Allow {
+		return &unrecorded{audit.Event{Path: rel, Target: text, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES}
 	}
-	moved := s.list[last]
-	s.list[i], s.list[last] = moved, nameIn{}
-	s.list = s.list[:last]
-	if s.index != nil {
-		s.index[moved] = i
-		delete(s.index, at)
-	}
-	switch s.newest {
-	case i:
-		s.newest = max(last-1, 0)
-	case last:
-		s.newest = i
-	}
-	return true
+	return nil
 }
 
-func (v *verdict) count1(a scope.Access, n int) {
-	if a < unjudged {
-		v.count[a] += n
+// judgeMoved is judgeNew for an object that moves, if it is a link. The caller holds
+// View.moves.
+func (v *View) judgeMoved(st *beneath.Stat, from, to string) error {
+	if !st.IsLink() {
+		return nil
 	}
+	f, err := v.root.Object(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := f.Readlink()
+	if err != nil {
+		return err
+	}
+	err = v.judgeNew(to, text)
+	if parentOf(from) == parentOf(to) && isViolation(err) && !v.policy.Load().Repository(to) {
+		return nil // the host has made it, and it leads where it did
+	}
+	return err
 }
 
-// judge returns the name on which a policy grants least: the newest of them, or any. It
-// evaluates the policy once a name, until the policy changes or a directory moves. path
-// returns the path of a name.
-func (s *names) judge(policy *scope.Policy, moves uint64, path func(nameIn) (string, bool)) (at nameIn, ok bool) {
-	v := s.verdict
-	if v == nil || v.policy != policy || v.moves != moves {
-		v = &verdict{policy: policy, moves: moves, access: make([]scope.Access, len(s.list)), fresh: slices.Clone(s.list)}
-		for i := range v.access {
-			v.access[i] = unjudged
-		}
-		s.verdict = v
+func isViolation(err error) bool {
+	_, ok := errors.AsType[*beneath.Violation](err)
+	return ok
+}
+
+// judge returns what a link at rel leads to. It fails with a *beneath.Violation if that is
+// out of the scope. It accepts a link with too many links on its way (ELOOP): no process
+// can follow it. What the policy hides counts as missing, so that the result does not
+// reveal it.
+func (v *View) judge(rel, text string) (beneath.Target, error) {
+	policy := v.policy.Load()
+	to, err := v.root.Follow(parentOf(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
+	var violation *beneath.Violation
+	if errors.As(err, &violation) {
+		violation.Target = text
 	}
-	for _, at := range v.fresh {
-		i := s.find(at)
-		if i < 0 || v.access[i] != unjudged { // removed, or added again
-			continue
-		}
-		v.access[i] = lost
-		if rel, ok := path(at); ok {
-			v.access[i] = policy.File(scope.OpStat, rel).Access
-		}
-		v.count1(v.access[i], 1)
+	if err == syscall.ELOOP {
+		err = nil
 	}
-	v.fresh = nil
-	for worst := scope.Hide; ; worst-- {
-		if v.count[worst] > 0 {
-			i := s.newest
-			if v.access[i] != worst {
-				i = slices.Index(v.access, worst)
+	return to, err
+}
+
+// Link creates a hard link. The policy must grant write access at both names: no link
+// makes a protected file reachable from a place that is not.
+func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fuse.EntryOut) fuse.Status {
+	from := request{head: &in.InHeader, op: scope.OpLinkFrom, node: in.Oldnodeid}
+	return status(v.on(from, func(old *place) error {
+		to := request{head: &in.InHeader, op: scope.OpLink, name: newName, nested: true}
+		return v.in(to, func(new *place) error {
+			if err := v.link(old, new, newName); err != nil {
+				return err
 			}
-			return s.list[i], true
+			return v.entry(new, newName, false, out)
+		})
+	}))
+}
+
+func (v *View) link(old, new *place, newName string) error {
+	v.moves.RLock() // as in Symlink
+	defer v.moves.RUnlock()
+	if most := v.opt.Limits.Links; most > 0 && !old.stat.IsDir() && int64(old.stat.Nlink) >= int64(most) {
+		return syscall.EMLINK
+	}
+	if old.stat.IsLink() { // the same relative text leads elsewhere from another directory
+		text, err := old.obj.Readlink()
+		if err == nil {
+			err = v.judgeNew(new.path(), text)
 		}
-		if worst == 0 {
-			return nameIn{}, false
+		if err != nil {
+			return err
 		}
 	}
+	dir, err := v.root.Dir(parentOf(old.rel))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	base := baseOf(old.rel)
+	st, err := dir.Stat(base)
+	if err == nil && st.ID() == old.node.ident {
+		return dir.Link(base, new.dir, newName)
+	}
+	if !old.held {
+		return beneath.ErrStale // the host has moved it since
+	}
+	return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
+}
+
+// Readlink returns the text of a link, if it leads to a place inside from every known
+// name of the link.
+func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, code fuse.Status) {
+	code = status(v.on(request{head: head, op: scope.OpReadlink}, func(p *place) error {
+		s, err := p.obj.Readlink()
+		if err != nil {
+			return err
+		}
+		for _, rel := range v.nodes.parents(p.node) {
+			if _, err := v.judge(rel, s); err != nil {
+				return err
+			}
+		}
+		text = []byte(s)
+		return nil
+	}))
+	return text, code
 }

@@ -1,361 +1,151 @@
 package fs
 
 import (
-	"errors"
-	"syscall"
+	"slices"
 
-	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Lookup finds a name. It finds a symbolic link wherever that leads: Readlink judges it.
-func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	return status(v.in(ask{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
-		err := v.entry(p, name, false, out)
-		if err == nil && out.Mode&syscall.S_IFMT != syscall.S_IFDIR {
-			p.node.looked.Add(1)
-			v.missed(p.node)
-		}
-		if err == syscall.ENOENT {
-			// Node 0 is a negative dentry.
-			out.SetEntryTimeout(v.keepAbsent(p.node))
-			return nil
-		}
-		return err
-	}))
+// fewNames is the largest list that is searched linearly.
+const fewNames = 8
+
+// names holds the known names of one object. Only judge visits all of them, since a file may
+// have thousands. The zero value is empty.
+type names struct {
+	list    []nameIn
+	newest  int            // index into list
+	size    int64          // approximate bytes
+	index   map[nameIn]int // into list; nil up to fewNames
+	verdict *verdict       // the last result of judge
 }
 
-// entry fills out for the object at a name; made says that the operation created it.
-func (v *View) entry(p *place, name string, made bool, out *fuse.EntryOut) error {
-	st, err := p.dir.Stat(name)
-	if err != nil {
-		return err
-	}
-	return v.known(p, name, &st, made, out)
+// verdict counts names by the access that a policy grants on them.
+type verdict struct {
+	policy *scope.Policy
+	moves  uint64         // tree.moves when the names were judged
+	access []scope.Access // of each name of the list, or unjudged, or lost
+	fresh  []nameIn       // added after that
+	count  [unjudged]int
 }
 
-// known is entry of an object whose attributes are st.
-func (v *View) known(p *place, name string, st *beneath.Stat, made bool, out *fuse.EntryOut) error {
-	n, err := v.nodes.found(p.node, name, st, made)
-	if err == syscall.ENOMEM && v.roomy() == nil {
-		n, err = v.nodes.found(p.node, name, st, made)
+// verdict.access also has the value unjudged for a name that was not judged yet, and lost for
+// a name that is not connected to the root.
+const (
+	unjudged = scope.Hide + 1
+	lost     = scope.Hide + 2
+)
+
+func (s *names) find(at nameIn) int {
+	if s.index == nil {
+		return slices.Index(s.list, at)
 	}
-	if err != nil {
-		return err
+	if i, ok := s.index[at]; ok {
+		return i
 	}
-	out.NodeId = n.id
-	v.setAttr(&out.Attr, st)
-	out.SetEntryTimeout(v.keepName(p.node))
-	out.SetAttrTimeout(v.keepAttr(n, st, p.began))
-	return nil
+	return -1
 }
 
-// Mkdir creates a directory.
-func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return status(v.in(ask{head: &in.InHeader, op: scope.OpMkdir, name: name}, func(p *place) error {
-		if err := v.roomy(); err != nil {
-			return err
-		}
-		unlock, err := v.alone()
-		if err != nil {
-			return err
-		}
-		err = p.dir.Mkdir(name, masked(p.dir, in.Mode, in.Umask))
-		unlock()
-		if err != nil {
-			return err
-		}
-		return v.entry(p, name, true, out)
-	}))
+// only replaces all names by at.
+func (s *names) only(at nameIn) {
+	if cap(s.list) > fewNames {
+		s.list = nil
+	}
+	*s = names{list: append(s.list[:0], at), size: at.size()}
 }
 
-// Mknod creates a regular file, a FIFO or a socket. It refuses device nodes.
-func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return status(v.in(ask{head: &in.InHeader, op: scope.OpMknod, name: name}, func(p *place) error {
-		if err := v.roomy(); err != nil {
-			return err
+// add makes at the newest name.
+func (s *names) add(at nameIn) {
+	if i := s.find(at); i >= 0 {
+		s.newest = i
+		return
+	}
+	s.newest = len(s.list)
+	s.list = append(s.list, at)
+	s.size += at.size()
+	if s.index != nil {
+		s.index[at] = s.newest
+	} else if len(s.list) > fewNames {
+		s.index = make(map[nameIn]int, 2*fewNames)
+		for i, at := range s.list {
+			s.index[at] = i
 		}
-		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))); err != nil {
-			return err
-		}
-		return v.entry(p, name, true, out)
-	}))
+	}
+	if s.verdict != nil {
+		s.verdict.access = append(s.verdict.access, unjudged)
+		s.verdict.fresh = append(s.verdict.fresh, at)
+	}
 }
 
-// Symlink creates a link, unless it would lead out of the scope.
-func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string, out *fuse.EntryOut) fuse.Status {
-	a := ask{head: head, op: scope.OpSymlink, name: name}
-	return status(v.in(a, func(p *place) error {
-		if err := v.roomy(); err != nil {
-			return err
-		}
-		v.moves.RLock() // a rename of the name judges the link that it moves
-		err := v.judgeNew(p.path(), text)
-		if err == nil {
-			err = p.dir.Symlink(text, name)
-		}
-		v.moves.RUnlock()
-		if err != nil {
-			return err
-		}
-		return v.entry(p, name, true, out)
-	}))
+// remove removes a name and reports whether it was there. The last of the list takes its
+// place.
+func (s *names) remove(at nameIn) bool {
+	i := s.find(at)
+	if i < 0 {
+		return false
+	}
+	s.size -= at.size()
+	last := len(s.list) - 1
+	if v := s.verdict; v != nil {
+		v.count1(v.access[i], -1)
+		v.access[i] = v.access[last]
+		v.access = v.access[:last]
+	}
+	moved := s.list[last]
+	s.list[i], s.list[last] = moved, nameIn{}
+	s.list = s.list[:last]
+	if s.index != nil {
+		s.index[moved] = i
+		delete(s.index, at)
+	}
+	switch s.newest {
+	case i:
+		s.newest = max(last-1, 0)
+	case last:
+		s.newest = i
+	}
+	return true
 }
 
-// judgeNew is judge for a link that is made or moved to rel. It also fails if the link would
-// lead to what the policy protects from the host's own programs: these follow it.
-func (v *View) judgeNew(rel, text string) error {
-	to, err := v.judge(rel, text)
-	if err != nil || to.System {
-		return err
+func (v *verdict) count1(a scope.Access, n int) {
+	if a < unjudged {
+		v.count[a] += n
 	}
-	if d := v.policy.Load().Link(rel, to.Rel); !d.Allow {
-		return &unrecorded{audit.Event{Path: rel, Target: text, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES}
-	}
-	return nil
 }
 
-// judgeMoved is judgeNew for an object that moves, if it is a link. The caller holds
-// View.moves.
-func (v *View) judgeMoved(st *beneath.Stat, from, to string) error {
-	if !st.IsLink() {
-		return nil
-	}
-	f, err := v.root.Object(from)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	text, err := f.Readlink()
-	if err != nil {
-		return err
-	}
-	err = v.judgeNew(to, text)
-	if parentOf(from) == parentOf(to) && isViolation(err) && !v.policy.Load().Repository(to) {
-		return nil // the host has made it, and it leads where it did
-	}
-	return err
-}
-
-func isViolation(err error) bool {
-	_, ok := errors.AsType[*beneath.Violation](err)
-	return ok
-}
-
-// judge returns what a link at rel leads to. It fails with a *beneath.Violation if that is
-// out of the scope. It accepts a link with too many links on its way (ELOOP): no process
-// can follow it. What the policy hides counts as missing, so that the result does not
-// reveal it.
-func (v *View) judge(rel, text string) (beneath.Target, error) {
-	policy := v.policy.Load()
-	to, err := v.root.Follow(parentOf(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
-	var violation *beneath.Violation
-	if errors.As(err, &violation) {
-		violation.Target = text
-	}
-	if err == syscall.ELOOP {
-		err = nil
-	}
-	return to, err
-}
-
-// Unlink removes a name.
-func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
-	a := ask{head: head, op: scope.OpUnlink, name: name}
-	return status(v.in(a, func(p *place) error {
-		if policy := v.policy.Load(); !policy.Uniform() && policy.File(a.op, p.path()).Own {
-			return v.unlinkLock(&a, p)
+// judge returns the name on which a policy grants least: the newest of them, or any. It
+// evaluates the policy once a name, until the policy changes or a directory moves. path
+// returns the path of a name.
+func (s *names) judge(policy *scope.Policy, moves uint64, path func(nameIn) (string, bool)) (at nameIn, ok bool) {
+	v := s.verdict
+	if v == nil || v.policy != policy || v.moves != moves {
+		v = &verdict{policy: policy, moves: moves, access: make([]scope.Access, len(s.list)), fresh: slices.Clone(s.list)}
+		for i := range v.access {
+			v.access[i] = unjudged
 		}
-		st, err := p.dir.Stat(name)
-		if err != nil {
-			return err
-		}
-		if err := p.dir.Unlink(name); err != nil {
-			return err
-		}
-		v.nodes.unlinked(st.ID(), nameIn{p.node, name})
-		return nil
-	}))
-}
-
-// unlinkLock is Unlink for a lock of git, which another client of the view could replace
-// meanwhile.
-func (v *View) unlinkLock(a *ask, p *place) error {
-	v.moves.Lock()
-	st, err := p.dir.Stat(p.name)
-	foreign := err == nil && v.foreign(a.op, p.path(), st.ID())
-	if err == nil && !foreign {
-		err = p.dir.Unlink(p.name)
+		s.verdict = v
 	}
-	v.moves.Unlock()
-	if foreign {
-		return notOwn(p.path())
-	}
-	if err == nil {
-		v.locks.remove(st.ID())
-		v.nodes.unlinked(st.ID(), nameIn{p.node, p.name})
-	}
-	return err
-}
-
-// Rmdir removes an empty directory.
-func (v *View) Rmdir(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
-	return status(v.in(ask{head: head, op: scope.OpRmdir, name: name}, func(p *place) error {
-		st, err := p.dir.Stat(name)
-		if err == nil {
-			err = p.dir.Rmdir(name)
+	for _, at := range v.fresh {
+		i := s.find(at)
+		if i < 0 || v.access[i] != unjudged { // removed, or added again
+			continue
 		}
-		if err == nil {
-			v.gone(st)
+		v.access[i] = lost
+		if rel, ok := path(at); ok {
+			v.access[i] = policy.File(scope.OpStat, rel).Access
 		}
-		return err
-	}))
-}
-
-// Rename moves a name, or exchanges two. Both names are decided before anything moves,
-// those of a directory with the rules for its subtree.
-func (v *View) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
-	if in.Flags&^uint32(beneath.RenameFlags) != 0 {
-		return fuse.EINVAL
+		v.count1(v.access[i], 1)
 	}
-	from := ask{head: &in.InHeader, op: scope.OpRenameFrom, name: oldName}
-	return status(v.in(from, func(old *place) error {
-		to := ask{head: &in.InHeader, op: scope.OpRename, name: newName, node: in.Newdir, whole: old.whole, nested: true, near: old}
-		return v.in(to, func(new *place) error {
-			// The other name of an exchange may be a directory as well.
-			if new.whole && !old.whole {
-				again := ask{head: &in.InHeader, op: scope.OpRenameFrom, whole: true}
-				if err := v.decide(&again, old.path()); err != nil {
-					return err
-				}
+	v.fresh = nil
+	for worst := scope.Hide; ; worst-- {
+		if v.count[worst] > 0 {
+			i := s.newest
+			if v.access[i] != worst {
+				i = slices.Index(v.access, worst)
 			}
-			return v.rename(old, oldName, new, newName, uint(in.Flags))
-		})
-	}))
-}
-
-func (v *View) rename(old *place, oldName string, new *place, newName string, flags uint) error {
-	v.moves.Lock()
-	defer v.moves.Unlock()
-	unlock, err := v.alone()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	moved, err := old.dir.Stat(oldName)
-	if err != nil {
-		return err
-	}
-	if v.foreign(scope.OpRenameFrom, old.path(), moved.ID()) {
-		return notOwn(old.path())
-	}
-	var other beneath.Stat
-	otherErr := error(syscall.ENOENT)
-	if uniform := v.policy.Load().Uniform(); !uniform || moved.IsDir() || flags&beneath.RenameExchange != 0 {
-		other, otherErr = new.dir.Stat(newName)
-		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
-			return beneath.ErrStale // after the decision another view of the scope has moved a directory there
+			return s.list[i], true
+		}
+		if worst == 0 {
+			return nameIn{}, false
 		}
 	}
-	if kind := v.policy.Load().File(scope.OpRename, new.path()).Judge; kind != 0 {
-		return v.replaceJudged(kind, old, oldName, new, newName, flags)
-	}
-	if err := v.judgeMoved(&moved, old.path(), new.path()); err != nil {
-		return err
-	}
-	if otherErr == nil && flags&beneath.RenameExchange != 0 {
-		if err := v.judgeMoved(&other, new.path(), old.path()); err != nil {
-			return err
-		}
-	}
-	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
-		return err
-	}
-	from, to := nameIn{old.node, oldName}, nameIn{new.node, newName}
-	v.nodes.moved(moved.ID(), from, to)
-	switch {
-	case otherErr != nil:
-	case flags&beneath.RenameExchange != 0:
-		v.nodes.moved(other.ID(), to, from)
-	case other.IsDir():
-		v.gone(other)
-	}
-	return nil
-}
-
-// Link creates a hard link. The policy must grant write access at both names: no link
-// makes a protected file reachable from a place that is not.
-func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fuse.EntryOut) fuse.Status {
-	from := ask{head: &in.InHeader, op: scope.OpLinkFrom, node: in.Oldnodeid}
-	return status(v.on(from, func(old *place) error {
-		to := ask{head: &in.InHeader, op: scope.OpLink, name: newName, nested: true}
-		return v.in(to, func(new *place) error {
-			if err := v.link(old, new, newName); err != nil {
-				return err
-			}
-			return v.entry(new, newName, false, out)
-		})
-	}))
-}
-
-func (v *View) link(old, new *place, newName string) error {
-	v.moves.RLock() // as in Symlink
-	defer v.moves.RUnlock()
-	if most := v.opt.Limits.Links; most > 0 && !old.stat.IsDir() && int64(old.stat.Nlink) >= int64(most) {
-		return syscall.EMLINK
-	}
-	if old.stat.IsLink() { // the same relative text leads elsewhere from another directory
-		text, err := old.obj.Readlink()
-		if err == nil {
-			err = v.judgeNew(new.path(), text)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	dir, err := v.root.Dir(parentOf(old.rel))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	base := baseOf(old.rel)
-	st, err := dir.Stat(base)
-	if err == nil && st.ID() == old.node.ident {
-		return dir.Link(base, new.dir, newName)
-	}
-	if !old.held {
-		return beneath.ErrStale // the host has moved it since
-	}
-	return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
-}
-
-// Readlink returns the text of a link, if it leads to a place inside from every known
-// name of the link.
-func (v *View) Readlink(_ <-chan struct{}, head *fuse.InHeader) (text []byte, code fuse.Status) {
-	code = status(v.on(ask{head: head, op: scope.OpReadlink}, func(p *place) error {
-		s, err := p.obj.Readlink()
-		if err != nil {
-			return err
-		}
-		for _, rel := range v.nodes.parents(p.node) {
-			if _, err := v.judge(rel, s); err != nil {
-				return err
-			}
-		}
-		text = []byte(s)
-		return nil
-	}))
-	return text, code
-}
-
-// masked applies umask to mode, unless the directory has a default ACL: umask(2).
-func masked(dir beneath.Dir, mode, umask uint32) uint32 {
-	if umask == 0 || dir.HasDefaultACL() {
-		return mode
-	}
-	return mode &^ umask
 }

@@ -25,7 +25,6 @@ type node struct {
 	dir   bool
 
 	watched atomic.Int64                 // View.now when the watch on this directory began; 0: none
-	looked  atomic.Uint32                // counts lookups of files in this directory, and GETATTRs
 	changes atomic.Uint32                // counts changes of names in this directory
 	listed  atomic.Pointer[listed]       // the listing that the kernel may cache
 	removed atomic.Pointer[beneath.Stat] // the last attributes of a directory that a client has removed
@@ -38,8 +37,6 @@ type node struct {
 	// Guarded by tree.mu.
 	names   names
 	lookups uint64
-
-	kept *keptDir // guarded by kept.mu
 
 	// Guarded by table.mu.
 	open      []*handle // to reach a file without a name
@@ -295,7 +292,6 @@ func (v *View) Forget(id, lookups uint64) {
 	}
 	if n.dir {
 		v.streams.drop(n)
-		v.kept.drop(n)
 	}
 }
 

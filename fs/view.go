@@ -74,14 +74,10 @@ type View struct {
 	policy atomic.Pointer[scope.Policy]
 	conn   *fusedev.Conn
 	nodes  tree
-	kept   kept
 	files  table
 
 	streams  streams
-	listers  listers
 	editions atomic.Uint32 // counts changes that concern every directory
-	misses   atomic.Uint32 // see missed
-	dropping atomic.Bool   // missed drops listings
 	brief    brief
 	pruning  pruning
 
@@ -93,15 +89,15 @@ type View struct {
 	ended      chan struct{}  // closed when they must end
 	unwatched  sync.Once      // logs that a directory cannot be watched
 
-	// moves is held for writing during a rename, and for reading while a path is
-	// built from the node table and walked, or a link is judged. Under it a request resolves, decides and
-	// acts on the scope's files. It does not record or call the Recorder or Options.Groups: a denial
-	// is returned as an *unrecorded.
+	// moves is held for writing during a rename, and for reading while a path is built
+	// from the node table and walked, or a link is judged. Under it a request resolves,
+	// decides and acts on the scope's files. It must not call the Recorder or
+	// Options.Groups: a denial is returned as an *unrecorded.
 	moves sync.RWMutex
-	// turn is the root directory. Views of one scope lock it with flock(2) while a
-	// name becomes a directory or ceases to be one. If New cannot open it, because of
-	// the directory's mode, the first operation that needs it does. Views of other agents wait for
-	// this lock, so the rule of moves holds here as well.
+	// turn is the root directory. Views of one scope lock it with flock(2) while a name
+	// becomes a directory or ceases to be one. If the directory's mode keeps New from
+	// opening it, the first operation that needs it does. Views of other agents wait for
+	// this lock, so the rule of moves holds here, too.
 	turn   beneath.File
 	turned bool       // turn is open
 	turns  sync.Mutex // guards turn and turned; held with the flock
@@ -109,8 +105,6 @@ type View struct {
 	nameless thread.Thread // creates files without a name and links them
 
 	locks locks // of git
-
-	quiet quiet // denials by rules that are quiet
 
 	noBacking atomic.Bool // the kernel refused passthrough once
 }
@@ -136,17 +130,20 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
-	v := &View{root: root, opt: opt, turn: turn, turned: turnErr == nil, nameless: thread.Start(), began: time.Now(), ended: make(chan struct{})}
-	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v, v.mountOptions()), fusedev.Options{Spin: opt.Spin, Idle: v.streams.idle, Logger: opt.Logger})
+	v := &View{
+		root: root, opt: opt, turn: turn, turned: turnErr == nil,
+		nameless: thread.Start(), began: time.Now(), ended: make(chan struct{}),
+	}
+	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v, v.mountOptions()), fusedev.Options{
+		Spin: opt.Spin, Idle: v.streams.idle, Logger: opt.Logger,
+	})
 	v.policy.Store(opt.Policy)
 	v.nodes.init(attr.ID())
 	v.nodes.limit, v.nodes.crowd = opt.Limits.Memory, v.prune
 	v.files.limit = int64(opt.Limits.Handles)
-	v.kept.dirs = make([]*keptDir, opt.Limits.fewer(keptDirs))
-	v.streams.kept = make([]*stream, opt.Limits.fewer(maxStreams))
+	v.streams.kept = make([]*stream, opt.Limits.streams())
 	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
-	v.quiet.started = make(chan struct{}, 1)
 	return v, nil
 }
 
@@ -188,7 +185,6 @@ func (v *View) Serve() error {
 	if v.follower.watch != nil {
 		v.background.Go(v.listen)
 	}
-	v.background.Go(v.tellQuiet)
 	v.conn.Serve()
 	close(v.ended)
 	v.brief.end()
@@ -226,7 +222,6 @@ func (v *View) Init(*fuse.Server) {}
 // OnUnmount closes the files that clients left open.
 func (v *View) OnUnmount() {
 	v.files.closeAll()
-	v.kept.dropAll()
 	v.streams.drop(nil)
 	v.nameless.Stop()
 	v.turns.Lock()

@@ -21,8 +21,8 @@ const (
 )
 
 // follower keeps the kernel's caches coherent with the directory below. It watches each
-// directory whose entries the kernel caches, and invalidates the changes that other
-// processes make there. Changes by the view need no invalidation: the kernel requested them.
+// directory whose entries the kernel caches, and invalidates entries that other processes
+// change. Changes by the view need no invalidation: the kernel requested them.
 type follower struct {
 	watch *beneath.Watch // nil: none
 
@@ -46,7 +46,8 @@ func (v *View) follow(n *node, dir beneath.Dir) {
 	}
 	if err != nil {
 		v.unwatched.Do(func() {
-			v.opt.Logger.Warn("a directory cannot be watched: changes by other processes appear there after a time", "err", err, "time", v.opt.Timeout)
+			v.opt.Logger.Warn("a directory cannot be watched: changes by other processes appear there after a time",
+				"err", err, "time", v.opt.Timeout)
 		})
 		return
 	}
@@ -81,14 +82,14 @@ func (v *View) unfollow(n *node) {
 	}
 	delete(f.dirs, n.handle)
 	p := place{node: n}
-	if v.findDir(&p) != nil { // removed, moved out of the scope, or not accessible
+	if v.openDirAt(&p) != nil { // removed, moved out of the scope, or not accessible
 		if f.stray++; f.stray > maxStray {
 			v.flush()
 		}
 		return
 	}
 	_ = f.watch.Remove(p.dir)
-	v.kept.give(p.kept)
+	p.dir.Close()
 }
 
 // gone records that a client has removed a directory, and the watch's mark with it.
@@ -189,7 +190,7 @@ func (v *View) changed(c beneath.Change) {
 	} else {
 		// Other rules may hide names below a directory that was moved, perhaps to one without a watch.
 		if c.IsDir && c.Names && (v.settle(dir, string(c.Name)) || c.Moved) && !v.policy.Load().Uniform() {
-			v.dropListings(all)
+			v.dropListings()
 		}
 		// The dentry in any case: this waits for a LOOKUP in flight, which may have the
 		// old result and which the kernel would cache.
@@ -213,7 +214,7 @@ func (v *View) child(dir *node, name string) *node {
 	if v.openDir(&p) != nil {
 		return nil
 	}
-	defer v.kept.give(p.kept)
+	defer p.dir.Close()
 	st, err := p.dir.Stat(name)
 	if err != nil {
 		return nil
@@ -225,7 +226,7 @@ func (v *View) child(dir *node, name string) *node {
 // not run on a reader goroutine: it could deadlock.
 func (v *View) dropNames() {
 	v.editions.Add(1)
-	v.dropListings(all)
+	v.dropListings()
 	if v.conn.InvalidateEntries() {
 		return
 	}

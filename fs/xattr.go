@@ -28,7 +28,7 @@ func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, des
 	if !ours(attr) {
 		return 0, fuse.ENODATA // without resolution: the kernel reads security.capability before writes
 	}
-	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
+	code = status(v.on(request{head: head, op: scope.OpGetXattr}, func(p *place) error {
 		return v.xattr(p, func(f attributes) error {
 			n, err := f.Getxattr(attr, dest)
 			if err == syscall.EOPNOTSUPP && strings.HasPrefix(attr, aclPrefix) {
@@ -49,7 +49,7 @@ func (v *View) ListXAttr(_ <-chan struct{}, head *fuse.InHeader, dest []byte) (s
 	if !v.opt.XAttrs {
 		return 0, fuse.ENOSYS
 	}
-	code = status(v.on(ask{head: head, op: scope.OpGetXattr}, func(p *place) error {
+	code = status(v.on(request{head: head, op: scope.OpGetXattr}, func(p *place) error {
 		return v.xattr(p, func(f attributes) error {
 			all := make([]byte, 64<<10) // XATTR_LIST_MAX
 			n, err := f.Listxattr(all)
@@ -78,7 +78,7 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 	if !v.opt.XAttrs {
 		return fuse.ENOSYS
 	}
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpSetXattr}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpSetXattr}, func(p *place) error {
 		if !ours(attr) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, attr)
 		}
@@ -110,7 +110,7 @@ func (v *View) RemoveXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string) 
 	if !v.opt.XAttrs {
 		return fuse.ENOSYS
 	}
-	return status(v.on(ask{head: head, op: scope.OpSetXattr}, func(p *place) error {
+	return status(v.on(request{head: head, op: scope.OpSetXattr}, func(p *place) error {
 		if !ours(attr) {
 			return v.forbid(head, scope.OpSetXattr, p.rel, attr)
 		}

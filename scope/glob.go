@@ -21,7 +21,6 @@ const (
 type rule struct {
 	kind   Kind // KindPath, or KindAccess for the default
 	access Access
-	quiet  bool
 	inert  bool   // can never change a decision
 	text   string // the PathRule, as in the log
 	parts  []part // never ends in "**", which is redundant; empty for "**" alone
@@ -43,13 +42,10 @@ const (
 	anyPart                     // "**": any number of components
 )
 
-// stricter returns the more restrictive rule. Of two with the same access it returns one
-// that is not quiet, or else a. Either may be nil.
+// stricter returns the more restrictive rule, of two with the same access a. Either may be
+// nil.
 func stricter(a, b *rule) *rule {
-	switch {
-	case b == nil, a != nil && a.access > b.access:
-		return a
-	case a != nil && a.access == b.access && (!a.quiet || b.quiet):
+	if b == nil || a != nil && a.access >= b.access {
 		return a
 	}
 	return b
@@ -105,9 +101,6 @@ func parseRule(r PathRule) ([]rule, error) {
 	if r.Access >= accessCount {
 		return nil, fmt.Errorf("unknown %v: want write, read or hide", r.Access)
 	}
-	if r.Quiet && r.Access != Hide {
-		return nil, errors.New("quiet is for hide alone: attempts to change something are always recorded")
-	}
 	if err := checkPattern(r.Pattern); err != nil {
 		return nil, err
 	}
@@ -124,7 +117,7 @@ func parseRule(r PathRule) ([]rule, error) {
 		if len(parts) == 0 && r.Access == Hide {
 			return nil, errors.New("hides the root of the view: write * to hide all that is in it")
 		}
-		rules = append(rules, rule{kind: KindPath, access: r.Access, quiet: r.Quiet, text: r.Pattern + ": " + r.Access.String(), parts: parts})
+		rules = append(rules, rule{kind: KindPath, access: r.Access, text: r.Pattern + ": " + r.Access.String(), parts: parts})
 	}
 	return rules, nil
 }

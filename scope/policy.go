@@ -66,7 +66,6 @@ const (
 type PathRule struct {
 	Pattern string `json:"pattern"`
 	Access  Access `json:"access"`
-	Quiet   bool   `json:"quiet,omitempty"` // see [Decision]; only with Hide
 }
 
 // Protect is a named list of patterns of paths that are read-only: what the host would
@@ -94,7 +93,6 @@ type Decision struct {
 	Judge  GitContent // the content decides: of the file that is renamed, or of what is written
 	Own    bool       // the operation is for a file that the view created, no other
 	Hidden bool       // return ENOENT, as for a path that does not exist
-	Quiet  bool       // of equal denials in a minute, record the first and the number of the others
 	Access Access     // the access that the rule grants
 	Kind   Kind       // the kind of the rule that decided
 	Rule   string     // the rule's text, for people: "**/.env: hide", "access: read", "tools: [bash]"
@@ -241,7 +239,6 @@ func decide(op Op, r *rule) Decision {
 	return Decision{
 		Allow:  r.access == Write || r.access == Read && !op.Mutates(),
 		Hidden: r.access == Hide,
-		Quiet:  r.quiet && !op.Mutates(),
 		Access: r.access,
 		Kind:   r.kind,
 		Rule:   r.text,

@@ -284,7 +284,7 @@ func TestCompileErrors(t *testing.T) {
 
 func TestPolicySpecSurvivesJSON(t *testing.T) {
 	spec := PolicySpec{Access: Read, Hardlinks: HardlinksDeny, Paths: []PathRule{
-		{Pattern: "out/**", Access: Write}, {Pattern: `<é>&"\*"/[!a]`, Access: Read}, {Pattern: "**/.env", Access: Hide, Quiet: true},
+		{Pattern: "out/**", Access: Write}, {Pattern: `<é>&"\*"/[!a]`, Access: Read}, {Pattern: "**/.env", Access: Hide},
 	}}
 	p, err := Compile(spec)
 	require.NoError(t, err)
@@ -325,34 +325,4 @@ func BenchmarkPolicyFile(b *testing.B) {
 			})
 		}
 	}
-}
-
-// TestQuiet: a denial is quiet if every rule that denies as much is, and only for what
-// changes nothing.
-func TestQuiet(t *testing.T) {
-	quiet := func(pattern string) PathRule { return PathRule{Pattern: pattern, Access: Hide, Quiet: true} }
-	loud := func(pattern string) PathRule { return PathRule{Pattern: pattern, Access: Hide} }
-	for _, patterns := range [][2]string{
-		{"**/.env", "**/.env"}, {"**/.env", "d/**"}, {"d/.env", "**/.env"}, {"d/*", "*/.env"}, {"d/.e?v", "d"}, {"**/*env", "**/.env"}, {"{d,e}/.env", "d/.env"},
-	} {
-		for name, c := range map[string]struct {
-			rules []PathRule
-			quiet bool
-		}{
-			"both":         {[]PathRule{quiet(patterns[0]), quiet(patterns[1])}, true},
-			"the first":    {[]PathRule{quiet(patterns[0]), loud(patterns[1])}, false},
-			"the second":   {[]PathRule{loud(patterns[0]), quiet(patterns[1])}, false},
-			"and a weaker": {[]PathRule{quiet(patterns[0]), {Pattern: patterns[1], Access: Read}}, true},
-		} {
-			p, err := Compile(PolicySpec{Paths: c.rules})
-			require.NoError(t, err)
-			d := p.File(OpLookup, "d/.env")
-			assert.True(t, d.Hidden)
-			assert.Equal(t, c.quiet, d.Quiet, "%s: %v", name, patterns)
-			assert.False(t, p.File(OpCreate, "d/.env").Quiet)
-		}
-	}
-	p, err := Compile(PolicySpec{Paths: []PathRule{quiet("d/.env")}})
-	require.NoError(t, err)
-	assert.False(t, p.Move("d").Quiet)
 }

@@ -10,43 +10,43 @@ import (
 const (
 	rootInode = fuse.FUSE_ROOT_ID
 
-	ownerTime = time.Second // that Owner may take
-	maxAsking = 64          // calls of Owner at a time
+	ownerTime = time.Second // the longest that Owner may take
+	maxOwner  = 64          // concurrent calls of Owner
 )
 
 // fileSystem decides each request by the thread in its header.
 type fileSystem struct {
 	fuse.RawFileSystem // ENOSYS for what a read-only mount has no use for
 	opt                Options
-	asking             chan struct{}
+	calls              chan struct{} // one value for each call of Owner in progress
 }
 
 var _ fuse.RawFileSystem = (*fileSystem)(nil)
 
-// owner returns the files of the process that sent a request. It answers within
-// ownerTime, whatever Options.Owner does.
+// owner returns the files of the process that sent a request. It returns EIO if
+// Options.Owner does not return within ownerTime.
 func (s *fileSystem) owner(in *fuse.InHeader) (*Files, fuse.Status) {
-	late := time.NewTimer(ownerTime)
-	defer late.Stop()
+	timeout := time.NewTimer(ownerTime)
+	defer timeout.Stop()
 	select {
-	case s.asking <- struct{}{}:
-	case <-late.C:
+	case s.calls <- struct{}{}:
+	case <-timeout.C:
 		return nil, fuse.EIO
 	}
 	found := make(chan *Files, 1)
 	go func() {
-		defer func() { <-s.asking }()
+		defer func() { <-s.calls }()
 		found <- s.opt.Owner(in.Pid)
 	}()
 	select {
 	case files := <-found:
 		return files, fuse.OK
-	case <-late.C:
+	case <-timeout.C:
 		return nil, fuse.EIO
 	}
 }
 
-// file returns the file that a request is about, if it is one of the sender's.
+// file returns the file with the request's inode number, if it belongs to the sender's call.
 func (s *fileSystem) file(in *fuse.InHeader) (f *Files, i int, status fuse.Status) {
 	f, status = s.owner(in)
 	if !status.Ok() {
@@ -64,8 +64,7 @@ func (s *fileSystem) file(in *fuse.InHeader) (f *Files, i int, status fuse.Statu
 
 func (s *fileSystem) String() string { return "scopefs-context" }
 
-// Lookup finds a file of the sender's. The zero validity keeps the entry out of the
-// kernel's caches.
+// Lookup finds a file of the sender's call. With validity zero the kernel caches no entry.
 func (s *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	if in.NodeId != rootInode {
 		return fuse.ENOTDIR
@@ -83,11 +82,11 @@ func (s *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, o
 	return fuse.OK
 }
 
-// rootValid is how long the kernel keeps the attributes of the root, in seconds. They do
-// not change, and are the same for everybody.
+// rootValid is how long the kernel caches the attributes of the root, in seconds. They
+// never change, and are the same for every process.
 const rootValid = 1 << 30
 
-// GetAttr returns the attributes of the root, or of a file of the sender's.
+// GetAttr returns the attributes of the root, or of a file of the sender's call.
 func (s *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == rootInode {
 		out.AttrValid = rootValid
@@ -103,11 +102,14 @@ func (s *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.At
 
 func (s *fileSystem) attr(f *Files, i int, out *fuse.Attr) {
 	size := uint64(len(f.data[i]))
-	*out = fuse.Attr{Ino: f.first + uint64(i), Mode: unix.S_IFREG | 0o444, Nlink: 1, Owner: s.opt.user(), Size: size, Blocks: (size + 511) / 512, Blksize: 4096}
+	*out = fuse.Attr{
+		Ino: f.first + uint64(i), Mode: unix.S_IFREG | 0o444, Nlink: 1, Owner: s.opt.user(),
+		Size: size, Blocks: (size + 511) / 512, Blksize: 4096,
+	}
 	out.SetTimes(&f.made, &f.made, &f.made)
 }
 
-// Open opens a file of the sender's for reading.
+// Open opens a file of the sender's call for reading.
 func (s *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.Flags&unix.O_ACCMODE != unix.O_RDONLY {
 		return fuse.EROFS
@@ -117,9 +119,8 @@ func (s *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut)
 	return status
 }
 
-// Read reads a file of the sender's. Only read(2) has a lock owner: fuse_direct_io,
-// linux fs/fuse/file.c. Other requests fill the page cache, which another process
-// could read.
+// Read reads a file of the sender's call. Only read(2) has a lock owner: fuse_direct_io,
+// linux fs/fuse/file.c. Other READs fill the page cache, which another process could read.
 func (s *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, _ []byte) (fuse.ReadResult, fuse.Status) {
 	if in.ReadFlags&fuse.READ_LOCKOWNER == 0 {
 		return nil, fuse.EINVAL
@@ -142,7 +143,7 @@ func (s *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut
 	return fuse.OK
 }
 
-// ReadDir lists the sender's files.
+// ReadDir lists the files of the sender's call.
 func (s *fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	f, status := s.owner(&in.InHeader)
 	if !status.Ok() {

@@ -18,11 +18,11 @@ type Files struct {
 	made  time.Time
 }
 
-// inodes is the number of inode numbers in use, beside that of the root.
+// inodes counts the inode numbers in use, without the root's.
 var inodes atomic.Uint64
 
-// New returns files with this content by name. It keeps the slices, which must not
-// change. A name that no file can have is an error.
+// New returns files with the given content by name. It keeps the slices, which must not
+// change. It returns an error for a name that no file can have.
 func New(content map[string][]byte) (*Files, error) {
 	f := &Files{made: time.Now()}
 	for name := range content {
@@ -40,7 +40,7 @@ func New(content map[string][]byte) (*Files, error) {
 	return f, nil
 }
 
-// find returns the number of the file with a name.
+// find returns the index of the file with a name.
 func (f *Files) find(name string) (i int, ok bool) {
 	if f == nil {
 		return 0, false
@@ -48,7 +48,7 @@ func (f *Files) find(name string) (i int, ok bool) {
 	return slices.BinarySearch(f.names, name)
 }
 
-// at returns the number of the file with an inode number.
+// at returns the index of the file with an inode number.
 func (f *Files) at(inode uint64) (i int, ok bool) {
 	if f == nil || inode < f.first || inode-f.first >= uint64(len(f.names)) {
 		return 0, false

@@ -78,7 +78,10 @@ func newConn(fd int, dev device, h Handler, opt Options) *Conn {
 	if opt.Idle == nil {
 		opt.Idle = func() {}
 	}
-	return &Conn{fd: fd, dev: dev, handler: h, logger: opt.Logger, idling: opt.Idle, scheduler: newScheduler(opt.Spin && runtime.GOMAXPROCS(0) > 1)}
+	return &Conn{
+		fd: fd, dev: dev, handler: h, logger: opt.Logger, idling: opt.Idle,
+		scheduler: newScheduler(opt.Spin && runtime.GOMAXPROCS(0) > 1),
+	}
 }
 
 // Init handles the kernel's first request, FUSE_INIT, and returns the reply: the

@@ -31,7 +31,7 @@ var floors = map[string]struct {
 	"tools/sql":            {[]string{"internal/peer", "scope", "tools", "tools/sandbox", "tools/sql/engine"}, "it starts engines, and speaks to them"},
 	"tools/sql/engine":     {[]string{"internal/peer"}, "a confined process that knows no agent: hostile statements run in it"},
 	"tools/notify":         {[]string{"internal/credential", "scope", "tools", "tools/egress", "tools/limit"}, "it delivers by the rules of connections, and bounds how often"},
-	"tools/*":              {[]string{"scope", "audit", "tools", "scope/context", "tools/sandbox", "internal/credential", "internal/linecheck", "tools/egress"}, "a tool does not know the other tools, nor who calls it, nor where the rules come from"},
+	"tools/*":              {[]string{"scope", "audit", "tools", "internal/bounded", "internal/rpc", "scope/context", "tools/sandbox", "internal/credential", "internal/linecheck", "tools/egress"}, "a tool does not know the other tools, nor who calls it, nor where the rules come from"},
 	"tools/file":           {[]string{"internal/peer", "scope", "scope/beneath", "tools", "tools/file/worker", "tools/sandbox"}, "operations on files, which its worker does inside"},
 	"internal/peer":        {nil, "frames and ids know no message"},
 	"internal/linecheck":   {nil, "lines know no protocol"},

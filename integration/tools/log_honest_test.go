@@ -217,33 +217,6 @@ func TestDenialsFold(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(out, "\n"))
 }
 
-// TestQuietRule: of equal lookups in a minute one is recorded, and the number of the others
-// when the view ends. A change, and another path, are recorded each.
-func TestQuietRule(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": `view: {paths: {"**/.env": {access: hide, quiet: true}}}`})
-	harness.Plant(t, h.Scope("a"), ".env", "d/.env")
-	u := h.Connect("a")
-	u.Bash("for i in 1 2 3 4 5 6 7 8 9; do stat .env; done; stat d/.env; echo x > .env; rm .env; true")
-	sum := func() (records, left int64) {
-		for _, e := range h.Events("a") {
-			if e.Op == "lookup" && e.Path == ".env" {
-				records, left = records+1, left+e.Unrecorded
-			}
-		}
-		return records, left
-	}
-	records, left := sum()
-	assert.EqualValues(t, 1, records)
-	assert.Zero(t, left)
-	assert.True(t, h.Recorded("a", audit.Event{Op: "lookup", Path: "d/.env", Verdict: audit.Deny}), "a probe of another path")
-	assert.True(t, h.Recorded("a", audit.Event{Op: "create", Path: ".env", Verdict: audit.Deny}), "a change")
-	h.Must("down", "a")
-	records, left = sum()
-	assert.EqualValues(t, 2, records)
-	assert.GreaterOrEqual(t, left, int64(8), "and those of the changes")
-	assert.Contains(t, h.Must("audit", "--denied"), fmt.Sprintf("lookup repeated .env ENOENT (**/.env: hide) and %d unrecorded", left))
-}
-
 // TestContextOfAnotherCall: a process that reads the context of a call that has ended is
 // refused, and that is recorded once a minute with the number of the others.
 func TestContextOfAnotherCall(t *testing.T) {

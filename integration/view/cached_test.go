@@ -67,7 +67,7 @@ func TestCoherentUnknown(t *testing.T) {
 	_, _ = statOf(h.View("c", "d/f"))
 	require.EqualValues(t, 2, in().Nlink)
 	time.Sleep(50 * time.Millisecond)
-	before := in() // watched now, and kept
+	before := in() // watched now
 	require.NoError(t, os.Mkdir(h.Scope("c", "d/new"), 0o755))
 	seen(t, "a new directory's link", func() bool { return in().Nlink == 3 })
 	assert.NotEqual(t, before.Mtim, in().Mtim)

@@ -106,8 +106,9 @@ func TestListedPermission(t *testing.T) {
 	}
 }
 
-// TestListedMoved: the host moves a directory to a place where the policy hides a name. The
-// kernel's listing then omits the name, whether or not a client has used the new place before.
+// TestListedMoved: the host moves a directory to a place where the policy hides a name. A
+// client that has the directory open no longer gets the name from the kernel's listing, whether
+// or not a client has used the new place before. It gets ESTALE until a lookup there.
 func TestListedMoved(t *testing.T) {
 	for name, test := range map[string]struct {
 		known []string    // directories that a client has listed
@@ -131,6 +132,9 @@ func TestListedMoved(t *testing.T) {
 				_, err := open.Seek(0, 0)
 				require.NoError(t, err)
 				names, err := open.Readdirnames(-1)
+				if errors.Is(err, unix.ESTALE) {
+					return nil
+				}
 				require.NoError(t, err)
 				slices.Sort(names)
 				return names
@@ -141,8 +145,9 @@ func TestListedMoved(t *testing.T) {
 				names() // the kernel may cache it again
 				names()
 			}
-			seen(t, "the other rule", func() bool { return slices.Equal(names(), []string{"kept"}) })
+			seen(t, "the other rule", func() bool { return !slices.Contains(names(), "secret") })
 			assert.Equal(t, []string{"kept"}, listOf(t, h.View("a", "there/x/d")))
+			assert.Equal(t, []string{"kept"}, names())
 		})
 	}
 }

@@ -34,8 +34,8 @@ events and then new ones; with --since 0s only new ones.
 
 Equal denials that follow one another within ten seconds are one line: ×53 is how
 many, and the time at its end is from the first to the last. --json prints each.
-"and 12 unrecorded" counts equal denials that a rule with quiet: true kept out of the
-log.
+"and 12 unrecorded" counts equal denials that the log left out: refused connections in a
+flood, reads of another call's /context.
 
 Lines that are no events are skipped. Standard error names them, and the exit
 status is 1.`,

@@ -196,10 +196,6 @@ func (s *Agent) Print(out io.Writer) error {
 	}
 	line("view", "%v", s.View.Access)
 	for _, r := range s.View.Paths {
-		if r.Quiet {
-			line("", "%s: %v, quiet", r.Pattern, r.Access)
-			continue
-		}
 		line("", "%s: %v", r.Pattern, r.Access)
 	}
 	switch {

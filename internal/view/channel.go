@@ -82,9 +82,8 @@ type channel struct {
 	spool *spool // nil: none
 }
 
-// maxWaiting is more events and drains than a view has under way: one for each request, one for the spool, one for
-// what quiet rules deny.
-const maxWaiting = fusedev.MaxRequests + 2
+// maxWaiting is the most events and drains that a view has under way: one for each request, one for the spool.
+const maxWaiting = fusedev.MaxRequests + 1
 
 // listen handles the view's messages until the view ends. An event may wait for the agent's pace, and a drain for the
 // disk of the log: each does so in a goroutine of its own, and delays neither the requests of other clients nor the

@@ -163,7 +163,6 @@ func filterCalls(caller, spool bool) error {
 					// runtime/os_linux.go.
 					only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
 					only("ioctl", 1, backingOpen, backingClose),
-					only("unshare", 0, beneath.FindFlags),
 					// Marks of inodes only. A mark of a mount or a file system
 					// would report names from the whole host.
 					only("fanotify_mark", 1, beneath.WatchFlags...),
@@ -200,7 +199,7 @@ var viewCalls = []string{
 	"pwrite64", "pwritev2", "readv", "writev", "preadv", "pwritev", "ftruncate", "fallocate", "copy_file_range", "fsync", "fdatasync",
 	"fchmod", "fchmodat", "fchmodat2", "fchownat", "utimensat",
 	"fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat", "removexattrat",
-	"recvmsg", "sendmsg", "faccessat2", "fchdir", "getcwd",
+	"recvmsg", "sendmsg", "faccessat2",
 }
 
 // spoolCalls are denied on SpoolFD. With them a compromised view could take back, or overwrite, what is in its spool and not

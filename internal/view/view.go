@@ -301,8 +301,7 @@ func (v *View) unmount(conn fusedev.Connection, p *served) {
 			break
 		}
 	}
-	// A view whose mount is gone ends by itself, unless it is still in use. It then records
-	// how often quiet rules have denied.
+	// A view whose mount is gone ends by itself, unless it is still in use.
 	select {
 	case <-p.ended:
 		return

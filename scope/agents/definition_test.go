@@ -29,7 +29,7 @@ view:
   access: read
   paths:
     "reference/**": read
-    "**/.env": {access: hide, quiet: true}
+    "**/.env": hide
     out/**: write
   hardlinks: deny
   data: mediated
@@ -56,7 +56,7 @@ func TestParseDefinition(t *testing.T) {
 			User: "1000:1000", Identity: IdentityCaller,
 			View: ViewSpec{
 				Access:    scope.Read,
-				Paths:     []scope.PathRule{{Pattern: "reference/**", Access: scope.Read}, {Pattern: "**/.env", Access: scope.Hide, Quiet: true}, {Pattern: "out/**", Access: scope.Write}},
+				Paths:     []scope.PathRule{{Pattern: "reference/**", Access: scope.Read}, {Pattern: "**/.env", Access: scope.Hide}, {Pattern: "out/**", Access: scope.Write}},
 				Hardlinks: scope.HardlinksDeny, Data: DataMediated, Record: scope.RecordOpens, Cache: CacheNone, XAttrs: true,
 			},
 			Limits:  Limits{Memory: 2 << 30, PIDs: 256, CPU: 1.5, Timeout: 10 * time.Minute},
@@ -95,10 +95,7 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"pattern twice":        {"view:\n  paths:\n    a: read\n    \"a\": hide", `6: "a" is here twice`},
 		"bad glob":             {"view:\n  paths:\n    a: read\n    \"a/[\": hide", `6: pattern "a/[": has a bracket`},
 		"bad access":           {"view:\n  paths:\n    a: deny", `5: pattern "a": unknown access "deny": want write, read or hide`},
-		"quiet without access": {"view:\n  paths:\n    a: {quiet: true}", `5: pattern "a": has no access: add access: hide, read or write`},
-		"a rule of nothing":    {"view:\n  paths:\n    a: {}", `5: pattern "a": has no access`},
-		"quiet changes":        {"view:\n  paths:\n    a: {access: read, quiet: true}", `5: pattern "a": quiet is for hide alone`},
-		"quiet is no switch":   {"view:\n  paths:\n    a: {access: hide, quiet: very}", `5: quiet: is a text: want true or false`},
+		"quiet":                {"view:\n  paths:\n    a: {access: hide, quiet: true}", `5: pattern "a": takes no keys: remove quiet and access, and write "a": hide, read or write`},
 		"hide by default":      {"view: {access: hide}", "3: access: hide would leave no view: want write or read"},
 		"pattern unquoted":     {"view:\n  paths:\n    **/.env: hide", "a pattern that starts with * needs quotes"},
 		"pattern is a number":  {"view:\n  paths:\n    5: hide", "5: the key is a number: want a text"},

@@ -115,20 +115,10 @@ func pathsField(out *[]scope.PathRule) fields.Field {
 	return func(n *yaml.Node) error {
 		return fields.EachKey(n, func(pattern string, value *yaml.Node) error {
 			r := scope.PathRule{Pattern: pattern}
-			access := fields.Named(&r.Access)
-			err := error(nil)
 			if value.Kind == yaml.MappingNode {
-				said := false
-				err = fields.Mapping(map[string]fields.Field{
-					"access": func(n *yaml.Node) error { said = true; return access(n) },
-					"quiet":  fields.Switch(&r.Quiet),
-				})(value)
-				if err == nil && !said {
-					err = errors.New("has no access: add access: hide, read or write")
-				}
-			} else {
-				err = access(value)
+				return fmt.Errorf("pattern %q: takes no keys: remove quiet and access, and write %q: hide, read or write", pattern, pattern)
 			}
+			err := fields.Named(&r.Access)(value)
 			if err == nil {
 				err = r.Check()
 			}

@@ -18,9 +18,8 @@
 //
 // Unlike [os.Root], a Root follows no symbolic link. [Root.Follow] and
 // [Root.Resolve] resolve the text of a link and return the target, and the
-// caller opens the target. A Root also creates files as another user
-// ([Caller]), watches directories for changes by other processes ([Watch]) and
-// finds the path of an open directory ([Root.Find]).
+// caller opens the target. The package also creates files as another user
+// ([Caller]) and watches directories for changes by other processes ([Watch]).
 //
 // Descriptors are closed on exec. No call blocks on a FIFO, and [Root.Open]
 // returns no FIFO, socket or device node. The package needs Linux 5.13.

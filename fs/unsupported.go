@@ -37,7 +37,7 @@ const (
 func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.IoctlOut, _ []byte) fuse.Status {
 	switch in.Cmd {
 	case fsIocSetFlags, fsIocSetXattr, fsIocSetFlags32:
-		return status(v.on(ask{head: &in.InHeader, op: scope.OpIoctl}, func(p *place) error {
+		return status(v.on(request{head: &in.InHeader, op: scope.OpIoctl}, func(p *place) error {
 			if err := v.forbid(&in.InHeader, scope.OpIoctl, p.rel, ""); status(err) == fuse.EIO {
 				return err
 			}
@@ -49,6 +49,8 @@ func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.Ioct
 
 // forbid records an operation that no policy can allow, and returns EPERM.
 func (v *View) forbid(head *fuse.InHeader, op scope.Op, rel, target string) error {
-	a := ask{head: head, op: op}
-	return v.refuse(&a, audit.Event{Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents", RuleKind: string(scope.KindView)}, syscall.EPERM)
+	a := request{head: head, op: op}
+	return v.refuse(&a, audit.Event{
+		Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents", RuleKind: string(scope.KindView),
+	}, syscall.EPERM)
 }

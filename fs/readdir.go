@@ -3,7 +3,6 @@ package fs
 import (
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -12,26 +11,24 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// stream is a listing between two requests. Offsets are those of the directory below, so
-// that any request can start anywhere.
+// stream is an open listing between two requests. Offsets are those of the directory below,
+// so a request can start at any entry.
 type stream struct {
 	file beneath.File
 	node *node
-	buf  []byte // dirents as getdents64(2) returns them; none while rest is empty
-	rest []byte // the part of buf that was not returned yet
+	buf  []byte // dirents of getdents64(2); nil while rest is empty
+	rest []byte // the dirents of buf that were not returned yet
 	off  uint64 // the offset of rest
-	away bool   // the file is at another offset than off
+	away bool   // the file's offset is not off
 
-	whole  bool   // entries are returned with attributes, not only those of directories
-	plus   int    // entries returned with attributes since the last lookup in the directory
-	looked uint32 // node.looked when plus was reset
+	plus int // entries returned with attributes
 	edition
 }
 
-// streams holds the listings that readers may continue. The kernel does not say when a
-// reader opens and closes a directory (OpenDir), so one is closed when there are too
-// many. Its reader continues by offset. Some file systems move offsets when names are
-// removed: there such a reader may miss names.
+// streams holds the listings that readers may continue. The kernel does not report when a
+// reader opens or closes a directory (OpenDir), so the view closes a stream when there are
+// too many. Its reader continues by offset, and may miss names on file systems that move
+// offsets when names are removed.
 type streams struct {
 	mu   sync.Mutex
 	kept []*stream
@@ -43,6 +40,15 @@ const (
 	maxStreams = 32
 	listSize   = 32 << 10 // bytes of a buffer
 )
+
+// streams returns the largest number of streams: maxStreams, or less if the process may have
+// few descriptors (HandlesWithin).
+func (l Limits) streams() int {
+	if l.Handles > 0 {
+		return max(1, min(maxStreams, l.Handles/16))
+	}
+	return maxStreams
+}
 
 // take returns the stream of a directory at an offset, or nil. The caller owns it.
 func (t *streams) take(n *node, off uint64) *stream {
@@ -99,7 +105,7 @@ func (t *streams) drop(n *node) {
 		}
 	}
 	t.mu.Unlock()
-	for _, s := range ended { // without the lock: see keptDir.close
+	for _, s := range ended { // without the lock: the last close(2) of a removed directory frees its blocks
 		t.end(s)
 	}
 }
@@ -117,22 +123,9 @@ func (t *streams) give(s *stream) {
 	}
 }
 
-// maxPlus limits READDIRPLUS entries returned with attributes until the reader looks one
-// up. A client that only lists a large directory does not pay for attributes.
+// maxPlus limits the READDIRPLUS entries of one listing that are returned with attributes:
+// each costs the view a node and the kernel an inode.
 const maxPlus = 2048
-
-// wantsPlus reports whether the next entry is returned with attributes. A client that
-// walks a tree looks up each directory, so these always are.
-func (s *stream) wantsPlus(kind uint32) bool {
-	if !s.whole && kind != syscall.S_IFDIR {
-		return false
-	}
-	if looked := s.node.looked.Load(); looked != s.looked {
-		s.plus, s.looked = 0, looked
-	}
-	s.plus++
-	return s.plus <= maxPlus
-}
 
 // OpenDir opens a directory for listing. After ENOSYS the kernel opens directories without
 // a request, and caches every listing (linux fs/fuse/file.c, fuse_file_open). The view
@@ -142,7 +135,7 @@ func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse
 	if v.cachesListings() {
 		return fuse.ENOSYS
 	}
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
 		f, err := v.openList(p)
 		if err == nil {
 			f.Close() // ReadDir opens it again
@@ -160,7 +153,7 @@ func (v *View) ReleaseDir(*fuse.ReleaseIn) {}
 
 // FsyncDir flushes a directory to the disk.
 func (v *View) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return status(v.on(ask{head: &in.InHeader, op: scope.OpRead, light: true}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpRead, light: true}, func(p *place) error {
 		f, err := v.openList(p)
 		if err != nil {
 			return err
@@ -182,8 +175,12 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 		if entry == nil {
 			return false
 		}
-		if e.Name != "." && e.Name != ".." && s.wantsPlus(e.Mode) && v.entry(p, e.Name, false, entry) == nil {
+		if e.Name == "." || e.Name == ".." || s.plus == maxPlus {
+			return true
+		}
+		if v.entry(p, e.Name, false, entry) == nil {
 			out.FixMode(entry.Mode)
+			s.plus++
 		}
 		return true
 	}))
@@ -192,11 +189,11 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 // list calls add with the entries from in.Offset on, until add reports false. It omits
 // what the policy hides.
 func (v *View) list(in *fuse.ReadIn, add func(*place, *stream, fuse.DirEntry) bool) error {
-	return v.on(ask{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
+	return v.on(request{head: &in.InHeader, op: scope.OpReadDir, light: true}, func(p *place) error {
 		if err := v.openDir(p); err != nil {
 			return err
 		}
-		defer v.kept.give(p.kept)
+		defer p.dir.Close()
 		v.follow(p.node, p.dir)
 		p.began = v.now()
 		now := v.edition(p.node)
@@ -209,13 +206,13 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *stream, fuse.DirEntry) bo
 			if err != nil {
 				return err
 			}
-			s = &stream{file: f, node: p.node, edition: now, whole: v.listers.wantsPlus(in.Pid, p.node)}
+			s = &stream{file: f, node: p.node, edition: now}
 		}
 		if now != s.edition { // the kernel may cache what this returns
 			s.edition, s.rest, s.away = now, nil, true
 		}
 		if in.Offset == 0 {
-			v.listed(p.node, s.whole)
+			v.listed(p.node)
 		}
 		more, err := v.continued(p, s, in.Offset, add)
 		if more && err == nil {

@@ -16,14 +16,13 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// replaceJudged performs the rename of a file to a file of a git repository that has a
-// scope.GitContent, if its content may be there. The file itself never is: clients may have it
-// open, and would write to it afterwards. A new file with the content that was judged takes
-// the place, and the client's file loses its name. The caller holds View.moves and
-// View.alone.
+// replaceJudged renames a file to a git file that has a scope.GitContent, if the policy
+// accepts the content. It does not move the client's file, which clients may have open for
+// writing. It replaces the target by a copy of the judged content and removes the client's
+// name. The caller holds View.moves and View.alone.
 func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, new *place, newName string, flags uint) error {
 	refuse := func(why error) error {
-		return &unrecorded{audit.Event{Path: new.path(), Verdict: audit.Deny, Rule: "protect git-config: " + why.Error(), RuleKind: string(scope.KindProtect)}, syscall.EACCES}
+		return &unrecorded{gitDenial(new.path(), why.Error()), syscall.EACCES}
 	}
 	if flags&beneath.RenameExchange != 0 {
 		return refuse(errors.New("an exchange"))
@@ -82,8 +81,8 @@ func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, 
 	return nil
 }
 
-// checkText returns why a staged file must not replace the file that has the attributes now;
-// it is not there if they are zero.
+// checkText returns why a staged file must not replace the file with the attributes now; zero
+// attributes stand for no file.
 func (v *View) checkText(kind scope.GitContent, staged beneath.File, rel string, now *beneath.Stat) (why, err error) {
 	text, err := allOf(staged, scope.MaxGitText+1)
 	if err != nil {
@@ -143,8 +142,8 @@ func (v *View) pointer(n *node) scope.GitContent {
 	return policy.File(scope.OpWrite, rel).Judge
 }
 
-// writePointer replaces the content of a pointer by what one request has, if that may be
-// there. Requests with a part of it are refused.
+// writePointer replaces the content of a pointer by the data of one request, if the policy
+// accepts it. It refuses requests with a part of the content.
 func (v *View) writePointer(head *fuse.InHeader, h *handle, offset int64, data [][]byte) error {
 	text := bytes.Join(data, nil)
 	rel, ok := v.nodes.newest(h.node)
@@ -156,8 +155,8 @@ func (v *View) writePointer(head *fuse.InHeader, h *handle, offset int64, data [
 		why = scope.CheckGit(h.pointer, rel, nil, nil, text)
 	}
 	if why != nil {
-		a := ask{head: head, op: scope.OpWrite}
-		return v.refuse(&a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: " + why.Error(), RuleKind: string(scope.KindProtect)}, syscall.EACCES)
+		a := request{head: head, op: scope.OpWrite}
+		return v.refuse(&a, gitDenial(rel, why.Error()), syscall.EACCES)
 	}
 	v.locks.mu.Lock() // else a longer text of another request could remain behind this one
 	defer v.locks.mu.Unlock()
@@ -168,15 +167,15 @@ func (v *View) writePointer(head *fuse.InHeader, h *handle, offset int64, data [
 	return err
 }
 
-// locks are the lock files of git that clients of the view created. A lock of the host's git
-// becomes the index or the config without a judgement, so clients may neither write nor
-// remove it. The zero value has none.
+// locks holds the ids of git's lock files that clients of the view created. The host's git
+// renames its lock to the index or the config without a judgement, so clients may neither
+// write nor remove that lock. The zero value is empty.
 type locks struct {
 	mu  sync.Mutex // also held while a pointer is written; nothing waits under it but the disk
 	ids []beneath.FileID
 }
 
-// maxLocks bounds the ids of locks. Clients cannot remove a lock whose id is lost.
+// maxLocks bounds the ids of locks. Clients cannot remove a lock whose id was evicted.
 const maxLocks = 1024
 
 func (l *locks) add(id beneath.FileID) {
@@ -196,8 +195,7 @@ func (l *locks) remove(id beneath.FileID) {
 	}
 }
 
-// foreign reports whether an operation is for a lock file that the view created, and this
-// file is another one.
+// foreign reports whether a lock file of git was not created through the view.
 func (v *View) foreign(op scope.Op, rel string, id beneath.FileID) bool {
 	if policy := v.policy.Load(); policy.Uniform() || !policy.File(op, rel).Own {
 		return false
@@ -209,7 +207,12 @@ func (v *View) foreign(op scope.Op, rel string, id beneath.FileID) bool {
 
 // notOwn returns the denial of an operation that is foreign.
 func notOwn(rel string) error {
-	return &unrecorded{audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: a lock of another program", RuleKind: string(scope.KindProtect)}, syscall.EACCES}
+	return &unrecorded{gitDenial(rel, "a lock of another program"), syscall.EACCES}
+}
+
+// gitDenial returns the event of a denial by the rules for git's files.
+func gitDenial(rel, why string) audit.Event {
+	return audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: " + why, RuleKind: string(scope.KindProtect)}
 }
 
 // content reads a regular file that has the attributes st, up to the limit of a config

@@ -27,7 +27,7 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	if flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0 {
 		op = scope.OpOpenWrite
 	}
-	return status(v.on(ask{head: &in.InHeader, op: op, light: flags&fmodeExec == 0}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: op, light: flags&fmodeExec == 0}, func(p *place) error {
 		if !p.stat.IsRegular() {
 			return beneath.ErrStale
 		}
@@ -127,7 +127,7 @@ func accessOf(flags int) (reads, writes bool) {
 // Create creates and opens a file. If the host has created one of that name since the
 // kernel's lookup, it answers ESTALE, and the kernel looks the name up again.
 func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: name}, func(p *place) error {
+	return status(v.in(request{head: &in.InHeader, op: scope.OpCreate, name: name}, func(p *place) error {
 		if err := v.room(); err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
 	// The policy decides a name in the directory: where a client may create no file, it
 	// may create none without a name.
-	return status(v.in(ask{head: &in.InHeader, op: scope.OpCreate, name: "#tmpfile"}, func(p *place) error {
+	return status(v.in(request{head: &in.InHeader, op: scope.OpCreate, name: "#tmpfile"}, func(p *place) error {
 		mode := v.plain(&in.InHeader, p.base, unix.S_IFREG, masked(p.dir, in.Mode, in.Umask))
 		if err := v.room(); err != nil {
 			return err

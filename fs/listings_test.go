@@ -49,7 +49,7 @@ func watchedViewOn(t *testing.T, base string, fd int) *View {
 func TestListedBriefly(t *testing.T) {
 	v, kernel := watchedView(t, t.TempDir())
 	for range 2 {
-		v.listed(v.nodes.root, true)
+		v.listed(v.nodes.root)
 		for _, notification := range []int32{3, 2, 2, 2} { // the name first: it waits for a listing in flight
 			message := make([]byte, 256)
 			n, err := unix.Read(kernel, message)
@@ -79,13 +79,13 @@ func TestListedDropping(t *testing.T) {
 	message := make([]byte, 256)
 	_, err = unix.Poll([]unix.PollFd{{Fd: int32(pipe[0]), Events: unix.POLLIN}}, -1)
 	require.NoError(t, err)
-	assert.Equal(t, []*node{dir}, v.nodes.everyListed(all), "the second notification is not sent yet")
+	assert.Equal(t, []*node{dir}, v.nodes.everyListed(), "the second notification is not sent yet")
 	for range 2 {
 		_, err = unix.Read(pipe[0], message)
 		require.NoError(t, err)
 	}
 	<-done
-	assert.Empty(t, v.nodes.everyListed(all))
+	assert.Empty(t, v.nodes.everyListed())
 	v.background.Wait()
 }
 
@@ -102,48 +102,4 @@ func TestStreams(t *testing.T) {
 	assert.Nil(t, s.take(slow.node, 2), "another offset")
 	assert.Same(t, slow, s.take(slow.node, 1))
 	assert.Nil(t, s.take(slow.node, 1), "it is in use")
-}
-
-// TestListers: one listing without attributes shows what a program does, however many threads
-// it has. A thread that does not look entries up gets no further attributes.
-func TestListers(t *testing.T) {
-	list := func(s *listers, pid uint32, looks bool) bool {
-		dir := &node{}
-		whole := s.wantsPlus(pid, dir)
-		if looks && !whole { // with attributes the kernel looks nothing up
-			dir.looked.Add(1)
-		}
-		return whole
-	}
-	var s listers
-	bare := 0
-	for i := range uint32(200) {
-		if !list(&s, 1+i%20, true) {
-			bare++
-		}
-	}
-	assert.Equal(t, 1, bare, "of twenty threads that look up, one has shown it")
-
-	s = listers{}
-	for i := range uint32(60) {
-		assert.Equal(t, i < 20, list(&s, 1+i%20, false), "listing %d of threads that do not look up", i)
-	}
-	list(&s, 1, true)
-	assert.True(t, list(&s, 1, true), "one of them begins to look up")
-
-	s = listers{}
-	bare = 0
-	for range 10 * (probeEvery + 2) {
-		if !list(&s, 1, true) {
-			bare++
-		}
-	}
-	assert.Equal(t, 10, bare, "one of 34")
-	bare = 0
-	for range probeEvery + 100 {
-		if !list(&s, 1, false) {
-			bare++
-		}
-	}
-	assert.GreaterOrEqual(t, bare, 98, "it has stopped to look up")
 }
