@@ -34,7 +34,7 @@ var floors = map[string]struct {
 	"tools/file/worker":  {[]string{"tools", "tools/sandbox", "internal/peer"}, "a transport knows no operation"},
 	"tools/file/profile": {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},
 	"internal/config":    {[]string{"scope", "scope/agents"}, "settings are values"},
-	"internal/viewer":    {[]string{"scope", "audit", "fs", "scope/beneath", "internal/peer"}, "the view's process holds nothing that it has no use for"},
+	"internal/viewer":    {[]string{"scope", "audit", "fs", "scope/beneath", "internal/heart", "internal/peer"}, "the view's process holds nothing that it has no use for"},
 	"internal/bridge":    {nil, "it passes messages on, and must not decide"},
 	"internal/state":     {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
 	"internal/daemon":    {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "internal/agent", "internal/config", "internal/api", "internal/guard", "internal/logger", "internal/mount", "internal/state", "scope/agents", "fs/fusedev", "internal/stores"}, "it serves no view itself: a process that does must not touch one"},
@@ -47,6 +47,7 @@ var floors = map[string]struct {
 
 	"tools/egress":         {[]string{"scope", "audit", "tools/limit", "internal/credential"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
 	"internal/stores":      {[]string{"internal/api", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
+	"internal/heart":       {nil, "any process of ours may have a heartbeat"},
 	"internal/need":        {nil, "any test may need root, a program or time"},
 	"internal/agenttest":   {[]string{"audit", "scope", "scope/agents", "tools"}, "any tool's test may call the tool as an agent does"},
 	"internal/opentest":    {nil, "any test may count what is opened"},
@@ -58,7 +59,7 @@ var floors = map[string]struct {
 	"internal/thread":      {nil, "anybody starts a thread"},
 	"internal/changes":     {[]string{"audit", "scope", "scope/beneath"}, "what an agent left is only looked at"},
 	"internal/api":         {[]string{"scope", "tools", "tools/sandbox", "internal/config"}, "a client of the daemon needs nothing that runs in it"},
-	"internal/agent":       {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/config", "internal/api", "internal/guard", "internal/mount", "internal/state", "internal/viewer", "scope/beneath", "scope/agents", "fs/callfs", "fs/fusedev", "internal/stores"}, "one agent does not know the daemon that has it"},
+	"internal/agent":       {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/config", "internal/api", "internal/guard", "internal/heart", "internal/mount", "internal/state", "internal/viewer", "scope/beneath", "scope/agents", "fs/callfs", "fs/fusedev", "internal/stores"}, "one agent does not know the daemon that has it"},
 	"internal/mount":       {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
 	"internal/guard":       {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
 	"internal/logger":      {[]string{"audit"}, "only it waits for the log's disk"},
@@ -120,7 +121,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/agent", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/viewer", "internal/cli",
-	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
+	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages", "internal/heart"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/viewer"
 	"github.com/scopefs/scopefs/scope"
@@ -270,9 +271,9 @@ func (v *view) serve(ctx context.Context) (mounted bool, err error) {
 	// does not answer; the scope is gone; the view is to end.
 	alive, dead := context.WithCancelCause(ctx)
 	defer dead(nil)
-	heart := viewer.NewHeart(p.heart)
-	go heart.Serve(v.agent.responsive)
-	go func() { dead(v.probe(alive, p, heart, conn)) }()
+	beats := heart.NewHeart(p.heart)
+	go beats.Serve(v.agent.responsive)
+	go func() { dead(v.probe(alive, p, beats, conn)) }()
 	if spool != nil {
 		go func() { dead(spool.watch(alive)) }()
 	}
