@@ -4,6 +4,12 @@ package house
 
 const module = "github.com/scopefs/scopefs/"
 
+// moduleDirs are the directories of our modules. The first is the library's and the program's.
+var moduleDirs = []string{".", "cmd/scopefs-stores", "integration"}
+
+// modules are the patterns of all our packages.
+var modules = []string{"./...", "./cmd/scopefs-stores/...", "./integration/..."}
+
 // floors says what of ours each package may import. A package that is not here
 // has no floor yet: give it one.
 var floors = map[string]struct {
@@ -25,7 +31,7 @@ var floors = map[string]struct {
 	"tools/skill":        {[]string{"scope", "tools", "internal/frontmatter"}, "a skill is a text with front matter"},
 	"tools/mcp":          {[]string{"scope", "tools", "scope/context", "tools/limit"}, "the MCP face of a set"},
 	"tools/sql":          {[]string{"scope", "tools", "tools/sandbox", "tools/sql/engine", "internal/peer"}, "it starts engines, and speaks to them"},
-	"tools/sql/engine":   {[]string{"internal/peer"}, "a confined process that knows no agent: hostile statements run in it"},
+	"tools/sql/engine":   {[]string{"internal/peer"}, "the messages of a confined process that knows no agent"},
 	"tools/notify":       {[]string{"scope", "tools", "tools/limit", "tools/egress", "internal/credential"}, "it delivers by the rules of connections, and bounds how often"},
 	"tools/*":            {[]string{"scope", "audit", "tools", "scope/context", "tools/sandbox", "internal/credential", "internal/linecheck", "tools/egress"}, "a tool does not know the other tools, nor who calls it, nor where the rules come from"},
 	"tools/file":         {[]string{"scope", "audit", "tools", "tools/file/worker", "tools/sandbox", "scope/beneath", "internal/peer"}, "operations on files, which its worker does inside"},
@@ -40,32 +46,40 @@ var floors = map[string]struct {
 	"internal/daemon":    {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "internal/agent", "internal/config", "internal/api", "internal/guard", "internal/logger", "internal/mount", "internal/state", "scope/agents", "fs/fusedev", "internal/stores"}, "it serves no view itself: a process that does must not touch one"},
 	"internal/cli":       {[]string{"internal/printable", "internal/thread", "scope", "scope/context", "audit", "tools", "tools/*", "internal/agent", "internal/bridge", "internal/changes", "internal/clients", "internal/config", "internal/api", "internal/daemon", "internal/doctor", "internal/extensions", "internal/imports", "internal/mount", "internal/programs", "internal/state", "scope/beneath", "scope/agents", "internal/stores"}, "a thin face: what it can, others can without it"},
 	"internal/pages":     {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
-	"cmd/scopefs":        {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "internal/viewer", "internal/guard", "internal/logger", "internal/cli"}, "main only chooses the role"},
+	"cmd/scopefs":        {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/viewer", "internal/guard", "internal/logger", "internal/cli"}, "main only chooses the role"},
 	"integration/*":      {[]string{"**"}, "tests of the whole, and their tools"},
 
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
 
 	"tools/egress":         {[]string{"scope", "audit", "tools/limit", "internal/credential"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
-	"internal/stores":      {[]string{"internal/api", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
+	"internal/stores":      {[]string{"internal/api", "internal/driver", "internal/stores/wire", "scope", "scope/agents", "tools", "tools/*", "internal/credential"}, "a store knows its settings, and no agent"},
+	"internal/stores/wire": {[]string{"internal/driver", "scope/agents", "tools/*"}, "what the daemon and the drivers say, and no more"},
+	"internal/driver":      {[]string{"internal/credential", "internal/heart", "internal/peer", "tools", "tools/egress", "tools/sandbox"}, "a protocol knows no store"},
 	"internal/heart":       {nil, "any process of ours may have a heartbeat"},
-	"internal/need":        {nil, "any test may need root, a program or time"},
-	"internal/agenttest":   {[]string{"audit", "scope", "scope/agents", "tools"}, "any tool's test may call the tool as an agent does"},
-	"internal/opentest":    {nil, "any test may count what is opened"},
-	"internal/servertest":  {[]string{"internal/need"}, "any test may need a server"},
-	"internal/workertest":  {[]string{"tools/file/worker"}, "the tests of tools/file and of its profiles need no sandbox"},
-	"internal/credential":  {[]string{"internal/frontmatter"}, "who holds a secret need not know what it is for; a file of several is YAML"},
-	"internal/frontmatter": {nil, "definitions, skills and imports have one reader"},
-	"internal/printable":   {nil, "anybody writes a line"},
-	"internal/thread":      {nil, "anybody starts a thread"},
-	"internal/changes":     {[]string{"audit", "scope", "scope/beneath"}, "what an agent left is only looked at"},
-	"internal/api":         {[]string{"scope", "tools", "tools/sandbox", "internal/config"}, "a client of the daemon needs nothing that runs in it"},
-	"internal/agent":       {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/config", "internal/api", "internal/guard", "internal/heart", "internal/mount", "internal/state", "internal/viewer", "scope/beneath", "scope/agents", "fs/callfs", "fs/fusedev", "internal/stores"}, "one agent does not know the daemon that has it"},
-	"internal/mount":       {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
-	"internal/guard":       {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
-	"internal/logger":      {[]string{"audit"}, "only it waits for the log's disk"},
-	"internal/doctor":      {[]string{"audit", "internal/mount", "internal/viewer", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
-	"internal/clients":     {nil, "the settings of other programs are text"},
-	"internal/imports":     {[]string{"internal/frontmatter", "internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
+
+	"cmd/scopefs-stores":                  {[]string{"cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "tools/sql/engine"}, "main only chooses the role"},
+	"cmd/scopefs-stores/internal/confine": {nil, "what confines a process knows no driver"},
+	"cmd/scopefs-stores/internal/drivers": {[]string{"cmd/scopefs-stores/internal/*", "internal/driver", "internal/heart", "internal/stores/wire", "scope/agents", "tools/*"}, "it opens the drivers by the settings"},
+	"cmd/scopefs-stores/internal/engine":  {[]string{"cmd/scopefs-stores/internal/confine", "internal/peer", "tools/sql/engine"}, "a confined process that knows no agent: hostile statements run in it"},
+	"cmd/scopefs-stores/internal/*":       {[]string{"internal/credential", "internal/driver", "internal/linecheck", "scope", "tools", "tools/*"}, "a driver knows its server, and no other driver"},
+	"internal/need":                       {nil, "any test may need root, a program or time"},
+	"internal/agenttest":                  {[]string{"audit", "scope", "scope/agents", "tools"}, "any tool's test may call the tool as an agent does"},
+	"internal/opentest":                   {nil, "any test may count what is opened"},
+	"internal/servertest":                 {[]string{"internal/need"}, "any test may need a server"},
+	"internal/workertest":                 {[]string{"tools/file/worker"}, "the tests of tools/file and of its profiles need no sandbox"},
+	"internal/credential":                 {[]string{"internal/frontmatter"}, "who holds a secret need not know what it is for; a file of several is YAML"},
+	"internal/frontmatter":                {nil, "definitions, skills and imports have one reader"},
+	"internal/printable":                  {nil, "anybody writes a line"},
+	"internal/thread":                     {nil, "anybody starts a thread"},
+	"internal/changes":                    {[]string{"audit", "scope", "scope/beneath"}, "what an agent left is only looked at"},
+	"internal/api":                        {[]string{"scope", "tools", "tools/sandbox", "internal/config"}, "a client of the daemon needs nothing that runs in it"},
+	"internal/agent":                      {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/config", "internal/api", "internal/guard", "internal/heart", "internal/mount", "internal/state", "internal/viewer", "scope/beneath", "scope/agents", "fs/callfs", "fs/fusedev", "internal/stores"}, "one agent does not know the daemon that has it"},
+	"internal/mount":                      {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
+	"internal/guard":                      {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
+	"internal/logger":                     {[]string{"audit"}, "only it waits for the log's disk"},
+	"internal/doctor":                     {[]string{"audit", "internal/mount", "internal/viewer", "fs/fusedev", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
+	"internal/clients":                    {nil, "the settings of other programs are text"},
+	"internal/imports":                    {[]string{"internal/frontmatter", "internal/printable", "scope", "scope/agents"}, "bytes in, bytes out: what others wrote is only text"},
 
 	"internal/programs": {nil, "what is installed on a host does not depend on who runs it"},
 }
@@ -81,8 +95,8 @@ var owners = map[string]struct {
 	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/callfs", "fs/fusedev"}, "two file systems, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra":                     {[]string{"internal/cli", "internal/pages"}, "only the command line parses one"},
 	"github.com/spf13/cobra/doc":                 {[]string{"internal/pages"}, "each start of the program would pay for it"},
-	"github.com/landlock-lsm":                    {[]string{"internal/viewer", "tools/sql/engine"}, "those who confine themselves"},
-	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/viewer", "tools/sandbox", "tools/sql/engine"}, "those who confine"},
+	"github.com/landlock-lsm":                    {[]string{"internal/viewer", "cmd/scopefs-stores/internal/confine"}, "those who confine themselves"},
+	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/viewer", "tools/sandbox", "cmd/scopefs-stores/internal/confine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
 	"go.yaml.in/yaml":                            {[]string{"internal/frontmatter", "scope/agents", "internal/imports"}, "what the operator writes"},
@@ -91,16 +105,16 @@ var owners = map[string]struct {
 	"github.com/stretchr/testify":                {nil, "for tests"},
 	"github.com/modelcontextprotocol":            {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/ask", "tools/mcp", "tools/upstream"}, "what arguments are"},
-	"modernc.org/sqlite":                         {[]string{"tools/sql/engine"}, "statements of agents run in a confined process alone"},
+	"modernc.org/sqlite":                         {[]string{"cmd/scopefs-stores/internal/engine"}, "statements of agents run in a confined process alone"},
 	"modernc.org/libc":                           {nil, "for tests"},
-	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},
-	"github.com/minio/minio-go/v7":               {[]string{"tools/objects"}, "a store on an S3 server"},
+	"zombiezen.com/go/sqlite":                    {[]string{"cmd/scopefs-stores/internal/kv"}, "a store in a file"},
+	"github.com/minio/minio-go/v7":               {[]string{"cmd/scopefs-stores/internal/objects"}, "a store on an S3 server"},
 	"github.com/tidwall/gjson":                   {[]string{"internal/clients"}, "settings of others keep their form"},
 	"github.com/tidwall/sjson":                   {[]string{"internal/clients"}, "settings of others keep their form"},
-	"github.com/wneessen/go-mail":                {[]string{"tools/notify"}, "e-mail is one kind of channel"},
-	"github.com/redis/go-redis/v9":               {[]string{"tools/kv"}, "a store on a server"},
-	"github.com/nats-io/nats.go":                 {[]string{"tools/messages"}, "a store on a server"},
-	"github.com/nats-io/nats-server":             {[]string{"tools/messages"}, "a store on a server in this process"},
+	"github.com/wneessen/go-mail":                {[]string{"cmd/scopefs-stores/internal/mail"}, "e-mail is one kind of channel"},
+	"github.com/redis/go-redis/v9":               {[]string{"cmd/scopefs-stores/internal/kv"}, "a store on a server"},
+	"github.com/nats-io/nats.go":                 {[]string{"cmd/scopefs-stores/internal/messages"}, "a store on a server"},
+	"github.com/nats-io/nats-server":             {[]string{"cmd/scopefs-stores/internal/messages"}, "a store on a server in the process of the drivers"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
 	"github.com/moby/sys/mountinfo":              {[]string{"internal/agent", "internal/daemon", "internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
@@ -121,17 +135,19 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/agent", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/viewer", "internal/cli",
-	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages", "internal/heart"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
+	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "internal/driver", "internal/heart",
+	"cmd/scopefs-stores/internal/confine", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
-	"cmd/scopefs/main.go":         7, // one for each role
-	"internal/pages/main.go":      2, // a program of make
-	"tools/sql/engine/process.go": 1, // a database without a daemon ends, whatever it executes
-	"internal/viewer/viewer.go":   1, // a view without a daemon cannot record: it ends
+	"cmd/scopefs/main.go":                           6, // one for each role
+	"cmd/scopefs-stores/main.go":                    2, // likewise
+	"internal/pages/main.go":                        2, // a program of make
+	"cmd/scopefs-stores/internal/engine/process.go": 1, // a database without a daemon ends, whatever it executes
+	"internal/viewer/viewer.go":                     1, // a view without a daemon cannot record: it ends
 }
 
 // textReaders may look into an error's text, with the reason.
@@ -143,10 +159,10 @@ var textReaders = map[string]string{
 
 // topLevel is what may be at the top, beside files whose name starts with a dot.
 var topLevel = []string{
-	"go.mod", "go.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
+	"go.mod", "go.sum", "go.work", "go.work.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
 	"Makefile", "README.md", "CONTRIBUTING.md", "LICENSE", "docs", "packaging",
 	"bin", "demo", // built, and never committed
 }
 
 // A class is a package that stands for all packages beside it.
-var classes = []string{"tools/*", "integration/*"}
+var classes = []string{"tools/*", "integration/*", "cmd/scopefs-stores/internal/*"}
