@@ -4,20 +4,24 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb reproduce demo check lint ready test test-serial test-kernels bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean
+.PHONY: help build install deb reproduce demo check tidy lint ready test test-serial test-kernels bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# The packages of all modules: the library and the program, the drivers of stores, the tests of the whole.
+PACKAGES := ./... ./cmd/scopefs-stores/... ./integration/...
+
 PROGRAM := bin/scopefs
-build: ## build bin/scopefs, one static program, and bin/pages, its man pages and completions
+build: ## build bin/scopefs and bin/scopefs-stores, static programs, and bin/pages, man pages and completions
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
+	CGO_ENABLED=0 go build -trimpath -o $(PROGRAM)-stores ./cmd/scopefs-stores
 	@rm -rf bin/pages
 	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./internal/pages bin/pages
 
 PREFIX  := /usr/local
 DESTDIR :=
-install: ## install bin/scopefs, man pages, completions, units and drop-ins (PREFIX=/usr/local, DESTDIR=)
+install: ## install the programs, man pages, completions, units and drop-ins (PREFIX=/usr/local, DESTDIR=)
 	@packaging/install $(PROGRAM) '$(DESTDIR)' '$(PREFIX)'
 
 # nfpm packs the packages. Releases since v2.46 need modules that the module proxy does not have.
@@ -42,9 +46,9 @@ demo: ## run two agents with real work and known escapes (installs bubblewrap)
 
 # The tests of packages need neither root nor /dev/fuse; an ordinary user who may open it has his views in a user namespace.
 check: ## format, vet and the fast tests (no root, no network)
-	@set -e; echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
-	echo "go vet ./..."; go vet ./...; \
-	echo "go test -short ./..."; go test -short $$(go list ./... | grep -v /integration); \
+	@set -e; echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' $(PACKAGES)) | tee >(cat >&2))"; \
+	echo "go vet ./..."; go vet $(PACKAGES); \
+	echo "go test -short ./..."; go test -short $$(go list $(PACKAGES) | grep -v /integration); \
 	echo "go test ./integration/house"; go test -short ./integration/house; \
 	echo "go test ./integration/cli, a user's own views"; go test -short -run '$(CHECKTESTS)' ./integration/cli
 
@@ -64,8 +68,11 @@ S3SERVER := bin/versitygw-$(S3VERSION)/versitygw
 $(S3SERVER):
 	GOBIN=$(CURDIR)/bin/s3.$$$$ go install github.com/versity/versitygw/cmd/versitygw@$(S3VERSION) && mkdir -p $(@D) && mv bin/s3.$$$$/versitygw $@ && rmdir bin/s3.$$$$
 
-lint: $(LINT) ## golangci-lint, as .golangci.yml says (builds it once)
-	$(LINT) run --allow-parallel-runners ./...
+tidy: ## check that go.mod and go.sum of each module have what it imports, and nothing else
+	@set -e; for module in . cmd/scopefs-stores integration; do (cd $$module; GOWORK=off go mod tidy -diff); done
+
+lint: $(LINT) tidy ## golangci-lint, as .golangci.yml says (builds it once)
+	$(LINT) run --allow-parallel-runners $(PACKAGES)
 
 # Tests whose result may depend on the kernel's caches.
 VIEWTESTS := /integration/(attack|view)$$
@@ -74,9 +81,10 @@ HOUSE     := /integration/house$$
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
 
-# The program under test, built once for all folders of integration.
+# The programs under test, built once for all folders of integration.
 test test-serial: export SCOPEFS_TEST_PROGRAM = $(CURDIR)/bin/test/scopefs
-TESTBUILD = CGO_ENABLED=0 go build -trimpath -o $$SCOPEFS_TEST_PROGRAM ./cmd/scopefs
+TESTBUILD = export CGO_ENABLED=0; go build -trimpath -o $$SCOPEFS_TEST_PROGRAM ./cmd/scopefs; \
+	go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-stores ./cmd/scopefs-stores; unset CGO_ENABLED
 
 test test-serial: export REQUIRE_FUSE = 1
 test-serial: export SCOPEFS_TEST_AGAIN = 1 # see need.Once
@@ -89,17 +97,17 @@ ready: $(S3SERVER) $(NFPM)
 
 test: ready ## vet, format, and all tests, with -race except integration/house (as root; installs what is missing)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	echo "go vet ./..."; go vet ./...; \
-	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' ./...) | tee >(cat >&2))"; \
+	echo "go vet ./..."; go vet $(PACKAGES); \
+	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' $(PACKAGES)) | tee >(cat >&2))"; \
 	echo "go test -race -count=1 ./..., without the house's, which only read the source"; \
-	$(TESTBUILD); CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -v '$(HOUSE)'); \
+	$(TESTBUILD); CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list $(PACKAGES) | grep -v '$(HOUSE)'); \
 	go test -count=1 ./integration/house; \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 test-serial: ready ## the tests again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) $$(go list ./... | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
-	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) $$(go list ./... | grep -E '$(VIEWTESTS)'); \
+	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) $$(go list $(PACKAGES) | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
+	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) $$(go list $(PACKAGES) | grep -E '$(VIEWTESTS)'); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 KERNELS := bin/kernels
@@ -110,7 +118,7 @@ test-kernels: ## boot Linux 5.15, 6.1, 6.12 and Debian's newest in QEMU, with co
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)
 	@.ci/need bwrap:bubblewrap bindfs:bindfs
-	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /integration)
+	go test -run '^$$' -bench . -benchmem $$(go list $(PACKAGES) | grep -v /integration)
 	integration/bench/run.sh
 
 ARGS ?=
@@ -148,7 +156,7 @@ charts: ## draw the charts of docs/performance.md from its tables
 
 FUZZTIME ?= 10s
 fuzz: ## fuzz each target for FUZZTIME (10s)
-	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit fs internal scope tools | while read -r file; do \
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit cmd fs internal scope tools | while read -r file; do \
 	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
 	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x ./$$(dirname $$file); \
 	  done; done

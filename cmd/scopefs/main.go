@@ -1,8 +1,8 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has seven roles: the command line and daemon, the process that serves a view, the guard that aborts the
-// FUSE connections of a dead daemon, the process that writes the log, the process that executes an agent's SQL, process
-// 1 of a sandbox, and the file tools in a sandbox. Only the daemon starts the last six.
+// The program has six roles: the command line and daemon, the process that serves a view, the guard that aborts the
+// FUSE connections of a dead daemon, the process that writes the log, process 1 of a sandbox, and the file tools in a sandbox. Only the
+// daemon starts the last five. The drivers of stores are in another program, scopefs-stores.
 package main
 
 import (
@@ -16,7 +16,6 @@ import (
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
-	"github.com/scopefs/scopefs/tools/sql/engine"
 )
 
 func main() {
@@ -27,8 +26,6 @@ func main() {
 		os.Exit(guard.Main())
 	case os.Args[0] == logger.Name:
 		os.Exit(logger.Main())
-	case os.Args[0] == engine.Name:
-		os.Exit(engine.Main())
 	case len(os.Args) > 1 && os.Args[1] == pid1.Arg:
 		os.Exit(pid1.Main())
 	case len(os.Args) > 1 && os.Args[1] == worker.Arg:

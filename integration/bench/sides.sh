@@ -52,6 +52,7 @@ serves() { [ "$(grep -c "^scopefs:[^ ]* $top/" /proc/mounts)" -eq "$1" ]; }
 build() {
 	go build -o "$top/bench" ./integration/bench
 	CGO_ENABLED=0 go build -trimpath -o "$top/scopefs" ./cmd/scopefs
+	CGO_ENABLED=0 go build -trimpath -o "$top/scopefs-stores" ./cmd/scopefs-stores
 }
 
 # agent NAME [RULES [LINE]]: defines an agent. Half of the rules hold wildcards; none matches a file of ours. The line is

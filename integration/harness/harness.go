@@ -91,20 +91,28 @@ func run(m *testing.M) int {
 // BuiltEnv is the environment variable with the path of a program that make test built for all folders.
 const BuiltEnv = "SCOPEFS_TEST_PROGRAM"
 
-// provide makes the program under test: a copy of the one that BuiltEnv names, else a new one. Each run has a
-// name of its own, by which leftovers finds its processes.
+// provide makes the programs under test: copies of the one that BuiltEnv names and of the drivers' program beside
+// it, else new ones. Each run has names of its own, by which leftovers finds its processes.
 func provide(program string) error {
-	if built := os.Getenv(BuiltEnv); built != "" {
-		text, err := os.ReadFile(built)
-		if err != nil {
+	for suffix, source := range map[string]string{"": "cmd/scopefs", "-stores": "cmd/scopefs-stores"} {
+		if built := os.Getenv(BuiltEnv); built != "" {
+			text, err := os.ReadFile(built + suffix)
+			if err == nil {
+				err = os.WriteFile(program+suffix, text, 0o755)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		build := exec.Command("go", "build", "-trimpath", "-o", program+suffix, "github.com/scopefs/scopefs/"+source)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
 			return err
 		}
-		return os.WriteFile(program, text, 0o755)
 	}
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/scopefs/scopefs/cmd/scopefs")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	build.Stderr = os.Stderr
-	return build.Run()
+	return nil
 }
 
 // leftovers returns processes of the tested program, mounts of this run, and what cannot be removed of its

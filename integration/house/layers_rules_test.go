@@ -4,6 +4,12 @@ package house
 
 const module = "github.com/scopefs/scopefs/"
 
+// moduleDirs are the directories of our modules. The first is the library's and the program's.
+var moduleDirs = []string{".", "cmd/scopefs-stores", "integration"}
+
+// modules are the patterns of all our packages.
+var modules = []string{"./...", "./cmd/scopefs-stores/...", "./integration/..."}
+
 // floors says what of ours each package may import. A package that is not here
 // has no floor yet: give it one.
 var floors = map[string]struct {
@@ -38,7 +44,7 @@ var floors = map[string]struct {
 	"tools/file/worker":    {[]string{"internal/peer", "tools", "tools/sandbox"}, "a transport knows no operation"},
 	"tools/file/profile":   {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},
 	"internal/config":      {[]string{"internal/credential", "internal/fields", "internal/frontmatter", "internal/header", "scope", "scope/agents", "scope/catalog", "scope/context", "scope/hosts"}, "settings are values"},
-	"internal/view":        {[]string{"audit", "fs", "fs/fusedev", "internal/account", "internal/api", "internal/guard", "internal/mount", "internal/peer", "internal/proc", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
+	"internal/view":        {[]string{"audit", "fs", "fs/fusedev", "internal/account", "internal/api", "internal/guard", "internal/heart", "internal/mount", "internal/peer", "internal/proc", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
 	"internal/bridge":      {[]string{"internal/rpc"}, "it passes messages on, and must not decide"},
 	"internal/state":       {[]string{"internal/bounded", "scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
 	"internal/daemon":      {[]string{"audit", "fs/fusedev", "internal/account", "internal/agent", "internal/api", "internal/config", "internal/fields", "internal/guard", "internal/logger", "internal/mount", "internal/proc", "internal/session", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents", "tools", "tools/limit", "tools/mcp", "tools/sandbox"}, "it serves no view itself: a process that does must not touch one"},
@@ -52,13 +58,13 @@ var floors = map[string]struct {
 	"internal/importer":    {[]string{"internal/config", "internal/definitions", "internal/extensions", "internal/fields", "internal/imports", "internal/printable", "internal/session", "internal/state", "scope"}, "it writes what package imports converts"},
 	"internal/cli":         {[]string{"audit", "internal/api", "internal/batch", "internal/bounded", "internal/clients", "internal/config", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/extensions", "internal/fields", "internal/importer", "internal/mount", "internal/printable", "internal/programs", "internal/report", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
 	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
-	"cmd/scopefs":          {[]string{"internal/cli", "internal/guard", "internal/logger", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1", "tools/sql/engine"}, "main only chooses the role"},
+	"cmd/scopefs":          {[]string{"internal/cli", "internal/guard", "internal/logger", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
 	"integration/*":        {[]string{"**"}, "tests of the whole, and their tools"},
 
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
 
 	"tools/egress":         {[]string{"audit", "internal/credential", "scope", "tools/limit"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
-	"internal/stores":      {[]string{"internal/api", "internal/config", "internal/credential", "scope", "scope/agents", "scope/catalog", "tools", "tools/*"}, "a store knows its settings, and no agent"},
+	"internal/stores":      {[]string{"internal/api", "internal/config", "internal/credential", "internal/driver", "internal/stores/wire", "scope", "scope/agents", "scope/catalog", "tools", "tools/*"}, "a store knows its settings, and no agent"},
 	"internal/need":        {nil, "any test may need root, a program or time"},
 	"internal/agenttest":   {[]string{"audit", "scope", "scope/agents", "scope/catalog", "tools"}, "any tool's test may call the tool as an agent does"},
 	"internal/opentest":    {nil, "any test may count what is opened"},
@@ -83,10 +89,18 @@ var floors = map[string]struct {
 	"internal/clients":     {[]string{"internal/bounded"}, "the settings of other programs are text"},
 	"internal/imports":     {[]string{"internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/agents", "scope/catalog"}, "bytes in, bytes out: what others wrote is only text"},
 
-	"internal/programs": {[]string{"internal/fields", "internal/folder", "internal/frontmatter"}, "what is installed on a host does not depend on who runs it"},
-	"internal/bounded":  {nil, "anybody reads what may be too long"},
-	"internal/proc":     {nil, "what /proc has of a process does not depend on who asks"},
-	"internal/rpc":      {nil, "the head of a message is found without its meaning"},
+	"internal/programs":                   {[]string{"internal/fields", "internal/folder", "internal/frontmatter"}, "what is installed on a host does not depend on who runs it"},
+	"internal/bounded":                    {nil, "anybody reads what may be too long"},
+	"internal/proc":                       {nil, "what /proc has of a process does not depend on who asks"},
+	"internal/rpc":                        {nil, "the head of a message is found without its meaning"},
+	"cmd/scopefs-stores":                  {[]string{"cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "tools/sql/engine"}, "main only chooses the role"},
+	"internal/driver":                     {[]string{"internal/credential", "internal/heart", "internal/peer", "tools", "tools/egress", "tools/sandbox"}, "a protocol knows no store"},
+	"cmd/scopefs-stores/internal/confine": {nil, "what confines a process knows no driver"},
+	"cmd/scopefs-stores/internal/drivers": {[]string{"cmd/scopefs-stores/internal/*", "internal/config", "internal/driver", "internal/heart", "internal/stores/wire", "tools/*"}, "it opens the drivers by the settings"},
+	"cmd/scopefs-stores/internal/engine":  {[]string{"cmd/scopefs-stores/internal/confine", "internal/peer", "tools/sql/engine"}, "a confined process that knows no agent: hostile statements run in it"},
+	"cmd/scopefs-stores/internal/*":       {[]string{"internal/credential", "internal/driver", "internal/linecheck", "scope", "tools", "tools/*"}, "a driver knows its server, and no other driver"},
+	"internal/heart":                      {[]string{"internal/proc"}, "any process of ours may have a heartbeat"},
+	"internal/stores/wire":                {[]string{"internal/config", "internal/driver", "tools/kv", "tools/messages", "tools/notify", "tools/objects"}, "what the daemon and the drivers say, and no more"},
 }
 
 // owners says which packages may import a dependency, so that it can be replaced
@@ -100,8 +114,8 @@ var owners = map[string]struct {
 	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/callfs", "fs/fusedev"}, "two file systems, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra":                     {[]string{"internal/cli", "internal/pages"}, "only the command line parses one"},
 	"github.com/spf13/cobra/doc":                 {[]string{"internal/pages"}, "each start of the program would pay for it"},
-	"github.com/landlock-lsm":                    {[]string{"internal/view", "tools/sql/engine"}, "those who confine themselves"},
-	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/view", "tools/sandbox", "tools/sql/engine"}, "those who confine"},
+	"github.com/landlock-lsm":                    {[]string{"internal/view", "cmd/scopefs-stores/internal/confine"}, "those who confine themselves"},
+	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/view", "tools/sandbox", "cmd/scopefs-stores/internal/confine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
 	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
@@ -110,16 +124,16 @@ var owners = map[string]struct {
 	"github.com/stretchr/testify":                {nil, "for tests"},
 	"github.com/modelcontextprotocol":            {[]string{"tools/mcp", "tools/upstream"}, "the protocol's two ends"},
 	"github.com/google/jsonschema-go":            {[]string{"tools", "tools/ask", "tools/mcp", "tools/upstream"}, "what arguments are"},
-	"modernc.org/sqlite":                         {[]string{"tools/sql/engine"}, "statements of agents run in a confined process alone"},
+	"modernc.org/sqlite":                         {[]string{"cmd/scopefs-stores/internal/engine"}, "statements of agents run in a confined process alone"},
 	"modernc.org/libc":                           {nil, "for tests"},
-	"zombiezen.com/go/sqlite":                    {[]string{"tools/kv"}, "a store in a file"},
-	"github.com/minio/minio-go/v7":               {[]string{"tools/objects"}, "a store on an S3 server"},
+	"zombiezen.com/go/sqlite":                    {[]string{"cmd/scopefs-stores/internal/kv"}, "a store in a file"},
+	"github.com/minio/minio-go/v7":               {[]string{"cmd/scopefs-stores/internal/objects"}, "a store on an S3 server"},
 	"github.com/tidwall/gjson":                   {[]string{"internal/clients"}, "settings of others keep their form"},
 	"github.com/tidwall/sjson":                   {[]string{"internal/clients"}, "settings of others keep their form"},
-	"github.com/wneessen/go-mail":                {[]string{"tools/notify"}, "e-mail is one kind of channel"},
-	"github.com/redis/go-redis/v9":               {[]string{"tools/kv"}, "a store on a server"},
-	"github.com/nats-io/nats.go":                 {[]string{"tools/messages"}, "a store on a server"},
-	"github.com/nats-io/nats-server":             {[]string{"tools/messages"}, "a store on a server in this process"},
+	"github.com/wneessen/go-mail":                {[]string{"cmd/scopefs-stores/internal/mail"}, "e-mail is one kind of channel"},
+	"github.com/redis/go-redis/v9":               {[]string{"cmd/scopefs-stores/internal/kv"}, "a store on a server"},
+	"github.com/nats-io/nats.go":                 {[]string{"cmd/scopefs-stores/internal/messages"}, "a store on a server"},
+	"github.com/nats-io/nats-server":             {[]string{"cmd/scopefs-stores/internal/messages"}, "a store on a server in the process of the drivers"},
 	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
 	"github.com/moby/sys/mountinfo":              {[]string{"internal/account", "internal/daemon", "internal/mount", "tools/sandbox"}, "which views and control groups are mounted"},
@@ -140,17 +154,19 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/session", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/terminal",
-	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
+	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "internal/driver", "internal/heart",
+	"cmd/scopefs-stores/internal/confine", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
-	"cmd/scopefs/main.go":         7, // one for each role
-	"internal/pages/main.go":      2, // a program of make
-	"tools/sql/engine/process.go": 1, // a database without a daemon ends, whatever it executes
-	"internal/view/main.go":       1, // a view without a daemon cannot record: it ends
+	"cmd/scopefs/main.go":                           6, // one for each role
+	"cmd/scopefs-stores/main.go":                    2, // likewise
+	"internal/pages/main.go":                        2, // a program of make
+	"cmd/scopefs-stores/internal/engine/process.go": 1, // a database without a daemon ends, whatever it executes
+	"internal/view/main.go":                         1, // a view without a daemon cannot record: it ends
 }
 
 // textReaders may look into an error's text, with the reason.
@@ -162,10 +178,10 @@ var textReaders = map[string]string{
 
 // topLevel is what may be at the top, beside files whose name starts with a dot.
 var topLevel = []string{
-	"go.mod", "go.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
+	"go.mod", "go.sum", "go.work", "go.work.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
 	"Makefile", "README.md", "CONTRIBUTING.md", "LICENSE", "docs", "packaging",
 	"bin", "demo", // built, and never committed
 }
 
 // A class is a package that stands for all packages beside it.
-var classes = []string{"tools/*", "integration/*"}
+var classes = []string{"tools/*", "integration/*", "cmd/scopefs-stores/internal/*"}

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/stores"
 )
@@ -67,7 +68,7 @@ func ownStores(ctx context.Context, p config.Paths) ([]api.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := stores.New(host.Stores, p.State, stores.Host{})
+	s := stores.New(host.Stores, p.State, stores.Host{Root: mount.Privileged()})
 	defer s.Close()
 	return s.Report(ctx, all.Agents), nil
 }

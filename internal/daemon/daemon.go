@@ -113,7 +113,7 @@ func New(opt Options) (*Daemon, error) {
 		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
 	}
 	d.Registry, d.Shared.Definitions = d, d.Definitions
-	own := stores.Host{Exec: d.ExecStore}
+	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
 	if d.Root { // of an ordinary user's daemon: himself
 		own.User = d.UserOf
 	}

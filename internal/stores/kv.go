@@ -2,40 +2,60 @@ package stores
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
-	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/tools/kv"
 )
 
+// callTime is how long a call may take beside the bound of its driver.
+const callTime = time.Second
+
 // kv adds the key-value store.
-func (s *Stores) kv(config *config.KVStore, state string) error {
+func (s *Stores) kv(config *config.KVStore) error {
 	if config == nil {
 		return nil
 	}
 	if config.Password != nil && !config.TLS && !onHost(config.Redis) {
 		return errors.New("kv: password: it would be readable on the way: write tls: true")
 	}
-	limits := kv.Limits{Keys: config.Keys, Bytes: config.Size}
-	kind, one := "sqlite", &lazyKV{file: filepath.Join(state, "kv.db")}
-	one.open = func() (kv.Store, error) { return kv.OpenSQLite(one.file, limits) }
+	kind := "sqlite"
 	if config.Redis != "" {
-		kind, one.file = "redis", ""
-		one.open = func() (kv.Store, error) { return kv.OpenRedis(redisOptions(config), limits) }
+		kind = "redis"
+		network := "tcp"
+		if strings.HasPrefix(config.Redis, "/") {
+			network = "unix"
+		}
+		s.drivers.serve(wire.KV, config.Password, only(network, config.Redis))
 	}
+	s.drivers.settings.KV = config
+	one := remoteKV{s.drivers}
 	list, err := kv.New(one)
 	if err != nil {
 		return err
 	}
-	s.add(store{name: "kv", kind: kind, tools: list, check: one.Ping, close: one.Close})
+	s.add(store{name: "kv", kind: kind, tools: list, check: one.Ping})
 	s.tools = append(s.tools, list...)
 	return nil
+}
+
+// only dials one address, whatever a driver asks for.
+func only(network, address string) dial {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, address)
+	}
+}
+
+// serve lets a driver have a credential and connections.
+func (p *drivers) serve(name string, from *credential.Source, to dial) {
+	p.dials[name], p.secrets[name] = to, from
 }
 
 // onHost reports whether an address is of this host: a socket, or loopback.
@@ -45,90 +65,46 @@ func onHost(address string) bool {
 	return err != nil || host == "localhost" || ipErr == nil && ip.IsLoopback()
 }
 
-func redisOptions(config *config.KVStore) kv.RedisOptions {
-	o := kv.RedisOptions{Address: config.Redis, Username: config.User}
-	if config.Password != nil {
-		o.Password = func(ctx context.Context) (string, error) {
-			secret, err := config.Password.Read(ctx)
-			return secret.Reveal(), err
-		}
-	}
-	if host, _, err := net.SplitHostPort(config.Redis); err == nil && config.TLS {
-		o.TLS = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
-	}
-	return o
-}
-
-// lazyKV is a key-value store that is opened when it is first used.
-type lazyKV struct {
-	lazy[kv.Store]
-	file string // of an embedded store; "": it has none
-}
+// remoteKV is the key-value store as its driver serves it.
+type remoteKV struct{ *drivers }
 
 // Get returns the entry of a name.
-func (l *lazyKV) Get(ctx context.Context, name string) (kv.Entry, error) {
-	store, err := l.get(ctx)
-	if err != nil {
-		return kv.Entry{}, err
-	}
-	return store.Get(ctx, name)
+func (r remoteKV) Get(ctx context.Context, name string) (kv.Entry, error) {
+	return call(ctx, r.drivers, kv.Patience+callTime, wire.KVGet, name)
 }
 
 // Plain returns a string of another program; see kv.Plainer.
-func (l *lazyKV) Plain(ctx context.Context, names ...string) (e kv.Entry, found bool, err error) {
-	store, err := l.get(ctx)
-	if err != nil {
-		return e, false, err
+func (r remoteKV) Plain(ctx context.Context, names ...string) (kv.Entry, bool, error) {
+	if r.settings.KV.Redis == "" {
+		return kv.Entry{}, false, nil
 	}
-	if shared, ok := store.(kv.Plainer); ok {
-		return shared.Plain(ctx, names...)
-	}
-	return e, false, nil
+	e, err := call(ctx, r.drivers, kv.Patience+callTime, wire.KVPlain, names)
+	return e.Entry, e.Found, err
 }
 
 // Set replaces the value of an entry.
-func (l *lazyKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Duration) (kv.Entry, error) {
-	store, err := l.get(ctx)
-	if err != nil {
-		return kv.Entry{}, err
-	}
-	return store.Set(ctx, c, value, ttl)
+func (r remoteKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Duration) (kv.Entry, error) {
+	return call(ctx, r.drivers, kv.Patience+callTime, wire.KVSet, wire.KVChange{Change: c, Value: value, TTL: ttl})
 }
 
 // Delete removes an entry.
-func (l *lazyKV) Delete(ctx context.Context, c kv.Change) (bool, error) {
-	store, err := l.get(ctx)
-	if err != nil {
-		return false, err
-	}
-	return store.Delete(ctx, c)
+func (r remoteKV) Delete(ctx context.Context, c kv.Change) (bool, error) {
+	return call(ctx, r.drivers, kv.Patience+callTime, wire.KVDelete, c)
 }
 
 // List returns a page of entries.
-func (l *lazyKV) List(ctx context.Context, prefix, after string, limit int) ([]kv.Entry, string, error) {
-	store, err := l.get(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	return store.List(ctx, prefix, after, limit)
+func (r remoteKV) List(ctx context.Context, prefix, after string, limit int) ([]kv.Entry, string, error) {
+	page, err := call(ctx, r.drivers, kv.Patience+callTime, wire.KVList, wire.KVListing{Prefix: prefix, After: after, Limit: limit})
+	return page.Entries, page.Next, err
 }
 
-// Ping checks that the store works. It makes no file: an embedded store that is not open
-// is checked by reading its file. The error is for the operator.
-func (l *lazyKV) Ping(ctx context.Context) error {
-	store, ok := l.opened()
-	if !ok && l.file != "" {
-		return kv.CheckFile(ctx, l.file)
+// Ping checks that the store works. It makes no file: a store that has none is not opened.
+func (r remoteKV) Ping(ctx context.Context) error {
+	if r.settings.KV.Redis == "" && !r.exists(wire.KVFile) {
+		return nil
 	}
-	err := error(nil)
-	if !ok {
-		store, err = l.get(ctx)
-	}
-	if err == nil {
-		err = store.Ping(ctx)
-	}
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
-		return e.Unwrap()
-	}
-	return err
+	return ping(ctx, r.drivers, wire.KVPing)
 }
+
+// Close does nothing: the program ends with all its stores.
+func (r remoteKV) Close() error { return nil }

@@ -1,36 +1,42 @@
 package stores
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
-	"path/filepath"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/tools/messages"
 )
 
 // messages adds the message store.
-func (s *Stores) messages(config *config.MessagesStore, state string) error {
+func (s *Stores) messages(config *config.MessagesStore) error {
 	if config == nil {
 		return nil
 	}
-	limits := messages.Limits{Messages: config.Messages, Bytes: config.Size, Age: config.Age}
-	kind, opened := "nats embedded", messages.OpenEmbedded(filepath.Join(state, "messages"), limits)
+	kind := "nats embedded"
 	if config.URL != "" || config.User != "" || config.Password != nil {
+		kind = "nats"
 		u, err := url.Parse(config.URL)
 		if err != nil {
-			return fmt.Errorf("messages: url: is no address: write tls://HOST:PORT or nats://HOST:PORT")
+			return errors.New("messages: url: is no address: write tls://HOST:PORT or nats://HOST:PORT")
 		}
-		kind = "nats"
-		if opened, err = messages.OpenServer(messages.Server{URL: u, User: config.User, Password: config.Password}, limits); err != nil {
+		if err := (messages.Server{URL: u, User: config.User, Password: config.Password}).Check(); err != nil {
 			return fmt.Errorf("messages: %w", err)
 		}
+		s.drivers.serve(wire.Messages, config.Password, only("tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))))
 	}
-	list, err := messages.New(opened, messages.Grants{Channels: granted(config.Channels), Inboxes: granted(config.Inboxes)})
+	s.drivers.settings.Messages = config
+	one := remoteMessages{s.drivers}
+	list, err := messages.New(one, messages.Grants{Channels: granted(config.Channels), Inboxes: granted(config.Inboxes)})
 	if err != nil {
 		return err
 	}
-	s.add(store{name: "messages", kind: kind, tools: list, check: opened.Ping, close: opened.Close})
+	s.add(store{name: "messages", kind: kind, tools: list, check: one.ping})
 	s.tools = append(s.tools, list...)
 	return nil
 }
@@ -41,4 +47,25 @@ func granted(lists map[string]config.Patterns) map[string]func(id string) bool {
 		all[name] = who.Allow
 	}
 	return all
+}
+
+// remoteMessages is the message store as its driver serves it.
+type remoteMessages struct{ *drivers }
+
+// Publish adds a message to a place.
+func (r remoteMessages) Publish(ctx context.Context, m messages.Message) (uint64, error) {
+	return call(ctx, r.drivers, messages.Patience+callTime, wire.Publish, m)
+}
+
+// Read returns the messages of a place after a position.
+func (r remoteMessages) Read(ctx context.Context, in messages.Reading) (messages.Found, error) {
+	return call(ctx, r.drivers, messages.Patience+in.Wait+callTime, wire.Read, in)
+}
+
+// ping checks that the store works. A server that no call has needed yet is not started.
+func (r remoteMessages) ping(ctx context.Context) error {
+	if r.settings.Messages.URL == "" && !r.exists(wire.MessagesDir) {
+		return nil
+	}
+	return ping(ctx, r.drivers, wire.MessagesPing)
 }

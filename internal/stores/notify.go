@@ -1,11 +1,16 @@
 package stores
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/stores/wire"
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/notify"
 )
 
@@ -20,6 +25,9 @@ func (s *Stores) notify(config map[string]config.Channel) error {
 			Kind: notify.Kind(c.Kind), URL: c.URL, Agents: c.Allows, Room: c.Room, From: c.From, To: c.To, User: c.User,
 			Credential: c.Credential, Header: c.Header, Prefix: c.Prefix, Addresses: c.Addresses, Rate: c.Rate, Timeout: c.Timeout,
 		}
+		if notify.Kind(c.Kind) == notify.Email {
+			s.mail(name, all)
+		}
 	}
 	list, err := notify.New(all)
 	if err != nil {
@@ -30,4 +38,20 @@ func (s *Stores) notify(config map[string]config.Channel) error {
 	}
 	s.tools = append(s.tools, list...) // one tool for all of them
 	return nil
+}
+
+// mail lets a driver send the e-mails of a channel.
+func (s *Stores) mail(name string, all map[string]notify.Channel) {
+	c := all[name]
+	s.drivers.serve(wire.Mail+name, nil, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return c.Dialer().DialContext(ctx, "tcp", notify.Address(c.URL))
+	})
+	c.Mailer = func(ctx context.Context, l notify.Letter) (*notify.Failure, error) {
+		f, err := call(ctx, s.drivers, l.Timeout+callTime, wire.SendMail, l)
+		if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
+			err = e.Unwrap()
+		}
+		return f, err
+	}
+	all[name] = c
 }

@@ -22,7 +22,11 @@ func (s *Stores) sql(config *config.SQLStore, state string, user UserOf) error {
 	}
 	files := scope.File{Dir: cmp.Or(config.Dir, filepath.Join(state, "db"))}
 	start := func(ctx context.Context, id scope.ID) (*sql.Process, error) {
-		x := sql.Exec{Files: files}
+		binary, err := s.drivers.find()
+		if err != nil {
+			return nil, err
+		}
+		x := sql.Exec{Files: files, Program: binary.Path()}
 		if user != nil {
 			uid, gid, err := user(id)
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -37,14 +38,18 @@ type Stores struct {
 	all      []store
 	tools    []tools.Tool // of all
 	programs *programs    // nil: none
-	err      error        // of the configuration
+	drivers  *drivers
+	err      error // of the configuration
 }
 
 // Host is what stores need of the process that they are in. The zero value is for a
 // process that only reads their configuration.
 type Host struct {
-	User UserOf // returns the user of an agent's SQL process; nil: the daemon's own
-	Exec Exec   // starts programs; nil: none can be started
+	User    UserOf    // returns the user of an agent's SQL process; nil: the daemon's own
+	Exec    Exec      // starts programs; nil: none can be started
+	Root    bool      // this process is root of the host: drivers run as [StoresUser]
+	Program string    // the file of the program of the drivers; "": the one that is installed with this program
+	Stderr  io.Writer // gets what drivers print when they crash; nil: nobody
 }
 
 // A store is one of them.
@@ -61,8 +66,11 @@ type store struct {
 // New returns the stores of a configuration. It opens none of them. Embedded
 // stores keep their files in the directory state.
 func New(config config.Stores, state string, host Host) *Stores {
-	s := &Stores{}
-	s.err = errors.Join(s.kv(config.KV, state), s.sql(config.SQL, state, host.User), s.messages(config.Messages, state), s.services(config.Services), s.notify(config.Notify), s.objects(config.Objects), s.metrics(config.Metrics))
+	s := &Stores{drivers: newDrivers(host, state)}
+	s.err = errors.Join(
+		s.kv(config.KV), s.sql(config.SQL, state, host.User), s.messages(config.Messages), s.services(config.Services),
+		s.notify(config.Notify), s.objects(config.Objects), s.metrics(config.Metrics),
+	)
 	s.addPrograms(config.Programs, host.Exec)
 	return s
 }
@@ -82,7 +90,7 @@ func (s *Stores) Close() error {
 			errs = append(errs, one.close())
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.drivers.close())...)
 }
 
 // End ends the processes that work for an agent, which goes down. Its next call starts

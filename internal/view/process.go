@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -169,6 +170,7 @@ func (p *served) gone() bool {
 // LogWriter logs the lines that a process writes.
 type LogWriter struct {
 	Logger *slog.Logger
+	Name   string // of the process; "": view
 	line   []byte
 }
 
@@ -176,7 +178,7 @@ func (l *LogWriter) Write(p []byte) (int, error) {
 	for part := range bytes.Lines(p) {
 		l.line = append(l.line, part...)
 		if bytes.HasSuffix(part, []byte("\n")) || len(l.line) > maxLogLine {
-			l.Logger.Info("view", "says", string(bytes.TrimSpace(l.line)))
+			l.Logger.Info(cmp.Or(l.Name, "view"), "says", string(bytes.TrimSpace(l.line)))
 			l.line = l.line[:0]
 		}
 	}

@@ -26,11 +26,11 @@ import (
 
 // The bounds of the tools. [scope.Keys] bounds a key.
 const (
-	maxValue = 1 << 20              // bytes
+	MaxValue = 1 << 20              // bytes
 	maxTTL   = 10 * 365 * 24 * 3600 // seconds
 	maxPage  = 1000                 // entries
 	pageText = 256 << 10            // bytes of the keys of a page
-	patience = 5 * time.Second      // how long one call may take
+	Patience = 5 * time.Second      // how long one call may take
 
 	maxAtOnce = 16 // calls; of one agent, half of them
 )
@@ -122,8 +122,8 @@ type set struct {
 }
 
 func (s service) set(ctx context.Context, _ tools.Env, in setArgs) (out set, err error) {
-	if len(in.Value) > maxValue {
-		e := tools.Errorf(tools.TooLarge, "the value has %d bytes: the limit is %d", len(in.Value), maxValue)
+	if len(in.Value) > MaxValue {
+		e := tools.Errorf(tools.TooLarge, "the value has %d bytes: the limit is %d", len(in.Value), MaxValue)
 		e.Hint = "split it over several keys, or write a file"
 		return out, e
 	}
@@ -213,7 +213,7 @@ func (s service) list(ctx context.Context, _ tools.Env, in listArgs) (page, erro
 	for i, e := range entries {
 		key, err := in.Prefix.KeyOf(e.Name)
 		if err != nil {
-			return page{}, foreign(err)
+			return page{}, Foreign(err)
 		}
 		out.Keys = append(out.Keys, listed{key, e.Bytes, e.Version, expires(e)})
 		if size += len(key); size >= pageText && i+1 < len(entries) {
@@ -223,7 +223,7 @@ func (s service) list(ctx context.Context, _ tools.Env, in listArgs) (page, erro
 	}
 	if next != "" {
 		if out.NextCursor, err = in.Prefix.KeyOf(next); err != nil {
-			return page{}, foreign(err)
+			return page{}, Foreign(err)
 		}
 	}
 	return out, nil

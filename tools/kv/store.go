@@ -54,9 +54,9 @@ type Change struct {
 	IfVersion  *int64 // the version that the entry must have, 0: it must not exist; nil: any
 }
 
-// check compares the version of an entry, 0 if it does not exist, with
+// Check compares the version of an entry, 0 if it does not exist, with
 // IfVersion.
-func (c Change) check(version int64) error {
+func (c Change) Check(version int64) error {
 	if c.IfVersion == nil || *c.IfVersion == version {
 		return nil
 	}
@@ -76,7 +76,8 @@ type Limits struct {
 	Bytes int64 // of all names and values; default 64 MiB
 }
 
-func (l Limits) orDefault() Limits {
+// OrDefault returns the limits with the defaults for what is 0.
+func (l Limits) OrDefault() Limits {
 	if l.Keys == 0 {
 		l.Keys = 10_000
 	}
@@ -86,8 +87,8 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// allow returns an error if a part with this many keys and bytes is too large.
-func (l Limits) allow(keys, bytes int64) error {
+// Allow returns an error if a part with this many keys and bytes is too large.
+func (l Limits) Allow(keys, bytes int64) error {
 	if keys <= int64(l.Keys) && bytes <= l.Bytes {
 		return nil
 	}
@@ -96,15 +97,16 @@ func (l Limits) allow(keys, bytes int64) error {
 	return e
 }
 
-func notFound() error {
+// NotFound is the error of a key that does not exist.
+func NotFound() error {
 	e := tools.Errorf(tools.NotFound, "the key does not exist")
 	e.Hint = "kv_list lists the keys"
 	return e
 }
 
-// unavailable is the error of a store that failed. The agent does not see the
+// Unavailable is the error of a store that failed. The agent does not see the
 // cause; the log has it.
-func unavailable(cause error, hint string) error {
+func Unavailable(cause error, hint string) error {
 	e := tools.Errorf(tools.Unavailable, "the store failed").Because(cause)
 	e.Hint = hint
 	return e
@@ -116,7 +118,7 @@ type Plainer interface {
 	Plain(ctx context.Context, names ...string) (e Entry, found bool, err error)
 }
 
-// foreign is the error of a store that returned a name outside the agent's part.
-func foreign(cause error) error {
-	return unavailable(fmt.Errorf("the store returned a foreign name: %w", cause), "the operator must check the store")
+// Foreign is the error of a store that returned a name outside the agent's part.
+func Foreign(cause error) error {
+	return Unavailable(fmt.Errorf("the store returned a foreign name: %w", cause), "the operator must check the store")
 }

@@ -1,6 +1,6 @@
 // Package messages provides the tools publish and subscribe: messages on NATS
-// that are divided among agents. The server is embedded ([OpenEmbedded]), or an
-// outside one ([OpenServer]). Both need JetStream, which keeps the messages.
+// that are divided among agents. The server is embedded, or an outside one. Both need
+// JetStream, which keeps the messages. The drivers are in the program scopefs-stores.
 //
 // A message is in one of three kinds of places, and each place is a stream:
 //
@@ -30,24 +30,16 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// The bounds of the tools. [scope.Subjects] bounds a subject.
+// The bounds of the tools and their drivers. [scope.Subjects] bounds a subject.
 const (
-	maxText  = 64 << 10         // bytes of a message
-	maxPage  = 100              // messages
-	pageText = 256 << 10        // bytes of the messages of a page, after which it ends
-	maxWait  = 30               // seconds
-	patience = 5 * time.Second  // how long a call may take, beside its wait
-	network  = 2 * time.Second  // of a dial and a write
-	delivery = 4 * time.Second  // of messages that exist
-	batch    = 16               // messages that are asked for at once
-	readers  = 32               // filters of an agent's part with a position
-	day      = 24 * time.Hour   // that a position outlives the messages
-	maxFrame = 1 << 20          // bytes that a server sends at once
-	ping     = 10 * time.Second // between checks that a server answers
+	MaxText  = 64 << 10        // bytes of a message
+	MaxPage  = 100             // messages
+	Patience = 5 * time.Second // how long a call may take, beside its wait
+	maxWait  = 30              // seconds
 )
 
 // New returns the tools publish and subscribe.
-func New(store *Store, grants Grants) ([]tools.Tool, error) {
+func New(store Store, grants Grants) ([]tools.Tool, error) {
 	s := service{store, grants}
 	publish, err1 := tools.NewScoped(scope.Subjects{}, "publish",
 		"Publish a message: on a subject of your own, on a channel that you were granted, or to an agent whose inbox you were granted. Subjects are tokens with dots between them, without wildcards.",
@@ -67,7 +59,7 @@ func New(store *Store, grants Grants) ([]tools.Tool, error) {
 }
 
 type service struct {
-	store  *Store
+	store  Store
 	grants Grants
 }
 
@@ -90,23 +82,23 @@ type published struct {
 }
 
 func (s service) publish(ctx context.Context, env tools.Env, in publishArgs) (out published, err error) {
-	if len(in.Text) > maxText {
-		e := tools.Errorf(tools.TooLarge, "the message has %d bytes: the limit is %d", len(in.Text), maxText)
+	if len(in.Text) > MaxText {
+		e := tools.Errorf(tools.TooLarge, "the message has %d bytes: the limit is %d", len(in.Text), MaxText)
 		e.Hint = "write a file, or split it over several messages"
 		return out, e
 	}
 	p, err := s.to(env, in)
 	if err == nil {
-		out.Sequence, err = s.store.publish(ctx, p, env.Agent, in.Text)
+		out.Sequence, err = s.store.Publish(ctx, Message{p, env.Agent, in.Text})
 	}
 	return out, err
 }
 
 // to returns the place that a message goes to, if the agent may publish there.
-func (s service) to(env tools.Env, in publishArgs) (place, error) {
+func (s service) to(env tools.Env, in publishArgs) (Place, error) {
 	switch {
 	case count(in.On.Key() != "", in.Channel != "", in.To != "") != 1:
-		return place{}, tools.Errorf(tools.Invalid, "pass one of subject, channel and to")
+		return Place{}, tools.Errorf(tools.Invalid, "pass one of subject, channel and to")
 	case in.Channel != "":
 		return s.grants.channel(env, in.Channel)
 	case in.To != "":
@@ -173,10 +165,10 @@ func (o page) Content() (content []tools.Content) {
 }
 
 // from returns the place whose messages the agent reads, if it may.
-func (s service) from(env tools.Env, in subscribeArgs) (place, error) {
+func (s service) from(env tools.Env, in subscribeArgs) (Place, error) {
 	switch {
 	case count(in.On.Key() != "", in.Channel != "", in.Inbox) > 1:
-		return place{}, tools.Errorf(tools.Invalid, "pass one of subject, channel and inbox")
+		return Place{}, tools.Errorf(tools.Invalid, "pass one of subject, channel and inbox")
 	case in.Channel != "":
 		return s.grants.channel(env, in.Channel)
 	case in.Inbox:
@@ -190,32 +182,32 @@ func (s service) subscribe(ctx context.Context, env tools.Env, in subscribeArgs)
 	if err != nil {
 		return out, err
 	}
-	r := reading{place: p, reader: consumerName(env.Agent, p.filter), limit: min(in.Limit, maxPage), wait: time.Duration(min(in.Wait, maxWait)) * time.Second}
-	if r.limit == 0 {
-		r.limit = 20
+	r := Reading{Place: p, Reader: consumerName(env.Agent, p.Filter), Limit: min(in.Limit, MaxPage), Wait: time.Duration(min(in.Wait, maxWait)) * time.Second}
+	if r.Limit == 0 {
+		r.Limit = 20
 	}
 	if in.Cursor != "" {
-		if r.after, err = parseCursor(in.Cursor, r.reader); err != nil {
+		if r.After, err = parseCursor(in.Cursor, r.Reader); err != nil {
 			return out, err
 		}
-		r.acknowledges = true
+		r.Acknowledges = true
 	}
-	found, err := s.store.read(ctx, r)
+	found, err := s.store.Read(ctx, r)
 	if err != nil {
 		return out, err
 	}
-	out = page{Messages: []message{}, Cursor: cursor(found.end, r.reader), More: found.more, Discarded: found.discarded}
-	for _, m := range found.messages {
-		shown := message{From: m.from, Time: m.time.UTC(), Text: m.text}
+	out = page{Messages: []message{}, Cursor: cursor(found.End, r.Reader), More: found.More, Discarded: found.Discarded}
+	for _, m := range found.Messages {
+		shown := message{From: m.From, Time: m.Time.UTC(), Text: m.Text}
 		if in.Channel == "" && !in.Inbox {
-			if shown.Subject, err = in.On.KeyOf(m.subject); err != nil {
-				if strings.HasPrefix(m.subject, strings.TrimSuffix(p.subjects, ">")) {
+			if shown.Subject, err = in.On.KeyOf(m.Subject); err != nil {
+				if strings.HasPrefix(m.Subject, strings.TrimSuffix(p.Subjects, ">")) {
 					continue // another client of the server published it where no agent does
 				}
-				return page{}, foreign(m.subject)
+				return page{}, foreign(m.Subject)
 			}
-		} else if m.subject != p.filter {
-			return page{}, foreign(m.subject)
+		} else if m.Subject != p.Filter {
+			return page{}, foreign(m.Subject)
 		}
 		out.Messages = append(out.Messages, shown)
 	}

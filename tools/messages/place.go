@@ -18,36 +18,28 @@ type Grants struct {
 	Inboxes  map[string]func(id string) bool // by owner: who else publishes
 }
 
-// A place is a stream, or a part of one.
-type place struct {
-	stream   string
-	subjects string // of the stream
-	filter   string // the subjects of the place
-	own      bool   // the stream is of one agent, who chooses the filters
-}
-
 // own returns the place of an agent's subject, or of all its subjects for the
 // subject "".
-func own(subject tools.Resource) (place, error) {
+func own(subject tools.Resource) (Place, error) {
 	part, err := subject.Part()
 	if err != nil {
-		return place{}, err
+		return Place{}, err
 	}
 	all := part + ">"
-	p := place{own: true, stream: strings.TrimSuffix(part, ".") + "_messages", subjects: all, filter: subject.Name()}
+	p := Place{Own: true, Stream: strings.TrimSuffix(part, ".") + "_messages", Subjects: all, Filter: subject.Name()}
 	if subject.Key() == "" {
-		p.filter = all
+		p.Filter = all
 	}
 	return p, nil
 }
 
 // channel returns the place of a channel that all agents that bound the call
 // were granted.
-func (g Grants) channel(env tools.Env, name string) (place, error) {
+func (g Grants) channel(env tools.Env, name string) (Place, error) {
 	if !allows(g.Channels[name], env) {
 		e := tools.Refused(granted(env, "channels", name, g.Channels[name] != nil), tools.Denied, "there is no channel %.64q here", name)
 		e.Hint = "channels: " + g.channels(env)
-		return place{}, e
+		return Place{}, e
 	}
 	return shared("_channel", name), nil
 }
@@ -80,30 +72,30 @@ func (g Grants) channels(env tools.Env) string {
 }
 
 // inboxOf returns the inbox of another agent.
-func (g Grants) inboxOf(env tools.Env, owner string) (place, error) {
+func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
 	if !allows(g.Inboxes[owner], env) {
 		e := tools.Refused(granted(env, "inboxes", owner, g.Inboxes[owner] != nil), tools.Denied, "you may not publish to the inbox of %.64q", owner)
 		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
-		return place{}, e
+		return Place{}, e
 	}
 	return shared("_inbox", owner), nil
 }
 
 // inbox returns the inbox of a call's agent.
-func (g Grants) inbox(env tools.Env) (place, error) {
+func (g Grants) inbox(env tools.Env) (Place, error) {
 	if g.Inboxes[string(env.Agent)] == nil {
 		e := tools.Errorf(tools.NotFound, "you have no inbox: nobody may publish to it")
 		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
-		return place{}, e
+		return Place{}, e
 	}
 	return shared("_inbox", string(env.Agent)), nil
 }
 
 // shared returns the place of a channel or an inbox. Its name was compared with
 // the operator's, so it is one token.
-func shared(kind, name string) place {
+func shared(kind, name string) Place {
 	subject := kind + "." + name
-	return place{stream: kind + "_" + name, subjects: subject, filter: subject}
+	return Place{Stream: kind + "_" + name, Subjects: subject, Filter: subject}
 }
 
 // allows reports whether all agents that bound a call are granted something.
@@ -134,12 +126,13 @@ func parseCursor(text, reader string) (uint64, error) {
 	digits, mark, _ := strings.Cut(text, "-")
 	position, err := strconv.ParseUint(digits, 10, 63)
 	if err != nil || mark != cursorMark(reader) || cursor(position, reader) != text {
-		return 0, badCursor()
+		return 0, BadCursor()
 	}
 	return position, nil
 }
 
-func badCursor() error {
+// BadCursor is the error of a cursor of another place.
+func BadCursor() error {
 	e := tools.Errorf(tools.Invalid, "cursor: is not of this subject, channel or inbox")
 	e.Hint = "call without cursor: you get what was not acknowledged"
 	return e

@@ -46,6 +46,7 @@ type Channel struct {
 	Timeout    time.Duration        // of a delivery with all its attempts; 0 is 30 s
 	Rate       int                  // notifications of an agent in a minute; 0 is 10
 	Agents     func(id string) bool // whether an agent may use it; nil: every one
+	Mailer     Mailer               // sends the e-mails; nil: it cannot
 }
 
 // Check reports what is wrong with a channel, as "key: what: remedy".
@@ -98,7 +99,7 @@ func (c Channel) checkURL(u *url.URL) error {
 		return errors.New("has a user: write a credential")
 	case u.Fragment != "":
 		return errors.New("has a fragment: remove it")
-	case c.Kind != Email && u.Scheme == plain && c.Credential != nil && !loopback(u.Hostname()):
+	case c.Kind != Email && u.Scheme == plain && c.Credential != nil && !Loopback(u.Hostname()):
 		return errors.New("is http, and the credential would be readable on the way: write https")
 	case c.Kind == Ntfy && topic(u) == "":
 		return errors.New("names no topic: write https://HOST/TOPIC")
@@ -121,7 +122,8 @@ func (c Channel) checkMail() error {
 	return nil
 }
 
-func loopback(host string) bool {
+// Loopback reports whether a host is this one.
+func Loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
@@ -139,7 +141,7 @@ func (c Channel) Dial(ctx context.Context) error {
 	}
 	conn, err := c.connect(ctx, u)
 	if err != nil {
-		return errors.New(reason(ctx, err))
+		return errors.New(Reason(ctx, err))
 	}
 	return conn.Close()
 }
@@ -170,14 +172,25 @@ func (c Channel) target(secret credential.Secret) (*url.URL, error) {
 // connect opens a connection for a URL by the egress rules, with TLS for https and
 // smtps. It is closed when ctx ends.
 func (c Channel) connect(ctx context.Context, u *url.URL) (net.Conn, error) {
+	conn, err := c.dial(ctx, "tcp", Address(u))
+	if err != nil {
+		return nil, err
+	}
+	return Secure(ctx, u, conn)
+}
+
+// Address returns the host and port of a URL.
+func Address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[u.Scheme]
 	}
-	conn, err := c.dial(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
-	if err != nil {
-		return nil, err
-	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// Secure bounds what is read of a connection for a URL, and adds TLS for https and smtps. The
+// connection is closed when ctx ends.
+func Secure(ctx context.Context, u *url.URL, conn net.Conn) (net.Conn, error) {
 	conn = newReplies(ctx, conn)
 	if u.Scheme == "http" || u.Scheme == "smtp" {
 		return conn, nil
@@ -191,7 +204,12 @@ func (c Channel) connect(ctx context.Context, u *url.URL) (net.Conn, error) {
 }
 
 func (c Channel) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return c.Dialer().DialContext(ctx, network, address)
+}
+
+// Dialer returns what connects to the channel's server.
+func (c Channel) Dialer() *egress.Dialer {
 	dialer := c.Lookup
 	dialer.Pinned = c.Addresses
-	return dialer.DialContext(ctx, network, address)
+	return &dialer
 }

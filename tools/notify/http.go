@@ -24,19 +24,19 @@ import (
 )
 
 // post sends a message by HTTP. The status is all that it reads of the answer.
-func (c *sender) post(ctx context.Context, u *url.URL, m message, secret credential.Secret) *failure {
+func (c *sender) post(ctx context.Context, u *url.URL, m message, secret credential.Secret) *Failure {
 	method, target, body := c.request(u, m)
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(body); err != nil {
-		return &failure{why: err.Error()}
+		return &Failure{Why: err.Error()}
 	}
 	var sent atomic.Bool // the transport may write while Do returns for ctx
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), &text)
 	if err != nil {
-		return &failure{why: "the request cannot be written"} // the error has the URL
+		return &Failure{Why: "the request cannot be written"} // the error has the URL
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "scopefs")
@@ -51,13 +51,13 @@ func (c *sender) post(ctx context.Context, u *url.URL, m message, secret credent
 	defer client.CloseIdleConnections() // ends a TLS handshake that nobody waits for
 	res, err := client.Do(req)
 	if err != nil {
-		return &failure{why: reason(ctx, err), again: !sent.Load() && transient(err), unknown: sent.Load()}
+		return &Failure{Why: Reason(ctx, err), Again: !sent.Load() && Transient(err), Unknown: sent.Load()}
 	}
 	defer res.Body.Close()
 	return status(res)
 }
 
-// client returns a client for one request. A connection is not used again: what is
+// client returns a client for one request. A connection is not used Again: what is
 // left of an answer cannot reach the next request, and a request is never sent
 // twice.
 func (c *sender) client() *http.Client {
@@ -113,15 +113,15 @@ func topic(u *url.URL) string {
 }
 
 // status returns why a response is no delivery, or nil.
-func status(res *http.Response) *failure {
-	f := &failure{why: "status " + strconv.Itoa(res.StatusCode)}
+func status(res *http.Response) *Failure {
+	f := &Failure{Why: "status " + strconv.Itoa(res.StatusCode)}
 	switch code := res.StatusCode; {
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 300 && code < 400:
-		f.why += ": redirects are not followed"
+		f.Why += ": redirects are not followed"
 	case code == http.StatusTooManyRequests || code >= 500:
-		f.again, f.after = true, retryAfter(res.Header.Get("Retry-After"))
+		f.Again, f.After = true, retryAfter(res.Header.Get("Retry-After"))
 	}
 	return f
 }
@@ -139,9 +139,9 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// reason describes an error of a connection. It returns only texts that neither the
+// Reason describes an error of a connection. It returns only texts that neither the
 // server nor the URL's path can be in.
-func reason(ctx context.Context, err error) string {
+func Reason(ctx context.Context, err error) string {
 	var op *net.OpError
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
@@ -164,8 +164,8 @@ func reason(ctx context.Context, err error) string {
 	return "the connection ended, or the answer is malformed"
 }
 
-// transient reports whether a connection that failed may work later.
-func transient(err error) bool {
+// Transient reports whether a connection that failed may work later.
+func Transient(err error) bool {
 	_, op := errors.AsType[*net.OpError](err)
 	_, dns := errors.AsType[*net.DNSError](err)
 	return op || dns || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

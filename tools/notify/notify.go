@@ -51,7 +51,7 @@ func New(channels map[string]Channel) ([]tools.Tool, error) {
 		if err := c.Check(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		s[name] = &sender{Channel: c}
+		s[name] = &sender{Channel: c, name: name}
 	}
 	t, err := tools.NewScoped(scope.None{}, "notify", "Send a notification to one of the channels that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
 		". It is plain text: markup is shown as it is written, and it mentions nobody. The result means that the channel's server has taken it.",
@@ -65,6 +65,7 @@ type set map[string]*sender
 // A sender delivers to one channel.
 type sender struct {
 	Channel
+	name  string
 	rates limit.Rates
 }
 
@@ -222,9 +223,9 @@ func (c *sender) deliver(ctx context.Context, name string, m message, secret cre
 		if f == nil {
 			return n, nil
 		}
-		pause := max(firstPause<<(n-1), f.after)
+		pause := max(firstPause<<(n-1), f.After)
 		end, _ := ctx.Deadline()
-		if !f.again || n == maxAttempts || time.Now().Add(pause).After(end) {
+		if !f.Again || n == maxAttempts || time.Now().Add(pause).After(end) {
 			return n, f.error(name, n)
 		}
 		select {
@@ -236,38 +237,38 @@ func (c *sender) deliver(ctx context.Context, name string, m message, secret cre
 }
 
 // send makes one attempt.
-func (c *sender) send(ctx context.Context, m message, secret credential.Secret) *failure {
+func (c *sender) send(ctx context.Context, m message, secret credential.Secret) *Failure {
 	u, err := c.target(secret)
 	switch {
 	case err != nil:
-		return &failure{why: err.Error()}
+		return &Failure{Why: err.Error()}
 	case c.Kind == Email:
 		return c.mail(ctx, u, m, secret)
 	}
 	return c.post(ctx, u, m, secret)
 }
 
-// A failure is why an attempt did not deliver. Its text is for the log: it holds no
+// A Failure is why an attempt did not deliver. Its text is for the log: it holds no
 // text of the server, which may repeat the credential.
-type failure struct {
-	why     string
-	again   bool          // the attempt may be repeated
-	after   time.Duration // not before
-	unknown bool          // the server may have taken the notification
+type Failure struct {
+	Why     string
+	Again   bool          // the attempt may be repeated
+	After   time.Duration // not before
+	Unknown bool          // the server may have taken the notification
 }
 
 // error is the failure as the agent sees it, after n attempts.
-func (f *failure) error(name string, n int) *tools.Error {
+func (f *Failure) error(name string, n int) *tools.Error {
 	e := unavailable("%s: not delivered", name)
 	switch {
-	case f.unknown:
+	case f.Unknown:
 		e = unavailable("%s: the server did not answer: the notification may have been delivered", name)
-	case f.after > 0:
+	case f.After > 0:
 		d := scope.Decision{Kind: scope.KindLimit, Rule: "the channel's server: try again later"}
 		e = tools.Refused(d, tools.RateLimited, "%s: not delivered", name)
-		e.Hint = again(f.after)
-	case f.again:
+		e.Hint = again(f.After)
+	case f.Again:
 		e.Hint = "try again later: the channel's server does not work"
 	}
-	return e.Because(fmt.Errorf("attempt %d: %s", n, f.why))
+	return e.Because(fmt.Errorf("attempt %d: %s", n, f.Why))
 }

@@ -23,16 +23,17 @@ import (
 
 // The bounds of the tools.
 const (
-	maxObject = 1 << 20   // bytes
+	MaxObject = 1 << 20   // bytes
 	maxName   = 1024      // bytes, of the whole name: that of S3
-	maxPage   = 1000      // objects
+	MaxPage   = 1000      // objects
 	pageText  = 256 << 10 // bytes of the keys of a page
 	maxAtOnce = 16        // calls; one agent gets half of them
 )
 
-// New returns the tools object_get, object_put, object_delete and object_list on a store.
-func New(store *Store) ([]tools.Tool, error) {
-	s, part := service{store}, scope.Prefix{Base: store.Prefix}
+// New returns the tools object_get, object_put, object_delete and object_list on a store, whose names
+// begin with prefix.
+func New(store Store, prefix string) ([]tools.Tool, error) {
+	s, part := service{store}, scope.Prefix{Base: prefix}
 	turns := tools.NewTurns(maxAtOnce, maxAtOnce/2)
 	get, err1 := tools.NewScoped(part, "object_get",
 		"Get an object: its text, or its bytes in base64 if they are no text, with its ETag.",
@@ -49,7 +50,7 @@ func New(store *Store) ([]tools.Tool, error) {
 	return []tools.Tool{get, put, remove, list}, errors.Join(err1, err2, err3, err4)
 }
 
-type service struct{ store *Store }
+type service struct{ store Store }
 
 // nameOf returns the name of a key in the bucket. It refuses what is a key of S3, but
 // what a server or a proxy before it could read as another path.
@@ -110,13 +111,13 @@ func (s service) get(ctx context.Context, _ tools.Env, in getArgs) (out got, err
 	if err != nil {
 		return out, err
 	}
-	content, info, err := s.store.get(ctx, name)
+	found, err := s.store.Get(ctx, name)
 	if err != nil {
 		return out, err
 	}
-	out = got{string(content), "utf-8", len(content), etag(info.ETag), info.LastModified.UTC()}
-	if !utf8.Valid(content) {
-		out.Text, out.Encoding = base64.StdEncoding.EncodeToString(content), "base64"
+	out = got{string(found.Content), "utf-8", len(found.Content), etag(found.ETag), found.Modified.UTC()}
+	if !utf8.Valid(found.Content) {
+		out.Text, out.Encoding = base64.StdEncoding.EncodeToString(found.Content), "base64"
 	}
 	return out, nil
 }
@@ -150,8 +151,8 @@ func (s service) put(ctx context.Context, _ tools.Env, in putArgs) (out done, er
 			return out, tools.Errorf(tools.Invalid, "content: is no base64 in the standard alphabet with padding")
 		}
 	}
-	if len(content) > maxObject {
-		e := tools.Errorf(tools.TooLarge, "the object has %d bytes: the limit is %d", len(content), maxObject)
+	if len(content) > MaxObject {
+		e := tools.Errorf(tools.TooLarge, "the object has %d bytes: the limit is %d", len(content), MaxObject)
 		e.Hint = "split it over several objects, or write a file"
 		return out, e
 	}
@@ -161,7 +162,7 @@ func (s service) put(ctx context.Context, _ tools.Env, in putArgs) (out done, er
 	if in.IfMatch != "" && in.IfAbsent {
 		return out, tools.Errorf(tools.Invalid, "if_match and if_absent exclude each other")
 	}
-	tag, err := s.store.put(ctx, name, content, in.IfMatch, in.IfAbsent)
+	tag, err := s.store.Put(ctx, Put{name, content, in.IfMatch, in.IfAbsent})
 	return done{len(content), etag(tag)}, err
 }
 
@@ -186,7 +187,7 @@ func (s service) delete(ctx context.Context, _ tools.Env, in deleteArgs) (out de
 		err = checkETag(in.IfMatch)
 	}
 	if err == nil {
-		err = s.store.delete(ctx, name, in.IfMatch)
+		err = s.store.Delete(ctx, Delete{name, in.IfMatch})
 	}
 	return out, err
 }
@@ -266,21 +267,28 @@ func (s service) list(ctx context.Context, _ tools.Env, in listArgs) (page, erro
 		limit = 100
 	}
 	out, size := page{Objects: []listed{}}, 0
-	err = s.store.list(ctx, prefix, after, func(o object) bool {
-		key, err := in.Path.KeyOf(o.Key)
-		if err != nil { // of the part, and no key of an agent: a directory's marker, for example
-			return true
+	for more := true; more; {
+		found, err := s.store.List(ctx, Listing{prefix, after, limit + 1 - len(out.Objects)})
+		if err != nil {
+			return page{}, err
 		}
-		if n := len(out.Objects); n == limit || size >= pageText {
-			out.NextCursor = out.Objects[n-1].Key
-			return false
+		for _, o := range found.Objects {
+			if !strings.HasPrefix(o.Name, prefix) || o.Name <= after {
+				return page{}, Unavailable(errors.New("the driver listed a name that was not asked for"), "the operator must check the store")
+			}
+			after = o.Name
+			key, err := in.Path.KeyOf(o.Name)
+			if err != nil { // of the part, and no key of an agent: a directory's marker, for example
+				continue
+			}
+			if n := len(out.Objects); n == limit || size >= pageText {
+				out.NextCursor = out.Objects[n-1].Key
+				return out, nil
+			}
+			size += len(key)
+			out.Objects = append(out.Objects, listed{key, o.Bytes, etag(o.ETag), o.Modified.UTC()})
 		}
-		size += len(key)
-		out.Objects = append(out.Objects, listed{key, o.Size, etag(o.ETag), o.LastModified.UTC()})
-		return true
-	})
-	if err != nil {
-		return page{}, err
+		more = found.More && len(found.Objects) > 0
 	}
 	return out, nil
 }

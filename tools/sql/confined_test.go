@@ -21,7 +21,7 @@ func TestConfined(t *testing.T) {
 	need.Long(t, "builds an attacker")
 	a := newAgent(t, Limits{}, false) // or it skips
 	attacker := filepath.Join(filepath.Dir(program), "confined")
-	build := exec.Command("go", "build", "-o", attacker, "./testdata/confined")
+	build := exec.Command("go", "build", "-o", attacker, testPrograms+"confined")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

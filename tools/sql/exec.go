@@ -17,12 +17,12 @@ import (
 	"github.com/scopefs/scopefs/tools/sql/engine"
 )
 
-// Exec starts engine processes from a program whose main calls [engine.Main] when its
+// Exec starts engine processes from the program scopefs-stores, which is an engine when its
 // argv[0] is [engine.Name]. The caller needs CAP_SYS_ADMIN in its user namespace.
 type Exec struct {
 	// Files is where the databases are. The directory is made, for the daemon alone.
 	Files scope.File
-	// Program is the program; "" is /proc/self/exe.
+	// Program is the path of the program.
 	Program string
 	// User returns the user and group of an agent's process and files. Nil is the
 	// daemon's own.
@@ -58,11 +58,7 @@ func (x Exec) Start(_ context.Context, agent scope.ID) (*Process, error) {
 		}
 		files = append(files, f)
 	}
-	program := x.Program
-	if program == "" {
-		program = "/proc/self/exe"
-	}
-	cmd := exec.Command(program)
+	cmd := exec.Command(x.Program)
 	cmd.Args, cmd.Dir, cmd.Env, cmd.Stderr = []string{engine.Name}, "/", []string{"GOMAXPROCS=2"}, x.Stderr
 	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -18,6 +18,9 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
+// testPrograms are programs of tests, in the module that has SQLite.
+const testPrograms = "github.com/scopefs/scopefs/cmd/scopefs-stores/internal/engine/testdata/"
+
 // program is the engine's program: a static binary, as only that can be confined.
 var program string
 
@@ -35,7 +38,7 @@ func main(m *testing.M) int {
 		return 1
 	}
 	program = filepath.Join(dir, "engine")
-	build := exec.Command("go", "build", "-o", program, "./testdata/engine")
+	build := exec.Command("go", "build", "-o", program, testPrograms+"engine")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)

@@ -19,6 +19,12 @@ type statement struct {
 	params  int    // values to bind
 }
 
+// Parameters returns how many values a text takes that is one statement for the tools.
+func Parameters(text string) (int, error) {
+	s, err := parse(text)
+	return s.params, err
+}
+
 // parse finds the first keyword of a statement, its parameters, and its end. Text after
 // the end is an error, as is a token that this tokenizer could read otherwise than
 // SQLite's does: https://sqlite.org/src/file/src/tokenize.c.

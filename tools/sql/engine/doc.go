@@ -1,4 +1,4 @@
-// Package engine is the process that executes an agent's SQL. The statements are
+// Package engine has the protocol of the process that executes an agent's SQL. The statements are
 // hostile, so they never run in the daemon: each agent has a process of its own, which
 // runs as the agent's user and confines itself before it reads the first statement.
 //

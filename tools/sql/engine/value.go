@@ -9,7 +9,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/scopefs/scopefs/internal/peer"
 )
@@ -18,7 +17,7 @@ import (
 // boolean is 1 or 0. An infinite REAL is the string "Infinity" or "-Infinity"; text
 // that is not UTF-8 has U+FFFD for each wrong byte.
 type Value struct {
-	v any // nil, int64, float64, string or []byte
+	V any // nil, int64, float64, string or []byte
 }
 
 type blob struct {
@@ -28,7 +27,7 @@ type blob struct {
 // MarshalJSON writes an INTEGER with all its digits, and a REAL so that it reads as a
 // REAL again.
 func (v Value) MarshalJSON() ([]byte, error) {
-	switch x := v.v.(type) {
+	switch x := v.V.(type) {
 	case []byte:
 		text := base64.StdEncoding.EncodeToString(x)
 		return json.Marshal(blob{&text})
@@ -45,7 +44,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 		}
 		return []byte(text), nil
 	}
-	return json.Marshal(v.v)
+	return json.Marshal(v.V)
 }
 
 // UnmarshalJSON reads a Value. A number without fraction and exponent that fits 64 bits
@@ -61,7 +60,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 			return errors.New(`an object is {"blob": "base64"}`)
 		}
 		data, err := base64.StdEncoding.DecodeString(*b.Blob)
-		v.v = data
+		v.V = data
 		return err
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -72,19 +71,19 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	}
 	switch x := x.(type) {
 	case nil, string:
-		v.v = x
+		v.V = x
 	case bool:
-		v.v = int64(0)
+		v.V = int64(0)
 		if x {
-			v.v = int64(1)
+			v.V = int64(1)
 		}
 	case json.Number:
 		if n, err := x.Int64(); err == nil {
-			v.v = n
+			v.V = n
 			return nil
 		}
 		f, err := x.Float64()
-		v.v = f
+		v.V = f
 		return err
 	default:
 		return fmt.Errorf("a value is null, a boolean, a number, a string or {\"blob\": \"base64\"}")
@@ -92,29 +91,13 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// size returns the bytes of the value in a reply, roughly.
-func (v Value) size() int {
-	switch x := v.v.(type) {
+// Size returns the bytes of the value in a reply, roughly.
+func (v Value) Size() int {
+	switch x := v.V.(type) {
 	case string:
 		return len(x) + 2
 	case []byte:
 		return base64.StdEncoding.EncodedLen(len(x)) + 12
 	}
 	return 20
-}
-
-// columnValue returns a value that the driver read.
-func columnValue(x any) Value {
-	switch x := x.(type) {
-	case string:
-		return Value{strings.ToValidUTF8(x, "\uFFFD")}
-	case time.Time: // of a column declared DATE, DATETIME or TIMESTAMP, which no statement here makes
-		return Value{x.Format(time.RFC3339Nano)}
-	case bool:
-		if x {
-			return Value{int64(1)}
-		}
-		return Value{int64(0)}
-	}
-	return Value{x}
 }

@@ -17,6 +17,12 @@ const (
 	JournalFD             // a detached mount of its journal
 )
 
+// MaxParams bounds the parameters of a statement.
+const MaxParams = 500
+
+// Types are the types of columns. CREATE TABLE AS makes INT and NUM.
+var Types = []string{"INTEGER", "TEXT", "REAL", "BLOB", "NUMERIC", "BOOLEAN"}
+
 // MaxFrame bounds a frame, in bytes.
 const MaxFrame = 8 << 20
 

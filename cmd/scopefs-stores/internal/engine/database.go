@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	wire "github.com/scopefs/scopefs/tools/sql/engine"
+)
+
+const (
+	pageSize    = 4096 // of the file
+	busyTimeout = 2 * time.Second
+	cacheKiB    = 4096 // of a connection
+)
+
+// database is an agent's open database. Its methods are for one goroutine.
+type database struct {
+	cfg  Config
+	path string
+
+	write, read *conn
+}
+
+// conn is a connection with its authoriser.
+type conn struct {
+	*sql.Conn
+	db    *sql.DB
+	rules rules
+}
+
+// open opens the database. The writing connection comes first: it creates the file, and
+// rolls a hot journal back.
+func open(ctx context.Context, path string, cfg Config) (*database, error) {
+	d := &database{cfg: cfg, path: path}
+	return d, d.connect(ctx)
+}
+
+func (d *database) connect(ctx context.Context) (err error) {
+	if d.write, err = d.dial(ctx, "rwc"); err != nil {
+		return err
+	}
+	if d.read, err = d.dial(ctx, "ro"); err != nil {
+		return errors.Join(err, d.close())
+	}
+	return nil
+}
+
+func (d *database) close() error {
+	var all []error
+	for _, c := range []*conn{d.write, d.read} {
+		if c != nil {
+			_ = c.Conn.Close() // a connection that was interrupted says so
+			all = append(all, c.db.Close())
+		}
+	}
+	d.write, d.read = nil, nil
+	return errors.Join(all...)
+}
+
+// dial opens a connection. _dqs=0: "x" is a name and never a string. _defensive:
+// nothing but SQL changes the file.
+func (d *database) dial(ctx context.Context, mode string) (*conn, error) {
+	name := url.URL{Scheme: "file", Path: d.path, RawQuery: "mode=" + mode + "&_dqs=0&_defensive=1&_error_rc=1"}
+	db, err := sql.Open("sqlite", name.String())
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{db: db, rules: rules{op: own, modules: map[string]bool{}}}
+	if c.Conn, err = db.Conn(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if err := c.restrict(ctx, d.cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the database: %w", err), c.Conn.Close(), db.Close())
+	}
+	c.rules.op = ""
+	return c, nil
+}
+
+// restrict sets what bounds the connection, then its authoriser.
+func (c *conn) restrict(ctx context.Context, cfg Config) error {
+	for _, pragma := range []string{
+		fmt.Sprintf("busy_timeout=%d", busyTimeout.Milliseconds()),
+		// The first read rolls a hot journal back, and then must not remove it: the process
+		// may not. journal_mode itself reads; with EXCLUSIVE it keeps the file.
+		"locking_mode=EXCLUSIVE",
+		"journal_mode=PERSIST",
+		"locking_mode=NORMAL",
+		"temp_store=MEMORY",  // the process can create no file
+		"trusted_schema=OFF", // a view calls no function with side effects
+		"cell_size_check=ON",
+		"foreign_keys=ON",
+		"mmap_size=0", // a truncated file is an error and no SIGBUS
+		fmt.Sprintf("page_size=%d", pageSize),
+		fmt.Sprintf("max_page_count=%d", max(1, cfg.FileBytes/pageSize)),
+		fmt.Sprintf("cache_size=-%d", cacheKiB),
+		"synchronous=FULL",
+	} {
+		if _, err := c.ExecContext(ctx, "PRAGMA "+pragma); err != nil {
+			return fmt.Errorf("%s: %w", pragma, err)
+		}
+	}
+	for limit, value := range map[int]int{ // https://sqlite.org/c3ref/c_limit_attached.html
+		sqlite3.SQLITE_LIMIT_LENGTH:              cfg.ValueBytes,
+		sqlite3.SQLITE_LIMIT_SQL_LENGTH:          cfg.SQLBytes,
+		sqlite3.SQLITE_LIMIT_COLUMN:              256,
+		sqlite3.SQLITE_LIMIT_EXPR_DEPTH:          100,
+		sqlite3.SQLITE_LIMIT_COMPOUND_SELECT:     50,
+		sqlite3.SQLITE_LIMIT_VDBE_OP:             100_000,
+		sqlite3.SQLITE_LIMIT_FUNCTION_ARG:        100,
+		sqlite3.SQLITE_LIMIT_ATTACHED:            0,
+		sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
+		sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER:     wire.MaxParams,
+		sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH:       1,
+		sqlite3.SQLITE_LIMIT_WORKER_THREADS:      0,
+	} {
+		if _, err := sqlite.Limit(c.Conn, limit, value); err != nil {
+			return err
+		}
+	}
+	if err := c.each(ctx, "SELECT name FROM pragma_module_list", nil, func(v []Value) error {
+		name, _ := v[0].V.(string)
+		c.rules.modules[strings.ToLower(name)] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	return c.Raw(func(driver any) error {
+		a, ok := driver.(sqlite.AuthorizerRegisterer)
+		if !ok {
+			return errors.New("the driver has no authoriser")
+		}
+		return a.RegisterAuthorizer(c.rules.authorize)
+	})
+}
+
+// as runs f with the rules of an operation. SQLite may compile a statement again when
+// it steps it, so f must be done with its rows.
+func (c *conn) as(op Op, f func() error) error {
+	c.rules.op, c.rules.refused = op, ""
+	defer func() { c.rules.op = "" }()
+	err := f()
+	if err != nil && c.rules.refused != "" {
+		return &Error{Code: Denied, Message: "a statement here must not " + c.rules.refused}
+	}
+	return err
+}
+
+// errEnough ends each.
+var errEnough = errors.New("enough")
+
+// each calls f with the values of each row.
+func (c *conn) each(ctx context.Context, text string, params []Value, f func([]Value) error) (err error) {
+	rows, err := c.QueryContext(ctx, text, arguments(params)...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := rows.Close(); err == nil {
+			err = e
+		}
+	}()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	into := make([]any, len(columns))
+	for rows.Next() {
+		values := make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		row := make([]Value, len(columns))
+		for i, v := range values {
+			row[i] = columnValue(v)
+		}
+		if err := f(row); err != nil {
+			if err == errEnough {
+				return nil
+			}
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func arguments(params []Value) []any {
+	args := make([]any, len(params))
+	for i, p := range params {
+		args[i] = p.V
+	}
+	return args
+}
+
+// exec runs one of the engine's own statements.
+func (c *conn) exec(ctx context.Context, text string) error {
+	return c.as(own, func() error {
+		_, err := c.ExecContext(ctx, text)
+		return err
+	})
+}

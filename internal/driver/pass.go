@@ -1,0 +1,152 @@
+package driver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/scopefs/scopefs/internal/credential"
+)
+
+// Server is a server that a driver asks to be connected to.
+type Server struct {
+	Driver, Network, Address string
+}
+
+// What a driver gets from the daemon.
+const (
+	dialed = Method[Server, uint64]("dial")   // the number of the connection; see passer
+	secret = Method[string, string]("secret") // of a driver
+)
+
+// Grants say what each driver gets from the daemon.
+type Grants struct {
+	// Dial connects a driver to its server, if that is the address.
+	Dial func(context.Context, Server) (net.Conn, error)
+	// Secret reads the credential of a driver.
+	Secret func(ctx context.Context, driver string) (credential.Secret, error)
+}
+
+// Handlers returns the daemon's methods. Connections go to the program through a socket.
+func (g Grants) Handlers(socket *net.UnixConn) Handlers {
+	to, p := Handlers{}, &passer{socket: socket}
+	dialed.Handle(to, func(ctx context.Context, s Server) (uint64, error) {
+		conn, err := g.Dial(ctx, s)
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close()
+		return p.pass(conn)
+	})
+	secret.Handle(to, func(ctx context.Context, name string) (string, error) {
+		s, err := g.Secret(ctx, name)
+		return s.Reveal(), err
+	})
+	return to
+}
+
+// passer passes connections to the other end of a socket, each with its number.
+type passer struct {
+	socket *net.UnixConn
+
+	mu   sync.Mutex
+	last uint64
+}
+
+func (p *passer) pass(conn net.Conn) (number uint64, err error) {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0, fmt.Errorf("a %T has no descriptor", conn)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	_ = p.socket.SetWriteDeadline(time.Now().Add(sendTime))
+	controlled := raw.Control(func(fd uintptr) {
+		_, _, err = p.socket.WriteMsgUnix(binary.LittleEndian.AppendUint64(nil, p.last), syscall.UnixRights(int(fd)), nil)
+	})
+	return p.last, errors.Join(controlled, err)
+}
+
+// Daemon is the daemon as drivers reach it.
+type Daemon struct {
+	conn   *Conn
+	socket *net.UnixConn
+
+	mu  sync.Mutex
+	got map[uint64]*os.File // that nobody has taken
+}
+
+// NewDaemon returns the daemon at the other end of a connection, which passes connections through a
+// socket.
+func NewDaemon(conn *Conn, socket *net.UnixConn) *Daemon {
+	return &Daemon{conn: conn, socket: socket, got: map[uint64]*os.File{}}
+}
+
+// Reach returns what a driver has of the world.
+func (d *Daemon) Reach(driver string) Reach {
+	return Reach{
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			number, err := dialed.Call(ctx, d.conn, Server{driver, network, address})
+			if err != nil {
+				return nil, err
+			}
+			return d.take(number)
+		},
+		Secret: func(ctx context.Context) (credential.Secret, error) {
+			text, err := secret.Call(ctx, d.conn, driver)
+			return credential.Known(text), err
+		},
+	}
+}
+
+// take returns a connection that the daemon has passed.
+func (d *Daemon) take(number uint64) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.got[number] == nil {
+		n, f, err := d.receive()
+		if err != nil {
+			return nil, err
+		}
+		d.got[n] = f
+		for old, f := range d.got {
+			if old+maxCalls < n { // of a call that was cancelled
+				f.Close()
+				delete(d.got, old)
+			}
+		}
+	}
+	f := d.got[number]
+	delete(d.got, number)
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+func (d *Daemon) receive() (number uint64, f *os.File, err error) {
+	word, rights := make([]byte, 8), make([]byte, syscall.CmsgSpace(4))
+	_ = d.socket.SetReadDeadline(time.Now().Add(sendTime)) // it was passed before its number came
+	n, m, _, _, err := d.socket.ReadMsgUnix(word, rights)
+	if err != nil {
+		return 0, nil, err
+	}
+	messages, err := syscall.ParseSocketControlMessage(rights[:m])
+	if err != nil || len(messages) != 1 || n != len(word) {
+		return 0, nil, errors.Join(errors.New("the daemon passed no connection"), err)
+	}
+	fds, err := syscall.ParseUnixRights(&messages[0])
+	if err != nil {
+		return 0, nil, err
+	}
+	return binary.LittleEndian.Uint64(word), os.NewFile(uintptr(fds[0]), "server"), nil
+}

@@ -1,0 +1,246 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// A Binary is the program's file. It stays open, so that a daemon starts the program that was installed
+// with it, from whatever directory.
+type Binary struct{ file *os.File }
+
+// OpenBinary opens the program: the file of that name, or for "" the one that is installed with this
+// program.
+func OpenBinary(name string) (*Binary, error) {
+	places, self := []string{name}, name
+	if name == "" {
+		var err error
+		self, err = os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("stores: %w", err)
+		}
+		dir := filepath.Dir(self)
+		places = []string{filepath.Join(dir, Name), filepath.Join(dir, "../libexec/scopefs", Name), filepath.Join(dir, "../lib/scopefs", Name)}
+	}
+	for _, place := range places {
+		fd, err := unix.Open(place, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("stores: %q: %w", place, err)
+		}
+		defer unix.Close(fd)
+		high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, lowest)
+		if err != nil {
+			return nil, fmt.Errorf("stores: %q: %w", place, err)
+		}
+		return &Binary{os.NewFile(uintptr(high), place)}, nil
+	}
+	return nil, fmt.Errorf("stores: %s is not installed beside %q: install it", Name, self)
+}
+
+// lowest is above the descriptors that a new process gets.
+const lowest = 64
+
+// Path returns a path that other users of this process can execute, too.
+func (b *Binary) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(b.file.Fd())) }
+
+// Close closes the file.
+func (b *Binary) Close() error { return b.file.Close() }
+
+// A User is whom the program runs as.
+type User struct{ UID, GID uint32 }
+
+// Process is the program that runs, and the daemon's end of its connection.
+type Process struct {
+	*Conn
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process is gone and was waited for
+}
+
+// closeTime is how long the program may take to close its stores.
+const closeTime = 6 * time.Second
+
+// Start starts the program, which confines itself at its first call. It runs as a user, nil being the
+// daemon's own.
+func (b *Binary) Start(user *User, grants Grants, stderr io.Writer) (*Process, error) {
+	ours, theirs, err := pair(unix.SOCK_STREAM)
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	passes, taken, err := pair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	defer taken.Close()
+	defer passes.Close()
+	beats, theirBeats, err := pair(unix.SOCK_STREAM)
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	defer theirBeats.Close()
+	socket, err := net.FileConn(passes)
+	if err != nil {
+		ours.Close()
+		beats.Close()
+		return nil, err
+	}
+	cmd := exec.Command(b.Path())
+	cmd.Args, cmd.Dir, cmd.Env, cmd.Stderr = []string{Name}, "/", environment(), stderr
+	cmd.ExtraFiles = []*os.File{theirs, taken, theirBeats}
+	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true, // the terminal's signals are the daemon's
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
+	}
+	// For its mounts, and the way to them; it drops both.
+	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH}
+	if uid, gid := os.Geteuid(), os.Getegid(); user != nil {
+		cmd.SysProcAttr.Credential, cmd.SysProcAttr.AmbientCaps = &syscall.Credential{Uid: user.UID, Gid: user.GID}, caps
+	} else if uid != 0 {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+		cmd.SysProcAttr.AmbientCaps = caps
+	}
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		socket.Close()
+		beats.Close()
+		return nil, fmt.Errorf("start %s: %w", Name, err)
+	}
+	p := &Process{Conn: NewConn(ours, grants.Handlers(socket.(*net.UnixConn))), cmd: cmd, ended: make(chan struct{})}
+	go func() { _ = p.Serve() }()
+	go func() {
+		defer close(p.ended)
+		_ = cmd.Wait()
+		p.Conn.Close()
+		socket.Close()
+		beats.Close()
+	}()
+	go p.watch(heart.NewHeart(beats))
+	if err := sandbox.Expendable(cmd.Process.Pid); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// environment has the variables that say where the certificates of authorities are.
+func environment() []string {
+	env := []string{"GOTRACEBACK=single"} // of a crash, the goroutine alone
+	for _, variable := range os.Environ() {
+		if strings.HasPrefix(variable, "SSL_CERT_FILE=") || strings.HasPrefix(variable, "SSL_CERT_DIR=") {
+			env = append(env, variable)
+		}
+	}
+	return env
+}
+
+// pair returns two connected sockets that do not block.
+func pair(kind int) (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), Name), os.NewFile(uintptr(fds[1]), Name), nil
+}
+
+// idleBeat is the time between two beats.
+const idleBeat = time.Second
+
+// watch kills the process when it does not answer beats, by the evidence about the process alone: a host
+// where processes wait for a processor proves nothing.
+func (p *Process) watch(beats *heart.Heart) {
+	go beats.Serve(func() {})
+	process := heart.Process{PID: p.PID(), Gone: p.gone}
+	var since heart.Evidence
+	var last time.Time
+	var began time.Duration // the process's processor time at the last beat
+	for {
+		select {
+		case <-p.ended:
+			return
+		case <-time.After(heart.ProbeTime):
+		}
+		if beats.Silence() > 0 {
+			since.Add(process, began)
+			since.Answered = beats.Silence() == 0
+			if why := since.Verdict(); why != "" {
+				p.fail(errors.New(why))
+				return
+			}
+			continue
+		}
+		if since = (heart.Evidence{}); time.Since(last) >= idleBeat {
+			last, began = time.Now(), process.Spent()
+			beats.Beat()
+		}
+	}
+}
+
+// gone reports whether the process is gone.
+func (p *Process) gone() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// fail ends the process and its calls, whose error has the cause.
+func (p *Process) fail(why error) {
+	p.calls.Close(errors.Join(ErrLost, why))
+	p.Kill()
+}
+
+// Kill ends the process without waiting for it.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	p.Conn.Close()
+}
+
+// PID returns the id of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Ended returns a channel that is closed when the process is gone.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Close lets the program close its stores and end. It returns after 7 seconds at most, even if a disk does
+// not answer.
+func (p *Process) Close() error {
+	p.Conn.Close()
+	select {
+	case <-p.ended:
+	case <-time.After(closeTime):
+		p.Kill()
+		select {
+		case <-p.ended:
+		case <-time.After(time.Second):
+		}
+		return errors.New("stores: the drivers do not end: the disk does not answer")
+	}
+	if state := p.cmd.ProcessState; !state.Success() {
+		return fmt.Errorf("stores: %s: %v", Name, state)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// Package heart has the heartbeat between the daemon and its processes, and the verdict about a process that
+// does not answer.
+package heart
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Heart is one end of the heartbeat between the daemon and a process. Each end sends beats
+// and responds to the other's. The socket carries nothing else, so that throttled
+// messages cannot delay a response.
+//
+// A Heart measures silence and decides nothing: a beat without a response is no evidence
+// about the other process on a host where processes wait for a processor.
+type Heart struct {
+	socket *os.File
+
+	mu   sync.Mutex
+	sent time.Time // of the beat that has no response yet; zero: none
+	owed bool      // a beat of the other end has no response yet
+}
+
+// The messages of a heartbeat, one byte each.
+const (
+	beat  = 'b' // the request
+	pulse = 'p' // the response
+)
+
+// responseDelay limits the cost of responding to a process that sends beats without end.
+const responseDelay = 10 * time.Millisecond
+
+// NewHeart returns a Heart on one end of a socket pair, which must be
+// non-blocking.
+func NewHeart(socket *os.File) *Heart { return &Heart{socket: socket} }
+
+// Serve responds to beats until the other end is closed. It calls check before
+// each response. If check blocks, this end is silent.
+func (h *Heart) Serve(check func()) {
+	raw, err := h.socket.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		open := true
+		err := raw.Read(func(fd uintptr) bool {
+			open = h.receive(fd)
+			return h.owes() || !open
+		})
+		if err != nil || !open {
+			return
+		}
+		check()
+		h.mu.Lock()
+		h.owed = false
+		h.mu.Unlock()
+		if _, err := h.socket.Write([]byte{pulse}); err != nil {
+			return
+		}
+		time.Sleep(responseDelay)
+	}
+}
+
+func (h *Heart) owes() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.owed
+}
+
+// receive takes what is in the socket, at most a few messages. It reports false when the
+// other end is closed.
+func (h *Heart) receive(fd uintptr) (open bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var buf [16]byte
+	n, err := unix.Read(int(fd), buf[:])
+	if n <= 0 {
+		return err == unix.EAGAIN || err == unix.EINTR
+	}
+	for _, b := range buf[:n] {
+		switch b {
+		case beat:
+			h.owed = true
+		case pulse:
+			h.sent = time.Time{}
+		}
+	}
+	return true
+}
+
+// control calls f with the descriptor, also while Serve waits for it.
+func (h *Heart) control(f func(fd uintptr)) {
+	if raw, err := h.socket.SyscallConn(); err == nil {
+		_ = raw.Control(f) // an error: the socket is closed
+	}
+}
+
+// Beat sends a beat, unless an earlier one has no response yet. It does not block.
+func (h *Heart) Beat() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.sent.IsZero() {
+		return
+	}
+	h.sent = time.Now()
+	h.control(func(fd uintptr) { _, _ = unix.Write(int(fd), []byte{beat}) })
+}
+
+// Silence returns how long a beat has had no response, or 0. It reads the socket itself:
+// a response that arrived before the call counts, even if Serve has not run since.
+func (h *Heart) Silence() time.Duration {
+	h.control(func(fd uintptr) { h.receive(fd) })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sent.IsZero() {
+		return 0
+	}
+	return max(time.Since(h.sent), 1)
+}
