@@ -1,7 +1,7 @@
 # Run make help for the targets.
 SHELL   := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 .PHONY: help build install deb reproduce demo check tidy lint ready test test-serial test-kernels bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean

@@ -52,6 +52,7 @@ func (h *Host) PrepareMountPoint(id scope.ID, at string) (hidden int, err error)
 // owns reports whether a mount point is a directory that daemons make.
 func (h *Host) owns(at string) bool { return filepath.Dir(at) == h.Paths.Views() }
 
+// Release removes what a mount point has left, and the directory if it is one that daemons make.
 func (h *Host) Release(at string) { mount.Release(at, h.owns(at)) }
 
 // KeepMountPoint keeps the mount point in a file, so that the next daemon finds a view

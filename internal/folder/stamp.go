@@ -49,6 +49,7 @@ func StampOf(at int, name string) (Dated, error) {
 	return StampAt(at, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH)
 }
 
+// StampAt returns the stamp of a name in an open directory.
 func StampAt(at int, name string, flags int) (Dated, error) {
 	taken := time.Now()
 	var st unix.Stat_t

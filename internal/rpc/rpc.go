@@ -16,6 +16,7 @@ import (
 // Kind is the kind of a message.
 type Kind int
 
+// The kinds of messages.
 const (
 	None         Kind = iota // no message: any other text, such as JSON logs
 	Request                  // has an id and a method

@@ -115,6 +115,7 @@ type sandboxes struct {
 // OpenSandboxes prepares starts of sandboxes, and returns why there can be none. It tries
 // again at each call until it succeeds: the operator may install what is missing.
 func (s *Shared) OpenSandboxes() error {
+	go s.git.get() // meanwhile: the first sandbox needs it
 	_, err := s.sandboxes.open()
 	return err
 }

@@ -259,6 +259,7 @@ const (
 	minCPU    = 0.01
 )
 
+// ParseMemory reads a size in bytes, such as 512MiB.
 func ParseMemory(s string) (int64, error) {
 	n, err := fields.ParseSize(s)
 	if err == nil && n > 0 && n < minMemory {

@@ -2,7 +2,7 @@ package agents
 
 import "github.com/scopefs/scopefs/scope/hosts"
 
-// Policy returns what the agent's own sandbox may connect to.
+// Hosts returns what the agent's own sandbox may connect to.
 func (g *Grants) Hosts() *hosts.Policy {
 	if g == nil || g.version == "" {
 		return nil

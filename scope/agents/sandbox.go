@@ -56,6 +56,7 @@ func (k Keep) Or(host Keep) Keep {
 	return k
 }
 
+// Fields returns the readers of the keys.
 func (k *Keep) Fields() map[string]fields.Field {
 	return map[string]fields.Field{
 		"home": fields.OneOf(&k.Home, HomeLasting, HomeTemporary),

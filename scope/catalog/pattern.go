@@ -87,6 +87,7 @@ func (p Pattern) key() string {
 	return p.Text
 }
 
+// Match reports whether a tool has a name that the pattern stands for.
 func (p Pattern) Match(n ToolName) bool {
 	switch {
 	case p.All:

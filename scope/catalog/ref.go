@@ -18,8 +18,10 @@ type Ref struct {
 	Text string
 }
 
+// RefKind says what a reference names.
 type RefKind uint8
 
+// What a reference names.
 const (
 	ToolRef RefKind = iota
 	SkillRef

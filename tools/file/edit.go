@@ -18,6 +18,7 @@ type EditArgs struct {
 	IfMatch string `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is changed when the file has another one now"`
 }
 
+// About implements tools.Scoped.
 func (a EditArgs) About() tools.About { return about(writing, a.Path) }
 
 // Edit replaces a text, or inserts one.

@@ -54,6 +54,7 @@ type GrepArgs struct {
 	Limit      int        `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most matching lines (content) or files"`
 }
 
+// About implements tools.Scoped.
 func (a GrepArgs) About() tools.About {
 	of := about(reading, a.Path)
 	of.Target = a.Pattern

@@ -30,6 +30,7 @@ type ListArgs struct {
 	NamesOnly bool `json:"names_only,omitempty" jsonschema:"without sizes and times, which is faster"`
 }
 
+// About implements tools.Scoped.
 func (a ListArgs) About() tools.About { return about(reading, a.Path) }
 
 // Entry is a name in the result of glob.

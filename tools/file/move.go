@@ -16,6 +16,7 @@ type MakeDirArgs struct {
 	Path string `json:"path" jsonschema:"the directory, relative to the workspace; missing ones above it are made, too"`
 }
 
+// About implements tools.Scoped.
 func (a MakeDirArgs) About() tools.About { return about(writing, a.Path) }
 
 type makeDirResult struct {
@@ -56,6 +57,7 @@ type MoveArgs struct {
 	Overwrite bool   `json:"overwrite,omitempty" jsonschema:"replace the file that has the new path"`
 }
 
+// About implements tools.Scoped.
 func (a MoveArgs) About() tools.About { return about(writing, a.From, a.To) }
 
 type moveResult struct {

@@ -31,6 +31,7 @@ type ReadArgs struct {
 	List   bool   `json:"list,omitempty" jsonschema:"when the path is a directory, list it two levels deep"`
 }
 
+// About implements tools.Scoped.
 func (a ReadArgs) About() tools.About { return about(reading, a.Path) }
 
 // lineRange holds the line numbers of a text. Total is absent if the file was not read to its end.

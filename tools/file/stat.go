@@ -17,6 +17,7 @@ type StatArgs struct {
 	Follow bool   `json:"follow,omitempty" jsonschema:"of a link, tell of what it leads to"`
 }
 
+// About implements tools.Scoped.
 func (a StatArgs) About() tools.About { return about(reading, a.Path) }
 
 // StatResult is the result of stat.

@@ -30,6 +30,7 @@ type WriteArgs struct {
 	IfMatch string    `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is written when the file has another one now"`
 }
 
+// About implements tools.Scoped.
 func (a WriteArgs) About() tools.About { return about(writing, a.Path) }
 
 func (a *WriteArgs) detach() []byte {

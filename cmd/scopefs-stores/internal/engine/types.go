@@ -24,8 +24,18 @@ type (
 
 // The operations and codes of the messages.
 const (
-	Query, Change, Define, Drop, Tables               = wire.Query, wire.Change, wire.Define, wire.Drop, wire.Tables
-	Denied, Invalid, Conflict, TooLarge, Busy, Failed = wire.Denied, wire.Invalid, wire.Conflict, wire.TooLarge, wire.Busy, wire.Failed
+	Query  = wire.Query
+	Change = wire.Change
+	Define = wire.Define
+	Drop   = wire.Drop
+	Tables = wire.Tables
+
+	Denied   = wire.Denied
+	Invalid  = wire.Invalid
+	Conflict = wire.Conflict
+	TooLarge = wire.TooLarge
+	Busy     = wire.Busy
+	Failed   = wire.Failed
 )
 
 func wrong(code wire.Code, message, hint string) *Error {
