@@ -34,7 +34,8 @@ var floors = map[string]struct {
 	"tools/file/worker":  {[]string{"tools", "tools/sandbox", "internal/peer"}, "a transport knows no operation"},
 	"tools/file/profile": {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},
 	"internal/config":    {[]string{"scope", "scope/agents"}, "settings are values"},
-	"internal/view":      {[]string{"scope", "scope/agents", "audit", "fs", "fs/fusedev", "scope/beneath", "internal/account", "internal/api", "internal/guard", "internal/mount", "internal/peer", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
+	"internal/heart":     {nil, "whether a process answers does not depend on what it does"},
+	"internal/view":      {[]string{"scope", "scope/agents", "audit", "fs", "fs/fusedev", "scope/beneath", "internal/account", "internal/api", "internal/guard", "internal/heart", "internal/mount", "internal/peer", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
 	"internal/bridge":    {nil, "it passes messages on, and must not decide"},
 	"internal/state":     {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
 	"internal/daemon":    {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "internal/account", "internal/agent", "internal/session", "internal/view", "internal/config", "internal/api", "internal/guard", "internal/logger", "internal/mount", "internal/state", "scope/agents", "fs/fusedev", "internal/stores"}, "it serves no view itself: a process that does must not touch one"},
@@ -122,7 +123,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/session", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/view", "internal/cli",
-	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
+	"internal/state", "internal/guard", "internal/heart", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}

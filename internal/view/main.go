@@ -23,6 +23,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -36,7 +37,7 @@ const (
 	RootFD  = 3 + iota // the scope's directory, a detached mount: see beneath.Root.Detach
 	FuseFD             // /dev/fuse, mounted
 	WireFD             // socket pair to the daemon
-	HeartFD            // non-blocking socket pair to the daemon: see Heart
+	HeartFD            // non-blocking socket pair to the daemon: see heart.Heart
 	StatFD             // the daemon's proc_pid_stat(5)
 	SpoolFD            // with Config.Spool: a file in memory, append-only: see spool
 )
@@ -86,7 +87,7 @@ func run(wire *Wire) error {
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	l := &daemonLink{wire: wire, heart: NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewCalls[ToView](0)}
+	l := &daemonLink{wire: wire, heart: heart.NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewCalls[ToView](0)}
 	if spoolFile != nil {
 		l.spool = newSpoolWriter(spoolFile, l.drain)
 		go l.spool.run(context.Background()) // until the process ends
@@ -124,7 +125,7 @@ func run(wire *Wire) error {
 // daemonLink is the view's connection to the daemon.
 type daemonLink struct {
 	wire  *Wire
-	heart *Heart
+	heart *heart.Heart
 
 	calls *peer.Calls[ToView]
 	spool *spoolWriter // nil: every event is sent

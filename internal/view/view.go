@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -249,9 +250,9 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	// does not answer; the scope is gone; the view is to end.
 	alive, dead := context.WithCancelCause(ctx)
 	defer dead(nil)
-	heart := NewHeart(p.heart)
-	go heart.Serve(v.of.Unlocked)
-	go func() { dead(v.probe(alive, p, heart, conn)) }()
+	beats := heart.NewHeart(p.heart)
+	go beats.Serve(v.of.Unlocked)
+	go func() { dead(v.probe(alive, p, beats, conn)) }()
 	if spool != nil {
 		go func() { dead(spool.watch(alive)) }()
 	}

@@ -1,4 +1,6 @@
-package view
+// Package heart has the heartbeat between the daemon and its processes, and the verdict about a process that
+// does not answer.
+package heart
 
 import (
 	"os"
@@ -8,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Heart is one end of the heartbeat between the daemon and a view. Each end sends beats
+// Heart is one end of the heartbeat between the daemon and a process. Each end sends beats
 // and responds to the other's. The socket carries nothing else, so that throttled
 // messages cannot delay a response.
 //

@@ -1,4 +1,4 @@
-package view
+package heart
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is what the kernel says of a thread of a view's process: proc_pid_stat(5).
+// thread is what the kernel says of a thread: proc_pid_stat(5).
 type thread struct {
 	state byte
 	dying bool // it exits, or SIGKILL is pending: complete_signal gives it to each thread
@@ -36,20 +36,26 @@ func readThread(name string) (t thread, ok bool) {
 	return t, true
 }
 
-// dying reports whether the process was killed or exits. It may take long: a thread that
+// Process is a process of ours that is looked at.
+type Process struct {
+	PID  int
+	Gone func() bool // whether it was waited for: the pid may be another's
+}
+
+// Dying reports whether the process was killed or exits. It may take long: a thread that
 // waits in the kernel for a client of the view ends only when the connection is aborted.
-func (p *served) dying() bool {
-	main, ok := readThread(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	return ok && main.dying && !p.gone() // gone: the pid may be another's
+func (p Process) Dying() bool {
+	main, ok := readThread(fmt.Sprintf("/proc/%d/stat", p.PID))
+	return ok && main.dying && !p.Gone()
 }
 
 // condition looks at the threads of the process.
-func (p *served) condition() condition {
-	if p.dying() {
+func (p Process) condition() condition {
+	if p.Dying() {
 		return killed
 	}
-	found, before := asleep, p.spent()
-	dir := fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid)
+	found, before := asleep, p.Spent()
+	dir := fmt.Sprintf("/proc/%d/task", p.PID)
 	tasks, err := os.ReadDir(dir)
 	for _, task := range tasks {
 		switch t, _ := readThread(dir + "/" + task.Name() + "/stat"); t.state {
@@ -63,18 +69,18 @@ func (p *served) condition() condition {
 	}
 	// What the look found at different times may never have been so at one time. If the
 	// process has not run meanwhile, nothing has changed but what others woke.
-	if err != nil || p.spent() != before {
+	if err != nil || p.Spent() != before {
 		found = min(found, runnable)
 	}
 	return found
 }
 
-// spent returns the processor time of the process, to the nanosecond:
+// Spent returns the processor time of the process, to the nanosecond:
 // clock_getcpuclockid(3).
-func (p *served) spent() time.Duration {
+func (p Process) Spent() time.Duration {
 	const scheduled = 2 // CPUCLOCK_SCHED, linux/posix-timers_types.h
 	var ts unix.Timespec
-	if unix.ClockGettime(int32(^p.cmd.Process.Pid)<<3|scheduled, &ts) != nil {
+	if unix.ClockGettime(int32(^p.PID)<<3|scheduled, &ts) != nil {
 		return 0
 	}
 	return time.Duration(ts.Nano())
