@@ -1,49 +1,27 @@
 package callfs
 
 import (
-	"time"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
-const (
-	rootInode = fuse.FUSE_ROOT_ID
-
-	ownerTime = time.Second // that Owner may take
-	maxAsking = 64          // calls of Owner at a time
-)
+const rootInode = fuse.FUSE_ROOT_ID
 
 // fileSystem decides each request by the thread in its header.
 type fileSystem struct {
 	fuse.RawFileSystem // ENOSYS for what a read-only mount has no use for
 	opt                Options
-	asking             chan struct{}
 }
 
 var _ fuse.RawFileSystem = (*fileSystem)(nil)
 
-// owner returns the files of the process that sent a request. It answers within
-// ownerTime, whatever Options.Owner does.
+// owner returns the files of the process that sent a request.
 func (s *fileSystem) owner(in *fuse.InHeader) (*Files, fuse.Status) {
-	late := time.NewTimer(ownerTime)
-	defer late.Stop()
-	select {
-	case s.asking <- struct{}{}:
-	case <-late.C:
+	files, err := s.opt.Owner(in.Pid)
+	if err != nil {
 		return nil, fuse.EIO
 	}
-	found := make(chan *Files, 1)
-	go func() {
-		defer func() { <-s.asking }()
-		found <- s.opt.Owner(in.Pid)
-	}()
-	select {
-	case files := <-found:
-		return files, fuse.OK
-	case <-late.C:
-		return nil, fuse.EIO
-	}
+	return files, fuse.OK
 }
 
 // file returns the file that a request is about, if it is one of the sender's.

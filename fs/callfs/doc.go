@@ -1,11 +1,12 @@
 // Package callfs is a read-only FUSE file system in which each process sees the files
-// of the call that it works for, and no others. A daemon serves it; a sandbox shows it.
+// of the call that it works for, and no others. A sandbox shows it. What serves it knows no
+// call: package internal/contextfs is the process that serves it, and its daemon.
 //
 // # Use
 //
-// [Open] makes a mount that is attached nowhere, and serves it. [Mount.Take] hands over
-// its descriptor for move_mount(2). [New] makes the files of one call. [Options].Owner
-// maps a thread to the files of its call: the one decision of the file system.
+// [Serve] serves a mount that was made with [MountOptions]. [New] makes the files of one
+// call. [Options].Owner maps a thread to the files of its call: the one decision of the
+// file system.
 //
 // # What holds
 //
@@ -23,8 +24,8 @@
 //   - The server keeps no state for a client. It uses one thread that waits for
 //     requests, and, beside the files, up to 64 MiB while 256 of them are read at the same
 //     time. A mount serves 4,000 requests a second; more wait, for 250 ms each time.
-//   - An Owner that takes longer than a second answers EIO. When the process that serves
-//     exits, the kernel answers ENOTCONN.
+//   - When Owner fails, the request fails with EIO. When the process that serves exits, the
+//     kernel answers ENOTCONN.
 //
 // inotify(7) on the root reports the names that other processes of the mount open.
 package callfs

@@ -35,13 +35,14 @@ var floors = map[string]struct {
 	"tools/file/profile": {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},
 	"internal/config":    {[]string{"scope", "scope/agents"}, "settings are values"},
 	"internal/heart":     {nil, "whether a process answers does not depend on what it does"},
+	"internal/contextfs": {[]string{"fs/callfs", "fs/fusedev", "internal/guard", "internal/heart", "internal/peer", "internal/view", "tools/limit", "tools/sandbox"}, "which call a process works for is told to both ends"},
 	"internal/view":      {[]string{"scope", "scope/agents", "audit", "fs", "fs/fusedev", "scope/beneath", "internal/account", "internal/api", "internal/guard", "internal/heart", "internal/mount", "internal/peer", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
 	"internal/bridge":    {nil, "it passes messages on, and must not decide"},
 	"internal/state":     {[]string{"scope", "tools", "tools/limit"}, "what is kept is values of the doors"},
 	"internal/daemon":    {[]string{"scope", "audit", "tools", "tools/limit", "tools/sandbox", "tools/mcp", "internal/account", "internal/agent", "internal/session", "internal/view", "internal/config", "internal/api", "internal/guard", "internal/logger", "internal/mount", "internal/state", "scope/agents", "fs/fusedev", "internal/stores"}, "it serves no view itself: a process that does must not touch one"},
 	"internal/cli":       {[]string{"internal/printable", "internal/thread", "scope", "scope/context", "audit", "tools", "tools/*", "internal/account", "internal/session", "internal/bridge", "internal/changes", "internal/clients", "internal/config", "internal/api", "internal/daemon", "internal/doctor", "internal/extensions", "internal/imports", "internal/mount", "internal/programs", "internal/state", "scope/beneath", "scope/agents", "internal/stores"}, "a thin face: what it can, others can without it"},
 	"internal/pages":     {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
-	"cmd/scopefs":        {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "internal/view", "internal/guard", "internal/logger", "internal/cli"}, "main only chooses the role"},
+	"cmd/scopefs":        {[]string{"tools/sandbox/pid1", "tools/file", "tools/file/worker", "tools/sql/engine", "internal/view", "internal/contextfs", "internal/guard", "internal/logger", "internal/cli"}, "main only chooses the role"},
 	"integration/*":      {[]string{"**"}, "tests of the whole, and their tools"},
 
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
@@ -60,7 +61,7 @@ var floors = map[string]struct {
 	"internal/changes":     {[]string{"audit", "scope", "scope/beneath"}, "what an agent left is only looked at"},
 	"internal/api":         {[]string{"scope", "tools", "tools/sandbox", "internal/config"}, "a client of the daemon needs nothing that runs in it"},
 	"internal/account":     {[]string{"internal/config", "internal/mount", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "who and where an agent is does not depend on what it does"},
-	"internal/session":     {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/account", "internal/config", "internal/api", "internal/mount", "internal/state", "internal/stores", "internal/view", "scope/beneath", "scope/agents", "fs/callfs"}, "what happens on a view does not know when it is mounted"},
+	"internal/session":     {[]string{"scope", "scope/context", "audit", "tools", "tools/*", "tools/file/worker", "tools/file/profile", "internal/account", "internal/config", "internal/api", "internal/mount", "internal/state", "internal/stores", "internal/view", "scope/beneath", "scope/agents", "internal/contextfs"}, "what happens on a view does not know when it is mounted"},
 	"internal/agent":       {[]string{"scope", "scope/agents", "audit", "internal/account", "internal/api", "internal/session", "internal/view"}, "one agent does not know the daemon that has it"},
 	"internal/mount":       {[]string{"scope", "fs/fusedev"}, "which views are mounted does not depend on who serves them"},
 	"internal/guard":       {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
@@ -123,16 +124,17 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/agents", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/session", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/view", "internal/cli",
-	"internal/state", "internal/guard", "internal/heart", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
+	"internal/state", "internal/guard", "internal/heart", "internal/contextfs", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "tools/sql/engine", "tools/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
 var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
-	"cmd/scopefs/main.go":         7, // one for each role
+	"cmd/scopefs/main.go":         8, // one for each role
 	"internal/pages/main.go":      2, // a program of make
 	"tools/sql/engine/process.go": 1, // a database without a daemon ends, whatever it executes
+	"internal/contextfs/main.go":  1, // without a daemon it does not know whose call a thread is
 	"internal/view/main.go":       1, // a view without a daemon cannot record: it ends
 }
 
