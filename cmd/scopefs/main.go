@@ -1,8 +1,8 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has six roles: the command line and daemon, the process that serves a view, the guard that aborts the
-// FUSE connections of a dead daemon, the process that writes the log, process 1 of a sandbox, and the file tools in a sandbox. Only the
-// daemon starts the last five. The drivers of stores are in another program, scopefs-stores.
+// The program has seven roles: the command line and daemon, the process that serves a view, the process that serves
+// /context, the guard that aborts the FUSE connections of a dead daemon, the process that writes the log, process 1 of a
+// sandbox, and the file tools in a sandbox. Only the daemon starts the last six. The drivers of stores are in another program, scopefs-stores.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/scopefs/scopefs/internal/cli"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/view"
@@ -22,6 +23,8 @@ func main() {
 	switch {
 	case os.Args[0] == view.Name:
 		os.Exit(view.Main())
+	case os.Args[0] == contextfs.Name:
+		os.Exit(contextfs.Main())
 	case os.Args[0] == guard.Name:
 		os.Exit(guard.Main())
 	case os.Args[0] == logger.Name:

@@ -1,52 +1,30 @@
 package callfs
 
 import (
-	"time"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
-const (
-	rootInode = fuse.FUSE_ROOT_ID
-
-	ownerTime = time.Second // the longest that Owner may take
-	maxOwner  = 64          // concurrent calls of Owner
-)
+const rootInode = fuse.FUSE_ROOT_ID
 
 // fileSystem decides each request by the thread in its header.
 type fileSystem struct {
 	fuse.RawFileSystem // ENOSYS for what a read-only mount has no use for
 	opt                Options
-	calls              chan struct{} // one value for each call of Owner in progress
 }
 
 var _ fuse.RawFileSystem = (*fileSystem)(nil)
 
-// owner returns the files of the process that sent a request. It returns EIO if
-// Options.Owner does not return within ownerTime.
+// owner returns the files of the process that sent a request.
 func (s *fileSystem) owner(in *fuse.InHeader) (*Files, fuse.Status) {
-	timeout := time.NewTimer(ownerTime)
-	defer timeout.Stop()
-	select {
-	case s.calls <- struct{}{}:
-	case <-timeout.C:
+	files, err := s.opt.Owner(in.Pid)
+	if err != nil {
 		return nil, fuse.EIO
 	}
-	found := make(chan *Files, 1)
-	go func() {
-		defer func() { <-s.calls }()
-		found <- s.opt.Owner(in.Pid)
-	}()
-	select {
-	case files := <-found:
-		return files, fuse.OK
-	case <-timeout.C:
-		return nil, fuse.EIO
-	}
+	return files, fuse.OK
 }
 
-// file returns the file with the request's inode number, if it belongs to the sender's call.
+// file returns the file that a request is about, if it is one of the sender's.
 func (s *fileSystem) file(in *fuse.InHeader) (f *Files, i int, status fuse.Status) {
 	f, status = s.owner(in)
 	if !status.Ok() {
@@ -64,7 +42,8 @@ func (s *fileSystem) file(in *fuse.InHeader) (f *Files, i int, status fuse.Statu
 
 func (s *fileSystem) String() string { return "scopefs-context" }
 
-// Lookup finds a file of the sender's call. With validity zero the kernel caches no entry.
+// Lookup finds a file of the sender's. The zero validity keeps the entry out of the
+// kernel's caches.
 func (s *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	if in.NodeId != rootInode {
 		return fuse.ENOTDIR
@@ -82,11 +61,11 @@ func (s *fileSystem) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, o
 	return fuse.OK
 }
 
-// rootValid is how long the kernel caches the attributes of the root, in seconds. They
-// never change, and are the same for every process.
+// rootValid is how long the kernel keeps the attributes of the root, in seconds. They do
+// not change, and are the same for everybody.
 const rootValid = 1 << 30
 
-// GetAttr returns the attributes of the root, or of a file of the sender's call.
+// GetAttr returns the attributes of the root, or of a file of the sender's.
 func (s *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == rootInode {
 		out.AttrValid = rootValid
@@ -102,14 +81,11 @@ func (s *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.At
 
 func (s *fileSystem) attr(f *Files, i int, out *fuse.Attr) {
 	size := uint64(len(f.data[i]))
-	*out = fuse.Attr{
-		Ino: f.first + uint64(i), Mode: unix.S_IFREG | 0o444, Nlink: 1, Owner: s.opt.user(),
-		Size: size, Blocks: (size + 511) / 512, Blksize: 4096,
-	}
+	*out = fuse.Attr{Ino: f.first + uint64(i), Mode: unix.S_IFREG | 0o444, Nlink: 1, Owner: s.opt.user(), Size: size, Blocks: (size + 511) / 512, Blksize: 4096}
 	out.SetTimes(&f.made, &f.made, &f.made)
 }
 
-// Open opens a file of the sender's call for reading.
+// Open opens a file of the sender's for reading.
 func (s *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.Flags&unix.O_ACCMODE != unix.O_RDONLY {
 		return fuse.EROFS
@@ -119,8 +95,9 @@ func (s *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut)
 	return status
 }
 
-// Read reads a file of the sender's call. Only read(2) has a lock owner: fuse_direct_io,
-// linux fs/fuse/file.c. Other READs fill the page cache, which another process could read.
+// Read reads a file of the sender's. Only read(2) has a lock owner: fuse_direct_io,
+// linux fs/fuse/file.c. Other requests fill the page cache, which another process
+// could read.
 func (s *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, _ []byte) (fuse.ReadResult, fuse.Status) {
 	if in.ReadFlags&fuse.READ_LOCKOWNER == 0 {
 		return nil, fuse.EINVAL
@@ -143,7 +120,7 @@ func (s *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut
 	return fuse.OK
 }
 
-// ReadDir lists the files of the sender's call.
+// ReadDir lists the sender's files.
 func (s *fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	f, status := s.owner(&in.InHeader)
 	if !status.Ok() {

@@ -2,90 +2,53 @@ package callfs
 
 import (
 	"log/slog"
-	"os"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
 )
 
-// Options describes a mount.
+// Options describes a file system.
 type Options struct {
-	// UID and GID own the mount. Only processes of this user may use it: others get
-	// EACCES from the kernel, root included.
-	UID, GID uint32
+	UID, GID uint32 // own the files
 
-	// Owner returns the files of the call that a thread runs in; nil: none. tid is in
-	// the pid namespace of Open's caller, and 0 for a thread outside of it. Owner runs on
-	// several goroutines and must not wait for a client of the mount.
-	Owner func(tid uint32) *Files
+	// Owner returns the files of the call that a thread works for; nil: none. The request fails with EIO on an error.
+	// The number is in the pid namespace of the process that made the mount, 0 for a thread of none below.
+	// Owner runs on several goroutines and must not wait for a client of the mount.
+	Owner func(tid uint32) (*Files, error)
 
-	// Refused is called when a thread uses a descriptor of another call, or of a call
-	// that has ended; nil: nothing is called. It must not block.
+	// Refused is called for a request for a file that is not one of the thread's, by a
+	// descriptor: another call opened it, or one that has ended. Nil: nothing is called. The
+	// thread waits until it returns.
 	Refused func(tid uint32)
-
-	// Close aborts the connection by Control. The zero Control aborts nothing.
-	Control fusedev.Control
 
 	Logger *slog.Logger // nil discards
 }
 
 func (o *Options) user() fuse.Owner { return fuse.Owner{Uid: o.UID, Gid: o.GID} }
 
-// Mount is served until it is detached everywhere, or closed.
-type Mount struct {
-	// Root is the mount, for move_mount(2). The caller closes it. The server ends if the
-	// mount is attached nowhere by then.
-	Root *os.File
-
-	conn fusedev.Connection // opened while the mount exists: the kernel reuses its number later
-	done chan struct{}
+// MountOptions returns the options of a mount for [Serve]. Only processes of the user may use the mount: the kernel
+// answers EACCES to others, root included.
+func MountOptions(uid, gid uint32) fusedev.MountOptions {
+	return fusedev.MountOptions{Type: "scopefs-context", UID: uid, GID: gid, NoExec: true}
 }
 
-// closeTime is how long Close waits for a server whose connection it cannot abort.
-const closeTime = 2 * time.Second
-
-// maxRead limits one READ, in bytes, and thus the memory of fusedev.MaxRequests READs.
+// maxRead bounds a READ, in bytes, and so the memory of fusedev.MaxRequests of them.
 const maxRead = 256 << 10
 
-// Open creates a mount that is attached nowhere, and serves it. It needs CAP_SYS_ADMIN in
-// its user namespace. The caller closes it.
-func Open(opt Options) (*Mount, error) {
-	dev, err := fusedev.Open(fusedev.MountOptions{Type: "scopefs-context", UID: opt.UID, GID: opt.GID, NoExec: true})
-	if err != nil {
-		return nil, err
-	}
-	server := &fileSystem{RawFileSystem: fuse.NewDefaultRawFileSystem(), opt: opt, calls: make(chan struct{}, maxOwner)}
+// Serve serves a mount until it is attached nowhere any more, or its connection is aborted. fd is its /dev/fuse, which
+// stays the caller's.
+func Serve(fd int, opt Options) error {
+	server := &fileSystem{RawFileSystem: fuse.NewDefaultRawFileSystem(), opt: opt}
 	handler := fuse.NewProtocolServer(server, &fuse.MountOptions{
 		DisableSplice: true, MaxWrite: maxRead,
 		DisabledCapabilities: fuse.CAP_READDIRPLUS,
 		ExtraCapabilities:    fuse.CAP_NO_EXPORT_SUPPORT, // no open_by_handle_at(2)
 	})
-	conn := fusedev.NewConn(dev.FD(), &throttle{Handler: handler}, fusedev.Options{Logger: opt.Logger})
+	conn := fusedev.NewConn(fd, &throttle{Handler: handler}, fusedev.Options{Logger: opt.Logger})
 	if _, err := conn.Init(); err != nil {
-		dev.Close()
-		return nil, err
+		return err
 	}
-	m := &Mount{Root: dev.Mount(), conn: opt.Control.Connection(dev.Minor(), ""), done: make(chan struct{})}
-	go func() {
-		defer close(m.done)
-		conn.Serve()
-		dev.Close()
-	}()
-	return m, nil
-}
-
-// Close aborts the connection and waits until the server has ended. Clients get
-// ENOTCONN. Without fusectl the server ends with the mount, and Close waits for two
-// seconds at most.
-func (m *Mount) Close() error {
-	err := m.conn.Abort()
-	m.conn.Close()
-	m.Root.Close()
-	select {
-	case <-m.done:
-	case <-time.After(closeTime):
-	}
-	return err
+	conn.Serve()
+	return nil
 }

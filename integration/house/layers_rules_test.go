@@ -58,7 +58,7 @@ var floors = map[string]struct {
 	"internal/importer":    {[]string{"internal/config", "internal/definitions", "internal/extensions", "internal/fields", "internal/imports", "internal/printable", "internal/session", "internal/state", "scope"}, "it writes what package imports converts"},
 	"internal/cli":         {[]string{"audit", "internal/api", "internal/batch", "internal/bounded", "internal/clients", "internal/config", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/extensions", "internal/fields", "internal/importer", "internal/mount", "internal/printable", "internal/programs", "internal/report", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
 	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
-	"cmd/scopefs":          {[]string{"internal/cli", "internal/guard", "internal/logger", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
+	"cmd/scopefs":          {[]string{"internal/cli", "internal/contextfs", "internal/guard", "internal/logger", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
 	"integration/*":        {[]string{"**"}, "tests of the whole, and their tools"},
 
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
@@ -80,7 +80,7 @@ var floors = map[string]struct {
 	"internal/changes":     {[]string{"audit", "scope", "scope/beneath"}, "what an agent left is only looked at"},
 	"internal/api":         {[]string{"internal/config", "internal/proc", "scope", "tools", "tools/sandbox"}, "a client of the daemon needs nothing that runs in it"},
 	"internal/account":     {[]string{"internal/config", "internal/mount", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "who and where an agent is does not depend on what it does"},
-	"internal/session":     {[]string{"audit", "fs/callfs", "internal/account", "internal/api", "internal/config", "internal/mount", "internal/proc", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents", "scope/beneath", "scope/catalog", "scope/context", "scope/hosts", "tools", "tools/*", "tools/file/profile", "tools/file/worker"}, "what happens on a view does not know when it is mounted"},
+	"internal/session":     {[]string{"audit", "internal/account", "internal/api", "internal/config", "internal/contextfs", "internal/mount", "internal/proc", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents", "scope/beneath", "scope/catalog", "scope/context", "scope/hosts", "tools", "tools/*", "tools/file/profile", "tools/file/worker"}, "what happens on a view does not know when it is mounted"},
 	"internal/agent":       {[]string{"audit", "internal/account", "internal/api", "internal/session", "internal/view", "scope", "scope/agents", "scope/hosts"}, "one agent does not know the daemon that has it"},
 	"internal/mount":       {[]string{"fs/fusedev", "scope"}, "which views are mounted does not depend on who serves them"},
 	"internal/guard":       {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
@@ -101,6 +101,7 @@ var floors = map[string]struct {
 	"cmd/scopefs-stores/internal/*":       {[]string{"internal/credential", "internal/driver", "internal/linecheck", "scope", "tools", "tools/*"}, "a driver knows its server, and no other driver"},
 	"internal/heart":                      {[]string{"internal/proc"}, "any process of ours may have a heartbeat"},
 	"internal/stores/wire":                {[]string{"internal/config", "internal/driver", "tools/kv", "tools/messages", "tools/notify", "tools/objects"}, "what the daemon and the drivers say, and no more"},
+	"internal/contextfs":                  {[]string{"fs/callfs", "fs/fusedev", "internal/guard", "internal/heart", "internal/peer", "internal/view", "tools/limit", "tools/sandbox"}, "which call a process works for is told to both ends"},
 }
 
 // owners says which packages may import a dependency, so that it can be replaced
@@ -154,7 +155,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/session", "internal/api", "internal/daemon", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/terminal",
-	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "internal/driver", "internal/heart",
+	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "internal/driver", "internal/heart", "internal/contextfs",
 	"cmd/scopefs-stores/internal/confine", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
@@ -162,10 +163,11 @@ var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
-	"cmd/scopefs/main.go":                           6, // one for each role
+	"cmd/scopefs/main.go":                           7, // one for each role
 	"cmd/scopefs-stores/main.go":                    2, // likewise
 	"internal/pages/main.go":                        2, // a program of make
 	"cmd/scopefs-stores/internal/engine/process.go": 1, // a database without a daemon ends, whatever it executes
+	"internal/contextfs/main.go":                    1, // without a daemon it does not know whose call a thread is
 	"internal/view/main.go":                         1, // a view without a daemon cannot record: it ends
 }
 

@@ -1,12 +1,19 @@
 package tools
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -16,6 +23,40 @@ func TestContextShown(t *testing.T) {
 	u := h.Connect("a")
 	assert.Equal(t, "[]\nstate.json\n", u.Text("bash", args{"command": "cat /context/state.json; echo; ls /context", "_scopes": []string{"state"}}))
 	assert.Equal(t, "(no output)", u.Text("bash", args{"command": "ls -A /context"}))
+}
+
+// TestContextProcess: a process of its own serves /context, and only that has /dev/fuse of it. When it is killed, the sandbox
+// goes on without /context, and the log says so. It ends with the sandbox.
+func TestContextProcess(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": "tools: [bash]\nscopes: {enum: [state]}"})
+	daemon := h.Cmd.Process.Pid
+	served := func() []int { return harness.ChildrenOf(daemon, contextfs.Name) }
+	u, other := h.Connect("a"), h.Connect("a")
+	look := args{"command": "cat /context/state.json", "_scopes": []string{"state"}}
+	assert.Equal(t, "[]\n", u.Text("bash", look))
+	assert.Equal(t, "[]\n", other.Text("bash", look))
+	require.Len(t, served(), 2)
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", daemon))
+	require.NoError(t, err)
+	require.NotEmpty(t, fds)
+	for _, fd := range fds {
+		to, _ := os.Readlink(fd)
+		assert.NotEqual(t, "/dev/fuse", to)
+	}
+	pid := served()[0]
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	h.Eventually("its death is recorded", func() bool {
+		return h.Recorded("a", audit.Event{Event: audit.KindSandbox, Path: "/context", Outcome: "died"})
+	})
+	texts := []string{u.Text("bash", look), other.Text("bash", look)}
+	slices.Sort(texts)
+	assert.Contains(t, texts[0]+texts[1], "Transport endpoint is not connected")
+	assert.Contains(t, texts, "[]\n", "that of the other client")
+	for _, client := range []*harness.User{u, other} {
+		assert.Equal(t, "on\n", client.Text("bash", args{"command": "echo on"}))
+	}
+	h.Must("down", "a")
+	h.Eventually("no process is left", func() bool { return len(served()) == 0 })
 }
 
 // TestContextSet: context_set is for agents whose definition names scopes in scopes.set and

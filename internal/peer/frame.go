@@ -92,6 +92,9 @@ func NewReader(r io.Reader, max int) *Reader {
 	return &Reader{max, bufio.NewReaderSize(r, 16<<10)}
 }
 
+// Buffered reports whether bytes of the next frame have been read.
+func (r *Reader) Buffered() bool { return r.in.Buffered() > 0 }
+
 // Read reads a frame into parts. They share an array that is theirs. At the end of the
 // stream between two frames the error is io.EOF, within a frame io.ErrUnexpectedEOF.
 func (r *Reader) Read(parts ...*[]byte) error {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
@@ -18,7 +18,7 @@ import (
 // client's sandboxes /context shows each process that of its call.
 type contexts struct {
 	mu    sync.RWMutex
-	calls map[string]*callfs.Files
+	calls map[string]*contextfs.Files
 }
 
 // show makes the context of a call visible to its processes, until hide.
@@ -30,29 +30,30 @@ func (c *contexts) show(call string, s scoped.Scoped) (hide func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls == nil {
-		c.calls = map[string]*callfs.Files{}
+		c.calls = map[string]*contextfs.Files{}
 	}
 	c.calls[call] = files
 	return func() {
 		c.mu.Lock()
-		defer c.mu.Unlock()
 		delete(c.calls, call)
+		c.mu.Unlock()
+		files.End()
 	}, nil
 }
 
-func (c *contexts) of(call string) *callfs.Files {
+func (c *contexts) of(call string) *contextfs.Files {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.calls[call]
 }
 
 // contextFiles returns a file for each scope.
-func contextFiles(s scoped.Scoped) (*callfs.Files, error) {
+func contextFiles(s scoped.Scoped) (*contextfs.Files, error) {
 	content := map[string][]byte{}
 	for name, messages := range s.Files() {
 		content[name+".json"] = messages
 	}
-	files, err := callfs.New(content)
+	files, err := contextfs.New(content)
 	if err != nil {
 		return nil, tools.Errorf(tools.Invalid, "the context cannot be shown: %v", err)
 	}
@@ -61,7 +62,7 @@ func contextFiles(s scoped.Scoped) (*callfs.Files, error) {
 
 // contextMount is /context of one sandbox.
 type contextMount struct {
-	*callfs.Mount
+	*contextfs.Mount
 	session atomic.Pointer[sandbox.Session] // nil until it has started
 	refused refused
 }
@@ -108,14 +109,17 @@ func (r *refused) rest() {
 	}
 }
 
-// mountContext makes /context of a sandbox. A process sees the files of its command's
+// mountContext makes /context of a sandbox, whose process is in the agent's group. A process sees the files of its command's
 // tag, and none in another sandbox.
-func (a *Agent) mountContext(owner account.User, of func(tag string) *callfs.Files) (*contextMount, error) {
+func (a *Agent) mountContext(owner account.User, group *sandbox.Group, of func(tag string) *contextfs.Files) (*contextMount, error) {
 	m := &contextMount{}
 	m.refused.record = a.Event
 	m.refused.event = func(tid uint32, others int64) audit.Event {
-		e := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Op: "read", Path: sandbox.Context, Verdict: audit.Deny, PID: int(tid),
-			Rule: "context: of another call, or of one that has ended", RuleKind: string(scope.KindContext), Errno: "ESTALE", Unrecorded: others}
+		e := audit.Event{
+			Event: audit.KindSandbox, Agent: string(a.id), Op: "read", Path: sandbox.Context, Verdict: audit.Deny, PID: int(tid),
+			Rule: "context: of another call, or of one that has ended", RuleKind: string(scope.KindContext),
+			Errno: "ESTALE", Unrecorded: others,
+		}
 		if tid == 0 {
 			e.Outcome = "repeated"
 		} else {
@@ -125,17 +129,34 @@ func (a *Agent) mountContext(owner account.User, of func(tag string) *callfs.Fil
 		return e
 	}
 	var err error
-	m.Mount, err = callfs.Open(callfs.Options{UID: owner.UID, GID: owner.GID, Control: a.Control, Logger: a.Logger, Refused: m.refused.one, Owner: func(tid uint32) *callfs.Files {
-		s := m.session.Load()
-		if s == nil {
-			return nil
-		}
-		tag, _, ours := s.TagOf(int(tid))
-		if !ours {
-			return nil
-		}
-		return of(tag)
-	}})
+	m.Mount, err = contextfs.Open(contextfs.Options{
+		UID: owner.UID, GID: owner.GID, Root: a.Root, Control: a.Control, Guard: a.Guard,
+		Logger: a.Logger.With("agent", a.id), Refused: m.refused.one,
+		Owner: func(tid uint32) *contextfs.Files {
+			s := m.session.Load()
+			if s == nil {
+				return nil
+			}
+			tag, _, ours := s.TagOf(int(tid))
+			if !ours {
+				return nil
+			}
+			return of(tag)
+		},
+		Ready: func(pid int) {
+			if err := group.AddView(pid); err != nil { // its processor time is bounded all the same: see package callfs
+				a.Logger.Warn("the agent's limits do not hold for the process of "+sandbox.Context, "agent", a.id, "err", err)
+			}
+		},
+		Died: func(why error) {
+			a.Logger.Warn("a sandbox has no "+sandbox.Context+" any more", "agent", a.id, "err", why)
+			e := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Path: sandbox.Context, Outcome: "died", Detail: why.Error()}
+			if s := m.session.Load(); s != nil {
+				e.Session = a.nameOf(s)
+			}
+			a.Event(e)
+		},
+	})
 	return m, err
 }
 

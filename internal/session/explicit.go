@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/scope/activities"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/activity"
@@ -33,7 +33,7 @@ func (c *client) explicit(ctx context.Context, env tools.Env, call, by activitie
 		p.ReadOnly = p.ReadOnly || shows == agents.WorkspaceRead
 	}
 	p.Binds = []sandbox.Bind{{File: program, At: programs + by.Name, Copy: true}}
-	p.Context = func(string) *callfs.Files { return c.contexts.of(env.Call) }
+	p.Context = func(string) *contextfs.Files { return c.contexts.of(env.Call) }
 	box, err := c.agent.Start(ctx, p)
 	if err != nil {
 		return tools.Result{}, err

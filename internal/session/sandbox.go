@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -51,7 +51,7 @@ type Purpose struct {
 
 	// Context returns what /context shows to the processes of a command, by its tag; nil:
 	// there is no /context.
-	Context func(tag string) *callfs.Files
+	Context func(tag string) *contextfs.Files
 }
 
 // own reports whether the sandbox runs the agent's commands: it has the agent's HOME and
@@ -179,7 +179,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 		spec.View = nil
 	}
 	if p.Context != nil {
-		if box.context, err = a.mountContext(owner, p.Context); err != nil {
+		if box.context, err = a.mountContext(owner, group, p.Context); err != nil {
 			return nil, err
 		}
 		spec.Context = box.context.Root

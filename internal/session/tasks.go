@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	scoped "github.com/scopefs/scopefs/scope/context"
@@ -217,7 +217,7 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	}
 	defer end()
 	chain := chainOf(append(callers, id))
-	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, Kind: api.TaskSession, Command: CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *callfs.Files { return given }})
+	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, Kind: api.TaskSession, Command: CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *contextfs.Files { return given }})
 	if err != nil {
 		return sandbox.Output{}, err
 	}

@@ -38,6 +38,30 @@ func Confine(root int, passthrough, caller, spool bool) ([]string, error) {
 	return []string{"root: the scope", "capabilities: " + kept, abi, "seccomp", "no_new_privs", "no network"}, nil
 }
 
+// ConfineServer is [Confine] for a process that only uses descriptors which are open: it drops every capability, all
+// access to files by name, and all system calls but those of the Go runtime.
+func ConfineServer() ([]string, error) {
+	kept, err := keepCapabilities(false, false)
+	if err != nil {
+		return nil, err
+	}
+	abi, _, err := Landlock()
+	if err != nil {
+		return nil, err
+	}
+	// No rule: each right that the kernel's ABI knows is denied everywhere.
+	if err := configOf(abi).Restrict(); err != nil {
+		return nil, fmt.Errorf("landlock: %w", err)
+	}
+	if err := noNewPrivs(); err != nil {
+		return nil, err
+	}
+	if err := load(runtimeCalls, only("clone", 0, goThread, goThread|unix.CLONE_SETTLS)); err != nil {
+		return nil, err
+	}
+	return []string{"no files", "capabilities: " + kept, fmt.Sprintf("landlock: ABI %d", abi), "seccomp", "no_new_privs", "no network"}, nil
+}
+
 // enter makes the scope the root of this mount namespace, and its only mount:
 // pivot_root(2) with "." for both arguments.
 func enter(root int) error {
@@ -101,15 +125,19 @@ func landlockRoot() (string, error) {
 		// Only the root, the filter and the capabilities confine the process.
 		return "landlock: ABI 1, not used", noNewPrivs()
 	}
-	configs := []landlock.Config{
-		landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6, landlock.V7, landlock.V8, landlock.V9,
-	}
-	cfg := configs[min(abi-2, len(configs)-1)]
-	if err := cfg.Restrict(landlock.RWDirs("/").WithRefer()); err != nil {
+	if err := configOf(abi).Restrict(landlock.RWDirs("/").WithRefer()); err != nil {
 		return "", fmt.Errorf("landlock: %w", err)
 	}
-	return fmt.Sprintf("landlock: ABI %d", min(abi, len(configs)+1)), noNewPrivs()
+	return fmt.Sprintf("landlock: ABI %d", min(abi, len(configs))), noNewPrivs()
 }
+
+// configs are the ABIs of Landlock, from the first.
+var configs = []landlock.Config{
+	landlock.V1, landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6, landlock.V7, landlock.V8, landlock.V9,
+}
+
+// configOf returns all that can be denied with an ABI.
+func configOf(abi int) landlock.Config { return configs[min(abi, len(configs))-1] }
 
 // Landlock returns the kernel's ABI of Landlock, and whether views use it. Linux 5.15 to
 // 5.18 have ABI 1, which forbids every rename between directories.
@@ -142,33 +170,37 @@ func filterCalls(caller, spool bool) error {
 	if caller {
 		calls = append(calls, "setfsuid", "setfsgid", "setgroups")
 	}
-	// only allows a system call if its argument has one of the given values.
-	only := func(name string, argument uint32, values ...uint64) (all []seccomp.NameWithConditions) {
-		for _, value := range values {
-			all = append(all, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{{Argument: argument, Operation: seccomp.Equal, Value: value}}})
-		}
-		return all
+	return load(calls, slices.Concat(
+		other,
+		// Threads of the Go runtime, not processes:
+		// runtime/os_linux.go.
+		only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
+		only("ioctl", 1, backingOpen, backingClose),
+		// Marks of inodes only. A mark of a mount or a file system
+		// would report names from the whole host.
+		only("fanotify_mark", 1, beneath.WatchFlags...),
+		only("name_to_handle_at", 4, beneath.HandleFlags...),
+	))
+}
+
+// only allows a system call if its argument has one of the given values.
+func only(name string, argument uint32, values ...uint64) (all []seccomp.NameWithConditions) {
+	for _, value := range values {
+		all = append(all, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
+			{Argument: argument, Operation: seccomp.Equal, Value: value},
+		}})
 	}
+	return all
+}
+
+// load leaves this process the given system calls.
+func load(calls []string, conditional []seccomp.NameWithConditions) error {
 	filter := seccomp.Filter{
 		NoNewPrivs: true,
 		Flag:       seccomp.FilterFlagTSync,
 		Policy: seccomp.Policy{
 			DefaultAction: seccomp.ActionErrno,
-			Syscalls: []seccomp.SyscallGroup{{
-				Action: seccomp.ActionAllow,
-				Names:  calls,
-				NamesWithCondtions: slices.Concat(
-					other,
-					// Threads of the Go runtime, not processes:
-					// runtime/os_linux.go.
-					only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
-					only("ioctl", 1, backingOpen, backingClose),
-					// Marks of inodes only. A mark of a mount or a file system
-					// would report names from the whole host.
-					only("fanotify_mark", 1, beneath.WatchFlags...),
-					only("name_to_handle_at", 4, beneath.HandleFlags...),
-				),
-			}},
+			Syscalls:      []seccomp.SyscallGroup{{Action: seccomp.ActionAllow, Names: calls, NamesWithCondtions: conditional}},
 		},
 	}
 	if err := seccomp.LoadFilter(filter); err != nil {

@@ -11,48 +11,35 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// A view is probed: the daemon sends beats to its heart, and looks at its process when a
-// beat has no response. [heart.Evidence] decides. A client waits for three probeTimes at most when
-// the process is stopped or deadlocked.
 const (
-	probeTime = heart.ProbeTime       // between two looks at a view
 	idleProbe = 20 * time.Millisecond // times the number of views: between two beats of an idle view
 	scopeTime = time.Second           // between two checks of a scope's directory
 )
 
 var errEnded = errors.New("view process ended")
 
-// probe returns an error when the view must be replaced: see [heart.Evidence]. It sends few beats
-// to an idle view, so that idle views cost next to nothing.
+// probe returns an error when the view must be replaced: see [heart.Watch].
 func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fusedev.Connection) error {
-	var since heart.Evidence
-	process := heart.Process{PID: p.cmd.Process.Pid, Gone: p.gone}
-	began := time.Duration(0) // the process's processor time at the beat
-	for last := time.Now(); ; {
+	alive, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
 		select {
-		case <-ctx.Done():
-			return nil
 		case <-p.ended:
-			return errEnded
-		case <-time.After(probeTime):
+			stop()
+		case <-alive.Done():
 		}
+	}()
+	err := heart.Watch(alive, heart.Process{PID: p.cmd.Process.Pid, Gone: p.gone}, beats, func() bool {
 		waiting, err := conn.Waiting()
-		busy := err != nil || waiting > 0
-		if silent := beats.Silence() > 0; silent || busy && process.Dying() {
-			since.Add(process, began)
-			since.Answered = silent && beats.Silence() == 0 // it may have answered, and slept, before the look
-			if why := since.Verdict(); why != "" {
-				return errors.New("view " + why)
-			}
-			if silent && !since.Answered {
-				continue
-			}
-		}
-		if since = (heart.Evidence{}); busy || time.Since(last) >= v.host.idleProbe() {
-			last, began = time.Now(), process.Spent()
-			beats.Beat()
-		}
+		return err != nil || waiting > 0
+	}, v.host.idleProbe)
+	switch {
+	case err != nil:
+		return fmt.Errorf("view %w", err)
+	case ctx.Err() == nil:
+		return errEnded
 	}
+	return nil
 }
 
 // idleProbe returns the time between two beats of an idle view.

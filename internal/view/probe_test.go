@@ -34,7 +34,7 @@ func process(t *testing.T, words ...string) *served {
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	p := process(t, "sh", "-c", "while :; do :; done")
-	ours, theirs, err := socketPair("heart")
+	ours, theirs, err := SocketPair("heart")
 	require.NoError(t, err)
 	t.Cleanup(func() { ours.Close(); theirs.Close() }) // nobody answers
 	stoppedAt := make(chan time.Time, 1)
@@ -72,7 +72,7 @@ func TestProbeLate(t *testing.T) {
 		p := &served{cmd: p.cmd, ended: make(chan struct{})} // a channel of the bubble
 		go func() { verdict <- (&View{}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}) }()
 		for answered < 10 { // the daemon's goroutine of the heart never runs
-			time.Sleep(probeTime / 2)
+			time.Sleep(heart.ProbeTime / 2)
 			buf := make([]byte, 1)
 			if n, _ := unix.Read(theirs, buf); n == 1 {
 				_, err := unix.Write(theirs, []byte("p"))
@@ -83,6 +83,6 @@ func TestProbeLate(t *testing.T) {
 		}
 		silent := time.Now()
 		assert.ErrorContains(t, <-verdict, "slept or was stopped")
-		assert.LessOrEqual(t, time.Since(silent), 4*probeTime, "a client's wait")
+		assert.LessOrEqual(t, time.Since(silent), 4*heart.ProbeTime, "a client's wait")
 	})
 }

@@ -64,13 +64,13 @@ func (v *View) spawn(root *beneath.Root, conn, spool *os.File, owner account.Use
 	}
 	treeFile := os.NewFile(uintptr(tree), "scope")
 	defer treeFile.Close()
-	wire, theirWire, err := socketPair("wire")
+	wire, theirWire, err := SocketPair("wire")
 	if err != nil {
 		return nil, err
 	}
 	defer theirWire.Close()
 	_ = unix.SetNonblock(int(theirWire.Fd()), false)
-	heart, theirHeart, err := socketPair("heart")
+	heart, theirHeart, err := SocketPair("heart")
 	if err != nil {
 		wire.Close()
 		return nil, err
@@ -115,8 +115,8 @@ func (v *View) spawn(root *beneath.Root, conn, spool *os.File, owner account.Use
 	return p, nil
 }
 
-// socketPair returns two connected stream sockets that do not block.
-func socketPair(name string) (ours, theirs *os.File, err error) {
+// SocketPair returns two connected stream sockets that do not block.
+func SocketPair(name string) (ours, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,4 @@
-package callfs_test
+package contextfs_test
 
 import (
 	"bufio"
@@ -438,15 +438,17 @@ func TestOrdinaryUser(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(at, self, 0o755))
-	for dir := filepath.Dir(at); dir != "/"; dir = filepath.Dir(dir) {
-		if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {
-			require.NoError(t, os.Chmod(dir, 0o755))
+	for _, name := range []string{at, program} {
+		for dir := filepath.Dir(name); dir != "/"; dir = filepath.Dir(dir) {
+			if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {
+				require.NoError(t, os.Chmod(dir, 0o755))
+			}
 		}
 	}
 	const asUser = `mount -t tmpfs none /mnt && mknod -m 666 /mnt/fuse c 10 229 && mount --bind /mnt/fuse /dev/fuse && umount -l /mnt &&
 		exec setpriv --reuid 1000 --regid 1000 --clear-groups unshare -Urm "$0" "$@"`
 	cmd := exec.Command("unshare", "-m", "sh", "-c", asUser, at, "-test.v", "-test.run=^(TestAttack|TestOutlive|TestHung)$")
-	cmd.Env = append(os.Environ(), ordinaryEnv+"=1", "REQUIRE_FUSE=1", "TMPDIR=/tmp")
+	cmd.Env = append(os.Environ(), ordinaryEnv+"=1", programEnv+"="+program, "REQUIRE_FUSE=1", "TMPDIR=/tmp")
 	cmd.Dir = "/"
 	out, err := cmd.CombinedOutput()
 	assert.NoError(t, err, "%s", out)

@@ -1,9 +1,13 @@
-package callfs_test
+package contextfs_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -33,11 +37,34 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
 }
 
+// program is the process's program: Main works in a static program only.
+var program = os.Getenv(programEnv)
+
+func run(m *testing.M) int {
+	if program == "" {
+		dir, err := os.MkdirTemp("", "scopefs-test-context")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		program = filepath.Join(dir, "server")
+		build := exec.Command("go", "build", "-o", program, "./testdata/server")
+		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
+		if err := errors.Join(os.Chmod(dir, 0o755), build.Run()); err != nil { // the agent's user executes it
+			panic(err)
+		}
+	}
+	return m.Run()
+}
+
+// programEnv has the program of a run of this binary by itself.
+const programEnv = "CONTEXTFS_TEST_PROGRAM"
+
 // ordinaryEnv marks a run of this binary as root of a user namespace.
-const ordinaryEnv = "CALLFS_TEST_ORDINARY"
+const ordinaryEnv = "CONTEXTFS_TEST_ORDINARY"
 
 // agentUID is the agent's user where the host's root runs the tests.
 const agentUID = 1000
@@ -46,14 +73,15 @@ const agentUID = 1000
 type box struct {
 	t       *testing.T
 	session *sandbox.Session
-	mount   *callfs.Mount
+	mount   *contextfs.Mount
 
 	running atomic.Pointer[sandbox.Session]
 	mu      sync.Mutex
-	calls   map[string]*callfs.Files
+	calls   map[string]*contextfs.Files
 	stall   chan struct{} // Owner waits for it; nil: no wait
 
 	asked atomic.Int64 // calls of Owner
+	died  chan error   // of Options.Died
 }
 
 func newBox(t *testing.T) *box {
@@ -61,11 +89,13 @@ func newBox(t *testing.T) *box {
 	if os.Geteuid() != 0 {
 		need.Skip(t, "needs root or a user namespace: it mounts")
 	}
-	b := &box{t: t, calls: map[string]*callfs.Files{}}
+	b := &box{t: t, calls: map[string]*contextfs.Files{}, died: make(chan error, 1)}
 	uid := uint32(agentUID)
 	if os.Getenv(ordinaryEnv) != "" {
 		uid = 0
 	}
+	control := fusedev.OpenControl()
+	t.Cleanup(control.Close)
 	t.Cleanup(func() { // after the sandbox has ended
 		if b.mount != nil {
 			_ = b.mount.Close()
@@ -76,9 +106,10 @@ func newBox(t *testing.T) *box {
 		need.Skip(t, "no sandbox here: ", err)
 	}
 	t.Cleanup(func() { assert.NoError(t, host.Close()) })
-	control := fusedev.OpenControl()
-	t.Cleanup(control.Close)
-	b.mount, err = callfs.Open(callfs.Options{UID: uid, GID: uid, Owner: b.owner, Control: control})
+	b.mount, err = contextfs.Open(contextfs.Options{
+		UID: uid, GID: uid, Root: uid != 0, Program: program, Control: control, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Owner: b.owner, Refused: func(uint32) {}, Ready: func(int) {}, Died: func(why error) { b.died <- why },
+	})
 	require.NoError(t, err)
 	b.session, err = host.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: uid, GID: uid, Context: b.mount.Root})
 	require.NoError(t, err)
@@ -87,7 +118,7 @@ func newBox(t *testing.T) *box {
 	return b
 }
 
-func (b *box) owner(tid uint32) *callfs.Files {
+func (b *box) owner(tid uint32) *contextfs.Files {
 	b.asked.Add(1)
 	b.mu.Lock()
 	stall := b.stall
@@ -112,7 +143,7 @@ func (b *box) show(call string, content map[string]string) (hide func()) {
 	for name, text := range content {
 		bytes[name] = []byte(text)
 	}
-	f, err := callfs.New(bytes)
+	f, err := contextfs.New(bytes)
 	require.NoError(b.t, err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,6 +152,7 @@ func (b *box) show(call string, content map[string]string) (hide func()) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(b.calls, call)
+		f.End()
 	}
 }
 

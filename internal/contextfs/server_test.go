@@ -1,10 +1,10 @@
-package callfs_test
+package contextfs_test
 
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -99,14 +99,6 @@ func TestMany(t *testing.T) {
 	all.Wait()
 }
 
-// TestNames refuses names that no file can have.
-func TestNames(t *testing.T) {
-	for _, name := range []string{"", ".", "..", "a/b", "a\x00b", strings.Repeat("x", 256)} {
-		_, err := callfs.New(map[string][]byte{name: nil})
-		assert.Error(t, err, "%q", name)
-	}
-}
-
 // flood sends requests until it is killed.
 func flood([]string) error {
 	for range 4 {
@@ -125,8 +117,10 @@ func TestCloseLate(t *testing.T) {
 	need.Root(t, "it mounts")
 	control := fusedev.OpenControl()
 	defer control.Close()
-	open := func() (*callfs.Mount, uint32) {
-		m, err := callfs.Open(callfs.Options{Control: control})
+	open := func() (*contextfs.Mount, uint32) {
+		m, err := contextfs.Open(contextfs.Options{
+			Program: program, Control: control, Logger: slog.New(slog.DiscardHandler), Ready: func(int) {}, Died: func(error) {},
+		})
 		require.NoError(t, err)
 		var st unix.Statx_t
 		require.NoError(t, unix.Statx(int(m.Root.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st))
