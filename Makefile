@@ -15,7 +15,7 @@ PACKAGES := ./... ./cmd/scopefs-stores/... ./integration/...
 PROGRAM := bin/scopefs
 build: ## build bin/scopefs and bin/scopefs-stores, static programs, and bin/pages, man pages and completions
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
-	CGO_ENABLED=0 go build -trimpath -o $(PROGRAM)-stores ./cmd/scopefs-stores
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(PROGRAM)-stores ./cmd/scopefs-stores
 	@rm -rf bin/pages
 	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./internal/pages bin/pages
 

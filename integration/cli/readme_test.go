@@ -27,7 +27,8 @@ import (
 // It needs no root: `scopefs run` mounts a view in a user namespace.
 func TestReadme(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"Makefile", "go.mod", "go.sum"} {
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "integration"), 0o755))
+	for _, name := range []string{"Makefile", "go.mod", "go.sum", "go.work", "go.work.sum", "integration/go.mod", "integration/go.sum"} {
 		text, err := os.ReadFile(filepath.Join("../..", name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
