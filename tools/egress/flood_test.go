@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -51,6 +52,7 @@ func running(function string) int {
 // number of its connections, and end. The test counts goroutines of the whole process: no
 // other test runs beside it.
 func TestAttackShutWindow(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	rule, _ := host(t, "good.example", true, hello)
 	rule.Methods = []string{"GET"}
 	const requests, clients = 8, 12
@@ -104,6 +106,7 @@ func TestAttackShutWindow(t *testing.T) {
 // TestAttackWaitingAnswer: a refusal that a client does not take ends its connection, in
 // HTTP/1 and HTTP/2. It counts goroutines as TestAttackShutWindow does.
 func TestAttackWaitingAnswer(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	rule, _ := host(t, "good.example", true, hello)
 	rule.Methods = []string{"GET"}
 	l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Client) { o.Limits.Speak = 2 * time.Second })

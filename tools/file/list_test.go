@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -109,6 +110,7 @@ func TestListCursorGone(t *testing.T) {
 }
 
 func TestListMany(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	tr := newTree(t, nil)
 	var want []string
 	for n := range 5000 {

@@ -139,6 +139,7 @@ func TestSandboxCannotTouchWorker(t *testing.T) {
 
 // While a call's work is done the thread has its name, and so do those that help.
 func TestSandboxThreadNames(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	need.Root(t, "looks into another user's process")
 	require.Zero(t, os.Geteuid(), "looks into another user's process")
 	tr := newTree(t, nil)
@@ -172,6 +173,7 @@ func TestSandboxThreadNames(t *testing.T) {
 
 // A worker whose pipes end takes back what it has half done.
 func TestServeEndsCleanly(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	tr := newTree(t, map[string]string{"d/": ""})
 	for n := range 200 {
 		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/d/%d", tr.root, n), []byte(strings.Repeat("x", 1<<20)), 0o644))

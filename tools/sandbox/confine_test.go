@@ -41,6 +41,7 @@ func users(t *testing.T, f func(t *testing.T, s *Session)) {
 }
 
 func TestConfined(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	users(t, func(t *testing.T, s *Session) {
 		status := sh(t, s, "cat /proc/self/status")
 		for _, want := range []string{
@@ -194,6 +195,7 @@ func TestOrdinaryUser(t *testing.T) {
 
 // TestDaemonKilled kills a daemon while its sandbox forks as fast as it can.
 func TestDaemonKilled(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	needRoot(t, "the storm has a limit")
 	dir, _ := newView(t, agentUID)
 	cmd := exec.Command("/proc/self/exe", "daemon", dir,

@@ -97,6 +97,7 @@ func (a attacker) send(r pid1.Reply, fds ...int) {
 }
 
 func TestHostileInit(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	for _, how := range []string{
 		"files for pipes", "wrong ends", "too few", "too many", "descriptors with an error", "unknown command",
 		"ends before it starts", "starts twice", "ready twice", "no JSON", "too large", "files for a terminal",

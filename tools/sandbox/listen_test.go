@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -133,6 +134,7 @@ func TestListenersApart(t *testing.T) {
 
 // TestHostileListener: what is no listening socket at the address is refused.
 func TestHostileListener(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	for _, how := range []string{"no listener", "file for a listener", "unconnected socket", "wrong port", "two listeners", "Unix listener"} {
 		t.Run(how, func(t *testing.T) {
 			spec := newSpec(t)
@@ -194,6 +196,7 @@ func TestTrust(t *testing.T) {
 
 // TestJava: Java has the proxy and the bundle, and keeps the options that a caller sets.
 func TestJava(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	ca := certificate(t)
 	s := newTestSession(t, func(spec *Spec) { spec.Trust = ca })
 	trust := "-Djavax.net.ssl.trustStore=" + keystorePath + " -Djavax.net.ssl.trustStoreType=JKS"

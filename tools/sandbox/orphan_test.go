@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -105,6 +106,7 @@ func TestSweepElsewhere(t *testing.T) {
 // TestOrphanKilled: the next daemon kills the child of a bwrap that was killed before it
 // released the child.
 func TestOrphanKilled(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	needRoot(t, noGroups)
 	for _, where := range []string{"session", "agent", "below a subreaper"} {
 		t.Run(where, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -170,6 +171,7 @@ func TestOnlyTag(t *testing.T) {
 
 // TestOnlyTagChain: a command whose processes fork and end all the time is there, too.
 func TestOnlyTagChain(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	s := newTestSession(t)
 	one := startTagged(t, s, "one", "python3", "-c", `
 import os, time

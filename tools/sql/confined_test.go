@@ -18,6 +18,7 @@ import (
 
 // An engine that an attacker has taken over has its two files, and nothing else.
 func TestConfined(t *testing.T) {
+	need.Long(t, "it takes seconds")
 	need.Long(t, "builds an attacker")
 	a := newAgent(t, Limits{}, false) // or it skips
 	attacker := filepath.Join(filepath.Dir(program), "confined")
