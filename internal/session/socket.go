@@ -171,7 +171,7 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner account.User, task
 			case err != nil:
 				refused = time.Now()
 				a.Warnings.Warn(a.id, "too many clients", "limit", maxClients)
-				conn.SetWriteDeadline(time.Now().Add(refusePause))
+				// The first write to a socket does not block, and a deadline would be about our own lag.
 				fmt.Fprintf(conn, "scopefs: the agent has %d clients already: end one of them\n", maxClients)
 				conn.Close()
 				continue
