@@ -119,7 +119,7 @@ chart() {
 	[ "$(wc -l <"$top/table")" -gt 2 ] || return 0
 	mkdir -p bin
 	"$top/bench" chart "$2" <"$top/table" >"bin/$1.svg"
-	echo "chart: bin/$1.svg"
+	echo "chart: bin/$1.svg" >&2
 }
 
 # summary reads a Markdown table whose last column names the fastest layer of each row, and prints where that is scopefs.

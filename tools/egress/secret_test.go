@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -226,10 +227,10 @@ func TestAttackPlaceholder(t *testing.T) {
 		res, text := do(t, client, r)
 		assert.Equal(t, 403, res.StatusCode, name)
 		assert.Contains(t, text, "placeholder", name)
-		e := l.log()
-		assert.Equal(t, audit.Violation, e[len(e)-1].Verdict, name)
-		assert.Equal(t, string(scope.KindSecret), e[len(e)-1].RuleKind, name)
-		assert.Greater(t, len(e), before)
+		refused := func(e audit.Event) bool {
+			return e.Verdict == audit.Violation && e.RuleKind == string(scope.KindSecret)
+		}
+		assert.True(t, slices.ContainsFunc(l.log()[before:], refused), name) // an earlier connection may end meanwhile
 	}
 	r := request(body(strings.NewReader("x")))
 	r.Trailer = http.Header{"X-End": {placeholder}}
