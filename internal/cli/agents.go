@@ -96,7 +96,7 @@ func (a *app) listAgents(asJSON bool) error {
 // notAll returns an error with the exit status for definitions that do not load.
 func notAll(errs []error) error {
 	if len(errs) > 0 {
-		return &exitError{code: exitFailed}
+		return exitWith(exitFailed, nil)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ changed since.`,
 				fmt.Fprintf(a.out, "%s: %s\n", cmp.Or(string(r.Agent), r.File), r.Outcome)
 			}
 			if failed > 0 {
-				return &exitError{code: exitFailed}
+				return exitWith(exitFailed, nil)
 			}
 			return nil
 		},

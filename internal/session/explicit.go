@@ -6,8 +6,8 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/activity"
