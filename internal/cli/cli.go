@@ -186,13 +186,26 @@ func (a *app) client() (*api.Client, config.Paths, error) {
 	return api.NewClient(p), p, nil
 }
 
-// clientOf returns a client of the daemon, and the named agent.
-func (a *app) clientOf(name string) (*api.Client, scope.ID, error) {
-	p, id, err := a.agentNamed(name)
-	if err != nil {
-		return nil, "", err
+// asking returns the function of a command that only talks to the daemon.
+func (a *app) asking(f func(ctx context.Context, client *api.Client, words []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, words []string) error {
+		client, _, err := a.client()
+		if err != nil {
+			return err
+		}
+		return f(c.Context(), client, words)
 	}
-	return api.NewClient(p), id, nil
+}
+
+// askingOf is asking for a command whose first word names an agent.
+func (a *app) askingOf(f func(ctx context.Context, client *api.Client, id scope.ID) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, words []string) error {
+		p, id, err := a.agentNamed(words[0])
+		if err != nil {
+			return err
+		}
+		return f(c.Context(), api.NewClient(p), id)
+	}
 }
 
 // terminal returns standard input if it and standard output are terminals; else nil.
