@@ -92,10 +92,7 @@ func (d *Daemon) Agents() []api.Agent {
 		}
 	}
 	for _, err := range now.failed {
-		s := api.Agent{State: api.Failed, Error: err.Error(), NotLoaded: true}
-		if failed, ok := errors.AsType[*fields.FileError](err); ok {
-			s.ID = failed.Agent
-		}
+		s := api.Agent{ID: fields.AgentOf(err), State: api.Failed, Error: err.Error(), NotLoaded: true}
 		list = slices.DeleteFunc(list, func(b api.Agent) bool {
 			same := b.ID == s.ID && s.ID != ""
 			if same {
