@@ -45,26 +45,15 @@ func (a *Agent) newNetwork(p Purpose) *network {
 	return n
 }
 
-// authority is the CA of the daemon's proxies, opened on first use.
-type authority struct {
-	mu sync.Mutex
-	ca *egress.CA
-}
-
 // authority returns the CA; nil after an error, and then no request can be decided about
 // that only a CA makes visible.
 func (s *Shared) authority() *egress.CA {
-	s.network.mu.Lock()
-	defer s.network.mu.Unlock()
-	if s.network.ca == nil {
-		ca, err := egress.OpenCA(s.Paths.State)
-		if err != nil {
-			s.Logger.Error("hosts with methods, paths or a credential are refused", "err", err)
-			return nil
-		}
-		s.network.ca = ca
+	ca, err := s.ca.get(func() (*egress.CA, error) { return egress.OpenCA(s.Paths.State) })
+	if err != nil {
+		s.Logger.Error("hosts with methods, paths or a credential are refused", "err", err)
+		return nil
 	}
-	return s.network.ca
+	return ca
 }
 
 // equip adds to a sandbox what programs need to use the network. Without a network it

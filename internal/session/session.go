@@ -38,10 +38,9 @@ type Agent struct {
 	slots   *limit.Slots // of clients
 	paces   *paces
 	rates   *tools.Rates
-	traffic *limit.Rates   // of its sandboxes
-	doors   *egress.Bounds // what its sandboxes have under way in the network
-	group   group
-	renames renames
+	traffic *limit.Rates          // of its sandboxes
+	doors   *egress.Bounds        // what its sandboxes have under way in the network
+	group   opened[sandbox.Group] // see groupOf
 
 	refusals refusals
 	tally    tally
@@ -110,8 +109,7 @@ func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit
 		e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
 	}
 	if byTool {
-		a.renames.add(e) // before the client has its answer
-		a.refusals.add(e)
+		a.refusals.add(e) // before the client has its answer
 		if a.saw(e) {
 			return nil
 		}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -74,14 +73,9 @@ func (s *Shared) execStore(ctx context.Context, store string, p *config.StorePro
 	if err := n.equip(&spec); err != nil {
 		return nil, err
 	}
-	e := audit.Event{Event: audit.KindSandbox, Server: store, Op: "exec", Target: CommandLine(c.Argv[:1]), Outcome: audit.OutcomeBegin} // arguments may hold secrets
-	if err := s.Record(ctx, e); err != nil {
+	ended, err := recordExec(ctx, s, audit.Event{Server: store, Target: CommandLine(c.Argv[:1])}) // arguments may hold secrets
+	if err != nil {
 		return nil, err
-	}
-	began := time.Now()
-	ended := func(outcome string) {
-		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
-		s.Event(e)
 	}
 	box, err := host.Start(ctx, spec)
 	if err != nil {
@@ -97,12 +91,7 @@ func (s *Shared) execStore(ctx context.Context, store string, p *config.StorePro
 	}
 	go func() { // ends with the sandbox, at the latest by CloseSandboxes
 		defer over()
-		exit, err := process.Wait()
-		if err != nil {
-			ended("ended with its sandbox")
-		} else {
-			ended(Outcome(exit))
-		}
+		recordEnd(process, ended)
 		n.end(box)
 	}()
 	return process, nil
