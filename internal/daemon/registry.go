@@ -126,7 +126,8 @@ func (d *Daemon) expect(ids []scope.ID) (expected []*agent.Agent) {
 func (d *Daemon) mountExpected(ctx context.Context, expected []*agent.Agent, done func(scope.ID, error)) {
 	queue := make(chan *agent.Agent)
 	var wg sync.WaitGroup
-	for range min(len(expected), mountsAtOnce()) {
+	// The daemon, the kernel and the view take turns on a processor to start one.
+	for range min(len(expected), 2*runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
 			for a := range queue {
 				if err := a.MountExpected(ctx); !errors.Is(err, session.ErrDown) {
@@ -165,7 +166,3 @@ func (d *Daemon) mountAppeared(ctx context.Context) {
 		leave()
 	}
 }
-
-// mountsAtOnce bounds the views that start side by side. The daemon, the kernel and the
-// view take turns on a processor to start one.
-func mountsAtOnce() int { return 2 * runtime.GOMAXPROCS(0) }
