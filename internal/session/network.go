@@ -96,13 +96,12 @@ func (s *Shared) equipNetwork(spec *sandbox.Spec, kind hosts.Kind, secrets func(
 	if ca := s.authority(); ca != nil {
 		spec.Trust = ca.PEM()
 	}
-	spec.Env = maps.Clone(spec.Env)
-	if spec.Env == nil {
-		spec.Env = map[string]string{}
-	}
+	env := map[string]string{}
+	maps.Copy(env, spec.Env)
 	for name, secret := range secrets() {
-		spec.Env[name] = secret.Placeholder
+		env[name] = secret.Placeholder
 	}
+	spec.Env = env
 }
 
 // secretOf returns a credential as a proxy uses it.
