@@ -26,7 +26,9 @@ func (d *Daemon) handler() http.Handler {
 		d.checkHealth()
 		_ = reply(w, struct{}{}) // it fails if the client is gone
 	})
-	mux.HandleFunc("POST /v1/reload", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) { return d.Reload(r.Context()), nil }))
+	mux.HandleFunc("POST /v1/reload", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return d.Reload(r.Context()), nil
+	}))
 	mux.HandleFunc("GET /v1/stores", func(w http.ResponseWriter, r *http.Request) {
 		_ = reply(w, d.Stores.Report(r.Context(), d.loaded.Load().Agents))
 	})
