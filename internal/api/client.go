@@ -43,10 +43,7 @@ func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w at %s: start one with scopefs daemon, or scopefs daemon --user for your own agents and --dir", ErrNoDaemon, c.socket)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return conn, nil
+	return conn, err
 }
 
 // attended returns a context that ends when the daemon stops answering; the cause
@@ -57,14 +54,13 @@ func (c *Client) attended(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { end(nil) }
 }
 
-// request sends one request. The caller closes the connection. ctx is attended.
+// request sends one request. The caller closes the connection, which also the end of ctx does. ctx is attended.
 func (c *Client) request(ctx context.Context, method, path string, in any) (*net.UnixConn, *bufio.Reader, *http.Response, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
+	context.AfterFunc(ctx, func() { conn.Close() })
 	r, resp, err := roundTrip(ctx, conn, method, path, in)
 	if err != nil {
 		conn.Close()
@@ -123,58 +119,54 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		return err
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(out); err != nil {
 		return whyNoAnswer(ctx, err)
 	}
 	return nil
 }
 
+// fetch returns the answer to a request.
+func fetch[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {
+	err = c.call(ctx, method, path, in, &out)
+	return out, err
+}
+
+type none struct{}
+
 // Agents lists the agents that are defined or mounted.
 func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
-	var list []Agent
-	err := c.call(ctx, http.MethodGet, "/v1/agents", struct{}{}, &list)
-	return list, err
+	return fetch[[]Agent](ctx, c, http.MethodGet, "/v1/agents", none{})
 }
 
 // Stores lists the shared stores, after checking each.
 func (c *Client) Stores(ctx context.Context) ([]Store, error) {
-	var list []Store
-	err := c.call(ctx, http.MethodGet, "/v1/stores", struct{}{}, &list)
-	return list, err
+	return fetch[[]Store](ctx, c, http.MethodGet, "/v1/stores", none{})
 }
 
 // Up mounts an agent's view and returns the mount point.
 func (c *Client) Up(ctx context.Context, id scope.ID, at string) (string, error) {
-	var done UpRequest
-	err := c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/up", UpRequest{At: at}, &done)
+	done, err := fetch[UpRequest](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/up", UpRequest{At: at})
 	return done.At, err
 }
 
 // Down ends an agent's sandboxes and unmounts its view.
 func (c *Client) Down(ctx context.Context, id scope.ID) error {
-	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", struct{}{}, &struct{}{})
+	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", none{}, &none{})
 }
 
 // Top returns what runs now, and what it uses.
 func (c *Client) Top(ctx context.Context) (Top, error) {
-	var t Top
-	err := c.call(ctx, http.MethodGet, "/v1/top", struct{}{}, &t)
-	return t, err
+	return fetch[Top](ctx, c, http.MethodGet, "/v1/top", none{})
 }
 
 // Kill ends a session.
 func (c *Client) Kill(ctx context.Context, id string) (Session, error) {
-	var s Session
-	err := c.call(ctx, http.MethodPost, "/v1/sessions/"+url.PathEscape(id)+"/kill", struct{}{}, &s)
-	return s, err
+	return fetch[Session](ctx, c, http.MethodPost, "/v1/sessions/"+url.PathEscape(id)+"/kill", none{})
 }
 
 // Reload has the daemon read the definitions again.
 func (c *Client) Reload(ctx context.Context) ([]Reloaded, error) {
-	var all []Reloaded
-	err := c.call(ctx, http.MethodPost, "/v1/reload", struct{}{}, &all)
-	return all, err
+	return fetch[[]Reloaded](ctx, c, http.MethodPost, "/v1/reload", none{})
 }
 
 // Health fails unless the daemon answers in time. The daemon takes every lock that a
@@ -182,5 +174,5 @@ func (c *Client) Reload(ctx context.Context) ([]Reloaded, error) {
 func (c *Client) Health(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return c.call(ctx, http.MethodGet, "/v1/health", struct{}{}, &struct{}{})
+	return c.call(ctx, http.MethodGet, "/v1/health", none{}, &none{})
 }

@@ -63,12 +63,8 @@ func knock(ctx context.Context, socket string) (pid int, answered bool) {
 		return 0, !errors.Is(err, unix.EAGAIN) && ctx.Err() == nil // EAGAIN: its queue is full
 	}
 	defer conn.Close()
-	if raw, err := conn.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) {
-			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-				pid = int(cred.Pid)
-			}
-		})
+	if cred := peer(conn); cred != nil {
+		pid = int(cred.Pid)
 	}
 	_ = conn.CloseWrite()
 	if end, ok := ctx.Deadline(); ok {

@@ -85,8 +85,7 @@ func (c *Client) Run(ctx context.Context, id scope.ID, req RunRequest) (*Run, er
 		end()
 		return nil, err
 	}
-	stop := context.AfterFunc(attended, func() { conn.Close() })
-	r := &Run{conn: conn, in: bufio.NewScanner(conn), why: func() error { return context.Cause(attended) }, leave: func() { stop(); end() }}
+	r := &Run{conn: conn, in: bufio.NewScanner(conn), why: func() error { return context.Cause(attended) }, leave: end}
 	if buffered.Buffered() > 0 {
 		r.Close()
 		return nil, errors.New("daemon spoke out of turn")

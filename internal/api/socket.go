@@ -44,17 +44,25 @@ func PeerUID(c net.Conn) (uid uint32, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, false
-	}
-	var cred *unix.Ucred
-	if raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}) != nil || err != nil {
+	cred := peer(conn)
+	if cred == nil {
 		return 0, false
 	}
 	return cred.Uid, true
+}
+
+// peer returns the process of the other end; nil if it is unknown.
+func peer(conn *net.UnixConn) (cred *unix.Ucred) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	if raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}) != nil || err != nil {
+		return nil // on an error it returns user 0
+	}
+	return cred
 }
 
 // shortPath returns a name for a socket that fits into sockaddr_un (108

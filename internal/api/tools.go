@@ -99,9 +99,7 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 
 // Approvals lists the calls that wait for the operator, or that the operator has decided.
 func (c *Client) Approvals(ctx context.Context) ([]tools.Approval, error) {
-	var list []tools.Approval
-	err := c.call(ctx, http.MethodGet, "/v1/approvals", struct{}{}, &list)
-	return list, err
+	return fetch[[]tools.Approval](ctx, c, http.MethodGet, "/v1/approvals", none{})
 }
 
 // WatchApprovals calls each for every approval that there is, and then for every change,
@@ -109,12 +107,11 @@ func (c *Client) Approvals(ctx context.Context) ([]tools.Approval, error) {
 func (c *Client) WatchApprovals(ctx context.Context, each func(tools.ApprovalChange) error) error {
 	ctx, end := c.attended(ctx)
 	defer end()
-	conn, _, resp, err := c.request(ctx, http.MethodGet, "/v1/approvals/watch", struct{}{})
+	conn, _, resp, err := c.request(ctx, http.MethodGet, "/v1/approvals/watch", none{})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	for lines := json.NewDecoder(resp.Body); ; {
 		var change tools.ApprovalChange
 		if err := lines.Decode(&change); err != nil {
@@ -131,9 +128,7 @@ func (c *Client) WatchApprovals(ctx context.Context, each func(tools.ApprovalCha
 
 // Approval returns one approval with all arguments of the call.
 func (c *Client) Approval(ctx context.Context, id string) (tools.Approval, error) {
-	var p tools.Approval
-	err := c.call(ctx, http.MethodGet, "/v1/approvals/"+url.PathEscape(id), struct{}{}, &p)
-	return p, err
+	return fetch[tools.Approval](ctx, c, http.MethodGet, "/v1/approvals/"+url.PathEscape(id), none{})
 }
 
 // DecideRequest is the body of a decision about an approval.
@@ -158,14 +153,11 @@ func (c *Client) Revoke(ctx context.Context, id string) (tools.Approval, error) 
 }
 
 func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest) (tools.Approval, error) {
-	var p tools.Approval
-	err := c.call(ctx, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, how, &p)
-	return p, err
+	return fetch[tools.Approval](ctx, c, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, how)
 }
 
 // Token returns an agent's token for HTTP.
 func (c *Client) Token(ctx context.Context, id scope.ID) (string, error) {
-	var t TokenReply
-	err := c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/token", struct{}{}, &t)
+	t, err := fetch[TokenReply](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/token", none{})
 	return t.Token, err
 }

@@ -16,9 +16,6 @@ import (
 
 func (a *app) agentsCmd() *cobra.Command {
 	var asJSON bool
-	run := func(f func() error) func(*cobra.Command, []string) error {
-		return func(*cobra.Command, []string) error { return f() }
-	}
 	c := &cobra.Command{
 		Use:   "agents",
 		Short: "list the defined agents, show what one may do, check files",
@@ -27,13 +24,13 @@ daemon. Without a subcommand it lists the agents.
 
 Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
 		Args: args(cobra.NoArgs),
-		RunE: run(func() error { return a.listAgents(asJSON) }),
+		RunE: func(*cobra.Command, []string) error { return a.listAgents(asJSON) },
 	}
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "list the agents and the definitions that do not load",
 		Args:  args(cobra.NoArgs),
-		RunE:  run(func() error { return a.listAgents(asJSON) }),
+		RunE:  c.RunE,
 	}
 	show := &cobra.Command{
 		Use:               "show AGENT",
@@ -96,7 +93,7 @@ func (a *app) listAgents(asJSON bool) error {
 // notAll returns an error with the exit status for definitions that do not load.
 func notAll(errs []error) error {
 	if len(errs) > 0 {
-		return &exitError{code: exitFailed}
+		return exitWith(exitFailed, nil)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -28,28 +29,39 @@ path through a link is shown with the path that it resolves to. approve --help t
 standing approvals, for calls that are still to come.
 An agent cannot reach the socket that decides.`,
 		Args: args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return a.listApprovals(c, asJSON) },
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			list, err := client.Approvals(ctx)
+			if err != nil {
+				return err
+			}
+			return a.print(report.Approvals(list), asJSON)
+		}),
 	}
 	c.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(&cobra.Command{
-		Use: "list", Short: "list the calls that wait, and what is approved", Args: args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return a.listApprovals(c, asJSON) },
+		Use: "list", Short: "list the calls that wait, and what is approved", Args: args(cobra.NoArgs), RunE: c.RunE,
 	}, &cobra.Command{
 		Use: "show ID", Short: "show a call with its arguments, as JSON", Args: args(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error { return a.showApproval(c, words[0]) },
+		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
+			p, err := client.Approval(ctx, words[0])
+			if err != nil {
+				return err
+			}
+			return report.JSON(a.out, p)
+		}),
 	})
 	c.AddCommand(a.watchCmd(&asJSON), a.approveCmd(), &cobra.Command{
 		Use: "deny ID", Short: "deny a call that waits", Args: args(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error { return a.decide(c, words[0], (*api.Client).Deny) },
+		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
+			return a.decided(client.Deny(ctx, words[0]))
+		}),
 	}, &cobra.Command{
 		Use: "revoke ID", Short: "end a standing approval, or one that is not used yet", Args: args(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error {
-			return a.decide(c, words[0], func(client *api.Client, ctx context.Context, id string) (tools.Approval, error) {
-				p, err := client.Revoke(ctx, id)
-				p.State = "revoked"
-				return p, err
-			})
-		},
+		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
+			p, err := client.Revoke(ctx, words[0])
+			p.State = "revoked"
+			return a.decided(p, err)
+		}),
 	})
 	return c
 }
@@ -86,9 +98,11 @@ A standing approval ends when the agent's rules change.`,
 			if err != nil {
 				return err
 			}
-			return a.decide(c, words[0], func(client *api.Client, ctx context.Context, id string) (tools.Approval, error) {
-				return client.Approve(ctx, id, how)
-			})
+			client, _, err := a.client()
+			if err != nil {
+				return err
+			}
+			return a.decided(client.Approve(c.Context(), words[0], how))
 		},
 	}
 	c.Flags().StringSliceVar(&o.scopes, "scopes", nil, "the scopes of its context that the call gets, and no other")
@@ -115,41 +129,12 @@ func (o *approveOptions) request(c *cobra.Command) (api.DecideRequest, error) {
 	return how, nil
 }
 
-// decide sends a decision and prints what it made.
-func (a *app) decide(c *cobra.Command, id string, send func(*api.Client, context.Context, string) (tools.Approval, error)) error {
-	client, _, err := a.client()
-	if err != nil {
-		return err
-	}
-	decided, err := send(client, c.Context(), id)
+// decided prints what a decision made.
+func (a *app) decided(p tools.Approval, err error) error {
 	if err == nil {
-		fmt.Fprintln(a.out, report.Decision(decided))
+		fmt.Fprintln(a.out, report.Decision(p))
 	}
 	return err
-}
-
-func (a *app) listApprovals(c *cobra.Command, asJSON bool) error {
-	client, _, err := a.client()
-	if err != nil {
-		return err
-	}
-	list, err := client.Approvals(c.Context())
-	if err != nil {
-		return err
-	}
-	return a.print(report.Approvals(list), asJSON)
-}
-
-func (a *app) showApproval(c *cobra.Command, id string) error {
-	client, _, err := a.client()
-	if err != nil {
-		return err
-	}
-	p, err := client.Approval(c.Context(), id)
-	if err != nil {
-		return err
-	}
-	return report.JSON(a.out, p)
 }
 
 func (a *app) tokenCmd() *cobra.Command {
@@ -162,16 +147,12 @@ agent. All tokens derive from STATE/http.key: to revoke them, remove that file a
 restart the daemon.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
-		RunE: func(c *cobra.Command, words []string) error {
-			client, id, err := a.clientOf(words[0])
-			if err != nil {
-				return err
-			}
-			text, err := client.Token(c.Context(), id)
+		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error {
+			text, err := client.Token(ctx, id)
 			if err == nil {
 				fmt.Fprintln(a.out, text)
 			}
 			return err
-		},
+		}),
 	}
 }

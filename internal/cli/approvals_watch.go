@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/top"
 )
 
@@ -27,19 +30,15 @@ Without a terminal, or with --json, each change is a line of JSON on standard ou
 "y ID", "n ID", "a ID", "s ID", "p ID DURATION PATTERN", with an answer on standard
 output, {"id": ..., "error": ...} without error if it was made. After the end of standard input
 the watch goes on without decisions, until it is interrupted.`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, _, err := a.client()
-			if err != nil {
-				return err
-			}
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
 			// Without a daemon the error comes before the terminal is raw.
-			if _, err := client.Approvals(c.Context()); err != nil {
+			if _, err := client.Approvals(ctx); err != nil {
 				return err
 			}
 			if in := a.terminal(); in != nil && !*asJSON {
-				return top.WatchKeys(c.Context(), client, in, a.out)
+				return top.WatchKeys(ctx, client, in, a.out)
 			}
-			return top.WatchLines(c.Context(), client, a.in, a.out)
-		},
+			return top.WatchLines(ctx, client, a.in, a.out)
+		}),
 	}
 }

@@ -66,7 +66,7 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 		filter.Agent = string(id)
 	}
 	if filter.Since, err = since(o.since, time.Now()); err != nil {
-		return &exitError{exitUsage, err}
+		return exitWith(exitUsage, err)
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt)
 	defer stop()

@@ -99,7 +99,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 func (a *app) call(ctx context.Context, hello api.Hello, tool string, words []string, o callOptions) error {
 	arguments, err := a.arguments(o.args, words)
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return exitWith(exitUsage, err)
 	}
 	return a.withTools(ctx, hello, o, func(ctx context.Context, client *toolbox.Client) error {
 		result, err := client.Call(ctx, tool, arguments)
@@ -119,7 +119,7 @@ func (a *app) callFile(ctx context.Context, hello api.Hello, name string, o call
 	calls, err := batch.Read(name, a.in)
 	switch {
 	case err != nil:
-		return &exitError{exitUsage, err}
+		return exitWith(exitUsage, err)
 	case o.parallel < 1 || o.parallel > batch.MaxParallel:
 		return usagef("--parallel: want 1 to %d", batch.MaxParallel)
 	case hello.Context != nil && calls.Context != nil:
@@ -141,7 +141,7 @@ func (a *app) withTools(ctx context.Context, hello api.Hello, o callOptions, f f
 		err = t.Use(ctx, Version, terminal.Asker(a.in, a.err), f)
 	}
 	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && o.status {
-		return &exitError{exitRunFailed, err}
+		return exitWith(exitRunFailed, err)
 	}
 	return err
 }
@@ -256,16 +256,16 @@ func ending(r mcp.Result, status bool) error {
 	case !status:
 		return &commandError{fmt.Sprintf("the command ended with exit status %d; --exit-status ends with it", *code)}
 	case command.TimedOut:
-		return &exitError{exitTimedOut, &commandError{"the command timed out"}}
+		return exitWith(exitTimedOut, &commandError{"the command timed out"})
 	}
-	return &exitError{*code, &commandError{fmt.Sprintf("the command ended with exit status %d", *code)}}
+	return exitWith(*code, &commandError{fmt.Sprintf("the command ended with exit status %d", *code)})
 }
 
 // printResult prints the result of a call, or returns its error.
 func (a *app) printResult(r mcp.Result, o callOptions) error {
 	switch {
 	case r.Failed:
-		return &exitError{exitFailed, errors.New(r.Text)}
+		return exitWith(exitFailed, errors.New(r.Text))
 	case o.json && r.Structured != nil:
 		fmt.Fprintln(a.out, string(tools.PlainJSON(r.Structured)))
 	case o.json:

@@ -58,7 +58,7 @@ func (a *app) changes(ctx context.Context, name string, o changesOptions) error 
 	}
 	from, err := since(o.since, time.Now())
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return exitWith(exitUsage, err)
 	}
 	how := report.ChangesOptions{Since: from, Against: o.against, Names: o.names}
 	r, err := report.FindChanges(ctx, p, api.NewClient(p), id, how)

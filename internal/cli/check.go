@@ -44,10 +44,10 @@ Exit status: 0 allowed, 1 denied or to be approved, 2 bad usage, or the agent do
 				v, err = report.CheckPath(p, id, words[0], opName)
 			}
 			if err != nil {
-				return &exitError{exitUsage, err}
+				return exitWith(exitUsage, err)
 			}
 			if err = a.printLine(v, asJSON); err == nil && v.Verdict != "allow" {
-				return &exitError{code: exitFailed}
+				return exitWith(exitFailed, nil)
 			}
 			return err
 		},

@@ -41,25 +41,14 @@ const (
 	exitConfig = 78
 )
 
-// exitError is an error with an exit status. Without a wrapped error nothing is
-// printed.
-type exitError struct {
-	code int
-	err  error
-}
+// exitError is an error with an exit status. Without a wrapped error nothing is printed.
+type exitError = embedded.ExitError
 
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit status %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
+func exitWith(status int, err error) error { return &exitError{Status: status, Err: err} }
 
 // usagef returns an error with the status of bad usage.
 func usagef(format string, args ...any) error {
-	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+	return exitWith(exitUsage, fmt.Errorf(format, args...))
 }
 
 // streams are the standard streams of a command.
@@ -94,15 +83,12 @@ func Main(ctx context.Context, args []string) int {
 	}
 	code := exitFailed
 	var exit *exitError
-	var ended *embedded.ExitError
 	var refused *api.Error
 	var notLoaded *api.NotLoadedError
 	var host *mount.HostError
 	switch {
 	case errors.As(err, &exit):
-		code = exit.code
-	case errors.As(err, &ended):
-		code = ended.Status
+		code = exit.Status
 	case errors.As(err, &host):
 		code = exitHost
 	case errors.As(err, &notLoaded), errors.Is(err, api.ErrUnknown), errors.Is(err, scope.ErrInvalidID),
@@ -112,7 +98,7 @@ func Main(ctx context.Context, args []string) int {
 	if code == exitUsage && command.Name() == daemonName && !command.Flags().Changed(onlyFlag) {
 		code = exitConfig
 	}
-	if (exit == nil || exit.err != nil) && (ended == nil || ended.Err != nil) {
+	if exit == nil || exit.Err != nil {
 		// errors.Join separates its errors by newlines.
 		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
@@ -200,13 +186,26 @@ func (a *app) client() (*api.Client, config.Paths, error) {
 	return api.NewClient(p), p, nil
 }
 
-// clientOf returns a client of the daemon, and the named agent.
-func (a *app) clientOf(name string) (*api.Client, scope.ID, error) {
-	p, id, err := a.agentNamed(name)
-	if err != nil {
-		return nil, "", err
+// asking returns the function of a command that only talks to the daemon.
+func (a *app) asking(f func(ctx context.Context, client *api.Client, words []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, words []string) error {
+		client, _, err := a.client()
+		if err != nil {
+			return err
+		}
+		return f(c.Context(), client, words)
 	}
-	return api.NewClient(p), id, nil
+}
+
+// askingOf is asking for a command whose first word names an agent.
+func (a *app) askingOf(f func(ctx context.Context, client *api.Client, id scope.ID) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, words []string) error {
+		p, id, err := a.agentNamed(words[0])
+		if err != nil {
+			return err
+		}
+		return f(c.Context(), api.NewClient(p), id)
+	}
 }
 
 // terminal returns standard input if it and standard output are terminals; else nil.

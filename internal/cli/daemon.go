@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/daemon"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
@@ -80,7 +81,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	}
 	if o.http != "" {
 		if err := daemon.CheckHTTP(o.http); err != nil {
-			return &exitError{exitUsage, err}
+			return exitWith(exitUsage, err)
 		}
 	}
 	if err := mount.Check(); err != nil {
@@ -115,7 +116,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 			level = slog.LevelError
 			ready, notify, watchdog = func() { fmt.Fprintln(leash, "ready") }, nil, 0
 			// The command that started us may have been killed before it removed the directory.
-			defer daemon.RemoveRun(p)
+			defer embedded.RemoveRun(p)
 			propagation = unix.MS_PRIVATE
 		}
 		if err := unix.Mount("", "/", "", unix.MS_REC|propagation, ""); err != nil {

@@ -53,7 +53,7 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 	}
 	err = a.print(report.Host(lines), asJSON)
 	if status := exitOf(lines); err == nil && status != 0 {
-		return &exitError{code: status}
+		return exitWith(status, nil)
 	}
 	return err
 }

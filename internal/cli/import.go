@@ -102,7 +102,7 @@ func (a *app) importDefinitions(files []string, o importOptions) error {
 		o.To, err = a.importDir(o.To)
 	}
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return exitWith(exitUsage, err)
 	}
 	done, err := importer.Definitions(files, src, o.Options)
 	if o.asJSON && err == nil {
@@ -126,7 +126,7 @@ func (a *app) importExtensions(ctx context.Context, sources []string, o importOp
 	}
 	p, err := a.paths()
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return exitWith(exitUsage, err)
 	}
 	var all []importer.Extension
 	for _, source := range sources {

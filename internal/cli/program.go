@@ -38,10 +38,8 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 		}
 	}
 	req.Argv = slices.Concat([]string{found.File}, program.Args, req.Argv)
-	env := maps.Clone(program.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
+	env := map[string]string{}
+	maps.Copy(env, program.Env)
 	maps.Copy(env, req.Env)
 	if _, ok := env["PATH"]; !ok && len(found.Path) > 0 {
 		env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")

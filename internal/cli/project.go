@@ -29,11 +29,11 @@ func (a *app) where() (config.Paths, *config.Project, error) {
 		}
 	}
 	if err != nil {
-		return p, nil, &exitError{exitUsage, err}
+		return p, nil, exitWith(exitUsage, err)
 	}
 	if project == nil {
 		if p, err = p.Complete(); err != nil {
-			err = &exitError{exitUsage, err}
+			err = exitWith(exitUsage, err)
 		}
 		return p, nil, err
 	}
@@ -80,7 +80,7 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 			p, err = p.Complete()
 		}
 		if err != nil {
-			err = &exitError{exitUsage, err}
+			err = exitWith(exitUsage, err)
 		}
 	}
 	if err != nil {

@@ -47,7 +47,7 @@ to a model.`,
 			if env != nil {
 				given, err := promptContext(agent.Grants, env, scopes, c.Flags().Changed("scopes"))
 				if err != nil {
-					return &exitError{exitUsage, err}
+					return exitWith(exitUsage, err)
 				}
 				text += "\n\n" + strings.TrimSuffix(given.Text(string(agent.Name)), "\n")
 			}
@@ -91,7 +91,7 @@ func readContext(name string) ([]byte, *scoped.Environment, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, nil, &exitError{exitUsage, err}
+		return nil, nil, exitWith(exitUsage, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, scoped.MaxBytes+1))

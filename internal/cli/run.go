@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/embedded"
@@ -75,11 +74,11 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 			if code == 0 && err == nil {
 				return nil
 			}
-			return &exitError{code, err}
+			return exitWith(code, err)
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &exitError{exitRunFailed, fmt.Errorf("%w (see scopefs help run)", err)}
+		return exitWith(exitRunFailed, fmt.Errorf("%w (see scopefs help run)", err))
 	})
 	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
@@ -136,7 +135,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 			return exitRunFailed, err
 		}
 	}
-	if a.wantTTY(o) {
+	if o.tty || a.terminal() != nil && !o.noTTY {
 		req.TTY = terminal.Size()
 	}
 	run, err := api.NewClient(p).Run(ctx, id, req)
@@ -171,9 +170,4 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 		return exitSignal + exit.Signal, nil
 	}
 	return exit.Code, nil
-}
-
-func (a *app) wantTTY(o runOptions) bool {
-	both := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
-	return o.tty || both && !o.noTTY
 }

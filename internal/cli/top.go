@@ -54,9 +54,10 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 		return usagef("--interval %v: want %v or more", o.interval, top.MinInterval)
 	}
 	switch {
-	case o.json && o.once:
-		return top.Lines(ctx, client, 0, a.out)
 	case o.json:
+		if o.once {
+			o.interval = 0
+		}
 		return top.Lines(ctx, client, o.interval, a.out)
 	case o.once:
 		return top.Once(ctx, client, a.out)

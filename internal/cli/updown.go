@@ -2,13 +2,16 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope"
 )
 
 func (a *app) upCmd() *cobra.Command {
@@ -19,23 +22,18 @@ func (a *app) upCmd() *cobra.Command {
 		Long:              "Mounts the view of an agent at RUN/views/AGENT or at an empty directory, and prints where.",
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
-		RunE: func(c *cobra.Command, words []string) error {
-			client, id, err := a.clientOf(words[0])
-			if err != nil {
-				return err
-			}
+		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) (err error) {
 			if at != "" {
 				if at, err = filepath.Abs(at); err != nil {
 					return err
 				}
 			}
-			where, err := client.Up(c.Context(), id, at)
-			if err != nil {
-				return err
+			where, err := client.Up(ctx, id, at)
+			if err == nil {
+				fmt.Fprintln(a.out, where)
 			}
-			fmt.Fprintln(a.out, where)
-			return nil
-		},
+			return err
+		}),
 	}
 	c.Flags().StringVar(&at, "at", "", "mount at this empty directory")
 	return c
@@ -47,13 +45,7 @@ func (a *app) downCmd() *cobra.Command {
 		Short:             "end an agent's sandboxes and unmount its view",
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
-		RunE: func(c *cobra.Command, words []string) error {
-			client, id, err := a.clientOf(words[0])
-			if err != nil {
-				return err
-			}
-			return client.Down(c.Context(), id)
-		},
+		RunE:              a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error { return client.Down(ctx, id) }),
 	}
 }
 
@@ -71,12 +63,8 @@ exits with status 1. A name in a definition that no longer exists is a warning.
 The daemon reads scopefs.yaml only when it starts. The command reports if the file has
 changed since.`,
 		Args: args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, _, err := a.client()
-			if err != nil {
-				return err
-			}
-			all, err := client.Reload(c.Context())
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			all, err := client.Reload(ctx)
 			if err != nil {
 				return err
 			}
@@ -94,10 +82,10 @@ changed since.`,
 				fmt.Fprintf(a.out, "%s: %s\n", cmp.Or(string(r.Agent), r.File), r.Outcome)
 			}
 			if failed > 0 {
-				return &exitError{code: exitFailed}
+				return exitWith(exitFailed, nil)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -107,17 +95,13 @@ func (a *app) psCmd() *cobra.Command {
 		Use:   "ps",
 		Short: "list the agents, their mounts and processes",
 		Args:  args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, _, err := a.client()
-			if err != nil {
-				return err
-			}
-			list, err := client.Agents(c.Context())
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			list, err := client.Agents(ctx)
 			if err != nil {
 				return err
 			}
 			return a.print(report.Agents(list), asJSON)
-		},
+		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
@@ -139,18 +123,13 @@ If the kernel cannot end the processes within five seconds, because they are fro
 command says so and exits with status 1.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeSessions,
-		RunE: func(c *cobra.Command, words []string) error {
-			client, _, err := a.client()
-			if err != nil {
-				return err
+		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
+			s, err := client.Kill(ctx, words[0])
+			if err == nil {
+				fmt.Fprintf(a.out, "%s of %s: killed\n", s.ID, s.Agent)
 			}
-			s, err := client.Kill(c.Context(), words[0])
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.out, "%s of %s: killed\n", s.ID, s.Agent)
-			return nil
-		},
+			return err
+		}),
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -45,12 +46,6 @@ func (a *app) userPaths() (config.Paths, error) {
 	if err != nil {
 		return own, usagef("daemon --user: %w", err)
 	}
-	a.flags.Base = own.Base
-	if a.flags.State == "" {
-		a.flags.State = own.State
-	}
-	if a.flags.Run == "" {
-		a.flags.Run = own.Run
-	}
+	a.flags = config.Paths{Base: own.Base, State: cmp.Or(a.flags.State, own.State), Run: cmp.Or(a.flags.Run, own.Run)}
 	return a.paths()
 }

@@ -26,64 +26,50 @@ func (d *Daemon) handler() http.Handler {
 		d.checkHealth()
 		_ = reply(w, struct{}{}) // it fails if the client is gone
 	})
-	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
-		leave, err := d.Enter()
-		if err != nil {
-			fail(w, http.StatusServiceUnavailable, err)
-			return
-		}
-		defer leave()
-		_ = reply(w, d.Reload(r.Context()))
-	})
+	mux.HandleFunc("POST /v1/reload", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return d.Reload(r.Context()), nil
+	}))
 	mux.HandleFunc("GET /v1/stores", func(w http.ResponseWriter, r *http.Request) {
 		_ = reply(w, d.Stores.Report(r.Context(), d.loaded.Load().Agents))
 	})
-	mux.HandleFunc("POST /v1/agents/{id}/up", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
+	mux.HandleFunc("POST /v1/agents/{id}/up", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		var req api.UpRequest
 		if err := body(r, &req); err != nil {
-			return err
+			return nil, err
 		}
 		if req.At != "" && !filepath.IsAbs(req.At) {
-			return invalid("the mount point must be an absolute path")
+			return nil, invalid("the mount point must be an absolute path")
 		}
 		at, err := a.Up(r.Context(), req.At)
-		if err != nil {
-			return err
-		}
-		return reply(w, api.UpRequest{At: at})
+		return api.UpRequest{At: at}, err
 	}))
-	mux.HandleFunc("POST /v1/agents/{id}/down", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
-		if err := a.Down(r.Context()); err != nil {
-			return err
-		}
-		return reply(w, struct{}{})
+	mux.HandleFunc("POST /v1/agents/{id}/down", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
+		return struct{}{}, a.Down(r.Context())
 	}))
-	mux.HandleFunc("POST /v1/agents/{id}/run", d.forAgent(d.serveRun))
-	mux.HandleFunc("POST /v1/agents/{id}/token", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
+	mux.HandleFunc("POST /v1/agents/{id}/run", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
+		return nil, d.runFor(w, r, a, nil)
+	}))
+	mux.HandleFunc("POST /v1/agents/{id}/token", d.forAgent(func(_ http.ResponseWriter, _ *http.Request, a *agent.Agent) (any, error) {
 		text, err := d.Token(a.ID())
-		if err != nil {
-			return err
-		}
-		return reply(w, api.TokenReply{Token: text})
+		return api.TokenReply{Token: text}, err
 	}))
-	mux.HandleFunc("POST /v1/sessions/{id}/kill", func(w http.ResponseWriter, r *http.Request) {
-		s, err := d.kill(r.Context(), r.PathValue("id"))
-		if err != nil {
-			fail(w, http.StatusBadRequest, err)
-			return
-		}
-		_ = reply(w, s)
-	})
+	mux.HandleFunc("POST /v1/sessions/{id}/kill", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return d.kill(r.Context(), r.PathValue("id"))
+	}))
 	mux.HandleFunc("GET /v1/top", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Top()) })
 	d.approvalHandlers(mux)
+	return only(uint32(os.Geteuid()), errors.New("only the daemon's user and root may"), api.MaxRequest, mux)
+}
+
+// only serves one user and root, whose requests have at most so many bytes.
+func only(uid uint32, refusal error, most int64, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		uid, ok := r.Context().Value(peerKey{}).(uint32)
-		if !ok || uid != 0 && uid != uint32(os.Geteuid()) {
-			fail(w, http.StatusForbidden, errors.New("only the daemon's user and root may"))
+		if peer, ok := r.Context().Value(peerKey{}).(uint32); !ok || peer != uid && peer != 0 {
+			fail(w, http.StatusForbidden, refusal)
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, api.MaxRequest)
-		mux.ServeHTTP(w, r)
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -97,8 +83,8 @@ func peerContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// forAgent parses the id, finds the agent and answers errors.
-func (d *Daemon) forAgent(f func(http.ResponseWriter, *http.Request, *agent.Agent) error) http.HandlerFunc {
+// changing counts a request in, and answers with what f returns. After nil and no error f has answered.
+func (d *Daemon) changing(f func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		leave, err := d.Enter()
 		if err != nil {
@@ -106,18 +92,28 @@ func (d *Daemon) forAgent(f func(http.ResponseWriter, *http.Request, *agent.Agen
 			return
 		}
 		defer leave()
-		id, err := scope.ParseID(r.PathValue("id"))
-		var a *agent.Agent
-		if err == nil {
-			a, err = d.Agent(id)
-		}
-		if err == nil {
-			err = f(w, r, a)
-		}
-		if err != nil {
+		switch answer, err := f(w, r); {
+		case err != nil:
 			fail(w, http.StatusBadRequest, err)
+		case answer != nil:
+			_ = reply(w, answer)
 		}
 	}
+}
+
+// forAgent is changing for a request that names an agent.
+func (d *Daemon) forAgent(f func(http.ResponseWriter, *http.Request, *agent.Agent) (any, error)) http.HandlerFunc {
+	return d.changing(func(w http.ResponseWriter, r *http.Request) (any, error) {
+		id, err := scope.ParseID(r.PathValue("id"))
+		if err != nil {
+			return nil, err
+		}
+		a, err := d.Agent(id)
+		if err != nil {
+			return nil, err
+		}
+		return f(w, r, a)
+	})
 }
 
 func body(r *http.Request, into any) error {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,34 +83,23 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 	for word, decide := range map[string]func(*http.Request, string, api.DecideRequest) (tools.Approval, error){
 		"approve": d.approve,
 		"deny": func(r *http.Request, id string, _ api.DecideRequest) (tools.Approval, error) {
-			return d.Approvals.Decide(id, false, nil, d.recordApproval(r))
+			return d.Approvals.Decide(id, false, nil, d.recordDecision(r, ""))
 		},
 		"revoke": func(r *http.Request, id string, _ api.DecideRequest) (tools.Approval, error) {
-			return d.Approvals.Revoke(id, func(p tools.Approval) error { return d.recordDecision(r, p, "revoked") })
+			return d.Approvals.Revoke(id, d.recordDecision(r, "revoked"))
 		},
 	} {
-		mux.HandleFunc("POST /v1/approvals/{id}/"+word, func(w http.ResponseWriter, r *http.Request) {
-			leave, err := d.Enter()
-			if err != nil {
-				fail(w, http.StatusServiceUnavailable, err)
-				return
-			}
-			defer leave()
+		mux.HandleFunc("POST /v1/approvals/{id}/"+word, d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 			var said api.DecideRequest
 			if err := body(r, &said); err != nil {
-				fail(w, http.StatusBadRequest, err)
-				return
+				return nil, err
 			}
-			p, err := tools.Approval{}, errAlone
-			if d.Approvals != nil {
-				p, err = decide(r, r.PathValue("id"), said)
+			if d.Approvals == nil {
+				return nil, errAlone
 			}
-			if err != nil {
-				fail(w, http.StatusBadRequest, err)
-				return
-			}
-			_ = reply(w, p.Brief())
-		})
+			p, err := decide(r, r.PathValue("id"), said)
+			return p.Brief(), err
+		}))
 	}
 }
 
@@ -150,24 +140,20 @@ var errAlone = errors.New("this daemon serves one command alone: nothing waits f
 // approve grants a call, or makes a standing approval from it.
 func (d *Daemon) approve(r *http.Request, id string, said api.DecideRequest) (tools.Approval, error) {
 	if said.Standing == nil {
-		return d.Approvals.Decide(id, true, said.Scopes, d.recordApproval(r))
+		return d.Approvals.Decide(id, true, said.Scopes, d.recordDecision(r, ""))
 	}
 	if said.Scopes != nil {
 		return tools.Approval{}, errors.New("a standing approval has no scopes: approve the one call with --scopes")
 	}
-	return d.Approvals.Stand(id, *said.Standing, d.recordApproval(r))
+	return d.Approvals.Stand(id, *said.Standing, d.recordDecision(r, ""))
 }
 
-// recordApproval returns a function that records what the operator of a request has
-// decided.
-func (d *Daemon) recordApproval(r *http.Request) func(tools.Approval) error {
-	return func(p tools.Approval) error { return d.recordDecision(r, p, p.State) }
-}
-
-// recordDecision records a decision of the operator whose request it is.
-func (d *Daemon) recordDecision(r *http.Request, p tools.Approval, outcome string) error {
-	uid, _ := r.Context().Value(peerKey{}).(uint32)
-	e := eventOf(p, outcome)
-	e.UID = &uid
-	return d.Record(r.Context(), e)
+// recordDecision returns a function that records what the operator of a request has decided. "" is an approval's state.
+func (d *Daemon) recordDecision(r *http.Request, outcome string) func(tools.Approval) error {
+	return func(p tools.Approval) error {
+		uid, _ := r.Context().Value(peerKey{}).(uint32)
+		e := eventOf(p, cmp.Or(outcome, p.State))
+		e.UID = &uid
+		return d.Record(r.Context(), e)
+	}
 }

@@ -166,13 +166,10 @@ func (d *Daemon) openLog() (*audit.Log, error) {
 	stderr := &view.LogWriter{Logger: d.Logger.With("process", logger.Name)}
 	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
 	return audit.Start(start, d.Paths.Audit(), audit.Options{
-		Notice: d.noticeLog, KeepAge: d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
+		// The operator sees what the log records about itself.
+		Notice:  func(e audit.Event) { d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail) },
+		KeepAge: d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
 	})
-}
-
-// noticeLog shows the operator what the log records about itself.
-func (d *Daemon) noticeLog(e audit.Event) {
-	d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail)
 }
 
 // logChanged logs whether the log can be written, and sends it to every view.

@@ -56,27 +56,18 @@ func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
 }
 
 // load reads the definitions. One that does not load any more stays as it was.
-func (d *Daemon) load() { d.loadUnless(func(*agents.Snapshot) bool { return false }) }
+func (d *Daemon) load() { d.Refresh("") }
 
-// Refresh reads the definitions if that of an agent may have changed.
+// Refresh reads the definitions if that of an agent may have changed; "" is all. A client that starts waits for d.loading,
+// so the changes are recorded, and what runs is ended, after that is released.
 func (d *Daemon) Refresh(id scope.ID) {
-	d.loadUnless(func(last *agents.Snapshot) bool { return last.Current(d.Paths.Base, id) })
-}
-
-// loadUnless reads the definitions unless the last ones are current. A client that starts waits for d.loading, so the
-// changes are recorded, and what runs is ended, after that is released.
-func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
-	was, now := d.replace(current)
+	was, now := d.replace(id)
 	if now == nil {
 		return
 	}
 	for _, err := range added(was.failed, now.failed) {
 		d.Logger.Error("definition", "err", err)
-		e := audit.Event{Event: audit.KindAgent, Outcome: "not loaded", Detail: err.Error()}
-		if bad, ok := errors.AsType[*fields.FileError](err); ok {
-			e.Agent = string(bad.Agent)
-		}
-		d.Event(e)
+		d.Event(audit.Event{Event: audit.KindAgent, Agent: string(fields.AgentOf(err)), Outcome: "not loaded", Detail: err.Error()})
 	}
 	for _, err := range added(was.Warnings, now.Warnings) {
 		d.Logger.Warn("definition", "err", err)
@@ -97,14 +88,14 @@ func (d *Daemon) loadUnless(current func(*agents.Snapshot) bool) {
 	})
 }
 
-// replace reads the definitions and makes them hold. now is nil if the last ones are current.
-func (d *Daemon) replace(current func(*agents.Snapshot) bool) (was, now *loaded) {
+// replace is Refresh without its effects on what runs. now is nil if the last definitions are current.
+func (d *Daemon) replace(id scope.ID) (was, now *loaded) {
 	d.loading.Lock()
 	defer d.loading.Unlock()
 	was = d.loaded.Load()
 	last := was.Snapshot
 	activities, wrong := was.activities.Reload(d.Paths.Base, d.Settings.Tools, session.CheckActivity)
-	if activities.Equal(was.activities) && current(last) {
+	if id != "" && activities.Equal(was.activities) && last.Current(d.Paths.Base, id) {
 		return was, nil
 	}
 	host := d.Settings.Host
@@ -123,26 +114,17 @@ func (d *Daemon) replace(current func(*agents.Snapshot) bool) (was, now *loaded)
 }
 
 // added returns the errors that are in the new list and not in the old one.
-func added(before, now []error) (more []error) {
-	told := map[string]bool{}
-	for _, err := range before {
-		told[err.Error()] = true
-	}
-	for _, err := range now {
-		if !told[err.Error()] {
-			more = append(more, err)
-		}
-	}
-	return more
+func added(before, now []error) []error {
+	return slices.DeleteFunc(slices.Clone(now), func(err error) bool {
+		return slices.ContainsFunc(before, func(old error) bool { return old.Error() == err.Error() })
+	})
 }
 
 // regranted returns the agents that have come, gone or got other grants, which
 // cover their network, sorted.
 func regranted(last, next *agents.Snapshot) (ids []scope.ID) {
 	for id, agent := range next.Agents {
-		if old := last.Agents[id]; old == agent {
-			continue
-		} else if old == nil || !old.Grants.Equal(agent.Grants) {
+		if old := last.Agents[id]; old == nil || old != agent && !old.Grants.Equal(agent.Grants) {
 			ids = append(ids, id)
 		}
 	}
@@ -161,23 +143,23 @@ type definitions struct {
 	base string
 }
 
+// followed are the directories of definitions.
+var followed = []string{"agents.d", "extensions.d", "presets.d", "protect.d", "skills", "activities.d"}
+
 // follow watches a directory, and of skills and extensions each one's own. It is an error that
 // there is none only for agents.d.
 func (w definitions) follow(name string) error {
 	dir := filepath.Join(w.base, name)
 	_ = w.Remove(dir)
 	err := w.Add(dir)
-	if errors.Is(err, os.ErrNotExist) && name != "agents.d" {
+	switch {
+	case name == "agents.d":
+		return err
+	case errors.Is(err, os.ErrNotExist):
 		return nil
-	}
-	if name == "agents.d" || err != nil {
+	case err != nil:
 		return err
 	}
-	return errors.Join(err, w.followIn(dir))
-}
-
-// followIn watches the directories in one.
-func (w definitions) followIn(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.IsDir() {
@@ -201,24 +183,17 @@ func (w definitions) means(e fsnotify.Event) bool {
 		return false
 	}
 	switch dir, name := filepath.Split(rel); {
-	case dir == "" && slices.Contains([]string{"agents.d", "extensions.d", "presets.d", "protect.d", "skills", "activities.d"}, name):
+	case dir == "" && slices.Contains(followed, name):
 		_ = w.follow(name) // fails while there is none
 		return true
-	case dir == "skills/":
-		_ = w.follow("skills")
+	case dir == "skills/", dir == "extensions.d/":
+		_ = w.follow(dir)
 		return true
 	case dir == "agents.d/":
 		return filepath.Ext(name) == ".md"
 	case dir == "presets.d/", dir == "protect.d/":
 		return filepath.Ext(name) == ".yaml"
-	case dir == "activities.d/":
-		return true
-	case dir == "extensions.d/":
-		_ = w.follow("extensions.d")
-		return true
-	case strings.HasPrefix(dir, "extensions.d/"):
-		return true
-	case dir == "" && name == "scopefs.yaml":
+	case dir == "activities.d/", strings.HasPrefix(dir, "extensions.d/"), rel == "scopefs.yaml":
 		return true
 	default:
 		return name == "SKILL.md"
@@ -232,7 +207,10 @@ func (d *Daemon) watch(ctx context.Context) {
 	if err == nil {
 		defer w.Close()
 		// The base as well: each of them may be replaced as a whole.
-		err = errors.Join(w.Add(w.base), w.follow("agents.d"), w.follow("extensions.d"), w.follow("presets.d"), w.follow("protect.d"), w.follow("skills"), w.follow("activities.d"))
+		err = w.Add(w.base)
+		for _, name := range followed {
+			err = errors.Join(err, w.follow(name))
+		}
 	}
 	if err != nil {
 		d.Logger.Warn("definitions are not watched: use scopefs reload", "err", err)

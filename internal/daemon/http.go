@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,12 +169,14 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 func onlyAt(at netip.AddrPort, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		why := ""
+		foreign := func(site string) bool { return site != "same-origin" && site != "none" }
 		switch origins := r.Header.Values("Origin"); {
 		case !namesUs(r.Host, at):
 			why = fmt.Sprintf("Host is %.80q, not %s or localhost:%d: use one of these in the URL", r.Host, at, at.Port())
 		case len(origins) > 1, len(origins) == 1 && !isOurPage(origins[0], at):
 			why = fmt.Sprintf("Origin is %.80q: pages from elsewhere have no access", origins)
-		case !isOurs(r.Header.Values("Sec-Fetch-Site")):
+		// A browser says that a page of ours, or its user, asks (Fetch Metadata, section 2.3). Other programs say nothing.
+		case slices.ContainsFunc(r.Header.Values("Sec-Fetch-Site"), foreign):
 			why = "Sec-Fetch-Site is of another site: pages from elsewhere have no access"
 		}
 		if why == "" {
@@ -196,15 +199,4 @@ func namesUs(host string, at netip.AddrPort) bool {
 func isOurPage(origin string, at netip.AddrPort) bool {
 	host, ok := strings.CutPrefix(origin, "http://")
 	return ok && namesUs(host, at)
-}
-
-// isOurs reports whether a browser says that a page of ours, or its user, asks
-// (Fetch Metadata, section 2.3). Other programs say nothing.
-func isOurs(sites []string) bool {
-	for _, site := range sites {
-		if site != "same-origin" && site != "none" {
-			return false
-		}
-	}
-	return true
 }

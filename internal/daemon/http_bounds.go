@@ -40,13 +40,14 @@ func (h *httpFace) bounded(next http.Handler) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
-		if !a.BeginRequest() {
+		end, ok := a.BeginRequest()
+		if !ok {
 			w.Header().Set("Connection", "close")
 			_ = control.SetReadDeadline(time.Now())
 			http.Error(w, "there are too many requests under way", http.StatusTooManyRequests)
 			return
 		}
-		defer a.EndRequest()
+		defer end()
 		if conn, ok := r.Context().Value(connKey{}).(*httpConn); ok {
 			conn.begin(id)
 			defer conn.end()

@@ -61,7 +61,8 @@ func TestBodyDeadline(t *testing.T) {
 		assert.Contains(t, answer, "end\n")
 	}
 	for range session.MaxRequests {
-		assert.True(t, a.BeginRequest(), "no request is in flight")
+		_, ok := a.BeginRequest()
+		assert.True(t, ok, "no request is in flight")
 	}
 }
 

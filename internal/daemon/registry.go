@@ -92,10 +92,7 @@ func (d *Daemon) Agents() []api.Agent {
 		}
 	}
 	for _, err := range now.failed {
-		s := api.Agent{State: api.Failed, Error: err.Error(), NotLoaded: true}
-		if failed, ok := errors.AsType[*fields.FileError](err); ok {
-			s.ID = failed.Agent
-		}
+		s := api.Agent{ID: fields.AgentOf(err), State: api.Failed, Error: err.Error(), NotLoaded: true}
 		list = slices.DeleteFunc(list, func(b api.Agent) bool {
 			same := b.ID == s.ID && s.ID != ""
 			if same {
@@ -129,7 +126,8 @@ func (d *Daemon) expect(ids []scope.ID) (expected []*agent.Agent) {
 func (d *Daemon) mountExpected(ctx context.Context, expected []*agent.Agent, done func(scope.ID, error)) {
 	queue := make(chan *agent.Agent)
 	var wg sync.WaitGroup
-	for range min(len(expected), mountsAtOnce()) {
+	// The daemon, the kernel and the view take turns on a processor to start one.
+	for range min(len(expected), 2*runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
 			for a := range queue {
 				if err := a.MountExpected(ctx); !errors.Is(err, session.ErrDown) {
@@ -168,7 +166,3 @@ func (d *Daemon) mountAppeared(ctx context.Context) {
 		leave()
 	}
 }
-
-// mountsAtOnce bounds the views that start side by side. The daemon, the kernel and the
-// view take turns on a processor to start one.
-func mountsAtOnce() int { return 2 * runtime.GOMAXPROCS(0) }

@@ -71,19 +71,12 @@ func (d *Daemon) reloadRules() (all []api.Reloaded, added []scope.ID) {
 	now := d.loaded.Load()
 	all = append(all, d.settingsChanged()...)
 	for _, err := range now.Warnings {
-		r := api.Reloaded{Outcome: reloadWarning, Warning: err.Error()}
-		if def, ok := errors.AsType[*fields.FileError](err); ok {
-			r.Agent = def.Agent
-		}
-		all = append(all, r)
+		all = append(all, api.Reloaded{Agent: fields.AgentOf(err), Outcome: reloadWarning, Warning: err.Error()})
 	}
 	for _, err := range now.failed {
-		r := api.Reloaded{Outcome: reloadKept, Error: err.Error()}
-		if def, ok := errors.AsType[*fields.FileError](err); ok {
-			r.Agent = def.Agent
-			if now.Agents[r.Agent] == nil {
-				r.Outcome = reloadFailed
-			}
+		r := api.Reloaded{Agent: fields.AgentOf(err), Outcome: reloadKept, Error: err.Error()}
+		if _, file := errors.AsType[*fields.FileError](err); file && now.Agents[r.Agent] == nil {
+			r.Outcome = reloadFailed
 		}
 		all = append(all, r)
 	}

@@ -23,11 +23,6 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// serveRun runs one command of the operator's.
-func (d *Daemon) serveRun(w http.ResponseWriter, r *http.Request, a *agent.Agent) error {
-	return d.runFor(w, r, a, nil)
-}
-
 // runFor runs one command, of the operator's or of the agent's user by, and returns when
 // it has ended, and its sandbox. The connection is closed last: a client that waits for it
 // leaves nothing behind.

@@ -154,14 +154,7 @@ func (d *Daemon) userHandler(uid uint32, conns *userConns) http.Handler {
 			conns.done(c) // the server does not see the end of one that runFor has taken
 		}
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if peer, ok := r.Context().Value(peerKey{}).(uint32); !ok || peer != uid && peer != 0 {
-			fail(w, http.StatusForbidden, errNotOperator)
-			return
-		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxUserBody)
-		mux.ServeHTTP(w, r)
-	})
+	return only(uid, errNotOperator, maxUserBody, mux)
 }
 
 // runAs runs a command as an agent of a user's. An agent of another's does not exist.

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
@@ -26,20 +25,20 @@ import (
 // Start starts a daemon for this command and one agent. It returns the daemon's directories and
 // a function that stops it.
 func Start(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
-	dir, lock, err := daemon.NewRun()
+	dir, lock, err := newRun()
 	if err != nil {
 		return p, nil, err
 	}
 	p.Run = dir
 	end, err := start(ctx, p, id, lock, told)
 	if err != nil {
-		daemon.RemoveRun(p)
+		RemoveRun(p)
 		lock.Close()
 		return p, nil, err
 	}
 	return p, func() {
 		end()
-		daemon.RemoveRun(p)
+		RemoveRun(p)
 		lock.Close()
 	}, nil
 }
@@ -59,7 +58,7 @@ func start(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stde
 	var output daemonOutput
 	cmd := namespaced(p, theirs, "--only", string(id))
 	cmd.Stderr = &output
-	cmd.ExtraFiles = append(cmd.ExtraFiles, lock) // the daemon holds the lock until it exits; see daemon.NewRun
+	cmd.ExtraFiles = append(cmd.ExtraFiles, lock) // the daemon holds the lock until it exits; see newRun
 	thread.Coarsely(func() { err = cmd.Start() })
 	theirs.Close() // so that the daemon's exit is an EOF on ours
 	if err != nil {

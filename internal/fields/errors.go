@@ -74,6 +74,14 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
+// AgentOf returns the agent of an error's file; "" for an error of no file, or of no agent.
+func AgentOf(err error) scope.ID {
+	if file, ok := errors.AsType[*FileError](err); ok {
+		return file.Agent
+	}
+	return ""
+}
+
 // FileErrors are all errors of a file, ordered by line.
 type FileErrors []*FileError
 

@@ -132,11 +132,7 @@ func (h homeShown) String() string {
 		text += ", caches of " + names(h.Caches)
 	}
 	if h.Path != "" {
-		more := ""
-		if h.AtLeast {
-			more = "more than "
-		}
-		text += fmt.Sprintf(" (%s: %s%.1f MiB)", h.Path, more, float64(h.Bytes)/(1<<20))
+		text += fmt.Sprintf(" (%s: %s%.1f MiB)", h.Path, said(h.AtLeast, "more than "), float64(h.Bytes)/(1<<20))
 	}
 	return text
 }
@@ -174,6 +170,14 @@ func show(agent *agents.Agent) *Agent {
 	return s
 }
 
+// said returns a word that is to be there; else "".
+func said(there bool, word string) string {
+	if there {
+		return word
+	}
+	return ""
+}
+
 // Print prints a line for each part.
 func (s *Agent) Print(out io.Writer) error {
 	var table Table
@@ -181,15 +185,12 @@ func (s *Agent) Print(out io.Writer) error {
 		table.Row(label, fmt.Sprintf(format, v...))
 	}
 	line("agent", "%s", s.Agent)
-	if s.DisplayName != "" {
-		line("name", "%s", s.DisplayName)
-	}
-	if s.Description != "" {
-		line("description", "%s", s.Description)
-	}
-	line("definition", "%s", s.Definition)
-	if s.Model != (modelShown{}) {
-		line("model", "%s", s.Model)
+	for _, row := range [][2]string{
+		{"name", s.DisplayName}, {"description", s.Description}, {"definition", s.Definition}, {"model", s.Model.String()},
+	} {
+		if row[1] != "" {
+			line(row[0], "%s", row[1])
+		}
 	}
 	if s.Primary {
 		line("primary", "its lists do not restrict it")
@@ -198,14 +199,14 @@ func (s *Agent) Print(out io.Writer) error {
 	for _, r := range s.View.Paths {
 		line("", "%s: %v", r.Pattern, r.Access)
 	}
-	switch {
-	case s.Tools == nil:
-		line("tools", "any")
-	case s.Computed:
-		line("tools", "%s (computed)", names(s.Tools))
-	default:
-		line("tools", "%s", names(s.Tools))
+	patterns := func(label string, list []string, how string) {
+		if list == nil {
+			line(label, "any")
+			return
+		}
+		line(label, "%s%s", names(list), how)
 	}
+	patterns("tools", s.Tools, said(s.Computed, " (computed)"))
 	for _, v := range s.Builtins {
 		line("", "%-5s  %-12s  %s", v.Verdict, v.Tool, v.Rule)
 	}
@@ -224,14 +225,7 @@ func (s *Agent) Print(out io.Writer) error {
 	line("home", "%s", s.Home)
 	line("env", "%s", names(s.Variables))
 	line("stores", "%s", names(s.Stores))
-	switch {
-	case s.Contexts == nil:
-		line("scopes", "any")
-	case s.Fixed:
-		line("scopes", "%s (const)", names(s.Contexts))
-	default:
-		line("scopes", "%s", names(s.Contexts))
-	}
+	patterns("scopes", s.Contexts, said(s.Fixed, " (const)"))
 	if s.AskContexts != nil {
 		line("", "ask for %s", names(s.AskContexts))
 	}

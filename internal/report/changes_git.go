@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/changes"
 )
 
@@ -112,19 +114,16 @@ func collect(ctx context.Context, client *api.Client, r *Changes, argv []string,
 		_, _ = io.Copy(io.Discard, run.Stderr)
 		run.Stderr.Close()
 	}()
-	type output struct {
-		text []byte
-		err  error
-	}
-	read := make(chan output, 1)
-	go func() {
-		text, err := io.ReadAll(io.LimitReader(run.Stdout, maxGitOut+1))
+	var text []byte
+	var unread error
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		text, unread = bounded.Read(run.Stdout, maxGitOut)
 		run.Stdout.Close()
-		read <- output{text, err}
-	}()
+	})
 	exit, err := run.Wait(func(string) {})
 	run.End() // also ends what holds the streams
-	out := <-read
+	reading.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s has not ended within %v", argv[0], gitTime)
@@ -132,8 +131,8 @@ func collect(ctx context.Context, client *api.Client, r *Changes, argv []string,
 		return nil, err
 	case exit.Code != 0 || exit.Signal != 0:
 		return nil, fmt.Errorf("%s has failed", argv[0])
-	case len(out.text) > maxGitOut:
+	case errors.Is(unread, bounded.ErrTooLong):
 		return nil, fmt.Errorf("%s printed more than %d bytes", argv[0], maxGitOut)
 	}
-	return out.text, out.err
+	return text, unread
 }

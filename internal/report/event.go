@@ -21,12 +21,9 @@ type EventsOptions struct {
 
 // Events prints events of the log in a directory, and returns how many. Standard error gets lines that are no events.
 func Events(ctx context.Context, dir string, filter audit.Filter, o EventsOptions, stdout, stderr io.Writer) (printed int, err error) {
-	var out eventWriter = &lineWriter{out: stdout}
-	switch {
-	case o.JSON:
-		out = &jsonWriter{out: stdout}
-	case o.Follow:
-		out = following(stdout)
+	out := &eventWriter{out: stdout, json: o.JSON}
+	if o.Follow && !o.JSON {
+		out.fold, out.ahead = audit.Fold{Span: followSpan}, followSpan-time.Second
 	}
 	skipped := 0
 	for e, err := range ticking(audit.Read(ctx, dir, filter, o.Follow), o.Follow && !o.JSON) {
@@ -61,63 +58,38 @@ func Events(ctx context.Context, dir string, filter audit.Filter, o EventsOption
 	return printed, nil
 }
 
-// Follow prints the events of an agent's log since a time, and new ones until ctx ends.
+// Follow prints the events of an agent's log since a time, and new ones until ctx ends. scopefs audit names damaged lines.
 func Follow(ctx context.Context, dir, agent string, since time.Time, out io.Writer) error {
-	w := following(out)
-	for e, err := range ticking(audit.Read(ctx, dir, audit.Filter{Agent: agent, Since: since}, true), true) {
-		if err != nil && e.Raw != nil {
-			continue // scopefs audit names damaged lines
-		}
-		if err == nil {
-			err = w.write(e)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// eventWriter prints events. write with no event is a tick.
-type eventWriter interface {
-	write(audit.Event) error
-	end() error
-}
-
-// jsonWriter prints the lines of the log.
-type jsonWriter struct{ out io.Writer }
-
-func (w *jsonWriter) write(e audit.Event) error {
-	_, err := fmt.Fprintf(w.out, "%s\n", e.Raw)
+	_, err := Events(ctx, dir, audit.Filter{Agent: agent, Since: since}, EventsOptions{Follow: true}, out, io.Discard)
 	return err
 }
 
-func (w *jsonWriter) end() error { return nil }
-
-// lineWriter prints a line for each event, or for equal denials.
-type lineWriter struct {
+// eventWriter prints a line for each event, or for equal denials.
+type eventWriter struct {
 	out   io.Writer
+	json  bool // the lines of the log
 	fold  audit.Fold
-	ahead time.Duration // how much sooner than the fold a tick prints
+	ahead time.Duration // how much sooner than the fold a tick prints: a follower sees a denial a second after it came
 }
 
-// following returns a lineWriter for somebody who waits for events: a denial is printed a
-// second after it came.
-func following(out io.Writer) *lineWriter {
-	const span = 10 * time.Second
-	return &lineWriter{out: out, fold: audit.Fold{Span: span}, ahead: span - time.Second}
-}
+// followSpan is how long equal denials are folded for a follower.
+const followSpan = 10 * time.Second
 
-func (w *lineWriter) write(e audit.Event) error {
-	if e.Raw == nil {
+// write prints an event. An event without Raw is a tick.
+func (w *eventWriter) write(e audit.Event) error {
+	switch {
+	case w.json:
+		_, err := fmt.Fprintf(w.out, "%s\n", e.Raw)
+		return err
+	case e.Raw == nil:
 		return w.print(w.fold.Until(time.Now().Add(w.ahead)))
 	}
 	return w.print(w.fold.Add(e))
 }
 
-func (w *lineWriter) end() error { return w.print(w.fold.Rest()) }
+func (w *eventWriter) end() error { return w.print(w.fold.Rest()) }
 
-func (w *lineWriter) print(all []audit.Folded) error {
+func (w *eventWriter) print(all []audit.Folded) error {
 	for _, e := range all {
 		if _, err := fmt.Fprintln(w.out, eventLine(e)); err != nil {
 			return err

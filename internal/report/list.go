@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -64,18 +63,14 @@ func ListDefinitions(all *agents.Snapshot, errs []error) Definitions {
 	for _, def := range all.Agents {
 		d := Definition{Agent: def.Name, Description: def.Description, DisplayName: def.DisplayName, Loaded: true}
 		for _, err := range all.Warnings {
-			if of, ok := errors.AsType[*fields.FileError](err); ok && of.Agent == def.Name {
+			if fields.AgentOf(err) == def.Name {
 				d.Warnings = append(d.Warnings, err.Error())
 			}
 		}
 		list = append(list, d)
 	}
 	for _, err := range errs {
-		d := Definition{Error: err.Error()}
-		if bad, ok := errors.AsType[*fields.FileError](err); ok {
-			d.Agent = bad.Agent
-		}
-		list = append(list, d)
+		list = append(list, Definition{Agent: fields.AgentOf(err), Error: err.Error()})
 	}
 	slices.SortStableFunc(list, func(x, y Definition) int { return strings.Compare(string(x.Agent), string(y.Agent)) })
 	return list

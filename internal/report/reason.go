@@ -316,23 +316,18 @@ func (r *Reason) Print(w io.Writer) error {
 	if r.Path != "" {
 		what += " " + quoted(r.Path)
 	}
-	lines := []string{fmt.Sprintf("event %d: %s", r.Seq, what), fmt.Sprintf("then: %s (%s)", r.Verdict, r.Rule)}
-	if r.Reached != "" {
-		lines = append(lines, "reached the agent: "+r.Reached)
-	}
-	if r.Now != "" {
-		lines = append(lines, fmt.Sprintf("now: %s (%s)", r.Now, r.NowRule))
-	}
-	if r.Note != "" {
-		lines = append(lines, r.Note)
-	}
-	if r.Remedy != "" {
-		lines = append(lines, "to allow it: "+r.Remedy)
-	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(w, printable.Text(line)); err != nil {
-			return err
+	var text strings.Builder
+	add := func(said, format string, args ...any) {
+		if said != "" {
+			fmt.Fprintln(&text, printable.Text(fmt.Sprintf(format, args...)))
 		}
 	}
-	return nil
+	add(what, "event %d: %s", r.Seq, what)
+	add(r.Verdict, "then: %s (%s)", r.Verdict, r.Rule)
+	add(r.Reached, "reached the agent: %s", r.Reached)
+	add(r.Now, "now: %s (%s)", r.Now, r.NowRule)
+	add(r.Note, "%s", r.Note)
+	add(r.Remedy, "to allow it: %s", r.Remedy)
+	_, err := io.WriteString(w, text.String())
+	return err
 }

@@ -141,7 +141,11 @@ func (s *schema) kind() string {
 // limits returns a value's default and limits in words.
 func (s *schema) limits() (all []string) {
 	if s.Enum != nil {
-		all = append(all, "one of "+strings.Join(words(s.Enum), "|"))
+		var words []string
+		for _, v := range s.Enum {
+			words = append(words, fmt.Sprint(v))
+		}
+		all = append(all, "one of "+strings.Join(words, "|"))
 	}
 	if s.Minimum != nil {
 		all = append(all, "at least "+strconv.FormatFloat(*s.Minimum, 'f', -1, 64))
@@ -151,13 +155,6 @@ func (s *schema) limits() (all []string) {
 	}
 	if s.Default != nil {
 		all = append(all, fmt.Sprintf("default %v", s.Default))
-	}
-	return all
-}
-
-func words(list []any) (all []string) {
-	for _, v := range list {
-		all = append(all, fmt.Sprint(v))
 	}
 	return all
 }

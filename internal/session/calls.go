@@ -3,6 +3,7 @@ package session
 import (
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -71,37 +72,6 @@ func (o *once) add(e audit.Event) {
 	(*o)[violation{e.Call, e.Path}] = true
 }
 
-// renames holds the file tools' calls whose rename(2) a view has refused for the old
-// name. The kernel returns one errno for both names.
-type renames struct {
-	mu    sync.Mutex
-	calls map[string]bool
-}
-
-// maxRenames bounds renames. A call that is forgotten has the new name in its error.
-const maxRenames = 1 << 10
-
-// add keeps a denial of a file tool's call.
-func (r *renames) add(e audit.Event) {
-	if e.Op != scope.OpRenameFrom.String() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.calls == nil || len(r.calls) == maxRenames {
-		r.calls = map[string]bool{}
-	}
-	r.calls[e.Call] = true
-}
-
-// take reports whether the old name of a call's rename was refused, once.
-func (r *renames) take(call string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	defer delete(r.calls, call)
-	return r.calls[call]
-}
-
 // refusals holds what a view has refused to the file tools' calls that run. The record of
 // a call's end then says why the call failed, not that it was allowed.
 type refusals struct {
@@ -109,17 +79,28 @@ type refusals struct {
 	calls map[string][]audit.Event
 }
 
-// maxRefused bounds the refusals that are kept of a call.
-const maxRefused = 8
+const (
+	maxRefusals = 1 << 10 // calls: one that is forgotten has an error without its rule, and that of a rename the new name
+	maxRefused  = 8       // refusals of a call, beside that of a rename
+)
+
+// renamed reports whether a view has refused the old name of a call's rename(2). The kernel returns one errno for both names.
+func (r *refusals) renamed(call string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.calls[call], ofOldName)
+}
+
+func ofOldName(e audit.Event) bool { return e.Op == scope.OpRenameFrom.String() }
 
 // add keeps a refusal of a file tool's call.
 func (r *refusals) add(e audit.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.calls == nil || len(r.calls) == maxRenames {
+	if r.calls == nil || len(r.calls) == maxRefusals {
 		r.calls = map[string][]audit.Event{}
 	}
-	if list := r.calls[e.Call]; len(list) < maxRefused {
+	if list := r.calls[e.Call]; len(list) < maxRefused || ofOldName(e) && !slices.ContainsFunc(list, ofOldName) {
 		r.calls[e.Call] = append(list, e)
 	}
 }

@@ -60,7 +60,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	shell.Dir = dir
-	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, a.Unfinished.Of(a.id), a.renames.take
+	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, a.Unfinished.Of(a.id), a.refusals.renamed
 	c.files = files
 	c.servers = newServers(c)
 	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close}

@@ -7,56 +7,34 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// groups is the host's control groups for agents, opened on first use.
-type groups struct {
-	mu   sync.Mutex
-	host *sandbox.Groups
-}
-
-func (g *groups) open() (*sandbox.Groups, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.host == nil {
-		host, err := sandbox.OpenGroups()
-		if err != nil {
-			return nil, err
-		}
-		g.host = host
-	}
-	return g.host, nil
-}
-
-// group is an agent's control group. It holds the agent's view and sandboxes, so that
-// limits of memory and processors hold for both together.
-type group struct {
+// opened is what is opened on first use, and tried again after an error or nil. Only open is called under mu.
+type opened[T any] struct {
 	mu    sync.Mutex
-	group *sandbox.Group // nil: not made, or there is nothing to limit
+	value *T
 }
 
-// of returns the group for a definition, and makes it on first use. It is nil where
-// nothing is limited and no group can be made.
-func (g *group) of(all *groups, def *agents.Definition) (*sandbox.Group, error) {
-	host, err := all.open()
+func (o *opened[T]) get(open func() (*T, error)) (*T, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.value != nil {
+		return o.value, nil
+	}
+	value, err := open()
+	if err == nil {
+		o.value = value
+	}
+	return value, err
+}
+
+// groupOf returns the agent's control group for a definition, and makes it on first use. It holds the agent's view and
+// sandboxes, so that limits of memory and processors hold for both together. It is nil where nothing is limited and no group
+// can be made.
+func (a *Agent) groupOf(def *agents.Definition) (*sandbox.Group, error) {
+	host, err := a.groups.get(sandbox.OpenGroups)
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.group != nil {
-		return g.group, nil
-	}
-	g.group, err = host.Agent(def.Name, limitsOf(def))
-	return g.group, err
-}
-
-// drop removes the group when no process of the agent is left. The next daemon
-// removes one that cannot be removed now.
-func (g *group) drop() {
-	g.mu.Lock()
-	old := g.group
-	g.group = nil
-	g.mu.Unlock()
-	_ = old.Remove()
+	return a.group.get(func() (*sandbox.Group, error) { return host.Agent(def.Name, limitsOf(def)) })
 }
 
 func limitsOf(def *agents.Definition) sandbox.Limits {
@@ -66,7 +44,7 @@ func limitsOf(def *agents.Definition) sandbox.Limits {
 
 // Limit moves the view's process to the agent's group: see view.Agent.
 func (a *Agent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool) {
-	group, err := a.group.of(&a.groups, def)
+	group, err := a.groupOf(def)
 	if err == nil {
 		err = group.AddView(pid)
 	}
@@ -77,5 +55,12 @@ func (a *Agent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool)
 	return func() bool { return group.ViewKills() > before }
 }
 
-// DropGroup removes the agent's control group if no process is left in it.
-func (a *Agent) DropGroup() { a.group.drop() }
+// DropGroup removes the agent's control group if no process is left in it. The next daemon removes one that cannot be
+// removed now.
+func (a *Agent) DropGroup() {
+	a.group.mu.Lock()
+	old := a.group.value
+	a.group.value = nil
+	a.group.mu.Unlock()
+	_ = old.Remove()
+}

@@ -20,10 +20,8 @@ func (a *Agent) equip(spec *sandbox.Spec, p Purpose) error {
 	if err != nil {
 		return err
 	}
-	env := maps.Clone(spec.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
+	env := map[string]string{}
+	maps.Copy(env, spec.Env)
 	maps.Copy(env, def.Env)
 	spec.Env, spec.Git = env, a.git.get()
 	keep := def.Keep.Or(a.Settings.Keep)

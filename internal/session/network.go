@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -27,9 +28,7 @@ type network struct {
 	agent *Agent
 	hosts func() *hosts.Policy // the current ones
 	kind  hosts.Kind           // of the sandbox, since it started
-	proxy *egress.Proxy        // nil: the sandbox has no proxy
-	ended chan struct{}        // closed when the proxy has ended
-	stop  context.CancelFunc
+	door
 
 	mu           sync.Mutex
 	placeholders map[string]string // of credentials, by variable
@@ -45,47 +44,69 @@ func (a *Agent) newNetwork(p Purpose) *network {
 	return n
 }
 
-// authority is the CA of the daemon's proxies, opened on first use.
-type authority struct {
-	mu sync.Mutex
-	ca *egress.CA
-}
-
 // authority returns the CA; nil after an error, and then no request can be decided about
 // that only a CA makes visible.
 func (s *Shared) authority() *egress.CA {
-	s.network.mu.Lock()
-	defer s.network.mu.Unlock()
-	if s.network.ca == nil {
-		ca, err := egress.OpenCA(s.Paths.State)
-		if err != nil {
-			s.Logger.Error("hosts with methods, paths or a credential are refused", "err", err)
-			return nil
-		}
-		s.network.ca = ca
+	ca, err := s.ca.get(func() (*egress.CA, error) { return egress.OpenCA(s.Paths.State) })
+	if err != nil {
+		s.Logger.Error("hosts with methods, paths or a credential are refused", "err", err)
+		return nil
 	}
-	return s.network.ca
+	return ca
 }
 
-// equip adds to a sandbox what programs need to use the network. Without a network it
+// door is the proxy of a sandbox.
+type door struct {
+	proxy *egress.Proxy // nil: the sandbox has none
+	ended chan struct{} // closed when the proxy has ended
+	stop  context.CancelFunc
+}
+
+// open serves a proxy until close.
+func (d *door) open(proxy *egress.Proxy, listener net.Listener, logger *slog.Logger) {
+	ctx, stop := context.WithCancel(context.Background())
+	d.proxy, d.stop, d.ended = proxy, stop, make(chan struct{})
+	go func() {
+		defer close(d.ended)
+		// A session that ends closes the listener.
+		if err := proxy.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
+			logger.Error("network", "err", err)
+		}
+	}()
+}
+
+// close ends the proxy, and returns when its connections are closed.
+func (d *door) close() {
+	if d.proxy == nil {
+		return
+	}
+	d.stop()
+	<-d.ended
+}
+
+// equipNetwork adds to a sandbox what programs need to use the network. Without a network it
 // has a proxy, too, which refuses all: a program that finds no proxy waits for its own
 // timeouts, and does not show which rule is missing.
-func (n *network) equip(spec *sandbox.Spec) {
-	spec.Network = n.kind == hosts.HostNetwork
+func (s *Shared) equipNetwork(spec *sandbox.Spec, kind hosts.Kind, secrets func() map[string]egress.Secret) {
+	spec.Network = kind == hosts.HostNetwork
 	spec.Proxy = !spec.Network
 	if !spec.Proxy {
 		return
 	}
-	if ca := n.agent.authority(); ca != nil {
+	if ca := s.authority(); ca != nil {
 		spec.Trust = ca.PEM()
 	}
-	spec.Env = maps.Clone(spec.Env)
-	if spec.Env == nil {
-		spec.Env = map[string]string{}
+	env := map[string]string{}
+	maps.Copy(env, spec.Env)
+	for name, secret := range secrets() {
+		env[name] = secret.Placeholder
 	}
-	for name, secret := range n.secrets() {
-		spec.Env[name] = secret.Placeholder
-	}
+	spec.Env = env
+}
+
+// secretOf returns a credential as a proxy uses it.
+func secretOf(c hosts.Credential, placeholder string) egress.Secret {
+	return egress.Secret{Placeholder: placeholder, Header: c.Header, Format: c.Format, Read: c.From.Read, Source: fmt.Sprintf("%+v", c.From)}
 }
 
 // secrets returns the current credentials, by the variable that has the placeholder. All
@@ -98,7 +119,7 @@ func (n *network) secrets() map[string]egress.Secret {
 		if n.placeholders[name] == "" {
 			n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
 		}
-		all[name] = egress.Secret{Placeholder: n.placeholders[name], Header: c.Header, Format: c.Format, Read: c.From.Read, Source: fmt.Sprintf("%+v", c.From)}
+		all[name] = secretOf(c, n.placeholders[name])
 	}
 	return all
 }
@@ -159,20 +180,12 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 			n.agent.Approvals.Outlast(ctx, func() (tools.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
-	n.proxy = egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, client)
-	ctx, stop := context.WithCancel(context.Background())
-	n.stop, n.ended = stop, make(chan struct{})
+	proxy := egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, client)
+	n.open(proxy, listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name))
 	go func() {
 		<-box.Done()
-		stop()
+		n.stop()
 		n.agent.Approvals.EndSession(box.Name)
-	}()
-	go func() {
-		defer close(n.ended)
-		// A session that ends closes the listener.
-		if err := n.proxy.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
-			n.agent.Logger.Error("network", "agent", n.agent.id, "session", box.Name, "err", err)
-		}
 	}()
 }
 
@@ -219,15 +232,6 @@ func (p Purpose) network() string {
 		return "network/task"
 	}
 	return "network"
-}
-
-// close ends the proxy, and returns when its connections are closed.
-func (n *network) close() {
-	if n.proxy == nil {
-		return
-	}
-	n.stop()
-	<-n.ended
 }
 
 // recheck applies the current rules to the networks of the agent's sandboxes. It ends a

@@ -154,7 +154,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	dir := os.NewFile(uintptr(fd), v.At())
 	defer dir.Close()
-	group, err := a.group.of(&a.groups, v.Definition())
+	group, err := a.groupOf(v.Definition())
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox of %q: %w", a.id, err)
 	}
@@ -174,7 +174,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 		}
 		defer spec.Home.Close() // of nil is an error and no more
 	}
-	box.network.equip(&spec)
+	a.equipNetwork(&spec, box.network.kind, box.network.secrets)
 	if spec.Binds = p.Binds; p.NoView {
 		spec.View = nil
 	}
@@ -299,15 +299,34 @@ func (a *Agent) EndSandboxes() (wait func()) {
 // not run. e has the session, and the command as its target. The function that it
 // returns records the end.
 func (a *Agent) RecordExec(ctx context.Context, e audit.Event) (ended func(outcome string), err error) {
-	e.Event, e.Op, e.Agent, e.Outcome = audit.KindSandbox, "exec", string(a.id), audit.OutcomeBegin
+	e.Agent = string(a.id)
+	return recordExec(ctx, a, e)
+}
+
+// recordExec records a command in a log: see Agent.RecordExec.
+func recordExec(ctx context.Context, log interface {
+	Record(context.Context, audit.Event) error
+	Event(audit.Event)
+}, e audit.Event) (ended func(outcome string), err error) {
+	e.Event, e.Op, e.Outcome = audit.KindSandbox, "exec", audit.OutcomeBegin
 	began := time.Now()
-	if err := a.Record(ctx, e); err != nil {
+	if err := log.Record(ctx, e); err != nil {
 		return nil, err
 	}
 	return func(outcome string) {
 		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
-		a.Event(e)
+		log.Event(e)
 	}, nil
+}
+
+// recordEnd waits for a command and records its end.
+func recordEnd(p *sandbox.Process, ended func(outcome string)) {
+	exit, err := p.Wait()
+	if err != nil {
+		ended("ended with its sandbox")
+		return
+	}
+	ended(Outcome(exit))
 }
 
 // Outcome returns how a command ended, for the log.

@@ -183,12 +183,7 @@ func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command
 		return nil, err
 	}
 	c.beside(func() {
-		exit, err := process.Wait()
-		if err != nil {
-			ended("ended with its sandbox")
-		} else {
-			ended(Outcome(exit))
-		}
+		recordEnd(process, ended)
 		box.End()
 	})
 	return process, nil

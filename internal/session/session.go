@@ -35,13 +35,13 @@ type Agent struct {
 	// View returns the view that is mounted, or is being mounted; nil: none.
 	View func() *view.View
 
-	slots   *limit.Slots // of clients
-	paces   *paces
-	rates   *tools.Rates
-	traffic *limit.Rates   // of its sandboxes
-	doors   *egress.Bounds // what its sandboxes have under way in the network
-	group   group
-	renames renames
+	slots    *limit.Slots // of clients
+	requests *limit.Slots // by HTTP
+	paces    *paces
+	rates    *tools.Rates
+	traffic  *limit.Rates          // of its sandboxes
+	doors    *egress.Bounds        // what its sandboxes have under way in the network
+	group    opened[sandbox.Group] // see groupOf
 
 	refusals refusals
 	tally    tally
@@ -57,14 +57,13 @@ type Agent struct {
 	socket   *socket // nil: the tools cannot be used
 	clients  map[*client]struct{}
 	web      *client  // the one client for all HTTP requests
-	requests int      // HTTP requests in flight
 	sick     []string // the errors of MCP servers that were logged last
 }
 
 // New returns an agent that has no view and no socket. The caller sets Mount and View.
 func New(shared *Shared, id scope.ID) *Agent {
 	a := &Agent{
-		Shared: shared, id: id, slots: limit.NewSlots(maxClients),
+		Shared: shared, id: id, slots: limit.NewSlots(maxClients), requests: limit.NewSlots(MaxRequests),
 		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
 		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
 		doors:    egress.NewBounds(egress.Limits{}),
@@ -110,8 +109,7 @@ func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit
 		e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
 	}
 	if byTool {
-		a.renames.add(e) // before the client has its answer
-		a.refusals.add(e)
+		a.refusals.add(e) // before the client has its answer
 		if a.saw(e) {
 			return nil
 		}

@@ -1,9 +1,11 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,15 +19,7 @@ import (
 func (a *Agent) Sessions() []api.Session {
 	a.mu.Lock()
 	var list []api.Session
-	clients := make([]*client, 0, len(a.clients))
-	boxes := make([]*Sandbox, 0, len(a.sessions))
-	for c := range a.clients {
-		clients = append(clients, c)
-	}
-	for _, box := range a.sessions {
-		boxes = append(boxes, box)
-	}
-	web := a.web
+	clients, boxes, web := slices.Collect(maps.Keys(a.clients)), slices.Collect(maps.Values(a.sessions)), a.web
 	a.mu.Unlock()
 	for _, c := range clients {
 		s := api.Session{ID: c.name, Agent: a.id, Kind: api.ClientSession, Since: c.began}
@@ -45,10 +39,7 @@ func (a *Agent) Sessions() []api.Session {
 		list = append(list, api.Session{ID: box.Name, Agent: a.id, Kind: box.kind, Parent: box.parent, Command: box.command, Since: box.began, PID: box.PID()})
 	}
 	slices.SortFunc(list, func(x, y api.Session) int {
-		if d := x.Since.Compare(y.Since); d != 0 {
-			return d
-		}
-		return strings.Compare(x.ID, y.ID)
+		return cmp.Or(x.Since.Compare(y.Since), strings.Compare(x.ID, y.ID))
 	})
 	return list
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -38,8 +39,8 @@ type Shared struct {
 	Stores     *stores.Stores // nil: none
 
 	sandboxes sandboxes
-	groups    groups
-	network   authority
+	groups    opened[sandbox.Groups] // the host's, for agents
+	ca        opened[egress.CA]      // of the daemon's proxies
 	git       gitUser
 	tasks     queues
 	connected atomic.Uint64 // clients so far

@@ -87,12 +87,10 @@ func (s *socket) close() {
 // end too: what they did next would mount the view again.
 func (a *Agent) CloseSocket() {
 	a.mu.Lock()
-	s, web := a.socket, a.web
-	a.socket, a.web = nil, nil
+	s := a.socket
+	a.socket = nil
 	a.mu.Unlock()
-	if web != nil {
-		web.close()
-	}
+	a.CloseWeb()
 	if s != nil {
 		s.close()
 	}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,17 +68,13 @@ func (s *Shared) execStore(ctx context.Context, store string, p *config.StorePro
 	}
 	defer spec.Home.Close() // of nil is an error and no more
 	n := &storeNetwork{Shared: s, store: store, hosts: p.Hosts()}
-	if err := n.equip(&spec); err != nil {
-		return nil, err
+	if n.hosts.Kind() != hosts.HostNetwork && len(n.hosts.Credentials()) > 0 && n.authority() == nil {
+		return nil, errors.New("the network's credentials need a CA, which the daemon could not open")
 	}
-	e := audit.Event{Event: audit.KindSandbox, Server: store, Op: "exec", Target: CommandLine(c.Argv[:1]), Outcome: audit.OutcomeBegin} // arguments may hold secrets
-	if err := s.Record(ctx, e); err != nil {
+	s.equipNetwork(&spec, n.hosts.Kind(), n.secrets)
+	ended, err := recordExec(ctx, s, audit.Event{Server: store, Target: CommandLine(c.Argv[:1])}) // arguments may hold secrets
+	if err != nil {
 		return nil, err
-	}
-	began := time.Now()
-	ended := func(outcome string) {
-		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
-		s.Event(e)
 	}
 	box, err := host.Start(ctx, spec)
 	if err != nil {
@@ -97,12 +90,7 @@ func (s *Shared) execStore(ctx context.Context, store string, p *config.StorePro
 	}
 	go func() { // ends with the sandbox, at the latest by CloseSandboxes
 		defer over()
-		exit, err := process.Wait()
-		if err != nil {
-			ended("ended with its sandbox")
-		} else {
-			ended(Outcome(exit))
-		}
+		recordEnd(process, ended)
 		n.end(box)
 	}()
 	return process, nil
@@ -147,34 +135,13 @@ type storeNetwork struct {
 	*Shared
 	store string
 	hosts *hosts.Policy
-
-	stop  context.CancelFunc // of the proxy; nil: none
-	ended chan struct{}
-}
-
-func (n *storeNetwork) equip(spec *sandbox.Spec) error {
-	spec.Network = n.hosts.Kind() == hosts.HostNetwork
-	if spec.Proxy = !spec.Network; !spec.Proxy {
-		return nil
-	}
-	ca := n.authority()
-	if ca == nil && len(n.hosts.Credentials()) > 0 {
-		return errors.New("the network's credentials need a CA, which the daemon could not open")
-	}
-	if ca != nil {
-		spec.Trust = ca.PEM()
-	}
-	spec.Env = map[string]string{}
-	for name, secret := range n.secrets() {
-		spec.Env[name] = secret.Placeholder
-	}
-	return nil
+	door
 }
 
 func (n *storeNetwork) secrets() map[string]egress.Secret {
 	all := map[string]egress.Secret{}
-	for name, c := range maps.All(n.hosts.Credentials()) {
-		all[name] = egress.Secret{Placeholder: n.authority().Placeholder("store\x00" + n.store + "\x00" + name), Header: c.Header, Format: c.Format, Read: c.From.Read, Source: fmt.Sprintf("%+v", c.From)}
+	for name, c := range n.hosts.Credentials() {
+		all[name] = secretOf(c, n.authority().Placeholder("store\x00"+n.store+"\x00"+name))
 	}
 	return all
 }
@@ -194,14 +161,7 @@ func (n *storeNetwork) serve(box *sandbox.Session) {
 			return n.Record(ctx, e)
 		},
 	})
-	ctx, stop := context.WithCancel(context.Background())
-	n.stop, n.ended = stop, make(chan struct{})
-	go func() {
-		defer close(n.ended)
-		if err := proxy.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) { // a session that ends closes the listener
-			n.Logger.Error("network", "store", n.store, "err", err)
-		}
-	}()
+	n.open(proxy, listener, n.Logger.With("store", n.store))
 }
 
 // end ends the sandbox and its proxy.
@@ -209,8 +169,5 @@ func (n *storeNetwork) end(box *sandbox.Session) {
 	if err := box.Close(); err != nil {
 		n.Logger.Warn("sandbox", "store", n.store, "err", err)
 	}
-	if n.stop != nil {
-		n.stop()
-		<-n.ended
-	}
+	n.close()
 }

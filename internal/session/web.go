@@ -13,24 +13,8 @@ const MaxRequests = 64
 // ErrNotOpen is the error of an agent whose tools cannot be used: it is down.
 var ErrNotOpen = errors.New("the agent has no tools now")
 
-// BeginRequest counts an HTTP request in. It returns false when too many are in
-// flight; else the caller calls EndRequest.
-func (a *Agent) BeginRequest() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.requests >= MaxRequests {
-		return false
-	}
-	a.requests++
-	return true
-}
-
-// EndRequest counts an HTTP request out.
-func (a *Agent) EndRequest() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requests--
-}
+// BeginRequest counts an HTTP request in. ok is false when too many are in flight; else the caller calls end.
+func (a *Agent) BeginRequest() (end func(), ok bool) { return a.requests.Try() }
 
 // Web returns the agent's tools for HTTP requests, which share one client. An agent
 // that is down has none, as it has no socket.

@@ -31,12 +31,10 @@ func (c *Client) List(ctx context.Context) ([]mcp.Listed, []string, error) {
 	return all, starting, c.from.explain(ctx, err)
 }
 
-// Asker answers a question of a tool.
-type Asker func(context.Context, tools.Question) (tools.Answer, error)
-
 // Use runs f with a client of the tools. The context of f ends when the daemon stops answering. Without ask no question
 // of a tool is answered.
-func (t *Toolbox) Use(ctx context.Context, version string, ask Asker, f func(context.Context, *Client) error) error {
+func (t *Toolbox) Use(ctx context.Context, version string, ask func(context.Context, tools.Question) (tools.Answer, error),
+	f func(context.Context, *Client) error) error {
 	defer t.Close()
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)

@@ -32,14 +32,11 @@ type model struct {
 	first         int    // of the rows on the screen
 	note          string // the result of the last key
 	fatal         error  // why there is no answer
-	page          page
+	page          any    // *approvalPage, *killPage or *logPage; nil is the table
 
 	stop  context.CancelFunc // of the log that is followed
 	lines chan string
 }
-
-// page is what the screen shows beside the table; nil is the table.
-type page interface{ title() string }
 
 // approvalPage shows a call that waits.
 type approvalPage struct {
@@ -48,12 +45,8 @@ type approvalPage struct {
 	seen     bool // the last line was on the screen
 }
 
-func (p *approvalPage) title() string { return "approve this call?" }
-
 // killPage asks whether to kill a session.
 type killPage struct{ row row }
-
-func (p *killPage) title() string { return "kill?" }
 
 // logPage follows an agent's log.
 type logPage struct {
@@ -61,18 +54,16 @@ type logPage struct {
 	text  []string
 }
 
-func (p *logPage) title() string { return "log of " + p.agent }
-
 // maxLogLines bounds the lines of a log that are kept.
 const maxLogLines = 500
 
 // Messages of the model.
 type (
 	topMsg struct {
-		top api.Top
-		err error
+		top     api.Top
+		between bool // two ticks
+		err     error
 	}
-	freshMsg    struct{ top api.Top } // between two ticks
 	tickMsg     struct{}
 	approvalMsg struct {
 		approval tools.Approval
@@ -98,7 +89,7 @@ func (m *model) Init() tea.Cmd { return m.refresh }
 
 func (m *model) refresh() tea.Msg {
 	top, err := m.source.Top(m.ctx)
-	return topMsg{top, err}
+	return topMsg{top: top, err: err}
 }
 
 // Update takes a message.
@@ -113,11 +104,11 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.fatal = msg.err
 			return m, tea.Quit
 		}
-		m.before, m.now = m.now, msg.top
-		return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return tickMsg{} })
-	case freshMsg:
-		if msg.top.Time.After(m.now.Time) { // the daemon keeps an answer for a second
+		if !msg.between || msg.top.Time.After(m.now.Time) { // the daemon keeps an answer for a second
 			m.before, m.now = m.now, msg.top
+		}
+		if !msg.between {
+			return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return tickMsg{} })
 		}
 	case approvalMsg:
 		m.open(msg)
@@ -137,11 +128,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // again is a refresh between two ticks.
 func (m *model) again() tea.Msg {
-	top, err := m.source.Top(m.ctx)
-	if err != nil {
-		return topMsg{top, err}
-	}
-	return freshMsg{top}
+	msg := m.refresh().(topMsg)
+	msg.between = true
+	return msg
 }
 
 // key does what a key says on the present page.
@@ -168,7 +157,10 @@ func (m *model) key(key string) tea.Cmd {
 	}
 	m.note = ""
 	rows := m.rows()
-	row := find(rows, m.selected)
+	var row *row
+	if at := find(rows, m.selected); at >= 0 {
+		row = &rows[at]
+	}
 	switch key {
 	case "q":
 		return tea.Quit
@@ -209,12 +201,7 @@ func (m *model) move(rows []row, by int) {
 		m.selected = ""
 		return
 	}
-	at := -1
-	for i := range rows {
-		if rows[i].key() == m.selected {
-			at = i
-		}
-	}
+	at := find(rows, m.selected)
 	if at < 0 { // what was selected has gone
 		at, by = 0, 0
 	}
@@ -340,7 +327,7 @@ func (m *model) draw() string {
 	case *approvalPage:
 		body, foot = m.drawApproval(page)
 	case *logPage:
-		body = append(body, bold+m.fit(page.title())+unstyled)
+		body = append(body, bold+m.fit("log of "+page.agent)+unstyled)
 		for _, text := range page.text[max(0, len(page.text)-m.room()):] {
 			body = append(body, m.fit(text))
 		}
@@ -366,10 +353,8 @@ func (m *model) fit(text string) string { return ansi.Truncate(text, m.width, "â
 func (m *model) drawRows(s *screen) (body []string) {
 	body = append(body, bold+m.fit(header)+unstyled)
 	rows := s.rows(m.idle)
-	for i := range rows { // keep the selected row on the screen
-		if rows[i].key() == m.selected {
-			m.first = max(min(m.first, i), i-m.room()+1)
-		}
+	if at := find(rows, m.selected); at >= 0 { // keep the selected row on the screen
+		m.first = max(min(m.first, at), at-m.room()+1)
 	}
 	m.first = min(m.first, max(len(rows)-m.room(), 0))
 	for _, row := range rows[m.first:min(len(rows), m.first+m.room())] {
@@ -397,7 +382,7 @@ func (m *model) drawApproval(page *approvalPage) (body []string, foot string) {
 	if page.from == last && m.width >= minWidth {
 		page.seen = true
 	}
-	body = append(body, bold+m.fit(page.title())+unstyled)
+	body = append(body, bold+m.fit("approve this call?")+unstyled)
 	for _, text := range lines[page.from:min(len(lines), page.from+m.room())] {
 		body = append(body, m.fit(text))
 	}

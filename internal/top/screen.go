@@ -168,10 +168,7 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// find returns the row with a key, or nil.
-func find(rows []row, key string) *row {
-	if i := slices.IndexFunc(rows, func(r row) bool { return r.key() == key }); i >= 0 {
-		return &rows[i]
-	}
-	return nil
+// find returns the index of the row with a key, or -1.
+func find(rows []row, key string) int {
+	return slices.IndexFunc(rows, func(r row) bool { return r.key() == key })
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,11 +211,9 @@ func (w *watch) change(c tools.ApprovalChange) {
 		}
 		return
 	}
-	for i, other := range w.waiting {
-		if other == id {
-			w.waiting = append(w.waiting[:i:i], w.waiting[i+1:]...)
-			return
-		}
+	if i := slices.Index(w.waiting, id); i >= 0 {
+		w.waiting = slices.Delete(w.waiting, i, i+1)
+		return
 	}
 	if id == w.shown.ID {
 		fmt.Fprintf(w.out, "  %s meanwhile, not here: %s\n\n", c.Outcome, id)

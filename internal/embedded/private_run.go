@@ -1,4 +1,4 @@
-package daemon
+package embedded
 
 import (
 	"errors"
@@ -16,10 +16,10 @@ import (
 // privateRun begins the names of run directories that are made for one command.
 const privateRun = "scopefs-run-"
 
-// NewRun makes a run directory for one daemon below the temporary directory, and
+// newRun makes a run directory for one daemon below the temporary directory, and
 // returns its descriptor, which holds a lock. The daemon inherits it. Once both are
-// dead, however they died, the lock is free and the next NewRun removes the directory.
-func NewRun() (dir string, lock *os.File, err error) {
+// dead, however they died, the lock is free and the next newRun removes the directory.
+func newRun() (dir string, lock *os.File, err error) {
 	sweepRuns()
 	for range 10 {
 		if dir, err = os.MkdirTemp("", privateRun); err != nil {
