@@ -12,18 +12,16 @@ import (
 // claudeDraft converts a subagent of Claude Code: code.claude.com/docs/en/sub-agents.
 func claudeDraft(doc *document) (*draft, error) {
 	d := &draft{ours: doc.ours, prompt: doc.body}
-	var words, denied, skills, hooks, mode *yaml.Node
-	keep := func(to **yaml.Node) func(*yaml.Node) error {
-		return func(n *yaml.Node) error { *to = n; return nil }
-	}
+	var words, denied, skills []string
+	var hooks, mode *yaml.Node
 	f := fields{
 		"name":            textField(&d.name),
 		"description":     textField(&d.description),
-		"tools":           keep(&words),
-		"disallowedTools": keep(&denied),
-		"skills":          keep(&skills),
-		"hooks":           keep(&hooks),
-		"permissionMode":  keep(&mode),
+		"tools":           into(&words, wordsOf),
+		"disallowedTools": into(&denied, wordsOf),
+		"skills":          into(&skills, wordsOf),
+		"hooks":           nodeField(&hooks),
+		"permissionMode":  nodeField(&mode),
 		"mcpServers":      d.claudeServers,
 	}
 	d.keepModel(f, map[string]string{"model": "model", "maxTurns": "max_turns"})
@@ -34,17 +32,9 @@ func claudeDraft(doc *document) (*draft, error) {
 	if err := f.read(d, "", doc.top); err != nil {
 		return nil, err
 	}
-	if err := d.claudeTools(words, denied); err != nil {
-		return nil, err
-	}
-	if skills != nil {
-		list, err := wordsOf(skills)
-		if err != nil {
-			return nil, fmt.Errorf("skills: %w", err)
-		}
-		if len(list) > 0 {
-			d.claudeSkills(list)
-		}
+	d.claudeTools(words, denied)
+	if len(skills) > 0 {
+		d.claudeSkills(skills)
 	}
 	if mode != nil {
 		d.permissionMode(mode.Value)
@@ -59,33 +49,22 @@ func claudeDraft(doc *document) (*draft, error) {
 	return d, nil
 }
 
-func (d *draft) claudeTools(words, denied *yaml.Node) error {
-	if words != nil {
-		list, err := wordsOf(words)
-		if err != nil {
-			return fmt.Errorf("tools: %w", err)
-		}
-		if len(list) == 0 {
-			d.lose("tools", "is empty", "tools: [], which is none")
-		}
-		d.allow("tools", list, d.claudeGrant)
-		d.claudeMembers(list)
-	} else {
+// claudeTools converts the tools, nil for all, and those that are denied, nil for none.
+func (d *draft) claudeTools(words, denied []string) {
+	d.allowTools(words, d.claudeGrant)
+	d.claudeMembers(words)
+	if words == nil {
 		d.lose("members", "an agent that inherits all tools may call any other", "none, as members is absent")
 	}
-	if denied != nil {
-		list, err := wordsOf(denied)
-		if err != nil {
-			return fmt.Errorf("disallowedTools: %w", err)
-		}
-		d.deny("disallowedTools", list)
-		for _, t := range d.exclude {
-			if name, ok := strings.CutSuffix(strings.TrimPrefix(t, "mcp:"), ":*"); ok {
-				d.mcpExcluded = addTo(d.mcpExcluded, name)
-			}
+	if denied == nil {
+		return
+	}
+	d.deny("disallowedTools", denied)
+	for _, t := range d.exclude {
+		if name, ok := strings.CutSuffix(strings.TrimPrefix(t, "mcp:"), ":*"); ok {
+			d.mcpExcluded = addTo(d.mcpExcluded, name)
 		}
 	}
-	return nil
 }
 
 // claudeGrant converts a tool name of Claude Code, mcp__SERVER or mcp__SERVER__TOOL.
@@ -153,7 +132,7 @@ func (d *draft) permissionMode(mode string) {
 		d.access = "read"
 		d.requireApproval("bash", "mcp")
 	default:
-		d.requireApproval(append(writers(), "mcp")...)
+		d.requireApproval(slices.Concat([]string{"bash"}, fileWriters(), []string{"mcp"})...)
 	}
 	instead := d.asked(before)
 	if mode == "plan" {

@@ -16,7 +16,7 @@ func geminiDraft(doc *document) (*draft, error) {
 	if kind := child(doc.top, "kind"); doc.top.Kind == yaml.SequenceNode || kind != nil && kind.Value == "remote" {
 		return nil, errors.New("is a remote agent, which scopefs cannot run: import a local one")
 	}
-	var words *yaml.Node
+	var words []string
 	var policy *yaml.Node
 	servers := func(n *yaml.Node) error {
 		return eachKey(n, func(name string, v *yaml.Node) error { return d.addServer("mcpServers", name, v) })
@@ -24,26 +24,17 @@ func geminiDraft(doc *document) (*draft, error) {
 	f := fields{
 		"name":         textField(&d.name),
 		"description":  textField(&d.description),
-		"tools":        func(n *yaml.Node) error { words = n; return nil },
+		"tools":        into(&words, wordsOf),
 		"mcpServers":   servers,
 		"mcp_servers":  servers,
-		"policy":       func(n *yaml.Node) error { policy = n; return nil },
+		"policy":       nodeField(&policy),
 		"timeout_mins": d.minutes,
 	}
 	d.keepModel(f, map[string]string{"kind": "kind", "model": "model", "temperature": "temperature", "max_turns": "max_turns", "display_name": "display_name"})
 	if err := f.read(d, "", doc.top); err != nil {
 		return nil, err
 	}
-	if words != nil {
-		list, err := wordsOf(words)
-		if err != nil {
-			return nil, fmt.Errorf("tools: %w", err)
-		}
-		if len(list) == 0 {
-			d.lose("tools", "is empty", "tools: [], which is none")
-		}
-		d.allow("tools", list, d.geminiGrant)
-	}
+	d.allowTools(words, d.geminiGrant)
 	if policy != nil {
 		if err := d.geminiPolicy(policy); err != nil {
 			return nil, fmt.Errorf("policy: %w", err)

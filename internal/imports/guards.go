@@ -125,7 +125,7 @@ func (m *manifest) filter(n *yaml.Node) error {
 			"name": textField(&name), "pattern": textField(&pattern), "action": textField(&action),
 			"fields":           listField(&scope),
 			"decode":           func(*yaml.Node) error { return nil }, // always done here
-			"case_insensitive": func(n *yaml.Node) (err error) { fold, err = boolOf(n); return err },
+			"case_insensitive": into(&fold, boolOf),
 		}
 		if err := f.read(m.draft, "argument_filters.", c); err != nil {
 			return err

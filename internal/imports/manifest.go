@@ -26,9 +26,6 @@ type manifest struct {
 func manifestDraft(doc *document) (*draft, error) {
 	m := &manifest{draft: &draft{ours: doc.ours, tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}, env: doc.env}
 	var rates, filters, hitl *yaml.Node
-	keep := func(to **yaml.Node) func(*yaml.Node) error {
-		return func(n *yaml.Node) error { *to = n; return nil }
-	}
 	modules := false
 	f := fields{
 		"agent_type":  textField(&m.name),
@@ -38,9 +35,9 @@ func manifestDraft(doc *document) (*draft, error) {
 			return eachKey(n, m.module)
 		},
 		"credentials":      func(*yaml.Node) error { return nil }, // they were read before the modules
-		"rate_limits":      keep(&rates),
-		"argument_filters": keep(&filters),
-		"hitl":             keep(&hitl),
+		"rate_limits":      nodeField(&rates),
+		"argument_filters": nodeField(&filters),
+		"hitl":             nodeField(&hitl),
 	}
 	m.loseKeys(f, "", "the daemon stores counters and approvals", "state_backend")
 	if doc.top.Kind == yaml.MappingNode {
@@ -91,7 +88,7 @@ func (m *manifest) module(name string, n *yaml.Node) error {
 	}
 	at := "modules." + name
 	if !isNull(n) {
-		f := fields{"type": optional(&kind), "mode": optional(&mode), "config": func(n *yaml.Node) error { config = n; return nil }}
+		f := fields{"type": optional(&kind), "mode": optional(&mode), "config": nodeField(&config)}
 		if err := f.read(m.draft, at+".", n); err != nil {
 			return err
 		}

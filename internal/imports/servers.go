@@ -38,19 +38,16 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 	var transport, address, stream string
 	var tcp, off bool
 	f := fields{
-		"command": textField(&s.command),
-		"cwd":     textField(&s.cwd),
-		"args":    listField(&s.args),
-		"env":     func(v *yaml.Node) error { return d.readEnv(at+".env", s, v) },
-		"type":    textField(&transport),
-		"url":     textField(&address),
-		"headers": func(v *yaml.Node) error { return d.readHeaders(at+".headers", s, v) },
-		"tcp":     func(*yaml.Node) error { tcp = true; return nil },
-		"timeout": func(v *yaml.Node) error { d.readTimeout(at+".timeout", s, v); return nil },
-		"disabled": func(v *yaml.Node) (err error) {
-			off, err = boolOf(v)
-			return err
-		},
+		"command":  textField(&s.command),
+		"cwd":      textField(&s.cwd),
+		"args":     listField(&s.args),
+		"env":      func(v *yaml.Node) error { return d.readEnv(at+".env", s, v) },
+		"type":     textField(&transport),
+		"url":      textField(&address),
+		"headers":  func(v *yaml.Node) error { return d.readHeaders(at+".headers", s, v) },
+		"tcp":      func(*yaml.Node) error { tcp = true; return nil },
+		"timeout":  func(v *yaml.Node) error { d.readTimeout(at+".timeout", s, v); return nil },
+		"disabled": into(&off, boolOf),
 		"trust": func(v *yaml.Node) error {
 			yes, err := boolOf(v)
 			if yes && !d.gemini {

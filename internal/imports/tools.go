@@ -17,11 +17,7 @@ func builtins() []string {
 	}
 }
 
-// writers returns the tools that can change files, including bash.
-func writers() []string {
-	return append([]string{"bash"}, fileWriters()...)
-}
-
+// fileWriters returns the tools that can change files, except bash.
 func fileWriters() []string {
 	return []string{"write_file", "edit_file", "make_dir", "move", "copy", "delete_file", "delete"}
 }
@@ -81,6 +77,17 @@ type grant struct {
 	tool     string // the scopefs tool, or ""
 	argument string // a restriction of the arguments, which a definition cannot express
 	why      string // why there is no tool
+}
+
+// allowTools is allow for the key tools, whose words are nil if it is absent.
+func (d *draft) allowTools(words []string, read func(word string) grant) {
+	if words == nil {
+		return
+	}
+	if len(words) == 0 {
+		d.lose("tools", "is empty", "tools: [], which is none")
+	}
+	d.allow("tools", words, read)
 }
 
 // allow adds the tools that the words of a key grant. A tool that is granted only for some arguments needs approval.
