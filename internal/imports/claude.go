@@ -184,16 +184,15 @@ func (d *draft) asked(before int) string {
 
 // claudeServers reads servers: a list of names and of mappings from a name to a server, or one mapping.
 func (d *draft) claudeServers(n *yaml.Node) error {
-	add := func(name string, v *yaml.Node) error { return d.addServer("mcpServers", name, v) }
 	if n.Kind == yaml.MappingNode {
-		return eachKey(n, add)
+		return eachKey(n, d.addServer)
 	}
 	if n.Kind != yaml.SequenceNode {
 		return fmt.Errorf("line %d: want a list", n.Line)
 	}
 	for _, c := range n.Content {
 		if c.Kind == yaml.MappingNode {
-			if err := eachKey(c, add); err != nil {
+			if err := eachKey(c, d.addServer); err != nil {
 				return err
 			}
 			continue

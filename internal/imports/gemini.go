@@ -18,9 +18,7 @@ func geminiDraft(doc *document) (*draft, error) {
 	}
 	var words []string
 	var policy *yaml.Node
-	servers := func(n *yaml.Node) error {
-		return eachKey(n, func(name string, v *yaml.Node) error { return d.addServer("mcpServers", name, v) })
-	}
+	servers := func(n *yaml.Node) error { return eachKey(n, d.addServer) }
 	f := fields{
 		"name":         textField(&d.name),
 		"description":  textField(&d.description),
@@ -158,21 +156,10 @@ func (d *draft) both(a, b []string) []string {
 	return all
 }
 
-// readTrust reads which servers are trusted. A server is untrusted if the source says so once.
+// readTrust reads which servers are trusted.
 func (d *draft) readTrust(n *yaml.Node) error {
 	return eachKey(n, func(name string, v *yaml.Node) error {
-		pattern := mcpTool(name, "*")
-		if pattern == "" {
-			pattern = "mcp"
-		}
-		return fields{"trust": func(v *yaml.Node) error {
-			yes, err := boolOf(v)
-			if yes {
-				d.trusted = addTo(d.trusted, name)
-			} else {
-				d.untrusted = addTo(d.untrusted, name)
-			}
-			return err
-		}}.readFor(d, "policy.mcp_servers."+name+".", v, pattern)
+		at := "policy.mcp_servers." + name
+		return fields{"trust": d.trustField(name, at)}.readFor(d, at+".", v, cover(name, "*"))
 	})
 }

@@ -165,12 +165,7 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 		}
 	}
 	for _, t := range deny {
-		p := mcpTool(name, t)
-		if p == "" { // the tool cannot be named, so deny all tools of the server
-			p = mcpTool(name, "*")
-			m.lose(at+".config.tool_denylist: "+t, "it cannot be named", "all tools of the server are excluded")
-		}
-		m.exclude = addTo(m.exclude, p)
+		m.excludeTool(at+".config.tool_denylist", name, t)
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 package imports
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -101,14 +101,6 @@ func (m *manifest) add(at, key, name string, node func(scope.ID) *yaml.Node) {
 
 func fixed(n *yaml.Node) func(scope.ID) *yaml.Node { return func(scope.ID) *yaml.Node { return n } }
 
-// empty returns {} for a mapping without keys.
-func empty(n *yaml.Node) *yaml.Node {
-	if n == nil {
-		n = &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-	}
-	return n
-}
-
 func (m *manifest) sqlite(at, _ string, config *yaml.Node) error {
 	var dir string
 	if err := (fields{"db_dir": textField(&dir)}).read(m.draft, at+".config.", config); err != nil {
@@ -118,7 +110,8 @@ func (m *manifest) sqlite(at, _ string, config *yaml.Node) error {
 		m.lose(at+".config.db_dir", "it is relative", "left out; write its absolute path as dir")
 		dir = ""
 	}
-	m.add(at, "sql", "", fixed(empty(mapping("dir", textUnlessEmpty(dir)))))
+	none := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+	m.add(at, "sql", "", fixed(cmp.Or(mapping("dir", textUnlessEmpty(dir)), none)))
 	return nil
 }
 
@@ -132,13 +125,10 @@ func (m *manifest) redis(at, _ string, config *yaml.Node) error {
 		m.add(at, "kv", "", fixed(mapping("redis", text(u))))
 		return nil
 	}
-	port := parsed.Port()
-	if port == "" {
-		port = "6379"
-	}
+	port := cmp.Or(parsed.Port(), "6379")
 	var tls *yaml.Node
 	if parsed.Scheme == "rediss" {
-		tls = &yaml.Node{Kind: yaml.ScalarNode, Value: "true"}
+		tls = literal("true")
 	}
 	m.add(at, "kv", "", fixed(mapping("redis", text(parsed.Hostname()+":"+port), "tls", tls)))
 	return nil
@@ -152,21 +142,11 @@ func (m *manifest) influxdb(at, _ string, config *yaml.Node) error {
 	}
 	base, token := m.address(at, "INFLUXDB_URL", "the address"), m.credential("INFLUXDB_TOKEN")
 	m.add(at, "metrics", "", func(id scope.ID) *yaml.Node {
-		n := mapping("url", text(base), "version", &yaml.Node{Kind: yaml.ScalarNode, Value: "2"}, "org", textUnlessEmpty(org), "credential", token)
-		if len(buckets) > 0 {
-			put(n, "buckets", mapping(anyOf(buckets, func(string) *yaml.Node { return list([]string{string(id)}) })...))
-		}
-		return n
+		access := func(bucket string) (string, *yaml.Node) { return bucket, list([]string{string(id)}) }
+		return mapping("url", text(base), "version", literal("2"), "org", textUnlessEmpty(org), "credential", token,
+			"buckets", mappingOf(buckets, access))
 	})
 	return nil
-}
-
-// anyOf returns names and nodes for mapping.
-func anyOf(names []string, node func(string) *yaml.Node) (all []any) {
-	for _, name := range names {
-		all = append(all, name, node(name))
-	}
-	return all
 }
 
 func (m *manifest) nats(at, _ string, config *yaml.Node) error {
@@ -381,9 +361,5 @@ func (d *draft) storesText() ([]byte, error) {
 	if len(top.Content) == 0 {
 		return nil, nil
 	}
-	var b bytes.Buffer
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	err := errors.Join(enc.Encode(mapping("stores", top)), enc.Close())
-	return b.Bytes(), err
+	return encode(mapping("stores", top))
 }

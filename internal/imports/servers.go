@@ -29,36 +29,28 @@ type server struct {
 
 type variable struct{ name, value string }
 
+func (v variable) node() (name string, n *yaml.Node) { return v.name, text(v.value) }
+
 // addServer reads a server of gemini-cli or Claude Code, which has a command or an address. It leaves out a server
 // whose address is not for streamable HTTP.
-func (d *draft) addServer(at, name string, n *yaml.Node) error {
+func (d *draft) addServer(name string, n *yaml.Node) error {
 	s := &server{name: name}
 	d.named = append(d.named, name)
-	at += "." + name
+	at := "mcpServers." + name
 	var transport, address, stream string
 	var tcp, off bool
 	f := fields{
-		"command":  textField(&s.command),
-		"cwd":      textField(&s.cwd),
-		"args":     listField(&s.args),
-		"env":      func(v *yaml.Node) error { return d.readEnv(at+".env", s, v) },
-		"type":     textField(&transport),
-		"url":      textField(&address),
-		"headers":  func(v *yaml.Node) error { return d.readHeaders(at+".headers", s, v) },
-		"tcp":      func(*yaml.Node) error { tcp = true; return nil },
-		"timeout":  func(v *yaml.Node) error { d.readTimeout(at+".timeout", s, v); return nil },
-		"disabled": into(&off, boolOf),
-		"trust": func(v *yaml.Node) error {
-			yes, err := boolOf(v)
-			if yes && !d.gemini {
-				d.lose(at+".trust", "is not known here", "left out")
-			} else if yes {
-				d.trusted = addTo(d.trusted, name)
-			} else {
-				d.untrusted = addTo(d.untrusted, name)
-			}
-			return err
-		},
+		"command":     textField(&s.command),
+		"cwd":         textField(&s.cwd),
+		"args":        listField(&s.args),
+		"env":         func(v *yaml.Node) error { return d.readEnv(at+".env", s, v) },
+		"type":        textField(&transport),
+		"url":         textField(&address),
+		"headers":     func(v *yaml.Node) error { return d.readHeaders(at+".headers", s, v) },
+		"tcp":         func(*yaml.Node) error { tcp = true; return nil },
+		"timeout":     func(v *yaml.Node) error { d.readTimeout(at+".timeout", s, v); return nil },
+		"disabled":    into(&off, boolOf),
+		"trust":       d.trustField(name, at),
 		"description": func(*yaml.Node) error { return nil },
 	}
 	for _, key := range []string{"httpUrl", "http_url"} {
@@ -70,11 +62,7 @@ func (d *draft) addServer(at, name string, n *yaml.Node) error {
 	for _, key := range []string{"excludeTools", "exclude_tools"} {
 		f[key] = listField(&s.exclude)
 	}
-	pattern := mcpTool(name, "*")
-	if pattern == "" {
-		pattern = "mcp"
-	}
-	if err := f.readFor(d, at+".", n, pattern); err != nil {
+	if err := f.readFor(d, at+".", n, cover(name, "*")); err != nil {
 		return err
 	}
 	why := ""
@@ -159,6 +147,22 @@ func (d *draft) readTimeout(at string, s *server, n *yaml.Node) {
 
 const maxTimeout = 24 * time.Hour
 
+// trustField reads whether a server is trusted. A server is untrusted if the source says so once.
+func (d *draft) trustField(name, at string) func(*yaml.Node) error {
+	return func(v *yaml.Node) error {
+		yes, err := boolOf(v)
+		switch {
+		case !yes:
+			d.untrusted = addTo(d.untrusted, name)
+		case d.gemini:
+			d.trusted = addTo(d.trusted, name)
+		default:
+			d.lose(at+".trust", "is not known here", "left out")
+		}
+		return err
+	}
+}
+
 // readHeaders reads the headers of requests to a server.
 func (d *draft) readHeaders(at string, s *server, n *yaml.Node) error {
 	return eachKey(n, func(name string, v *yaml.Node) error {
@@ -180,13 +184,19 @@ func (d *draft) readHeaders(at string, s *server, n *yaml.Node) error {
 func (d *draft) excludeTools(s *server) {
 	for _, t := range s.exclude {
 		// A word with arguments denies its whole tool.
-		if t, _ = cutArgument(t); mcpTool(s.name, t) != "" {
-			d.exclude = addTo(d.exclude, mcpTool(s.name, t))
-			continue
-		}
-		d.exclude = addTo(d.exclude, mcpTool(s.name, "*"))
-		d.lose("mcpServers."+s.name+".excludeTools: "+t, "it cannot be named", "all tools of the server are excluded")
+		t, _ = cutArgument(t)
+		d.excludeTool("mcpServers."+s.name+".excludeTools", s.name, t)
 	}
+}
+
+// excludeTool excludes a tool of a server, or all of them if the tool cannot be named.
+func (d *draft) excludeTool(key, server, tool string) {
+	pattern := mcpTool(server, tool)
+	if pattern == "" {
+		pattern = mcpTool(server, "*")
+		d.lose(key+": "+tool, "it cannot be named", "all tools of the server are excluded")
+	}
+	d.exclude = addTo(d.exclude, pattern)
 }
 
 // readEnv reads a server's environment.
