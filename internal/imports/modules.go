@@ -18,7 +18,7 @@ type module struct {
 	reads, writes [][2]string // its tools, and the scopefs tools that do the same
 	without       string      // its tools that scopefs does not have
 	changes       bool        // the scopefs tools need a view that may change
-	store         func(m *manifest, at string, mode string, config *yaml.Node) error
+	store         func(m *manifest, at, mode string) (config fields, add func())
 }
 
 // moduleOf returns the module of a type; ok is false for one that scopefs does not have.
@@ -74,8 +74,12 @@ func (m *manifest) use(at, name, kind, mode string, config *yaml.Node) error {
 		return fmt.Errorf("mode is %q: want read or write", mode)
 	}
 	before := len(m.stores)
-	if err := mod.store(m, at, mode, config); err != nil || len(m.stores) == before {
+	keys, add := mod.store(m, at, mode)
+	if err := keys.read(m.draft, at+".config.", config); err != nil {
 		return err
+	}
+	if add(); len(m.stores) == before {
+		return nil
 	}
 	var same []string
 	for _, t := range tools {
@@ -101,68 +105,60 @@ func (m *manifest) add(at, key, name string, node func(scope.ID) *yaml.Node) {
 
 func fixed(n *yaml.Node) func(scope.ID) *yaml.Node { return func(scope.ID) *yaml.Node { return n } }
 
-func (m *manifest) sqlite(at, _ string, config *yaml.Node) error {
+func (m *manifest) sqlite(at, _ string) (fields, func()) {
 	var dir string
-	if err := (fields{"db_dir": textField(&dir)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"db_dir": textField(&dir)}, func() {
+		if dir != "" && !strings.HasPrefix(dir, "/") {
+			m.lose(at+".config.db_dir", "it is relative", "left out; write its absolute path as dir")
+			dir = ""
+		}
+		none := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		m.add(at, "sql", "", fixed(cmp.Or(mapping("dir", textUnlessEmpty(dir)), none)))
 	}
-	if dir != "" && !strings.HasPrefix(dir, "/") {
-		m.lose(at+".config.db_dir", "it is relative", "left out; write its absolute path as dir")
-		dir = ""
-	}
-	none := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-	m.add(at, "sql", "", fixed(cmp.Or(mapping("dir", textUnlessEmpty(dir)), none)))
-	return nil
 }
 
-func (m *manifest) redis(at, _ string, config *yaml.Node) error {
-	if err := (fields{}).read(m.draft, at+".config.", config); err != nil {
-		return err
+func (m *manifest) redis(at, _ string) (fields, func()) {
+	return fields{}, func() {
+		u := m.address(at, "REDIS_URL", "HOST:PORT; with tls: true for rediss, and with user and password: {env: NAME} if it has them")
+		parsed, err := url.Parse(u)
+		if err != nil || parsed.Hostname() == "" { // it is to be filled in
+			m.add(at, "kv", "", fixed(mapping("redis", text(u))))
+			return
+		}
+		port := cmp.Or(parsed.Port(), "6379")
+		var tls *yaml.Node
+		if parsed.Scheme == "rediss" {
+			tls = literal("true")
+		}
+		m.add(at, "kv", "", fixed(mapping("redis", text(parsed.Hostname()+":"+port), "tls", tls)))
 	}
-	u := m.address(at, "REDIS_URL", "HOST:PORT; with tls: true for rediss, and with user and password: {env: NAME} if it has them")
-	parsed, err := url.Parse(u)
-	if err != nil || parsed.Hostname() == "" { // it is to be filled in
-		m.add(at, "kv", "", fixed(mapping("redis", text(u))))
-		return nil
-	}
-	port := cmp.Or(parsed.Port(), "6379")
-	var tls *yaml.Node
-	if parsed.Scheme == "rediss" {
-		tls = literal("true")
-	}
-	m.add(at, "kv", "", fixed(mapping("redis", text(parsed.Hostname()+":"+port), "tls", tls)))
-	return nil
 }
 
-func (m *manifest) influxdb(at, _ string, config *yaml.Node) error {
+func (m *manifest) influxdb(at, _ string) (fields, func()) {
 	var org string
 	var buckets []string
-	if err := (fields{"org": textField(&org), "buckets": listField(&buckets)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"org": textField(&org), "buckets": listField(&buckets)}, func() {
+		base, token := m.address(at, "INFLUXDB_URL", "the address"), m.credential("INFLUXDB_TOKEN")
+		m.add(at, "metrics", "", func(id scope.ID) *yaml.Node {
+			access := func(bucket string) (string, *yaml.Node) { return bucket, list([]string{string(id)}) }
+			return mapping("url", text(base), "version", literal("2"), "org", textUnlessEmpty(org), "credential", token,
+				"buckets", mappingOf(buckets, access))
+		})
 	}
-	base, token := m.address(at, "INFLUXDB_URL", "the address"), m.credential("INFLUXDB_TOKEN")
-	m.add(at, "metrics", "", func(id scope.ID) *yaml.Node {
-		access := func(bucket string) (string, *yaml.Node) { return bucket, list([]string{string(id)}) }
-		return mapping("url", text(base), "version", literal("2"), "org", textUnlessEmpty(org), "credential", token,
-			"buckets", mappingOf(buckets, access))
-	})
-	return nil
 }
 
-func (m *manifest) nats(at, _ string, config *yaml.Node) error {
+func (m *manifest) nats(at, _ string) (fields, func()) {
 	var address string
-	if err := (fields{"url": textField(&address)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"url": textField(&address)}, func() {
+		if address == "" {
+			address = m.address(at, "NATS_URL", "the address, tls://HOST:PORT; add user, and password: {env: NAME}, if it has them")
+		}
+		m.lose(at, "messages are kept by JetStream of NATS 2.14 or newer", "stores.messages; without url the daemon has a server of its own")
+		m.add(at, "messages", "", fixed(mapping("url", text(address))))
 	}
-	if address == "" {
-		address = m.address(at, "NATS_URL", "the address, tls://HOST:PORT; add user, and password: {env: NAME}, if it has them")
-	}
-	m.lose(at, "messages are kept by JetStream of NATS 2.14 or newer", "stores.messages; without url the daemon has a server of its own")
-	m.add(at, "messages", "", fixed(mapping("url", text(address))))
-	return nil
 }
 
-func (m *manifest) services(at, mode string, config *yaml.Node) error {
+func (m *manifest) services(at, mode string) (fields, func()) {
 	methods := []string{"GET"}
 	if mode != "read" {
 		methods = append(methods, "POST", "PUT", "DELETE")
@@ -190,18 +186,16 @@ func (m *manifest) services(at, mode string, config *yaml.Node) error {
 			})
 		}
 		return nil
-	}}.read(m.draft, at+".config.", config)
+	}}, func() {}
 }
 
 // webhook returns the store of a module whose credential is an address.
-func webhook(kind, key string) func(m *manifest, at, mode string, config *yaml.Node) error {
-	return func(m *manifest, at, _ string, config *yaml.Node) error {
-		if err := (fields{}).read(m.draft, at+".config.", config); err != nil {
-			return err
+func webhook(kind, key string) func(m *manifest, at, mode string) (fields, func()) {
+	return func(m *manifest, at, _ string) (fields, func()) {
+		return fields{}, func() {
+			secret := m.credential(key)
+			m.channel(at, "", func(scope.ID) *yaml.Node { return mapping("kind", text(kind), "credential", secret) })
 		}
-		secret := m.credential(key)
-		m.channel(at, "", func(scope.ID) *yaml.Node { return mapping("kind", text(kind), "credential", secret) })
-		return nil
 	}
 }
 
@@ -219,56 +213,50 @@ func (m *manifest) channel(at, more string, node func(scope.ID) *yaml.Node) {
 	})
 }
 
-func (m *manifest) ntfy(at, _ string, config *yaml.Node) error {
+func (m *manifest) ntfy(at, _ string) (fields, func()) {
 	topic := "agents-{agent_id}"
 	f := fields{"topic": textField(&topic)}
 	m.loseKeys(f, at+".config.", "notify has no priority", "max_priority")
-	if err := f.read(m.draft, at+".config.", config); err != nil {
-		return err
+	return f, func() {
+		if strings.ContainsAny(strings.ReplaceAll(topic, "{agent_id}", ""), "{}/?#") {
+			m.lose(at+".config.topic", "it is no name of a topic", "left out, with its tools")
+			return
+		}
+		base, token := m.address(at, "NTFY_URL", "the address of the server"), m.credential("NTFY_TOKEN")
+		m.channel(at, "", func(id scope.ID) *yaml.Node {
+			return mapping("kind", text("ntfy"), "url", text(strings.TrimSuffix(base, "/")+"/"+strings.ReplaceAll(topic, "{agent_id}", string(id))), "credential", token)
+		})
+		m.lose(at, "NTFY_TOKEN may be absent there", "credential: remove it if the topic needs none")
 	}
-	if strings.ContainsAny(strings.ReplaceAll(topic, "{agent_id}", ""), "{}/?#") {
-		m.lose(at+".config.topic", "it is no name of a topic", "left out, with its tools")
-		return nil
-	}
-	base, token := m.address(at, "NTFY_URL", "the address of the server"), m.credential("NTFY_TOKEN")
-	m.channel(at, "", func(id scope.ID) *yaml.Node {
-		return mapping("kind", text("ntfy"), "url", text(strings.TrimSuffix(base, "/")+"/"+strings.ReplaceAll(topic, "{agent_id}", string(id))), "credential", token)
-	})
-	m.lose(at, "NTFY_TOKEN may be absent there", "credential: remove it if the topic needs none")
-	return nil
 }
 
-func (m *manifest) matrix(at, _ string, config *yaml.Node) error {
+func (m *manifest) matrix(at, _ string) (fields, func()) {
 	var rooms []string
-	if err := (fields{"allowed_rooms": listField(&rooms)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"allowed_rooms": listField(&rooms)}, func() {
+		base, token := m.address(at, "MATRIX_HOMESERVER", "the address of the server"), m.credential("MATRIX_ACCESS_TOKEN")
+		for i, room := range rooms {
+			m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
+				return mapping("kind", text("matrix"), "url", text(base), "room", text(room), "credential", token)
+			})
+		}
 	}
-	base, token := m.address(at, "MATRIX_HOMESERVER", "the address of the server"), m.credential("MATRIX_ACCESS_TOKEN")
-	for i, room := range rooms {
-		m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
-			return mapping("kind", text("matrix"), "url", text(base), "room", text(room), "credential", token)
-		})
-	}
-	return nil
 }
 
 // smtp makes a channel for each recipient: an agent chooses among them.
-func (m *manifest) smtp(at, _ string, config *yaml.Node) error {
+func (m *manifest) smtp(at, _ string) (fields, func()) {
 	var from string
 	var to []string
-	if err := (fields{"from_address": textField(&from), "allowed_recipients": listField(&to)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"from_address": textField(&from), "allowed_recipients": listField(&to)}, func() {
+		for _, key := range []string{"SMTP_HOST", "SMTP_PORT", "SMTP_USER"} {
+			m.lose(at, key+" is not in the manifest", "write its value in the place of "+key+" in scopefs.yaml")
+		}
+		secret := m.credential("SMTP_PASSWORD")
+		for i, one := range to {
+			m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
+				return mapping("kind", text("email"), "url", text("smtp://SMTP_HOST:SMTP_PORT"), "from", text(from), "to", list([]string{one}), "user", text("SMTP_USER"), "credential", secret)
+			})
+		}
 	}
-	for _, key := range []string{"SMTP_HOST", "SMTP_PORT", "SMTP_USER"} {
-		m.lose(at, key+" is not in the manifest", "write its value in the place of "+key+" in scopefs.yaml")
-	}
-	secret := m.credential("SMTP_PASSWORD")
-	for i, one := range to {
-		m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
-			return mapping("kind", text("email"), "url", text("smtp://SMTP_HOST:SMTP_PORT"), "from", text(from), "to", list([]string{one}), "user", text("SMTP_USER"), "credential", secret)
-		})
-	}
-	return nil
 }
 
 // numbered returns what the name of the next channel of a module has more than the first's.
