@@ -224,7 +224,8 @@ func (m *manifest) ntfy(at, _ string) (fields, func()) {
 		}
 		base, token := m.address(at, "NTFY_URL", "the address of the server"), m.credential("NTFY_TOKEN")
 		m.channel(at, "", func(id scope.ID) *yaml.Node {
-			return mapping("kind", text("ntfy"), "url", text(strings.TrimSuffix(base, "/")+"/"+strings.ReplaceAll(topic, "{agent_id}", string(id))), "credential", token)
+			address := strings.TrimSuffix(base, "/") + "/" + strings.ReplaceAll(topic, "{agent_id}", string(id))
+			return mapping("kind", text("ntfy"), "url", text(address), "credential", token)
 		})
 		m.lose(at, "NTFY_TOKEN may be absent there", "credential: remove it if the topic needs none")
 	}
@@ -253,7 +254,8 @@ func (m *manifest) smtp(at, _ string) (fields, func()) {
 		secret := m.credential("SMTP_PASSWORD")
 		for i, one := range to {
 			m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
-				return mapping("kind", text("email"), "url", text("smtp://SMTP_HOST:SMTP_PORT"), "from", text(from), "to", list([]string{one}), "user", text("SMTP_USER"), "credential", secret)
+				return mapping("kind", text("email"), "url", text("smtp://SMTP_HOST:SMTP_PORT"), "from", text(from),
+					"to", list([]string{one}), "user", text("SMTP_USER"), "credential", secret)
 			})
 		}
 	}
