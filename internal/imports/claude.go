@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // claudeDraft converts a subagent of Claude Code: code.claude.com/docs/en/sub-agents.
@@ -143,7 +145,7 @@ func (d *draft) permissionMode(mode string) {
 
 // claudeHooks requires approval for the calls that a hook may deny.
 func (d *draft) claudeHooks(n *yaml.Node) {
-	pre := child(n, "PreToolUse")
+	pre := frontmatter.Value(n, "PreToolUse")
 	if pre == nil {
 		d.lose("hooks", "scopefs runs no hooks", "left out")
 		return
@@ -151,7 +153,7 @@ func (d *draft) claudeHooks(n *yaml.Node) {
 	var ask []string
 	for _, h := range pre.Content {
 		matcher := "*"
-		if m := child(h, "matcher"); m != nil {
+		if m := frontmatter.Value(h, "matcher"); m != nil {
 			matcher = m.Value
 		}
 		for name := range strings.SplitSeq(matcher, "|") {

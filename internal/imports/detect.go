@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // detect returns the format, by the file's directory or by keys and values that only one format has.
 func detect(file string, doc *document) (f Format, because string, err error) {
-	has := func(key string) bool { return child(doc.top, key) != nil }
+	has := func(key string) bool { return frontmatter.Value(doc.top, key) != nil }
 	if !doc.markdown {
 		if has("agent_type") && has("modules") {
 			return ScopedMCP, "it has agent_type and modules", nil
@@ -67,17 +69,17 @@ func sign(top *yaml.Node, format Format) string {
 		},
 	}[format]
 	for _, key := range is.keys {
-		if child(top, key) != nil {
+		if frontmatter.Value(top, key) != nil {
 			return "it has " + key
 		}
 	}
-	if n := child(top, "mcpServers"); n != nil && n.Kind == is.kind {
+	if n := frontmatter.Value(top, "mcpServers"); n != nil && n.Kind == is.kind {
 		return "mcpServers is " + is.kindIs
 	}
-	if n := child(top, "model"); n != nil && regexp.MustCompile(is.model).MatchString(n.Value) {
+	if n := frontmatter.Value(top, "model"); n != nil && regexp.MustCompile(is.model).MatchString(n.Value) {
 		return "the model is " + n.Value
 	}
-	n := child(top, "tools")
+	n := frontmatter.Value(top, "tools")
 	if n == nil {
 		return ""
 	}

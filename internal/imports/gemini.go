@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // geminiDraft converts an agent of gemini-cli: docs/core/subagents.md and agents/agentLoader.ts.
 func geminiDraft(doc *document) (*draft, error) {
 	d := &draft{ours: doc.ours, prompt: doc.body, gemini: true}
-	if kind := child(doc.top, "kind"); doc.top.Kind == yaml.SequenceNode || kind != nil && kind.Value == "remote" {
+	if kind := frontmatter.Value(doc.top, "kind"); doc.top.Kind == yaml.SequenceNode || kind != nil && kind.Value == "remote" {
 		return nil, errors.New("is a remote agent, which scopefs cannot run: import a local one")
 	}
 	var words []string

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // manifest is the state of converting a manifest, in which tools are named MODULE_TOOL.
@@ -41,7 +43,7 @@ func manifestDraft(doc *document) (*draft, error) {
 	}
 	m.loseKeys(f, "", "the daemon stores counters and approvals", "state_backend")
 	if doc.top.Kind == yaml.MappingNode {
-		if err := m.readCredentials(child(doc.top, "credentials")); err != nil {
+		if err := m.readCredentials(frontmatter.Value(doc.top, "credentials")); err != nil {
 			return nil, err
 		}
 	}
@@ -51,7 +53,7 @@ func manifestDraft(doc *document) (*draft, error) {
 	if m.name == "" || !modules {
 		return nil, errors.New("is not a manifest: it needs agent_type and modules")
 	}
-	if !m.secrets.used && child(doc.top, "credentials") != nil {
+	if !m.secrets.used && frontmatter.Value(doc.top, "credentials") != nil {
 		m.lose("credentials", "no credentials are read", "left out; give a server its own in mcp_servers.X.env, as ${VAR}")
 	}
 	if m.changes && m.access == "read" { // of the files, which the stores' tools do not change

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -282,8 +283,8 @@ func (m *manifest) readCredentials(n *yaml.Node) error {
 		return nil
 	}
 	f := fields{"source": textField(&m.secrets.source), "path": textField(&m.secrets.path), "vault": func(n *yaml.Node) error {
-		if n.Kind == yaml.MappingNode && child(n, "path") != nil {
-			return textField(&m.secrets.path)(child(n, "path"))
+		if n.Kind == yaml.MappingNode && frontmatter.Value(n, "path") != nil {
+			return textField(&m.secrets.path)(frontmatter.Value(n, "path"))
 		}
 		return nil
 	}}
@@ -338,7 +339,7 @@ func (d *draft) storesText() ([]byte, error) {
 			put(top, e.key, e.node(d.id))
 			continue
 		}
-		all, name := child(top, e.key), e.name
+		all, name := frontmatter.Value(top, e.key), e.name
 		if all == nil {
 			all = &yaml.Node{Kind: yaml.MappingNode}
 			put(top, e.key, all)

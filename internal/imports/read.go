@@ -128,16 +128,6 @@ func eachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 	return nil
 }
 
-// child returns the value of a key of n, or nil.
-func child(n *yaml.Node, key string) *yaml.Node {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
-}
-
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func textOf(n *yaml.Node) (string, error) {

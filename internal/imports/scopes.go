@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
 
@@ -25,7 +26,7 @@ func scopesDrafts(doc *document) (all []*draft, err error) {
 		all = append(all, d)
 		return err
 	}
-	top := cmp.Or(child(doc.top, "agents"), doc.top)
+	top := cmp.Or(frontmatter.Value(doc.top, "agents"), doc.top)
 	switch {
 	case top != doc.top && len(doc.top.Content) > 2:
 		return nil, errors.New("has keys beside agents: keep agents alone")
@@ -123,14 +124,14 @@ func (d *draft) askInPolicy() {
 		}
 	}
 	drop(policy, "mcp_servers")
-	drop(child(policy, "mcp"), "mcp_servers")
-	tools := child(policy, "tools")
+	drop(frontmatter.Value(policy, "mcp"), "mcp_servers")
+	tools := frontmatter.Value(policy, "tools")
 	if tools == nil || tools.Kind != yaml.MappingNode {
 		drop(policy, "tools")
 		tools = &yaml.Node{Kind: yaml.MappingNode}
 		put(policy, "tools", tools)
 	}
-	old := child(tools, "ask")
+	old := frontmatter.Value(tools, "ask")
 	drop(tools, "ask")
 	ask := slices.Clone(d.ask)
 	if old != nil {
@@ -158,7 +159,7 @@ func (d *draft) addMembers(members []string) {
 }
 
 func serverNames(n *yaml.Node) (names []string) {
-	if servers := child(n, "mcp_servers"); servers != nil {
+	if servers := frontmatter.Value(n, "mcp_servers"); servers != nil {
 		for i := 0; i+1 < len(servers.Content); i += 2 {
 			names = append(names, servers.Content[i].Value)
 		}
