@@ -130,10 +130,8 @@ func (one *Definition) Print(stdout, stderr io.Writer) error {
 }
 
 // existsError is the error of a definition that would be replaced.
-type existsError struct{ path string }
-
-func (e *existsError) Error() string {
-	return fmt.Sprintf("%s exists: give --force to replace it, or --name ID", e.path)
+func existsError(path string) error {
+	return fmt.Errorf("%s exists: give --force to replace it, or --name ID", path)
 }
 
 func exists(path string) bool {
@@ -160,7 +158,7 @@ func writeDefinition(path string, text []byte, mode fs.FileMode, force bool) err
 	err = unix.Renameat2(unix.AT_FDCWD, f.Name(), unix.AT_FDCWD, path, flags)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return &existsError{path}
+		return existsError(path)
 	case err == nil:
 		err = state.SyncDir(filepath.Dir(path))
 	}
@@ -186,7 +184,7 @@ func Definitions(files []string, src imports.Source, o Options) (done []*Definit
 			}
 			from[one.Agent] = file
 			if path := filepath.Join(o.To, string(one.Agent)+".md"); !o.DryRun && !o.Force && exists(path) {
-				return nil, fmt.Errorf("%s: %w", file, &existsError{path})
+				return nil, fmt.Errorf("%s: %w", file, existsError(path))
 			}
 		}
 		all = append(all, list...)
