@@ -82,16 +82,11 @@ func readImport(file string, src imports.Source) ([]*Definition, error) {
 	}
 	var all []*Definition
 	for _, r := range results {
-		one := &Definition{
+		all = append(all, &Definition{
 			File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Stores: string(r.Stores),
-			Lost: r.Lost, Warnings: r.Warnings, text: r.Text,
-		}
-		if one.Lost == nil {
-			one.Lost = []imports.Loss{}
-		}
-		// The source's mode, because the file may hold a key.
-		one.mode = 0o600 | st.Mode().Perm()&0o644
-		all = append(all, one)
+			Lost: append([]imports.Loss{}, r.Lost...), Warnings: r.Warnings, text: r.Text,
+			mode: 0o600 | st.Mode().Perm()&0o644, // the source's, because the file may hold a key
+		})
 	}
 	return all, nil
 }
