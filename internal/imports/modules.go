@@ -339,15 +339,14 @@ func (d *draft) storesText() ([]byte, error) {
 			put(top, e.key, e.node(d.id))
 			continue
 		}
-		all, name := frontmatter.Value(top, e.key), e.name
-		if all == nil {
-			all = &yaml.Node{Kind: yaml.MappingNode}
-			put(top, e.key, all)
+		if frontmatter.Value(top, e.key) == nil {
+			put(top, e.key, &yaml.Node{Kind: yaml.MappingNode})
 		}
+		name := e.name
 		if e.key == "notify" {
 			name += "-" + string(d.id)
 		}
-		put(all, name, e.node(d.id))
+		put(frontmatter.Value(top, e.key), name, e.node(d.id))
 	}
 	if len(top.Content) == 0 {
 		return nil, nil
