@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // manifest is the state of converting a manifest, in which tools are named MODULE_TOOL.
@@ -142,7 +143,7 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 		return err
 	}
 	switch {
-	case !isServer(name):
+	case !catalog.IsServerName(name):
 		m.lose(at, "its name would be a pattern", "left out, with its tools")
 		return nil
 	case (s.url != "") == (s.command != ""):

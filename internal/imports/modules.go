@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // module is a module of a manifest that is a store here.
@@ -174,7 +175,7 @@ func (m *manifest) services(at, mode string) (fields, func()) {
 			if err := f.read(m.draft, at+".config.allowed_services.", item); err != nil {
 				return err
 			}
-			if u, err := url.Parse(base); !isServer(name) || err != nil || u.Hostname() == "" || u.User != nil {
+			if u, err := url.Parse(base); !catalog.IsServerName(name) || err != nil || u.Hostname() == "" || u.User != nil {
 				m.lose(at+".config.allowed_services: "+name, "its name would be a pattern, or base_url is no address without a user", "left out")
 				continue
 			}
@@ -203,7 +204,7 @@ func webhook(kind, key string) func(m *manifest, at, mode string) (fields, func(
 // channel adds a channel of notify for the agent alone, with a name that no other agent's has.
 func (m *manifest) channel(at, more string, node func(scope.ID) *yaml.Node) {
 	name := strings.TrimPrefix(at, "modules.")
-	if !isServer(name) {
+	if !catalog.IsServerName(name) {
 		m.lose(at, "its name would be a pattern", "left out, with its tools")
 		return
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // server is an MCP server of one agent.
@@ -53,15 +54,8 @@ func (d *draft) addServer(name string, n *yaml.Node) error {
 		"trust":       d.trustField(name, at),
 		"description": func(*yaml.Node) error { return nil },
 	}
-	for _, key := range []string{"httpUrl", "http_url"} {
-		f[key] = textField(&stream)
-	}
-	for _, key := range []string{"includeTools", "include_tools"} {
-		f[key] = listField(&s.include)
-	}
-	for _, key := range []string{"excludeTools", "exclude_tools"} {
-		f[key] = listField(&s.exclude)
-	}
+	f["httpUrl"], f["includeTools"], f["excludeTools"] = textField(&stream), listField(&s.include), listField(&s.exclude)
+	f["http_url"], f["include_tools"], f["exclude_tools"] = f["httpUrl"], f["includeTools"], f["excludeTools"]
 	if err := f.readFor(d, at+".", n, cover(name, "*")); err != nil {
 		return err
 	}
@@ -69,7 +63,7 @@ func (d *draft) addServer(name string, n *yaml.Node) error {
 	switch {
 	case off:
 		why = "it is disabled"
-	case !isServer(name):
+	case !catalog.IsServerName(name):
 		why = "its name would be a pattern"
 	case tcp:
 		why = "scopefs speaks MCP by streamable HTTP or to a command, not by TCP"
@@ -343,17 +337,12 @@ func (d *draft) allowOwn() {
 	}
 	own := []string{}
 	for _, s := range d.servers {
-		if d.mcpAllowed == nil || slices.ContainsFunc(d.mcpAllowed, func(p string) bool { return wildcard(p, s.name) }) {
+		if d.mcpAllowed == nil || catalog.AnyOf(d.mcpAllowed, s.name) {
 			own = append(own, s.name)
 		}
 	}
 	d.mcpAllowed = own
 	d.lose("mcp servers", "a server of the host with the name of one that was left out is another server", "policy.mcp.allowed has the agent's own")
-}
-
-// wildcard reports whether s matches pattern, in which '*' matches any text.
-func wildcard(pattern, s string) bool {
-	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$").MatchString(s)
 }
 
 // serverOf returns SERVER of mcp:SERVER:TOOL.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // builtins returns the scopefs tools except mcp and delegate, which lead to other programs.
@@ -62,14 +64,10 @@ func cutArgument(word string) (name, argument string) {
 
 // mcpTool returns the name of a server's tool, or "" if it would not be a valid pattern.
 func mcpTool(server, tool string) string {
-	if !isServer(server) || !regexp.MustCompile(`^[\w.*-]{1,128}$`).MatchString(tool) || strings.Contains(tool, "**") {
+	if !catalog.IsServerName(server) || !regexp.MustCompile(`^[\w.*-]{1,128}$`).MatchString(tool) || strings.Contains(tool, "**") {
 		return ""
 	}
 	return "mcp:" + server + ":" + tool
-}
-
-func isServer(name string) bool {
-	return regexp.MustCompile(`^[A-Za-z0-9][\w.-]{0,63}$`).MatchString(name) && !strings.Contains(name, "__") && !strings.HasSuffix(name, "_")
 }
 
 // grant is the meaning of a word in a list of tools.
