@@ -131,12 +131,8 @@ func (d *draft) askInPolicy() {
 		tools = &yaml.Node{Kind: yaml.MappingNode}
 		put(policy, "tools", tools)
 	}
-	old := frontmatter.Value(tools, "ask")
+	ask := addTo(slices.Clone(d.ask), scalars(frontmatter.Value(tools, "ask"))...)
 	drop(tools, "ask")
-	ask := slices.Clone(d.ask)
-	if old != nil {
-		ask = addTo(ask, scalars(old)...)
-	}
 	put(tools, "ask", list(ask))
 	d.ask = nil
 }
