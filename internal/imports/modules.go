@@ -155,7 +155,8 @@ func (m *manifest) nats(at, _ string) (fields, func()) {
 		if address == "" {
 			address = m.address(at, "NATS_URL", "the address, tls://HOST:PORT; add user, and password: {env: NAME}, if it has them")
 		}
-		m.lose(at, "messages are kept by JetStream of NATS 2.14 or newer", "stores.messages; without url the daemon has a server of its own")
+		m.lose(at, "messages are kept by JetStream of NATS 2.14 or newer",
+			"stores.messages; without url the daemon has a server of its own")
 		m.add(at, "messages", "", fixed(mapping("url", text(address))))
 	}
 }
