@@ -8,7 +8,6 @@ package changes
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -146,7 +145,7 @@ func Join(l *Log, t, before *Tree) []Change {
 		}
 	}
 	list := make([]Change, 0, len(all))
-	for _, rel := range slices.SortedFunc(maps.Keys(all), strings.Compare) {
+	for _, rel := range slices.Sorted(maps.Keys(all)) {
 		list = append(list, *all[rel])
 	}
 	return list

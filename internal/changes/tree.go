@@ -84,12 +84,7 @@ func Walk(ctx context.Context, root *beneath.Root, since time.Time) (*Tree, erro
 
 // names lists a directory.
 func (t *Tree) names(rel string) ([]string, error) {
-	obj, err := t.root.Object(rel)
-	if err != nil {
-		return nil, err
-	}
-	st, err := obj.Stat()
-	obj.Close()
+	st, err := look(t.root, rel)
 	if err != nil {
 		return nil, err
 	}
@@ -106,14 +101,18 @@ func (t *Tree) names(rel string) ([]string, error) {
 	return names, err
 }
 
-// stat looks at what is at a path, without following links.
-func (t *Tree) stat(rel string) (entry, bool) {
-	obj, err := t.root.Object(rel)
+// look returns the attributes of what is at a path, without following links.
+func look(root *beneath.Root, rel string) (st beneath.Stat, err error) {
+	obj, err := root.Object(rel)
 	if err != nil {
-		return entry{}, false
+		return st, err
 	}
 	defer obj.Close()
-	st, err := obj.Stat()
+	return obj.Stat()
+}
+
+func (t *Tree) stat(rel string) (entry, bool) {
+	st, err := look(t.root, rel)
 	if err != nil {
 		return entry{}, false
 	}
@@ -140,15 +139,10 @@ const MaxText = 1 << 20
 
 // Read returns the content of a regular file beneath a directory; nil if there is none.
 func Read(root *beneath.Root, rel string) ([]byte, error) {
-	obj, err := root.Object(rel)
+	st, err := look(root, rel)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	st, err := obj.Stat()
-	obj.Close()
 	if err != nil || !st.IsRegular() {
 		return nil, err
 	}
@@ -159,15 +153,10 @@ func Read(root *beneath.Root, rel string) ([]byte, error) {
 	defer f.Close()
 	text := make([]byte, MaxText+1)
 	size := 0
-	for size < len(text) {
-		n, err := f.ReadAt(text[size:], int64(size))
-		if err != nil {
+	for n := -1; n != 0 && size < len(text); size += n {
+		if n, err = f.ReadAt(text[size:], int64(size)); err != nil {
 			return nil, err
 		}
-		if n == 0 {
-			break
-		}
-		size += n
 	}
 	if size > MaxText {
 		return nil, ErrTooLarge

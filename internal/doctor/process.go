@@ -85,12 +85,9 @@ func nameOf(uid int) string {
 
 // examineAs returns the lines of scopefs doctor as another user.
 func examineAs(ctx context.Context, u *osuser.User) ([]Line, error) {
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
+	uid, wrong := strconv.ParseUint(u.Uid, 10, 32)
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
+	if err = errors.Join(wrong, err); err != nil {
 		return nil, err
 	}
 	who := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}

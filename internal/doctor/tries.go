@@ -184,8 +184,7 @@ func namespacesLine(err error, remedy string) Line {
 		l.Detail += "; AppArmor restricts user namespaces"
 	}
 	if err != nil {
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			err = errno
 		}
 		l.Status, l.Detail, l.Remedy = Missing, "no process starts in its own: "+err.Error(), remedy

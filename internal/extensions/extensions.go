@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -32,14 +33,10 @@ const (
 // Settings is the file of an extension that the operator writes. No copy has that of the source.
 const Settings = ".env"
 
-// Manifests returns the names of an extension's manifest.
-func Manifests() []string {
-	return []string{"gemini-extension.json", "gemini-extension.yaml", "gemini-extension.yml", "extension.yaml", "extension.yml"}
-}
-
 // Manifest returns the name of the manifest of the extension in dir. ok is false if there is none.
 func Manifest(dir string) (name string, ok bool) {
-	for _, name := range Manifests() {
+	names := []string{"gemini-extension.json", "gemini-extension.yaml", "gemini-extension.yml", "extension.yaml", "extension.yml"}
+	for _, name := range names {
 		if st, err := os.Lstat(filepath.Join(dir, name)); err == nil && st.Mode().IsRegular() {
 			return name, true
 		}
@@ -202,7 +199,7 @@ func (c *target) archive(name string) error {
 		return errors.Join(err, errors.New("is no regular file: give one"))
 	}
 	in := bufio.NewReader(f)
-	if magic, err := in.Peek(2); err != nil || magic[0] != 0x1f || magic[1] != 0x8b {
+	if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" {
 		return c.tar(in)
 	}
 	plain, err := gzip.NewReader(in)
@@ -251,13 +248,11 @@ func (c *target) repository(ctx context.Context, name, ref string) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	if ref == "" {
-		ref = "HEAD"
-	}
 	clone := filepath.Join(temp, "clone")
 	for _, words := range [][]string{
 		{"init", "--quiet", "--bare", "--template=", clone},
-		{"-C", clone, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--", source, "+" + ref + ":refs/heads/extension"},
+		{"-C", clone, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--", source,
+			"+" + cmp.Or(ref, "HEAD") + ":refs/heads/extension"},
 	} {
 		if err := git(ctx, temp, nil, words...); err != nil {
 			return err

@@ -55,6 +55,18 @@ func EachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 	return wrong.Err()
 }
 
+// EachItem calls f for each item of a list, and returns all errors.
+func EachItem(n *yaml.Node, f func(*yaml.Node) error) error {
+	if n.Kind != yaml.SequenceNode || n.ShortTag() != "!!seq" {
+		return fmt.Errorf("is %s: want a list, [] for none", nodeKind(n))
+	}
+	var wrong Problems
+	for _, item := range n.Content {
+		wrong.Add(item.Line, f(item))
+	}
+	return wrong.Err()
+}
+
 // Mapping reads a mapping that has no other keys than those of fields.
 func Mapping(fields map[string]Field) Field {
 	return func(n *yaml.Node) error {

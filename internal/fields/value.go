@@ -33,8 +33,12 @@ func Optional(out **bool) Field {
 
 // Number reads a value with parse. It must be greater than zero.
 func Number[T int | int64 | float64 | time.Duration](out *T, parse func(string) (T, error), tags ...string) Field {
+	return positive(out, "a number without quotes, or with a unit where there is one", parse, tags...)
+}
+
+func positive[T int | int64 | float64 | time.Duration](out *T, want string, parse func(string) (T, error), tags ...string) Field {
 	return func(n *yaml.Node) error {
-		s, err := Scalar(n, "a number without quotes, or with a unit where there is one", tags...)
+		s, err := Scalar(n, want, tags...)
 		if err != nil {
 			return err
 		}
@@ -114,16 +118,7 @@ func Texts(out *[]string, key string, check func(string) error) Field {
 
 // Duration reads a duration above zero.
 func Duration(out *time.Duration) Field {
-	return func(n *yaml.Node) error {
-		text, err := Scalar(n, "a duration like 90s or 10m", "!!str", "!!int")
-		if err == nil {
-			*out, err = ParseDuration(text)
-		}
-		if err == nil && *out <= 0 {
-			err = fmt.Errorf("%q is not above zero: drop the key for the default", text)
-		}
-		return err
-	}
+	return positive(out, "a duration like 90s or 10m", ParseDuration, "!!str", "!!int")
 }
 
 // Credential reads where a secret is: {env: NAME}, {file: PATH}, {file: PATH, key: NAME} or

@@ -86,6 +86,16 @@ func Text(front []byte, key string) (string, error) {
 	return "", nil
 }
 
+// Value returns the value of a key of a mapping, or nil.
+func Value(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
 // syntaxError returns an error of the library with its line.
 func syntaxError(text []byte, err error) error {
 	line, what := problem(err)

@@ -3,6 +3,7 @@ package header
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -15,13 +16,9 @@ func IsText(s string) bool {
 // IsName reports whether s is the name of a header that an operator may set.
 func IsName(s string) bool {
 	low := strings.ToLower(s)
-	for _, ours := range []string{"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
-		"host", "last-event-id", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"} {
-		if low == ours {
-			return false
-		}
-	}
-	if s == "" || len(s) > 64 || strings.HasPrefix(low, "mcp-") || strings.HasPrefix(low, "proxy-") {
+	ours := []string{"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
+		"host", "last-event-id", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+	if slices.Contains(ours, low) || s == "" || len(s) > 64 || strings.HasPrefix(low, "mcp-") || strings.HasPrefix(low, "proxy-") {
 		return false
 	}
 	return !strings.ContainsFunc(low, func(r rune) bool {

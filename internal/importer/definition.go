@@ -82,16 +82,11 @@ func readImport(file string, src imports.Source) ([]*Definition, error) {
 	}
 	var all []*Definition
 	for _, r := range results {
-		one := &Definition{
+		all = append(all, &Definition{
 			File: file, Format: r.Format, Because: r.Because, Agent: r.Name, Stores: string(r.Stores),
-			Lost: r.Lost, Warnings: r.Warnings, text: r.Text,
-		}
-		if one.Lost == nil {
-			one.Lost = []imports.Loss{}
-		}
-		// The source's mode, because the file may hold a key.
-		one.mode = 0o600 | st.Mode().Perm()&0o644
-		all = append(all, one)
+			Lost: append([]imports.Loss{}, r.Lost...), Warnings: r.Warnings, text: r.Text,
+			mode: 0o600 | st.Mode().Perm()&0o644, // the source's, because the file may hold a key
+		})
 	}
 	return all, nil
 }
@@ -130,10 +125,8 @@ func (one *Definition) Print(stdout, stderr io.Writer) error {
 }
 
 // existsError is the error of a definition that would be replaced.
-type existsError struct{ path string }
-
-func (e *existsError) Error() string {
-	return fmt.Sprintf("%s exists: give --force to replace it, or --name ID", e.path)
+func existsError(path string) error {
+	return fmt.Errorf("%s exists: give --force to replace it, or --name ID", path)
 }
 
 func exists(path string) bool {
@@ -160,7 +153,7 @@ func writeDefinition(path string, text []byte, mode fs.FileMode, force bool) err
 	err = unix.Renameat2(unix.AT_FDCWD, f.Name(), unix.AT_FDCWD, path, flags)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return &existsError{path}
+		return existsError(path)
 	case err == nil:
 		err = state.SyncDir(filepath.Dir(path))
 	}
@@ -186,7 +179,7 @@ func Definitions(files []string, src imports.Source, o Options) (done []*Definit
 			}
 			from[one.Agent] = file
 			if path := filepath.Join(o.To, string(one.Agent)+".md"); !o.DryRun && !o.Force && exists(path) {
-				return nil, fmt.Errorf("%s: %w", file, &existsError{path})
+				return nil, fmt.Errorf("%s: %w", file, existsError(path))
 			}
 		}
 		all = append(all, list...)

@@ -75,11 +75,8 @@ func CopyExtension(ctx context.Context, p config.Paths, source string, o Options
 	}
 	warnings, err := loadsExtension(p, one.Extension, before)
 	one.Warnings = append(one.Warnings, warnings...)
-	if err != nil && flags == unix.RENAME_EXCHANGE {
-		return one, errors.Join(err, unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, place, flags))
-	}
-	if err != nil {
-		return one, errors.Join(err, os.Rename(place, dir))
+	if err != nil { // back, or exchanged again
+		return one, errors.Join(err, unix.Renameat2(unix.AT_FDCWD, place, unix.AT_FDCWD, dir, flags))
 	}
 	return one, state.SyncDir(parent)
 }
@@ -132,7 +129,7 @@ func keepSettings(from, to string) error {
 	if err != nil {
 		return err
 	}
-	text, err := old.ReadFile(extensions.Settings)
+	text, err := io.ReadAll(f)
 	if err != nil {
 		return err
 	}

@@ -7,23 +7,23 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // claudeDraft converts a subagent of Claude Code: code.claude.com/docs/en/sub-agents.
 func claudeDraft(doc *document) (*draft, error) {
 	d := &draft{ours: doc.ours, prompt: doc.body}
-	var words, denied, skills, hooks, mode *yaml.Node
-	keep := func(to **yaml.Node) func(*yaml.Node) error {
-		return func(n *yaml.Node) error { *to = n; return nil }
-	}
+	var words, denied, skills []string
+	var hooks, mode *yaml.Node
 	f := fields{
 		"name":            textField(&d.name),
 		"description":     textField(&d.description),
-		"tools":           keep(&words),
-		"disallowedTools": keep(&denied),
-		"skills":          keep(&skills),
-		"hooks":           keep(&hooks),
-		"permissionMode":  keep(&mode),
+		"tools":           into(&words, wordsOf),
+		"disallowedTools": into(&denied, wordsOf),
+		"skills":          into(&skills, wordsOf),
+		"hooks":           nodeField(&hooks),
+		"permissionMode":  nodeField(&mode),
 		"mcpServers":      d.claudeServers,
 	}
 	d.keepModel(f, map[string]string{"model": "model", "maxTurns": "max_turns"})
@@ -34,17 +34,9 @@ func claudeDraft(doc *document) (*draft, error) {
 	if err := f.read(d, "", doc.top); err != nil {
 		return nil, err
 	}
-	if err := d.claudeTools(words, denied); err != nil {
-		return nil, err
-	}
-	if skills != nil {
-		list, err := wordsOf(skills)
-		if err != nil {
-			return nil, fmt.Errorf("skills: %w", err)
-		}
-		if len(list) > 0 {
-			d.claudeSkills(list)
-		}
+	d.claudeTools(words, denied)
+	if len(skills) > 0 {
+		d.claudeSkills(skills)
 	}
 	if mode != nil {
 		d.permissionMode(mode.Value)
@@ -59,33 +51,22 @@ func claudeDraft(doc *document) (*draft, error) {
 	return d, nil
 }
 
-func (d *draft) claudeTools(words, denied *yaml.Node) error {
-	if words != nil {
-		list, err := wordsOf(words)
-		if err != nil {
-			return fmt.Errorf("tools: %w", err)
-		}
-		if len(list) == 0 {
-			d.lose("tools", "is empty", "tools: [], which is none")
-		}
-		d.allow("tools", list, d.claudeGrant)
-		d.claudeMembers(list)
-	} else {
+// claudeTools converts the tools, nil for all, and those that are denied, nil for none.
+func (d *draft) claudeTools(words, denied []string) {
+	d.allowTools(words, d.claudeGrant)
+	d.claudeMembers(words)
+	if words == nil {
 		d.lose("members", "an agent that inherits all tools may call any other", "none, as members is absent")
 	}
-	if denied != nil {
-		list, err := wordsOf(denied)
-		if err != nil {
-			return fmt.Errorf("disallowedTools: %w", err)
-		}
-		d.deny("disallowedTools", list)
-		for _, t := range d.exclude {
-			if name, ok := strings.CutSuffix(strings.TrimPrefix(t, "mcp:"), ":*"); ok {
-				d.mcpExcluded = addTo(d.mcpExcluded, name)
-			}
+	if denied == nil {
+		return
+	}
+	d.deny("disallowedTools", denied)
+	for _, t := range d.exclude {
+		if name, ok := strings.CutSuffix(strings.TrimPrefix(t, "mcp:"), ":*"); ok {
+			d.mcpExcluded = addTo(d.mcpExcluded, name)
 		}
 	}
-	return nil
 }
 
 // claudeGrant converts a tool name of Claude Code, mcp__SERVER or mcp__SERVER__TOOL.
@@ -153,7 +134,7 @@ func (d *draft) permissionMode(mode string) {
 		d.access = "read"
 		d.requireApproval("bash", "mcp")
 	default:
-		d.requireApproval(append(writers(), "mcp")...)
+		d.requireApproval(slices.Concat([]string{"bash"}, fileWriters(), []string{"mcp"})...)
 	}
 	instead := d.asked(before)
 	if mode == "plan" {
@@ -164,7 +145,7 @@ func (d *draft) permissionMode(mode string) {
 
 // claudeHooks requires approval for the calls that a hook may deny.
 func (d *draft) claudeHooks(n *yaml.Node) {
-	pre := child(n, "PreToolUse")
+	pre := frontmatter.Value(n, "PreToolUse")
 	if pre == nil {
 		d.lose("hooks", "scopefs runs no hooks", "left out")
 		return
@@ -172,7 +153,7 @@ func (d *draft) claudeHooks(n *yaml.Node) {
 	var ask []string
 	for _, h := range pre.Content {
 		matcher := "*"
-		if m := child(h, "matcher"); m != nil {
+		if m := frontmatter.Value(h, "matcher"); m != nil {
 			matcher = m.Value
 		}
 		for name := range strings.SplitSeq(matcher, "|") {
@@ -205,16 +186,15 @@ func (d *draft) asked(before int) string {
 
 // claudeServers reads servers: a list of names and of mappings from a name to a server, or one mapping.
 func (d *draft) claudeServers(n *yaml.Node) error {
-	add := func(name string, v *yaml.Node) error { return d.addServer("mcpServers", name, v) }
 	if n.Kind == yaml.MappingNode {
-		return eachKey(n, add)
+		return eachKey(n, d.addServer)
 	}
 	if n.Kind != yaml.SequenceNode {
 		return fmt.Errorf("line %d: want a list", n.Line)
 	}
 	for _, c := range n.Content {
 		if c.Kind == yaml.MappingNode {
-			if err := eachKey(c, add); err != nil {
+			if err := eachKey(c, d.addServer); err != nil {
 				return err
 			}
 			continue

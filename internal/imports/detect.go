@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // detect returns the format, by the file's directory or by keys and values that only one format has.
 func detect(file string, doc *document) (f Format, because string, err error) {
-	has := func(key string) bool { return child(doc.top, key) != nil }
+	has := func(key string) bool { return frontmatter.Value(doc.top, key) != nil }
 	if !doc.markdown {
 		if has("agent_type") && has("modules") {
 			return ScopedMCP, "it has agent_type and modules", nil
@@ -28,7 +31,7 @@ func detect(file string, doc *document) (f Format, because string, err error) {
 			return f, "it is below " + dir, nil
 		}
 	}
-	gemini, claude := geminiSign(doc.top), claudeSign(doc.top)
+	gemini, claude := sign(doc.top, Gemini), sign(doc.top, Claude)
 	switch {
 	case gemini != "" && claude != "":
 		return "", "", fmt.Errorf("could be gemini (%s) or claude (%s): name the format with --from", gemini, claude)
@@ -45,54 +48,50 @@ func ownKeys() []string {
 	return []string{"view", "members", "mcps", "limits", "network", "rate_limits", "argument_filters"}
 }
 
-func geminiSign(top *yaml.Node) string {
-	for _, key := range []string{"kind", "max_turns", "timeout_mins", "temperature", "display_name", "agent_card_url", "mcp_servers"} {
-		if child(top, key) != nil {
+// sign returns what shows that a file is of a format, "" for nothing.
+func sign(top *yaml.Node, format Format) string {
+	is := map[Format]struct {
+		keys    []string
+		kind    yaml.Kind // of mcpServers
+		kindIs  string
+		model   string // a regular expression
+		prefix  string // of an MCP server's tool; mcp_ does not match mcp__
+		aString bool   // tools may be one
+	}{
+		Gemini: {
+			keys: []string{"kind", "max_turns", "timeout_mins", "temperature", "display_name", "agent_card_url", "mcp_servers"},
+			kind: yaml.MappingNode, kindIs: "a mapping", model: "^gemini", prefix: "mcp_",
+		},
+		Claude: {
+			keys: []string{"disallowedTools", "permissionMode", "color", "maxTurns", "skills", "hooks", "memory", "background",
+				"isolation", "effort", "initialPrompt"},
+			kind: yaml.SequenceNode, kindIs: "a list", model: "^(claude|(sonnet|opus|haiku)$)", prefix: "mcp__", aString: true,
+		},
+	}[format]
+	for _, key := range is.keys {
+		if frontmatter.Value(top, key) != nil {
 			return "it has " + key
 		}
 	}
-	if n := child(top, "mcpServers"); n != nil && n.Kind == yaml.MappingNode {
-		return "mcpServers is a mapping"
+	if n := frontmatter.Value(top, "mcpServers"); n != nil && n.Kind == is.kind {
+		return "mcpServers is " + is.kindIs
 	}
-	if n := child(top, "model"); n != nil && strings.HasPrefix(n.Value, "gemini") {
+	if n := frontmatter.Value(top, "model"); n != nil && regexp.MustCompile(is.model).MatchString(n.Value) {
 		return "the model is " + n.Value
 	}
-	return toolSign(top, Gemini, "mcp_")
-}
-
-func claudeSign(top *yaml.Node) string {
-	for _, key := range []string{"disallowedTools", "permissionMode", "color", "maxTurns", "skills", "hooks", "memory", "background", "isolation", "effort", "initialPrompt"} {
-		if child(top, key) != nil {
-			return "it has " + key
-		}
-	}
-	if n := child(top, "mcpServers"); n != nil && n.Kind == yaml.SequenceNode {
-		return "mcpServers is a list"
-	}
-	if n := child(top, "model"); n != nil && (slices.Contains([]string{"sonnet", "opus", "haiku"}, n.Value) || strings.HasPrefix(n.Value, "claude")) {
-		return "the model is " + n.Value
-	}
-	if n := child(top, "tools"); n != nil && n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ",") {
-		return "tools is one string"
-	}
-	return toolSign(top, Claude, "mcp__")
-}
-
-// toolSign returns the first tool with a name of the format or with the prefix. The prefix mcp_ does not match mcp__.
-func toolSign(top *yaml.Node, format Format, prefix string) string {
-	n := child(top, "tools")
+	n := frontmatter.Value(top, "tools")
 	if n == nil {
 		return ""
 	}
-	words, err := wordsOf(n)
-	if err != nil {
-		return ""
+	if is.aString && n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ",") {
+		return "tools is one string"
 	}
+	words, _ := wordsOf(n)
 	for _, w := range words {
 		name, _ := cutArgument(w)
 		w, known := toolNamed(nil, format, name)
-		known = known && w.from == format
-		if rest, ok := strings.CutPrefix(name, prefix); known || ok && !strings.HasPrefix(rest, "_") {
+		rest, ok := strings.CutPrefix(name, is.prefix)
+		if known && w.from == format || ok && !strings.HasPrefix(rest, "_") {
 			return "tools has " + name
 		}
 	}

@@ -56,6 +56,10 @@ type rate struct {
 	unit    string // second, minute or hour
 }
 
+func (r rate) node() (pattern string, n *yaml.Node) {
+	return r.pattern, text(fmt.Sprintf("%d/%s", r.calls, r.unit))
+}
+
 func (d *draft) lose(what, why, instead string) {
 	if l := (Loss{what, why, instead}); !slices.Contains(d.lost, l) {
 		d.lost = append(d.lost, l)
@@ -123,39 +127,39 @@ func (d *draft) render() ([]byte, error) {
 	put(top, "policy", d.policy())
 	put(top, "mcp_servers", d.serversNode())
 	put(top, "limits", mapping("timeout", textUnlessEmpty(d.timeout)))
-	put(top, "rate_limits", d.ratesNode())
+	put(top, "rate_limits", mappingOf(d.rates, rate.node))
 	put(top, "argument_filters", mapping("*", blockList(d.filters)))
 	for _, key := range keptKeys() {
 		put(top, key, d.kept[key])
 	}
-	var b bytes.Buffer
-	b.WriteString("---\n")
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	if err := errors.Join(enc.Encode(top), enc.Close()); err != nil {
+	const mark = "---\n"
+	keys, err := encode(top)
+	if err != nil {
 		return nil, fmt.Errorf("write the definition: %w", err)
 	}
-	if b.Len() > maxKeys {
+	if len(mark)+len(keys) > maxKeys {
 		return nil, fmt.Errorf("makes a definition of more than %d bytes of keys: shorten them", maxKeys)
 	}
-	b.WriteString("---\n")
+	text := mark + string(keys) + mark
 	if d.prompt != "" {
-		b.WriteString(d.prompt + "\n")
+		text += d.prompt + "\n"
 	}
-	if b.Len() > maxDefinition {
+	if len(text) > maxDefinition {
 		return nil, fmt.Errorf("makes a definition larger than %d bytes: shorten it", maxDefinition)
 	}
-	return b.Bytes(), nil
+	return []byte(text), nil
+}
+
+func encode(n *yaml.Node) ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	err := errors.Join(enc.Encode(n), enc.Close())
+	return b.Bytes(), err
 }
 
 func (d *draft) policy() *yaml.Node {
-	var trust *yaml.Node
-	for _, name := range d.trusted {
-		if trust == nil {
-			trust = &yaml.Node{Kind: yaml.MappingNode}
-		}
-		put(trust, name, mapping("trust", &yaml.Node{Kind: yaml.ScalarNode, Value: "true"}))
-	}
+	trust := mappingOf(d.trusted, func(name string) (string, *yaml.Node) { return name, mapping("trust", literal("true")) })
 	return mapping(
 		"tools", mapping("allowed", list(d.allowed), "exclude", list(d.exclude), "ask", list(d.ask)),
 		"mcp", mapping("allowed", list(d.mcpAllowed), "excluded", list(d.mcpExcluded), "mcp_servers", trust),
@@ -163,33 +167,15 @@ func (d *draft) policy() *yaml.Node {
 }
 
 func (d *draft) serversNode() *yaml.Node {
-	var all []any
-	for _, s := range d.servers {
+	return mappingOf(d.servers, func(s *server) (string, *yaml.Node) {
 		command := text(s.command)
 		if s.url != "" {
 			command = nil
 		}
-		all = append(all, s.name, mapping("command", command, "args", list(s.args),
-			"env", variablesNode(s.env), "cwd", textUnlessEmpty(s.cwd),
-			"url", textUnlessEmpty(s.url), "headers", variablesNode(s.headers), "timeout", textUnlessEmpty(s.timeout)))
-	}
-	return mapping(all...)
-}
-
-func variablesNode(list []variable) *yaml.Node {
-	var all []any
-	for _, v := range list {
-		all = append(all, v.name, text(v.value))
-	}
-	return mapping(all...)
-}
-
-func (d *draft) ratesNode() *yaml.Node {
-	var all []any
-	for _, r := range d.rates {
-		all = append(all, r.pattern, text(fmt.Sprintf("%d/%s", r.calls, r.unit)))
-	}
-	return mapping(all...)
+		return s.name, mapping("command", command, "args", list(s.args),
+			"env", mappingOf(s.env, variable.node), "cwd", textUnlessEmpty(s.cwd),
+			"url", textUnlessEmpty(s.url), "headers", mappingOf(s.headers, variable.node), "timeout", textUnlessEmpty(s.timeout))
+	})
 }
 
 // limit adds a rate limit. It merges two limits on one pattern into one that satisfies both.
@@ -224,6 +210,19 @@ func mapping(pairs ...any) *yaml.Node {
 	}
 	return m
 }
+
+// mappingOf is mapping for a key and a node of each item.
+func mappingOf[T any](items []T, pair func(T) (string, *yaml.Node)) *yaml.Node {
+	var all []any
+	for _, item := range items {
+		key, value := pair(item)
+		all = append(all, key, value)
+	}
+	return mapping(all...)
+}
+
+// literal returns a scalar that is not a string.
+func literal(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: s} }
 
 // text returns a node that decodes to s, quoted if necessary.
 func text(s string) *yaml.Node {

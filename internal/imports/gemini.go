@@ -8,42 +8,33 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
 // geminiDraft converts an agent of gemini-cli: docs/core/subagents.md and agents/agentLoader.ts.
 func geminiDraft(doc *document) (*draft, error) {
 	d := &draft{ours: doc.ours, prompt: doc.body, gemini: true}
-	if kind := child(doc.top, "kind"); doc.top.Kind == yaml.SequenceNode || kind != nil && kind.Value == "remote" {
+	if kind := frontmatter.Value(doc.top, "kind"); doc.top.Kind == yaml.SequenceNode || kind != nil && kind.Value == "remote" {
 		return nil, errors.New("is a remote agent, which scopefs cannot run: import a local one")
 	}
-	var words *yaml.Node
+	var words []string
 	var policy *yaml.Node
-	servers := func(n *yaml.Node) error {
-		return eachKey(n, func(name string, v *yaml.Node) error { return d.addServer("mcpServers", name, v) })
-	}
+	servers := func(n *yaml.Node) error { return eachKey(n, d.addServer) }
 	f := fields{
 		"name":         textField(&d.name),
 		"description":  textField(&d.description),
-		"tools":        func(n *yaml.Node) error { words = n; return nil },
+		"tools":        into(&words, wordsOf),
 		"mcpServers":   servers,
 		"mcp_servers":  servers,
-		"policy":       func(n *yaml.Node) error { policy = n; return nil },
+		"policy":       nodeField(&policy),
 		"timeout_mins": d.minutes,
 	}
 	d.keepModel(f, map[string]string{"kind": "kind", "model": "model", "temperature": "temperature", "max_turns": "max_turns", "display_name": "display_name"})
 	if err := f.read(d, "", doc.top); err != nil {
 		return nil, err
 	}
-	if words != nil {
-		list, err := wordsOf(words)
-		if err != nil {
-			return nil, fmt.Errorf("tools: %w", err)
-		}
-		if len(list) == 0 {
-			d.lose("tools", "is empty", "tools: [], which is none")
-		}
-		d.allow("tools", list, d.geminiGrant)
-	}
+	d.allowTools(words, d.geminiGrant)
 	if policy != nil {
 		if err := d.geminiPolicy(policy); err != nil {
 			return nil, fmt.Errorf("policy: %w", err)
@@ -167,21 +158,10 @@ func (d *draft) both(a, b []string) []string {
 	return all
 }
 
-// readTrust reads which servers are trusted. A server is untrusted if the source says so once.
+// readTrust reads which servers are trusted.
 func (d *draft) readTrust(n *yaml.Node) error {
 	return eachKey(n, func(name string, v *yaml.Node) error {
-		pattern := mcpTool(name, "*")
-		if pattern == "" {
-			pattern = "mcp"
-		}
-		return fields{"trust": func(v *yaml.Node) error {
-			yes, err := boolOf(v)
-			if yes {
-				d.trusted = addTo(d.trusted, name)
-			} else {
-				d.untrusted = addTo(d.untrusted, name)
-			}
-			return err
-		}}.readFor(d, "policy.mcp_servers."+name+".", v, pattern)
+		at := "policy.mcp_servers." + name
+		return fields{"trust": d.trustField(name, at)}.readFor(d, at+".", v, cover(name, "*"))
 	})
 }

@@ -125,7 +125,7 @@ func (m *manifest) filter(n *yaml.Node) error {
 			"name": textField(&name), "pattern": textField(&pattern), "action": textField(&action),
 			"fields":           listField(&scope),
 			"decode":           func(*yaml.Node) error { return nil }, // always done here
-			"case_insensitive": func(n *yaml.Node) (err error) { fold, err = boolOf(n); return err },
+			"case_insensitive": into(&fold, boolOf),
 		}
 		if err := f.read(m.draft, "argument_filters.", c); err != nil {
 			return err
@@ -159,21 +159,20 @@ func (m *manifest) approvals(n *yaml.Node) error {
 	if err := f.read(m.draft, "hitl.", n); err != nil {
 		return err
 	}
-	for _, part := range []struct {
-		key   string
-		globs []string
-		to    *[]string
-	}{{"hitl.approval_required", ask, &m.ask}, {"hitl.shadow", shadow, &m.exclude}} {
-		for _, glob := range part.globs {
-			list := m.patterns(glob)
-			if len(list) == 0 {
-				m.lose(part.key+": "+glob, "it matches no tool that was imported", "left out")
-				continue
-			}
-			*part.to = addTo(*part.to, list...)
-			if part.to == &m.exclude {
-				m.lose(part.key+": "+glob, "a call here is not pretended", "policy.tools.exclude has "+strings.Join(list, ", "))
-			}
+	known := func(at, glob string) []string {
+		list := m.patterns(glob)
+		if len(list) == 0 {
+			m.lose(at+glob, "it matches no tool that was imported", "left out")
+		}
+		return list
+	}
+	for _, glob := range ask {
+		m.ask = addTo(m.ask, known("hitl.approval_required: ", glob)...)
+	}
+	for _, glob := range shadow {
+		if list := known("hitl.shadow: ", glob); len(list) > 0 {
+			m.exclude = addTo(m.exclude, list...)
+			m.lose("hitl.shadow: "+glob, "a call here is not pretended", "policy.tools.exclude has "+strings.Join(list, ", "))
 		}
 	}
 	return nil

@@ -138,14 +138,13 @@ func draftsOf(format Format, doc *document) ([]*draft, error) {
 	convert := map[Format]func(*document) (*draft, error){
 		Gemini: geminiDraft, Claude: claudeDraft, ScopedMCP: manifestDraft,
 	}[format]
-	if convert == nil {
+	switch {
+	case convert == nil:
 		return nil, fmt.Errorf("unknown format %q", format)
-	}
-	if (format == ScopedMCP) == doc.markdown {
-		return nil, map[bool]error{
-			true:  errors.New("has a body after its keys: a manifest is YAML or JSON alone"),
-			false: errors.New("does not start with keys between two --- lines: an agent file does"),
-		}[doc.markdown]
+	case format == ScopedMCP && doc.markdown:
+		return nil, errors.New("has a body after its keys: a manifest is YAML or JSON alone")
+	case format != ScopedMCP && !doc.markdown:
+		return nil, errors.New("does not start with keys between two --- lines: an agent file does")
 	}
 	d, err := convert(doc)
 	if err != nil {

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // manifest is the state of converting a manifest, in which tools are named MODULE_TOOL.
@@ -26,9 +29,6 @@ type manifest struct {
 func manifestDraft(doc *document) (*draft, error) {
 	m := &manifest{draft: &draft{ours: doc.ours, tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}, env: doc.env}
 	var rates, filters, hitl *yaml.Node
-	keep := func(to **yaml.Node) func(*yaml.Node) error {
-		return func(n *yaml.Node) error { *to = n; return nil }
-	}
 	modules := false
 	f := fields{
 		"agent_type":  textField(&m.name),
@@ -38,13 +38,13 @@ func manifestDraft(doc *document) (*draft, error) {
 			return eachKey(n, m.module)
 		},
 		"credentials":      func(*yaml.Node) error { return nil }, // they were read before the modules
-		"rate_limits":      keep(&rates),
-		"argument_filters": keep(&filters),
-		"hitl":             keep(&hitl),
+		"rate_limits":      nodeField(&rates),
+		"argument_filters": nodeField(&filters),
+		"hitl":             nodeField(&hitl),
 	}
 	m.loseKeys(f, "", "the daemon stores counters and approvals", "state_backend")
 	if doc.top.Kind == yaml.MappingNode {
-		if err := m.readCredentials(child(doc.top, "credentials")); err != nil {
+		if err := m.readCredentials(frontmatter.Value(doc.top, "credentials")); err != nil {
 			return nil, err
 		}
 	}
@@ -54,7 +54,7 @@ func manifestDraft(doc *document) (*draft, error) {
 	if m.name == "" || !modules {
 		return nil, errors.New("is not a manifest: it needs agent_type and modules")
 	}
-	if !m.secrets.used && child(doc.top, "credentials") != nil {
+	if !m.secrets.used && frontmatter.Value(doc.top, "credentials") != nil {
 		m.lose("credentials", "no credentials are read", "left out; give a server its own in mcp_servers.X.env, as ${VAR}")
 	}
 	if m.changes && m.access == "read" { // of the files, which the stores' tools do not change
@@ -91,7 +91,7 @@ func (m *manifest) module(name string, n *yaml.Node) error {
 	}
 	at := "modules." + name
 	if !isNull(n) {
-		f := fields{"type": optional(&kind), "mode": optional(&mode), "config": func(n *yaml.Node) error { config = n; return nil }}
+		f := fields{"type": optional(&kind), "mode": optional(&mode), "config": nodeField(&config)}
 		if err := f.read(m.draft, at+".", n); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 		return err
 	}
 	switch {
-	case !isServer(name):
+	case !catalog.IsServerName(name):
 		m.lose(at, "its name would be a pattern", "left out, with its tools")
 		return nil
 	case (s.url != "") == (s.command != ""):
@@ -168,12 +168,7 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 		}
 	}
 	for _, t := range deny {
-		p := mcpTool(name, t)
-		if p == "" { // the tool cannot be named, so deny all tools of the server
-			p = mcpTool(name, "*")
-			m.lose(at+".config.tool_denylist: "+t, "it cannot be named", "all tools of the server are excluded")
-		}
-		m.exclude = addTo(m.exclude, p)
+		m.excludeTool(at+".config.tool_denylist", name, t)
 	}
 	return nil
 }

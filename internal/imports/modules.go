@@ -1,7 +1,7 @@
 package imports
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,7 +10,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // module is a module of a manifest that is a store here.
@@ -18,7 +20,7 @@ type module struct {
 	reads, writes [][2]string // its tools, and the scopefs tools that do the same
 	without       string      // its tools that scopefs does not have
 	changes       bool        // the scopefs tools need a view that may change
-	store         func(m *manifest, at string, mode string, config *yaml.Node) error
+	store         func(m *manifest, at, mode string) (config fields, add func())
 }
 
 // moduleOf returns the module of a type; ok is false for one that scopefs does not have.
@@ -74,8 +76,12 @@ func (m *manifest) use(at, name, kind, mode string, config *yaml.Node) error {
 		return fmt.Errorf("mode is %q: want read or write", mode)
 	}
 	before := len(m.stores)
-	if err := mod.store(m, at, mode, config); err != nil || len(m.stores) == before {
+	keys, add := mod.store(m, at, mode)
+	if err := keys.read(m.draft, at+".config.", config); err != nil {
 		return err
+	}
+	if add(); len(m.stores) == before {
+		return nil
 	}
 	var same []string
 	for _, t := range tools {
@@ -101,88 +107,61 @@ func (m *manifest) add(at, key, name string, node func(scope.ID) *yaml.Node) {
 
 func fixed(n *yaml.Node) func(scope.ID) *yaml.Node { return func(scope.ID) *yaml.Node { return n } }
 
-// empty returns {} for a mapping without keys.
-func empty(n *yaml.Node) *yaml.Node {
-	if n == nil {
-		n = &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-	}
-	return n
-}
-
-func (m *manifest) sqlite(at, _ string, config *yaml.Node) error {
+func (m *manifest) sqlite(at, _ string) (fields, func()) {
 	var dir string
-	if err := (fields{"db_dir": textField(&dir)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"db_dir": textField(&dir)}, func() {
+		if dir != "" && !strings.HasPrefix(dir, "/") {
+			m.lose(at+".config.db_dir", "it is relative", "left out; write its absolute path as dir")
+			dir = ""
+		}
+		none := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		m.add(at, "sql", "", fixed(cmp.Or(mapping("dir", textUnlessEmpty(dir)), none)))
 	}
-	if dir != "" && !strings.HasPrefix(dir, "/") {
-		m.lose(at+".config.db_dir", "it is relative", "left out; write its absolute path as dir")
-		dir = ""
-	}
-	m.add(at, "sql", "", fixed(empty(mapping("dir", textUnlessEmpty(dir)))))
-	return nil
 }
 
-func (m *manifest) redis(at, _ string, config *yaml.Node) error {
-	if err := (fields{}).read(m.draft, at+".config.", config); err != nil {
-		return err
+func (m *manifest) redis(at, _ string) (fields, func()) {
+	return fields{}, func() {
+		u := m.address(at, "REDIS_URL", "HOST:PORT; with tls: true for rediss, and with user and password: {env: NAME} if it has them")
+		parsed, err := url.Parse(u)
+		if err != nil || parsed.Hostname() == "" { // it is to be filled in
+			m.add(at, "kv", "", fixed(mapping("redis", text(u))))
+			return
+		}
+		port := cmp.Or(parsed.Port(), "6379")
+		var tls *yaml.Node
+		if parsed.Scheme == "rediss" {
+			tls = literal("true")
+		}
+		m.add(at, "kv", "", fixed(mapping("redis", text(parsed.Hostname()+":"+port), "tls", tls)))
 	}
-	u := m.address(at, "REDIS_URL", "HOST:PORT; with tls: true for rediss, and with user and password: {env: NAME} if it has them")
-	parsed, err := url.Parse(u)
-	if err != nil || parsed.Hostname() == "" { // it is to be filled in
-		m.add(at, "kv", "", fixed(mapping("redis", text(u))))
-		return nil
-	}
-	port := parsed.Port()
-	if port == "" {
-		port = "6379"
-	}
-	var tls *yaml.Node
-	if parsed.Scheme == "rediss" {
-		tls = &yaml.Node{Kind: yaml.ScalarNode, Value: "true"}
-	}
-	m.add(at, "kv", "", fixed(mapping("redis", text(parsed.Hostname()+":"+port), "tls", tls)))
-	return nil
 }
 
-func (m *manifest) influxdb(at, _ string, config *yaml.Node) error {
+func (m *manifest) influxdb(at, _ string) (fields, func()) {
 	var org string
 	var buckets []string
-	if err := (fields{"org": textField(&org), "buckets": listField(&buckets)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"org": textField(&org), "buckets": listField(&buckets)}, func() {
+		base, token := m.address(at, "INFLUXDB_URL", "the address"), m.credential("INFLUXDB_TOKEN")
+		m.add(at, "metrics", "", func(id scope.ID) *yaml.Node {
+			access := func(bucket string) (string, *yaml.Node) { return bucket, list([]string{string(id)}) }
+			return mapping("url", text(base), "version", literal("2"), "org", textUnlessEmpty(org), "credential", token,
+				"buckets", mappingOf(buckets, access))
+		})
 	}
-	base, token := m.address(at, "INFLUXDB_URL", "the address"), m.credential("INFLUXDB_TOKEN")
-	m.add(at, "metrics", "", func(id scope.ID) *yaml.Node {
-		n := mapping("url", text(base), "version", &yaml.Node{Kind: yaml.ScalarNode, Value: "2"}, "org", textUnlessEmpty(org), "credential", token)
-		if len(buckets) > 0 {
-			put(n, "buckets", mapping(anyOf(buckets, func(string) *yaml.Node { return list([]string{string(id)}) })...))
-		}
-		return n
-	})
-	return nil
 }
 
-// anyOf returns names and nodes for mapping.
-func anyOf(names []string, node func(string) *yaml.Node) (all []any) {
-	for _, name := range names {
-		all = append(all, name, node(name))
-	}
-	return all
-}
-
-func (m *manifest) nats(at, _ string, config *yaml.Node) error {
+func (m *manifest) nats(at, _ string) (fields, func()) {
 	var address string
-	if err := (fields{"url": textField(&address)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"url": textField(&address)}, func() {
+		if address == "" {
+			address = m.address(at, "NATS_URL", "the address, tls://HOST:PORT; add user, and password: {env: NAME}, if it has them")
+		}
+		m.lose(at, "messages are kept by JetStream of NATS 2.14 or newer",
+			"stores.messages; without url the daemon has a server of its own")
+		m.add(at, "messages", "", fixed(mapping("url", text(address))))
 	}
-	if address == "" {
-		address = m.address(at, "NATS_URL", "the address, tls://HOST:PORT; add user, and password: {env: NAME}, if it has them")
-	}
-	m.lose(at, "messages are kept by JetStream of NATS 2.14 or newer", "stores.messages; without url the daemon has a server of its own")
-	m.add(at, "messages", "", fixed(mapping("url", text(address))))
-	return nil
 }
 
-func (m *manifest) services(at, mode string, config *yaml.Node) error {
+func (m *manifest) services(at, mode string) (fields, func()) {
 	methods := []string{"GET"}
 	if mode != "read" {
 		methods = append(methods, "POST", "PUT", "DELETE")
@@ -197,7 +176,7 @@ func (m *manifest) services(at, mode string, config *yaml.Node) error {
 			if err := f.read(m.draft, at+".config.allowed_services.", item); err != nil {
 				return err
 			}
-			if u, err := url.Parse(base); !isServer(name) || err != nil || u.Hostname() == "" || u.User != nil {
+			if u, err := url.Parse(base); !catalog.IsServerName(name) || err != nil || u.Hostname() == "" || u.User != nil {
 				m.lose(at+".config.allowed_services: "+name, "its name would be a pattern, or base_url is no address without a user", "left out")
 				continue
 			}
@@ -210,25 +189,23 @@ func (m *manifest) services(at, mode string, config *yaml.Node) error {
 			})
 		}
 		return nil
-	}}.read(m.draft, at+".config.", config)
+	}}, func() {}
 }
 
 // webhook returns the store of a module whose credential is an address.
-func webhook(kind, key string) func(m *manifest, at, mode string, config *yaml.Node) error {
-	return func(m *manifest, at, _ string, config *yaml.Node) error {
-		if err := (fields{}).read(m.draft, at+".config.", config); err != nil {
-			return err
+func webhook(kind, key string) func(m *manifest, at, mode string) (fields, func()) {
+	return func(m *manifest, at, _ string) (fields, func()) {
+		return fields{}, func() {
+			secret := m.credential(key)
+			m.channel(at, "", func(scope.ID) *yaml.Node { return mapping("kind", text(kind), "credential", secret) })
 		}
-		secret := m.credential(key)
-		m.channel(at, "", func(scope.ID) *yaml.Node { return mapping("kind", text(kind), "credential", secret) })
-		return nil
 	}
 }
 
 // channel adds a channel of notify for the agent alone, with a name that no other agent's has.
 func (m *manifest) channel(at, more string, node func(scope.ID) *yaml.Node) {
 	name := strings.TrimPrefix(at, "modules.")
-	if !isServer(name) {
+	if !catalog.IsServerName(name) {
 		m.lose(at, "its name would be a pattern", "left out, with its tools")
 		return
 	}
@@ -239,56 +216,52 @@ func (m *manifest) channel(at, more string, node func(scope.ID) *yaml.Node) {
 	})
 }
 
-func (m *manifest) ntfy(at, _ string, config *yaml.Node) error {
+func (m *manifest) ntfy(at, _ string) (fields, func()) {
 	topic := "agents-{agent_id}"
 	f := fields{"topic": textField(&topic)}
 	m.loseKeys(f, at+".config.", "notify has no priority", "max_priority")
-	if err := f.read(m.draft, at+".config.", config); err != nil {
-		return err
+	return f, func() {
+		if strings.ContainsAny(strings.ReplaceAll(topic, "{agent_id}", ""), "{}/?#") {
+			m.lose(at+".config.topic", "it is no name of a topic", "left out, with its tools")
+			return
+		}
+		base, token := m.address(at, "NTFY_URL", "the address of the server"), m.credential("NTFY_TOKEN")
+		m.channel(at, "", func(id scope.ID) *yaml.Node {
+			address := strings.TrimSuffix(base, "/") + "/" + strings.ReplaceAll(topic, "{agent_id}", string(id))
+			return mapping("kind", text("ntfy"), "url", text(address), "credential", token)
+		})
+		m.lose(at, "NTFY_TOKEN may be absent there", "credential: remove it if the topic needs none")
 	}
-	if strings.ContainsAny(strings.ReplaceAll(topic, "{agent_id}", ""), "{}/?#") {
-		m.lose(at+".config.topic", "it is no name of a topic", "left out, with its tools")
-		return nil
-	}
-	base, token := m.address(at, "NTFY_URL", "the address of the server"), m.credential("NTFY_TOKEN")
-	m.channel(at, "", func(id scope.ID) *yaml.Node {
-		return mapping("kind", text("ntfy"), "url", text(strings.TrimSuffix(base, "/")+"/"+strings.ReplaceAll(topic, "{agent_id}", string(id))), "credential", token)
-	})
-	m.lose(at, "NTFY_TOKEN may be absent there", "credential: remove it if the topic needs none")
-	return nil
 }
 
-func (m *manifest) matrix(at, _ string, config *yaml.Node) error {
+func (m *manifest) matrix(at, _ string) (fields, func()) {
 	var rooms []string
-	if err := (fields{"allowed_rooms": listField(&rooms)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"allowed_rooms": listField(&rooms)}, func() {
+		base, token := m.address(at, "MATRIX_HOMESERVER", "the address of the server"), m.credential("MATRIX_ACCESS_TOKEN")
+		for i, room := range rooms {
+			m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
+				return mapping("kind", text("matrix"), "url", text(base), "room", text(room), "credential", token)
+			})
+		}
 	}
-	base, token := m.address(at, "MATRIX_HOMESERVER", "the address of the server"), m.credential("MATRIX_ACCESS_TOKEN")
-	for i, room := range rooms {
-		m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
-			return mapping("kind", text("matrix"), "url", text(base), "room", text(room), "credential", token)
-		})
-	}
-	return nil
 }
 
 // smtp makes a channel for each recipient: an agent chooses among them.
-func (m *manifest) smtp(at, _ string, config *yaml.Node) error {
+func (m *manifest) smtp(at, _ string) (fields, func()) {
 	var from string
 	var to []string
-	if err := (fields{"from_address": textField(&from), "allowed_recipients": listField(&to)}).read(m.draft, at+".config.", config); err != nil {
-		return err
+	return fields{"from_address": textField(&from), "allowed_recipients": listField(&to)}, func() {
+		for _, key := range []string{"SMTP_HOST", "SMTP_PORT", "SMTP_USER"} {
+			m.lose(at, key+" is not in the manifest", "write its value in the place of "+key+" in scopefs.yaml")
+		}
+		secret := m.credential("SMTP_PASSWORD")
+		for i, one := range to {
+			m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
+				return mapping("kind", text("email"), "url", text("smtp://SMTP_HOST:SMTP_PORT"), "from", text(from),
+					"to", list([]string{one}), "user", text("SMTP_USER"), "credential", secret)
+			})
+		}
 	}
-	for _, key := range []string{"SMTP_HOST", "SMTP_PORT", "SMTP_USER"} {
-		m.lose(at, key+" is not in the manifest", "write its value in the place of "+key+" in scopefs.yaml")
-	}
-	secret := m.credential("SMTP_PASSWORD")
-	for i, one := range to {
-		m.channel(at, numbered(i), func(scope.ID) *yaml.Node {
-			return mapping("kind", text("email"), "url", text("smtp://SMTP_HOST:SMTP_PORT"), "from", text(from), "to", list([]string{one}), "user", text("SMTP_USER"), "credential", secret)
-		})
-	}
-	return nil
 }
 
 // numbered returns what the name of the next channel of a module has more than the first's.
@@ -312,8 +285,8 @@ func (m *manifest) readCredentials(n *yaml.Node) error {
 		return nil
 	}
 	f := fields{"source": textField(&m.secrets.source), "path": textField(&m.secrets.path), "vault": func(n *yaml.Node) error {
-		if n.Kind == yaml.MappingNode && child(n, "path") != nil {
-			return textField(&m.secrets.path)(child(n, "path"))
+		if n.Kind == yaml.MappingNode && frontmatter.Value(n, "path") != nil {
+			return textField(&m.secrets.path)(frontmatter.Value(n, "path"))
 		}
 		return nil
 	}}
@@ -368,22 +341,17 @@ func (d *draft) storesText() ([]byte, error) {
 			put(top, e.key, e.node(d.id))
 			continue
 		}
-		all, name := child(top, e.key), e.name
-		if all == nil {
-			all = &yaml.Node{Kind: yaml.MappingNode}
-			put(top, e.key, all)
+		if frontmatter.Value(top, e.key) == nil {
+			put(top, e.key, &yaml.Node{Kind: yaml.MappingNode})
 		}
+		name := e.name
 		if e.key == "notify" {
 			name += "-" + string(d.id)
 		}
-		put(all, name, e.node(d.id))
+		put(frontmatter.Value(top, e.key), name, e.node(d.id))
 	}
 	if len(top.Content) == 0 {
 		return nil, nil
 	}
-	var b bytes.Buffer
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	err := errors.Join(enc.Encode(mapping("stores", top)), enc.Close())
-	return b.Bytes(), err
+	return encode(mapping("stores", top))
 }

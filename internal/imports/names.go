@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -99,43 +100,38 @@ func (d *draft) denied(name string) (patterns []string, known bool) {
 func (d *draft) deniedOfServer(name string) []string {
 	if rest, ok := strings.CutPrefix(name, "mcp:"); ok {
 		server, tool, _ := strings.Cut(rest, ":")
-		return d.ofServer(server, tool, tool)
+		return d.ofServer(server, tool)
 	}
 	if rest, ok := strings.CutPrefix(name, "mcp__"); ok {
 		server, tool, _ := strings.Cut(rest, "__")
-		return d.ofServer(server, tool, loose(tool))
+		return d.ofServer(server, loose(tool))
 	}
 	if rest, ok := strings.CutPrefix(name, "mcp_"); ok {
 		return d.ofUnclear(rest)
 	}
 	if server, tool, ok := strings.Cut(name, "__"); ok {
-		return d.ofServer(server, tool, loose(tool))
+		return d.ofServer(server, loose(tool))
 	}
 	return nil
 }
 
 // ofServer returns the patterns of a server's tool. If the tool cannot be named it returns the pattern of the server,
 // and if the server cannot be named, that of all servers.
-func (d *draft) ofServer(server, tool, pattern string) (all []string) {
+func (d *draft) ofServer(server, pattern string) (all []string) {
 	for _, s := range d.named {
 		if s == server || sanitised(s) == sanitised(server) {
-			all = addTo(all, cover(s, tool, pattern))
+			all = addTo(all, cover(s, pattern))
 		}
 	}
 	if all == nil {
-		all = []string{cover(server, tool, pattern)}
+		all = []string{cover(server, pattern)}
 	}
 	return all
 }
 
-func cover(server, tool, pattern string) string {
-	if p := mcpTool(server, pattern); p != "" {
-		return p
-	}
-	if p := mcpTool(server, "*"); p != "" {
-		return p
-	}
-	return "mcp"
+// cover returns a pattern for at least the tools of a server that match: one of mcp:SERVER:PATTERN, mcp:SERVER:* and mcp.
+func cover(server, pattern string) string {
+	return cmp.Or(mcpTool(server, pattern), mcpTool(server, "*"), "mcp")
 }
 
 // ofUnclear is ofServer for SERVER_TOOL, which can be split at any '_'.
@@ -148,16 +144,15 @@ func (d *draft) ofUnclear(rest string) (all []string) {
 	}
 	switch {
 	case len(fits) == 1 && !strings.Contains(strings.TrimPrefix(rest, fits[0]), "__"):
-		tool := rest[min(len(rest), len(fits[0])+1):]
-		return []string{cover(fits[0], tool, loose(tool))}
+		return []string{cover(fits[0], loose(rest[min(len(rest), len(fits[0])+1):]))}
 	case len(fits) > 0:
 		for _, s := range fits {
-			all = addTo(all, cover(s, "*", "*"))
+			all = addTo(all, cover(s, "*"))
 		}
 		return all
 	case strings.Count(rest, "_") == 1:
 		server, tool, _ := strings.Cut(rest, "_")
-		return []string{cover(server, tool, loose(tool))}
+		return []string{cover(server, loose(tool))}
 	}
 	return []string{"mcp"}
 }

@@ -128,16 +128,6 @@ func eachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 	return nil
 }
 
-// child returns the value of a key of n, or nil.
-func child(n *yaml.Node, key string) *yaml.Node {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
-}
-
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func textOf(n *yaml.Node) (string, error) {
@@ -147,11 +137,20 @@ func textOf(n *yaml.Node) (string, error) {
 	return n.Value, nil
 }
 
-func textField(out *string) func(*yaml.Node) error {
+// into returns a function that stores what read returns.
+func into[T any](out *T, read func(*yaml.Node) (T, error)) func(*yaml.Node) error {
 	return func(n *yaml.Node) (err error) {
-		*out, err = textOf(n)
+		*out, err = read(n)
 		return err
 	}
+}
+
+func textField(out *string) func(*yaml.Node) error { return into(out, textOf) }
+
+func listField(out *[]string) func(*yaml.Node) error { return into(out, listOf) }
+
+func nodeField(out **yaml.Node) func(*yaml.Node) error {
+	return func(n *yaml.Node) error { *out = n; return nil }
 }
 
 // listOf returns the strings of a list, never nil.
@@ -168,13 +167,6 @@ func listOf(n *yaml.Node) ([]string, error) {
 		list = append(list, s)
 	}
 	return list, nil
-}
-
-func listField(out *[]string) func(*yaml.Node) error {
-	return func(n *yaml.Node) (err error) {
-		*out, err = listOf(n)
-		return err
-	}
 }
 
 func boolOf(n *yaml.Node) (yes bool, err error) {

@@ -1,12 +1,14 @@
 package imports
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
 
@@ -18,42 +20,32 @@ func keptKeys() []string {
 // scopesDrafts converts agents in whose lists (tools, members, skills, mcps) empty means unrestricted. An empty list
 // becomes absent, or "*" where absent would mean the computed list. Empty members become none. The source is one
 // mapping, a list of mappings, or a mapping with the key agents, whose value is a list or a mapping from names.
-func scopesDrafts(doc *document) ([]*draft, error) {
-	top := doc.top
-	if n := child(top, "agents"); n != nil {
-		if len(top.Content) > 2 {
-			return nil, errors.New("has keys beside agents: keep agents alone")
-		}
-		top = n
-		if n.Kind == yaml.MappingNode {
-			var all []*draft
-			err := eachKey(n, func(name string, v *yaml.Node) error {
-				d, err := scopesDraft(doc.ours, v, name, "")
-				all = append(all, d)
-				return err
-			})
-			return some(all, err)
-		}
-	}
-	if top.Kind != yaml.SequenceNode {
-		d, err := scopesDraft(doc.ours, top, "", doc.body)
-		return some([]*draft{d}, err)
-	}
-	var all []*draft
-	for i, n := range top.Content {
-		d, err := scopesDraft(doc.ours, n, "", "")
-		if err == nil && d.name == "" {
-			err = errors.New("name is missing")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("agent %d: %w", i+1, err)
-		}
+func scopesDrafts(doc *document) (all []*draft, err error) {
+	add := func(name string, n *yaml.Node) error {
+		d, err := scopesDraft(doc.ours, n, name, "")
 		all = append(all, d)
+		return err
 	}
-	return some(all, nil)
-}
-
-func some(all []*draft, err error) ([]*draft, error) {
+	top := cmp.Or(frontmatter.Value(doc.top, "agents"), doc.top)
+	switch {
+	case top != doc.top && len(doc.top.Content) > 2:
+		return nil, errors.New("has keys beside agents: keep agents alone")
+	case top != doc.top && top.Kind == yaml.MappingNode:
+		err = eachKey(top, add)
+	case top.Kind == yaml.SequenceNode:
+		for i, n := range top.Content {
+			err := add("", n)
+			if err == nil && all[i].name == "" {
+				err = errors.New("name is missing")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("agent %d: %w", i+1, err)
+			}
+		}
+	default:
+		d, err := scopesDraft(doc.ours, top, "", doc.body)
+		return []*draft{d}, err
+	}
 	if err == nil && len(all) == 0 {
 		err = errors.New("has no agents")
 	}
@@ -132,19 +124,15 @@ func (d *draft) askInPolicy() {
 		}
 	}
 	drop(policy, "mcp_servers")
-	drop(child(policy, "mcp"), "mcp_servers")
-	tools := child(policy, "tools")
+	drop(frontmatter.Value(policy, "mcp"), "mcp_servers")
+	tools := frontmatter.Value(policy, "tools")
 	if tools == nil || tools.Kind != yaml.MappingNode {
 		drop(policy, "tools")
 		tools = &yaml.Node{Kind: yaml.MappingNode}
 		put(policy, "tools", tools)
 	}
-	old := child(tools, "ask")
+	ask := addTo(slices.Clone(d.ask), scalars(frontmatter.Value(tools, "ask"))...)
 	drop(tools, "ask")
-	ask := slices.Clone(d.ask)
-	if old != nil {
-		ask = addTo(ask, scalars(old)...)
-	}
 	put(tools, "ask", list(ask))
 	d.ask = nil
 }
@@ -167,7 +155,7 @@ func (d *draft) addMembers(members []string) {
 }
 
 func serverNames(n *yaml.Node) (names []string) {
-	if servers := child(n, "mcp_servers"); servers != nil {
+	if servers := frontmatter.Value(n, "mcp_servers"); servers != nil {
 		for i := 0; i+1 < len(servers.Content); i += 2 {
 			names = append(names, servers.Content[i].Value)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // server is an MCP server of one agent.
@@ -29,62 +30,40 @@ type server struct {
 
 type variable struct{ name, value string }
 
+func (v variable) node() (name string, n *yaml.Node) { return v.name, text(v.value) }
+
 // addServer reads a server of gemini-cli or Claude Code, which has a command or an address. It leaves out a server
 // whose address is not for streamable HTTP.
-func (d *draft) addServer(at, name string, n *yaml.Node) error {
+func (d *draft) addServer(name string, n *yaml.Node) error {
 	s := &server{name: name}
 	d.named = append(d.named, name)
-	at += "." + name
+	at := "mcpServers." + name
 	var transport, address, stream string
 	var tcp, off bool
 	f := fields{
-		"command": textField(&s.command),
-		"cwd":     textField(&s.cwd),
-		"args":    listField(&s.args),
-		"env":     func(v *yaml.Node) error { return d.readEnv(at+".env", s, v) },
-		"type":    textField(&transport),
-		"url":     textField(&address),
-		"headers": func(v *yaml.Node) error { return d.readHeaders(at+".headers", s, v) },
-		"tcp":     func(*yaml.Node) error { tcp = true; return nil },
-		"timeout": func(v *yaml.Node) error { d.readTimeout(at+".timeout", s, v); return nil },
-		"disabled": func(v *yaml.Node) (err error) {
-			off, err = boolOf(v)
-			return err
-		},
-		"trust": func(v *yaml.Node) error {
-			yes, err := boolOf(v)
-			if yes && !d.gemini {
-				d.lose(at+".trust", "is not known here", "left out")
-			} else if yes {
-				d.trusted = addTo(d.trusted, name)
-			} else {
-				d.untrusted = addTo(d.untrusted, name)
-			}
-			return err
-		},
+		"command":     textField(&s.command),
+		"cwd":         textField(&s.cwd),
+		"args":        listField(&s.args),
+		"env":         func(v *yaml.Node) error { return d.readEnv(at+".env", s, v) },
+		"type":        textField(&transport),
+		"url":         textField(&address),
+		"headers":     func(v *yaml.Node) error { return d.readHeaders(at+".headers", s, v) },
+		"tcp":         func(*yaml.Node) error { tcp = true; return nil },
+		"timeout":     func(v *yaml.Node) error { d.readTimeout(at+".timeout", s, v); return nil },
+		"disabled":    into(&off, boolOf),
+		"trust":       d.trustField(name, at),
 		"description": func(*yaml.Node) error { return nil },
 	}
-	for _, key := range []string{"httpUrl", "http_url"} {
-		f[key] = textField(&stream)
-	}
-	for _, key := range []string{"includeTools", "include_tools"} {
-		f[key] = listField(&s.include)
-	}
-	for _, key := range []string{"excludeTools", "exclude_tools"} {
-		f[key] = listField(&s.exclude)
-	}
-	pattern := mcpTool(name, "*")
-	if pattern == "" {
-		pattern = "mcp"
-	}
-	if err := f.readFor(d, at+".", n, pattern); err != nil {
+	f["httpUrl"], f["includeTools"], f["excludeTools"] = textField(&stream), listField(&s.include), listField(&s.exclude)
+	f["http_url"], f["include_tools"], f["exclude_tools"] = f["httpUrl"], f["includeTools"], f["excludeTools"]
+	if err := f.readFor(d, at+".", n, cover(name, "*")); err != nil {
 		return err
 	}
 	why := ""
 	switch {
 	case off:
 		why = "it is disabled"
-	case !isServer(name):
+	case !catalog.IsServerName(name):
 		why = "its name would be a pattern"
 	case tcp:
 		why = "scopefs speaks MCP by streamable HTTP or to a command, not by TCP"
@@ -162,6 +141,22 @@ func (d *draft) readTimeout(at string, s *server, n *yaml.Node) {
 
 const maxTimeout = 24 * time.Hour
 
+// trustField reads whether a server is trusted. A server is untrusted if the source says so once.
+func (d *draft) trustField(name, at string) func(*yaml.Node) error {
+	return func(v *yaml.Node) error {
+		yes, err := boolOf(v)
+		switch {
+		case !yes:
+			d.untrusted = addTo(d.untrusted, name)
+		case d.gemini:
+			d.trusted = addTo(d.trusted, name)
+		default:
+			d.lose(at+".trust", "is not known here", "left out")
+		}
+		return err
+	}
+}
+
 // readHeaders reads the headers of requests to a server.
 func (d *draft) readHeaders(at string, s *server, n *yaml.Node) error {
 	return eachKey(n, func(name string, v *yaml.Node) error {
@@ -183,13 +178,19 @@ func (d *draft) readHeaders(at string, s *server, n *yaml.Node) error {
 func (d *draft) excludeTools(s *server) {
 	for _, t := range s.exclude {
 		// A word with arguments denies its whole tool.
-		if t, _ = cutArgument(t); mcpTool(s.name, t) != "" {
-			d.exclude = addTo(d.exclude, mcpTool(s.name, t))
-			continue
-		}
-		d.exclude = addTo(d.exclude, mcpTool(s.name, "*"))
-		d.lose("mcpServers."+s.name+".excludeTools: "+t, "it cannot be named", "all tools of the server are excluded")
+		t, _ = cutArgument(t)
+		d.excludeTool("mcpServers."+s.name+".excludeTools", s.name, t)
 	}
+}
+
+// excludeTool excludes a tool of a server, or all of them if the tool cannot be named.
+func (d *draft) excludeTool(key, server, tool string) {
+	pattern := mcpTool(server, tool)
+	if pattern == "" {
+		pattern = mcpTool(server, "*")
+		d.lose(key+": "+tool, "it cannot be named", "all tools of the server are excluded")
+	}
+	d.exclude = addTo(d.exclude, pattern)
 }
 
 // readEnv reads a server's environment.
@@ -336,17 +337,12 @@ func (d *draft) allowOwn() {
 	}
 	own := []string{}
 	for _, s := range d.servers {
-		if d.mcpAllowed == nil || slices.ContainsFunc(d.mcpAllowed, func(p string) bool { return wildcard(p, s.name) }) {
+		if d.mcpAllowed == nil || catalog.AnyOf(d.mcpAllowed, s.name) {
 			own = append(own, s.name)
 		}
 	}
 	d.mcpAllowed = own
 	d.lose("mcp servers", "a server of the host with the name of one that was left out is another server", "policy.mcp.allowed has the agent's own")
-}
-
-// wildcard reports whether s matches pattern, in which '*' matches any text.
-func wildcard(pattern, s string) bool {
-	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$").MatchString(s)
 }
 
 // serverOf returns SERVER of mcp:SERVER:TOOL.

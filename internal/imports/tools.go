@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // builtins returns the scopefs tools except mcp and delegate, which lead to other programs.
@@ -17,11 +19,7 @@ func builtins() []string {
 	}
 }
 
-// writers returns the tools that can change files, including bash.
-func writers() []string {
-	return append([]string{"bash"}, fileWriters()...)
-}
-
+// fileWriters returns the tools that can change files, except bash.
 func fileWriters() []string {
 	return []string{"write_file", "edit_file", "make_dir", "move", "copy", "delete_file", "delete"}
 }
@@ -66,14 +64,10 @@ func cutArgument(word string) (name, argument string) {
 
 // mcpTool returns the name of a server's tool, or "" if it would not be a valid pattern.
 func mcpTool(server, tool string) string {
-	if !isServer(server) || !regexp.MustCompile(`^[\w.*-]{1,128}$`).MatchString(tool) || strings.Contains(tool, "**") {
+	if !catalog.IsServerName(server) || !regexp.MustCompile(`^[\w.*-]{1,128}$`).MatchString(tool) || strings.Contains(tool, "**") {
 		return ""
 	}
 	return "mcp:" + server + ":" + tool
-}
-
-func isServer(name string) bool {
-	return regexp.MustCompile(`^[A-Za-z0-9][\w.-]{0,63}$`).MatchString(name) && !strings.Contains(name, "__") && !strings.HasSuffix(name, "_")
 }
 
 // grant is the meaning of a word in a list of tools.
@@ -81,6 +75,17 @@ type grant struct {
 	tool     string // the scopefs tool, or ""
 	argument string // a restriction of the arguments, which a definition cannot express
 	why      string // why there is no tool
+}
+
+// allowTools is allow for the key tools, whose words are nil if it is absent.
+func (d *draft) allowTools(words []string, read func(word string) grant) {
+	if words == nil {
+		return
+	}
+	if len(words) == 0 {
+		d.lose("tools", "is empty", "tools: [], which is none")
+	}
+	d.allow("tools", words, read)
 }
 
 // allow adds the tools that the words of a key grant. A tool that is granted only for some arguments needs approval.

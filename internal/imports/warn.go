@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -31,10 +32,10 @@ func serverWarnings(servers *yaml.Node, known []string) (lines []string) {
 	}
 	for i := 0; i+1 < len(servers.Content); i += 2 {
 		at, server := "mcp_servers."+servers.Content[i].Value, servers.Content[i+1]
-		if address := cmp.Or(child(server, "url"), child(server, "httpUrl")); address != nil {
+		if address := cmp.Or(frontmatter.Value(server, "url"), frontmatter.Value(server, "httpUrl")); address != nil {
 			lines = append(lines, printable.Text(fmt.Sprintf("%s: sends calls and headers to %s: remove it unless you trust the file", at, hostIn(address.Value))))
 		} else {
-			words := append(scalars(child(server, "command")), scalars(child(server, "args"))...)
+			words := append(scalars(frontmatter.Value(server, "command")), scalars(frontmatter.Value(server, "args"))...)
 			lines = append(lines, printable.Text(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
 		}
 		for _, name := range variablesIn(scalars(server)) {
@@ -71,21 +72,21 @@ func ReadManifest(text []byte) (m Manifest, err error) {
 	if err != nil {
 		return m, err
 	}
-	if m.Name, err = scope.ParseID(strings.Join(scalars(child(top, "name")), " ")); err != nil {
+	if m.Name, err = scope.ParseID(strings.Join(scalars(frontmatter.Value(top, "name")), " ")); err != nil {
 		return m, fmt.Errorf("name: %w", err)
 	}
 	known := []string{"extensionPath", "workspacePath", "pathSeparator"}
-	if settings := child(top, "settings"); settings != nil {
+	if settings := frontmatter.Value(top, "settings"); settings != nil {
 		for _, one := range settings.Content {
-			known = append(known, scalars(child(one, "envVar"))...)
+			known = append(known, scalars(frontmatter.Value(one, "envVar"))...)
 		}
 	}
 	for _, key := range []string{"mcpServers", "mcp_servers"} {
-		m.Warnings = append(m.Warnings, serverWarnings(child(top, key), known)...)
+		m.Warnings = append(m.Warnings, serverWarnings(frontmatter.Value(top, key), known)...)
 	}
-	if list := child(top, "agents"); list != nil {
+	if list := frontmatter.Value(top, "agents"); list != nil {
 		for _, one := range list.Content {
-			m.Agents = append(m.Agents, scalars(child(one, "path"))...)
+			m.Agents = append(m.Agents, scalars(frontmatter.Value(one, "path"))...)
 		}
 	}
 	return m, nil
@@ -98,9 +99,9 @@ func DefinitionWarnings(text []byte) (lines []string) {
 	if err != nil || len(text) > MaxSource {
 		return nil
 	}
-	lines = serverWarnings(child(doc.top, "mcp_servers"), nil)
+	lines = serverWarnings(frontmatter.Value(doc.top, "mcp_servers"), nil)
 	for _, key := range []string{"dir", "user", "identity", "network", "sandbox", "env"} {
-		if n := child(doc.top, key); n != nil {
+		if n := frontmatter.Value(doc.top, key); n != nil {
 			lines = append(lines, printable.Text(fmt.Sprintf("%s: is %s: remove it unless you trust the file", key, shown(scalars(n)))))
 		}
 	}

@@ -4,6 +4,7 @@ package programs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,20 +64,15 @@ func Find(ctx context.Context, command string, foreign func(name string) bool) (
 			}
 			continue
 		}
-		interpreter := found.File != ""
-		if !interpreter {
-			found.File = real
+		ofSystem := slices.ContainsFunc(system, func(dir string) bool { return strings.HasPrefix(real, dir+"/") })
+		switch {
+		case found.File == "" && !ofSystem:
+			found.Expose = append(found.Expose, packageOf(real))
+		case !ofSystem: // an interpreter
+			found.Expose = append(found.Expose, real)
+			found.Path = append(found.Path, filepath.Dir(real))
 		}
-		if !below(real, system...) {
-			at := real
-			if !interpreter {
-				at = packageOf(real)
-			}
-			found.Expose = append(found.Expose, at)
-			if interpreter {
-				found.Path = append(found.Path, filepath.Dir(real))
-			}
-		}
+		found.File = cmp.Or(found.File, real)
 		next := interpreterOf(start)
 		if next == "" {
 			return found, nil
@@ -108,10 +104,6 @@ func lookup(command string, foreign func(string) bool) (string, error) {
 		}
 	}
 	return "", exec.ErrNotFound
-}
-
-func below(name string, dirs ...string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })
 }
 
 // head returns the first bytes of a program, which must be a regular file.

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -93,16 +94,16 @@ func EachServer(n *yaml.Node, f func(name string, value *yaml.Node) error) error
 		if !catalog.IsServerName(name) {
 			wrong.Add(value.Line, fmt.Errorf("mcp_servers: %q is no name of a server: want 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.', starting with a letter or digit, not ending in '_' and no two of that in a row", name))
 		}
-		far := fields.HasKey(value, "url") || fields.HasKey(value, "httpUrl")
-		if value.Kind == yaml.MappingNode && !far && !fields.HasKey(value, "command") {
+		far := frontmatter.Value(value, "url") != nil || frontmatter.Value(value, "httpUrl") != nil
+		if value.Kind == yaml.MappingNode && !far && frontmatter.Value(value, "command") == nil {
 			wrong.Add(value.Line, fmt.Errorf("mcp_servers: %q has no command: add one, or a url", name))
 		}
 		for _, key := range []string{"command", "args", "env", "cwd", "network", "workspace"} {
-			if n := fields.Value(value, key); far && n != nil {
+			if n := frontmatter.Value(value, key); far && n != nil {
 				wrong.Add(n.Line, fmt.Errorf("mcp_servers: %q has a url and %s, which is for a server that is started: remove one", name, key))
 			}
 		}
-		if n := fields.Value(value, "headers"); !far && n != nil {
+		if n := frontmatter.Value(value, "headers"); !far && n != nil {
 			wrong.Add(n.Line, fmt.Errorf("mcp_servers: %q has headers, which are for a server with a url: remove them", name))
 		}
 		inside.Add(value.Line, f(name, value))

@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
 
@@ -16,8 +17,9 @@ func policyField(keys map[string]fields.Field) fields.Field {
 	return func(n *yaml.Node) error {
 		var wrong fields.Problems
 		wrong.Add(n.Line, read(n))
-		if mcp := fields.Value(n, "mcp"); mcp != nil && fields.HasKey(n, "mcp_servers") && fields.HasKey(mcp, "mcp_servers") {
-			wrong.Add(fields.Value(n, "mcp_servers").Line, errors.New("mcp_servers: is also in policy.mcp, which says the same: keep one"))
+		mcp, own := frontmatter.Value(n, "mcp"), frontmatter.Value(n, "mcp_servers")
+		if mcp != nil && own != nil && frontmatter.Value(mcp, "mcp_servers") != nil {
+			wrong.Add(own.Line, errors.New("mcp_servers: is also in policy.mcp, which says the same: keep one"))
 		}
 		return wrong.Err()
 	}
