@@ -72,6 +72,12 @@ func (e *Error) Because(cause error) *Error {
 	return e
 }
 
+// Suggest sets the hint, which says what the agent can do, and returns e.
+func (e *Error) Suggest(hint string) *Error {
+	e.Hint = hint
+	return e
+}
+
 // Refused is Errorf for what a tool does not do because the agent may not: it is
 // recorded as a denial, with the decision's rule. The error of a tool with the code
 // Denied, OutsideScope, ApprovalRequired or RateLimited is recorded as a denial in any case.

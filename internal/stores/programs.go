@@ -155,9 +155,8 @@ func (p *program) wait(ctx context.Context, tool string) (*tools.Tool, error) {
 
 // unavailable returns an agent's error for what the operator alone may know.
 func (p *program) unavailable(cause error) *tools.Error {
-	e := tools.Errorf(tools.Unavailable, "the store %s does not work", p.name)
-	e.Hint = "try again; if it stays so, ask the operator: scopefs stores has the reason"
-	return e.Because(errors.New(p.redact(cause.Error())))
+	return tools.Errorf(tools.Unavailable, "the store %s does not work", p.name).
+		Suggest("try again; if it stays so, ask the operator: scopefs stores has the reason").Because(errors.New(p.redact(cause.Error())))
 }
 
 // redact replaces the program's credentials in a text.

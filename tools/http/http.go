@@ -313,9 +313,8 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 		allowed = methods[:2]
 	}
 	if m := cmp.Or(in.Method, http.MethodGet); !slices.Contains(allowed, m) {
-		e := tools.Refused(granted("methods", in.Service, m), tools.Denied, "%s allows no %s", in.Service, m)
-		e.Hint = "methods: " + strings.Join(allowed, ", ")
-		return nil, e
+		return nil, tools.Refused(granted("methods", in.Service, m), tools.Denied, "%s allows no %s", in.Service, m).
+			Suggest("methods: " + strings.Join(allowed, ", "))
 	}
 	rel := strings.TrimPrefix(in.Path, "/")
 	readings, clear := scope.PathReadings("/" + rel)
@@ -331,9 +330,8 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 	if len(c.Paths) > 0 && slices.ContainsFunc(readings, func(path string) bool {
 		return !slices.ContainsFunc(c.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.Trim(path, "/")) })
 	}) {
-		e := tools.Refused(granted("paths", in.Service, rel), tools.Denied, "%s allows no such path", in.Service)
-		e.Hint = "paths: " + strings.Join(c.Paths, ", ")
-		return nil, e
+		return nil, tools.Refused(granted("paths", in.Service, rel), tools.Denied, "%s allows no such path", in.Service).
+			Suggest("paths: " + strings.Join(c.Paths, ", "))
 	}
 	query := url.Values{}
 	for k, v := range in.Query {
@@ -360,9 +358,8 @@ func encoded(rel string) bool {
 }
 
 func unavailable(format string, args ...any) *tools.Error {
-	e := tools.Errorf(tools.Unavailable, format, args...)
-	e.Hint = "try again later, or ask the operator: scopefs audit has the reason"
-	return e
+	return tools.Errorf(tools.Unavailable, format, args...).
+		Suggest("try again later, or ask the operator: scopefs audit has the reason")
 }
 
 // failure is the error of a request that got no response. The cause goes to the

@@ -123,9 +123,8 @@ type set struct {
 
 func (s service) set(ctx context.Context, _ tools.Env, in setArgs) (out set, err error) {
 	if len(in.Value) > MaxValue {
-		e := tools.Errorf(tools.TooLarge, "the value has %d bytes: the limit is %d", len(in.Value), MaxValue)
-		e.Hint = "split it over several keys, or write a file"
-		return out, e
+		return out, tools.Errorf(tools.TooLarge, "the value has %d bytes: the limit is %d", len(in.Value), MaxValue).
+			Suggest("split it over several keys, or write a file")
 	}
 	part, err := in.Key.Part()
 	if err != nil {

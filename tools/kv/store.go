@@ -61,13 +61,11 @@ func (c Change) Check(version int64) error {
 		return nil
 	}
 	if version == 0 {
-		e := tools.Errorf(tools.Conflict, "the key does not exist: if_version is %d", *c.IfVersion)
-		e.Hint = "its version is 0: it was deleted, or has expired"
-		return e
+		return tools.Errorf(tools.Conflict, "the key does not exist: if_version is %d", *c.IfVersion).
+			Suggest("its version is 0: it was deleted, or has expired")
 	}
-	e := tools.Errorf(tools.Conflict, "the key has version %d: if_version is %d", version, *c.IfVersion)
-	e.Hint = fmt.Sprintf("read it with kv_get and decide again; version %d is the current one", version)
-	return e
+	return tools.Errorf(tools.Conflict, "the key has version %d: if_version is %d", version, *c.IfVersion).
+		Suggest(fmt.Sprintf("read it with kv_get and decide again; version %d is the current one", version))
 }
 
 // Limits bound the part of each agent. Entries that have expired do not count.
@@ -92,24 +90,19 @@ func (l Limits) Allow(keys, bytes int64) error {
 	if keys <= int64(l.Keys) && bytes <= l.Bytes {
 		return nil
 	}
-	e := tools.Errorf(tools.TooLarge, "the store would have %d keys and %d bytes: the limits are %d and %d", keys, bytes, l.Keys, l.Bytes)
-	e.Hint = "delete keys that are not needed, or set them with ttl_seconds"
-	return e
+	return tools.Errorf(tools.TooLarge, "the store would have %d keys and %d bytes: the limits are %d and %d", keys, bytes, l.Keys, l.Bytes).
+		Suggest("delete keys that are not needed, or set them with ttl_seconds")
 }
 
 // NotFound is the error of a key that does not exist.
 func NotFound() error {
-	e := tools.Errorf(tools.NotFound, "the key does not exist")
-	e.Hint = "kv_list lists the keys"
-	return e
+	return tools.Errorf(tools.NotFound, "the key does not exist").Suggest("kv_list lists the keys")
 }
 
 // Unavailable is the error of a store that failed. The agent does not see the
 // cause; the log has it.
 func Unavailable(cause error, hint string) error {
-	e := tools.Errorf(tools.Unavailable, "the store failed").Because(cause)
-	e.Hint = hint
-	return e
+	return tools.Errorf(tools.Unavailable, "the store failed").Because(cause).Suggest(hint)
 }
 
 // A Plainer is a Store that other programs may keep strings in.

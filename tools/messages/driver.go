@@ -113,7 +113,6 @@ func loopback(host string) bool {
 
 // foreign is the error of a server that returned a message of another subject.
 func foreign(subject string) error {
-	e := tools.Errorf(tools.Unavailable, "the message server failed").Because(fmt.Errorf("the server returned a message of a foreign subject: %.100q", subject))
-	e.Hint = "the operator must check the message server"
-	return e
+	return tools.Errorf(tools.Unavailable, "the message server failed").Suggest("the operator must check the message server").
+		Because(fmt.Errorf("the server returned a message of a foreign subject: %.100q", subject))
 }

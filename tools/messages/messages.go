@@ -83,9 +83,8 @@ type published struct {
 
 func (s service) publish(ctx context.Context, env tools.Env, in publishArgs) (out published, err error) {
 	if len(in.Text) > MaxText {
-		e := tools.Errorf(tools.TooLarge, "the message has %d bytes: the limit is %d", len(in.Text), MaxText)
-		e.Hint = "write a file, or split it over several messages"
-		return out, e
+		return out, tools.Errorf(tools.TooLarge, "the message has %d bytes: the limit is %d", len(in.Text), MaxText).
+			Suggest("write a file, or split it over several messages")
 	}
 	p, err := s.to(env, in)
 	if err == nil {

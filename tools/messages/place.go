@@ -37,9 +37,9 @@ func own(subject tools.Resource) (Place, error) {
 // were granted.
 func (g Grants) channel(env tools.Env, name string) (Place, error) {
 	if !allows(g.Channels[name], env) {
-		e := tools.Refused(granted(env, "channels", name, g.Channels[name] != nil), tools.Denied, "there is no channel %.64q here", name)
-		e.Hint = "channels: " + g.channels(env)
-		return Place{}, e
+		d := granted(env, "channels", name, g.Channels[name] != nil)
+		return Place{}, tools.Refused(d, tools.Denied, "there is no channel %.64q here", name).
+			Suggest("channels: " + g.channels(env))
 	}
 	return shared("_channel", name), nil
 }
@@ -74,9 +74,9 @@ func (g Grants) channels(env tools.Env) string {
 // inboxOf returns the inbox of another agent.
 func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
 	if !allows(g.Inboxes[owner], env) {
-		e := tools.Refused(granted(env, "inboxes", owner, g.Inboxes[owner] != nil), tools.Denied, "you may not publish to the inbox of %.64q", owner)
-		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
-		return Place{}, e
+		d := granted(env, "inboxes", owner, g.Inboxes[owner] != nil)
+		return Place{}, tools.Refused(d, tools.Denied, "you may not publish to the inbox of %.64q", owner).
+			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
 	}
 	return shared("_inbox", owner), nil
 }
@@ -84,9 +84,8 @@ func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
 // inbox returns the inbox of a call's agent.
 func (g Grants) inbox(env tools.Env) (Place, error) {
 	if g.Inboxes[string(env.Agent)] == nil {
-		e := tools.Errorf(tools.NotFound, "you have no inbox: nobody may publish to it")
-		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
-		return Place{}, e
+		return Place{}, tools.Errorf(tools.NotFound, "you have no inbox: nobody may publish to it").
+			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
 	}
 	return shared("_inbox", string(env.Agent)), nil
 }
@@ -133,7 +132,6 @@ func parseCursor(text, reader string) (uint64, error) {
 
 // BadCursor is the error of a cursor of another place.
 func BadCursor() error {
-	e := tools.Errorf(tools.Invalid, "cursor: is not of this subject, channel or inbox")
-	e.Hint = "call without cursor: you get what was not acknowledged"
-	return e
+	return tools.Errorf(tools.Invalid, "cursor: is not of this subject, channel or inbox").
+		Suggest("call without cursor: you get what was not acknowledged")
 }

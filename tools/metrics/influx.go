@@ -238,9 +238,8 @@ func (s *Influx) send(ctx context.Context, method, url, kind, body string) (a an
 		return a, s.unreachable(ctx, err, secret)
 	}
 	if len(text) > maxAnswer {
-		e := tools.Errorf(tools.TooLarge, "the answer has more than %d bytes", maxAnswer)
-		e.Hint = "lower limit, name fewer fields or tags, or give a longer interval"
-		return a, e
+		return a, tools.Errorf(tools.TooLarge, "the answer has more than %d bytes", maxAnswer).
+			Suggest("lower limit, name fewer fields or tags, or give a longer interval")
 	}
 	return newAnswer(res.StatusCode, secret.Redact(res.Header.Get("X-Influxdb-Version")), secret.Redact(string(text))), nil
 }
@@ -280,7 +279,5 @@ func (s *Influx) unreachable(ctx context.Context, err error, secret credential.S
 // unavailable is the error of a server that failed. The agent does not see the
 // cause; the log has it.
 func unavailable(cause error, hint string) *tools.Error {
-	e := tools.Errorf(tools.Unavailable, "the metrics store failed").Because(cause)
-	e.Hint = hint
-	return e
+	return tools.Errorf(tools.Unavailable, "the metrics store failed").Because(cause).Suggest(hint)
 }

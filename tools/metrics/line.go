@@ -39,9 +39,8 @@ func encode(points []point, now time.Time, retention time.Duration) (lines []byt
 			return nil, err
 		}
 		if len(lines) > maxLines {
-			e := tools.Errorf(tools.TooLarge, "the points have more than %d bytes", maxLines)
-			e.Hint = "write them in several calls"
-			return nil, e
+			return nil, tools.Errorf(tools.TooLarge, "the points have more than %d bytes", maxLines).
+				Suggest("write them in several calls")
 		}
 	}
 	return lines, nil
@@ -76,9 +75,8 @@ func (p point) at(now time.Time, retention time.Duration) (time.Time, error) {
 		return at, tools.Errorf(tools.Invalid, "time: %.64q is no time: write one like 2006-01-02T15:04:05Z", p.Time)
 	}
 	if at.Before(now.Add(-retention)) || at.After(now.Add(maxFuture)) {
-		e := tools.Errorf(tools.Invalid, "time: %s is out of range", at.Format(time.RFC3339))
-		e.Hint = fmt.Sprintf("a point is at most %v old, and at most %v ahead", retention, maxFuture)
-		return at, e
+		return at, tools.Errorf(tools.Invalid, "time: %s is out of range", at.Format(time.RFC3339)).
+			Suggest(fmt.Sprintf("a point is at most %v old, and at most %v ahead", retention, maxFuture))
 	}
 	return at, nil
 }

@@ -80,9 +80,7 @@ func (s service) judge(env tools.Env, name string) error {
 		d.Rule = "stores.metrics.buckets." + name
 		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
 	}
-	e := tools.Refused(d, tools.Denied, "there is no bucket %.64q here", name)
-	e.Hint = "leave out bucket for your own"
-	return e
+	return tools.Refused(d, tools.Denied, "there is no bucket %.64q here", name).Suggest("leave out bucket for your own")
 }
 
 // database returns the database of a call: a bucket that was granted, or the agent's own.

@@ -152,9 +152,8 @@ func (s service) put(ctx context.Context, _ tools.Env, in putArgs) (out done, er
 		}
 	}
 	if len(content) > MaxObject {
-		e := tools.Errorf(tools.TooLarge, "the object has %d bytes: the limit is %d", len(content), MaxObject)
-		e.Hint = "split it over several objects, or write a file"
-		return out, e
+		return out, tools.Errorf(tools.TooLarge, "the object has %d bytes: the limit is %d", len(content), MaxObject).
+			Suggest("split it over several objects, or write a file")
 	}
 	if err := checkETag(in.IfMatch); err != nil {
 		return out, err

@@ -133,9 +133,8 @@ func (s skills) read(in args) (out result, err error) {
 	text, more, err := readFile(s.dir, in.Name, file)
 	if absent(err) {
 		if _, _, err := readFile(s.dir, in.Name, main); file != main && err == nil {
-			e := tools.Errorf(tools.NotFound, "the skill %q has no file %q", in.Name, file)
-			e.Hint = "omit file to read SKILL.md and list the other files"
-			return out, e
+			return out, tools.Errorf(tools.NotFound, "the skill %q has no file %q", in.Name, file).
+				Suggest("omit file to read SKILL.md and list the other files")
 		}
 		return out, notFound(in, may)
 	} else if err != nil {

@@ -90,9 +90,8 @@ func (s *Store) Get(ctx context.Context, name string) (out door.Content, err err
 		defer body.Close()
 		out.Object = object(found)
 		if out.Content, err = io.ReadAll(io.LimitReader(body, door.MaxObject+1)); err == nil && len(out.Content) > door.MaxObject {
-			e := tools.Errorf(tools.TooLarge, "the object has more than %d bytes", door.MaxObject)
-			e.Hint = "ask for it in smaller objects"
-			return e
+			return tools.Errorf(tools.TooLarge, "the object has more than %d bytes", door.MaxObject).
+				Suggest("ask for it in smaller objects")
 		}
 		return err
 	})
@@ -257,13 +256,11 @@ func failed(ctx context.Context, err error) error {
 	case answer.Code == minio.NoSuchKey:
 		return tools.Errorf(tools.NotFound, "there is no such object").Because(why)
 	case answer.StatusCode == http.StatusPreconditionFailed || answer.Code == minio.PreconditionFailed:
-		e := tools.Errorf(tools.Conflict, "the object is not as if_match or if_absent says")
-		e.Hint = "get the object again"
-		return e.Because(why)
+		return tools.Errorf(tools.Conflict, "the object is not as if_match or if_absent says").
+			Suggest("get the object again").Because(why)
 	case answer.StatusCode == http.StatusConflict:
-		e := tools.Errorf(tools.Conflict, "another object or change is in the way")
-		e.Hint = "on some servers an object a excludes an object a/b; else try again"
-		return e.Because(why)
+		return tools.Errorf(tools.Conflict, "another object or change is in the way").
+			Suggest("on some servers an object a excludes an object a/b; else try again").Because(why)
 	case answer.StatusCode == http.StatusInsufficientStorage || strings.Contains(answer.Code, "Quota") || strings.Contains(answer.Code, "StorageFull"):
 		return door.Unavailable(why, "the store is full: delete objects, or ask the operator")
 	case answer.StatusCode == http.StatusForbidden:
