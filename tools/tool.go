@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -74,6 +75,11 @@ type Env struct {
 
 	// Ask asks the client's user a question. Nil if there is no user.
 	Ask func(ctx context.Context, q Question) (Answer, error)
+}
+
+// All reports whether all agents that bound the call may do something. Nil may be none.
+func (e Env) All(may func(id string) bool) bool {
+	return may != nil && len(e.Within) > 0 && !slices.ContainsFunc(e.Within, func(id scope.ID) bool { return !may(string(id)) })
 }
 
 // Question is a question to the client's user.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -61,8 +60,7 @@ func (p *drivers) serve(name string, from *credential.Source, to dial) {
 // onHost reports whether an address is of this host: a socket, or loopback.
 func onHost(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	ip, ipErr := netip.ParseAddr(host)
-	return err != nil || host == "localhost" || ipErr == nil && ip.IsLoopback()
+	return err != nil || credential.Loopback(host)
 }
 
 // remoteKV is the key-value store as its driver serves it.

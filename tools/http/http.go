@@ -60,7 +60,7 @@ func (s Service) Check() error {
 		return errors.New("url: has a user: write a credential")
 	case s.URL.RawQuery != "" || s.URL.Fragment != "":
 		return errors.New("url: has a query or a fragment: remove it")
-	case s.URL.Scheme == "http" && s.Credential != nil && !loopback(s.URL.Hostname()):
+	case s.URL.Scheme == "http" && s.Credential != nil && !credential.Loopback(s.URL.Hostname()):
 		return errors.New("url: is http, and the credential would be readable on the way: write https")
 	}
 	for _, m := range s.Methods {
@@ -85,11 +85,6 @@ func (s Service) Check() error {
 func badHost(host string) error {
 	_, err := scope.ParseHost(host)
 	return err
-}
-
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // Dial reads the credential, connects to the service and, for https, checks its
@@ -274,7 +269,7 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 	}
 	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"), Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
 	if out.Truncated = long; long {
-		text = wholeRunes(text)
+		text = bounded.Whole(text)
 	}
 	if !utf8.Valid(text) {
 		return out, tools.Errorf(tools.Invalid, "the response is no text (%s, %d bytes)", secret.Redact(out.ContentType), len(text))
@@ -288,22 +283,9 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 	return out, nil
 }
 
-// wholeRunes removes the beginning of a character that was cut off at the end.
-func wholeRunes(text []byte) []byte {
-	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {
-		if utf8.RuneStart(text[i]) {
-			if !utf8.FullRune(text[i:]) {
-				return text[:i]
-			}
-			break
-		}
-	}
-	return text
-}
-
 // allows reports whether all agents that bound a call may use the service.
 func (c *client) allows(env tools.Env) bool {
-	return c.Agents == nil || len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !c.Agents(string(id)) })
+	return c.Agents == nil || env.All(c.Agents)
 }
 
 // target returns the URL of a request. Its path is below the service's.
@@ -321,7 +303,7 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 	switch {
 	case strings.ContainsFunc(rel, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == utf8.RuneError }):
 		return nil, tools.Errorf(tools.Invalid, "path: holds a control character or a backslash")
-	case encoded(rel):
+	case scope.Encoded(rel):
 		return nil, tools.Errorf(tools.Invalid, "path: is percent-encoded: write the characters themselves")
 	case !clear:
 		e := tools.Errorf(tools.OutsideScope, "path: leads out of the service")
@@ -343,18 +325,6 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 		return nil, tools.Errorf(tools.TooLarge, "the query has more than %d bytes", maxQuery)
 	}
 	return &u, nil
-}
-
-// encoded reports whether a path holds what a server that decodes twice would
-// take for another character.
-func encoded(rel string) bool {
-	isHex := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
-	for i := 0; i+2 < len(rel); i++ {
-		if rel[i] == '%' && isHex(rel[i+1]) && isHex(rel[i+2]) {
-			return true
-		}
-	}
-	return false
 }
 
 func unavailable(format string, args ...any) *tools.Error {

@@ -14,6 +14,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,11 +201,7 @@ func (o page) Content() []tools.Content {
 }
 
 func (s service) list(ctx context.Context, _ tools.Env, in listArgs) (page, error) {
-	limit := in.Limit
-	if limit == 0 {
-		limit = 100
-	}
-	entries, next, err := s.store.List(ctx, in.Prefix.Name(), in.Cursor.Name(), min(limit, maxPage))
+	entries, next, err := s.store.List(ctx, in.Prefix.Name(), in.Cursor.Name(), min(cmp.Or(in.Limit, 100), maxPage))
 	if err != nil {
 		return page{}, err
 	}

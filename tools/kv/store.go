@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -76,13 +77,7 @@ type Limits struct {
 
 // OrDefault returns the limits with the defaults for what is 0.
 func (l Limits) OrDefault() Limits {
-	if l.Keys == 0 {
-		l.Keys = 10_000
-	}
-	if l.Bytes == 0 {
-		l.Bytes = 64 << 20
-	}
-	return l
+	return Limits{cmp.Or(l.Keys, 10_000), cmp.Or(l.Bytes, 64<<20)}
 }
 
 // Allow returns an error if a part with this many keys and bytes is too large.

@@ -20,6 +20,7 @@
 package messages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,9 +182,9 @@ func (s service) subscribe(ctx context.Context, env tools.Env, in subscribeArgs)
 	if err != nil {
 		return out, err
 	}
-	r := Reading{Place: p, Reader: consumerName(env.Agent, p.Filter), Limit: min(in.Limit, MaxPage), Wait: time.Duration(min(in.Wait, maxWait)) * time.Second}
-	if r.Limit == 0 {
-		r.Limit = 20
+	r := Reading{
+		Place: p, Reader: consumerName(env.Agent, p.Filter),
+		Limit: min(cmp.Or(in.Limit, 20), MaxPage), Wait: time.Duration(min(in.Wait, maxWait)) * time.Second,
 	}
 	if in.Cursor != "" {
 		if r.After, err = parseCursor(in.Cursor, r.Reader); err != nil {

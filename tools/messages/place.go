@@ -36,7 +36,7 @@ func own(subject tools.Resource) (Place, error) {
 // channel returns the place of a channel that all agents that bound the call
 // were granted.
 func (g Grants) channel(env tools.Env, name string) (Place, error) {
-	if !allows(g.Channels[name], env) {
+	if !env.All(g.Channels[name]) {
 		d := granted(env, "channels", name, g.Channels[name] != nil)
 		return Place{}, tools.Refused(d, tools.Denied, "there is no channel %.64q here", name).
 			Suggest("channels: " + g.channels(env))
@@ -60,7 +60,7 @@ func granted(env tools.Env, lists, name string, known bool) scope.Decision {
 func (g Grants) channels(env tools.Env) string {
 	var names []string
 	for name, granted := range g.Channels {
-		if allows(granted, env) {
+		if env.All(granted) {
 			names = append(names, name)
 		}
 	}
@@ -73,7 +73,7 @@ func (g Grants) channels(env tools.Env) string {
 
 // inboxOf returns the inbox of another agent.
 func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
-	if !allows(g.Inboxes[owner], env) {
+	if !env.All(g.Inboxes[owner]) {
 		d := granted(env, "inboxes", owner, g.Inboxes[owner] != nil)
 		return Place{}, tools.Refused(d, tools.Denied, "you may not publish to the inbox of %.64q", owner).
 			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
@@ -95,11 +95,6 @@ func (g Grants) inbox(env tools.Env) (Place, error) {
 func shared(kind, name string) Place {
 	subject := kind + "." + name
 	return Place{Stream: kind + "_" + name, Subjects: subject, Filter: subject}
-}
-
-// allows reports whether all agents that bound a call are granted something.
-func allows(granted func(id string) bool, env tools.Env) bool {
-	return granted != nil && len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !granted(string(id)) })
 }
 
 // consumerName returns the name of the consumer that holds an agent's position

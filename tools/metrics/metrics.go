@@ -14,7 +14,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
@@ -72,7 +71,7 @@ type service struct {
 // judge decides whether the agent, and those that bound the call, may use a bucket.
 func (s service) judge(env tools.Env, name string) error {
 	who := s.buckets[name]
-	if name == "" || who != nil && len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !who(string(id)) }) {
+	if name == "" || env.All(who) {
 		return nil
 	}
 	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.metrics.buckets", Remedy: "name " + name + " in stores.metrics.buckets"}

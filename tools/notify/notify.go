@@ -154,7 +154,7 @@ func (s set) unknown(env tools.Env, name string) *tools.Error {
 
 // allows reports whether all agents that bound a call may use the channel.
 func (c *sender) allows(env tools.Env) bool {
-	return c.Agents == nil || len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !c.Agents(string(id)) })
+	return c.Agents == nil || env.All(c.Agents)
 }
 
 // check reports what the channel does not take.

@@ -221,10 +221,7 @@ func (d *drivers) objects(config *config.ObjectStore) error {
 	if config == nil {
 		return nil
 	}
-	one, err := objects.Open(objects.Options{Reach: d.daemon.Reach(wire.Objects), Options: objectsdoor.Options{
-		URL: config.URL, Bucket: config.Bucket, Prefix: config.Prefix, Region: config.Region, AccessKey: config.AccessKey,
-		SecretKey: config.SecretKey, Addresses: config.Addresses, Timeout: config.Timeout,
-	}})
+	one, err := objects.Open(objects.Options{Reach: d.daemon.Reach(wire.Objects), Options: objectsdoor.Options(*config)})
 	if err != nil {
 		return fmt.Errorf("objects: %w", err)
 	}

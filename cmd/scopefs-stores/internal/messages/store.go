@@ -113,10 +113,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		_, err := l.stream.AccountInfo(ctx)
 		return err
 	})
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
-		return e.Unwrap()
-	}
-	return err
+	return tools.Cause(err)
 }
 
 // asleep reports whether a call would start the server, and why it could not.

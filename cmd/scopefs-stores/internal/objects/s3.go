@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
 	door "github.com/scopefs/scopefs/tools/objects"
 )
 
@@ -50,13 +50,9 @@ func Open(o Options) (*Store, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &Store{o, &http.Transport{
-		DialContext: o.Dial, Proxy: nil, Protocols: protocols, DisableCompression: true,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
-		MaxResponseHeaderBytes: maxHeaders, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
-	}}, nil
+	transport := egress.NewTransport(o.Dial, egress.ClientLimits{Header: maxHeaders})
+	transport.DisableCompression = true
+	return &Store{o, transport}, nil
 }
 
 // Close closes the idle connections.
@@ -74,10 +70,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		}
 		return err
 	})
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
-		return e.Unwrap()
-	}
-	return err
+	return tools.Cause(err)
 }
 
 // Get returns an object.
