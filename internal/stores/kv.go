@@ -71,7 +71,7 @@ func (r remoteKV) Get(ctx context.Context, name string) (kv.Entry, error) {
 	return call(ctx, r.drivers, kv.Patience+callTime, wire.KVGet, name)
 }
 
-// Plain returns a string of another program; see kv.Plainer.
+// Plain returns a string of another program; see kv.Store.
 func (r remoteKV) Plain(ctx context.Context, names ...string) (kv.Entry, bool, error) {
 	if r.settings.KV.Redis == "" {
 		return kv.Entry{}, false, nil
@@ -103,6 +103,3 @@ func (r remoteKV) Ping(ctx context.Context) error {
 	}
 	return ping(ctx, r.drivers, wire.KVPing)
 }
-
-// Close does nothing: the program ends with all its stores.
-func (r remoteKV) Close() error { return nil }

@@ -94,15 +94,11 @@ func (s service) get(ctx context.Context, _ tools.Env, in getArgs) (out got, err
 // key, or under {id}:{key} with the key as it is. An id has no colon, so both are in the
 // agent's part. Such a string has no version.
 func (s service) plain(ctx context.Context, key tools.Resource) (Entry, bool, error) {
-	shared, ok := s.store.(Plainer)
-	if !ok {
-		return Entry{}, false, nil
-	}
 	part, err := key.Part()
 	if err != nil {
 		return Entry{}, false, err
 	}
-	return shared.Plain(ctx, key.Name(), part+key.Key())
+	return s.store.Plain(ctx, key.Name(), part+key.Key())
 }
 
 // setArgs are the arguments of kv_set.

@@ -34,10 +34,8 @@ type Store interface {
 	// there are more.
 	List(ctx context.Context, prefix, after string, limit int) (page []Entry, next string, err error)
 
-	// Ping returns an error if the store does not work.
-	Ping(ctx context.Context) error
-
-	Close() error
+	// Plain returns the first string that another program has set under one of names.
+	Plain(ctx context.Context, names ...string) (e Entry, found bool, err error)
 }
 
 // An Entry is what a store holds under a name.
@@ -98,12 +96,6 @@ func NotFound() error {
 // cause; the log has it.
 func Unavailable(cause error, hint string) error {
 	return tools.Errorf(tools.Unavailable, "the store failed").Because(cause).Suggest(hint)
-}
-
-// A Plainer is a Store that other programs may keep strings in.
-type Plainer interface {
-	// Plain returns the first string that another program has set under one of names.
-	Plain(ctx context.Context, names ...string) (e Entry, found bool, err error)
 }
 
 // Foreign is the error of a store that returned a name outside the agent's part.

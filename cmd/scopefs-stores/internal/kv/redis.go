@@ -27,7 +27,6 @@ import (
 type RedisOptions struct {
 	Address      string // host:port, or the absolute path of a socket
 	Username     string
-	Database     int
 	TLS          *tls.Config // nil: no TLS
 	driver.Reach             // Secret is called for each new connection
 }
@@ -72,7 +71,7 @@ func OpenRedis(o RedisOptions, limits Limits) (*Redis, error) {
 	logging.Disable() // it would print each failed dial; the log of calls has the causes
 	r := &Redis{limits: limits.OrDefault()}
 	r.client = redis.NewClient(&redis.Options{
-		Network: protocol, Addr: o.Address, DB: o.Database, Protocol: 2,
+		Network: protocol, Addr: o.Address, Protocol: 2,
 		CredentialsProviderContext: func(ctx context.Context) (string, string, error) {
 			if o.Secret == nil {
 				return o.Username, "", nil
