@@ -54,14 +54,15 @@ func (s Service) Check() error {
 	switch {
 	case s.URL == nil || s.URL.Host == "" || s.URL.Scheme != "https" && s.URL.Scheme != "http":
 		return errors.New("url: is no address: write https://HOST/PATH")
-	case badHost(s.URL.Hostname()) != nil:
-		return fmt.Errorf("url: %w", badHost(s.URL.Hostname()))
 	case s.URL.User != nil:
 		return errors.New("url: has a user: write a credential")
 	case s.URL.RawQuery != "" || s.URL.Fragment != "":
 		return errors.New("url: has a query or a fragment: remove it")
 	case s.URL.Scheme == "http" && s.Credential != nil && !credential.Loopback(s.URL.Hostname()):
 		return errors.New("url: is http, and the credential would be readable on the way: write https")
+	}
+	if _, err := scope.ParseHost(s.URL.Hostname()); err != nil {
+		return fmt.Errorf("url: %w", err)
 	}
 	for _, m := range s.Methods {
 		if !slices.Contains(methods, m) {
@@ -79,12 +80,6 @@ func (s Service) Check() error {
 		}
 	}
 	return nil
-}
-
-// badHost returns the error of a host that has no canonical form.
-func badHost(host string) error {
-	_, err := scope.ParseHost(host)
-	return err
 }
 
 // Dial reads the credential, connects to the service and, for https, checks its

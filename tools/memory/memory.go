@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -86,10 +87,7 @@ func (m memory) remember(ctx context.Context, env tools.Env, in rememberArgs) (o
 	if err != nil {
 		return out, err
 	}
-	known := false
-	for _, n := range notes {
-		known = known || n.Name == in.Name
-	}
+	known := slices.ContainsFunc(notes, func(n note) bool { return n.Name == in.Name })
 	if !known && len(notes) >= maxNotes {
 		return out, tools.Errorf(tools.TooLarge, "there are %d notes: the limit is %d", len(notes), maxNotes).
 			Suggest("delete some with forget, or merge related notes")

@@ -61,9 +61,7 @@ func (p point) append(b []byte, now time.Time, retention time.Duration) ([]byte,
 	if b, err = p.appendFields(b); err != nil {
 		return nil, err
 	}
-	b = append(b, ' ')
-	b = strconv.AppendInt(b, at.UnixNano(), 10)
-	return append(b, '\n'), nil
+	return fmt.Appendf(b, " %d\n", at.UnixNano()), nil
 }
 
 func (p point) at(now time.Time, retention time.Duration) (time.Time, error) {
@@ -95,10 +93,7 @@ func (p point) appendTags(b []byte) ([]byte, error) {
 		if _, both := p.Fields[name]; both {
 			return nil, tools.Errorf(tools.Invalid, "tags: %.64q is the name of a field, too", name)
 		}
-		b = append(b, ',')
-		b = append(b, lineKey.Replace(name)...)
-		b = append(b, '=')
-		b = append(b, lineKey.Replace(p.Tags[name])...)
+		b = fmt.Appendf(b, ",%s=%s", lineKey.Replace(name), lineKey.Replace(p.Tags[name]))
 	}
 	return b, nil
 }
@@ -107,14 +102,12 @@ func (p point) appendFields(b []byte) ([]byte, error) {
 	if len(p.Fields) == 0 || len(p.Fields) > maxFields {
 		return nil, tools.Errorf(tools.Invalid, "fields: there are %d: want 1 to %d", len(p.Fields), maxFields)
 	}
-	separator := byte(' ')
+	separator := ' '
 	for _, name := range slices.Sorted(maps.Keys(p.Fields)) {
 		if err := checkName("fields", name); err != nil {
 			return nil, err
 		}
-		b = append(b, separator)
-		b = append(b, lineKey.Replace(name)...)
-		b = append(b, '=')
+		b = fmt.Appendf(b, "%c%s=", separator, lineKey.Replace(name))
 		var err error
 		if b, err = appendValue(b, name, p.Fields[name]); err != nil {
 			return nil, err
@@ -135,9 +128,7 @@ func appendValue(b []byte, name string, value any) ([]byte, error) {
 		if len(v) > maxText || strings.Contains(v, "\x00") {
 			return nil, tools.Errorf(tools.Invalid, "fields: %.64q: want a text of at most %d bytes, without NUL", name, maxText)
 		}
-		b = append(b, '"')
-		b = append(b, lineText.Replace(v)...)
-		return append(b, '"'), nil
+		return fmt.Appendf(b, `"%s"`, lineText.Replace(v)), nil
 	}
 	return nil, tools.Errorf(tools.Invalid, "fields: %.64q: want a number, a text or a boolean", name)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -445,12 +446,8 @@ func integers(fields []any) ([]int64, error) {
 // tooOld reports whether an error is that of a server that does not know a command or its
 // arguments.
 func tooOld(text string) bool {
-	for _, begin := range []string{"ERR unknown command", "ERR wrong number of arguments", "NOPROTO"} {
-		if strings.HasPrefix(text, begin) {
-			return true
-		}
-	}
-	return false
+	begins := []string{"ERR unknown command", "ERR wrong number of arguments", "NOPROTO"}
+	return slices.ContainsFunc(begins, func(begin string) bool { return strings.HasPrefix(text, begin) })
 }
 
 // failed returns err as an agent may see it. The cause never contains the
