@@ -82,6 +82,17 @@ func (e Env) All(may func(id string) bool) bool {
 	return may != nil && len(e.Within) > 0 && !slices.ContainsFunc(e.Within, func(id scope.ID) bool { return !may(string(id)) })
 }
 
+// Ungranted returns the decision that a list of scopefs.yaml, by its key, does not hold the call's agent. known reports
+// whether there is such a list.
+func (e Env) Ungranted(lists, name string, known bool) scope.Decision {
+	d := scope.Decision{Kind: scope.KindGrant, Rule: lists, Remedy: "name " + name + " in " + lists}
+	if known {
+		d.Rule += "." + name
+		d.Remedy = "add " + string(e.Agent) + " to " + d.Rule
+	}
+	return d
+}
+
 // Question is a question to the client's user.
 type Question struct {
 	Text    string

@@ -37,23 +37,11 @@ func own(subject tools.Resource) (Place, error) {
 // were granted.
 func (g Grants) channel(env tools.Env, name string) (Place, error) {
 	if !env.All(g.Channels[name]) {
-		d := granted(env, "channels", name, g.Channels[name] != nil)
+		d := env.Ungranted("stores.messages.channels", name, g.Channels[name] != nil)
 		return Place{}, tools.Refused(d, tools.Denied, "there is no channel %.64q here", name).
 			Suggest("channels: " + g.channels(env))
 	}
 	return shared("_channel", name), nil
-}
-
-// granted returns the decision that a list of scopefs.yaml does not hold an agent. known
-// reports whether there is such a list.
-func granted(env tools.Env, lists, name string, known bool) scope.Decision {
-	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.messages." + lists}
-	d.Remedy = "name " + name + " in " + d.Rule
-	if known {
-		d.Rule += "." + name
-		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
-	}
-	return d
 }
 
 // channels lists the channels of a call's agent.
@@ -74,7 +62,7 @@ func (g Grants) channels(env tools.Env) string {
 // inboxOf returns the inbox of another agent.
 func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
 	if !env.All(g.Inboxes[owner]) {
-		d := granted(env, "inboxes", owner, g.Inboxes[owner] != nil)
+		d := env.Ungranted("stores.messages.inboxes", owner, g.Inboxes[owner] != nil)
 		return Place{}, tools.Refused(d, tools.Denied, "you may not publish to the inbox of %.64q", owner).
 			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
 	}

@@ -74,11 +74,7 @@ func (s service) judge(env tools.Env, name string) error {
 	if name == "" || env.All(who) {
 		return nil
 	}
-	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.metrics.buckets", Remedy: "name " + name + " in stores.metrics.buckets"}
-	if who != nil {
-		d.Rule = "stores.metrics.buckets." + name
-		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
-	}
+	d := env.Ungranted("stores.metrics.buckets", name, who != nil)
 	return tools.Refused(d, tools.Denied, "there is no bucket %.64q here", name).Suggest("leave out bucket for your own")
 }
 
