@@ -164,9 +164,9 @@ const idleBeat = time.Second
 // watch kills the process when it does not answer beats, by the evidence about the process alone: a host
 // where processes wait for a processor proves nothing. The error of its calls has the cause.
 func (p *Process) watch(beats *heart.Heart) {
-	idle := func() bool { return false } // no client waits for a beat
-	why := heart.Watch(context.Background(), heart.Process{PID: p.PID(), Ended: p.ended}, beats, idle, func() time.Duration { return idleBeat })
-	if why != nil {
+	busy := func() bool { return false } // no client waits for a beat
+	idle := func() time.Duration { return idleBeat }
+	if why := heart.Watch(context.Background(), heart.Process{PID: p.PID(), Ended: p.ended}, beats, busy, idle); why != nil {
 		p.calls.Close(errors.Join(ErrLost, why))
 		p.Kill()
 	}

@@ -224,8 +224,8 @@ func (d *database) errorOf(ctx context.Context, err error) *wire.Error {
 		message := fmt.Sprintf("the database would have more than %d bytes, or the disk is full; nothing was changed", d.cfg.FileBytes)
 		return wrong(wire.TooLarge, message, "delete rows that are not needed, or ask the operator for space")
 	case sqlite3.SQLITE_TOOBIG:
-		return wrong(wire.TooLarge, fmt.Sprintf("a value has more than %d bytes, or the statement more than %d", d.cfg.ValueBytes, d.cfg.SQLBytes),
-			"use smaller values")
+		message := fmt.Sprintf("a value has more than %d bytes, or the statement more than %d", d.cfg.ValueBytes, d.cfg.SQLBytes)
+		return wrong(wire.TooLarge, message, "use smaller values")
 	case sqlite3.SQLITE_NOMEM:
 		return wrong(wire.TooLarge, "the statement needs too much memory; nothing was changed", "sort or join fewer rows")
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
