@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"encoding/hex"
 	"net/url"
 	"strings"
 	"unicode"
@@ -33,6 +34,18 @@ func PathReadings(path string) (readings []string, ok bool) {
 		return nil, false
 	}
 	return cuts(path), true
+}
+
+// Encoded reports whether a path holds what a server that decodes twice would take for another character.
+func Encoded(path string) bool {
+	for rest, found := path, true; found; {
+		if _, rest, found = strings.Cut(rest, "%"); len(rest) >= 2 {
+			if _, err := hex.DecodeString(rest[:2]); err == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // cuts returns a path, the path without parameters, and what is before a question mark or a number sign.

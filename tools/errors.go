@@ -55,6 +55,14 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.cause }
 
+// Cause returns the cause of an error that an agent gets, for the operator, or err if it has none.
+func Cause(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.cause != nil {
+		return e.cause
+	}
+	return err
+}
+
 // Asked is the error of a call that ended with a question for the user: with
 // the answer it is to be made again. Only a [Call.Ask] makes one.
 type Asked struct{ Question Question }
@@ -69,6 +77,12 @@ func Errorf(code Code, format string, args ...any) *Error {
 // Because keeps a cause for the log, and returns e.
 func (e *Error) Because(cause error) *Error {
 	e.cause = cause
+	return e
+}
+
+// Suggest sets the hint, which says what the agent can do, and returns e.
+func (e *Error) Suggest(hint string) *Error {
+	e.Hint = hint
 	return e
 }
 

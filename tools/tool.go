@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -74,6 +75,22 @@ type Env struct {
 
 	// Ask asks the client's user a question. Nil if there is no user.
 	Ask func(ctx context.Context, q Question) (Answer, error)
+}
+
+// All reports whether all agents that bound the call may do something. Nil may be none.
+func (e Env) All(may func(id string) bool) bool {
+	return may != nil && len(e.Within) > 0 && !slices.ContainsFunc(e.Within, func(id scope.ID) bool { return !may(string(id)) })
+}
+
+// Ungranted returns the decision that a list of scopefs.yaml, by its key, does not hold the call's agent. known reports
+// whether there is such a list.
+func (e Env) Ungranted(lists, name string, known bool) scope.Decision {
+	d := scope.Decision{Kind: scope.KindGrant, Rule: lists, Remedy: "name " + name + " in " + lists}
+	if known {
+		d.Rule += "." + name
+		d.Remedy = "add " + string(e.Agent) + " to " + d.Rule
+	}
+	return d
 }
 
 // Question is a question to the client's user.

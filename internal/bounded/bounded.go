@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 )
 
 // ErrTooLong is the error of a text with more bytes than the caller takes.
@@ -18,6 +19,19 @@ func Read(r io.Reader, most int) ([]byte, error) {
 		text, err = text[:most], longError(most)
 	}
 	return text, err
+}
+
+// Whole removes the beginning of a character that was cut off at the end.
+func Whole(text []byte) []byte {
+	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {
+		if utf8.RuneStart(text[i]) {
+			if !utf8.FullRune(text[i:]) {
+				return text[:i]
+			}
+			break
+		}
+	}
+	return text
 }
 
 // longError is ErrTooLong with the bound, in bytes.

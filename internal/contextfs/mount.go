@@ -228,14 +228,7 @@ func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) erro
 		m.opt.Logger.Warn("the process of /context is spared when memory runs out", "err", err)
 	}
 	m.opt.Ready(m.PID())
-	process := heart.Process{PID: m.PID(), Gone: func() bool {
-		select {
-		case <-m.ended:
-			return true
-		default:
-			return false
-		}
-	}}
+	process := heart.Process{PID: m.PID(), Ended: m.ended}
 	m.watching.Go(func() {
 		if err := heart.Watch(alive, process, heart.NewHeart(m.heart), m.busy, func() time.Duration { return idleTime }); err != nil {
 			dead(err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -180,3 +181,9 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
 // LogValue returns "***".
 func (s Secret) LogValue() slog.Value { return slog.StringValue("***") }
+
+// Loopback reports whether a host is this one: nobody reads a credential on the way to it.
+func Loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}

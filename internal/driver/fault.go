@@ -18,18 +18,11 @@ type fault struct {
 	Hint    string        `json:"hint,omitempty"`
 	Cause   *fault        `json:"cause,omitempty"`
 	Errno   syscall.Errno `json:"errno,omitempty"`
-	Kinds   []kind        `json:"kinds,omitempty"`
+	Address bool          `json:"address,omitempty"` // [egress.ErrAddress]
+	Late    bool          `json:"late,omitempty"`    // a deadline
+	DNS     bool          `json:"dns,omitempty"`     // [net.DNSError]
+	Network bool          `json:"network,omitempty"` // [net.OpError]
 }
-
-// kind is what callers tell apart of errors that are no tool's.
-type kind string
-
-const (
-	address kind = "address" // [egress.ErrAddress]
-	late    kind = "late"    // a deadline
-	dns     kind = "dns"     // [net.DNSError]
-	network kind = "network" // [net.OpError]
-)
 
 // codes are those that a driver gives.
 var codes = []tools.Code{
@@ -48,27 +41,19 @@ func faultOf(err error) *fault {
 }
 
 func plain(err error) *fault {
-	f := &fault{Message: tools.Clip(err.Error(), maxCause)}
+	f := &fault{Message: tools.Clip(err.Error(), maxCause), Address: errors.Is(err, egress.ErrAddress)}
 	f.Errno, _ = errors.AsType[syscall.Errno](err)
-	add := func(k kind, is bool) {
-		if is {
-			f.Kinds = append(f.Kinds, k)
-		}
-	}
-	add(address, errors.Is(err, egress.ErrAddress))
-	_, isDNS := errors.AsType[*net.DNSError](err)
-	add(dns, isDNS)
-	_, isOp := errors.AsType[*net.OpError](err)
-	add(network, isOp)
+	_, f.DNS = errors.AsType[*net.DNSError](err)
+	_, f.Network = errors.AsType[*net.OpError](err)
 	timeout, ok := errors.AsType[net.Error](err)
-	add(late, errors.Is(err, context.DeadlineExceeded) || ok && timeout.Timeout())
+	f.Late = errors.Is(err, context.DeadlineExceeded) || ok && timeout.Timeout()
 	return f
 }
 
 // error returns the error of a fault. What the other end may not say is unavailable.
 func (f *fault) error() error {
 	if f.Code == "" {
-		return &Remote{text: tools.Clip(f.Message, maxCause), errno: f.Errno, kinds: f.Kinds}
+		return &Remote{*f}
 	}
 	e := tools.Errorf(f.Code, "%s", tools.Clip(tools.Clean(f.Message), maxText))
 	e.Hint = tools.Clip(tools.Clean(f.Hint), maxText)
@@ -84,35 +69,31 @@ func (f *fault) error() error {
 }
 
 // Remote is an error of the other end, that of no tool.
-type Remote struct {
-	text  string
-	errno syscall.Errno
-	kinds []kind
-}
+type Remote struct{ fault fault }
 
-func (e *Remote) Error() string { return e.text }
+func (e *Remote) Error() string { return tools.Clip(e.fault.Message, maxCause) }
 
 // Is reports whether the error of the other end was a target that callers tell apart.
 func (e *Remote) Is(target error) bool {
 	switch target {
 	case egress.ErrAddress:
-		return slices.Contains(e.kinds, address)
+		return e.fault.Address
 	case context.DeadlineExceeded:
-		return slices.Contains(e.kinds, late)
+		return e.fault.Late
 	}
-	return e.errno != 0 && target == e.errno
+	return e.fault.Errno != 0 && target == e.fault.Errno
 }
 
 // As sets a target to an error of package net of the same kind.
 func (e *Remote) As(target any) bool {
 	switch out := target.(type) {
 	case **net.DNSError:
-		if slices.Contains(e.kinds, dns) {
-			*out = &net.DNSError{Err: e.text}
+		if e.fault.DNS {
+			*out = &net.DNSError{Err: e.Error()}
 			return true
 		}
 	case **net.OpError:
-		if slices.Contains(e.kinds, network) {
+		if e.fault.Network {
 			*out = &net.OpError{Op: "dial", Net: "tcp", Err: e}
 			return true
 		}
@@ -121,7 +102,7 @@ func (e *Remote) As(target any) bool {
 }
 
 // Timeout reports whether the other end waited in vain.
-func (e *Remote) Timeout() bool { return slices.Contains(e.kinds, late) }
+func (e *Remote) Timeout() bool { return e.fault.Late }
 
 // Temporary returns false.
 func (e *Remote) Temporary() bool { return false }

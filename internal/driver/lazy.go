@@ -51,9 +51,8 @@ func (l *Lazy[T]) Get(ctx context.Context) (none T, _ error) {
 	case <-ctx.Done():
 		err = errors.New("it does not open: the disk does not answer")
 	}
-	e := tools.Errorf(tools.Unavailable, "the store cannot be opened")
-	e.Hint = "ask the operator: scopefs stores has the reason"
-	return none, e.Because(err)
+	return none, tools.Errorf(tools.Unavailable, "the store cannot be opened").
+		Suggest("ask the operator: scopefs stores has the reason").Because(err)
 }
 
 // attempt returns the attempt that callers wait for, and starts one if there is none. It

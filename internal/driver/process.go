@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -78,34 +79,29 @@ const closeTime = 6 * time.Second
 
 // Start starts the program, which confines itself at its first call. It runs as a user, nil being the
 // daemon's own.
-func (b *Binary) Start(user *User, grants Grants, stderr io.Writer) (*Process, error) {
-	ours, theirs, err := pair(unix.SOCK_STREAM)
+func (b *Binary) Start(user *User, grants Grants, stderr io.Writer) (_ *Process, err error) {
+	var ours, theirs [3]*os.File // of SocketFD, ConnFD and HeartFD
+	defer func() {
+		for i := range ours {
+			theirs[i].Close()
+			if err != nil {
+				ours[i].Close()
+			}
+		}
+	}()
+	for i, kind := range []int{unix.SOCK_STREAM, unix.SOCK_SEQPACKET, unix.SOCK_STREAM} {
+		if ours[i], theirs[i], err = pair(kind); err != nil {
+			return nil, err
+		}
+	}
+	socket, err := net.FileConn(ours[1])
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
-	passes, taken, err := pair(unix.SOCK_SEQPACKET)
-	if err != nil {
-		ours.Close()
-		return nil, err
-	}
-	defer taken.Close()
-	defer passes.Close()
-	beats, theirBeats, err := pair(unix.SOCK_STREAM)
-	if err != nil {
-		ours.Close()
-		return nil, err
-	}
-	defer theirBeats.Close()
-	socket, err := net.FileConn(passes)
-	if err != nil {
-		ours.Close()
-		beats.Close()
-		return nil, err
-	}
+	ours[1].Close()
 	cmd := exec.Command(b.Path())
 	cmd.Args, cmd.Dir, cmd.Env, cmd.Stderr = []string{Name}, "/", environment(), stderr
-	cmd.ExtraFiles = []*os.File{theirs, taken, theirBeats}
+	cmd.ExtraFiles = theirs[:]
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // the terminal's signals are the daemon's
@@ -122,21 +118,19 @@ func (b *Binary) Start(user *User, grants Grants, stderr io.Writer) (*Process, e
 		cmd.SysProcAttr.AmbientCaps = caps
 	}
 	if err := cmd.Start(); err != nil {
-		ours.Close()
 		socket.Close()
-		beats.Close()
 		return nil, fmt.Errorf("start %s: %w", Name, err)
 	}
-	p := &Process{Conn: NewConn(ours, grants.Handlers(socket.(*net.UnixConn))), cmd: cmd, ended: make(chan struct{})}
+	p := &Process{Conn: NewConn(ours[0], grants.Handlers(socket.(*net.UnixConn))), cmd: cmd, ended: make(chan struct{})}
 	go func() { _ = p.Serve() }()
 	go func() {
 		defer close(p.ended)
 		_ = cmd.Wait()
 		p.Conn.Close()
 		socket.Close()
-		beats.Close()
+		ours[2].Close()
 	}()
-	go p.watch(heart.NewHeart(beats))
+	go p.watch(heart.NewHeart(ours[2]))
 	if err := sandbox.Expendable(cmd.Process.Pid); err != nil {
 		p.Kill()
 		return nil, err
@@ -168,49 +162,14 @@ func pair(kind int) (ours, theirs *os.File, err error) {
 const idleBeat = time.Second
 
 // watch kills the process when it does not answer beats, by the evidence about the process alone: a host
-// where processes wait for a processor proves nothing.
+// where processes wait for a processor proves nothing. The error of its calls has the cause.
 func (p *Process) watch(beats *heart.Heart) {
-	go beats.Serve(func() {})
-	process := heart.Process{PID: p.PID(), Gone: p.gone}
-	var since heart.Evidence
-	var last time.Time
-	var began time.Duration // the process's processor time at the last beat
-	for {
-		select {
-		case <-p.ended:
-			return
-		case <-time.After(heart.ProbeTime):
-		}
-		if beats.Silence() > 0 {
-			since.Add(process, began)
-			since.Answered = beats.Silence() == 0
-			if why := since.Verdict(); why != "" {
-				p.fail(errors.New(why))
-				return
-			}
-			continue
-		}
-		if since = (heart.Evidence{}); time.Since(last) >= idleBeat {
-			last, began = time.Now(), process.Spent()
-			beats.Beat()
-		}
+	busy := func() bool { return false } // no client waits for a beat
+	idle := func() time.Duration { return idleBeat }
+	if why := heart.Watch(context.Background(), heart.Process{PID: p.PID(), Ended: p.ended}, beats, busy, idle); why != nil {
+		p.calls.Close(errors.Join(ErrLost, why))
+		p.Kill()
 	}
-}
-
-// gone reports whether the process is gone.
-func (p *Process) gone() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// fail ends the process and its calls, whose error has the cause.
-func (p *Process) fail(why error) {
-	p.calls.Close(errors.Join(ErrLost, why))
-	p.Kill()
 }
 
 // Kill ends the process without waiting for it.

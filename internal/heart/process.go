@@ -10,15 +10,20 @@ import (
 
 // Process is a process of ours that is looked at.
 type Process struct {
-	PID  int
-	Gone func() bool // whether it was waited for: the pid may be another's
+	PID   int
+	Ended <-chan struct{} // closed when it was waited for: the pid may be another's
 }
 
 // Dying reports whether the process was killed or exits. It may take long: a thread that
 // waits in the kernel for a client of the view ends only when the connection is aborted.
 func (p Process) Dying() bool {
 	main, err := proc.ReadStat(p.PID)
-	return err == nil && main.Dying() && !p.Gone()
+	select {
+	case <-p.Ended:
+		return false
+	default:
+		return err == nil && main.Dying()
+	}
 }
 
 // condition looks at the threads of the process.

@@ -68,14 +68,7 @@ func process(t *testing.T, words ...string) (Process, *os.Process) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-	return Process{cmd.Process.Pid, func() bool {
-		select {
-		case <-ended:
-			return true
-		default:
-			return false
-		}
-	}}, cmd.Process
+	return Process{cmd.Process.Pid, ended}, cmd.Process
 }
 
 // TestCondition: what a look finds of processes that run, sleep, stop, wait in state D and die.
@@ -94,7 +87,14 @@ func TestCondition(t *testing.T) {
 	require.NoError(t, started.Signal(syscall.SIGSTOP))
 	eventually(p, stopped)
 	require.NoError(t, started.Kill())
-	require.Eventually(t, func() bool { return p.condition() == killed || p.Gone() }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		select {
+		case <-p.Ended:
+			return true
+		default:
+			return p.condition() == killed
+		}
+	}, 20*time.Second, time.Millisecond)
 
 	spins, _ := process(t, "sh", "-c", "while :; do :; done")
 	eventually(spins, runnable)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Watch sends beats to a process until ctx ends, and returns why the process is to be replaced; nil: ctx has ended. It
+// Watch sends beats to a process until it or ctx ends, and returns why the process is to be replaced; nil: one has ended. It
 // looks at the process when a beat has no response: see [Evidence]. A client waits for three [ProbeTime] at most when the
 // process is stopped or deadlocked.
 //
@@ -18,6 +18,8 @@ func Watch(ctx context.Context, p Process, beats *Heart, busy func() bool, idle 
 	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
+			return nil
+		case <-p.Ended:
 			return nil
 		case <-time.After(ProbeTime):
 		}

@@ -259,8 +259,5 @@ func call[In, Out any](ctx context.Context, p *drivers, bound time.Duration, m d
 // ping calls a method that checks a store. The error is for the operator.
 func ping(ctx context.Context, p *drivers, m driver.Method[driver.None, driver.None]) error {
 	_, err := call(ctx, p, checkTime, m, driver.None{})
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
-		return e.Unwrap()
-	}
-	return err
+	return tools.Cause(err)
 }

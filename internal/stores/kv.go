@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -61,8 +60,7 @@ func (p *drivers) serve(name string, from *credential.Source, to dial) {
 // onHost reports whether an address is of this host: a socket, or loopback.
 func onHost(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	ip, ipErr := netip.ParseAddr(host)
-	return err != nil || host == "localhost" || ipErr == nil && ip.IsLoopback()
+	return err != nil || credential.Loopback(host)
 }
 
 // remoteKV is the key-value store as its driver serves it.
@@ -73,7 +71,7 @@ func (r remoteKV) Get(ctx context.Context, name string) (kv.Entry, error) {
 	return call(ctx, r.drivers, kv.Patience+callTime, wire.KVGet, name)
 }
 
-// Plain returns a string of another program; see kv.Plainer.
+// Plain returns a string of another program; see kv.Store.
 func (r remoteKV) Plain(ctx context.Context, names ...string) (kv.Entry, bool, error) {
 	if r.settings.KV.Redis == "" {
 		return kv.Entry{}, false, nil
@@ -105,6 +103,3 @@ func (r remoteKV) Ping(ctx context.Context) error {
 	}
 	return ping(ctx, r.drivers, wire.KVPing)
 }
-
-// Close does nothing: the program ends with all its stores.
-func (r remoteKV) Close() error { return nil }

@@ -2,7 +2,6 @@ package stores
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -48,10 +47,7 @@ func (s *Stores) mail(name string, all map[string]notify.Channel) {
 	})
 	c.Mailer = func(ctx context.Context, l notify.Letter) (*notify.Failure, error) {
 		f, err := call(ctx, s.drivers, l.Timeout+callTime, wire.SendMail, l)
-		if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
-			err = e.Unwrap()
-		}
-		return f, err
+		return f, tools.Cause(err)
 	}
 	all[name] = c
 }

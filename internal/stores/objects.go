@@ -21,10 +21,7 @@ func (s *Stores) objects(config *config.ObjectStore) error {
 	if config == nil {
 		return nil
 	}
-	o := objects.Options{
-		URL: config.URL, Bucket: config.Bucket, Prefix: config.Prefix, AccessKey: config.AccessKey, SecretKey: config.SecretKey,
-	}
-	if err := o.Check(); err != nil {
+	if err := objects.Options(*config).Check(); err != nil {
 		return fmt.Errorf("objects: %w", err)
 	}
 	dialer := &egress.Dialer{Pinned: config.Addresses}

@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -72,10 +73,7 @@ func (s *Stores) addPrograms(config map[string]*config.StoreProgram, exec Exec) 
 	specs := map[string]upstream.Spec{}
 	for name, c := range config {
 		all.all[name] = &program{name: name, config: c, of: all, turns: tools.Hints{Turns: tools.NewTurns(atOnce, atOnce/2)}}
-		timeout := c.Timeout
-		if timeout == 0 {
-			timeout = programTime
-		}
+		timeout := cmp.Or(c.Timeout, programTime)
 		specs[name] = upstream.Spec{Command: c.Command[0], Args: c.Command[1:], Env: c.Env, Timeout: timeout, Blind: true}
 	}
 	all.up = upstream.New(all, func() map[string]upstream.Spec { return specs })
@@ -113,10 +111,8 @@ func (all *programs) Exec(ctx context.Context, name string, c sandbox.Command) (
 	if p == nil || all.exec == nil {
 		return nil, errors.New("the daemon alone starts it")
 	}
-	env := maps.Clone(c.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
+	env := map[string]string{}
+	maps.Copy(env, c.Env)
 	var secrets []credential.Secret
 	for variable, from := range p.config.Credentials {
 		secret, err := from.Read(ctx)
@@ -155,9 +151,8 @@ func (p *program) wait(ctx context.Context, tool string) (*tools.Tool, error) {
 
 // unavailable returns an agent's error for what the operator alone may know.
 func (p *program) unavailable(cause error) *tools.Error {
-	e := tools.Errorf(tools.Unavailable, "the store %s does not work", p.name)
-	e.Hint = "try again; if it stays so, ask the operator: scopefs stores has the reason"
-	return e.Because(errors.New(p.redact(cause.Error())))
+	return tools.Errorf(tools.Unavailable, "the store %s does not work", p.name).
+		Suggest("try again; if it stays so, ask the operator: scopefs stores has the reason").Because(errors.New(p.redact(cause.Error())))
 }
 
 // redact replaces the program's credentials in a text.

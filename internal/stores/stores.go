@@ -10,9 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -186,7 +186,7 @@ func (s *Stores) services(config map[string]config.Service) error {
 	if len(config) == 0 {
 		return nil
 	}
-	all, names := map[string]http.Service{}, []string{}
+	all := map[string]http.Service{}
 	for name, c := range config {
 		u, err := url.Parse(c.URL)
 		if err != nil {
@@ -196,14 +196,12 @@ func (s *Stores) services(config map[string]config.Service) error {
 			URL: u, Agents: c.Allows, Methods: c.Methods, Paths: c.Paths, Addresses: c.Addresses,
 			Credential: c.Credential, Header: c.Header, Prefix: c.Prefix, Timeout: c.Timeout,
 		}
-		names = append(names, name)
 	}
 	list, err := http.New(all)
 	if err != nil {
 		return fmt.Errorf("services: %w", err)
 	}
-	slices.SortFunc(names, strings.Compare)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		s.add(store{name: "services." + name, kind: "http", tools: list, check: all[name].Dial, allows: config[name].Allows})
 	}
 	s.tools = append(s.tools, list...) // one tool for all of them

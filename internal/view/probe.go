@@ -20,16 +20,7 @@ var errEnded = errors.New("view process ended")
 
 // probe returns an error when the view must be replaced: see [heart.Watch].
 func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fusedev.Connection) error {
-	alive, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		select {
-		case <-p.ended:
-			stop()
-		case <-alive.Done():
-		}
-	}()
-	err := heart.Watch(alive, heart.Process{PID: p.cmd.Process.Pid, Gone: p.gone}, beats, func() bool {
+	err := heart.Watch(ctx, heart.Process{PID: p.cmd.Process.Pid, Ended: p.ended}, beats, func() bool {
 		waiting, err := conn.Waiting()
 		return err != nil || waiting > 0
 	}, v.host.idleProbe)

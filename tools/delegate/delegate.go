@@ -137,9 +137,9 @@ func (d Tools) run(ctx context.Context, tool string, member scope.ID, t Task) (r
 	}
 	switch {
 	case errors.Is(err, ErrNoRunner):
-		e := tools.Refused(scope.Decision{Kind: scope.KindNeed, Rule: "set runner in scopefs.yaml: there is none"}, tools.Denied, "%v", ErrNoRunner)
-		e.Hint = `the operator sets runner in scopefs.yaml, such as ["claude", "-p"]`
-		return result{}, e
+		need := scope.Decision{Kind: scope.KindNeed, Rule: "set runner in scopefs.yaml: there is none"}
+		return result{}, tools.Refused(need, tools.Denied, "%v", ErrNoRunner).
+			Suggest(`the operator sets runner in scopefs.yaml, such as ["claude", "-p"]`)
 	case err != nil:
 		return result{}, err
 	case out.Exit.Code != 0 || out.Exit.Signal != 0:

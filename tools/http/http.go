@@ -54,14 +54,15 @@ func (s Service) Check() error {
 	switch {
 	case s.URL == nil || s.URL.Host == "" || s.URL.Scheme != "https" && s.URL.Scheme != "http":
 		return errors.New("url: is no address: write https://HOST/PATH")
-	case badHost(s.URL.Hostname()) != nil:
-		return fmt.Errorf("url: %w", badHost(s.URL.Hostname()))
 	case s.URL.User != nil:
 		return errors.New("url: has a user: write a credential")
 	case s.URL.RawQuery != "" || s.URL.Fragment != "":
 		return errors.New("url: has a query or a fragment: remove it")
-	case s.URL.Scheme == "http" && s.Credential != nil && !loopback(s.URL.Hostname()):
+	case s.URL.Scheme == "http" && s.Credential != nil && !credential.Loopback(s.URL.Hostname()):
 		return errors.New("url: is http, and the credential would be readable on the way: write https")
+	}
+	if _, err := scope.ParseHost(s.URL.Hostname()); err != nil {
+		return fmt.Errorf("url: %w", err)
 	}
 	for _, m := range s.Methods {
 		if !slices.Contains(methods, m) {
@@ -79,17 +80,6 @@ func (s Service) Check() error {
 		}
 	}
 	return nil
-}
-
-// badHost returns the error of a host that has no canonical form.
-func badHost(host string) error {
-	_, err := scope.ParseHost(host)
-	return err
-}
-
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // Dial reads the credential, connects to the service and, for https, checks its
@@ -274,7 +264,7 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 	}
 	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"), Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
 	if out.Truncated = long; long {
-		text = wholeRunes(text)
+		text = bounded.Whole(text)
 	}
 	if !utf8.Valid(text) {
 		return out, tools.Errorf(tools.Invalid, "the response is no text (%s, %d bytes)", secret.Redact(out.ContentType), len(text))
@@ -288,22 +278,9 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 	return out, nil
 }
 
-// wholeRunes removes the beginning of a character that was cut off at the end.
-func wholeRunes(text []byte) []byte {
-	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {
-		if utf8.RuneStart(text[i]) {
-			if !utf8.FullRune(text[i:]) {
-				return text[:i]
-			}
-			break
-		}
-	}
-	return text
-}
-
 // allows reports whether all agents that bound a call may use the service.
 func (c *client) allows(env tools.Env) bool {
-	return c.Agents == nil || len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !c.Agents(string(id)) })
+	return c.Agents == nil || env.All(c.Agents)
 }
 
 // target returns the URL of a request. Its path is below the service's.
@@ -313,16 +290,15 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 		allowed = methods[:2]
 	}
 	if m := cmp.Or(in.Method, http.MethodGet); !slices.Contains(allowed, m) {
-		e := tools.Refused(granted("methods", in.Service, m), tools.Denied, "%s allows no %s", in.Service, m)
-		e.Hint = "methods: " + strings.Join(allowed, ", ")
-		return nil, e
+		return nil, tools.Refused(granted("methods", in.Service, m), tools.Denied, "%s allows no %s", in.Service, m).
+			Suggest("methods: " + strings.Join(allowed, ", "))
 	}
 	rel := strings.TrimPrefix(in.Path, "/")
 	readings, clear := scope.PathReadings("/" + rel)
 	switch {
 	case strings.ContainsFunc(rel, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == utf8.RuneError }):
 		return nil, tools.Errorf(tools.Invalid, "path: holds a control character or a backslash")
-	case encoded(rel):
+	case scope.Encoded(rel):
 		return nil, tools.Errorf(tools.Invalid, "path: is percent-encoded: write the characters themselves")
 	case !clear:
 		e := tools.Errorf(tools.OutsideScope, "path: leads out of the service")
@@ -331,9 +307,8 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 	if len(c.Paths) > 0 && slices.ContainsFunc(readings, func(path string) bool {
 		return !slices.ContainsFunc(c.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.Trim(path, "/")) })
 	}) {
-		e := tools.Refused(granted("paths", in.Service, rel), tools.Denied, "%s allows no such path", in.Service)
-		e.Hint = "paths: " + strings.Join(c.Paths, ", ")
-		return nil, e
+		return nil, tools.Refused(granted("paths", in.Service, rel), tools.Denied, "%s allows no such path", in.Service).
+			Suggest("paths: " + strings.Join(c.Paths, ", "))
 	}
 	query := url.Values{}
 	for k, v := range in.Query {
@@ -347,22 +322,9 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 	return &u, nil
 }
 
-// encoded reports whether a path holds what a server that decodes twice would
-// take for another character.
-func encoded(rel string) bool {
-	isHex := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
-	for i := 0; i+2 < len(rel); i++ {
-		if rel[i] == '%' && isHex(rel[i+1]) && isHex(rel[i+2]) {
-			return true
-		}
-	}
-	return false
-}
-
 func unavailable(format string, args ...any) *tools.Error {
-	e := tools.Errorf(tools.Unavailable, format, args...)
-	e.Hint = "try again later, or ask the operator: scopefs audit has the reason"
-	return e
+	return tools.Errorf(tools.Unavailable, format, args...).
+		Suggest("try again later, or ask the operator: scopefs audit has the reason")
 }
 
 // failure is the error of a request that got no response. The cause goes to the

@@ -14,6 +14,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,15 +94,11 @@ func (s service) get(ctx context.Context, _ tools.Env, in getArgs) (out got, err
 // key, or under {id}:{key} with the key as it is. An id has no colon, so both are in the
 // agent's part. Such a string has no version.
 func (s service) plain(ctx context.Context, key tools.Resource) (Entry, bool, error) {
-	shared, ok := s.store.(Plainer)
-	if !ok {
-		return Entry{}, false, nil
-	}
 	part, err := key.Part()
 	if err != nil {
 		return Entry{}, false, err
 	}
-	return shared.Plain(ctx, key.Name(), part+key.Key())
+	return s.store.Plain(ctx, key.Name(), part+key.Key())
 }
 
 // setArgs are the arguments of kv_set.
@@ -123,9 +120,8 @@ type set struct {
 
 func (s service) set(ctx context.Context, _ tools.Env, in setArgs) (out set, err error) {
 	if len(in.Value) > MaxValue {
-		e := tools.Errorf(tools.TooLarge, "the value has %d bytes: the limit is %d", len(in.Value), MaxValue)
-		e.Hint = "split it over several keys, or write a file"
-		return out, e
+		return out, tools.Errorf(tools.TooLarge, "the value has %d bytes: the limit is %d", len(in.Value), MaxValue).
+			Suggest("split it over several keys, or write a file")
 	}
 	part, err := in.Key.Part()
 	if err != nil {
@@ -201,11 +197,7 @@ func (o page) Content() []tools.Content {
 }
 
 func (s service) list(ctx context.Context, _ tools.Env, in listArgs) (page, error) {
-	limit := in.Limit
-	if limit == 0 {
-		limit = 100
-	}
-	entries, next, err := s.store.List(ctx, in.Prefix.Name(), in.Cursor.Name(), min(limit, maxPage))
+	entries, next, err := s.store.List(ctx, in.Prefix.Name(), in.Cursor.Name(), min(cmp.Or(in.Limit, 100), maxPage))
 	if err != nil {
 		return page{}, err
 	}

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -33,10 +34,8 @@ type Store interface {
 	// there are more.
 	List(ctx context.Context, prefix, after string, limit int) (page []Entry, next string, err error)
 
-	// Ping returns an error if the store does not work.
-	Ping(ctx context.Context) error
-
-	Close() error
+	// Plain returns the first string that another program has set under one of names.
+	Plain(ctx context.Context, names ...string) (e Entry, found bool, err error)
 }
 
 // An Entry is what a store holds under a name.
@@ -61,13 +60,11 @@ func (c Change) Check(version int64) error {
 		return nil
 	}
 	if version == 0 {
-		e := tools.Errorf(tools.Conflict, "the key does not exist: if_version is %d", *c.IfVersion)
-		e.Hint = "its version is 0: it was deleted, or has expired"
-		return e
+		return tools.Errorf(tools.Conflict, "the key does not exist: if_version is %d", *c.IfVersion).
+			Suggest("its version is 0: it was deleted, or has expired")
 	}
-	e := tools.Errorf(tools.Conflict, "the key has version %d: if_version is %d", version, *c.IfVersion)
-	e.Hint = fmt.Sprintf("read it with kv_get and decide again; version %d is the current one", version)
-	return e
+	return tools.Errorf(tools.Conflict, "the key has version %d: if_version is %d", version, *c.IfVersion).
+		Suggest(fmt.Sprintf("read it with kv_get and decide again; version %d is the current one", version))
 }
 
 // Limits bound the part of each agent. Entries that have expired do not count.
@@ -78,13 +75,7 @@ type Limits struct {
 
 // OrDefault returns the limits with the defaults for what is 0.
 func (l Limits) OrDefault() Limits {
-	if l.Keys == 0 {
-		l.Keys = 10_000
-	}
-	if l.Bytes == 0 {
-		l.Bytes = 64 << 20
-	}
-	return l
+	return Limits{cmp.Or(l.Keys, 10_000), cmp.Or(l.Bytes, 64<<20)}
 }
 
 // Allow returns an error if a part with this many keys and bytes is too large.
@@ -92,30 +83,19 @@ func (l Limits) Allow(keys, bytes int64) error {
 	if keys <= int64(l.Keys) && bytes <= l.Bytes {
 		return nil
 	}
-	e := tools.Errorf(tools.TooLarge, "the store would have %d keys and %d bytes: the limits are %d and %d", keys, bytes, l.Keys, l.Bytes)
-	e.Hint = "delete keys that are not needed, or set them with ttl_seconds"
-	return e
+	return tools.Errorf(tools.TooLarge, "the store would have %d keys and %d bytes: the limits are %d and %d", keys, bytes, l.Keys, l.Bytes).
+		Suggest("delete keys that are not needed, or set them with ttl_seconds")
 }
 
 // NotFound is the error of a key that does not exist.
 func NotFound() error {
-	e := tools.Errorf(tools.NotFound, "the key does not exist")
-	e.Hint = "kv_list lists the keys"
-	return e
+	return tools.Errorf(tools.NotFound, "the key does not exist").Suggest("kv_list lists the keys")
 }
 
 // Unavailable is the error of a store that failed. The agent does not see the
 // cause; the log has it.
 func Unavailable(cause error, hint string) error {
-	e := tools.Errorf(tools.Unavailable, "the store failed").Because(cause)
-	e.Hint = hint
-	return e
-}
-
-// A Plainer is a Store that other programs may keep strings in.
-type Plainer interface {
-	// Plain returns the first string that another program has set under one of names.
-	Plain(ctx context.Context, names ...string) (e Entry, found bool, err error)
+	return tools.Errorf(tools.Unavailable, "the store failed").Because(cause).Suggest(hint)
 }
 
 // Foreign is the error of a store that returned a name outside the agent's part.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -79,22 +80,17 @@ func (m memory) remember(ctx context.Context, env tools.Env, in rememberArgs) (o
 		return out, err
 	}
 	if len(in.Text) > maxText {
-		e := tools.Errorf(tools.TooLarge, "the note has %d bytes: the limit is %d", len(in.Text), maxText)
-		e.Hint = "split it into several notes, or write a file"
-		return out, e
+		return out, tools.Errorf(tools.TooLarge, "the note has %d bytes: the limit is %d", len(in.Text), maxText).
+			Suggest("split it into several notes, or write a file")
 	}
 	notes, err := m.notes(ctx, env)
 	if err != nil {
 		return out, err
 	}
-	known := false
-	for _, n := range notes {
-		known = known || n.Name == in.Name
-	}
+	known := slices.ContainsFunc(notes, func(n note) bool { return n.Name == in.Name })
 	if !known && len(notes) >= maxNotes {
-		e := tools.Errorf(tools.TooLarge, "there are %d notes: the limit is %d", len(notes), maxNotes)
-		e.Hint = "delete some with forget, or merge related notes"
-		return out, e
+		return out, tools.Errorf(tools.TooLarge, "there are %d notes: the limit is %d", len(notes), maxNotes).
+			Suggest("delete some with forget, or merge related notes")
 	}
 	args := map[string]any{"path": file(in.Name), "content": in.Text, "mode": "overwrite"}
 	return remembered{file(in.Name), !known}, m.files.Call(ctx, env, "write_file", args, &struct{}{})
@@ -215,7 +211,5 @@ func absent(err error) bool {
 }
 
 func noNote(name string) error {
-	e := tools.Errorf(tools.NotFound, "no note %q", name)
-	e.Hint = "memory lists all notes"
-	return e
+	return tools.Errorf(tools.NotFound, "no note %q", name).Suggest("memory lists all notes")
 }

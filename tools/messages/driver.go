@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -96,7 +95,7 @@ func (s Server) Check() error {
 		return errors.New("url: has a user: write user and password")
 	case s.Password == nil && s.User != "":
 		return errors.New("user: has no password: write where it is")
-	case s.Password != nil && s.URL.Scheme == "nats" && !loopback(s.URL.Hostname()):
+	case s.Password != nil && s.URL.Scheme == "nats" && !credential.Loopback(s.URL.Hostname()):
 		return errors.New("url: is not tls, and the password would be readable on the way: write tls://HOST:PORT")
 	case s.Password != nil:
 		if err := s.Password.Check(); err != nil {
@@ -106,14 +105,8 @@ func (s Server) Check() error {
 	return nil
 }
 
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
-
 // foreign is the error of a server that returned a message of another subject.
 func foreign(subject string) error {
-	e := tools.Errorf(tools.Unavailable, "the message server failed").Because(fmt.Errorf("the server returned a message of a foreign subject: %.100q", subject))
-	e.Hint = "the operator must check the message server"
-	return e
+	return tools.Errorf(tools.Unavailable, "the message server failed").Suggest("the operator must check the message server").
+		Because(fmt.Errorf("the server returned a message of a foreign subject: %.100q", subject))
 }

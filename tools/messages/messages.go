@@ -20,6 +20,7 @@
 package messages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,9 +84,8 @@ type published struct {
 
 func (s service) publish(ctx context.Context, env tools.Env, in publishArgs) (out published, err error) {
 	if len(in.Text) > MaxText {
-		e := tools.Errorf(tools.TooLarge, "the message has %d bytes: the limit is %d", len(in.Text), MaxText)
-		e.Hint = "write a file, or split it over several messages"
-		return out, e
+		return out, tools.Errorf(tools.TooLarge, "the message has %d bytes: the limit is %d", len(in.Text), MaxText).
+			Suggest("write a file, or split it over several messages")
 	}
 	p, err := s.to(env, in)
 	if err == nil {
@@ -182,9 +182,9 @@ func (s service) subscribe(ctx context.Context, env tools.Env, in subscribeArgs)
 	if err != nil {
 		return out, err
 	}
-	r := Reading{Place: p, Reader: consumerName(env.Agent, p.Filter), Limit: min(in.Limit, MaxPage), Wait: time.Duration(min(in.Wait, maxWait)) * time.Second}
-	if r.Limit == 0 {
-		r.Limit = 20
+	r := Reading{
+		Place: p, Reader: consumerName(env.Agent, p.Filter),
+		Limit: min(cmp.Or(in.Limit, 20), MaxPage), Wait: time.Duration(min(in.Wait, maxWait)) * time.Second,
 	}
 	if in.Cursor != "" {
 		if r.After, err = parseCursor(in.Cursor, r.Reader); err != nil {

@@ -36,31 +36,19 @@ func own(subject tools.Resource) (Place, error) {
 // channel returns the place of a channel that all agents that bound the call
 // were granted.
 func (g Grants) channel(env tools.Env, name string) (Place, error) {
-	if !allows(g.Channels[name], env) {
-		e := tools.Refused(granted(env, "channels", name, g.Channels[name] != nil), tools.Denied, "there is no channel %.64q here", name)
-		e.Hint = "channels: " + g.channels(env)
-		return Place{}, e
+	if !env.All(g.Channels[name]) {
+		d := env.Ungranted("stores.messages.channels", name, g.Channels[name] != nil)
+		return Place{}, tools.Refused(d, tools.Denied, "there is no channel %.64q here", name).
+			Suggest("channels: " + g.channels(env))
 	}
 	return shared("_channel", name), nil
-}
-
-// granted returns the decision that a list of scopefs.yaml does not hold an agent. known
-// reports whether there is such a list.
-func granted(env tools.Env, lists, name string, known bool) scope.Decision {
-	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.messages." + lists}
-	d.Remedy = "name " + name + " in " + d.Rule
-	if known {
-		d.Rule += "." + name
-		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
-	}
-	return d
 }
 
 // channels lists the channels of a call's agent.
 func (g Grants) channels(env tools.Env) string {
 	var names []string
 	for name, granted := range g.Channels {
-		if allows(granted, env) {
+		if env.All(granted) {
 			names = append(names, name)
 		}
 	}
@@ -73,10 +61,10 @@ func (g Grants) channels(env tools.Env) string {
 
 // inboxOf returns the inbox of another agent.
 func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
-	if !allows(g.Inboxes[owner], env) {
-		e := tools.Refused(granted(env, "inboxes", owner, g.Inboxes[owner] != nil), tools.Denied, "you may not publish to the inbox of %.64q", owner)
-		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
-		return Place{}, e
+	if !env.All(g.Inboxes[owner]) {
+		d := env.Ungranted("stores.messages.inboxes", owner, g.Inboxes[owner] != nil)
+		return Place{}, tools.Refused(d, tools.Denied, "you may not publish to the inbox of %.64q", owner).
+			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
 	}
 	return shared("_inbox", owner), nil
 }
@@ -84,9 +72,8 @@ func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
 // inbox returns the inbox of a call's agent.
 func (g Grants) inbox(env tools.Env) (Place, error) {
 	if g.Inboxes[string(env.Agent)] == nil {
-		e := tools.Errorf(tools.NotFound, "you have no inbox: nobody may publish to it")
-		e.Hint = "the operator lists in scopefs.yaml who may: stores: messages: inboxes"
-		return Place{}, e
+		return Place{}, tools.Errorf(tools.NotFound, "you have no inbox: nobody may publish to it").
+			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
 	}
 	return shared("_inbox", string(env.Agent)), nil
 }
@@ -96,11 +83,6 @@ func (g Grants) inbox(env tools.Env) (Place, error) {
 func shared(kind, name string) Place {
 	subject := kind + "." + name
 	return Place{Stream: kind + "_" + name, Subjects: subject, Filter: subject}
-}
-
-// allows reports whether all agents that bound a call are granted something.
-func allows(granted func(id string) bool, env tools.Env) bool {
-	return granted != nil && len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !granted(string(id)) })
 }
 
 // consumerName returns the name of the consumer that holds an agent's position
@@ -133,7 +115,6 @@ func parseCursor(text, reader string) (uint64, error) {
 
 // BadCursor is the error of a cursor of another place.
 func BadCursor() error {
-	e := tools.Errorf(tools.Invalid, "cursor: is not of this subject, channel or inbox")
-	e.Hint = "call without cursor: you get what was not acknowledged"
-	return e
+	return tools.Errorf(tools.Invalid, "cursor: is not of this subject, channel or inbox").
+		Suggest("call without cursor: you get what was not acknowledged")
 }

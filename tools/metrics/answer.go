@@ -85,9 +85,8 @@ func (s *Influx) refused(a answer, database string) *tools.Error {
 	case a.missing():
 		return unavailable(cause, fmt.Sprintf("the operator must create the bucket %q on the server", database))
 	case a.status == http.StatusRequestEntityTooLarge:
-		e := tools.Errorf(tools.TooLarge, "the server takes no request of this size").Because(cause)
-		e.Hint = "write fewer points in a call"
-		return e
+		return tools.Errorf(tools.TooLarge, "the server takes no request of this size").Because(cause).
+			Suggest("write fewer points in a call")
 	case a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable:
 		return unavailable(cause, "the server is busy: try again later")
 	case strings.Contains(a.said, "no space left"):

@@ -38,7 +38,7 @@ func (s Server) Check() error {
 		return errors.New("url: is no address: write https://HOST:PORT")
 	case s.URL.User != nil || s.URL.RawQuery != "" || s.URL.Fragment != "":
 		return errors.New("url: has a user, a query or a fragment: remove it")
-	case s.URL.Scheme == "http" && s.Credential != nil && !s.loopback():
+	case s.URL.Scheme == "http" && s.Credential != nil && !credential.Loopback(s.URL.Hostname()):
 		return errors.New("url: is http, and the credential would be readable on the way: write https")
 	case s.Version < 1 || s.Version > 3:
 		return fmt.Errorf("version: %d is unknown: write 1, 2 or 3", s.Version)
@@ -57,11 +57,6 @@ func (s Server) Check() error {
 		}
 	}
 	return nil
-}
-
-func (s Server) loopback() bool {
-	ip, err := netip.ParseAddr(s.URL.Hostname())
-	return s.URL.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // The bounds of an answer.
@@ -86,16 +81,7 @@ func Open(s Server) (*Influx, error) {
 	if ip, err := netip.ParseAddr(s.URL.Hostname()); err == nil {
 		dialer.Pinned = append([]netip.Prefix{netip.PrefixFrom(ip, ip.BitLen())}, s.Addresses...)
 	}
-	var protocols http.Protocols
-	protocols.SetHTTP1(true) // a stream of one request cannot disturb another's
-	return &Influx{s, &http.Client{
-		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second,
-			MaxResponseHeaderBytes: maxHeaders, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
-			Protocols: &protocols,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &Influx{s, egress.NewClient(egress.NewTransport(dialer.DialContext, egress.ClientLimits{Header: maxHeaders}))}, nil
 }
 
 // Close closes idle connections.
@@ -200,10 +186,7 @@ func (s *Influx) Ping(ctx context.Context) error {
 	if err == nil && (a.status == http.StatusUnauthorized || a.status == http.StatusForbidden) {
 		err = fmt.Errorf("the server refuses the credential: status %d", a.status)
 	}
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
-		return e.Unwrap()
-	}
-	return err
+	return tools.Cause(err)
 }
 
 func (s *Influx) post(ctx context.Context, url, kind, body string) (answer, error) {
@@ -238,9 +221,8 @@ func (s *Influx) send(ctx context.Context, method, url, kind, body string) (a an
 		return a, s.unreachable(ctx, err, secret)
 	}
 	if len(text) > maxAnswer {
-		e := tools.Errorf(tools.TooLarge, "the answer has more than %d bytes", maxAnswer)
-		e.Hint = "lower limit, name fewer fields or tags, or give a longer interval"
-		return a, e
+		return a, tools.Errorf(tools.TooLarge, "the answer has more than %d bytes", maxAnswer).
+			Suggest("lower limit, name fewer fields or tags, or give a longer interval")
 	}
 	return newAnswer(res.StatusCode, secret.Redact(res.Header.Get("X-Influxdb-Version")), secret.Redact(string(text))), nil
 }
@@ -280,7 +262,5 @@ func (s *Influx) unreachable(ctx context.Context, err error, secret credential.S
 // unavailable is the error of a server that failed. The agent does not see the
 // cause; the log has it.
 func unavailable(cause error, hint string) *tools.Error {
-	e := tools.Errorf(tools.Unavailable, "the metrics store failed").Because(cause)
-	e.Hint = hint
-	return e
+	return tools.Errorf(tools.Unavailable, "the metrics store failed").Because(cause).Suggest(hint)
 }

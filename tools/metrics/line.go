@@ -39,9 +39,8 @@ func encode(points []point, now time.Time, retention time.Duration) (lines []byt
 			return nil, err
 		}
 		if len(lines) > maxLines {
-			e := tools.Errorf(tools.TooLarge, "the points have more than %d bytes", maxLines)
-			e.Hint = "write them in several calls"
-			return nil, e
+			return nil, tools.Errorf(tools.TooLarge, "the points have more than %d bytes", maxLines).
+				Suggest("write them in several calls")
 		}
 	}
 	return lines, nil
@@ -62,9 +61,7 @@ func (p point) append(b []byte, now time.Time, retention time.Duration) ([]byte,
 	if b, err = p.appendFields(b); err != nil {
 		return nil, err
 	}
-	b = append(b, ' ')
-	b = strconv.AppendInt(b, at.UnixNano(), 10)
-	return append(b, '\n'), nil
+	return fmt.Appendf(b, " %d\n", at.UnixNano()), nil
 }
 
 func (p point) at(now time.Time, retention time.Duration) (time.Time, error) {
@@ -76,9 +73,8 @@ func (p point) at(now time.Time, retention time.Duration) (time.Time, error) {
 		return at, tools.Errorf(tools.Invalid, "time: %.64q is no time: write one like 2006-01-02T15:04:05Z", p.Time)
 	}
 	if at.Before(now.Add(-retention)) || at.After(now.Add(maxFuture)) {
-		e := tools.Errorf(tools.Invalid, "time: %s is out of range", at.Format(time.RFC3339))
-		e.Hint = fmt.Sprintf("a point is at most %v old, and at most %v ahead", retention, maxFuture)
-		return at, e
+		return at, tools.Errorf(tools.Invalid, "time: %s is out of range", at.Format(time.RFC3339)).
+			Suggest(fmt.Sprintf("a point is at most %v old, and at most %v ahead", retention, maxFuture))
 	}
 	return at, nil
 }
@@ -97,10 +93,7 @@ func (p point) appendTags(b []byte) ([]byte, error) {
 		if _, both := p.Fields[name]; both {
 			return nil, tools.Errorf(tools.Invalid, "tags: %.64q is the name of a field, too", name)
 		}
-		b = append(b, ',')
-		b = append(b, lineKey.Replace(name)...)
-		b = append(b, '=')
-		b = append(b, lineKey.Replace(p.Tags[name])...)
+		b = fmt.Appendf(b, ",%s=%s", lineKey.Replace(name), lineKey.Replace(p.Tags[name]))
 	}
 	return b, nil
 }
@@ -109,14 +102,12 @@ func (p point) appendFields(b []byte) ([]byte, error) {
 	if len(p.Fields) == 0 || len(p.Fields) > maxFields {
 		return nil, tools.Errorf(tools.Invalid, "fields: there are %d: want 1 to %d", len(p.Fields), maxFields)
 	}
-	separator := byte(' ')
+	separator := ' '
 	for _, name := range slices.Sorted(maps.Keys(p.Fields)) {
 		if err := checkName("fields", name); err != nil {
 			return nil, err
 		}
-		b = append(b, separator)
-		b = append(b, lineKey.Replace(name)...)
-		b = append(b, '=')
+		b = fmt.Appendf(b, "%c%s=", separator, lineKey.Replace(name))
 		var err error
 		if b, err = appendValue(b, name, p.Fields[name]); err != nil {
 			return nil, err
@@ -137,9 +128,7 @@ func appendValue(b []byte, name string, value any) ([]byte, error) {
 		if len(v) > maxText || strings.Contains(v, "\x00") {
 			return nil, tools.Errorf(tools.Invalid, "fields: %.64q: want a text of at most %d bytes, without NUL", name, maxText)
 		}
-		b = append(b, '"')
-		b = append(b, lineText.Replace(v)...)
-		return append(b, '"'), nil
+		return fmt.Appendf(b, `"%s"`, lineText.Replace(v)), nil
 	}
 	return nil, tools.Errorf(tools.Invalid, "fields: %.64q: want a number, a text or a boolean", name)
 }

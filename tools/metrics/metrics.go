@@ -14,7 +14,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
@@ -72,17 +71,11 @@ type service struct {
 // judge decides whether the agent, and those that bound the call, may use a bucket.
 func (s service) judge(env tools.Env, name string) error {
 	who := s.buckets[name]
-	if name == "" || who != nil && len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !who(string(id)) }) {
+	if name == "" || env.All(who) {
 		return nil
 	}
-	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.metrics.buckets", Remedy: "name " + name + " in stores.metrics.buckets"}
-	if who != nil {
-		d.Rule = "stores.metrics.buckets." + name
-		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
-	}
-	e := tools.Refused(d, tools.Denied, "there is no bucket %.64q here", name)
-	e.Hint = "leave out bucket for your own"
-	return e
+	d := env.Ungranted("stores.metrics.buckets", name, who != nil)
+	return tools.Refused(d, tools.Denied, "there is no bucket %.64q here", name).Suggest("leave out bucket for your own")
 }
 
 // database returns the database of a call: a bucket that was granted, or the agent's own.

@@ -39,9 +39,7 @@ func checkValue(what, value string) error {
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl):
 		return tools.Errorf(tools.Invalid, "%s: %.64q holds a control character", what, value)
 	case strings.Contains(value, `\`):
-		e := tools.Errorf(tools.Invalid, "%s: %.64q holds a backslash", what, value)
-		e.Hint = "a field may hold any text"
-		return e
+		return tools.Errorf(tools.Invalid, "%s: %.64q holds a backslash", what, value).Suggest("a field may hold any text")
 	}
 	return nil
 }

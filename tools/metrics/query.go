@@ -130,9 +130,8 @@ func (in queryArgs) grouped(span time.Duration) (string, error) {
 		case in.Fields[0].Aggregate == "":
 			return "", tools.Errorf(tools.Invalid, "every: the fields have no aggregate")
 		case span/every > maxIntervals:
-			e := tools.Errorf(tools.TooLarge, "the time range has more than %d intervals", maxIntervals)
-			e.Hint = "give a longer interval as every, or a shorter time range"
-			return "", e
+			return "", tools.Errorf(tools.TooLarge, "the time range has more than %d intervals", maxIntervals).
+				Suggest("give a longer interval as every, or a shorter time range")
 		}
 		by, fill = append(by, fmt.Sprintf("time(%ds)", every/time.Second)), " fill(none)"
 	}

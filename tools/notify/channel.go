@@ -99,7 +99,7 @@ func (c Channel) checkURL(u *url.URL) error {
 		return errors.New("has a user: write a credential")
 	case u.Fragment != "":
 		return errors.New("has a fragment: remove it")
-	case c.Kind != Email && u.Scheme == plain && c.Credential != nil && !Loopback(u.Hostname()):
+	case c.Kind != Email && u.Scheme == plain && c.Credential != nil && !credential.Loopback(u.Hostname()):
 		return errors.New("is http, and the credential would be readable on the way: write https")
 	case c.Kind == Ntfy && topic(u) == "":
 		return errors.New("names no topic: write https://HOST/TOPIC")
@@ -120,12 +120,6 @@ func (c Channel) checkMail() error {
 		return errors.New("user: a login wants a user and a credential: write both or none")
 	}
 	return nil
-}
-
-// Loopback reports whether a host is this one.
-func Loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // Dial connects to the server of the channel and, where it speaks TLS from the
@@ -172,7 +166,7 @@ func (c Channel) target(secret credential.Secret) (*url.URL, error) {
 // connect opens a connection for a URL by the egress rules, with TLS for https and
 // smtps. It is closed when ctx ends.
 func (c Channel) connect(ctx context.Context, u *url.URL) (net.Conn, error) {
-	conn, err := c.dial(ctx, "tcp", Address(u))
+	conn, err := c.Dialer().DialContext(ctx, "tcp", Address(u))
 	if err != nil {
 		return nil, err
 	}
@@ -201,10 +195,6 @@ func Secure(ctx context.Context, u *url.URL, conn net.Conn) (net.Conn, error) {
 		return nil, err
 	}
 	return safe, nil
-}
-
-func (c Channel) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return c.Dialer().DialContext(ctx, network, address)
 }
 
 // Dialer returns what connects to the channel's server.

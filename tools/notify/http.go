@@ -61,15 +61,9 @@ func (c *sender) post(ctx context.Context, u *url.URL, m message, secret credent
 // left of an answer cannot reach the next request, and a request is never sent
 // twice.
 func (c *sender) client() *http.Client {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &http.Client{
-		Transport: &http.Transport{
-			DialContext: c.dial, Proxy: nil, DisableKeepAlives: true, Protocols: protocols,
-			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, MaxResponseHeaderBytes: 64 << 10,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	transport := egress.NewTransport(c.Dialer().DialContext, egress.ClientLimits{Header: 64 << 10})
+	transport.DisableKeepAlives, transport.TLSHandshakeTimeout = true, 0 // the request's context bounds it
+	return egress.NewClient(transport)
 }
 
 // request returns what a kind of channel takes. No kind interprets the text: it is

@@ -154,7 +154,7 @@ func (s set) unknown(env tools.Env, name string) *tools.Error {
 
 // allows reports whether all agents that bound a call may use the channel.
 func (c *sender) allows(env tools.Env) bool {
-	return c.Agents == nil || len(env.Within) > 0 && !slices.ContainsFunc(env.Within, func(id scope.ID) bool { return !c.Agents(string(id)) })
+	return c.Agents == nil || env.All(c.Agents)
 }
 
 // check reports what the channel does not take.
@@ -176,9 +176,8 @@ func (c *sender) check(m message) error {
 		most = 4096
 	}
 	if size > most {
-		e := tools.Errorf(tools.TooLarge, "the notification has %d %s: the channel takes %d", size, unit, most)
-		e.Hint = "shorten it"
-		return e
+		return tools.Errorf(tools.TooLarge, "the notification has %d %s: the channel takes %d", size, unit, most).
+			Suggest("shorten it")
 	}
 	return nil
 }
@@ -200,9 +199,7 @@ func (c *sender) count(name string, id scope.ID) error {
 		return err
 	}
 	d := scope.Decision{Kind: scope.KindRate, Rule: fmt.Sprintf("stores.notify.%s.rate: %d per %v", name, reached.N, reached.Per)}
-	e := tools.Refused(d, tools.RateLimited, "too many notifications to this channel")
-	e.Hint = again(wait)
-	return e
+	return tools.Refused(d, tools.RateLimited, "too many notifications to this channel").Suggest(again(wait))
 }
 
 func again(wait time.Duration) string {
@@ -210,9 +207,7 @@ func again(wait time.Duration) string {
 }
 
 func unavailable(format string, args ...any) *tools.Error {
-	e := tools.Errorf(tools.Unavailable, format, args...)
-	e.Hint = "ask the operator: scopefs audit has the reason"
-	return e
+	return tools.Errorf(tools.Unavailable, format, args...).Suggest("ask the operator: scopefs audit has the reason")
 }
 
 // deliver sends a message, and repeats what failed and may be repeated. It returns

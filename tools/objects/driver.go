@@ -120,7 +120,5 @@ func isBucket(name string) bool {
 
 // Unavailable is the error of a store that does not work. The agent does not see the cause.
 func Unavailable(cause error, hint string) *tools.Error {
-	e := tools.Errorf(tools.Unavailable, "the store does not work")
-	e.Hint = hint
-	return e.Because(cause)
+	return tools.Errorf(tools.Unavailable, "the store does not work").Suggest(hint).Because(cause)
 }

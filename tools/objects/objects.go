@@ -8,6 +8,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -61,28 +62,11 @@ func nameOf(r tools.Resource) (string, error) {
 		return "", tools.Errorf(tools.Invalid, "the key is too long by %d bytes", len(name)-maxName)
 	case strings.ContainsFunc(key, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == utf8.RuneError }):
 		return "", tools.Errorf(tools.Invalid, "the key holds a control character or a backslash")
-	case encoded(key):
+	case scope.Encoded(key):
 		return "", tools.Errorf(tools.Invalid, "the key is percent-encoded: write the characters themselves")
 	}
 	return name, nil
 }
-
-// encoded reports whether a key holds what a server that decodes twice would take
-// for another character.
-func encoded(key string) bool {
-	for rest := key; ; {
-		_, after, found := strings.Cut(rest, "%")
-		if !found {
-			return false
-		}
-		if len(after) >= 2 && isHex(after[0]) && isHex(after[1]) {
-			return true
-		}
-		rest = after
-	}
-}
-
-func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
 // getArgs are the arguments of object_get.
 type getArgs struct {
@@ -152,9 +136,8 @@ func (s service) put(ctx context.Context, _ tools.Env, in putArgs) (out done, er
 		}
 	}
 	if len(content) > MaxObject {
-		e := tools.Errorf(tools.TooLarge, "the object has %d bytes: the limit is %d", len(content), MaxObject)
-		e.Hint = "split it over several objects, or write a file"
-		return out, e
+		return out, tools.Errorf(tools.TooLarge, "the object has %d bytes: the limit is %d", len(content), MaxObject).
+			Suggest("split it over several objects, or write a file")
 	}
 	if err := checkETag(in.IfMatch); err != nil {
 		return out, err
@@ -262,10 +245,7 @@ func (s service) list(ctx context.Context, _ tools.Env, in listArgs) (page, erro
 			return page{}, err
 		}
 	}
-	limit := in.Limit
-	if limit == 0 {
-		limit = 100
-	}
+	limit := cmp.Or(in.Limit, 100)
 	out, size := page{Objects: []listed{}}, 0
 	for more := true; more; {
 		found, err := s.store.List(ctx, Listing{prefix, after, limit + 1 - len(out.Objects)})

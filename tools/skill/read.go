@@ -25,10 +25,13 @@ func readFile(dir, skill, rel string) (text string, more bool, err error) {
 	}
 	defer f.Close()
 	b, err := bounded.Read(f, maxText)
-	if more = errors.Is(err, bounded.ErrTooLong); err != nil && !more {
+	if errors.Is(err, bounded.ErrTooLong) {
+		return string(bounded.Whole(b)), true, nil
+	}
+	if err != nil {
 		return "", false, fmt.Errorf("read skill: %w", err)
 	}
-	return string(b), more, nil
+	return string(b), false, nil
 }
 
 // open opens a regular file beneath dir. os.Root follows symbolic links that stay

@@ -133,16 +133,12 @@ func (s skills) read(in args) (out result, err error) {
 	text, more, err := readFile(s.dir, in.Name, file)
 	if absent(err) {
 		if _, _, err := readFile(s.dir, in.Name, main); file != main && err == nil {
-			e := tools.Errorf(tools.NotFound, "the skill %q has no file %q", in.Name, file)
-			e.Hint = "omit file to read SKILL.md and list the other files"
-			return out, e
+			return out, tools.Errorf(tools.NotFound, "the skill %q has no file %q", in.Name, file).
+				Suggest("omit file to read SKILL.md and list the other files")
 		}
 		return out, notFound(in, may)
 	} else if err != nil {
 		return out, err
-	}
-	if more {
-		text = text[:whole(text)]
 	}
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return out, tools.Errorf(tools.Invalid, "the file %q of the skill %q is not UTF-8 text", file, in.Name)
@@ -163,17 +159,4 @@ func notFound(in args, may scope.Decision) error {
 	}
 	e.Hint = "omit name to list all skills"
 	return e
-}
-
-// whole returns the length of s without an incomplete UTF-8 sequence at its end.
-func whole(s string) int {
-	for n := len(s); n > 0 && n > len(s)-utf8.UTFMax; n-- {
-		if utf8.RuneStart(s[n-1]) {
-			if utf8.FullRuneInString(s[n-1:]) {
-				return len(s)
-			}
-			return n - 1
-		}
-	}
-	return len(s)
 }

@@ -233,9 +233,8 @@ func (e *Engines) do(ctx context.Context, agent scope.ID, r engine.Request) (rep
 
 // stuck is the error of a call whose files or process wait for the disk.
 func stuck(cause error) error {
-	e := tools.Errorf(tools.Unavailable, "the database's disk does not answer")
-	e.Hint = "try again later; of a change, look first whether it was made"
-	return e.Because(cause)
+	return tools.Errorf(tools.Unavailable, "the database's disk does not answer").
+		Suggest("try again later; of a change, look first whether it was made").Because(cause)
 }
 
 // lost returns the error of a request whose process was killed or died.
@@ -245,13 +244,10 @@ func lost(ctx context.Context, err error, timeout time.Duration) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		e := tools.Errorf(tools.TooLarge, "the statement ran longer than %v and was ended", timeout)
-		e.Hint = "make it smaller; " + look
-		return e.Because(err)
+		return tools.Errorf(tools.TooLarge, "the statement ran longer than %v and was ended", timeout).
+			Suggest("make it smaller; " + look).Because(err)
 	}
-	e := tools.Errorf(tools.Unavailable, "the database's process ended")
-	e.Hint = "call again; " + look
-	return e.Because(err)
+	return tools.Errorf(tools.Unavailable, "the database's process ended").Suggest("call again; " + look).Because(err)
 }
 
 func unavailable(message string, cause error) error {
@@ -297,9 +293,7 @@ func (e *Engines) errorOf(from *engine.Error) error {
 	if !ok {
 		return nil
 	}
-	err := tools.Errorf(code, "%s", message)
-	err.Hint = hint
-	return err
+	return tools.Errorf(code, "%s", message).Suggest(hint)
 }
 
 // running is a process that is confined.

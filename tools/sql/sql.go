@@ -170,9 +170,8 @@ func (in queryArgs) offset() (int64, error) {
 	text, _, _ := strings.Cut(in.Cursor, "-")
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || in.cursor(n) != in.Cursor {
-		e := tools.Errorf(tools.Invalid, "the cursor is not of this query")
-		e.Hint = "give the sql and params of the page before, and its next_cursor"
-		return 0, e
+		return 0, tools.Errorf(tools.Invalid, "the cursor is not of this query").
+			Suggest("give the sql and params of the page before, and its next_cursor")
 	}
 	return n, nil
 }
@@ -395,9 +394,8 @@ func checkName(what, name string) error {
 	if identifier().MatchString(name) && !strings.HasPrefix(strings.ToLower(name), "sqlite_") {
 		return nil
 	}
-	e := tools.Errorf(tools.Invalid, "the %s name %.80q: want letters, digits and '_'", what, name)
-	e.Hint = "it starts with a letter or '_', has at most 64 bytes, and does not start with sqlite_"
-	return e
+	return tools.Errorf(tools.Invalid, "the %s name %.80q: want letters, digits and '_'", what, name).
+		Suggest("it starts with a letter or '_', has at most 64 bytes, and does not start with sqlite_")
 }
 
 // subject returns what the log has of a statement.

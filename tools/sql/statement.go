@@ -136,9 +136,7 @@ func (z *scanner) next() (kind tokenKind, token string, err error) {
 		}
 	case c == ':' || c == '@' || c == '$' || c == '#':
 		// SQLite reads what follows $name( up to the next ")" as part of the name.
-		e := tools.Errorf(tools.Invalid, "%q outside of quotes", c)
-		e.Hint = "write parameters as ?, and give their values in order"
-		return 0, "", e
+		return 0, "", tools.Errorf(tools.Invalid, "%q outside of quotes", c).Suggest("write parameters as ?, and give their values in order")
 	case isWord(c):
 		if !isDigit(c) {
 			kind = tokenWord
@@ -237,9 +235,7 @@ func (s statement) writeOp(drop bool) (engine.Op, error) {
 			return engine.Drop, nil
 		}
 		d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.sql.drop", Remedy: "set drop: true in stores.sql"}
-		e := tools.Refused(d, tools.Denied, "DROP is not allowed")
-		e.Hint = "the operator can allow it in the settings of the store"
-		return "", e
+		return "", tools.Refused(d, tools.Denied, "DROP is not allowed").Suggest("the operator can allow it in the settings of the store")
 	}
 	return "", s.wrong("sql_execute runs INSERT, REPLACE, UPDATE, DELETE, WITH, CREATE, ALTER and DROP", "sql_query reads")
 }
@@ -249,14 +245,11 @@ func (s statement) wrong(message, hint string) error {
 	if other, ok := refused[s.keyword]; ok {
 		return denied(s.keyword+" is not allowed", other)
 	}
-	e := tools.Errorf(tools.Invalid, "%s: this begins with %.20q", message, s.keyword)
-	e.Hint = hint
-	return e
+	return tools.Errorf(tools.Invalid, "%s: this begins with %.20q", message, s.keyword).Suggest(hint)
 }
 
 // denied returns an error that the log has as a denial.
 func denied(message, hint string) error {
-	e := tools.Refused(scope.Decision{Kind: scope.KindStore, Rule: "sql: " + message}, tools.Denied, "%s", message)
-	e.Hint = hint
-	return e
+	return tools.Refused(scope.Decision{Kind: scope.KindStore, Rule: "sql: " + message}, tools.Denied, "%s", message).
+		Suggest(hint)
 }

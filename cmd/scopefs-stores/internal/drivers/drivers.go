@@ -138,49 +138,47 @@ func (d *drivers) kv(config *config.KVStore) {
 		return
 	}
 	limits := kvdoor.Limits{Keys: config.Keys, Bytes: config.Size}
-	one := &driver.Lazy[kvdoor.Store]{Open: func() (kvdoor.Store, error) { return kv.OpenSQLite(kvFile, limits) }}
+	one := &driver.Lazy[kv.Store]{Open: func() (kv.Store, error) { return kv.OpenSQLite(kvFile, limits) }}
 	if config.Redis != "" {
-		one.Open = func() (kvdoor.Store, error) { return kv.OpenRedis(d.redis(config), limits) }
+		one.Open = func() (kv.Store, error) { return kv.OpenRedis(d.redis(config), limits) }
 	}
 	d.open = append(d.open, one)
-	wire.KVGet.Handle(d.handlers, func(ctx context.Context, name string) (out kvdoor.Entry, err error) {
-		return with(ctx, one, func(s kvdoor.Store) (kvdoor.Entry, error) { return s.Get(ctx, name) })
+	serve(d, one, wire.KVGet, kv.Store.Get)
+	serve(d, one, wire.KVPlain, func(s kv.Store, ctx context.Context, names []string) (out wire.PlainEntry, err error) {
+		out.Entry, out.Found, err = s.Plain(ctx, names...)
+		return out, err
 	})
-	wire.KVPlain.Handle(d.handlers, func(ctx context.Context, names []string) (out wire.PlainEntry, err error) {
-		return with(ctx, one, func(s kvdoor.Store) (out wire.PlainEntry, err error) {
-			if shared, ok := s.(kvdoor.Plainer); ok {
-				out.Entry, out.Found, err = shared.Plain(ctx, names...)
-			}
-			return out, err
-		})
+	serve(d, one, wire.KVSet, func(s kv.Store, ctx context.Context, c wire.KVChange) (kvdoor.Entry, error) {
+		return s.Set(ctx, c.Change, c.Value, c.TTL)
 	})
-	wire.KVSet.Handle(d.handlers, func(ctx context.Context, c wire.KVChange) (kvdoor.Entry, error) {
-		return with(ctx, one, func(s kvdoor.Store) (kvdoor.Entry, error) { return s.Set(ctx, c.Change, c.Value, c.TTL) })
-	})
-	wire.KVDelete.Handle(d.handlers, func(ctx context.Context, c kvdoor.Change) (bool, error) {
-		return with(ctx, one, func(s kvdoor.Store) (bool, error) { return s.Delete(ctx, c) })
-	})
-	wire.KVList.Handle(d.handlers, func(ctx context.Context, l wire.KVListing) (wire.KVPage, error) {
-		return with(ctx, one, func(s kvdoor.Store) (out wire.KVPage, err error) {
-			out.Entries, out.Next, err = s.List(ctx, l.Prefix, l.After, l.Limit)
-			return out, err
-		})
+	serve(d, one, wire.KVDelete, kv.Store.Delete)
+	serve(d, one, wire.KVList, func(s kv.Store, ctx context.Context, l wire.KVListing) (out wire.KVPage, err error) {
+		out.Entries, out.Next, err = s.List(ctx, l.Prefix, l.After, l.Limit)
+		return out, err
 	})
 	wire.KVPing.Handle(d.handlers, func(ctx context.Context, _ driver.None) (driver.None, error) {
 		if _, ok := one.Opened(); !ok && config.Redis == "" {
 			return none(kv.CheckFile(ctx, kvFile))
 		}
-		return with(ctx, one, func(s kvdoor.Store) (driver.None, error) { return none(s.Ping(ctx)) })
+		s, err := one.Get(ctx)
+		if err == nil {
+			err = s.Ping(ctx)
+		}
+		return none(err)
 	})
 }
 
-// with calls f with a store, which is open then.
-func with[T any](ctx context.Context, one *driver.Lazy[kvdoor.Store], f func(kvdoor.Store) (T, error)) (out T, err error) {
-	s, err := one.Get(ctx)
-	if err != nil {
-		return out, err
-	}
-	return f(s)
+// serve runs a method by a store, which is open then.
+func serve[In, Out any](
+	d *drivers, one *driver.Lazy[kv.Store], m driver.Method[In, Out], f func(kv.Store, context.Context, In) (Out, error),
+) {
+	m.Handle(d.handlers, func(ctx context.Context, in In) (out Out, err error) {
+		s, err := one.Get(ctx)
+		if err != nil {
+			return out, err
+		}
+		return f(s, ctx, in)
+	})
 }
 
 func (d *drivers) redis(config *config.KVStore) kv.RedisOptions {
@@ -221,10 +219,7 @@ func (d *drivers) objects(config *config.ObjectStore) error {
 	if config == nil {
 		return nil
 	}
-	one, err := objects.Open(objects.Options{Reach: d.daemon.Reach(wire.Objects), Options: objectsdoor.Options{
-		URL: config.URL, Bucket: config.Bucket, Prefix: config.Prefix, Region: config.Region, AccessKey: config.AccessKey,
-		SecretKey: config.SecretKey, Addresses: config.Addresses, Timeout: config.Timeout,
-	}})
+	one, err := objects.Open(objects.Options{Reach: d.daemon.Reach(wire.Objects), Options: objectsdoor.Options(*config)})
 	if err != nil {
 		return fmt.Errorf("objects: %w", err)
 	}

@@ -23,7 +23,7 @@ const (
 
 // database is an agent's open database. Its methods are for one goroutine.
 type database struct {
-	cfg  Config
+	cfg  wire.Config
 	path string
 
 	write, read *conn
@@ -38,7 +38,7 @@ type conn struct {
 
 // open opens the database. The writing connection comes first: it creates the file, and
 // rolls a hot journal back.
-func open(ctx context.Context, path string, cfg Config) (*database, error) {
+func open(ctx context.Context, path string, cfg wire.Config) (*database, error) {
 	d := &database{cfg: cfg, path: path}
 	return d, d.connect(ctx)
 }
@@ -85,7 +85,7 @@ func (d *database) dial(ctx context.Context, mode string) (*conn, error) {
 }
 
 // restrict sets what bounds the connection, then its authoriser.
-func (c *conn) restrict(ctx context.Context, cfg Config) error {
+func (c *conn) restrict(ctx context.Context, cfg wire.Config) error {
 	for _, pragma := range []string{
 		fmt.Sprintf("busy_timeout=%d", busyTimeout.Milliseconds()),
 		// The first read rolls a hot journal back, and then must not remove it: the process
@@ -125,7 +125,7 @@ func (c *conn) restrict(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	if err := c.each(ctx, "SELECT name FROM pragma_module_list", nil, func(v []Value) error {
+	if err := c.each(ctx, "SELECT name FROM pragma_module_list", nil, func(v []wire.Value) error {
 		name, _ := v[0].V.(string)
 		c.rules.modules[strings.ToLower(name)] = true
 		return nil
@@ -143,58 +143,82 @@ func (c *conn) restrict(ctx context.Context, cfg Config) error {
 
 // as runs f with the rules of an operation. SQLite may compile a statement again when
 // it steps it, so f must be done with its rows.
-func (c *conn) as(op Op, f func() error) error {
+func (c *conn) as(op wire.Op, f func() error) error {
 	c.rules.op, c.rules.refused = op, ""
 	defer func() { c.rules.op = "" }()
 	err := f()
 	if err != nil && c.rules.refused != "" {
-		return &Error{Code: Denied, Message: "a statement here must not " + c.rules.refused}
+		return &wire.Error{Code: wire.Denied, Message: "a statement here must not " + c.rules.refused}
 	}
 	return err
 }
 
-// errEnough ends each.
+// errEnough ends rows.
 var errEnough = errors.New("enough")
 
 // each calls f with the values of each row.
-func (c *conn) each(ctx context.Context, text string, params []Value, f func([]Value) error) (err error) {
+func (c *conn) each(ctx context.Context, text string, params []wire.Value, f func([]wire.Value) error) error {
+	_, err := c.rows(ctx, text, params, 0, f)
+	return err
+}
+
+// rows calls f with the values of each row after the first ones, and returns the names of the columns.
+func (c *conn) rows(ctx context.Context, text string, params []wire.Value, skip int64, f func([]wire.Value) error) (_ []string, err error) {
 	rows, err := c.QueryContext(ctx, text, arguments(params)...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		if e := rows.Close(); err == nil {
 			err = e
 		}
 	}()
-	columns, err := rows.Columns()
+	names, err := rows.Columns()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	into := make([]any, len(columns))
-	for rows.Next() {
-		values := make([]any, len(columns))
-		for i := range values {
-			into[i] = &values[i]
+	values, into := make([]any, len(names)), make([]any, len(names))
+	for i := range into {
+		into[i] = &values[i]
+	}
+	for n := int64(0); rows.Next(); n++ {
+		if n < skip {
+			continue
 		}
+		clear(values)
 		if err := rows.Scan(into...); err != nil {
-			return err
+			return nil, err
 		}
-		row := make([]Value, len(columns))
+		row := make([]wire.Value, len(values))
 		for i, v := range values {
 			row[i] = columnValue(v)
 		}
-		if err := f(row); err != nil {
-			if err == errEnough {
-				return nil
-			}
-			return err
+		if err := f(row); err == errEnough {
+			return names, nil
+		} else if err != nil {
+			return nil, err
 		}
 	}
-	return rows.Err()
+	return names, rows.Err()
 }
 
-func arguments(params []Value) []any {
+// columnValue returns a value that the driver read.
+func columnValue(x any) wire.Value {
+	switch x := x.(type) {
+	case string:
+		return wire.Value{V: strings.ToValidUTF8(x, "\uFFFD")}
+	case time.Time: // of a column declared DATE, DATETIME or TIMESTAMP, which no statement here makes
+		return wire.Value{V: x.Format(time.RFC3339Nano)}
+	case bool:
+		if x {
+			return wire.Value{V: int64(1)}
+		}
+		return wire.Value{V: int64(0)}
+	}
+	return wire.Value{V: x}
+}
+
+func arguments(params []wire.Value) []any {
 	args := make([]any, len(params))
 	for i, p := range params {
 		args[i] = p.V

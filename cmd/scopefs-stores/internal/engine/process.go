@@ -27,7 +27,7 @@ const (
 
 // Confine takes from this process what SQLite does not need. The descriptors of [wire.DatabaseFD] become
 // its only files.
-func Confine(cfg Config) ([]string, error) {
+func Confine(cfg wire.Config) ([]string, error) {
 	means, err := confine.Confine(confine.Needs{
 		Trees:  map[string]int{databasePath: wire.DatabaseFD, journalPath: wire.JournalFD},
 		Memory: cfg.Memory, FileBytes: 2*cfg.FileBytes + 1<<20, // a journal has a header for each page
@@ -41,7 +41,7 @@ func Confine(cfg Config) ([]string, error) {
 func Main() int {
 	in, out := peer.NewReader(os.Stdin, wire.MaxFrame), peer.NewWriter(os.Stdout, wire.MaxFrame, 0)
 	if err := serve(in, out); err != nil {
-		_ = wire.Send(out, Reply{Error: &Error{Code: Failed, Message: err.Error()}})
+		_ = wire.Send(out, wire.Reply{Error: &wire.Error{Code: wire.Failed, Message: err.Error()}})
 		return 1
 	}
 	return 0
@@ -49,7 +49,7 @@ func Main() int {
 
 func serve(in *peer.Reader, out *peer.Writer) error {
 	ctx := context.Background()
-	var cfg Config
+	var cfg wire.Config
 	if err := wire.Receive(in, &cfg); err != nil {
 		return fmt.Errorf("receive configuration: %w", err)
 	}
@@ -67,10 +67,10 @@ func serve(in *peer.Reader, out *peer.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := wire.Send(out, Reply{Means: means}); err != nil {
+	if err := wire.Send(out, wire.Reply{Means: means}); err != nil {
 		return err
 	}
-	requests, ended := make(chan Request, 1), make(chan error, 1)
+	requests, ended := make(chan wire.Request, 1), make(chan error, 1)
 	go receive(in, requests, ended)
 	for {
 		select {
@@ -90,9 +90,9 @@ func serve(in *peer.Reader, out *peer.Writer) error {
 // receive reads requests until the input ends. It then ends the process after a
 // second: the daemon is gone, and nobody else would end a statement that the
 // engine does not interrupt. The journal undoes what the statement did.
-func receive(in *peer.Reader, requests chan<- Request, ended chan<- error) {
+func receive(in *peer.Reader, requests chan<- wire.Request, ended chan<- error) {
 	for {
-		var r Request
+		var r wire.Request
 		if err := wire.Receive(in, &r); err != nil {
 			ended <- err
 			time.AfterFunc(time.Second, func() { os.Exit(1) })

@@ -5,19 +5,21 @@ import (
 	"strings"
 
 	"modernc.org/sqlite"
+
+	wire "github.com/scopefs/scopefs/tools/sql/engine"
 )
 
 // rules is SQLite's authoriser. While SQLite compiles a statement it reports each action,
 // with the names resolved. What is not listed is refused.
 // https://sqlite.org/c3ref/set_authorizer.html
 type rules struct {
-	op      Op // "" allows nothing
+	op      wire.Op // "" allows nothing
 	modules map[string]bool
 	refused string // what the first refusal was about
 }
 
 // own is the operation of the engine's own statements. No request has it.
-const own Op = "own"
+const own wire.Op = "own"
 
 // authorize is called by SQLite on the goroutine that compiles or steps the statement.
 // The arguments depend on the action: https://sqlite.org/c3ref/c_alter_table.html
@@ -40,7 +42,7 @@ func (r *rules) refusal(a sqlite.AuthorizerActionCode, arg1, arg2, db string) st
 	if r.op == "" {
 		return action(a)
 	}
-	defines := r.op == Define || r.op == Drop
+	defines := r.op == wire.Define || r.op == wire.Drop
 	switch a {
 	case sqlite.AuthSelect, sqlite.AuthRecursive:
 		return ""
@@ -69,7 +71,7 @@ func (r *rules) refusal(a sqlite.AuthorizerActionCode, arg1, arg2, db string) st
 	switch a {
 	case sqlite.AuthInsert, sqlite.AuthUpdate, sqlite.AuthDelete:
 		// CREATE, ALTER and DROP change the schema by statements of their own.
-		allowed = defines || r.op == Change && !reserved(arg1)
+		allowed = defines || r.op == wire.Change && !reserved(arg1)
 		if !allowed && reserved(arg1) {
 			return "change " + arg1
 		}
@@ -81,7 +83,7 @@ func (r *rules) refusal(a sqlite.AuthorizerActionCode, arg1, arg2, db string) st
 	case sqlite.AuthReindex: // CREATE INDEX fills an index by it
 		allowed = defines
 	case sqlite.AuthDropTable, sqlite.AuthDropIndex, sqlite.AuthDropView:
-		allowed = r.op == Drop
+		allowed = r.op == wire.Drop
 	}
 	if allowed {
 		return ""
@@ -105,13 +107,13 @@ func (r *rules) function(name string) string {
 		return ""
 	}
 	switch r.op {
-	case Define, Drop: // ALTER TABLE calls these; a statement cannot
+	case wire.Define, wire.Drop: // ALTER TABLE calls these; a statement cannot
 		switch name {
 		case "sqlite_rename_table", "sqlite_rename_column", "sqlite_rename_test", "sqlite_rename_quotefix", "sqlite_fail",
 			"sqlite_add_constraint", "sqlite_drop_constraint", "sqlite_find_constraint":
 			return ""
 		case "sqlite_drop_column":
-			if r.op == Drop {
+			if r.op == wire.Drop {
 				return ""
 			}
 			return "drop a column"

@@ -17,97 +17,70 @@ import (
 const maxTables = 200
 
 // do executes a request.
-func (d *database) do(ctx context.Context, r *Request) Reply {
+func (d *database) do(ctx context.Context, r *wire.Request) wire.Reply {
 	if d.write == nil {
 		if err := d.connect(ctx); err != nil {
-			return Reply{Error: d.errorOf(ctx, err)}
+			return wire.Reply{Error: d.errorOf(ctx, err)}
 		}
 	}
 	stmt, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	var reply Reply
+	var reply wire.Reply
 	var err error
 	switch r.Op {
-	case Query:
-		err = d.read.as(Query, func() (err error) {
+	case wire.Query:
+		err = d.read.as(wire.Query, func() (err error) {
 			reply, err = d.page(stmt, d.read, r)
 			return err
 		})
-	case Change, Define, Drop:
+	case wire.Change, wire.Define, wire.Drop:
 		reply, err = d.change(stmt, r)
-	case Tables:
+	case wire.Tables:
 		err = d.read.as(own, func() (err error) {
 			reply, err = d.tables(stmt, r)
 			return err
 		})
 	default:
-		err = &Error{Code: Failed, Message: fmt.Sprintf("unknown operation %q", r.Op)}
+		err = &wire.Error{Code: wire.Failed, Message: fmt.Sprintf("unknown operation %q", r.Op)}
 	}
 	if err == nil {
 		return reply
 	}
 	e := d.errorOf(stmt, err)
-	if stmt.Err() != nil || e.Code == Failed {
+	if stmt.Err() != nil || e.Code == wire.Failed {
 		// The driver gives a connection up when a statement on it is interrupted.
 		_ = d.close()
 	}
-	return Reply{Error: e}
+	return wire.Reply{Error: e}
 }
 
 // page runs a statement and returns a page of its result.
-func (d *database) page(ctx context.Context, c *conn, r *Request) (reply Reply, err error) {
-	rows, err := c.QueryContext(ctx, r.SQL, arguments(r.Params)...)
-	if err != nil {
-		return reply, err
-	}
-	defer func() {
-		if e := rows.Close(); err == nil {
-			err = e
+func (d *database) page(ctx context.Context, c *conn, r *wire.Request) (reply wire.Reply, err error) {
+	size := 0
+	reply.Columns, err = c.rows(ctx, r.SQL, r.Params, r.Offset, func(row []wire.Value) error {
+		for _, v := range row {
+			size += v.Size()
 		}
-	}()
-	if reply.Columns, err = rows.Columns(); err != nil {
-		return reply, err
-	}
+		reply.More = len(reply.Rows) == r.Limit || size > d.cfg.PageBytes
+		switch {
+		case size > d.cfg.PageBytes && len(reply.Rows) == 0:
+			message := fmt.Sprintf("a row has more than %d bytes", d.cfg.PageBytes)
+			return wrong(wire.TooLarge, message, "select fewer columns, or parts of values with substr()")
+		case reply.More:
+			return errEnough
+		}
+		reply.Rows = append(reply.Rows, row)
+		return nil
+	})
 	for i, name := range reply.Columns {
 		reply.Columns[i] = strings.ToValidUTF8(name, "\uFFFD")
 	}
-	size := 0
-	values, into := make([]any, len(reply.Columns)), make([]any, len(reply.Columns))
-	for i := range into {
-		into[i] = &values[i]
-	}
-	for n := int64(0); rows.Next(); n++ {
-		if n < r.Offset {
-			continue
-		}
-		if len(reply.Rows) == r.Limit {
-			reply.More = true
-			return reply, nil
-		}
-		clear(values)
-		if err := rows.Scan(into...); err != nil {
-			return reply, err
-		}
-		row := make([]Value, len(values))
-		for i, v := range values {
-			row[i] = columnValue(v)
-			size += row[i].Size()
-		}
-		if size > d.cfg.PageBytes {
-			if len(reply.Rows) == 0 {
-				return reply, wrong(TooLarge, fmt.Sprintf("a row has more than %d bytes", d.cfg.PageBytes), "select fewer columns, or parts of values with substr()")
-			}
-			reply.More = true
-			return reply, nil
-		}
-		reply.Rows = append(reply.Rows, row)
-	}
-	return reply, rows.Err()
+	return reply, err
 }
 
 // change runs a statement in a transaction of its own. After any error nothing of it is
 // left.
-func (d *database) change(ctx context.Context, r *Request) (reply Reply, err error) {
+func (d *database) change(ctx context.Context, r *wire.Request) (reply wire.Reply, err error) {
 	c := d.write
 	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return reply, err
@@ -131,37 +104,32 @@ func (d *database) change(ctx context.Context, r *Request) (reply Reply, err err
 		return err
 	})
 	if err == nil && reply.More {
-		err = wrong(TooLarge, fmt.Sprintf("RETURNING gives more than %d rows or %d bytes", r.Limit, d.cfg.PageBytes), "change fewer rows at a time, or return fewer columns")
+		message := fmt.Sprintf("RETURNING gives more than %d rows or %d bytes", r.Limit, d.cfg.PageBytes)
+		err = wrong(wire.TooLarge, message, "change fewer rows at a time, or return fewer columns")
 	}
 	if err == nil {
 		err = c.as(own, func() error { return d.after(ctx, r.Op, &reply) })
 	}
 	if err != nil {
-		return Reply{}, err
+		return wire.Reply{}, err
 	}
 	return reply, c.exec(ctx, "COMMIT")
 }
 
 func (d *database) mustBeNew(ctx context.Context, name string) error {
-	found := false
-	err := d.write.as(own, func() error {
-		return d.write.each(ctx, "SELECT 1 FROM sqlite_schema WHERE name = ? COLLATE NOCASE", []Value{{V: name}}, func([]Value) error {
-			found = true
-			return errEnough
-		})
+	const named = "SELECT 1 FROM sqlite_schema WHERE name = ? COLLATE NOCASE"
+	exists := wrong(wire.Conflict, fmt.Sprintf("%q exists already", name), "sql_tables shows the tables and their columns")
+	return d.write.as(own, func() error {
+		return d.write.each(ctx, named, []wire.Value{{V: name}}, func([]wire.Value) error { return exists })
 	})
-	if err == nil && found {
-		err = wrong(Conflict, fmt.Sprintf("%q exists already", name), "sql_tables shows the tables and their columns")
-	}
-	return err
 }
 
 // after completes the reply to a change, within its transaction.
-func (d *database) after(ctx context.Context, op Op, reply *Reply) error {
-	if op != Change {
+func (d *database) after(ctx context.Context, op wire.Op, reply *wire.Reply) error {
+	if op != wire.Change {
 		return d.checkTypes(ctx)
 	}
-	return d.write.each(ctx, "SELECT changes(), last_insert_rowid()", nil, func(v []Value) error {
+	return d.write.each(ctx, "SELECT changes(), last_insert_rowid()", nil, func(v []wire.Value) error {
 		reply.Changes, _ = v[0].V.(int64)
 		reply.LastID, _ = v[1].V.(int64)
 		return nil
@@ -172,7 +140,7 @@ func (d *database) after(ctx context.Context, op Op, reply *Reply) error {
 // for a type, and the driver converts values of some.
 func (d *database) checkTypes(ctx context.Context) error {
 	const columns = `SELECT m.name, c.name, c.type FROM sqlite_schema m, pragma_table_xinfo(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite\_%' ESCAPE '\'`
-	return d.write.each(ctx, columns, nil, func(v []Value) error {
+	return d.write.each(ctx, columns, nil, func(v []wire.Value) error {
 		table, _ := v[0].V.(string)
 		column, _ := v[1].V.(string)
 		kind, _ := v[2].V.(string)
@@ -180,23 +148,24 @@ func (d *database) checkTypes(ctx context.Context) error {
 		case upper == "", upper == "INT", upper == "NUM", slices.Contains(wire.Types, upper):
 			return nil
 		}
-		return wrong(Invalid, fmt.Sprintf("column %.80q of table %.80q has the type %.80q", column, table, kind), "the types are "+strings.Join(wire.Types, ", "))
+		return wrong(wire.Invalid, fmt.Sprintf("column %.80q of table %.80q has the type %.80q", column, table, kind),
+			"the types are "+strings.Join(wire.Types, ", "))
 	})
 }
 
 // tables lists tables and views by name, after the name in r.SQL.
-func (d *database) tables(ctx context.Context, r *Request) (reply Reply, err error) {
+func (d *database) tables(ctx context.Context, r *wire.Request) (reply wire.Reply, err error) {
 	const names = `SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\' AND name > ? ORDER BY name`
 	size := 0
-	err = d.read.each(ctx, names, []Value{{V: r.SQL}}, func(v []Value) error {
+	err = d.read.each(ctx, names, []wire.Value{{V: r.SQL}}, func(v []wire.Value) error {
 		if len(reply.Tables) == min(r.Limit, maxTables) || size > d.cfg.PageBytes {
 			reply.More = true
 			return errEnough
 		}
-		var t Table
+		var t wire.Table
 		t.Name, _ = v[0].V.(string)
 		t.Kind, _ = v[1].V.(string)
-		t.Columns = []Column{}
+		t.Columns = []wire.Column{}
 		size += len(t.Name) + 40
 		reply.Tables = append(reply.Tables, t)
 		return nil
@@ -210,9 +179,10 @@ func (d *database) tables(ctx context.Context, r *Request) (reply Reply, err err
 }
 
 // columns adds a table's columns. A view whose table is gone has none.
-func (d *database) columns(ctx context.Context, t *Table) error {
-	err := d.read.each(ctx, `SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?)`, []Value{{V: t.Name}}, func(v []Value) error {
-		var c Column
+func (d *database) columns(ctx context.Context, t *wire.Table) error {
+	const columns = `SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?)`
+	err := d.read.each(ctx, columns, []wire.Value{{V: t.Name}}, func(v []wire.Value) error {
+		var c wire.Column
 		c.Name, _ = v[0].V.(string)
 		c.Type, _ = v[1].V.(string)
 		notNull, _ := v[2].V.(int64)
@@ -228,36 +198,42 @@ func (d *database) columns(ctx context.Context, t *Table) error {
 }
 
 // errorOf returns the error of a request whose context was ctx.
-func (d *database) errorOf(ctx context.Context, err error) *Error {
-	if e, ok := errors.AsType[*Error](err); ok {
+func (d *database) errorOf(ctx context.Context, err error) *wire.Error {
+	if e, ok := errors.AsType[*wire.Error](err); ok {
 		return e
 	}
-	slow := wrong(TooLarge, fmt.Sprintf("the statement ran longer than %v and was undone", d.cfg.Timeout), "make it smaller, add an index, or select fewer rows")
+	slow := wrong(wire.TooLarge, fmt.Sprintf("the statement ran longer than %v and was undone", d.cfg.Timeout),
+		"make it smaller, add an index, or select fewer rows")
 	if ctx.Err() != nil {
 		return slow
 	}
 	e, ok := errors.AsType[*sqlite.Error](err)
 	if !ok { // of the driver: a parameter is missing
-		return &Error{Code: Invalid, Message: err.Error()}
+		return &wire.Error{Code: wire.Invalid, Message: err.Error()}
 	}
 	switch e.Code() & 0xff {
 	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
-		return wrong(Invalid, e.Error(), "sql_tables shows the tables and their columns")
+		return wrong(wire.Invalid, e.Error(), "sql_tables shows the tables and their columns")
 	case sqlite3.SQLITE_CONSTRAINT:
-		return wrong(Conflict, e.Error(), "nothing was changed")
+		return wrong(wire.Conflict, e.Error(), "nothing was changed")
 	case sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY:
-		return &Error{Code: Denied, Message: "a statement here must not do this"}
+		return &wire.Error{Code: wire.Denied, Message: "a statement here must not do this"}
 	case sqlite3.SQLITE_INTERRUPT:
 		return slow
 	case sqlite3.SQLITE_FULL:
-		return wrong(TooLarge, fmt.Sprintf("the database would have more than %d bytes, or the disk is full; nothing was changed", d.cfg.FileBytes),
-			"delete rows that are not needed, or ask the operator for space")
+		message := fmt.Sprintf("the database would have more than %d bytes, or the disk is full; nothing was changed", d.cfg.FileBytes)
+		return wrong(wire.TooLarge, message, "delete rows that are not needed, or ask the operator for space")
 	case sqlite3.SQLITE_TOOBIG:
-		return wrong(TooLarge, fmt.Sprintf("a value has more than %d bytes, or the statement more than %d", d.cfg.ValueBytes, d.cfg.SQLBytes), "use smaller values")
+		message := fmt.Sprintf("a value has more than %d bytes, or the statement more than %d", d.cfg.ValueBytes, d.cfg.SQLBytes)
+		return wrong(wire.TooLarge, message, "use smaller values")
 	case sqlite3.SQLITE_NOMEM:
-		return wrong(TooLarge, "the statement needs too much memory; nothing was changed", "sort or join fewer rows")
+		return wrong(wire.TooLarge, "the statement needs too much memory; nothing was changed", "sort or join fewer rows")
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return wrong(Busy, "another process changes the database", "call again")
+		return wrong(wire.Busy, "another process changes the database", "call again")
 	}
-	return &Error{Code: Failed, Message: err.Error()}
+	return &wire.Error{Code: wire.Failed, Message: err.Error()}
+}
+
+func wrong(code wire.Code, message, hint string) *wire.Error {
+	return &wire.Error{Code: code, Message: message, Hint: hint}
 }

@@ -3,12 +3,21 @@
 // store does.
 package kv
 
-import door "github.com/scopefs/scopefs/tools/kv"
+import (
+	"context"
+
+	door "github.com/scopefs/scopefs/tools/kv"
+)
+
+// A Store is what both drivers are.
+type Store interface {
+	door.Store
+	Ping(context.Context) error // whether it works
+	Close() error
+}
 
 // The types that drivers and tools share.
 type (
-	// Store is what both drivers are.
-	Store = door.Store
 	// Entry is what a store holds under a name.
 	Entry = door.Entry
 	// Change names an entry to be changed.

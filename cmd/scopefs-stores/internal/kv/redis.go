@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,7 +28,6 @@ import (
 type RedisOptions struct {
 	Address      string // host:port, or the absolute path of a socket
 	Username     string
-	Database     int
 	TLS          *tls.Config // nil: no TLS
 	driver.Reach             // Secret is called for each new connection
 }
@@ -72,7 +72,7 @@ func OpenRedis(o RedisOptions, limits Limits) (*Redis, error) {
 	logging.Disable() // it would print each failed dial; the log of calls has the causes
 	r := &Redis{limits: limits.OrDefault()}
 	r.client = redis.NewClient(&redis.Options{
-		Network: protocol, Addr: o.Address, DB: o.Database, Protocol: 2,
+		Network: protocol, Addr: o.Address, Protocol: 2,
 		CredentialsProviderContext: func(ctx context.Context) (string, string, error) {
 			if o.Secret == nil {
 				return o.Username, "", nil
@@ -446,12 +446,8 @@ func integers(fields []any) ([]int64, error) {
 // tooOld reports whether an error is that of a server that does not know a command or its
 // arguments.
 func tooOld(text string) bool {
-	for _, begin := range []string{"ERR unknown command", "ERR wrong number of arguments", "NOPROTO"} {
-		if strings.HasPrefix(text, begin) {
-			return true
-		}
-	}
-	return false
+	begins := []string{"ERR unknown command", "ERR wrong number of arguments", "NOPROTO"}
+	return slices.ContainsFunc(begins, func(begin string) bool { return strings.HasPrefix(text, begin) })
 }
 
 // failed returns err as an agent may see it. The cause never contains the

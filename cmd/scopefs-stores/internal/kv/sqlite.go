@@ -178,6 +178,11 @@ func (s *SQLite) Get(ctx context.Context, name string) (Entry, error) {
 	})
 }
 
+// Plain returns nothing: no other program has the file.
+func (s *SQLite) Plain(context.Context, ...string) (e Entry, found bool, err error) {
+	return e, false, nil
+}
+
 // Set replaces an entry.
 func (s *SQLite) Set(ctx context.Context, c Change, value string, ttl time.Duration) (Entry, error) {
 	return change(ctx, s, func(conn *sqlite.Conn) (Entry, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/wneessen/go-mail"
 
+	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/tools/notify"
 )
 
@@ -69,7 +70,7 @@ func message(l notify.Letter) (*mail.Msg, error) {
 
 func mailer(ctx context.Context, l notify.Letter, dial Dial) (*mail.Client, error) {
 	policy := mail.TLSMandatory
-	if l.URL.Scheme == "smtps" || notify.Loopback(l.URL.Hostname()) {
+	if l.URL.Scheme == "smtps" || credential.Loopback(l.URL.Hostname()) {
 		policy = mail.TLSOpportunistic
 	}
 	end, _ := ctx.Deadline()

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ func newLink(ctx context.Context, address string, dial dialer, options ...nats.O
 		nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.PingInterval(ping), nats.MaxPingsOutstanding(1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // calls return their errors; the default prints
 		nats.ClosedHandler(func(c *nats.Conn) {
-			lose(fmt.Errorf("the connection was lost: %w", errorOr(c.LastError(), nats.ErrConnectionClosed)))
+			lose(fmt.Errorf("the connection was lost: %w", cmp.Or(c.LastError(), nats.ErrConnectionClosed)))
 		}),
 	}, options...)
 	conn, err := nats.Connect("nats://"+address, options...)
@@ -46,13 +47,6 @@ func newLink(ctx context.Context, address string, dial dialer, options ...nats.O
 		return nil, err
 	}
 	return &link{conn: conn, stream: js, lost: lost}, nil
-}
-
-func errorOr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
 }
 
 // make makes the stream of a place, or gives it the limits.

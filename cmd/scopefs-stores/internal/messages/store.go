@@ -92,9 +92,8 @@ const fromHeader = "Scopefs-From"
 // message if there is none.
 func (s *Store) Read(ctx context.Context, r door.Reading) (out door.Found, err error) {
 	if _, other := s.reading.LoadOrStore(r.Reader, true); other {
-		e := tools.Errorf(tools.Conflict, "another call reads the same messages now")
-		e.Hint = "wait for that call, or cancel it"
-		return out, e
+		return out, tools.Errorf(tools.Conflict, "another call reads the same messages now").
+			Suggest("wait for that call, or cancel it")
 	}
 	defer s.reading.Delete(r.Reader)
 	err = s.with(ctx, r.Wait, func(ctx context.Context, l *link) (err error) {
@@ -114,10 +113,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		_, err := l.stream.AccountInfo(ctx)
 		return err
 	})
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
-		return e.Unwrap()
-	}
-	return err
+	return tools.Cause(err)
 }
 
 // asleep reports whether a call would start the server, and why it could not.

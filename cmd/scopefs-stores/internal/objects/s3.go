@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/egress"
 	door "github.com/scopefs/scopefs/tools/objects"
 )
 
@@ -50,13 +50,9 @@ func Open(o Options) (*Store, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &Store{o, &http.Transport{
-		DialContext: o.Dial, Proxy: nil, Protocols: protocols, DisableCompression: true,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
-		MaxResponseHeaderBytes: maxHeaders, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
-	}}, nil
+	transport := egress.NewTransport(o.Dial, egress.ClientLimits{Header: maxHeaders})
+	transport.DisableCompression = true
+	return &Store{o, transport}, nil
 }
 
 // Close closes the idle connections.
@@ -74,10 +70,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		}
 		return err
 	})
-	if e, ok := errors.AsType[*tools.Error](err); ok && e.Unwrap() != nil {
-		return e.Unwrap()
-	}
-	return err
+	return tools.Cause(err)
 }
 
 // Get returns an object.
@@ -90,9 +83,8 @@ func (s *Store) Get(ctx context.Context, name string) (out door.Content, err err
 		defer body.Close()
 		out.Object = object(found)
 		if out.Content, err = io.ReadAll(io.LimitReader(body, door.MaxObject+1)); err == nil && len(out.Content) > door.MaxObject {
-			e := tools.Errorf(tools.TooLarge, "the object has more than %d bytes", door.MaxObject)
-			e.Hint = "ask for it in smaller objects"
-			return e
+			return tools.Errorf(tools.TooLarge, "the object has more than %d bytes", door.MaxObject).
+				Suggest("ask for it in smaller objects")
 		}
 		return err
 	})
@@ -257,13 +249,11 @@ func failed(ctx context.Context, err error) error {
 	case answer.Code == minio.NoSuchKey:
 		return tools.Errorf(tools.NotFound, "there is no such object").Because(why)
 	case answer.StatusCode == http.StatusPreconditionFailed || answer.Code == minio.PreconditionFailed:
-		e := tools.Errorf(tools.Conflict, "the object is not as if_match or if_absent says")
-		e.Hint = "get the object again"
-		return e.Because(why)
+		return tools.Errorf(tools.Conflict, "the object is not as if_match or if_absent says").
+			Suggest("get the object again").Because(why)
 	case answer.StatusCode == http.StatusConflict:
-		e := tools.Errorf(tools.Conflict, "another object or change is in the way")
-		e.Hint = "on some servers an object a excludes an object a/b; else try again"
-		return e.Because(why)
+		return tools.Errorf(tools.Conflict, "another object or change is in the way").
+			Suggest("on some servers an object a excludes an object a/b; else try again").Because(why)
 	case answer.StatusCode == http.StatusInsufficientStorage || strings.Contains(answer.Code, "Quota") || strings.Contains(answer.Code, "StorageFull"):
 		return door.Unavailable(why, "the store is full: delete objects, or ask the operator")
 	case answer.StatusCode == http.StatusForbidden:
