@@ -99,7 +99,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		first = false
 		if answered { // a daemon that did not respond does not count as a connection
 			lost = time.Now()
-			b.announceLoss(why)
+			b.log("warning", why+"; reconnecting")
 		}
 		if answered && time.Since(began) > lastPause {
 			pause = firstPause
