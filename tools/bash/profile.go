@@ -46,7 +46,7 @@ func (in anthropicBash) render(all []tools.Result) tools.Result {
 	if in.Restart {
 		return tools.Result{Content: textContent("tool has been restarted")}
 	}
-	return join(all)
+	return tools.Joined(all)
 }
 
 type claudeBash struct {
@@ -99,7 +99,7 @@ func (in claudeOutput) render(all []tools.Result) tools.Result {
 	filter, err := regexp.Compile(in.Filter)
 	var r readResult
 	if err != nil || in.Filter == "" || len(all) != 1 || json.Unmarshal(all[0].Structured, &r) != nil {
-		return join(all)
+		return tools.Joined(all)
 	}
 	var b strings.Builder
 	for line := range strings.Lines(r.Output) {
@@ -109,12 +109,4 @@ func (in claudeOutput) render(all []tools.Result) tools.Result {
 	}
 	r.Output = b.String()
 	return tools.Result{Content: r.Content()}
-}
-
-// join concatenates the contents of several results.
-func join(all []tools.Result) (joined tools.Result) {
-	for _, r := range all {
-		joined.Content = append(joined.Content, r.Content...)
-	}
-	return joined
 }
