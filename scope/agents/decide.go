@@ -31,19 +31,18 @@ func (d *denial) decision() scope.Decision {
 }
 
 const (
-	ruleNone    = "no rule"   // no rule restricts it
-	ruleNothing = "no policy" // a zero or nil Grants
+	ruleNone    = "no rule" // no rule restricts it
 	rulePrimary = "primary"
 )
+
+// nothing is the decision of the nil and the zero Grants.
+var nothing = scope.Decision{Kind: scope.KindNothing, Rule: "no policy"}
 
 // Tool decides about a call of a tool: "read_file", "builtin:read_file" or
 // "mcp:server:tool". The name "mcp" in a list means all tools of the servers
 // that the agent may use. With a caller (see Within) the more restrictive
 // decision applies.
 func (g *Grants) Tool(name string) scope.Decision {
-	if g == nil {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
-	}
 	n, ok := g.tooling().ParseName(name)
 	return g.decide(name, ok && n.Server == "" && g.tooling().Named(n.Name).Writes, false)
 }
@@ -75,8 +74,8 @@ func (g *Grants) decide(name string, writes, foreign bool) scope.Decision {
 // another agent and this agent need not see it. If this agent has a server of
 // that name, the lists of its definition also apply.
 func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
+	if g.allowNothing() {
+		return nothing
 	}
 	n, ok := g.tooling().ParseName(name)
 	if !ok {
@@ -202,8 +201,8 @@ func (s Server) tool(n catalog.ToolName, d *denial) {
 // Server decides about the use of an MCP server. For a server that the agent
 // does not see, the decision is the same as for one that does not exist.
 func (g *Grants) Server(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
+	if g.allowNothing() {
+		return nothing
 	}
 	var d denial
 	if rule := g.server(name, &d, false); d.fixes == nil {
@@ -214,9 +213,7 @@ func (g *Grants) Server(name string) scope.Decision {
 
 // Skill decides about the use of a skill.
 func (g *Grants) Skill(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
-	}
+	g = g.orZero()
 	var d denial
 	if _, ok := slices.BinarySearch(g.known.skills, name); !ok {
 		d.add(scope.KindSkill, "no such skill", fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, printable.Text(name)))
@@ -227,18 +224,14 @@ func (g *Grants) Skill(name string) scope.Decision {
 // MemberID returns the id of the agent that a call names as a member: by its id, or by a
 // display name that no other agent has. Other names it returns as they are.
 func (g *Grants) MemberID(name string) scope.ID {
-	if g == nil {
-		return scope.ID(name)
-	}
+	g = g.orZero()
 	return scope.ID(g.known.id(g.id, name))
 }
 
 // Member decides about delegating to an agent, by its id or its display name. An agent is
 // not its own member.
 func (g *Grants) Member(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
-	}
+	g = g.orZero()
 	name = g.known.id(g.id, name)
 	var d denial
 	if !g.known.sees(g.id, name) || name == string(g.id) {
@@ -249,9 +242,7 @@ func (g *Grants) Member(name string) scope.Decision {
 
 // Context decides about giving a call a scope of its client's context.
 func (g *Grants) Context(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
-	}
+	g = g.orZero()
 	key := "scopes.enum"
 	if g.reach.Contexts.Fixed {
 		key = "scopes.const"
@@ -267,12 +258,12 @@ func (g *Grants) Context(name string) scope.Decision {
 
 // SetContext decides about filling a scope of the client's context by context_set.
 func (g *Grants) SetContext(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
+	if g.allowNothing() {
+		return nothing
 	}
 	set := g.reach.Contexts.Set
-	rule := "scopes.set: [" + strings.Join(set, ", ") + "]"
-	if slices.ContainsFunc(set, func(p string) bool { return catalog.Wild(p, name) }) {
+	rule := listRule("scopes.set", set)
+	if catalog.AnyOf(set, name) {
 		return scope.Decision{Allow: true, Kind: scope.KindContext, Rule: rule}
 	}
 	return scope.Decision{Kind: scope.KindContext, Rule: rule, Remedy: fmt.Sprintf("add %s to scopes.set", printable.Text(name))}
@@ -280,6 +271,9 @@ func (g *Grants) SetContext(name string) scope.Decision {
 
 // Named decides about a name by its list l, in addition to the denials in d.
 func (g *Grants) named(kind scope.Kind, name string, l *nameList, key string, d denial) scope.Decision {
+	if g.allowNothing() {
+		return nothing
+	}
 	rule := g.base()
 	if l != nil {
 		if rule = l.rule; !l.holds(name) {

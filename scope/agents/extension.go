@@ -331,9 +331,4 @@ func unseen(id scope.ID, servers Servers, extensions map[string]*extension) map[
 // Unseen returns the file of the extension that has a private server of that
 // name which does not reach the agent, or "". It is for the operator. To the
 // agent, such a server does not exist.
-func (g *Grants) Unseen(server string) (file string) {
-	if g == nil {
-		return ""
-	}
-	return g.unseen[server]
-}
+func (g *Grants) Unseen(server string) (file string) { return g.orZero().unseen[server] }
