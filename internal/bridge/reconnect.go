@@ -29,9 +29,7 @@ func (b *Bridge) watch(ctx context.Context) {
 			late = b.s.expire(time.Now().Add(-b.holdTime), whyLost)
 		}
 		b.mu.Unlock()
-		for _, line := range late {
-			_ = b.write(line)
-		}
+		_ = b.write(late...)
 		if !waits {
 			continue
 		}
@@ -62,9 +60,7 @@ func (b *Bridge) lose(conn Conn, err error, refused bool) (why string, ended boo
 	lines, failed := b.s.lose(why, refused)
 	ended = b.inputClosed || b.failed != nil
 	b.mu.Unlock()
-	for _, line := range lines {
-		_ = b.write(line)
-	}
+	_ = b.write(lines...)
 	if failed > 0 {
 		why = fmt.Sprintf("%s; requests in flight whose effect is unknown: %d", why, failed)
 	}
@@ -86,9 +82,7 @@ func (b *Bridge) announceReturn() {
 		}
 	}
 	b.mu.Unlock()
-	for _, line := range lines {
-		_ = b.write(line)
-	}
+	_ = b.write(lines...)
 }
 
 // log writes a log line for people. If the client's session has log messages of
