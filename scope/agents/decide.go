@@ -82,11 +82,7 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 		return scope.Decision{Kind: scope.KindTool, Rule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}
 	}
 	var d denial
-	for _, p := range g.exclude {
-		if p.Reaches(g.tooling(), n) {
-			d.add(scope.KindTool, p.Listed("policy.tools.exclude")+": "+p.Text, "remove "+p.Text+" from "+p.Listed("policy.tools.exclude"))
-		}
-	}
+	g.restrict(&d, g.exclude, "policy.tools.exclude", n)
 	if g.readOnly && writes {
 		d.add(scope.KindAccess, "access: read", "set access: write in view")
 	}
@@ -114,20 +110,21 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 		return d.decision()
 	}
 	if n.Server == "" || !slices.Contains(g.reach.Rules.Trusted, n.Server) {
-		if ask := g.asks(n); ask.fixes != nil {
+		var ask denial
+		if g.restrict(&ask, g.ask, "policy.tools.ask", n); ask.fixes != nil {
 			return scope.Decision{Ask: true, Kind: ask.kind, Rule: ask.rule, Remedy: strings.Join(ask.fixes, ", and ") + ", or approve the call"}
 		}
 	}
 	return scope.Decision{Allow: true, Kind: scope.KindTool, Rule: rule}
 }
 
-func (g *Grants) asks(n catalog.ToolName) (d denial) {
-	for _, p := range g.ask {
+// restrict adds to d the patterns of a list that reach a tool.
+func (g *Grants) restrict(d *denial, list []catalog.Pattern, key string, n catalog.ToolName) {
+	for _, p := range list {
 		if p.Reaches(g.tooling(), n) {
-			d.add(scope.KindTool, p.Listed("policy.tools.ask")+": "+p.Text, "remove "+p.Text+" from "+p.Listed("policy.tools.ask"))
+			d.add(scope.KindTool, p.Listed(key)+": "+p.Text, "remove "+p.Text+" from "+p.Listed(key))
 		}
 	}
-	return d
 }
 
 // base returns the rule for a request that no list restricts.

@@ -164,7 +164,7 @@ func (e *extension) fields(base, rel, name string, named *bool, read func(string
 	all["excludeTools"] = e.excludeField
 	all["settings"] = func(n *yaml.Node) error { return e.settingsField(n, read) }
 	all["contextFileName"] = func(n *yaml.Node) error { return e.contextField(n, read) }
-	for _, key := range geminiIgnored() {
+	for _, key := range geminiIgnored {
 		all[key] = func(*yaml.Node) error { return nil }
 	}
 	return all

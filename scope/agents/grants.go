@@ -128,9 +128,6 @@ func compileGrants(def *Definition, k known, servers Servers, extensions ...*ext
 // error and grant nothing.
 func (d *Definition) Grants(host Host) *Grants {
 	servers := host.Servers.clone()
-	if servers == nil {
-		servers = Servers{}
-	}
 	maps.Copy(servers, d.Servers.clone())
 	return compileGrants(d, known{host: host, presets: hosts.BuiltinPresets()}, servers)
 }
