@@ -2,6 +2,7 @@ package bash
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -71,20 +72,14 @@ func claude() ([]tools.Tool, error) {
 		func(in claudeBash) ([]tools.Inner, error) {
 			return []tools.Inner{{Tool: "bash", Args: runArgs{Command: in.Command, TimeoutMS: in.Timeout, Background: in.Background}}}, nil
 		}, nil)
-	if err != nil {
-		return nil, err
-	}
-	read, err := tools.Alias("BashOutput", "Read the output of a background command since the last read.",
+	read, readErr := tools.Alias("BashOutput", "Read the output of a background command since the last read.",
 		tools.Hints{Title: "Read a command's output"}, []string{"process_read"}, claudeOutput.calls, claudeOutput.render)
-	if err != nil {
-		return nil, err
-	}
-	kill, err := tools.Alias("KillShell", "Stop a background command.",
+	kill, killErr := tools.Alias("KillShell", "Stop a background command.",
 		tools.Hints{Title: "Stop a command", Acts: true, Destructive: true, Idempotent: true}, []string{"process_stop"},
 		func(in claudeKill) ([]tools.Inner, error) {
 			return []tools.Inner{{Tool: "process_stop", Args: stopArgs{ID: in.ID}}}, nil
 		}, nil)
-	return []tools.Tool{run, read, kill}, err
+	return []tools.Tool{run, read, kill}, errors.Join(err, readErr, killErr)
 }
 
 func (in claudeOutput) calls() ([]tools.Inner, error) {
