@@ -1,7 +1,6 @@
 package scoped
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -138,7 +137,18 @@ func array(messages []message) []byte {
 
 // joined returns values or members with commas between them, in brackets.
 func joined(open byte, parts [][]byte, end byte) []byte {
-	return slices.Concat([]byte{open}, bytes.Join(parts, []byte{','}), []byte{end})
+	size := len(parts) + 2
+	for _, part := range parts {
+		size += len(part)
+	}
+	out := append(make([]byte, 0, size), open) // one copy: the parts may have megabytes
+	for i, part := range parts {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, part...)
+	}
+	return append(out, end)
 }
 
 // scopeName reads the name of a scope.
