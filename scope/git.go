@@ -241,7 +241,8 @@ func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
 // is false if the rules do not restrict it. No directory moves into a repository, within
 // one or out of one, and none becomes one.
 func (g *GitRules) move(rel string) (d Decision, ok bool) {
-	return Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}, g != nil && classifyGit(rel).inside
+	d = Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}
+	return d, g != nil && classifyGit(rel).inside
 }
 
 // link returns the decision about a symbolic link at rel that leads to target; ok is false

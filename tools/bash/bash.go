@@ -59,7 +59,8 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 		run.Defaults = map[string]string{"cwd": s.Dir}
 	}
 	run.Aliases = []string{"shell", "run_shell_command"} // Gemini CLI's
-	read, readErr := tools.New("process_read", "Read a command's output and status, by the process_id that bash returned, or list the session's processes.",
+	read, readErr := tools.New("process_read",
+		"Read a command's output and status, by the process_id that bash returned, or list the session's processes.",
 		tools.Hints{Title: "Read a command's output", Waits: true}, s.read)
 	stop, stopErr := tools.New("process_stop", "Stop a background command: send a signal, and KILL two seconds later if it still runs.",
 		tools.Hints{Title: "Stop a command", Waits: true, Acts: true, Destructive: true, Idempotent: true}, s.stop)
