@@ -241,7 +241,8 @@ func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
 // is false if the rules do not restrict it. No directory moves into a repository, within
 // one or out of one, and none becomes one.
 func (g *GitRules) move(rel string) (d Decision, ok bool) {
-	return Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}, classifyGit(rel).inside
+	d = Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}
+	return d, g != nil && classifyGit(rel).inside
 }
 
 // link returns the decision about a symbolic link at rel that leads to target; ok is false
@@ -252,7 +253,7 @@ func (g *GitRules) move(rel string) (d Decision, ok bool) {
 // file "testing", to learn whether it can.
 func (g *GitRules) link(rel, target string) (d Decision, ok bool) {
 	d = Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a link in a repository, or to one"}
-	from, to := classifyGit(rel).inside, classifyGit(target).inside
+	from, to := g != nil && classifyGit(rel).inside, g != nil && classifyGit(target).inside
 	if from && to {
 		return d, path.Dir(rel) != path.Dir(target) || path.Base(target) != "testing"
 	}

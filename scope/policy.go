@@ -174,14 +174,6 @@ func Compile(spec PolicySpec) (*Policy, error) {
 	return p, nil
 }
 
-// Spec returns the spec that the policy was compiled from, with its defaults
-// set.
-func (p *Policy) Spec() PolicySpec {
-	spec := p.spec
-	spec.Paths = slices.Clone(spec.Paths)
-	return spec
-}
-
 // Uniform reports whether the policy has no path rules, so that the location of
 // a file does not matter.
 func (p *Policy) Uniform() bool {
@@ -191,10 +183,7 @@ func (p *Policy) Uniform() bool {
 // Repository reports whether rel is in a repository that Git protects. The host's git writes
 // to some names there, also through links.
 func (p *Policy) Repository(rel string) bool {
-	if p.spec.Git == nil {
-		return false
-	}
-	return classifyGit(rel).inside
+	return p.spec.Git != nil && classifyGit(rel).inside
 }
 
 // GitConfig returns the keys for CheckGit.
@@ -267,10 +256,8 @@ func (p *Policy) Move(rel string) Decision {
 			return Decision{Access: Read, Kind: KindBelow, Rule: r.text}
 		}
 	}
-	if p.spec.Git != nil {
-		if d, ok := p.spec.Git.move(rel); ok {
-			return d
-		}
+	if d, ok := p.spec.Git.move(rel); ok {
+		return d
 	}
 	return Decision{Allow: true, Access: Write, Kind: KindAccess, Rule: p.fallback.text}
 }
@@ -300,10 +287,8 @@ func (p *Policy) Link(rel, target string) Decision {
 	if r := p.protect.across(fold(rel)); r != nil {
 		return Decision{Access: Read, Kind: KindProtect, Rule: r.text}
 	}
-	if p.spec.Git != nil {
-		if d, ok := p.spec.Git.link(rel, target); ok {
-			return d
-		}
+	if d, ok := p.spec.Git.link(rel, target); ok {
+		return d
 	}
 	return Decision{Allow: true, Access: Write, Kind: KindAccess, Rule: p.fallback.text}
 }

@@ -71,10 +71,8 @@ func (p *Policy) RemedyMove(rel string) string {
 			fixes = append(fixes, "remove "+list.Name+" from protect")
 		}
 	}
-	if git := p.spec.Git; git != nil {
-		if _, ok := git.move(rel); ok {
-			fixes = append(fixes, "remove git-config and git-hooks from protect")
-		}
+	if _, ok := p.spec.Git.move(rel); ok {
+		fixes = append(fixes, "remove git-config and git-hooks from protect")
 	}
 	return strings.Join(fixes, ", and ")
 }

@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -122,18 +123,10 @@ func (x *ruleIndex) across(rel string) *rule {
 	if r := x.below[rel]; r != nil {
 		return r
 	}
-	for _, globs := range x.candidates(rel) {
-		for i := range globs {
-			if globs[i].across(rel) {
-				return &globs[i]
-			}
-		}
-	}
-	for _, tails := range x.tails {
-		for i := range tails {
-			if tails[i].across(rel) {
-				return &tails[i]
-			}
+	globs := x.candidates(rel)
+	for _, rules := range slices.AppendSeq(globs[:], maps.Values(x.tails)) {
+		if i := slices.IndexFunc(rules, func(r rule) bool { return r.across(rel) }); i >= 0 {
+			return &rules[i]
 		}
 	}
 	return nil

@@ -41,14 +41,15 @@ func Alias[In any](name, about string, hints Hints, covers []string, calls func(
 		}
 		inner, err := calls(in)
 		if render == nil {
-			return inner, joined, err
+			return inner, Joined, err
 		}
 		return inner, func(all []Result) Result { return render(in, all) }, err
 	}}
 	return t, nil
 }
 
-func joined(all []Result) (one Result) {
+// Joined returns the contents of results as one result.
+func Joined(all []Result) (one Result) {
 	for _, r := range all {
 		one.Content = append(one.Content, r.Content...)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -127,12 +128,7 @@ func matchCommand(pattern, command string) bool {
 		case last && w == everything:
 			return true
 		case last && w == "*":
-			for _, s := range said {
-				if isOption(s) {
-					return false
-				}
-			}
-			return true
+			return !slices.ContainsFunc(said, isOption)
 		case len(said) == 0 || !matchWord(w, said[0]):
 			return false
 		}
@@ -154,10 +150,8 @@ func matchWord(pattern, word string) bool {
 		return true
 	}
 	// Below a directory that the pattern names, not beside it.
-	for part := range strings.SplitSeq(word, "/") {
-		if part == ".." {
-			return false
-		}
+	if slices.Contains(strings.Split(word, "/"), "..") {
+		return false
 	}
 	parts := strings.Split(pattern, "*")
 	rest, ok := strings.CutPrefix(word, parts[0])

@@ -95,12 +95,7 @@ func (a *Approvals) approves(p *Approval) *Approval {
 
 // concerns reports whether one of ids is the approval's agent, or in its chain.
 func (a *Approval) concerns(ids []scope.ID) bool {
-	for id := range strings.SplitSeq(a.Whose(), ">") {
-		if slices.Contains(ids, scope.ID(id)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(strings.Split(a.Whose(), ">"), func(id string) bool { return slices.Contains(ids, scope.ID(id)) })
 }
 
 // Close ends all waits, with the ids of the approvals, because nobody can decide any

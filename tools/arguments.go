@@ -57,10 +57,8 @@ func Canonical(text json.RawMessage) (json.RawMessage, error) {
 
 // integers returns arguments in which each integral number is written as digits alone.
 func integers(args json.RawMessage) json.RawMessage {
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.UseNumber()
-	var v any
-	if dec.Decode(&v) != nil {
+	v, err := exact(args)
+	if err != nil {
 		return args
 	}
 	text, err := json.Marshal(plainIntegers(v))

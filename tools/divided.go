@@ -239,7 +239,7 @@ func readDivided(m Marks, agent scope.ID, args json.RawMessage) (d decoded) {
 		v, d.outside = m.root.names(v, agent, "", func(key string) { keys = append(keys, key) })
 	}
 	if err == nil && d.outside == nil {
-		d.value, err = plain(v)
+		d.value, err = Marshal(v)
 	}
 	if len(keys) > 0 {
 		d.target = keys[0]
@@ -262,7 +262,7 @@ func ownKeys(m Marks, agent scope.ID, r Result) (Result, error) {
 	if err != nil {
 		return fail(err)
 	}
-	text, err := plain(v)
+	text, err := Marshal(v)
 	return Result{Structured: text, Content: []Content{{Text: string(text)}}}, err
 }
 
@@ -274,7 +274,9 @@ func exact(text json.RawMessage) (v any, err error) {
 	return v, err
 }
 
-func plain(v any) (json.RawMessage, error) {
+// Marshal is json.Marshal without the escapes of characters that HTML knows: what has the
+// bytes of a caller, or is for a person.
+func Marshal(v any) (json.RawMessage, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)

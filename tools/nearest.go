@@ -1,6 +1,9 @@
 package tools
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Nearest returns the name that a caller most likely meant by word, or "". The name
 // differs in at most a third of its characters, or has word as one of its parts.
@@ -32,12 +35,7 @@ func Nearest(word string, names []string) string {
 
 // hasPart reports whether part stands in name between separators.
 func hasPart(name, part string) bool {
-	for p := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune("_:-.", r) }) {
-		if p == part {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_:-.", r) }), part)
 }
 
 // distance counts the characters to add, drop, change or swap with the next one to

@@ -55,7 +55,7 @@ type Bridge struct {
 
 	holdTime, giveUp time.Duration // HoldTime and GiveUp unless a test sets them
 
-	out sync.Mutex // held while one line is written
+	out sync.Mutex // held while lines are written
 
 	mu          sync.Mutex
 	s           session
@@ -99,7 +99,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		first = false
 		if answered { // a daemon that did not respond does not count as a connection
 			lost = time.Now()
-			b.announceLoss(why)
+			b.log("warning", why+"; reconnecting")
 		}
 		if answered && time.Since(began) > lastPause {
 			pause = firstPause
@@ -120,9 +120,7 @@ var errEnded = errors.New("the daemon closed the connection; its log says why")
 func (b *Bridge) end(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, line := range b.s.expire(time.Now().Add(time.Hour), whyLost) {
-		_ = b.write(line)
-	}
+	_ = b.write(b.s.expire(time.Now().Add(time.Hour), whyLost)...)
 	switch {
 	case b.failed != nil:
 		return b.failed
@@ -147,7 +145,10 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 	flushing.Go(func() { b.flush(conn) })
 	defer flushing.Wait()
 	defer conn.Close()
-	if again && b.restored() {
+	b.mu.Lock()
+	restored := b.s.initialize != nil // the daemon has responded to that
+	b.mu.Unlock()
+	if again && restored {
 		answered = true
 		b.announceReturn()
 	}
@@ -165,7 +166,9 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 		b.mu.Unlock()
 		if line != nil {
 			if err := b.write(line); err != nil {
-				b.fail(err)
+				b.mu.Lock()
+				b.failed = err
+				b.mu.Unlock()
 				return answered, err
 			}
 		}
@@ -174,14 +177,6 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 		}
 		answered = true
 	}
-}
-
-// restored reports whether the client has a session. The daemon has then
-// responded to the client's initialize.
-func (b *Bridge) restored() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.s.initialize != nil
 }
 
 // flush sends the held messages. Later messages then go directly to the
@@ -269,16 +264,14 @@ func (b *Bridge) readClient(leave func()) {
 	}
 }
 
-// write writes a line to the client.
-func (b *Bridge) write(line []byte) error {
+// write writes lines to the client.
+func (b *Bridge) write(lines ...[]byte) error {
 	b.out.Lock()
 	defer b.out.Unlock()
-	_, err := b.Out.Write(line)
-	return err
-}
-
-func (b *Bridge) fail(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failed = err
+	for _, line := range lines {
+		if _, err := b.Out.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
 }

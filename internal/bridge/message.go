@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -100,60 +101,30 @@ const (
 	methodMessage     = "notifications/message"
 )
 
-// cancels returns the key of the request that a notification cancels.
-func cancels(line []byte) string {
-	var m struct {
-		Params struct {
-			RequestID json.RawMessage `json:"requestId"`
-		} `json:"params"`
-	}
-	_ = json.Unmarshal(line, &m)
-	return key(m.Params.RequestID)
+// content is what the bridge reads of messages beside their heads.
+type content struct {
+	Params struct {
+		RequestID     json.RawMessage `json:"requestId"` // of a cancellation
+		Level         string          `json:"level"`     // of logging/setLevel
+		Notifications struct {
+			ToolsListChanged bool `json:"toolsListChanged"`
+		} `json:"notifications"` // of a subscription
+	} `json:"params"`
+	Result struct {
+		ProtocolVersion string `json:"protocolVersion"` // in a response to initialize
+	} `json:"result"`
 }
 
-// wantsTools reports whether a subscription includes changes of the tool list.
-func wantsTools(listen []byte) bool {
-	var m struct {
-		Params struct {
-			Notifications struct {
-				ToolsListChanged bool `json:"toolsListChanged"`
-			} `json:"notifications"`
-		} `json:"params"`
-	}
-	return json.Unmarshal(listen, &m) == nil && m.Params.Notifications.ToolsListChanged
+// contentOf returns the content of a line. What is missing, or of another type, is zero.
+func contentOf(line []byte) (c content) {
+	_ = json.Unmarshal(line, &c)
+	return c
 }
 
-// levelOf returns the level in a logging/setLevel request, as a number.
-func levelOf(setLevel []byte) int {
-	var m struct {
-		Params struct {
-			Level string `json:"level"`
-		} `json:"params"`
-	}
-	_ = json.Unmarshal(setLevel, &m)
-	return level(m.Params.Level)
-}
-
-// level returns the number of an MCP log level, 0 for debug. The levels are
-// those of syslog (RFC 5424).
+// level returns the number of an MCP log level, 0 for debug and for no level. The levels
+// are those of syslog (RFC 5424).
 func level(name string) int {
-	for i, l := range []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"} {
-		if l == name {
-			return i
-		}
-	}
-	return 0
-}
-
-// versionOf returns the protocol version in a response to initialize.
-func versionOf(answer []byte) string {
-	var m struct {
-		Result struct {
-			ProtocolVersion string `json:"protocolVersion"`
-		} `json:"result"`
-	}
-	_ = json.Unmarshal(answer, &m)
-	return m.Result.ProtocolVersion
+	return max(0, slices.Index([]string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}, name))
 }
 
 // reader reads lines.

@@ -29,9 +29,7 @@ func (b *Bridge) watch(ctx context.Context) {
 			late = b.s.expire(time.Now().Add(-b.holdTime), whyLost)
 		}
 		b.mu.Unlock()
-		for _, line := range late {
-			_ = b.write(line)
-		}
+		_ = b.write(late...)
 		if !waits {
 			continue
 		}
@@ -62,18 +60,11 @@ func (b *Bridge) lose(conn Conn, err error, refused bool) (why string, ended boo
 	lines, failed := b.s.lose(why, refused)
 	ended = b.inputClosed || b.failed != nil
 	b.mu.Unlock()
-	for _, line := range lines {
-		_ = b.write(line)
-	}
+	_ = b.write(lines...)
 	if failed > 0 {
 		why = fmt.Sprintf("%s; requests in flight whose effect is unknown: %d", why, failed)
 	}
 	return why, ended
-}
-
-// announceLoss reports to the client that the connection is lost.
-func (b *Bridge) announceLoss(why string) {
-	b.log("warning", why+"; reconnecting")
 }
 
 // announceReturn reports to the client that a daemon is back, and that its tools may
@@ -86,14 +77,12 @@ func (b *Bridge) announceReturn() {
 		lines = append(lines, notification(methodListChanged, nil))
 	}
 	for _, r := range b.s.listens() {
-		if wantsTools(r.line) { // SEP-2575
+		if contentOf(r.line).Params.Notifications.ToolsListChanged { // SEP-2575
 			lines = append(lines, notification(methodListChanged, object{"_meta": object{"io.modelcontextprotocol/subscriptionId": r.id}}))
 		}
 	}
 	b.mu.Unlock()
-	for _, line := range lines {
-		_ = b.write(line)
-	}
+	_ = b.write(lines...)
 }
 
 // log writes a log line for people. If the client's session has log messages of
@@ -101,7 +90,7 @@ func (b *Bridge) announceReturn() {
 func (b *Bridge) log(severity, text string) {
 	fmt.Fprintf(b.Log, "scopefs: %s\n", text)
 	b.mu.Lock()
-	send := b.s.initialized != nil && level(severity) >= levelOf(b.s.setLevel)
+	send := b.s.initialized != nil && level(severity) >= level(contentOf(b.s.setLevel).Params.Level)
 	b.mu.Unlock()
 	if send {
 		_ = b.write(notification(methodMessage, object{"level": severity, "logger": "scopefs", "data": text}))
@@ -196,7 +185,7 @@ func reinitialize(conn Conn, in *reader, initialize []byte, version string) erro
 		if !m.response() || m.key() != request.key() {
 			continue
 		}
-		if now := versionOf(line); now != version {
+		if now := contentOf(line).Result.ProtocolVersion; now != version {
 			return fmt.Errorf("the daemon now speaks version %q of the protocol and the session version %q: restart the client", now, version)
 		}
 		return nil

@@ -87,7 +87,7 @@ func (s *session) receive(m message, line []byte) []byte {
 		r := s.open[m.key()]
 		delete(s.open, m.key())
 		if r.method == methodInitialize && s.version == "" {
-			s.version = versionOf(line)
+			s.version = contentOf(line).Result.ProtocolVersion
 		}
 		if r.ours {
 			return nil
@@ -150,7 +150,7 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 		}
 	}
 	if m.Method == methodCancelled {
-		key := cancels(line)
+		key := key(contentOf(line).Params.RequestID)
 		s.drop(func(h held) bool { return h.request() && h.key() == key })
 		if _, sent := s.open[key]; !sent {
 			return nil

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -38,23 +37,7 @@ func (c Channel) Allows(id string) bool {
 	return c.Agents == nil || slices.ContainsFunc(c.Agents, func(p string) bool { return catalog.Wild(p, id) })
 }
 
-// channelsField reads channels by name.
-func channelsField(out *map[string]Channel) fields.Field {
-	return func(n *yaml.Node) error {
-		*out = map[string]Channel{}
-		return fields.EachKey(n, func(name string, value *yaml.Node) error {
-			if !catalog.IsServerName(name) {
-				return fmt.Errorf("%q is no name of a channel: write letters, digits, '-' and '_'", name)
-			}
-			var c Channel
-			err := c.read(value)
-			(*out)[name] = c
-			return err
-		})
-	}
-}
-
-func (c *Channel) read(n *yaml.Node) error {
+func (c *Channel) read(_ string, n *yaml.Node) error {
 	var wrong fields.Problems
 	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
 		"kind":       fields.Text(&c.Kind),

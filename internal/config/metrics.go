@@ -38,12 +38,12 @@ func metricsField(out **MetricsStore) fields.Field {
 			"user":       fields.Text(&s.User),
 			"credential": fields.Credential(&s.Credential),
 			"addresses":  prefixesField(&s.Addresses),
-			"buckets": grantedField(&s.Buckets, func(name string) error {
+			"buckets": named(&s.Buckets, func(name string) error {
 				if name == "" || len(name) > 128 || name[0] == '_' || strings.ContainsFunc(name, unicode.IsControl) {
 					return fmt.Errorf("%q is no name of a bucket: write one without control characters that does not begin with _", name)
 				}
 				return nil
-			}),
+			}, readPatterns),
 			"retention": fields.Duration(&s.Retention),
 			"timeout":   fields.Duration(&s.Timeout),
 		})(n)

@@ -151,7 +151,7 @@ func Parse(text []byte, checks Checks) (h Settings, err error) {
 		h.Tools = append(h.Tools[:len(h.Tools):len(h.Tools)], more...)
 	}
 	for _, r := range tools {
-		if !h.Tools.Matches(r.Text) {
+		if p, err := h.Tools.ParsePattern(r.Text); err != nil || !h.Tools.Known(p, nil) {
 			return fail(r.Line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.Text, strings.Join(h.Tools.Names(), ", ")))
 		}
 	}

@@ -84,7 +84,7 @@ func (s *Stores) fields() map[string]fields.Field {
 				"timeout": fields.Duration(&s.SQL.Timeout),
 			})(n)
 		},
-		"notify": channelsField(&s.Notify),
+		"notify": named(&s.Notify, serverName("channel"), (*Channel).read),
 		"objects": func(n *yaml.Node) error {
 			s.Objects = &ObjectStore{}
 			return fields.Mapping(s.Objects.fields())(n)
@@ -94,18 +94,33 @@ func (s *Stores) fields() map[string]fields.Field {
 			s.Messages = &MessagesStore{}
 			return storeField(s.Messages.fields())(n)
 		},
-		"services": func(n *yaml.Node) error {
-			s.Services = map[string]Service{}
-			return fields.EachKey(n, func(name string, value *yaml.Node) error {
-				if !catalog.IsServerName(name) {
-					return fmt.Errorf("%q is no name of a service: write letters, digits, '-' and '_'", name)
-				}
-				var service Service
-				err := service.read(value)
-				s.Services[name] = service
-				return err
-			})
-		},
+		"services": named(&s.Services, serverName("service"), (*Service).read),
+	}
+}
+
+// named reads values by names that check accepts.
+func named[T any](out *map[string]T, check func(name string) error, read func(out *T, name string, value *yaml.Node) error) fields.Field {
+	return func(n *yaml.Node) error {
+		*out = map[string]T{}
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
+			err := check(name)
+			if err == nil {
+				var one T
+				err = read(&one, name, value)
+				(*out)[name] = one
+			}
+			return err
+		})
+	}
+}
+
+// serverName returns the check of the names of one kind.
+func serverName(kind string) func(string) error {
+	return func(name string) error {
+		if !catalog.IsServerName(name) {
+			return fmt.Errorf("%q is no name of a %s: write letters, digits, '-' and '_'", name, kind)
+		}
+		return nil
 	}
 }
 
@@ -139,7 +154,7 @@ func (s *KVStore) fields() map[string]fields.Field {
 	}
 }
 
-func (s *Service) read(n *yaml.Node) error {
+func (s *Service) read(_ string, n *yaml.Node) error {
 	var wrong fields.Problems
 	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
 		"url":        fields.Text(&s.URL),

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +32,7 @@ type Patterns []string
 
 // Allow reports whether one of the patterns matches an agent's id.
 func (p Patterns) Allow(id string) bool {
-	return slices.ContainsFunc(p, func(one string) bool { return catalog.Wild(one, id) })
+	return catalog.AnyOf(p, id)
 }
 
 // minMessages is the least size of a place, in bytes: some messages must fit.
@@ -53,34 +52,24 @@ func (s *MessagesStore) fields() map[string]fields.Field {
 			return err
 		},
 		"age": fields.Duration(&s.Age),
-		"channels": grantedField(&s.Channels, func(name string) error {
-			if !catalog.IsServerName(name) || strings.Contains(name, ".") {
+		"channels": named(&s.Channels, func(name string) error {
+			if strings.Contains(name, ".") {
 				return fmt.Errorf("%q is no name of a channel: write letters, digits, '-' and '_'", name)
 			}
-			return nil
-		}),
-		"inboxes": grantedField(&s.Inboxes, func(id string) error {
+			return serverName("channel")(name)
+		}, readPatterns),
+		"inboxes": named(&s.Inboxes, func(id string) error {
 			_, err := scope.ParseID(id)
 			return err
-		}),
+		}, readPatterns),
 	}
 }
 
-// grantedField reads lists of patterns of agents by name.
-func grantedField(out *map[string]Patterns, check func(name string) error) fields.Field {
-	return func(n *yaml.Node) error {
-		*out = map[string]Patterns{}
-		return fields.EachKey(n, func(name string, value *yaml.Node) error {
-			if err := check(name); err != nil {
-				return err
-			}
-			var who []string
-			err := fields.Texts(&who, name, catalog.CheckName)(value)
-			(*out)[name] = who
-			if err != nil && value.Kind != yaml.SequenceNode {
-				err = fmt.Errorf("%q %w", name, err) // the errors of a list's items quote the item
-			}
-			return err
-		})
+// readPatterns reads the list of patterns of agents of a name.
+func readPatterns(out *Patterns, name string, value *yaml.Node) error {
+	err := fields.Texts((*[]string)(out), name, catalog.CheckName)(value)
+	if err != nil && value.Kind != yaml.SequenceNode {
+		err = fmt.Errorf("%q %w", name, err) // the errors of a list's items quote the item
 	}
+	return err
 }

@@ -66,18 +66,12 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 		"dir":    absoluteField(&p.Dir),
 		"expose": fields.Texts(&p.Expose, "expose", nil),
 		"env":    fields.Env(&p.Env, nil),
-		"credentials": func(n *yaml.Node) error {
-			p.Credentials = map[string]*credential.Source{}
-			return fields.EachKey(n, func(name string, value *yaml.Node) error {
-				if !fields.IsVariable(name) {
-					return fmt.Errorf("%q is no name of a variable: want letters, digits and '_'", name)
-				}
-				var from *credential.Source
-				err := fields.Credential(&from)(value)
-				p.Credentials[name] = from
-				return err
-			})
-		},
+		"credentials": named(&p.Credentials, func(name string) error {
+			if !fields.IsVariable(name) {
+				return fmt.Errorf("%q is no name of a variable: want letters, digits and '_'", name)
+			}
+			return nil
+		}, func(out **credential.Source, _ string, value *yaml.Node) error { return fields.Credential(out)(value) }),
 		"network": hosts.Field(&p.Network, nil),
 		"timeout": fields.Duration(&p.Timeout),
 		"limits": fields.Mapping(map[string]fields.Field{

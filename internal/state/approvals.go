@@ -1,7 +1,6 @@
 package state
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -92,13 +91,11 @@ func file(p tools.Approval) string { return p.ID + ".json" }
 
 // Put stores an approval. It returns nil once the file is on disk.
 func (a *Approvals) Put(p tools.Approval) error {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false) // an approval is for the exact bytes of the arguments
-	if err := enc.Encode(storedApproval{a.host, p}); err != nil {
+	text, err := tools.Marshal(storedApproval{a.host, p}) // an approval is for the exact bytes of the arguments
+	if err != nil {
 		return err
 	}
-	return replace(a.root, file(p), text.Bytes())
+	return replace(a.root, file(p), text)
 }
 
 // Remove deletes an approval. It returns fs.ErrNotExist if the file is gone: another process has used or revoked the
@@ -107,5 +104,5 @@ func (a *Approvals) Remove(p tools.Approval) error {
 	if err := a.root.Remove(file(p)); err != nil {
 		return err
 	}
-	return syncDir(a.root)
+	return syncDir(a.root.Open("."))
 }

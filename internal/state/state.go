@@ -30,10 +30,10 @@ func open(state, name string) (*os.Root, error) {
 	if err == nil {
 		err = os.Chmod(dir, 0o700)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("state: %w", err)
+	var root *os.Root
+	if err == nil {
+		root, err = os.OpenRoot(dir)
 	}
-	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
@@ -58,21 +58,14 @@ func replace(root *os.Root, name string, text []byte) (err error) {
 	if err != nil {
 		return errors.Join(err, root.Remove(temp))
 	}
-	return syncDir(root)
+	return syncDir(root.Open("."))
 }
 
 // SyncDir syncs a directory, so that its names are on the disk.
-func SyncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
+func SyncDir(path string) error { return syncDir(os.Open(path)) }
 
-// syncDir is SyncDir for an open directory.
-func syncDir(root *os.Root) error {
-	dir, err := root.Open(".")
+// syncDir is SyncDir for a directory, which it closes, or the error of its open.
+func syncDir(dir *os.File, err error) error {
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ import (
 // its task does (see Within). The agent gets the list of its tools separately,
 // and its other limits from [Grants.Limits].
 func (g *Grants) Block() string {
-	if g == nil || g.version == "" {
+	if g.allowNothing() {
 		return ""
 	}
 	var b block
@@ -69,7 +69,7 @@ func (g *Grants) Block() string {
 //
 // A line appears if the agent has such a rule; without any the text is empty.
 func (g *Grants) Limits() string {
-	if g == nil || g.version == "" {
+	if g.allowNothing() {
 		return ""
 	}
 	var b block
@@ -262,10 +262,7 @@ func (s *Snapshot) emptied(a *Agent, refs []catalog.Ref) (all []error) {
 // Prompt returns the body of the definition, then the Block and the Limits, separated
 // by empty lines.
 func (g *Grants) Prompt() string {
-	if g == nil {
-		return ""
-	}
-	parts := slices.DeleteFunc([]string{g.prompt, g.Block(), g.Limits()}, func(s string) bool { return s == "" })
+	parts := slices.DeleteFunc([]string{g.orZero().prompt, g.Block(), g.Limits()}, func(s string) bool { return s == "" })
 	return strings.Join(parts, "\n\n")
 }
 

@@ -31,19 +31,18 @@ func (d *denial) decision() scope.Decision {
 }
 
 const (
-	ruleNone    = "no rule"   // no rule restricts it
-	ruleNothing = "no policy" // a zero or nil Grants
+	ruleNone    = "no rule" // no rule restricts it
 	rulePrimary = "primary"
 )
+
+// nothing is the decision of the nil and the zero Grants.
+var nothing = scope.Decision{Kind: scope.KindNothing, Rule: "no policy"}
 
 // Tool decides about a call of a tool: "read_file", "builtin:read_file" or
 // "mcp:server:tool". The name "mcp" in a list means all tools of the servers
 // that the agent may use. With a caller (see Within) the more restrictive
 // decision applies.
 func (g *Grants) Tool(name string) scope.Decision {
-	if g == nil {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
-	}
 	n, ok := g.tooling().ParseName(name)
 	return g.decide(name, ok && n.Server == "" && g.tooling().Named(n.Name).Writes, false)
 }
@@ -75,19 +74,15 @@ func (g *Grants) decide(name string, writes, foreign bool) scope.Decision {
 // another agent and this agent need not see it. If this agent has a server of
 // that name, the lists of its definition also apply.
 func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
+	if g.allowNothing() {
+		return nothing
 	}
 	n, ok := g.tooling().ParseName(name)
 	if !ok {
 		return scope.Decision{Kind: scope.KindTool, Rule: "no such tool", Remedy: "name it NAME, builtin:NAME or mcp:SERVER:TOOL"}
 	}
 	var d denial
-	for _, p := range g.exclude {
-		if p.Reaches(g.tooling(), n) {
-			d.add(scope.KindTool, p.Listed("policy.tools.exclude")+": "+p.Text, "remove "+p.Text+" from "+p.Listed("policy.tools.exclude"))
-		}
-	}
+	g.restrict(&d, g.exclude, "policy.tools.exclude", n)
 	if g.readOnly && writes {
 		d.add(scope.KindAccess, "access: read", "set access: write in view")
 	}
@@ -115,20 +110,21 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 		return d.decision()
 	}
 	if n.Server == "" || !slices.Contains(g.reach.Rules.Trusted, n.Server) {
-		if ask := g.asks(n); ask.fixes != nil {
+		var ask denial
+		if g.restrict(&ask, g.ask, "policy.tools.ask", n); ask.fixes != nil {
 			return scope.Decision{Ask: true, Kind: ask.kind, Rule: ask.rule, Remedy: strings.Join(ask.fixes, ", and ") + ", or approve the call"}
 		}
 	}
 	return scope.Decision{Allow: true, Kind: scope.KindTool, Rule: rule}
 }
 
-func (g *Grants) asks(n catalog.ToolName) (d denial) {
-	for _, p := range g.ask {
+// restrict adds to d the patterns of a list that reach a tool.
+func (g *Grants) restrict(d *denial, list []catalog.Pattern, key string, n catalog.ToolName) {
+	for _, p := range list {
 		if p.Reaches(g.tooling(), n) {
-			d.add(scope.KindTool, p.Listed("policy.tools.ask")+": "+p.Text, "remove "+p.Text+" from "+p.Listed("policy.tools.ask"))
+			d.add(scope.KindTool, p.Listed(key)+": "+p.Text, "remove "+p.Text+" from "+p.Listed(key))
 		}
 	}
-	return d
 }
 
 // base returns the rule for a request that no list restricts.
@@ -202,8 +198,8 @@ func (s Server) tool(n catalog.ToolName, d *denial) {
 // Server decides about the use of an MCP server. For a server that the agent
 // does not see, the decision is the same as for one that does not exist.
 func (g *Grants) Server(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
+	if g.allowNothing() {
+		return nothing
 	}
 	var d denial
 	if rule := g.server(name, &d, false); d.fixes == nil {
@@ -214,9 +210,7 @@ func (g *Grants) Server(name string) scope.Decision {
 
 // Skill decides about the use of a skill.
 func (g *Grants) Skill(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
-	}
+	g = g.orZero()
 	var d denial
 	if _, ok := slices.BinarySearch(g.known.skills, name); !ok {
 		d.add(scope.KindSkill, "no such skill", fmt.Sprintf("create %s/%s/SKILL.md", skillsDir, printable.Text(name)))
@@ -227,18 +221,14 @@ func (g *Grants) Skill(name string) scope.Decision {
 // MemberID returns the id of the agent that a call names as a member: by its id, or by a
 // display name that no other agent has. Other names it returns as they are.
 func (g *Grants) MemberID(name string) scope.ID {
-	if g == nil {
-		return scope.ID(name)
-	}
+	g = g.orZero()
 	return scope.ID(g.known.id(g.id, name))
 }
 
 // Member decides about delegating to an agent, by its id or its display name. An agent is
 // not its own member.
 func (g *Grants) Member(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
-	}
+	g = g.orZero()
 	name = g.known.id(g.id, name)
 	var d denial
 	if !g.known.sees(g.id, name) || name == string(g.id) {
@@ -249,9 +239,7 @@ func (g *Grants) Member(name string) scope.Decision {
 
 // Context decides about giving a call a scope of its client's context.
 func (g *Grants) Context(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
-	}
+	g = g.orZero()
 	key := "scopes.enum"
 	if g.reach.Contexts.Fixed {
 		key = "scopes.const"
@@ -267,12 +255,12 @@ func (g *Grants) Context(name string) scope.Decision {
 
 // SetContext decides about filling a scope of the client's context by context_set.
 func (g *Grants) SetContext(name string) scope.Decision {
-	if g == nil || g.version == "" {
-		return scope.Decision{Kind: scope.KindNothing, Rule: ruleNothing}
+	if g.allowNothing() {
+		return nothing
 	}
 	set := g.reach.Contexts.Set
-	rule := "scopes.set: [" + strings.Join(set, ", ") + "]"
-	if slices.ContainsFunc(set, func(p string) bool { return catalog.Wild(p, name) }) {
+	rule := listRule("scopes.set", set)
+	if catalog.AnyOf(set, name) {
 		return scope.Decision{Allow: true, Kind: scope.KindContext, Rule: rule}
 	}
 	return scope.Decision{Kind: scope.KindContext, Rule: rule, Remedy: fmt.Sprintf("add %s to scopes.set", printable.Text(name))}
@@ -280,6 +268,9 @@ func (g *Grants) SetContext(name string) scope.Decision {
 
 // Named decides about a name by its list l, in addition to the denials in d.
 func (g *Grants) named(kind scope.Kind, name string, l *nameList, key string, d denial) scope.Decision {
+	if g.allowNothing() {
+		return nothing
+	}
 	rule := g.base()
 	if l != nil {
 		if rule = l.rule; !l.holds(name) {

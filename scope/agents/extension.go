@@ -164,7 +164,7 @@ func (e *extension) fields(base, rel, name string, named *bool, read func(string
 	all["excludeTools"] = e.excludeField
 	all["settings"] = func(n *yaml.Node) error { return e.settingsField(n, read) }
 	all["contextFileName"] = func(n *yaml.Node) error { return e.contextField(n, read) }
-	for _, key := range geminiIgnored() {
+	for _, key := range geminiIgnored {
 		all[key] = func(*yaml.Node) error { return nil }
 	}
 	return all
@@ -331,9 +331,4 @@ func unseen(id scope.ID, servers Servers, extensions map[string]*extension) map[
 // Unseen returns the file of the extension that has a private server of that
 // name which does not reach the agent, or "". It is for the operator. To the
 // agent, such a server does not exist.
-func (g *Grants) Unseen(server string) (file string) {
-	if g == nil {
-		return ""
-	}
-	return g.unseen[server]
-}
+func (g *Grants) Unseen(server string) (file string) { return g.orZero().unseen[server] }

@@ -44,12 +44,11 @@ func (s *Snapshot) readExtensions(base string, last *Snapshot) (agents []*parsed
 		return fail(err)
 	}
 	for _, name := range names {
+		read := s.readExtensionDir
 		if _, ok := manifestName(name); ok {
-			more, err := s.readExtension(base, dir, name, last)
-			agents, errs = append(agents, more...), append(errs, err...)
-			continue
+			read = s.readExtension
 		}
-		more, err := s.readExtensionDir(base, dir, name, last)
+		more, err := read(base, dir, name, last)
 		agents, errs = append(agents, more...), append(errs, err...)
 	}
 	return agents, errs

@@ -43,12 +43,9 @@ func yamlOfJSON(text []byte) ([]byte, error) {
 	}), nil
 }
 
-// geminiIgnored returns the keys of a gemini-extension.json that do not affect
-// what agents may do.
-func geminiIgnored() []string {
-	return []string{"version", "themes", "plan", "migratedTo", "author", "license",
-		"homepage", "repository", "keywords", "displayName", "display_name", "commands", "$schema"}
-}
+// geminiIgnored are the keys of a gemini-extension.json that do not affect what agents may do.
+var geminiIgnored = []string{"version", "themes", "plan", "migratedTo", "author", "license",
+	"homepage", "repository", "keywords", "displayName", "display_name", "commands", "$schema"}
 
 const (
 	settingsFile  = ".env"      // values of an extension's settings, which the operator writes

@@ -67,9 +67,18 @@ func (l *toolList) holds(n catalog.ToolName) bool {
 	return slices.ContainsFunc(l.patterns, func(p catalog.Pattern) bool { return p.Match(n) })
 }
 
-func (l *nameList) holds(name string) bool {
-	return slices.ContainsFunc(l.patterns, func(p string) bool { return catalog.Wild(p, name) })
+func (l *nameList) holds(name string) bool { return catalog.AnyOf(l.patterns, name) }
+
+// orZero returns g, or the zero Grants for nil: they allow the same.
+func (g *Grants) orZero() *Grants {
+	if g == nil {
+		return &Grants{}
+	}
+	return g
 }
+
+// allowNothing reports whether g are the nil or the zero Grants.
+func (g *Grants) allowNothing() bool { return g == nil || g.version == "" }
 
 // compileGrants compiles def. servers are all servers that its agent sees, and extensions those that restrict it.
 func compileGrants(def *Definition, k known, servers Servers, extensions ...*extension) *Grants {
@@ -119,9 +128,6 @@ func compileGrants(def *Definition, k known, servers Servers, extensions ...*ext
 // error and grant nothing.
 func (d *Definition) Grants(host Host) *Grants {
 	servers := host.Servers.clone()
-	if servers == nil {
-		servers = Servers{}
-	}
 	maps.Copy(servers, d.Servers.clone())
 	return compileGrants(d, known{host: host, presets: hosts.BuiltinPresets()}, servers)
 }
@@ -181,7 +187,7 @@ func computedTools(r Reach, host Host) *toolList {
 // means no restriction. The policy applies in addition: see Tool.
 func (g *Grants) Tools() []string {
 	switch {
-	case g == nil || g.version == "":
+	case g.allowNothing():
 		return []string{}
 	case g.tools == nil:
 		return nil
@@ -190,44 +196,28 @@ func (g *Grants) Tools() []string {
 }
 
 // ToolNames returns the names of the tools that definitions may name, and "mcp".
-func (g *Grants) ToolNames() []string {
-	if g == nil {
-		return nil
-	}
-	return g.tooling().Names()
-}
+func (g *Grants) ToolNames() []string { return g.tooling().Names() }
 
 // tooling returns the tools that definitions may name.
-func (g *Grants) tooling() catalog.Tools { return g.known.host.Tools }
+func (g *Grants) tooling() catalog.Tools { return g.orZero().known.host.Tools }
 
 // Computed reports whether the tool list is computed from the other lists.
 func (g *Grants) Computed() bool { return g != nil && g.tools != nil && g.tools.computed }
 
 // Skills returns the names of the skills that exist and are allowed, sorted.
-func (g *Grants) Skills() []string {
-	if g == nil {
-		return nil
-	}
-	return allowedOf(g.known.skills, g.Skill)
-}
+func (g *Grants) Skills() []string { return allowedOf(g.orZero().known.skills, g.Skill) }
 
 // Servers returns the servers that the agent sees and may use.
 func (g *Grants) Servers() map[string]Server {
-	if g == nil {
-		return nil
-	}
-	all := g.servers.clone()
+	all := g.orZero().servers.clone()
 	maps.DeleteFunc(all, func(name string, _ Server) bool { return !g.Server(name).Allow })
 	return all
 }
 
 // Members returns the agents that the agent may delegate to, sorted.
 func (g *Grants) Members() []scope.ID {
-	if g == nil {
-		return nil
-	}
-	names := g.known.ids
-	if l := g.members; l != nil && !slices.ContainsFunc(l.patterns, catalog.IsWild) { // faster if there are many agents
+	names := g.orZero().known.ids
+	if l := g.orZero().members; l != nil && !slices.ContainsFunc(l.patterns, catalog.IsWild) { // faster if there are many agents
 		names = slices.Compact(slices.Sorted(slices.Values(l.patterns)))
 	}
 	var ids []scope.ID
@@ -250,7 +240,7 @@ func allowedOf(names []string, decide func(string) scope.Decision) []string {
 // Contexts returns the names and patterns of the scopes that calls of the agent may
 // see; nil means any. If fixed is true, calls that choose none see all of them.
 func (g *Grants) Contexts() (names []string, fixed bool) {
-	if g == nil || g.version == "" {
+	if g.allowNothing() {
 		return []string{}, false
 	}
 	return slices.Clone(g.reach.Contexts.Names), g.reach.Contexts.Fixed
@@ -260,11 +250,8 @@ func (g *Grants) Contexts() (names []string, fixed bool) {
 // gets. ok is false if scopes.tools has none for the tool: then Contexts holds for tools that
 // take a context. The name of a tool overrides a pattern, and a pattern those after it.
 func (g *Grants) ContextsOf(tool string) (names []string, fixed, ok bool) {
-	if g == nil {
-		return nil, false, false
-	}
 	for _, exact := range []bool{true, false} {
-		for _, t := range g.reach.Contexts.Tools {
+		for _, t := range g.orZero().reach.Contexts.Tools {
 			if exact == !catalog.IsWild(t.Tool) && g.tooling().Match(t.Tool, tool) {
 				return append([]string{}, t.Names...), t.Fixed, true
 			}
@@ -274,12 +261,7 @@ func (g *Grants) ContextsOf(tool string) (names []string, fixed, ok bool) {
 }
 
 // Rates returns the rate limits of calls.
-func (g *Grants) Rates() []scope.Rate {
-	if g == nil {
-		return nil
-	}
-	return slices.Clone(g.reach.Rates)
-}
+func (g *Grants) Rates() []scope.Rate { return slices.Clone(g.orZero().reach.Rates) }
 
 // RatesOf returns the rate limits that count calls of a tool.
 func (g *Grants) RatesOf(tool string) []scope.Rate {
@@ -291,7 +273,7 @@ func (g *Grants) RatesOf(tool string) []scope.Rate {
 // servers, view access, hosts and argument filters restrict those of g. Skills, servers, members,
 // contexts and rates remain those of g.
 func (g *Grants) Within(caller *Grants) *Grants {
-	if g == nil || caller == nil || g.version == "" || caller.version == "" {
+	if g.allowNothing() || caller.allowNothing() {
 		return &Grants{}
 	}
 	narrow := *g
@@ -326,10 +308,7 @@ func (g *Grants) Widens(member scope.ID) bool {
 
 // Filters returns the filters that deny calls by their arguments.
 func (g *Grants) Filters() []scope.Filter {
-	if g == nil {
-		return nil
-	}
-	all := slices.Clone(g.reach.Filters)
+	all := slices.Clone(g.orZero().reach.Filters)
 	for i := range all {
 		all[i].Regexps = slices.Clone(all[i].Regexps)
 	}
@@ -339,10 +318,7 @@ func (g *Grants) Filters() []scope.Filter {
 // FiltersOf returns the filters that deny calls of a tool by their arguments.
 // The caller must not modify the result.
 func (g *Grants) FiltersOf(tool string) (all []scope.Filter) {
-	if g == nil {
-		return nil
-	}
-	for _, f := range g.reach.Filters {
+	for _, f := range g.orZero().reach.Filters {
 		if g.tooling().Match(f.Pattern, tool) {
 			all = append(all, f)
 		}
@@ -357,12 +333,7 @@ func (g *Grants) Primary() bool { return g != nil && g.primary }
 // including those about files. An approval is valid for one version. The
 // version omits the environment of servers, which may contain secrets. For the
 // nil and the zero Grants it is "".
-func (g *Grants) Version() string {
-	if g == nil {
-		return ""
-	}
-	return g.version
-}
+func (g *Grants) Version() string { return g.orZero().version }
 
 // Equal reports whether both make the same decisions and start their servers
 // with the same configuration.

@@ -4,7 +4,7 @@ import "github.com/scopefs/scopefs/scope/hosts"
 
 // Hosts returns what the agent's own sandbox may connect to.
 func (g *Grants) Hosts() *hosts.Policy {
-	if g == nil || g.version == "" {
+	if g.allowNothing() {
 		return nil
 	}
 	if g.caller == nil {
@@ -16,7 +16,7 @@ func (g *Grants) Hosts() *hosts.Policy {
 // HostsOf returns what a sandbox with a network may connect to, with the presets that
 // the agent's definition may name.
 func (g *Grants) HostsOf(n hosts.Network) *hosts.Policy {
-	if g == nil || g.version == "" {
+	if g.allowNothing() {
 		return nil
 	}
 	return hosts.Compile(n, g.known.presets)
@@ -25,7 +25,7 @@ func (g *Grants) HostsOf(n hosts.Network) *hosts.Policy {
 // ServerHosts returns what the sandbox of a server may connect to. In a task that is
 // within what the member may connect to.
 func (g *Grants) ServerHosts(server string) *hosts.Policy {
-	if g == nil || g.version == "" || !g.Server(server).Allow {
+	if g.allowNothing() || !g.Server(server).Allow {
 		return nil
 	}
 	own := g.serverHosts[server]

@@ -108,12 +108,6 @@ func (t Tools) Match(pattern, name string) bool {
 	return ok && p.Match(n)
 }
 
-// Matches reports whether a pattern matches a tool other than those of servers.
-func (t Tools) Matches(pattern string) bool {
-	p, err := t.ParsePattern(pattern)
-	return err == nil && t.Known(p, nil)
-}
-
 // Known reports whether a pattern matches a tool there is, or may be: what
 // tools a server has, only the server knows.
 func (t Tools) Known(p Pattern, servers []string) bool {

@@ -83,32 +83,28 @@ func (w *walker) message() (m message, err *Error) {
 	return m, err
 }
 
-// Len returns the number of messages.
-func (e *Environment) Len() int {
+// all returns the messages, also of the nil Environment.
+func (e *Environment) all() []message {
 	if e == nil {
-		return 0
+		return nil
 	}
-	return len(e.messages)
+	return e.messages
 }
+
+// Len returns the number of messages.
+func (e *Environment) Len() int { return len(e.all()) }
 
 // Scopes returns the names of the scopes that have messages, sorted.
 func (e *Environment) Scopes() (names []string) {
-	if e != nil {
-		for _, m := range e.messages {
-			names = append(names, m.scope)
-		}
+	for _, m := range e.all() {
+		names = append(names, m.scope)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
 // Size returns the bytes of the messages.
-func (e *Environment) Size() int {
-	if e == nil {
-		return 0
-	}
-	return size(e.messages)
-}
+func (e *Environment) Size() int { return size(e.all()) }
 
 func size(messages []message) (n int) {
 	for _, m := range messages {
@@ -119,12 +115,7 @@ func size(messages []message) (n int) {
 
 // Append returns an environment with the messages of both, e's first.
 func (e *Environment) Append(more *Environment) (*Environment, *Error) {
-	all := &Environment{}
-	for _, part := range []*Environment{e, more} {
-		if part != nil {
-			all.messages = append(all.messages, part.messages...)
-		}
-	}
+	all := &Environment{slices.Concat(e.all(), more.all())}
 	size := all.Size() + len(all.messages) + 1 // brackets and commas
 	if len(all.messages) > MaxMessages || size > MaxBytes {
 		return nil, errorf(TooLarge, "both contexts together have %d messages of %d bytes, and %d of %d bytes are the limit", len(all.messages), size, MaxMessages, MaxBytes)
@@ -133,24 +124,31 @@ func (e *Environment) Append(more *Environment) (*Environment, *Error) {
 }
 
 // JSON returns the array of the messages, which Parse reads.
-func (e *Environment) JSON() []byte {
-	if e == nil {
-		return []byte("[]")
-	}
-	return array(e.messages)
-}
+func (e *Environment) JSON() []byte { return array(e.all()) }
 
 // array returns the JSON array of messages.
 func array(messages []message) []byte {
-	out := make([]byte, 0, size(messages)+len(messages)+2)
-	out = append(out, '[')
+	parts := make([][]byte, len(messages))
 	for i, m := range messages {
+		parts[i] = m.text
+	}
+	return joined('[', parts, ']')
+}
+
+// joined returns values or members with commas between them, in brackets.
+func joined(open byte, parts [][]byte, end byte) []byte {
+	size := len(parts) + 2
+	for _, part := range parts {
+		size += len(part)
+	}
+	out := append(make([]byte, 0, size), open) // one copy: the parts may have megabytes
+	for i, part := range parts {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, m.text...)
+		out = append(out, part...)
 	}
-	return append(out, ']')
+	return append(out, end)
 }
 
 // scopeName reads the name of a scope.

@@ -108,27 +108,21 @@ func (s Scoped) Files() map[string][]byte {
 
 // JSON returns an object with the array of the messages of each scope.
 func (s Scoped) JSON() []byte {
-	files, out := s.Files(), []byte{'{'}
-	for i, name := range s.names {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(append(out, `"`+name+`":`...), files[name]...)
-	}
-	return append(out, '}')
+	files := s.Files()
+	return s.object(func(name string) []byte { return files[name] })
 }
 
 // Merged returns an object with, for each scope, one object that has the members of all
 // its messages, without type and _instance. A later message's member replaces an earlier one.
-func (s Scoped) Merged() []byte {
-	out := []byte{'{'}
-	for i, name := range s.names {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(append(out, `"`+name+`":`...), s.merged(name)...)
+func (s Scoped) Merged() []byte { return s.object(s.merged) }
+
+// object returns an object with a value for each scope.
+func (s Scoped) object(value func(scope string) []byte) []byte {
+	var members [][]byte
+	for _, name := range s.names {
+		members = append(members, slices.Concat([]byte(`"`+name+`":`), value(name)))
 	}
-	return append(out, '}')
+	return joined('{', members, '}')
 }
 
 // merged returns the merged messages of a scope, with the members in the order of their
@@ -152,14 +146,11 @@ func (s Scoped) merged(scope string) []byte {
 			return nil
 		})
 	}
-	out := []byte{'{'}
-	for i, name := range order {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, last[name]...)
+	var members [][]byte
+	for _, name := range order {
+		members = append(members, last[name])
 	}
-	return append(out, '}')
+	return joined('{', members, '}')
 }
 
 // Narrow returns s with the scopes in names alone. The error is [Invalid]: a name
@@ -192,19 +183,15 @@ func (s Scoped) Environment() *Environment {
 
 // withoutInstance returns a message without its member _instance.
 func withoutInstance(text []byte) []byte {
-	out := []byte{'{'}
+	var kept [][]byte
 	w := &walker{text: text}
 	_ = w.members(func(name string, quoted, value []byte) *Error { // returns what its function does
-		if name == memberInstance {
-			return nil
+		if name != memberInstance {
+			kept = append(kept, slices.Concat(quoted, []byte{':'}, value))
 		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(append(append(out, quoted...), ':'), value...)
 		return nil
 	})
-	return append(out, '}')
+	return joined('{', kept, '}')
 }
 
 // Handed returns what another agent is given: the messages have no instance.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"reflect"
@@ -280,12 +281,8 @@ func (n Network) with(presets map[string]*Preset) Network {
 				all.Rules.Allow = append(all.Rules.Allow, rule)
 			}
 		}
-		for variable, c := range p.Credentials {
-			all.Credentials[variable] = c
-		}
+		maps.Copy(all.Credentials, p.Credentials)
 	}
-	for variable, c := range n.Credentials {
-		all.Credentials[variable] = c
-	}
+	maps.Copy(all.Credentials, n.Credentials)
 	return all
 }

@@ -4,6 +4,7 @@ package bash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -53,22 +54,17 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 		"Each call starts a new shell: cd and variables do not persist. A command that fails is a result with its exit_code. "+
 		"The middle of long output is left out; process_read returns it.",
 		tools.Hints{Title: "Run a command", Waits: true, Context: true, Acts: true, Destructive: true}, s.run)
-	if err != nil {
-		return nil, err
-	}
 	if s.Dir != "" {
 		run.About += " It starts in " + s.Dir + ", unless cwd names another directory."
 		run.Defaults = map[string]string{"cwd": s.Dir}
 	}
 	run.Aliases = []string{"shell", "run_shell_command"} // Gemini CLI's
-	read, err := tools.New("process_read", "Read a command's output and status, by the process_id that bash returned, or list the session's processes.",
+	read, readErr := tools.New("process_read",
+		"Read a command's output and status, by the process_id that bash returned, or list the session's processes.",
 		tools.Hints{Title: "Read a command's output", Waits: true}, s.read)
-	if err != nil {
-		return nil, err
-	}
-	stop, err := tools.New("process_stop", "Stop a background command: send a signal, and KILL two seconds later if it still runs.",
+	stop, stopErr := tools.New("process_stop", "Stop a background command: send a signal, and KILL two seconds later if it still runs.",
 		tools.Hints{Title: "Stop a command", Waits: true, Acts: true, Destructive: true, Idempotent: true}, s.stop)
-	return []tools.Tool{run, read, stop}, err
+	return []tools.Tool{run, read, stop}, errors.Join(err, readErr, stopErr)
 }
 
 // Close kills the running commands and waits until they have exited. Background

@@ -2,6 +2,7 @@ package bash
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -46,7 +47,7 @@ func (in anthropicBash) render(all []tools.Result) tools.Result {
 	if in.Restart {
 		return tools.Result{Content: textContent("tool has been restarted")}
 	}
-	return join(all)
+	return tools.Joined(all)
 }
 
 type claudeBash struct {
@@ -71,20 +72,14 @@ func claude() ([]tools.Tool, error) {
 		func(in claudeBash) ([]tools.Inner, error) {
 			return []tools.Inner{{Tool: "bash", Args: runArgs{Command: in.Command, TimeoutMS: in.Timeout, Background: in.Background}}}, nil
 		}, nil)
-	if err != nil {
-		return nil, err
-	}
-	read, err := tools.Alias("BashOutput", "Read the output of a background command since the last read.",
+	read, readErr := tools.Alias("BashOutput", "Read the output of a background command since the last read.",
 		tools.Hints{Title: "Read a command's output"}, []string{"process_read"}, claudeOutput.calls, claudeOutput.render)
-	if err != nil {
-		return nil, err
-	}
-	kill, err := tools.Alias("KillShell", "Stop a background command.",
+	kill, killErr := tools.Alias("KillShell", "Stop a background command.",
 		tools.Hints{Title: "Stop a command", Acts: true, Destructive: true, Idempotent: true}, []string{"process_stop"},
 		func(in claudeKill) ([]tools.Inner, error) {
 			return []tools.Inner{{Tool: "process_stop", Args: stopArgs{ID: in.ID}}}, nil
 		}, nil)
-	return []tools.Tool{run, read, kill}, err
+	return []tools.Tool{run, read, kill}, errors.Join(err, readErr, killErr)
 }
 
 func (in claudeOutput) calls() ([]tools.Inner, error) {
@@ -99,7 +94,7 @@ func (in claudeOutput) render(all []tools.Result) tools.Result {
 	filter, err := regexp.Compile(in.Filter)
 	var r readResult
 	if err != nil || in.Filter == "" || len(all) != 1 || json.Unmarshal(all[0].Structured, &r) != nil {
-		return join(all)
+		return tools.Joined(all)
 	}
 	var b strings.Builder
 	for line := range strings.Lines(r.Output) {
@@ -109,12 +104,4 @@ func (in claudeOutput) render(all []tools.Result) tools.Result {
 	}
 	r.Output = b.String()
 	return tools.Result{Content: r.Content()}
-}
-
-// join concatenates the contents of several results.
-func join(all []tools.Result) (joined tools.Result) {
-	for _, r := range all {
-		joined.Content = append(joined.Content, r.Content...)
-	}
-	return joined
 }

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -123,21 +124,11 @@ func (q *Queue) end(l *lane) {
 
 // leave takes a call out that waits no longer.
 func (q *Queue) leave(l *lane, turn chan struct{}) {
-	for i, other := range l.waiting {
-		if other == turn {
-			l.waiting = append(l.waiting[:i:i], l.waiting[i+1:]...)
-			break
-		}
-	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(other chan struct{}) bool { return other == turn })
 	if len(l.waiting) > 0 {
 		return
 	}
-	for i, other := range q.ring {
-		if other == l {
-			q.ring = append(q.ring[:i:i], q.ring[i+1:]...)
-			break
-		}
-	}
+	q.ring = slices.DeleteFunc(q.ring, func(other *lane) bool { return other == l })
 	q.forget(l)
 }
 

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,11 +114,7 @@ func (f *Face) handleQuestion(ctx context.Context, req *mcp.CallToolRequest) (*m
 // failed returns an error result. Its text is {"code": ..., "message": ...}, for the
 // model. Structured content would have to match the tool's output schema.
 func failed(err error) *mcp.CallToolResult {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false) // a person reads it, too
-	merr := enc.Encode(err)
-	text := bytes.TrimSpace(out.Bytes())
+	text, merr := tools.Marshal(err) // a person reads it, too
 	if merr != nil || string(text) == "{}" {
 		text = []byte(err.Error())
 	}

@@ -47,11 +47,7 @@ func beside(meta mcp.Meta) (json.RawMessage, error) {
 	if len(said) == 0 {
 		return nil, nil
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false) // strings of the context keep their bytes
-	err := enc.Encode(said)
-	return out.Bytes(), err
+	return tools.Marshal(said) // strings of the context keep their bytes
 }
 
 // contexts are the environments of a Face's sessions.

@@ -96,14 +96,8 @@ func (f *Face) Refresh() {
 			f.server.AddTool(describe(t), f.handleQuestion)
 		}
 	}
-	var gone []string
-	for name := range maps.Keys(f.listed) {
-		if _, still := now[name]; !still {
-			gone = append(gone, name)
-		}
-	}
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(f.listed)), func(name string) bool { return now[name] != "" })
 	if len(gone) > 0 {
-		slices.Sort(gone)
 		f.server.RemoveTools(gone...)
 	}
 	f.listed = now
@@ -150,7 +144,7 @@ func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 		case f == nil:
 			refuse(w, "the agent is down", status)
 			return
-		case r.Header.Get("Mcp-Session-Id") == "" && f.sessions() >= maxSessions:
+		case r.Header.Get("Mcp-Session-Id") == "" && len(slices.Collect(f.server.Sessions())) >= maxSessions:
 			refuse(w, "too many sessions: close one", http.StatusServiceUnavailable)
 			return
 		}
@@ -167,13 +161,6 @@ func refuse(w http.ResponseWriter, text string, status int) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 	http.Error(w, text, status)
-}
-
-func (f *Face) sessions() (n int) {
-	for range f.server.Sessions() {
-		n++
-	}
-	return n
 }
 
 // newWeb returns the HTTP handler of a Face. Each Face has its own handler and so

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -80,15 +81,8 @@ func (u *Upstream) Do(ctx context.Context, server string, d Declaration, args js
 		if err != nil {
 			return fmt.Errorf("list tools: %w", c.because(err))
 		}
-		same := 0
-		for _, t := range theirs {
-			if t.Name == d.Name {
-				if same++; sumOf(t) != d.Sum {
-					return ErrChanged
-				}
-			}
-		}
-		if same != 1 {
+		same := slices.DeleteFunc(slices.Clone(theirs), func(t *mcp.Tool) bool { return t.Name != d.Name })
+		if len(same) != 1 || sumOf(same[0]) != d.Sum {
 			return ErrChanged
 		}
 		return nil
