@@ -72,6 +72,9 @@ func TestTemporariesOfKilled(t *testing.T) {
 						default:
 						}
 					}
+					for _, pid := range workers { // or it may end the call before it is killed
+						_ = syscall.Kill(pid, syscall.SIGSTOP)
+					}
 					kill(h, workers)
 					<-ended
 					_ = u.Session.Close()
