@@ -87,7 +87,8 @@ TESTBUILD = export CGO_ENABLED=0; go build -trimpath -o $$SCOPEFS_TEST_PROGRAM .
 	go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-stores ./cmd/scopefs-stores; unset CGO_ENABLED
 
 test test-serial: export REQUIRE_FUSE = 1
-test-serial: export SCOPEFS_TEST_AGAIN = 1 # see need.Once
+# See need.Once.
+test-serial: export SCOPEFS_TEST_AGAIN = 1
 test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
 
 # What tests need. The race detector needs a C compiler.
