@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +78,18 @@ func (d *disk) unmount() {
 	if err != unix.EINVAL { // it is unmounted
 		assert.NoError(d.t, err, "unmount %s", d.at)
 	}
+	// A namespace that is about to end may still have it. A second mount of the image would find half of the first one's journal.
+	require.Eventually(d.t, func() bool { return !d.used() }, 20*time.Second, 10*time.Millisecond, "%s is still mounted somewhere", d.image)
+}
+
+// used reports whether a loop device has the image.
+func (d *disk) used() bool {
+	devices, err := os.ReadDir("/sys/block")
+	require.NoError(d.t, err)
+	return slices.ContainsFunc(devices, func(e os.DirEntry) bool {
+		behind, _ := os.ReadFile(filepath.Join("/sys/block", e.Name(), "loop/backing_file"))
+		return strings.TrimSpace(string(behind)) == d.image
+	})
 }
 
 // EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH, fs/ext4/ext4.h: nothing that
