@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb reproduce demo check tidy lint ready test test-serial test-kernels bench bench-work bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean
+.PHONY: help build install deb reproduce demo check tidy lint ready test test-serial test-kernels bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +49,7 @@ check: ## format, vet and the fast tests (no root, no network)
 	@set -e; echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' $(PACKAGES)) | tee >(cat >&2))"; \
 	echo "go vet ./..."; go vet $(PACKAGES); \
 	echo "go test -short ./..."; go test -short $$(go list $(PACKAGES) | grep -v /integration); \
-	echo "go test ./integration/house"; go test -short ./integration/house; \
+	echo "go test ./integration/house"; go test -count=1 -short ./integration/house; \
 	echo "go test ./integration/cli, a user's own views"; go test -short -run '$(CHECKTESTS)' ./integration/cli
 
 # What an ordinary user does without a daemon.
@@ -127,6 +127,9 @@ bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, natively
 	@.ci/need git:git npm:npm sqlite3:sqlite3 bindfs:bindfs
 	integration/bench/work.sh $(ARGS)
 
+bench-history: ## the same work in a view that keeps changes, beside one that does not (as root; SCOPEFS_BENCH_DIR=a disk, ARGS="-rounds N", -smoke)
+	integration/bench/work.sh -history $(ARGS)
+
 bench-mcp: ## calls of tools over MCP, beside server-filesystem's (as root; ARGS="-count N")
 	integration/bench/mcp.sh $(ARGS)
 
@@ -156,11 +159,14 @@ charts: ## draw the charts of docs/performance.md from its tables
 	go run ./integration/bench charts docs/performance.md
 
 FUZZTIME ?= 10s
-fuzz: ## fuzz each target for FUZZTIME (10s)
+fuzz: ## fuzz each target for FUZZTIME (10s), then run the models of the history with many seeds (as root, takes an hour)
 	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit cmd fs internal scope tools | while read -r file; do \
 	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
 	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x ./$$(dirname $$file); \
 	  done; done
+	SCOPEFS_TEST_HISTORY_SEEDS=10000 go test -count=1 -timeout 1h -run '^TestModel$$' ./fs/history
+	REQUIRE_FUSE=1 SCOPEFS_TEST_HISTORY_SEEDS=500 go test -count=1 -timeout 1h -run '^TestModel$$' ./integration/history
+	REQUIRE_FUSE=1 SCOPEFS_TEST_HISTORY_CRASHES=300 SCOPEFS_TEST_HISTORY_CUTS=50 go test -count=1 -timeout 1h -run '^Test(Crash|PowerLoss)$$' ./integration/history
 
 clean: ## remove build results and the demo's directory
 	rm -rf --one-file-system bin demo

@@ -35,6 +35,9 @@ func Serve(conn io.ReadWriter) error {
 	var first setup
 	var text []byte
 	err := in.Read(&text)
+	if err == io.EOF { // the other process has ended, and needs no log
+		return nil
+	}
 	if err == nil {
 		err = json.Unmarshal(text, &first)
 	}

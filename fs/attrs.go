@@ -26,6 +26,7 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 			return v.attr(p.node, p.obj, v.now(), out)
 		}
 		v.setAttr(&out.Attr, &p.stat)
+		out.Nlink = p.stat.Nlink // without names in the history already
 		out.SetTimeout(v.keepAttr(p.node, &p.stat, p.began))
 		return nil
 	}))
@@ -42,6 +43,7 @@ func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fu
 		return status(v.by(&in.InHeader, scope.OpStat, in.Fh, func(h *handle) error {
 			began := v.now()
 			st, err := h.file.Stat()
+			st.Nlink = v.links(&st)
 			fill(h.node, &st, began)
 			return err
 		}))
@@ -79,10 +81,22 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if size > 0 && v.pointer(p.node) != 0 {
 				return scope.ErrDenied // a part of it could lead elsewhere
 			}
+			if err := v.keepContent(p); err != nil {
+				return err
+			}
 			if err := v.truncate(p, in, int64(size)); err != nil {
 				return err
 			}
 		}
+		if in.Valid&(fuse.FATTR_MODE|fuse.FATTR_UID|fuse.FATTR_GID|fuse.FATTR_ATIME|fuse.FATTR_MTIME) != 0 {
+			if err := v.keepAttributes(p); err != nil {
+				return err
+			}
+			if p.stat.IsRegular() {
+				p.keep.Opened(p.node.ident)
+			}
+		}
+		defer v.settled(p)
 		if in.Valid&(fuse.FATTR_MODE|fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
 			defer v.permitted(p.node)
 		}
@@ -151,7 +165,7 @@ func (v *View) chmod(p *place, mode uint32) error {
 	if err != syscall.EOPNOTSUPP || p.stat.IsLink() {
 		return err
 	}
-	dir, err := v.root.Dir(parentOf(p.rel))
+	dir, err := v.rootOf(p).Dir(parentOf(p.rel))
 	if err != nil {
 		return err
 	}
@@ -180,6 +194,9 @@ func (v *View) attr(n *node, f beneath.File, began int64, out *fuse.AttrOut) err
 	if err != nil {
 		return err
 	}
+	if n.dir {
+		st.Ino = n.ident.Ino // that of Hold.Upper has another one
+	}
 	v.setAttr(&out.Attr, &st)
 	out.SetTimeout(v.keepAttr(n, &st, began))
 	return nil
@@ -191,7 +208,7 @@ func (v *View) setAttr(a *fuse.Attr, s *beneath.Stat) {
 	a.Atime, a.Atimensec = uint64(s.Atime.Sec), s.Atime.Nsec
 	a.Mtime, a.Mtimensec = uint64(s.Mtime.Sec), s.Mtime.Nsec
 	a.Ctime, a.Ctimensec = uint64(s.Ctime.Sec), s.Ctime.Nsec
-	a.Mode, a.Nlink = uint32(s.Mode), s.Nlink
+	a.Mode, a.Nlink = uint32(s.Mode), v.links(s)
 	a.Uid, a.Gid = s.Uid, s.Gid
 	if o := v.opt.Owner; o != nil {
 		a.Uid, a.Gid = o.UID, o.GID

@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -22,6 +23,8 @@ type request struct {
 	light  bool   // on: place.obj is not needed
 	nested bool   // within another request, which runs with the caller's ids already
 	near   *place // the place of that request; its directory is reused if it is the same
+
+	access scope.Access // of the last decision about a path
 }
 
 // grants reports whether the operation needs more access than the open handles of the node
@@ -54,9 +57,14 @@ type place struct {
 	obj   beneath.File // on: the object, unless the request is light
 	light bool         // on: as in the request
 	open  bool         // on: obj is open
-	stat  beneath.Stat // on: its attributes
+	stat  beneath.Stat // on: its attributes; Nlink is without names in the history
 	whole bool         // in, for a rename: the name is a directory
 	held  bool         // on: found by an open file, not by a name
+	holds bool         // in: the name is held
+	own   bool         // the object, or dir, is of Hold.Upper
+	scope beneath.Dir  // in, with own: the directory by its own name
+
+	keep *history.Writer // of an operation that mutates; nil: nothing is kept
 }
 
 // in performs an operation on a name in a directory: it resolves the directory,
@@ -68,7 +76,9 @@ func (v *View) in(a request, do func(*place) error) error {
 			return beneath.ErrStale
 		}
 		if a.near != nil && a.near.node == p.node {
-			p.dir, p.base = a.near.dir, a.near.base
+			if p.dir, p.base = a.near.dir, a.near.base; a.near.own {
+				p.dir = a.near.scope
+			}
 		} else {
 			if err := v.openDir(&p); err != nil {
 				return v.outcome(&a, a.name, err)
@@ -81,15 +91,22 @@ func (v *View) in(a request, do func(*place) error) error {
 			return v.outcome(&a, p.path(), err)
 		}
 		if (a.op == scope.OpRename || a.op == scope.OpRenameFrom) && !v.policy.Load().Uniform() {
-			st, err := p.dir.Stat(a.name)
+			st, err := v.statAt(&p, a.name)
 			p.whole = err == nil && st.IsDir()
 			a.whole = a.whole || p.whole
 		}
 		if err := v.decideName(&a, &p); err != nil {
 			return err
 		}
+		p.holds = v.hold != nil && a.access == scope.Hold
 		if a.op.Mutates() {
 			defer p.node.changes.Add(1) // also after an error, because the kernel keeps its listing then
+			p.keep = v.opt.History.Writer(a.head.Pid)
+			leave, err := v.holdName(&a, &p)
+			if err != nil {
+				return err
+			}
+			defer leave()
 		}
 		if err := do(&p); err != nil {
 			return v.outcome(&a, p.path(), err)
@@ -120,6 +137,17 @@ func (v *View) on(a request, do func(*place) error) error {
 		if err := v.decideNode(&a, p.node, links); err != nil {
 			return err
 		}
+		if a.op.Mutates() {
+			p.keep = v.opt.History.Writer(a.head.Pid)
+			if p.held && p.stat.Nlink == 0 {
+				p.keep = p.keep.Unnamed(p.node.ident)
+			}
+			if v.hold != nil {
+				if err := v.holdNode(&a, &p); err != nil {
+					return err
+				}
+			}
+		}
 		return v.outcome(&a, p.rel, do(&p))
 	})
 }
@@ -135,6 +163,9 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 	if policy := v.policy.Load(); h.policy.Load() != policy || v.opt.Record == scope.RecordAll {
 		if err := v.decideNode(&a, h.node, 1); err != nil {
 			return err
+		}
+		if op.Mutates() && v.foreignHandle(h) {
+			return beneath.ErrStale // it was opened before its name was held
 		}
 		h.policy.Store(policy)
 	} else if err := v.writable(&a); err != nil {
@@ -187,8 +218,14 @@ func (v *View) decide(a *request, rel string) error { return v.decideBy(v.policy
 
 func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint64) error {
 	d := policy.Linked(a.op, rel, links)
+	a.access = d.Access
+	if v.refusesHold(d) && a.op.Mutates() {
+		d.Allow = false
+	}
 	if d.Allow && a.whole {
-		d = policy.Move(rel)
+		if d = policy.Move(rel); !d.Allow && d.Access == scope.Hold && v.hold != nil {
+			return syscall.EXDEV // programs then copy
+		}
 	}
 	if !d.Allow {
 		errno := syscall.EACCES

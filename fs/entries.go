@@ -13,7 +13,7 @@ import (
 // Lookup finds a name. It finds a symbolic link wherever that leads: Readlink judges it.
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(request{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
-		err := v.entry(p, name, false, out)
+		err := v.entry(p, false, out)
 		if err == syscall.ENOENT {
 			// Node 0 is a negative dentry.
 			out.SetEntryTimeout(v.keepAbsent(p.node))
@@ -23,13 +23,13 @@ func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *
 	}))
 }
 
-// entry fills out for the object at a name; made says that the operation created it.
-func (v *View) entry(p *place, name string, made bool, out *fuse.EntryOut) error {
-	st, err := p.dir.Stat(name)
+// entry fills out for the object at the name of a place; made says that the operation created it.
+func (v *View) entry(p *place, made bool, out *fuse.EntryOut) error {
+	st, err := v.stat(p)
 	if err != nil {
 		return err
 	}
-	return v.known(p, name, &st, made, out)
+	return v.known(p, p.name, &st, made, out)
 }
 
 // known fills out for an object with the attributes st. See entry.
@@ -54,17 +54,21 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 		if err := v.roomy(); err != nil {
 			return err
 		}
-		unlock, err := v.alone()
-		if err != nil {
+		if err := v.mkdir(p, masked(p.dir, in.Mode, in.Umask)); err != nil {
 			return err
 		}
-		err = p.dir.Mkdir(name, masked(p.dir, in.Mode, in.Umask))
-		unlock()
-		if err != nil {
-			return err
-		}
-		return v.entry(p, name, true, out)
+		return v.entry(p, true, out)
 	}))
+}
+
+func (v *View) mkdir(p *place, mode uint32) error {
+	defer v.steady()()
+	unlock, err := v.alone()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return v.make(p, func() error { return p.dir.Mkdir(p.name, mode) })
 }
 
 // Mknod creates a regular file, a FIFO or a socket. It refuses device nodes.
@@ -73,10 +77,13 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 		if err := v.roomy(); err != nil {
 			return err
 		}
-		if err := p.dir.Mknod(name, v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))); err != nil {
+		mode := v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))
+		unlock := v.steady()
+		err := v.make(p, func() error { return p.dir.Mknod(name, mode) })
+		if unlock(); err != nil {
 			return err
 		}
-		return v.entry(p, name, true, out)
+		return v.entry(p, true, out)
 	}))
 }
 
@@ -87,15 +94,16 @@ func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.
 		if policy := v.policy.Load(); !policy.Uniform() && policy.File(a.op, p.path()).Own {
 			return v.unlinkLock(&a, p)
 		}
-		st, err := p.dir.Stat(name)
+		st, err := v.stat(p)
 		if err != nil {
 			return err
 		}
-		if err := p.dir.Unlink(name); err != nil {
-			return err
+		unlock := v.steady()
+		err = v.unlink(p, &st)
+		if unlock(); err == nil {
+			v.nodes.unlinked(st.ID(), nameIn{p.node, name})
 		}
-		v.nodes.unlinked(st.ID(), nameIn{p.node, name})
-		return nil
+		return err
 	}))
 }
 
@@ -106,7 +114,7 @@ func (v *View) unlinkLock(a *request, p *place) error {
 	st, err := p.dir.Stat(p.name)
 	foreign := err == nil && v.foreign(a.op, p.path(), st.ID())
 	if err == nil && !foreign {
-		err = p.dir.Unlink(p.name)
+		err = v.unlink(p, &st)
 	}
 	v.moves.Unlock()
 	if foreign {
@@ -122,9 +130,11 @@ func (v *View) unlinkLock(a *request, p *place) error {
 // Rmdir removes an empty directory.
 func (v *View) Rmdir(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.Status {
 	return status(v.in(request{head: head, op: scope.OpRmdir, name: name}, func(p *place) error {
-		st, err := p.dir.Stat(name)
+		st, err := v.stat(p)
 		if err == nil {
-			err = p.dir.Rmdir(name)
+			unlock := v.steady()
+			err = v.rmdir(p, &st)
+			unlock()
 		}
 		if err == nil {
 			v.gone(st)
@@ -163,7 +173,7 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		return err
 	}
 	defer unlock()
-	moved, err := old.dir.Stat(oldName)
+	moved, err := v.stat(old)
 	if err != nil {
 		return err
 	}
@@ -172,13 +182,16 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	}
 	var other beneath.Stat
 	otherErr := error(syscall.ENOENT)
-	if uniform := v.policy.Load().Uniform(); !uniform || moved.IsDir() || flags&beneath.RenameExchange != 0 {
-		other, otherErr = new.dir.Stat(newName)
+	if uniform := v.policy.Load().Uniform(); !uniform || new.keep != nil || v.opt.Bases != nil || moved.IsDir() || flags&beneath.RenameExchange != 0 {
+		other, otherErr = v.stat(new)
 		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
 			return beneath.ErrStale // after the decision another view of the scope has moved a directory there
 		}
 	}
 	if kind := v.policy.Load().File(scope.OpRename, new.path()).Judge; kind != 0 {
+		if old.own {
+			return syscall.EXDEV
+		}
 		return v.replaceJudged(kind, old, oldName, new, newName, flags)
 	}
 	if err := v.judgeMoved(&moved, old.path(), new.path()); err != nil {
@@ -189,7 +202,23 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 			return err
 		}
 	}
-	if err := old.dir.Rename(oldName, new.dir, newName, flags); err != nil {
+	replaced := &other
+	if otherErr != nil {
+		replaced = nil
+	}
+	done, err := v.holdRename(old, new, &moved, flags)
+	if err != nil {
+		return err
+	}
+	do := func() error { return v.moveKept(old, new, &moved, replaced, flags) }
+	switch {
+	case done:
+	case v.hold != nil && moved.IsDir() && flags&beneath.RenameExchange == 0:
+		err = v.hold.Carry(old.path(), new.path(), do)
+	default:
+		err = do()
+	}
+	if err != nil {
 		return err
 	}
 	from, to := nameIn{old.node, oldName}, nameIn{new.node, newName}

@@ -40,17 +40,27 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		if err := v.files.reserve(); err != nil {
 			return err
 		}
+		if op == scope.OpOpenWrite {
+			if err := v.keepContent(p); err != nil {
+				v.files.release()
+				return err
+			}
+		}
 		f, blind, err := v.reopen(p, flags)
 		if err != nil {
 			v.files.release()
 			return err
 		}
 		h := newHandle(f, p.node, flags)
-		h.blind = blind
+		h.blind, h.keep, h.own = blind, p.keep, p.own
 		if err := v.opened(h, false, out); err != nil {
 			v.files.release()
 			f.Close()
 			return err
+		}
+		h.opened()
+		if flags&unix.O_TRUNC != 0 && !h.writes {
+			v.left(h.keep, h.node, f.Stat)
 		}
 		return nil
 	}))
@@ -99,7 +109,7 @@ var errNotOpenSo = fmt.Errorf("file without a name: %w", syscall.EACCES)
 // matter: the view reads and writes at explicit offsets.
 func (v *View) openFile(p *place, flags int) (beneath.File, error) {
 	if !p.held {
-		return v.root.Open(p.rel, flags, p.node.ident)
+		return v.reopenAt(p, flags)
 	}
 	reads, writes := accessOf(flags)
 	var mask uint32
@@ -131,7 +141,14 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 		if err := v.room(); err != nil {
 			return err
 		}
-		f, err := p.dir.Create(name, int(in.Flags)&openFlags, v.plain(&in.InHeader, p.path(), unix.S_IFREG, masked(p.dir, in.Mode, in.Umask)))
+		mode := v.plain(&in.InHeader, p.path(), unix.S_IFREG, masked(p.dir, in.Mode, in.Umask))
+		var f beneath.File
+		unlock := v.steady()
+		err := v.make(p, func() (err error) {
+			f, err = p.dir.Create(name, int(in.Flags)&openFlags, mode)
+			return err
+		})
+		unlock()
 		if err == syscall.EEXIST && in.Flags&unix.O_EXCL == 0 {
 			err = beneath.ErrStale
 		}
@@ -188,8 +205,10 @@ func (v *View) created(p *place, name string, f beneath.File, flags int, out *fu
 	if policy := v.policy.Load(); !policy.Uniform() && policy.File(scope.OpUnlink, p.path()).Own {
 		v.locks.add(n.ident)
 	}
-	_ = v.opened(newHandle(f, n, flags), true, &out.OpenOut) // it fails for blind files alone
-	out.SetAttrTimeout(v.keepAttr(n, &st, p.began))          // opened may have muted the watch
+	h := newHandle(f, n, flags)
+	h.keep, h.own = p.keep, p.own
+	_ = v.opened(h, true, &out.OpenOut)             // it fails for blind files alone
+	out.SetAttrTimeout(v.keepAttr(n, &st, p.began)) // opened may have muted the watch
 	return nil
 }
 
@@ -211,6 +230,9 @@ func (v *View) Write(c <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 // Writev is Write of several buffers.
 func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (written uint32, code fuse.Status) {
 	code = status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
+		if err := v.keepWrite(&in.InHeader, h); err != nil {
+			return err
+		}
 		if h.pointer != 0 {
 			err := v.writePointer(&in.InHeader, h, int64(in.Offset), data)
 			if err == nil {
@@ -240,6 +262,9 @@ func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copie
 			if to.pointer != 0 {
 				return syscall.EOPNOTSUPP // the client writes instead
 			}
+			if err := v.keepWrite(&in.InHeader, to); err != nil {
+				return err
+			}
 			n, err := from.file.CopyTo(to.file, int64(in.OffIn), int64(in.OffOut), int(min(in.Len, most)))
 			copied = uint32(n)
 			return err
@@ -253,6 +278,9 @@ func (v *View) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
 		if h.pointer != 0 {
 			return syscall.EOPNOTSUPP
+		}
+		if err := v.keepWrite(&in.InHeader, h); err != nil {
+			return err
 		}
 		return h.file.Allocate(in.Mode, int64(in.Offset), int64(in.Length))
 	}))

@@ -54,7 +54,7 @@ func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, 
 	defer staged.Close()
 	var why error
 	if kind == scope.GitIndex {
-		why, err = v.checkIndex(staged, new.base)
+		why, err = checkIndex(v.root, staged, new.base)
 	} else {
 		why, err = v.checkText(kind, staged, new.path(), &now)
 	}
@@ -62,13 +62,13 @@ func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, 
 		err = refuse(why)
 	}
 	if err == nil {
-		err = new.dir.Rename(scope.StagedGitFile, new.dir, newName, 0)
+		err = v.replaceStaged(new, staged, &now)
 	}
 	if err != nil {
 		_ = new.dir.Unlink(scope.StagedGitFile) // the next one removes it, too
 		return err
 	}
-	if err := old.dir.Unlink(oldName); err != nil {
+	if err := v.unlink(old, &st); err != nil {
 		return err
 	}
 	v.locks.remove(st.ID())
@@ -99,9 +99,9 @@ func (v *View) checkText(kind scope.GitContent, staged beneath.File, rel string,
 
 // checkIndex returns why a staged file must not be the index of the repository at base.
 // Without sha256 in a config there, git reads an index with SHA-1; clients cannot set it.
-func (v *View) checkIndex(staged beneath.File, base string) (why, err error) {
+func checkIndex(root *beneath.Root, staged beneath.File, base string) (why, err error) {
 	for dir := base; ; dir = parentOf(dir) {
-		f, err := v.root.Object(beneath.Join(dir, "config"))
+		f, err := root.Object(beneath.Join(dir, "config"))
 		if err == nil {
 			st, failed := f.Stat()
 			f.Close()
@@ -109,7 +109,7 @@ func (v *View) checkIndex(staged beneath.File, base string) (why, err error) {
 				return nil, failed
 			}
 			if st.IsRegular() {
-				text, err := v.content(beneath.Join(dir, "config"), &st)
+				text, err := contentOf(root, beneath.Join(dir, "config"), &st)
 				if err != nil {
 					return nil, err
 				}
@@ -218,7 +218,11 @@ func gitDenial(rel, why string) audit.Event {
 // content reads a regular file that has the attributes st, up to the limit of a config
 // and a byte more.
 func (v *View) content(rel string, st *beneath.Stat) ([]byte, error) {
-	f, err := v.root.Open(rel, unix.O_RDONLY, st.ID())
+	return contentOf(v.root, rel, st)
+}
+
+func contentOf(root *beneath.Root, rel string, st *beneath.Stat) ([]byte, error) {
+	f, err := root.Open(rel, unix.O_RDONLY, st.ID())
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -23,8 +24,10 @@ type handle struct {
 	blind   bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
 	backed  bool                         // uses node.backing
 	muted   bool                         // counted in node.muted
+	own     bool                         // of Hold.Upper
 	pointer scope.GitContent             // not zero: writePointer writes it, and the kernel caches no data
 	policy  atomic.Pointer[scope.Policy] // the policy of the last decision
+	keep    *history.Writer              // of the process that opened it
 	at      int                          // index into node.open; guarded by table.mu
 }
 
@@ -232,6 +235,9 @@ func (v *View) close(fh uint64) {
 			v.conn.ReleaseBacking(backing)
 		}
 		v.unmute(h)
+		if h.writes {
+			v.left(h.keep, h.node, h.file.Stat)
+		}
 		h.file.Close()
 		v.files.release()
 	})

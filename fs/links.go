@@ -21,13 +21,13 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 		v.moves.RLock() // a rename of the name judges the link that it moves
 		err := v.judgeNew(p.path(), text)
 		if err == nil {
-			err = p.dir.Symlink(text, name)
+			err = v.make(p, func() error { return p.dir.Symlink(text, name) })
 		}
 		v.moves.RUnlock()
 		if err != nil {
 			return err
 		}
-		return v.entry(p, name, true, out)
+		return v.entry(p, true, out)
 	}))
 }
 
@@ -50,7 +50,13 @@ func (v *View) judgeMoved(st *beneath.Stat, from, to string) error {
 	if !st.IsLink() {
 		return nil
 	}
-	f, err := v.root.Object(from)
+	root := v.root
+	if v.hold != nil {
+		if root = v.layer(from); root == nil {
+			return syscall.ENOENT
+		}
+	}
+	f, err := root.Object(from)
 	if err != nil {
 		return err
 	}
@@ -98,7 +104,7 @@ func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fus
 			if err := v.link(old, new, newName); err != nil {
 				return err
 			}
-			return v.entry(new, newName, false, out)
+			return v.entry(new, false, out)
 		})
 	}))
 }
@@ -118,7 +124,11 @@ func (v *View) link(old, new *place, newName string) error {
 			return err
 		}
 	}
-	dir, err := v.root.Dir(parentOf(old.rel))
+	if own := old.own || old.held && v.held(old.rel); own != new.own {
+		return syscall.EXDEV
+	}
+	v.keepBase(old.rel, &old.stat, false)
+	dir, err := v.rootOf(old).Dir(parentOf(old.rel))
 	if err != nil {
 		return err
 	}
@@ -126,12 +136,23 @@ func (v *View) link(old, new *place, newName string) error {
 	base := baseOf(old.rel)
 	st, err := dir.Stat(base)
 	if err == nil && st.ID() == old.node.ident {
-		return dir.Link(base, new.dir, newName)
+		do := func() error { return dir.Link(base, new.dir, newName) }
+		if new.own {
+			return v.hold.Make(nameOf(new), do)
+		}
+		return new.keep.Link(v.at(new), st.ID(), do)
 	}
 	if !old.held {
 		return beneath.ErrStale // the host has moved it since
 	}
-	return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
+	if new.own {
+		return v.hold.Make(nameOf(new), func() error {
+			return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
+		})
+	}
+	return new.keep.Link(v.at(new), old.node.ident, func() error {
+		return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
+	})
 }
 
 // Readlink returns the text of a link, if it leads to a place inside from every known

@@ -30,9 +30,11 @@ type node struct {
 	removed atomic.Pointer[beneath.Stat] // the last attributes of a directory that a client has removed
 	muted   atomic.Int32                 // handles whose passthrough writes the watch ignores
 	setID   atomic.Bool                  // the kernel may cache set-id bits of it
+	adopted atomic.Bool                  // a copy at a held path has replaced it
 	handle  string                       // the file handle by which the watch reports it; guarded by follower.mu
 
 	path atomic.Pointer[pathOf] // the last result of tree.newest
+	held atomic.Pointer[heldAs] // the last result of View.nodeHeld
 
 	// Guarded by tree.mu.
 	names   names
@@ -158,6 +160,15 @@ func (t *tree) addName(n *node, at nameIn, keep bool) {
 		n.names.add(at)
 	}
 	t.size += n.size()
+}
+
+// named adds a name that an undo has given an object.
+func (t *tree) named(n *node, at nameIn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !n.dir || !t.under(at.parent, n) {
+		t.addName(n, at, true)
+	}
 }
 
 // moved records a rename.

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -20,6 +21,9 @@ type stream struct {
 	rest []byte // the dirents of buf that were not returned yet
 	off  uint64 // the offset of rest
 	away bool   // the file's offset is not off
+
+	union   []fuse.DirEntry // of a directory of two layers, instead of file's
+	layered bool            // names in it may be of Hold.Upper
 
 	plus int // entries returned with attributes
 	edition
@@ -145,7 +149,7 @@ func (v *View) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse
 }
 
 func (v *View) openList(p *place) (beneath.File, error) {
-	return v.root.Open(p.rel, unix.O_RDONLY|unix.O_DIRECTORY, p.node.ident)
+	return v.reopenAt(p, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
 // ReleaseDir does nothing: OpenDir keeps nothing open.
@@ -178,7 +182,9 @@ func (v *View) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 		if e.Name == "." || e.Name == ".." || s.plus == maxPlus {
 			return true
 		}
-		if v.entry(p, e.Name, false, entry) == nil {
+		p.name = e.Name
+		p.holds = s.layered && v.held(beneath.Join(p.base, e.Name))
+		if v.entry(p, false, entry) == nil {
 			out.FixMode(entry.Mode)
 			s.plus++
 		}
@@ -206,10 +212,19 @@ func (v *View) list(in *fuse.ReadIn, add func(*place, *stream, fuse.DirEntry) bo
 			if err != nil {
 				return err
 			}
-			s = &stream{file: f, node: p.node, edition: now}
+			s = &stream{file: f, node: p.node, edition: now, away: true}
 		}
 		if now != s.edition { // the kernel may cache what this returns
 			s.edition, s.rest, s.away = now, nil, true
+		}
+		if s.away {
+			var err error
+			if s.union, err = v.union(p.base); err != nil {
+				v.streams.end(s)
+				return err
+			}
+			s.layered = s.union != nil
+			s.away = s.layered || in.Offset > 0
 		}
 		if in.Offset == 0 {
 			v.listed(p.node)
@@ -252,7 +267,7 @@ func (v *View) continued(p *place, s *stream, off uint64, add func(*place, *stre
 			return true, nil
 		}
 		more = more || !hidden
-		s.rest, s.off = s.rest[size:], e.Off
+		s.rest, s.off = s.rest[min(size, len(s.rest)):], e.Off
 	}
 }
 
@@ -262,12 +277,23 @@ func (s *stream) seek(off uint64) error {
 		return nil
 	}
 	s.rest, s.off, s.away = nil, off, false
+	if s.union != nil {
+		return nil
+	}
 	_, err := s.file.Seek(int64(off), unix.SEEK_SET)
 	return err
 }
 
 // peek reads the next entry and returns its size; 0 at the end.
 func (s *stream) peek(e *fuse.DirEntry) (int, error) {
+	if s.union != nil {
+		i, _ := slices.BinarySearchFunc(s.union, s.off+1, func(e fuse.DirEntry, off uint64) int { return cmp.Compare(e.Off, off) })
+		if i == len(s.union) {
+			return 0, nil
+		}
+		*e = s.union[i]
+		return 1, nil
+	}
 	if len(s.rest) == 0 {
 		n, err := s.file.ReadDirent(s.buf)
 		if err != nil {

@@ -15,7 +15,13 @@ func (v *View) openDirAt(p *place) error {
 	if p.base, ok = v.nodes.newest(p.node); !ok {
 		return beneath.ErrStale
 	}
-	dir, err := v.root.Dir(p.base)
+	var dir beneath.Dir
+	var err error
+	if v.nodeHeld(p.node, p.base) {
+		dir, err = v.holdDir(p)
+	} else {
+		dir, err = v.root.Dir(p.base)
+	}
 	if err != nil {
 		return err
 	}
@@ -51,9 +57,15 @@ func (v *View) openNode(p *place, grants bool) error {
 			return nil
 		}
 	}
+	if grants && p.node.adopted.Load() {
+		return err
+	}
 	if f, ok := v.files.reach(p.node, false, false); ok {
 		stale := err
-		if p.stat, err = f.Stat(); err == nil && (p.stat.Nlink == 0 || !grants) {
+		if p.stat, err = f.Stat(); err == nil {
+			p.stat.Nlink = v.links(&p.stat)
+		}
+		if err == nil && (p.stat.Nlink == 0 || !grants) {
 			p.obj, p.open, p.held = f, true, true
 			return nil
 		}
@@ -71,11 +83,15 @@ func (v *View) openNode(p *place, grants bool) error {
 // openAt finds the object at rel, and opens it unless the place is light. It fails with
 // ErrStale if that is not p.node.
 func (v *View) openAt(p *place, rel string) (err error) {
-	p.rel = rel
+	p.rel, p.own = rel, false
+	if v.nodeHeld(p.node, rel) {
+		return v.holdAt(p, rel)
+	}
 	if p.light {
 		if p.stat, err = v.root.Stat(rel); err == nil && p.stat.ID() != p.node.ident {
 			err = beneath.ErrStale
 		}
+		p.stat.Nlink = v.links(&p.stat)
 		return err
 	}
 	if p.obj, err = v.root.Object(rel); err != nil {
@@ -83,6 +99,7 @@ func (v *View) openAt(p *place, rel string) (err error) {
 	}
 	if p.stat, err = p.obj.Stat(); err == nil && p.stat.ID() == p.node.ident {
 		p.open = true
+		p.stat.Nlink = v.links(&p.stat)
 		return nil
 	}
 	p.obj.Close()

@@ -15,6 +15,8 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -38,9 +40,13 @@ type Options struct {
 	Record      scope.Record // which allowed operations are recorded; denials always are
 	Recorder    Recorder
 	Passthrough bool           // the kernel reads and writes files itself, if it can; needs CAP_SYS_ADMIN
+	Stacked     bool           // the scope is on an overlay: no other overlay can be above the view
 	Mediated    bool           // every read and write reaches the view; the kernel caches no data
 	Timeout     time.Duration  // validity of cached metadata in directories without a watch
 	Watch       *beneath.Watch // reports changes by other processes; nil: none. The caller closes it after Serve
+	History     *history.Store // keeps what changes destroy; nil: none. The caller closes it after Serve. Not with Groups
+	Hold        *hold.Layers   // has what the policy holds; nil: such paths can only be read. Not with Groups
+	Bases       Bases          // of a branch; nil: none
 	Shared      bool           // the mount admits other users: the kernel checks modes and ACLs
 	Owner       *Owner         // every file is shown as this user's; nil: as its owner's
 	XAttrs      bool           // extended attributes; without them the kernel sends no GETXATTR before a write
@@ -53,6 +59,14 @@ type Options struct {
 	// operation runs with the ids of the client's process. Otherwise operations run
 	// with the ids of the view's process.
 	Groups func(pid uint32) ([]uint32, error)
+}
+
+// Bases keeps what a branch shows before its clients change it. It reports no errors: without it a commit cannot merge.
+type Bases interface {
+	// Keep is called before the object at a path is changed, replaced or, with removal, removed. st are its attributes.
+	Keep(rel string, st *beneath.Stat, removal bool)
+	// Moved is called before a directory is moved, or two objects are exchanged of which one is a directory.
+	Moved(paths ...string)
 }
 
 // Owner is a user and group. In a user namespace with one user the ids of others are
@@ -75,6 +89,7 @@ type View struct {
 	conn   *fusedev.Conn
 	nodes  tree
 	files  table
+	hold   *hold.Layers // Options.Hold
 
 	streams  streams
 	editions atomic.Uint32 // counts changes that concern every directory
@@ -90,10 +105,11 @@ type View struct {
 	unwatched  sync.Once      // logs that a directory cannot be watched
 
 	// moves is held for writing during a rename, and for reading while a path is built
-	// from the node table and walked, or a link is judged. Under it a request resolves,
-	// decides and acts on the scope's files. It must not call the Recorder or
-	// Options.Groups: a denial is returned as an *unrecorded.
+	// from the node table and walked, a link is judged, or the history keeps a name that
+	// changes. Under it a request resolves, decides and acts on the scope's files. It must not
+	// call the Recorder or Options.Groups: a denial is returned as an *unrecorded.
 	moves sync.RWMutex
+	stale []staleName // of the step of an undo that holds moves
 	// turn is the root directory. Views of one scope lock it with flock(2) while a name
 	// becomes a directory or ceases to be one. If the directory's mode keeps New from
 	// opening it, the first operation that needs it does. Views of other agents wait for
@@ -138,6 +154,11 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 		Spin: opt.Spin, Idle: v.streams.idle, Logger: opt.Logger,
 	})
 	v.policy.Store(opt.Policy)
+	if opt.Hold != nil {
+		layered := *root
+		v.hold, v.root = opt.Hold, &layered
+		layered.Layer = v.layer
+	}
 	v.nodes.init(attr.ID())
 	v.nodes.limit, v.nodes.crowd = opt.Limits.Memory, v.prune
 	v.files.limit = int64(opt.Limits.Handles)
@@ -149,8 +170,13 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 
 // mountOptions returns what the view negotiates with the kernel.
 func (v *View) mountOptions() *fuse.MountOptions {
+	depth := 1 // of file systems whose files the kernel may pass through to
+	if v.opt.Stacked {
+		depth = 2
+	}
 	return &fuse.MountOptions{
 		Logger:        log.New(&lineLogger{v.opt.Logger}, "", 0),
+		MaxStackDepth: depth,
 		EnableAcl:     v.opt.Shared,
 		DisableSplice: true,
 		Debug:         v.opt.Trace,
@@ -184,6 +210,7 @@ func (v *View) Serve() error {
 	}
 	if v.follower.watch != nil {
 		v.background.Go(v.listen)
+		v.background.Go(v.followRoot)
 	}
 	v.conn.Serve()
 	close(v.ended)
@@ -192,6 +219,11 @@ func (v *View) Serve() error {
 		v.follower.watch.Stop()
 	}
 	v.background.Wait()
+	if v.follower.watch != nil {
+		// The kernel ends a group in two SRCU grace periods, of its marks and of the inodes that have them. One after
+		// the other they are short. A process that exits with marks has both at once, and waits for up to 20 ms.
+		_ = v.follower.watch.Flush()
+	}
 	return nil
 }
 

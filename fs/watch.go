@@ -56,6 +56,17 @@ func (v *View) follow(n *node, dir beneath.Dir) {
 	n.watched.Store(v.now())
 }
 
+// followRoot watches the root before a client needs it. The kernel visits each dentry of a directory when it begins to watch
+// it, which takes 10 ms for 100,000 files (fsnotify_set_children_dentry_flags).
+func (v *View) followRoot() {
+	p := place{node: v.nodes.root}
+	if v.openDirAt(&p) != nil {
+		return
+	}
+	defer p.dir.Close()
+	v.follow(p.node, p.dir)
+}
+
 // flush removes all marks. A directory is watched again when it is used. The caller
 // holds follower.mu.
 func (v *View) flush() {

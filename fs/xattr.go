@@ -14,9 +14,12 @@ import (
 
 const aclPrefix = "system.posix_acl_"
 
-// ours reports whether a view has this extended attribute: user.* and the ACLs, which
+// ours reports whether a view has this extended attribute: user.* but user.overlay.*, and the ACLs, which
 // the kernel enforces. trusted.* and security.* belong to the host's administrator.
 func ours(attr string) bool {
+	if strings.HasPrefix(attr, "user.overlay.") { // an overlay of held changes would take it for its own
+		return false
+	}
 	return strings.HasPrefix(attr, "user.") || attr == aclPrefix+"access" || attr == aclPrefix+"default"
 }
 
@@ -85,6 +88,9 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 		if p.node == v.nodes.root && attr == aclPrefix+"access" && !ownerMayEnter(data) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, rootMode)
 		}
+		if err := v.keepAttributes(p); err != nil {
+			return err
+		}
 		err := v.xattr(p, func(f attributes) error { return f.Setxattr(attr, data, int(in.Flags)) })
 		if err == nil && attr == aclPrefix+"access" {
 			v.permitted(p.node)
@@ -114,6 +120,9 @@ func (v *View) RemoveXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string) 
 		if !ours(attr) {
 			return v.forbid(head, scope.OpSetXattr, p.rel, attr)
 		}
+		if err := v.keepAttributes(p); err != nil {
+			return err
+		}
 		err := v.xattr(p, func(f attributes) error { return f.Removexattr(attr) })
 		if err == nil && attr == aclPrefix+"access" {
 			v.permitted(p.node)
@@ -137,9 +146,9 @@ func (v *View) xattr(p *place, do func(attributes) error) error {
 		return err
 	}
 	if p.stat.IsRegular() || p.stat.IsDir() {
-		f, err := v.root.Open(p.rel, unix.O_RDONLY, p.node.ident)
+		f, err := v.reopenAt(p, unix.O_RDONLY)
 		if err == syscall.EACCES && p.stat.IsRegular() {
-			f, err = v.root.Open(p.rel, unix.O_WRONLY, p.node.ident)
+			f, err = v.reopenAt(p, unix.O_WRONLY)
 		}
 		if err == nil {
 			defer f.Close()
@@ -149,7 +158,7 @@ func (v *View) xattr(p *place, do func(attributes) error) error {
 			return err
 		}
 	}
-	dir, err := v.root.Dir(parentOf(p.rel))
+	dir, err := v.rootOf(p).Dir(parentOf(p.rel))
 	if err != nil {
 		return err
 	}

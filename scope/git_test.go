@@ -128,7 +128,7 @@ func TestGitRules(t *testing.T) {
 
 // TestProtectPaths: paths that are protected are read-only, and the log has the entry.
 func TestProtectPaths(t *testing.T) {
-	p, err := Compile(PolicySpec{Paths: []PathRule{{Pattern: "**/.env", Access: Hide}}, Protect: []Protect{{"editor", []string{"**/.vscode", "**/*.code-workspace"}}}})
+	p, err := Compile(PolicySpec{Paths: []PathRule{{Pattern: "**/.env", Access: Hide}}, Protect: []Protect{{Name: "editor", Paths: []string{"**/.vscode", "**/*.code-workspace"}}}})
 	require.NoError(t, err)
 	d := p.File(OpCreate, "a/.vscode/tasks.json")
 	assert.Equal(t, Decision{Access: Read, Kind: KindProtect, Rule: "protect editor"}, d)
@@ -138,7 +138,7 @@ func TestProtectPaths(t *testing.T) {
 	assert.True(t, p.Link("x", "a/.env").Allow, "it is missing there")
 	assert.False(t, p.File(OpRename, "x.code-workspace").Allow)
 	assert.True(t, p.Move("a").Allow)
-	_, err = Compile(PolicySpec{Protect: []Protect{{"editor", []string{"/x"}}}})
+	_, err = Compile(PolicySpec{Protect: []Protect{{Name: "editor", Paths: []string{"/x"}}}})
 	assert.ErrorContains(t, err, `protect editor: pattern "/x"`)
 }
 

@@ -99,7 +99,7 @@ func (r PathRule) Check() error {
 // parseRule returns the rules for r, one for each alternative.
 func parseRule(r PathRule) ([]rule, error) {
 	if r.Access >= accessCount {
-		return nil, fmt.Errorf("unknown %v: want write, read or hide", r.Access)
+		return nil, fmt.Errorf("unknown %v: want write, hold, read or hide", r.Access)
 	}
 	if err := checkPattern(r.Pattern); err != nil {
 		return nil, err

@@ -17,12 +17,13 @@ type Access uint8
 // The levels of access.
 const (
 	Write Access = iota // every operation
+	Hold                // every operation, on a version of the agent's own, until the operator takes it over
 	Read                // operations that change nothing
 	Hide                // no operation; the path does not exist for the agent
 	accessCount
 )
 
-var accessNames = [accessCount]string{Write: "write", Read: "read", Hide: "hide"}
+var accessNames = [accessCount]string{Write: "write", Hold: "hold", Read: "read", Hide: "hide"}
 
 var (
 	_ encoding.TextMarshaler   = Access(0)
@@ -40,11 +41,11 @@ func (a Access) String() string {
 // MarshalText returns the name used in a definition.
 func (a Access) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText parses "write", "read" or "hide".
+// UnmarshalText parses "write", "hold", "read" or "hide".
 func (a *Access) UnmarshalText(text []byte) error {
 	i := slices.Index(accessNames[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("unknown access %q: want write, read or hide", text)
+		return fmt.Errorf("unknown access %q: want write, hold, read or hide", text)
 	}
 	*a = Access(i)
 	return nil
@@ -68,12 +69,13 @@ type PathRule struct {
 	Access  Access `json:"access"`
 }
 
-// Protect is a named list of patterns of paths that are read-only: what the host would
+// Protect is a named list of patterns of paths that are read-only, or held: what the host would
 // execute later. They match in every case of letters: programs of the host that read
 // MAKEFILE, and file systems that fold names, find the file all the same.
 type Protect struct {
 	Name  string   `json:"name"`
 	Paths []string `json:"paths"`
+	Hold  bool     `json:"hold,omitempty"` // the access is Hold, in repositories that Git protects Read
 }
 
 // PolicySpec is a file policy in its written form. It can be encoded as JSON,
@@ -115,6 +117,7 @@ type Policy struct {
 	fallback *rule     // the spec's Access
 	rules    ruleIndex // of the spec's Paths
 	protect  ruleIndex // of the spec's Protect, folded
+	holds    bool      // a rule grants Hold
 }
 
 // maxRules limits the rules of a policy after brace expansion.
@@ -154,6 +157,7 @@ func Compile(spec PolicySpec) (*Policy, error) {
 				r.kind, r.text = KindProtect, "protect "+protect
 			}
 			r.inert = r.access == Write && spec.Access == Write
+			p.holds = p.holds || r.access == Hold
 			x.add(r)
 		}
 		return nil
@@ -165,7 +169,7 @@ func Compile(spec PolicySpec) (*Policy, error) {
 	}
 	for _, list := range spec.Protect {
 		for _, pattern := range list.Paths {
-			r := PathRule{Pattern: fold(pattern), Access: Read}
+			r := PathRule{Pattern: fold(pattern), Access: list.access()}
 			if err := add(&p.protect, r, list.Name); err != nil {
 				return nil, fmt.Errorf("protect %s: %w", list.Name, err)
 			}
@@ -173,6 +177,47 @@ func Compile(spec PolicySpec) (*Policy, error) {
 	}
 	return p, nil
 }
+
+func (l *Protect) access() Access {
+	if l.Hold {
+		return Hold
+	}
+	return Read
+}
+
+// Released returns the spec with Write in place of Hold.
+func (s PolicySpec) Released() PolicySpec {
+	s.Protect = slices.DeleteFunc(slices.Clone(s.Protect), func(l Protect) bool { return l.Hold })
+	return s.withoutHold(Write)
+}
+
+// Fixed returns the spec with Read in place of Hold.
+func (s PolicySpec) Fixed() PolicySpec {
+	s.Protect = slices.Clone(s.Protect)
+	for i := range s.Protect {
+		s.Protect[i].Hold = false
+	}
+	return s.withoutHold(Read)
+}
+
+func (s PolicySpec) withoutHold(a Access) PolicySpec {
+	s.Paths = slices.Clone(s.Paths)
+	for i := range s.Paths {
+		if s.Paths[i].Access == Hold {
+			s.Paths[i].Access = a
+		}
+	}
+	return s
+}
+
+// Holds reports whether a rule of the spec grants Hold.
+func (s PolicySpec) Holds() bool {
+	return slices.ContainsFunc(s.Paths, func(r PathRule) bool { return r.Access == Hold }) ||
+		slices.ContainsFunc(s.Protect, func(l Protect) bool { return l.Hold })
+}
+
+// Held reports whether changes at rel are held.
+func (p *Policy) Held(rel string) bool { return p.holds && p.byPaths(OpStat, rel).Access == Hold }
 
 // Uniform reports whether the policy has no path rules, so that the location of
 // a file does not matter.
@@ -212,8 +257,19 @@ func (p *Policy) File(op Op, rel string) Decision {
 // byPaths is File without the rules for git.
 func (p *Policy) byPaths(op Op, rel string) Decision {
 	best := p.rules.find(nil, rel)
+	whole := p.holds && p.spec.Git != nil && classifyGit(rel).inside // git's files are not held: File judges them
+	if whole && best != nil && best.access == Hold {
+		best = nil
+	}
 	if len(p.spec.Protect) > 0 {
-		best = p.protect.find(best, fold(rel))
+		listed := p.protect.find(best, fold(rel))
+		if best == nil && listed != nil && listed.access < p.fallback.access {
+			listed = nil // a list opens nothing
+		}
+		best = listed
+	}
+	if whole && best != nil && best.access == Hold {
+		return Decision{Allow: !op.Mutates(), Access: Read, Kind: best.kind, Rule: best.text}
 	}
 	if best == nil {
 		best = p.fallback
@@ -226,7 +282,7 @@ func decide(op Op, r *rule) Decision {
 		return Decision{Access: Hide, Hidden: true, Kind: KindNothing, Rule: "no policy"}
 	}
 	return Decision{
-		Allow:  r.access == Write || r.access == Read && !op.Mutates(),
+		Allow:  r.access <= Hold || r.access == Read && !op.Mutates(),
 		Hidden: r.access == Hide,
 		Access: r.access,
 		Kind:   r.kind,
@@ -241,6 +297,8 @@ func decide(op Op, r *rule) Decision {
 // match everywhere alike and do not prevent a move. "**/dir/name" prevents
 // moves of and to directories with the name dir.
 //
+// If no rule but one of Hold prevents the move, the Decision has Access Hold: a copy is possible.
+//
 // If Move allows both names, and File allows OpRenameFrom and OpRename, every
 // file below keeps its access. A rule as strict as the default counts too,
 // because it may restrict what another rule allows. The root never moves.
@@ -253,7 +311,7 @@ func (p *Policy) Move(rel string) Decision {
 	}
 	for _, r := range []*rule{p.rules.across(rel), p.protect.across(fold(rel))} {
 		if r != nil {
-			return Decision{Access: Read, Kind: KindBelow, Rule: r.text}
+			return Decision{Access: max(Hold, min(r.access, Read)), Kind: KindBelow, Rule: r.text}
 		}
 	}
 	if d, ok := p.spec.Git.move(rel); ok {
@@ -281,7 +339,10 @@ func (p *Policy) Linked(op Op, rel string, nlink uint64) Decision {
 // through such a link to what Protect and Git hold. A link at rel gives what is below
 // target names below rel, so none stands where Protect has a rule below.
 func (p *Policy) Link(rel, target string) Decision {
-	if d := p.File(OpOpenWrite, target); !d.Allow && d.Kind == KindProtect {
+	d := p.File(OpOpenWrite, target)
+	held := d.Access == Hold && !p.Held(rel)
+	if d.Kind == KindProtect && (!d.Allow || held) {
+		d.Allow = false
 		return d
 	}
 	if r := p.protect.across(fold(rel)); r != nil {

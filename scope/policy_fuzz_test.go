@@ -73,7 +73,7 @@ func parseSpec(text string, access Access) PolicySpec {
 		if line == "" || len(spec.Paths) == 20 || strings.Count(line, "{") > 2 {
 			continue
 		}
-		r := PathRule{Pattern: line[1:], Access: Access(line[0] % 3)}
+		r := PathRule{Pattern: line[1:], Access: [4]Access{Hold, Read, Hide, Write}[line[0]%4]}
 		if _, err := Compile(PolicySpec{Paths: []PathRule{r}}); err == nil {
 			spec.Paths = append(spec.Paths, r)
 		}
@@ -101,6 +101,7 @@ func FuzzPolicyFile(f *testing.F) {
 	for _, rules := range []string{
 		"bref/**\nc**/.env", "aa/b/c\nb**/x/y\nc*/z", "ba/**/b*\ncb?c/{d,e/f}", "c[!a]x/**", "b**\naout/**", "c**/a*/**/b",
 		`b\*a` + "\n" + `c**/\{x`, "b{a,b{c,[}]}}/**", "c*a*b*/**", "a*\nb*/*\nc*/*/*",
+		"d**/b\naa/b/c",
 	} {
 		for _, rel := range []string{"", "a/b/c", "ref/x/.env", "a\xff/x/y", "b/bcc/e/f", "ab/aab/b"} {
 			f.Add(rules, true, rel, byte('c'), "**/x*")
@@ -119,7 +120,7 @@ func FuzzPolicyFile(f *testing.F) {
 		if write && (got.Access < least || got.Access > most) {
 			t.Fatalf("%v on %q: %v, naive says %v to %v", spec, rel, got, least, most)
 		}
-		if got.Allow != (got.Access == Write) || p.File(OpOpen, rel).Allow != (got.Access != Hide) || got.Hidden != (got.Access == Hide) {
+		if got.Allow != (got.Access <= Hold) || p.File(OpOpen, rel).Allow != (got.Access != Hide) || got.Hidden != (got.Access == Hide) {
 			t.Fatalf("%v on %q: inconsistent %v", spec, rel, got)
 		}
 		// A rule that covers a directory covers everything below it.
@@ -140,7 +141,7 @@ func FuzzPolicyFile(f *testing.F) {
 func FuzzPolicyMove(f *testing.F) {
 	for _, rules := range []string{
 		"ba/b/c", "c**/b/c", "aa/**", "ca/**/c\nbx", "c*/b\nc*/*/c", "c**/.env", "aa\naz\nba/x/c", "c{a,x/y}/b", "ca/[!b]", "b**/x*/**",
-		"aa/b\naz/b\nbz/b/*/c",
+		"aa/b\naz/b\nbz/b/*/c", "d**/b\nda/x\nd**/c/x",
 	} {
 		f.Add(rules, true, "a", "x", "b/c")
 		f.Add(rules, false, "a/b", "z/b", "c")
@@ -151,7 +152,7 @@ func FuzzPolicyMove(f *testing.F) {
 		spec := parseSpec(rules, map[bool]Access{true: Write, false: Read}[write])
 		p, from, to := mustCompile(t, spec), clean(from), clean(to)
 		moved := p.Move(from).Allow && p.Move(to).Allow &&
-			p.File(OpRenameFrom, from).Allow && p.File(OpRename, to).Allow
+			p.File(OpRenameFrom, from).Allow && p.File(OpRename, to).Allow && p.Held(from) == p.Held(to)
 		if !moved {
 			return
 		}

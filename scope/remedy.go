@@ -19,7 +19,7 @@ func (p *Policy) Remedy(op Op, rel string) string {
 	var fixes []string
 	for _, r := range p.spec.Paths {
 		covered := func(r rule) bool { return covers(r.parts, rel) }
-		if r.Access > want && slices.ContainsFunc(alternatives(r), covered) {
+		if r.Access > want && r.Access != Hold && slices.ContainsFunc(alternatives(r), covered) {
 			fix := fmt.Sprintf("set %q to %s in view.paths", r.Pattern, want)
 			if p.fallback.access <= want {
 				fix += " or remove it"
@@ -32,7 +32,7 @@ func (p *Policy) Remedy(op Op, rel string) string {
 			rules := alternatives(PathRule{Pattern: fold(pattern), Access: Read})
 			return slices.ContainsFunc(rules, func(r rule) bool { return covers(r.parts, fold(rel)) })
 		}
-		if op.Mutates() && slices.ContainsFunc(list.Paths, covered) {
+		if op.Mutates() && !list.Hold && slices.ContainsFunc(list.Paths, covered) {
 			fixes = append(fixes, "remove "+list.Name+" from protect")
 		}
 	}

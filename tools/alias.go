@@ -26,14 +26,11 @@ type Inner struct {
 // name, one after the other, until one fails that is not optional. The set does not list
 // covered tools by their own names. render joins the results; nil joins their contents.
 func Alias[In any](name, about string, hints Hints, covers []string, calls func(In) ([]Inner, error), render func(In, []Result) Result) (Tool, error) {
-	t := Tool{Name: name, About: about, Hints: hints}
-	var err error
-	if t.Input, err = schemaOf[In](); err == nil {
-		t.input, err = t.Input.Resolve(nil)
-	}
+	schema, err := schemaOf[In]()
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
+	t := Tool{Name: name, About: about, Hints: hints, Input: schema, input: validatorOf(schema)}
 	t.face = &face{covers, func(args json.RawMessage) ([]Inner, func([]Result) Result, error) {
 		in, err := decode[In](args)
 		if err != nil {

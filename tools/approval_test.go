@@ -1,48 +1,47 @@
 package tools
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"strings"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 const asks = "policy: {tools: {ask: [bash]}}"
 
-func askingSet(t *testing.T, d *desk) (*Set, Gate) {
-	t.Helper()
+// asking returns the gate of an agent that needs approvals for bash, and calls bash.
+func asking(t *testing.T, d *desk) (Gate, func(args string) error) {
 	gate := d.gate(t, asks)
-	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
-	require.NoError(t, err)
-	return set, gate
+	call := caller(t, gate, echo(t, "bash", Hints{}, nil))
+	return gate, func(args string) error { return call("bash", args) }
 }
 
-func ok(Approval) error { return nil }
+func ok(approvals.Approval) error { return nil }
 
-// free is a count without limits.
-func free() *Error { return nil }
+type shellIn struct {
+	Command string `json:"command"`
+	Stdin   string `json:"stdin,omitempty"`
+}
+
+func (in shellIn) Shell() (string, bool) { return in.Command, in.Stdin == "" }
 
 func TestApprovalIsForOneCall(t *testing.T) {
 	d := &desk{hash: "h1"}
-	set, gate := askingSet(t, d)
-	call := func(args string) error {
-		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(args)})
-		return err
-	}
+	gate, call := asking(t, d)
 	err := call(`{"path":"x","text":"1"}`)
 	require.Equal(t, ApprovalRequired, code(t, err))
 	id := err.(*Error).ApprovalID
 	require.NotEmpty(t, id)
 	again := call(`{"text":"1", "path":"x"}`)
 	assert.Equal(t, id, again.(*Error).ApprovalID, "the same call asks once, however it is written")
-	_, err = gate.Approvals.Decide(id, true, nil, ok)
+	_, err = gate.Approvals.Decide(id, true, approvals.Part{}, ok)
 	require.NoError(t, err)
 	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"2"}`)), "other arguments")
 	d.hash = "h2"
@@ -56,61 +55,64 @@ func TestApprovalIsForOneCall(t *testing.T) {
 	assert.Contains(t, d.told(), "approval bash used")
 }
 
-func TestApprovalDeniedAndOver(t *testing.T) {
-	d := &desk{}
-	set, gate := askingSet(t, d)
-	now := time.Now()
-	gate.Approvals.now = func() time.Time { return now }
-	call := func() error {
-		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-		return err
+// noDisk is a store of approvals on a full disk.
+type noDisk struct{ approvals.Store }
+
+func (noDisk) Put(approvals.Approval) error { return errors.New("disk full") }
+
+// TestApprovalNotAsked: a call that cannot be stored, and one too many, do not wait.
+func TestApprovalNotAsked(t *testing.T) {
+	gate, call := asking(t, &desk{})
+	for i := range 64 {
+		require.Equal(t, ApprovalRequired, code(t, call(fmt.Sprintf(`{"path":"%d"}`, i))))
 	}
-	id := call().(*Error).ApprovalID
-	_, err := gate.Approvals.Decide(id, false, nil, ok)
+	assert.EqualError(t, call(`{"path":"x"}`), "rate_limited: 64 calls wait for the operator already")
+	gate.Approvals = approvals.NewSet(noDisk{})
+	err := caller(t, gate, echo(t, "bash", Hints{}, nil))("bash", `{"path":"x"}`)
+	assert.EqualError(t, err, "unavailable: what the operator is to approve cannot be stored, so the call did not run (try again; the operator's log has the cause)")
+	assert.EqualError(t, Cause(err), "disk full")
+}
+
+// TestStandingApproval: a standing approval covers calls by their command, if they have nothing
+// more, or by the objects that their paths lead to. Filters hold as well.
+func TestStandingApproval(t *testing.T) {
+	d, elsewhere := &desk{}, ""
+	gate := d.gate(t, "policy: {tools: {ask: [bash, write_file]}}\nargument_filters: {\"*\": [secret]}")
+	gate.Object = func(_ context.Context, _, path string, _ bool) (approvals.Object, error) {
+		return approvals.Object{Path: cmp.Or(elsewhere, path)}, nil
+	}
+	shell, err := New("bash", "", Hints{}, func(context.Context, Env, shellIn) (echoOut, error) { return echoOut{}, nil })
 	require.NoError(t, err)
-	assert.Equal(t, Denied, code(t, call()))
-	_, err = gate.Approvals.Decide(id, true, nil, ok)
-	assert.ErrorIs(t, err, ErrNoApproval, "decided is decided")
-	now = now.Add(approvalTime + time.Second)
-	id = call().(*Error).ApprovalID
-	_, err = gate.Approvals.Decide(id, true, nil, ok)
-	require.NoError(t, err)
-	now = now.Add(approvalTime + time.Second)
-	assert.Equal(t, ApprovalRequired, code(t, call()), "a grant expires")
+	call := caller(t, gate, shell, echo(t, "write_file", Hints{Writes: true}, nil))
+	stand := func(tool, args, pattern string) {
+		err := call(tool, args)
+		require.Equal(t, ApprovalRequired, code(t, err))
+		_, err = gate.Approvals.Stand(err.(*Error).ApprovalID, approvals.Terms{Pattern: pattern}, ok)
+		require.NoError(t, err)
+	}
+	stand("bash", `{"command":"git status"}`, "git *")
+	assert.NoError(t, call("bash", `{"command":"git log"}`))
+	assert.Contains(t, d.told(), "approval bash used")
+	assert.Equal(t, ApprovalRequired, code(t, call("bash", `{"command":"git log","stdin":"x"}`)))
+	assert.Equal(t, Denied, code(t, call("bash", `{"command":"git secret"}`)), "a filter")
+	stand("write_file", `{"path":"src/x"}`, "src/**")
+	assert.NoError(t, call("write_file", `{"path":"src/y"}`))
+	elsewhere = "lib/y"
+	assert.Equal(t, ApprovalRequired, code(t, call("write_file", `{"path":"src/y"}`)))
 }
 
 func TestApprovalNotRecordedIsNone(t *testing.T) {
-	d := &desk{}
-	set, gate := askingSet(t, d)
-	_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-	id := err.(*Error).ApprovalID
-	_, err = gate.Approvals.Decide(id, true, nil, func(Approval) error { return errors.New("disk full") })
+	gate, call := asking(t, &desk{})
+	id := call(`{"path":"x"}`).(*Error).ApprovalID
+	_, err := gate.Approvals.Decide(id, true, approvals.Part{}, func(approvals.Approval) error { return errors.New("disk full") })
 	assert.Error(t, err)
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-	assert.Equal(t, ApprovalRequired, code(t, err))
+	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x"}`)))
 }
 
 func TestHeadlessDenies(t *testing.T) {
-	d := &desk{}
-	gate := d.gate(t, asks)
+	gate := (&desk{}).gate(t, asks)
 	gate.Approvals = nil
-	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
-	require.NoError(t, err)
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-	assert.Equal(t, Denied, code(t, err))
-}
-
-func TestApprovalsAreBounded(t *testing.T) {
-	a := NewApprovals(nil)
-	for i := range maxWaiting {
-		_, first, err := a.ask(Approval{Agent: "a", Path: string(rune('a' + i))}, free)
-		require.Nil(t, err)
-		require.True(t, first)
-	}
-	_, _, err := a.ask(Approval{Agent: "a", Path: "one more"}, free)
-	assert.Equal(t, RateLimited, err.Code)
-	_, _, err = a.ask(Approval{Agent: "b"}, free)
-	assert.Nil(t, err, "each agent has its own bound")
+	assert.Equal(t, Denied, code(t, caller(t, gate, echo(t, "bash", Hints{}, nil))("bash", `{"path":"x"}`)))
 }
 
 // What was approved is not run by rules that have gone while its file was hashed.
@@ -119,22 +121,17 @@ func TestApprovalDoesNotOutliveRules(t *testing.T) {
 	gate := d.gate(t, asks)
 	rules, hashed := gate.Rules(), func() {}
 	gate.Rules = func() Rules { return rules }
-	gate.Object = func(context.Context, string, string, bool) (Object, error) {
+	gate.Object = func(context.Context, string, string, bool) (approvals.Object, error) {
 		hashed()
-		return Object{Content: "h"}, nil
+		return approvals.Object{Content: "h"}, nil
 	}
-	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
-	require.NoError(t, err)
-	call := func() error {
-		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-		return err
-	}
-	_, err = gate.Approvals.Decide(call().(*Error).ApprovalID, true, nil, ok)
+	call := caller(t, gate, echo(t, "bash", Hints{}, nil))
+	_, err := gate.Approvals.Decide(call("bash", `{"path":"x"}`).(*Error).ApprovalID, true, approvals.Part{}, ok)
 	require.NoError(t, err)
 	forbidden := load(t, "policy: {tools: {exclude: [bash]}}").Grants
 	hashed = func() { rules = forbidden }
-	assert.Equal(t, Conflict, code(t, call()))
-	assert.Equal(t, Denied, code(t, call()))
+	assert.Equal(t, Conflict, code(t, call("bash", `{"path":"x"}`)))
+	assert.Equal(t, Denied, code(t, call("bash", `{"path":"x"}`)))
 	assert.NotContains(t, d.told(), "call bash ok")
 }
 
@@ -153,15 +150,10 @@ func TestStill(t *testing.T) {
 		return record(ctx, e)
 	}
 	ran := 0
-	set, err := NewSet(gate, echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
+	call := caller(t, gate, echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
 		ran++
 		return echoOut{}, nil
 	}))
-	require.NoError(t, err)
-	call := func() error {
-		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-		return err
-	}
 	for yaml, want := range map[string]Code{
 		"policy: {tools: {exclude: [bash]}}":        Conflict,
 		"policy: {tools: {ask: [bash]}}":            Conflict,
@@ -170,7 +162,7 @@ func TestStill(t *testing.T) {
 	} {
 		rules, change = first, load(t, yaml).Grants
 		before := ran
-		if err := call(); want == "" {
+		if err := call("bash", `{"path":"x"}`); want == "" {
 			assert.NoError(t, err, yaml)
 			assert.Equal(t, before+1, ran, yaml)
 		} else {
@@ -179,26 +171,4 @@ func TestStill(t *testing.T) {
 		}
 	}
 	assert.Contains(t, d.told(), "call bash conflict")
-}
-
-// What one agent asks for is bounded, and its beginning is what a list shows.
-func TestApprovalsOfLongArguments(t *testing.T) {
-	a := NewApprovals(nil)
-	long := func(c string) Approval {
-		return Approval{Agent: "a", Tool: "t", Arguments: json.RawMessage(`{"x":"` + strings.Repeat(c, 6<<20) + `"}`)}
-	}
-	for _, c := range []string{"a", "b"} {
-		_, first, err := a.ask(long(c), free)
-		assert.True(t, first)
-		assert.Nil(t, err)
-	}
-	_, _, err := a.ask(long("c"), free)
-	require.NotNil(t, err)
-	assert.Equal(t, RateLimited, err.Code)
-	for _, p := range a.List() {
-		text, err := json.Marshal(p.Brief())
-		require.NoError(t, err)
-		assert.Less(t, len(text), 4<<10)
-		assert.Greater(t, len(p.Arguments), 6<<20, "only there")
-	}
 }

@@ -3,7 +3,7 @@ package tools
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,178 +12,163 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/approvals"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// TestApprovalsWait: all who wait for the same get the one decision, which holds until
-// it expires and for nothing else.
-func TestApprovalsWait(t *testing.T) {
-	for _, grant := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			all := NewApprovals(nil)
-			host := Approval{Agent: "a", Lasting: true, Tool: "network", Arguments: json.RawMessage(`{"host":"x"}`), Policy: "1"}
-			asked := 0
-			record := func(Approval) error { asked++; return nil }
-			got := make(chan bool, 3)
-			for range 3 {
-				go func() {
-					said, err := all.Wait(t.Context(), host, record)
-					assert.NoError(t, err)
-					got <- said.State == ApprovalGranted
-				}()
-			}
-			synctest.Wait()
-			require.Len(t, all.List(), 1)
-			assert.Empty(t, got)
-			_, err := all.Decide(all.List()[0].ID, grant, nil, func(Approval) error { return nil })
-			require.NoError(t, err)
-			for range 3 {
-				assert.Equal(t, grant, <-got)
-			}
-			assert.Equal(t, 1, asked)
-			said, err := all.Wait(t.Context(), host, record)
-			assert.NoError(t, err)
-			assert.Equal(t, grant, said.State == ApprovalGranted, "it holds")
-
-			for _, change := range []func(*Approval){
-				func(p *Approval) { p.Policy = "2" }, func(p *Approval) { p.Agent = "b" }, func(p *Approval) { p.Chain = "c>a" },
-				func(p *Approval) { p.Arguments = json.RawMessage(`{"host":"y"}`) },
-			} {
-				other := host
-				change(&other)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				said, err := all.Wait(ctx, other, record)
-				assert.NoError(t, err)
-				assert.Equal(t, ApprovalWaits, said.State)
-				cancel()
-			}
-			time.Sleep(approvalTime + time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			said, err = all.Wait(ctx, host, record)
-			assert.NoError(t, err)
-			assert.Equal(t, ApprovalWaits, said.State, "it has expired")
-			_, err = all.Wait(ctx, Approval{Agent: "new"}, func(Approval) error { return errors.New("no log") })
-			assert.ErrorContains(t, err, "no log")
-		})
-	}
+// waiter is a set whose calls wait for the operator.
+type waiter struct {
+	*desk
+	t    *testing.T
+	gate Gate
+	set  *Set
 }
 
-// TestApprovalsOutlast: a connection ends with what approves it, and not before.
-func TestApprovalsOutlast(t *testing.T) {
-	nothing := func(Approval) error { return nil }
-	for name, c := range map[string]struct {
-		terms *Terms // nil: of one decision
-		do    func(a *Approvals, id string, p *Approval)
-		after time.Duration // to the end
-	}{
-		"expired":          {after: approvalTime},
-		"revoked":          {do: func(a *Approvals, id string, _ *Approval) { _, _ = a.Revoke(id, nothing) }},
-		"session killed":   {do: func(a *Approvals, _ string, p *Approval) { _ = a.ForgetSession(p.Agent, p.Session) }},
-		"other rules":      {do: changeRules},
-		"same rules":       {do: func(a *Approvals, _ string, p *Approval) { a.Recheck([]scope.ID{"a"}, versionOf(p)) }, after: approvalTime},
-		"standing":         {terms: &Terms{For: time.Hour}, after: time.Hour},
-		"standing revoked": {terms: &Terms{}, do: func(a *Approvals, id string, _ *Approval) { _, _ = a.Revoke(id, nothing) }},
-		"standing, rules":  {terms: &Terms{}, do: changeRules},
-		"session ended":    {terms: &Terms{Session: true}, do: func(a *Approvals, _ string, p *Approval) { a.EndSession(p.Session) }},
+func newWaiter(t *testing.T, change func(*Gate)) *waiter {
+	w := &waiter{t: t, desk: &desk{hash: "h1"}}
+	w.gate = w.desk.gate(t, asks)
+	w.gate.Wait = time.Minute
+	if change != nil {
+		change(&w.gate)
+	}
+	var err error
+	w.set, err = NewSet(w.gate, echo(t, "bash", Hints{}, nil))
+	require.NoError(t, err)
+	return w
+}
+
+// begin makes a call, and returns when it waits or has ended.
+func (w *waiter) begin(ctx context.Context, path string) chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.set.Call(ctx, Call{Tool: "bash", Args: json.RawMessage(fmt.Sprintf(`{"path":%q}`, path))})
+		ended <- err
+	}()
+	synctest.Wait()
+	return ended
+}
+
+func (w *waiter) decide(grant bool) {
+	for _, p := range w.gate.Approvals.List() {
+		if p.State == approvals.Waits {
+			_, err := w.gate.Approvals.Decide(p.ID, grant, approvals.Part{}, ok)
+			require.NoError(w.t, err)
+		}
+	}
+	synctest.Wait()
+}
+
+// TestCallWaits: a call waits for the operator's word, no longer than it may, and is
+// decided again before it runs.
+func TestCallWaits(t *testing.T) {
+	for name, test := range map[string]func(*waiter){
+		"approved": func(w *waiter) {
+			call := w.begin(w.t.Context(), "x")
+			assert.Empty(w.t, call)
+			w.decide(true)
+			assert.NoError(w.t, <-call)
+			assert.Equal(w.t, []string{"approval bash asked", "approval bash used", "call bash begin", "call bash ok"}, w.told())
+			assert.Empty(w.t, w.gate.Approvals.List())
+		},
+		"denied": func(w *waiter) {
+			call := w.begin(w.t.Context(), "x")
+			w.decide(false)
+			assert.Equal(w.t, Denied, code(w.t, <-call))
+		},
+		"not decided": func(w *waiter) {
+			began := time.Now()
+			err := <-w.begin(w.t.Context(), "x")
+			assert.Equal(w.t, ApprovalRequired, code(w.t, err))
+			assert.NotEmpty(w.t, err.(*Error).ApprovalID)
+			assert.Equal(w.t, time.Minute, time.Since(began))
+			w.decide(true)
+			assert.NoError(w.t, <-w.begin(w.t.Context(), "x"), "it may be called again")
+		},
+		"the client goes": func(w *waiter) {
+			ctx, cancel := context.WithCancel(w.t.Context())
+			call := w.begin(ctx, "x")
+			cancel()
+			assert.Equal(w.t, Internal, code(w.t, <-call))
+			w.decide(true)
+			assert.NotContains(w.t, w.told(), "call bash begin")
+			assert.False(w.t, w.gate.Approvals.Close(), "nothing waits")
+		},
+		"the daemon ends": func(w *waiter) {
+			call := w.begin(w.t.Context(), "x")
+			w.gate.Approvals.Close()
+			err := <-call
+			assert.Equal(w.t, ApprovalRequired, code(w.t, err))
+			assert.NotEmpty(w.t, err.(*Error).ApprovalID)
+			assert.Equal(w.t, ApprovalRequired, code(w.t, <-w.begin(w.t.Context(), "y")), "at once")
+		},
+		"the content changes": func(w *waiter) {
+			call := w.begin(w.t.Context(), "x")
+			w.hash = "h2"
+			w.decide(true)
+			assert.Empty(w.t, call, "it is asked again")
+			w.decide(true)
+			assert.NoError(w.t, <-call)
+		},
+		"the rules change": func(w *waiter) {
+			call := w.begin(w.t.Context(), "x")
+			w.set.gate.Rules = func() Rules { return load(w.t, "policy: {tools: {exclude: [bash]}}").Grants }
+			w.gate.Approvals.Recheck([]scope.ID{"b"}, nil)
+			synctest.Wait()
+			assert.Empty(w.t, call, "not those of this agent")
+			w.gate.Approvals.Recheck([]scope.ID{"a"}, nil)
+			assert.Equal(w.t, Denied, code(w.t, <-call))
+			w.decide(true)
+			assert.Equal(w.t, Denied, code(w.t, <-w.begin(w.t.Context(), "x")))
+		},
+		"the rules allow it": func(w *waiter) {
+			call := w.begin(w.t.Context(), "x")
+			w.set.gate.Rules = func() Rules { return load(w.t, "").Grants }
+			w.gate.Approvals.Recheck([]scope.ID{"a"}, nil)
+			assert.NoError(w.t, <-call)
+		},
+		"it expires": func(w *waiter) {
+			w.set.gate.Wait = time.Hour
+			call := w.begin(w.t.Context(), "x")
+			time.Sleep(15*time.Minute + time.Second)
+			assert.Len(w.t, w.gate.Approvals.List(), 0)
+			synctest.Wait()
+			assert.Len(w.t, w.gate.Approvals.List(), 1, "it is asked again")
+			w.decide(true)
+			assert.NoError(w.t, <-call)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := NewApprovals(nil)
-				host := Approval{Agent: "a", Session: "s", Lasting: true, Tool: "network", Arguments: json.RawMessage(`{"host":"x"}`), Policy: "1"}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				go func() { _, _ = all.Wait(ctx, host, nothing) }()
-				synctest.Wait()
-				var err error
-				made := all.List()[0]
-				if c.terms == nil {
-					_, err = all.Decide(made.ID, true, nil, nothing)
-				} else {
-					made, err = all.Stand(made.ID, *c.terms, nothing)
-				}
-				require.NoError(t, err)
-				ended := make(chan time.Time, 1)
-				began := time.Now()
-				go func() {
-					all.Outlast(ctx, func() (Approval, error) { return host, nil })
-					ended <- time.Now()
-				}()
-				synctest.Wait()
-				require.Empty(t, ended)
-				if c.do != nil {
-					c.do(all, made.ID, &host)
-				}
-				got := (<-ended).Sub(began)
-				assert.True(t, c.after <= got && got < c.after+time.Second, "after %v", got)
-				all.Outlast(ctx, func() (Approval, error) { return host, nil }) // what has no approval has ended
-			})
+			synctest.Test(t, func(t *testing.T) { test(newWaiter(t, nil)) })
 		})
 	}
+}
+
+// TestCallsThatWaitAreFew: an agent whose calls all wait keeps nothing from its other
+// calls nor from other agents: neither places nor turns.
+func TestCallsThatWaitAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		all := NewApprovals(nil)
-		host := Approval{Agent: "a", Lasting: true, Tool: "network"}
-		_, _ = all.Wait(ctx, host, nothing)
-		_, err := all.Decide(all.List()[0].ID, false, nil, nothing)
-		require.NoError(t, err)
-		all.Outlast(t.Context(), func() (Approval, error) { return host, nil }) // a denial approves nothing
-	})
-}
-
-// TestApprovalsOutlastChain: a standing approval in a chain covers connections under the rules
-// that it was made under.
-func TestApprovalsOutlastChain(t *testing.T) {
-	outlastAfter(t, Approval{Agent: "a", Chain: "b>a", Lasting: true, Policy: "1"}, func(all *Approvals, p *Approval) func() (Approval, error) {
-		go func() {
-			synctest.Wait()
-			changeRules(all, "", p)
-		}()
-		return func() (Approval, error) { return *p, nil }
-	})
-}
-
-// TestApprovalsOutlastChange: the rules change after they were read, and before what they
-// approve is looked up.
-func TestApprovalsOutlastChange(t *testing.T) {
-	outlastAfter(t, Approval{Agent: "a", Lasting: true, Policy: "1"}, func(all *Approvals, p *Approval) func() (Approval, error) {
-		return func() (Approval, error) {
-			before := *p
-			if before.Policy == "1" {
-				changeRules(all, "", p)
-			}
-			return before, nil
+		ctx, cancel := context.WithCancel(t.Context())
+		queue := limit.NewQueue(1, 1, time.Hour)
+		w := newWaiter(t, func(g *Gate) { g.Queue = queue })
+		var calls []chan error
+		for i := range 16 {
+			calls = append(calls, w.begin(ctx, fmt.Sprint(i)))
 		}
-	})
-}
-
-// outlastAfter approves a connection for as long as the rules hold and returns when Outlast has
-// returned for what of returns.
-func outlastAfter(t *testing.T, host Approval, of func(*Approvals, *Approval) func() (Approval, error)) {
-	synctest.Test(t, func(t *testing.T) {
-		nothing := func(Approval) error { return nil }
-		all := NewApprovals(nil)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		go func() { _, _ = all.Wait(ctx, host, nothing) }()
-		synctest.Wait()
-		var err error
-		if id := all.List()[0].ID; host.Chain == "" {
-			_, err = all.Decide(id, true, nil, nothing)
-		} else {
-			_, err = all.Stand(id, Terms{}, nothing)
+		assert.Equal(t, ApprovalRequired, code(t, <-w.begin(ctx, "one more")), "at once")
+		for _, call := range calls {
+			assert.Empty(t, call)
 		}
-		require.NoError(t, err)
-		all.Outlast(ctx, of(all, &host))
-		assert.NoError(t, ctx.Err(), "it waited for the end of ctx")
+		other := newWaiter(t, func(g *Gate) { g.Queue, g.Approvals, g.Agent = queue, w.gate.Approvals, "b" })
+		call := other.begin(ctx, "x")
+		assert.Empty(t, call, "it has its own places")
+		turn, err := queue.Take(ctx, "c")
+		require.NoError(t, err, "who waits has no turn")
+		turn()
+		w.decide(true)
+		for _, call := range append(calls, call) {
+			assert.NoError(t, <-call)
+		}
+		cancel()
+		assert.False(t, w.gate.Approvals.Close(), "nothing waits")
 	})
-}
-
-func versionOf(p *Approval) func(scope.ID) string {
-	return func(scope.ID) string { return p.Policy }
-}
-
-func changeRules(a *Approvals, _ string, p *Approval) {
-	p.Policy = "2"
-	a.Recheck([]scope.ID{"a"}, versionOf(p))
 }

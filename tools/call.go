@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // Call is a call of a tool by an agent.
@@ -124,8 +124,10 @@ type request struct {
 	version string         // of the rules that allowed the call
 	doing   string         // version of the tool that does the call; see doer
 	id      string
-	told    Env               // passed to the tool
-	objects map[string]Object // for which the call was approved
+	told    Env                         // passed to the tool
+	objects map[string]approvals.Object // for which the call was approved
+	content string                      // likewise: see Bound
+	paths   []string                    // of the content, what was approved; none: all
 	given
 }
 
@@ -204,6 +206,9 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 	if r.objects != nil {
 		ctx = context.WithValue(ctx, approvedKey{}, r.objects)
 	}
+	if r.content != "" {
+		ctx = context.WithValue(ctx, changesKey{}, Changes{r.content, r.paths})
+	}
 	if r.tool.Hints.Waits {
 		c.done()
 	}
@@ -278,7 +283,7 @@ const (
 func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
 	rules := s.rules()
 	d := s.judge(rules, r.name)
-	r.allowed, r.version = d, rules.Version()
+	r.allowed, r.version, r.content, r.paths = d, rules.Version(), "", nil
 	// Never log filtered arguments, even when another rule refuses the call.
 	held := func() (string, *Error) {
 		rule, err := filtered(ctx, s.gate.Examiners, rules.FiltersOf(r.name), r.args, r.said())
@@ -329,11 +334,11 @@ func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
 	}
 	r.args.value = nil // frees memory: schemas and filters are done, and an approval may take long
 	// Rates come last, so that they do not count refused calls.
-	count := func() *Error { return s.count(r.rates(rules), r.name) }
+	count := func() error { return s.count(r.rates(rules), r.name) }
 	if d.Ask {
 		return s.approved(ctx, r, d, rules.Version(), count)
 	}
-	return count()
+	return unanswered(count())
 }
 
 // denied returns the error of a call whose arguments a filter refuses.
@@ -342,7 +347,7 @@ func denied(rule string) *Error {
 }
 
 // count counts a call against the rates of its tool.
-func (s *Set) count(limits []scope.Rate, tool string) *Error {
+func (s *Set) count(limits []scope.Rate, tool string) error {
 	rule, wait, err := s.gate.Rates.take(limits)
 	if err != nil {
 		return notRun("the call cannot be counted", err)
@@ -466,9 +471,7 @@ func run(ctx context.Context, t *Tool, env Env, in any) (result Result, err erro
 // newID returns the id of a call: 13 random characters. It fits into a thread's name
 // (prctl(2), PR_SET_NAME), which assigns a file tool's system calls to the call.
 func newID() string {
-	var b [8]byte
-	rand.Read(b[:])
-	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
+	return strings.ToLower(rand.Text()[:13])
 }
 
 func hash(b []byte) string {

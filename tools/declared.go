@@ -45,7 +45,8 @@ func Declared(name, about string, hints Hints, schema json.RawMessage, f func(co
 	params.Properties, params.PropertyOrder = maps.Clone(t.Input.Properties), nil
 	maps.DeleteFunc(params.Properties, func(name string, _ *jsonschema.Schema) bool { return strings.HasPrefix(name, "_") })
 	params.Required = slices.DeleteFunc(slices.Clone(t.Input.Required), func(name string) bool { return strings.HasPrefix(name, "_") })
-	if t.input, err = params.Resolve(nil); err != nil {
+	t.input = validatorOf(&params)
+	if _, err := t.input(); err != nil {
 		return Tool{}, fmt.Errorf("inputSchema: %w", err)
 	}
 	return t, nil

@@ -32,7 +32,7 @@
 //     [Declared], [ContextRules]).
 //  8. The tool decides by its own settings ([Judged]): a service's paths, a channel's agents.
 //  9. Rates ([Rules.RatesOf]) count the call. They do not count refused calls.
-//  10. A decision with Ask needs an approval ([Approvals]) of exactly this call: these
+//  10. A decision with Ask needs an approval ([approvals.Set]) of exactly this call: these
 //     arguments, this context, this version of the rules, these objects on disk.
 //  11. The log takes an event with outcome "begin". Without it the tool does not run.
 //  12. The tool runs.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // All sessions of an agent together hold so much of arguments and no more; what
@@ -51,29 +53,22 @@ func TestArgumentsUnderWayAreBounded(t *testing.T) {
 func TestRatesCountWhatMayRun(t *testing.T) {
 	d := &desk{}
 	gate := d.gate(t, "rate_limits: {bash: 1/hour}\nargument_filters: {bash: [\"s3cret\"]}\npolicy: {tools: {ask: [bash]}}")
-	set, err := NewSet(gate, echo(t, "bash", Hints{}, nil))
-	require.NoError(t, err)
-	call := func(args string) error {
-		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(args)})
-		return err
-	}
-	assert.Equal(t, Invalid, code(t, call(`{}`)))
-	assert.Equal(t, Denied, code(t, call(`{"path":"s3cret"}`)))
-	first := call(`{"path":"x"}`)
+	call := caller(t, gate, echo(t, "bash", Hints{}, nil))
+	assert.Equal(t, Invalid, code(t, call("bash", `{}`)))
+	assert.Equal(t, Denied, code(t, call("bash", `{"path":"s3cret"}`)))
+	first := call("bash", `{"path":"x"}`)
 	require.Equal(t, ApprovalRequired, code(t, first), "%v", first)
-	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x"}`)), "it waits still")
-	assert.Equal(t, RateLimited, code(t, call(`{"path":"y"}`)), "another call is one too many")
-	_, err = gate.Approvals.Decide(first.(*Error).ApprovalID, true, nil, ok)
+	assert.Equal(t, ApprovalRequired, code(t, call("bash", `{"path":"x"}`)), "it waits still")
+	assert.Equal(t, RateLimited, code(t, call("bash", `{"path":"y"}`)), "another call is one too many")
+	_, err := gate.Approvals.Decide(first.(*Error).ApprovalID, true, approvals.Part{}, ok)
 	require.NoError(t, err)
-	assert.NoError(t, call(`{"path":"x"}`))
-	assert.Equal(t, RateLimited, code(t, call(`{"path":"x"}`)), "once")
+	assert.NoError(t, call("bash", `{"path":"x"}`))
+	assert.Equal(t, RateLimited, code(t, call("bash", `{"path":"x"}`)), "once")
 	assert.Len(t, gate.Approvals.List(), 0)
 
-	other := &desk{}
-	set, err = NewSet(other.gate(t, "rate_limits: {bash: 1/hour}\nargument_filters: {bash: [\"s3cret\"]}"), echo(t, "bash", Hints{}, nil))
-	require.NoError(t, err)
-	assert.Equal(t, Invalid, code(t, call(`{}`)))
-	assert.Equal(t, Denied, code(t, call(`{"path":"s3cret"}`)))
-	assert.NoError(t, call(`{"path":"x"}`))
-	assert.Equal(t, RateLimited, code(t, call(`{"path":"x"}`)))
+	call = caller(t, (&desk{}).gate(t, "rate_limits: {bash: 1/hour}\nargument_filters: {bash: [\"s3cret\"]}"), echo(t, "bash", Hints{}, nil))
+	assert.Equal(t, Invalid, code(t, call("bash", `{}`)))
+	assert.Equal(t, Denied, code(t, call("bash", `{"path":"s3cret"}`)))
+	assert.NoError(t, call("bash", `{"path":"x"}`))
+	assert.Equal(t, RateLimited, code(t, call("bash", `{"path":"x"}`)))
 }

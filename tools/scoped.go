@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // ContextRules is implemented by [Rules] that bound the context of calls. Other rules
@@ -250,15 +251,13 @@ func (g given) describe(e *audit.Event) {
 }
 
 // about adds the envelope and the scopes of the call to an approval.
-func (g given) about(p *Approval) (err error) {
+func (g given) about(p *approvals.Approval) (err error) {
 	said := g.envelope
 	said.Tool = nil // the approval names it
 	if p.Envelope, err = json.Marshal(said); string(p.Envelope) == "{}" {
 		p.Envelope = nil
 	}
-	if !g.context.Empty() {
-		p.Context, p.given = g.context.Parts(), g.context
-	}
+	p.SetContext(g.context)
 	return err
 }
 

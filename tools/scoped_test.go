@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // sees is a tool whose result is what it was given.
@@ -275,10 +276,10 @@ func TestApprovalOfContext(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotContains(t, string(stored), "Alice", "content is not stored")
 		for _, bad := range [][]string{{"secret"}, {}, {"state", "secret"}} {
-			_, err = gate.Approvals.Decide(id, true, bad, ok)
+			_, err = gate.Approvals.Decide(id, true, approvals.Part{Scopes: bad}, ok)
 			require.Error(t, err)
 		}
-		_, err = gate.Approvals.Decide(id, true, []string{"input"}, ok)
+		_, err = gate.Approvals.Decide(id, true, approvals.Part{Scopes: []string{"input"}}, ok)
 		require.NoError(t, err)
 		changed := strings.Replace(alice, "Alice", "Mallory", 1)
 		assert.NotEqual(t, id, asks(args, changed), "another state")

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -36,11 +37,11 @@ type Gate struct {
 	// Record writes an event to the log. No call runs without a record.
 	Record func(context.Context, audit.Event) error
 
-	Queue     *limit.Queue // of all agents; nil: no call waits for a turn
-	Examiners *limit.Slots // of all agents, see [MaxExaminers]; nil: no bound
-	Rates     *Rates       // of the agent, in all its sessions
-	Approvals *Approvals   // nil: no operator can approve, and calls under ask are denied
-	Nobody    string       // without Approvals: the hint of a call that needs approval
+	Queue     *limit.Queue   // of all agents; nil: no call waits for a turn
+	Examiners *limit.Slots   // of all agents, see [MaxExaminers]; nil: no bound
+	Rates     *Rates         // of the agent, in all its sessions
+	Approvals *approvals.Set // nil: no operator can approve, and calls under ask are denied
+	Nobody    string         // without Approvals: the hint of a call that needs approval
 
 	// Wait is how long a call waits for the operator's approval; then, and if it is 0,
 	// the call ends with [ApprovalRequired].
@@ -53,11 +54,11 @@ type Gate struct {
 
 	// Object returns the object at a path of a call, with the hash of a directory's
 	// content if wanted. An approval is bound to this object.
-	Object func(ctx context.Context, tool, path string, tree bool) (Object, error)
+	Object func(ctx context.Context, tool, path string, tree bool) (approvals.Object, error)
 
 	// Preview returns the change that a call under ask would make to its file. It
 	// returns nothing for tools that change no content. Nil: no previews.
-	Preview func(ctx context.Context, tool string, args json.RawMessage) (Changes, error)
+	Preview func(ctx context.Context, tool string, args json.RawMessage) (approvals.Changes, error)
 }
 
 // Set holds the tools of one agent's session. Its methods are safe for concurrent use.

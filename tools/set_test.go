@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -55,10 +56,10 @@ func (d *desk) gate(t testing.TB, front string) Gate {
 	t.Helper()
 	agent := load(t, front)
 	return Gate{
-		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: NewApprovals(nil),
+		Agent: "a", Session: "s", Record: d.record, Rates: &Rates{}, Approvals: approvals.NewSet(nil),
 		Rules: func() Rules { return agent.Grants },
-		Object: func(_ context.Context, _, path string, _ bool) (Object, error) {
-			return Object{Path: path, ID: d.inode, Content: d.hash}, nil
+		Object: func(_ context.Context, _, path string, _ bool) (approvals.Object, error) {
+			return approvals.Object{Path: path, ID: d.inode, Content: d.hash}, nil
 		},
 	}
 }
@@ -106,6 +107,17 @@ func echo(t *testing.T, name string, h Hints, f func(context.Context, Env, echoI
 	return tool
 }
 
+// caller returns a function that calls the tools of a gate.
+func caller(t *testing.T, gate Gate, all ...Tool) func(tool, args string) error {
+	t.Helper()
+	set, err := NewSet(gate, all...)
+	require.NoError(t, err)
+	return func(tool, args string) error {
+		_, err := set.Call(context.Background(), Call{Tool: tool, Args: json.RawMessage(args)})
+		return err
+	}
+}
+
 func code(t *testing.T, err error) Code {
 	t.Helper()
 	var e *Error
@@ -135,12 +147,11 @@ func TestCallRecordsBeginAndEnd(t *testing.T) {
 func TestCallRunsNothingUnrecorded(t *testing.T) {
 	d := &desk{full: true}
 	ran := false
-	set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
+	call := caller(t, d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
 		ran = true
 		return echoOut{}, nil
 	}))
-	require.NoError(t, err)
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	err := call("bash", `{"path":"x"}`)
 	assert.Equal(t, Unavailable, code(t, err))
 	assert.False(t, ran)
 	assert.NotContains(t, err.Error(), "disk full", "the cause is the operator's")
@@ -172,9 +183,7 @@ func TestCallRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &desk{}
-			set, err := NewSet(d.gate(t, c.front), echo(t, "bash", Hints{}, nil), echo(t, "write_file", Hints{Writes: true}, nil))
-			require.NoError(t, err)
-			_, err = set.Call(context.Background(), Call{Tool: c.tool, Args: json.RawMessage(c.args)})
+			err := caller(t, d.gate(t, c.front), echo(t, "bash", Hints{}, nil), echo(t, "write_file", Hints{Writes: true}, nil))(c.tool, c.args)
 			assert.Equal(t, c.code, code(t, err), "%v", err)
 			require.Len(t, d.events, 1)
 			assert.Equal(t, audit.Deny, d.events[0].Verdict)
@@ -219,23 +228,20 @@ func TestJudged(t *testing.T) {
 		require.NoError(t, err)
 		return tool
 	}
-	set, err := NewSet(d.gate(t, "policy: {tools: {ask: [stat]}}\nrate_limits: {bash: 1/hour}"), judged("bash"), judged("stat"))
-	require.NoError(t, err)
+	call := caller(t, d.gate(t, "policy: {tools: {ask: [stat]}}\nrate_limits: {bash: 1/hour}"), judged("bash"), judged("stat"))
 	for _, name := range []string{"bash", "bash", "stat"} {
-		_, err := set.Call(context.Background(), Call{Tool: name, Args: json.RawMessage(`{"path":"no"}`)})
-		assert.Equal(t, Denied, code(t, err))
+		assert.Equal(t, Denied, code(t, call(name, `{"path":"no"}`)))
 		e := d.events[len(d.events)-1]
 		assert.Equal(t, []string{"deny", "its own", "grant"}, []string{string(e.Verdict), e.Rule, e.RuleKind})
 	}
 	assert.Equal(t, []string{"call bash denied", "call bash denied", "call stat denied"}, d.told())
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-	assert.NoError(t, err)
+	assert.NoError(t, call("bash", `{"path":"x"}`))
 	assert.Equal(t, 1, ran)
 
 	by, ok := judged("bash").Judge(Env{Agent: "a", Within: []scope.ID{"a"}}, json.RawMessage(`{"path":"no"}`))
 	assert.False(t, ok)
 	assert.Equal(t, "its own", by.Rule)
-	_, err = Judged(echo(t, "bash", Hints{}, nil), nil, func(Env, string) error { return nil })
+	_, err := Judged(echo(t, "bash", Hints{}, nil), nil, func(Env, string) error { return nil })
 	assert.ErrorContains(t, err, "its judge")
 }
 
@@ -260,9 +266,7 @@ func TestJudgedAgain(t *testing.T) {
 		}
 		return record(ctx, e)
 	}
-	set, err := NewSet(gate, tool)
-	require.NoError(t, err)
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	err = caller(t, gate, tool)("bash", `{"path":"x"}`)
 	assert.Equal(t, NotFound, code(t, err))
 	e := d.events[len(d.events)-1]
 	assert.Equal(t, []string{"deny", "members"}, []string{string(e.Verdict), e.Rule})
@@ -277,12 +281,10 @@ func TestNoIsDenied(t *testing.T) {
 	} {
 		t.Run(string(want), func(t *testing.T) {
 			d := &desk{}
-			set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
+			call := caller(t, d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
 				return echoOut{}, Errorf(want, "why not")
 			}))
-			require.NoError(t, err)
-			_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-			assert.Equal(t, want, code(t, err))
+			assert.Equal(t, want, code(t, call("bash", `{"path":"x"}`)))
 			e := d.events[len(d.events)-1]
 			assert.Equal(t, verdict, e.Verdict)
 			assert.NotEmpty(t, e.Rule)
@@ -346,9 +348,7 @@ func TestAliasGoesThroughTheDoor(t *testing.T) {
 
 func TestPanicIsAnError(t *testing.T) {
 	d := &desk{}
-	set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) { panic("/host/path") }))
-	require.NoError(t, err)
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
+	err := caller(t, d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) { panic("/host/path") }))("bash", `{"path":"x"}`)
 	assert.Equal(t, Internal, code(t, err))
 	assert.NotContains(t, err.Error(), "/host")
 	assert.Contains(t, d.events[1].Detail, "/host/path")
@@ -356,41 +356,32 @@ func TestPanicIsAnError(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	d := &desk{}
-	set, err := NewSet(d.gate(t, "rate_limits: {\"ba*\": 2/hour}"), echo(t, "bash", Hints{}, nil), echo(t, "stat", Hints{}, nil))
-	require.NoError(t, err)
-	args := json.RawMessage(`{"path":"x"}`)
+	call := caller(t, d.gate(t, "rate_limits: {\"ba*\": 2/hour}"), echo(t, "bash", Hints{}, nil), echo(t, "stat", Hints{}, nil))
 	for range 2 {
-		_, err := set.Call(context.Background(), Call{Tool: "bash", Args: args})
-		require.NoError(t, err)
+		require.NoError(t, call("bash", `{"path":"x"}`))
 	}
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: args})
+	err := call("bash", `{"path":"x"}`)
 	assert.Equal(t, RateLimited, code(t, err))
 	assert.Contains(t, err.Error(), "try again in 30m")
-	_, err = set.Call(context.Background(), Call{Tool: "stat", Args: args})
-	assert.NoError(t, err, "others are not counted")
+	assert.NoError(t, call("stat", `{"path":"x"}`), "others are not counted")
 }
 
 func TestOnlySoManyAtOnce(t *testing.T) {
 	d := &desk{}
 	block, started := make(chan struct{}), make(chan struct{}, maxRunning)
-	set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
+	call := caller(t, d.gate(t, ""), echo(t, "bash", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) {
 		started <- struct{}{}
 		<-block
 		return echoOut{}, nil
 	}))
-	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for range maxRunning {
-		wg.Go(func() {
-			_, err := set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-			assert.NoError(t, err)
-		})
+		wg.Go(func() { assert.NoError(t, call("bash", `{"path":"x"}`)) })
 	}
 	for range maxRunning {
 		<-started
 	}
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
-	assert.Equal(t, RateLimited, code(t, err))
+	assert.Equal(t, RateLimited, code(t, call("bash", `{"path":"x"}`)))
 	close(block)
 	wg.Wait()
 }

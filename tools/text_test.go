@@ -69,14 +69,18 @@ func TestIntegersOfAnyForm(t *testing.T) {
 		if perr != nil {
 			return perr
 		}
-		if err := tool.input.Validate(a.value); err != nil {
+		schema, err := tool.input()
+		if err != nil {
+			return err
+		}
+		if err := schema.Validate(a.value); err != nil {
 			return err
 		}
 		in := tool.read("a", a.canonical)
 		if in.err != nil {
 			return in.err
 		}
-		_, err := tool.run(context.Background(), Env{}, in.value)
+		_, err = tool.run(context.Background(), Env{}, in.value)
 		return err
 	}
 	for _, form := range []string{"3", "3.0", "3e0", "3.000", "30e-1", "0.3E+1", "0.03e2"} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -33,13 +34,14 @@ type Tool struct {
 	Defaults map[string]string
 
 	in    reflect.Type                            // of the arguments
-	input *jsonschema.Resolved                    // validates arguments; nil: no validation, see Dynamic
+	input validator                               // validates arguments; nil: no validation, see Dynamic
 	read  func(scope.ID, json.RawMessage) decoded // decodes an agent's arguments, once for each call
 	run   func(context.Context, Env, any) (Result, error)
-	judge func(Env, any) error // see Judged; nil allows all
-	face  *face                // of an alias; see Alias
-	terms *terms               // of calls with a context; see Declared
-	late  *late                // it is not declared yet; see Late
+	judge func(Env, any) error                                       // see Judged; nil allows all
+	bind  func(context.Context, Env, any) (approvals.Changes, error) // see Bound; nil: by the path
+	face  *face                                                      // of an alias; see Alias
+	terms *terms                                                     // of calls with a context; see Declared
+	late  *late                                                      // it is not declared yet; see Late
 }
 
 // Hints describe to clients, and to the door, what a tool does.
@@ -121,6 +123,13 @@ type About struct {
 	Outside      *Error
 }
 
+// Sheller is implemented by arguments with a command for a shell. alone reports whether
+// they hold nothing else but a timeout: no pattern covers a call with standard input or
+// a working directory of its own.
+type Sheller interface {
+	Shell() (command string, alone bool)
+}
+
 // New returns a tool. The schemas follow from the types. In must be a struct: the tag
 // jsonschema describes a field, the tag limit bounds it; see [schemaOf]. Out may be a
 // [Contenter].
@@ -149,14 +158,12 @@ func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hin
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
 	if t.Input, err = schemaOf[In](); err == nil {
-		t.input, err = t.Input.Resolve(nil)
-	}
-	if err == nil {
 		t.Output, err = schemaOf[Out]()
 	}
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
+	t.input = validatorOf(t.Input)
 	t.read = func(agent scope.ID, args json.RawMessage) decoded { return read[In](strategy, agent, args) }
 	t.run = func(ctx context.Context, env Env, in any) (Result, error) {
 		out, err := f(ctx, env, in.(In))
@@ -181,6 +188,20 @@ func Judged[In any](t Tool, err error, judge func(Env, In) error) (Tool, error) 
 		return Tool{}, fmt.Errorf("tool %q: its arguments are %v, and those of its judge %v", t.Name, t.in, reflect.TypeFor[In]())
 	}
 	t.judge = func(env Env, in any) error { return judge(env, in.(In)) }
+	return t, nil
+}
+
+// Bound returns a tool whose calls, under ask, are approved for what show returns: the changes that the operator sees, with
+// the hash of them. show changes nothing and takes one of Hints.Turns; its error ends the call. The tool must act on what has
+// the hash only: see [ApprovedChanges]. No standing approval covers such a call. If err is not nil, Bound returns it.
+func Bound[In any](t Tool, err error, show func(context.Context, Env, In) (approvals.Changes, error)) (Tool, error) {
+	if err != nil {
+		return t, err
+	}
+	if t.in != reflect.TypeFor[In]() {
+		return Tool{}, fmt.Errorf("tool %q: its arguments are %v, and those of its show %v", t.Name, t.in, reflect.TypeFor[In]())
+	}
+	t.bind = func(ctx context.Context, env Env, in any) (approvals.Changes, error) { return show(ctx, env, in.(In)) }
 	return t, nil
 }
 
@@ -232,10 +253,10 @@ type decoded struct {
 
 // subject is the subject of a call.
 type subject struct {
-	path, target string // see Subject
-	kind         Kind   // for patterns of standing approvals
-	command      string // see Sheller; "" if the call has more than a command
-	outside      *Error // see Scoped
+	path, target string         // see Subject
+	kind         approvals.Kind // for patterns of standing approvals
+	command      string         // see Sheller; "" if the call has more than a command
+	outside      *Error         // see Scoped
 }
 
 // rulePath is the rule of a refusal of a path that leads out of the view.
@@ -260,10 +281,10 @@ func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage)
 		}
 	}
 	if about.path != "" {
-		about.kind = KindPath
+		about.kind = approvals.KindPath
 	}
 	if c, ok := any(in).(Sheller); ok {
-		about.kind = KindCommand
+		about.kind = approvals.KindCommand
 		if command, alone := c.Shell(); alone {
 			about.command = command
 		}

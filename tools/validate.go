@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -14,6 +15,14 @@ import (
 // ruleSchema is the rule of a refusal of arguments that a tool does not accept.
 const ruleSchema = "the tool's schema"
 
+// validator returns what validates arguments with a schema.
+type validator func() (*jsonschema.Resolved, error)
+
+// validatorOf resolves a schema once, when it is first needed: a session calls few of its tools. Nobody changes the schema.
+func validatorOf(s *jsonschema.Schema) validator {
+	return sync.OnceValues(func() (*jsonschema.Resolved, error) { return s.Resolve(nil) })
+}
+
 // validate validates arguments with a tool's schema.
 func validate(t *Tool, args *arguments) *Error {
 	if t.input == nil {
@@ -22,8 +31,11 @@ func validate(t *Tool, args *arguments) *Error {
 	if err := unknown(t.Input, args.value); err != nil {
 		return err
 	}
-	err := t.input.Validate(args.value)
-	if err == nil {
+	schema, err := t.input()
+	if err != nil {
+		return Errorf(Internal, "the tool's schema cannot be used").Because(err)
+	}
+	if err = schema.Validate(args.value); err == nil {
 		return nil
 	}
 	text := err.Error()

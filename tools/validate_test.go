@@ -2,7 +2,6 @@ package tools
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -28,9 +27,7 @@ func TestSchemaErrorsAreShort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &desk{}
-			set, err := NewSet(d.gate(t, ""), echo(t, "bash", Hints{}, nil))
-			require.NoError(t, err)
-			_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(c.args)})
+			err := caller(t, d.gate(t, ""), echo(t, "bash", Hints{}, nil))("bash", c.args)
 			require.Equal(t, Invalid, code(t, err))
 			assert.LessOrEqual(t, len([]rune(err.Error())), len("invalid: arguments: ")+200+len(" is no property: there are list, mode, n, path, text"))
 			for _, text := range c.says {
@@ -52,9 +49,7 @@ func TestUnknownPropertyWithin(t *testing.T) {
 	tool, err := New("bash", "edits", Hints{}, func(context.Context, Env, in) (echoOut, error) { return echoOut{}, nil })
 	require.NoError(t, err)
 	d := &desk{}
-	set, err := NewSet(d.gate(t, ""), tool)
-	require.NoError(t, err)
-	_, err = set.Call(context.Background(), Call{Tool: "bash", Args: json.RawMessage(`{"edits":[{"old":"a","nwe":"b"}]}`)})
+	err = caller(t, d.gate(t, ""), tool)("bash", `{"edits":[{"old":"a","nwe":"b"}]}`)
 	require.Equal(t, Invalid, code(t, err))
 	assert.Contains(t, err.Error(), `"nwe" is no property: there are new, old`)
 }

@@ -98,7 +98,7 @@ func checkDescriptors(t *testing.T, proc string) {
 }
 
 // confined starts package view's testdata/confined as the daemon starts a view.
-func confined(t *testing.T, h *harness.Host, mode string, root *os.File, cred *syscall.Credential, ambient []uintptr) (lines map[string]string, out string) {
+func confined(t *testing.T, h *harness.Host, mode string, root *os.File, cred *syscall.Credential, ambient []uintptr, beside ...*os.File) (lines map[string]string, out string) {
 	t.Helper()
 	at := filepath.Join(h.Base, "confined")
 	if _, err := os.Stat(at); err != nil {
@@ -126,7 +126,7 @@ func confined(t *testing.T, h *harness.Host, mode string, root *os.File, cred *s
 	stat, err := os.Open("/proc/self/stat")
 	require.NoError(t, err)
 	defer stat.Close()
-	cmd.ExtraFiles = []*os.File{root, fuse, wire, left, stat, spool}
+	cmd.ExtraFiles = append([]*os.File{root, fuse, wire, left, stat, spool}, beside...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid: true, Credential: cred, AmbientCaps: ambient,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
@@ -191,6 +191,75 @@ func TestAttackFromWithin(t *testing.T) {
 			assert.Equal(t, 4, own)
 			assert.Greater(t, len(lines), 100)
 			assert.Equal(t, before, harness.Picture(t, h.Scope("other")))
+		})
+	}
+}
+
+// TestAttackBesideHistory: a view that an attacker has taken over, with the scope and the history in one mount, reaches
+// nothing else of that mount.
+func TestAttackBesideHistory(t *testing.T) {
+	const user = 65534
+	for name, cred := range map[string]*syscall.Credential{"agent's user": {Uid: user, Gid: user}, "root": nil} {
+		t.Run(name, func(t *testing.T) {
+			h, _, _ := confinedHost(t)
+			harness.Plant(t, h.Base, "history/own/", "history/other/FOREIGN")
+			for _, dir := range []string{h.Scope("own"), h.Scope("own", "f"), filepath.Join(h.Base, "history/own")} {
+				if cred != nil {
+					require.NoError(t, os.Chown(dir, user, user))
+				}
+			}
+			require.NoError(t, os.Chmod(h.Scope("other"), 0o777), "only the confinement is tested")
+			root, err := beneath.OpenRoot(h.Base, "agents/own")
+			require.NoError(t, err)
+			defer root.Close()
+			history, err := beneath.OpenRoot(h.Base, "history/own")
+			require.NoError(t, err)
+			defer history.Close()
+			pair, err := root.DetachWith(history)
+			require.NoError(t, err)
+			var files []*os.File
+			for _, fd := range []int{pair.Scope, pair.Beside, pair.Mount} {
+				files = append(files, os.NewFile(uintptr(fd), ""))
+			}
+			before := harness.Picture(t, h.Scope("other"))
+			var ambient []uintptr
+			if cred != nil {
+				ambient = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_CHROOT}
+			}
+			lines, out := confined(t, h, "kept", files[0], cred, ambient, files[1:]...)
+			for _, f := range files {
+				f.Close()
+			}
+			require.Contains(t, out, "confined:", out)
+			own, climbed, covers := 0, 0, 0
+			for what, got := range lines {
+				switch {
+				case strings.HasPrefix(what, "own: "):
+					own++
+					assert.Equal(t, "<nil>", got, what)
+				case strings.HasPrefix(what, "climb "):
+					climbed++
+					if got == "a cover" {
+						covers++
+					}
+					assert.Contains(t, []string{"own", "a cover", "ENOENT", "EACCES", "ENOTDIR"}, got, what)
+				case strings.HasPrefix(what, "call "):
+					assert.Equal(t, "EPERM", got, what)
+				case strings.HasPrefix(what, "left: "):
+					assert.Contains(t, []string{"EACCES", "EROFS", "EXDEV", "ENOENT", "EBUSY"}, got, what)
+				case strings.HasPrefix(what, "left open: "), what == "mknod", what == "device":
+					assert.Contains(t, []string{"EACCES", "EPERM", "EXDEV"}, got, what)
+				case strings.HasPrefix(what, "path ") && (strings.HasSuffix(what, " link") || strings.HasSuffix(what, " up")):
+					assert.Contains(t, []string{"ELOOP", "ENOENT", "ENOTDIR", "EBADF"}, got, what)
+				case !strings.HasPrefix(what, "confined"):
+					assert.Contains(t, []string{"ENOENT", "ELOOP", "ENOTDIR", "EACCES", "EBADF"}, got, what)
+				}
+			}
+			assert.Equal(t, 14, own)
+			assert.Equal(t, 4*13*20, climbed)
+			assert.Positive(t, covers)
+			assert.Equal(t, before, harness.Picture(t, h.Scope("other")))
+			assert.FileExists(t, filepath.Join(h.Base, "history/own/moved"))
 		})
 	}
 }

@@ -21,6 +21,7 @@ var parts = map[string]part{
 	"packages":   {"COUNT DIR", makePackages},
 	"typescript": {"MODULES DIR", makeTypescript},
 	// What is measured.
+	"rewrite": {"COUNT DIR", rewrite},
 	"inotify": {"COUNT DIR", inotify},
 	"rebuild": {"COUNT FILE COMMAND...", rebuild},
 	"mcp":     {"COUNT WARM ROOT PLAIN SCOPEFS BASE NODE SERVER", mcpCompare},

@@ -96,10 +96,20 @@ start_peers() {
 }
 
 # start_sides mounts a view and, unless $nopeers is set, its peers. $sides are the names, the directory itself first and
-# scopefs last, $dir their directories.
+# scopefs last, $dir their directories. With $history these are three views.
 start_sides() {
 	local side
 	build
+	if [ -n "${history:-}" ]; then
+		sides=(direct kept held)
+		declare -gA dir
+		for side in "${sides[@]}"; do
+			agent "$side" 0 "view: {changes: $side}"
+			dir[$side]=$top/base/run/views/$side
+		done
+		start_daemon 3
+		return
+	fi
 	mkdir "$top/native"
 	sides=(native)
 	[ -n "$nopeers" ] || start_peers

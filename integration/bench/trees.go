@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -33,6 +35,25 @@ func makeGrid(args arguments) error {
 			if err := os.WriteFile(gridFile(args[3], d, i), content, 0o644); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// rewrite opens each of the files 1, 2, … of a directory for writing, writes a byte and closes it.
+func rewrite(args arguments) error {
+	var count int
+	if err := args.numbers(&count); err != nil {
+		return err
+	}
+	for i := range count {
+		f, err := os.OpenFile(filepath.Join(args[1], strconv.Itoa(i+1)), os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString("x")
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
 		}
 	}
 	return nil

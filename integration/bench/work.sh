@@ -3,16 +3,17 @@
 # go-fuse's loopback, and libfuse's passthrough_hp if it is in PATH. The work: clones, builds, installations, archives,
 # databases, watching. One run, interleaved rounds, medians, as a Markdown table. Usage, as root:
 #
-#	work.sh [-rounds N] [-only TEXT] [-nopeers] [-cold] [-smoke]
+#	work.sh [-rounds N] [-only TEXT] [-nopeers | -history] [-cold] [-smoke]
 #
-# -only picks rows by a part of their name; -nopeers leaves the other layers out; -cold drops the kernel's caches
+# -only picks rows by a part of their name; -nopeers leaves the other layers out; -history compares views with changes: kept and held
+# with one with changes: direct instead; -cold drops the kernel's caches
 # before each timed run, without it they are as the preparation leaves them, which goes through the same mount; -smoke is
 # all of it once, in sizes that measure nothing. If another layer cannot do a row's work, its column says "failed", and
 # standard error says why. SCOPEFS_BENCH_DIR names the directory to work in, default /dev/shm.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=3 only= nopeers= cold=
-files=10000 dirs=500 archived=20000 packages=300 transactions=10000 events=1000 modules=50 changes=20 module=(HEAD) what=./... checks=()
+rounds=3 only= nopeers= history= cold=
+files=10000 dirs=500 archived=20000 rewritten=10000 packages=300 transactions=10000 events=1000 modules=50 changes=20 module=(HEAD) what=./... checks=()
 while [ $# -gt 0 ]; do
 	case $1 in
 	-rounds | -only)
@@ -21,9 +22,10 @@ while [ $# -gt 0 ]; do
 		shift
 		;;
 	-nopeers) nopeers=1 ;;
+	-history) nopeers=1 history=1 archived=50000 ;;
 	-cold) cold=1 ;;
 	-smoke)
-		rounds=1 files=200 dirs=10 archived=400 packages=2 transactions=100 events=20 modules=2 changes=1
+		rounds=1 files=200 dirs=10 archived=400 rewritten=100 packages=2 transactions=100 events=20 modules=2 changes=1
 		module=(--add-virtual-file="small/small.go:package small" HEAD go.mod go.sum) what=./small
 		checks=(--lib es5 --skipLibCheck)
 		;;
@@ -79,7 +81,7 @@ before_build() {
 	if [ ! -e "$top/module.tar" ]; then
 		mkdir "$top/module"
 		git -C "$here" archive "${module[@]}" | tar x -C "$top/module"
-		(cd "$top/module"; GOFLAGS=-mod=mod go mod vendor)
+		(cd "$top/module"; GOWORK=off GOFLAGS=-mod=mod go mod vendor)
 		tar cf "$top/module.tar" -C "$top" module
 		rm -rf "$top/module"
 	fi
@@ -87,7 +89,7 @@ before_build() {
 	rm -rf cache
 }
 do_build() {
-	export GOCACHE=$PWD/cache GOFLAGS="-mod=vendor -buildvcs=false" GOPROXY=off CGO_ENABLED=0
+	export GOCACHE=$PWD/cache GOFLAGS="-mod=vendor -buildvcs=false" GOPROXY=off GOWORK=off CGO_ENABLED=0
 	cd module
 	go build "$what"
 }
@@ -121,6 +123,13 @@ do_find() {
 }
 before_rm() { before_tar; do_tar; }
 do_rm() { rm -rf tree; }
+
+before_rewrite() {
+	rm -rf files
+	mkdir files
+	seq "$rewritten" | awk '{ f = "files/" $1; printf "%4096d", $1 > f; close(f) }'
+}
+do_rewrite() { "$top/bench" rewrite "$rewritten" files; }
 
 # inserts makes $top/inserts.sql, in which each is a transaction of its own.
 inserts() {
@@ -158,7 +167,7 @@ can_tsc() {
 
 # lost REASON: the side is out of the row. The scripts end if it is not a peer.
 lost() {
-	[[ $side != native && $side != scopefs ]] || fail "$@"
+	[[ $side != native && $side != scopefs && -z $history ]] || fail "$@"
 	echo "bench: $*" >&2
 	echo failed >"$all/$side.lost"
 	forget 2 # passthrough_hp then closes descriptors
@@ -219,11 +228,13 @@ row grep "grep -r in the clone"
 row build "go build $what, cold cache"
 row npm "npm install, $packages packages, offline, cold cache"
 row tar "tar x, $archived files"
+row rewrite "open, write a byte, close, $rewritten files of 4 KiB"
 row find "find -type f, $archived files"
 row rm "rm -rf, $archived files"
 row wal "SQLite, $transactions transactions, WAL, synchronous=NORMAL"
 row journal "SQLite, $transactions transactions, journal, synchronous=OFF"
 row inotify "inotify, from write to event, $events times"
 row tsc "tsc --watch, from write to rebuilt, $changes times"
+[ -z "$history" ] || exit 0
 [ -n "$nopeers" ] || summary <"$top/table"
 chart work "Real work, × native"

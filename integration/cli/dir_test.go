@@ -34,6 +34,34 @@ func TestRunDir(t *testing.T) {
 	}
 }
 
+// TestRunMerge: an ordinary user's commit merges what the program and the user changed in a text.
+func TestRunMerge(t *testing.T) {
+	const uid = 1234
+	m := harness.Embed(t, uid, nil)
+	dir := filepath.Join(m.Base, "own")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	harness.Plant(t, dir, "f=1\n2\n3\n4\n")
+	for _, name := range []string{dir, dir + "/f"} {
+		require.NoError(t, os.Chown(name, uid, uid))
+	}
+	as := func(words ...string) harness.Outcome {
+		cmd := harness.AsUser(t, uid, append([]string{harness.Program}, words...)...)
+		cmd.Env = append(cmd.Env, "TMPDIR="+m.Tmp, "HOME="+filepath.Join(m.Base, "agents"), "XDG_STATE_HOME=", "SCOPEFS_BASE=")
+		return harness.Finish(t, cmd)
+	}
+	o := as("run", "--dir", dir, "--changes", "held", "--", "sed", "-i", "s/4/four/", "f")
+	require.Zero(t, o.Code, o.Stderr)
+	harness.Plant(t, dir, "f=one\n2\n3\n4\n")
+	o = as("commit", "--dir", dir, "--merge")
+	assert.Zero(t, o.Code, o.Stderr)
+	assert.Contains(t, o.Stdout, "merged: f\n")
+	text, err := os.ReadFile(dir + "/f")
+	require.NoError(t, err)
+	assert.Equal(t, "one\n2\n3\nfour\n", string(text))
+	o = as("diff", "--dir", dir)
+	assert.Contains(t, o.Stdout, "nothing differs")
+}
+
 // TestRunShell: without a command run starts a shell: one that reads standard input, or
 // one on a terminal. Flags may come after the agent.
 func TestRunShell(t *testing.T) {

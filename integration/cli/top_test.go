@@ -80,6 +80,7 @@ func TestTop(t *testing.T) {
 	k.Expect("log of a")
 	k.Expect("lookup hidden")
 	enter(k, "q")
+	k.Drain()
 	enter(k, "q")
 	require.NoError(t, cmd.Wait())
 }

@@ -124,7 +124,7 @@ needs() {
 	go build -o "$top/bench" ./integration/bench
 	git clone -q --bare --no-local . "$top/input/repo.git"
 	git archive HEAD | tar x -C "$top/input/module"
-	(cd "$top/input/module" && GOFLAGS=-mod=mod go mod vendor)
+	(cd "$top/input/module" && GOWORK=off GOFLAGS=-mod=mod go mod vendor)
 	"$top/bench" packages 50 "$top/input/packages"
 	"$top/bench" tree 2000 100 "$top/tree"
 	tar cf "$top/input/tree.tar" --owner=":$who" --group=":$who" -C "$top" tree
@@ -143,7 +143,7 @@ chown -R "$who:$who" "$lay"
 start_views
 view=$(in_view work)
 
-environment='export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GOTOOLCHAIN=local GOFLAGS="-mod=vendor -buildvcs=false" GOPROXY=off
+environment='export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GOTOOLCHAIN=local GOWORK=off GOFLAGS="-mod=vendor -buildvcs=false" GOPROXY=off
 	export CGO_ENABLED=0 GOCACHE=$PWD/.cache/go npm_config_cache=$PWD/.cache/npm HOME=${HOME:-/tmp} TMPDIR=/tmp; umask 022; set -eu'
 
 # in_host and in_sandbox run a script in the root of the view.

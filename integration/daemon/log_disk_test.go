@@ -30,13 +30,13 @@ const (
 // freeze has everybody wait who writes to the disk, in state D, until thaw or the end of the test.
 func (d *disk) freeze() (thaw func()) {
 	d.t.Helper()
-	f, err := os.Open(d.at)
+	f, err := os.Open(d.At)
 	require.NoError(d.t, err)
 	var st unix.Stat_t
 	require.NoError(d.t, unix.Fstat(int(f.Fd()), &st))
 	behind, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/loop/backing_file", unix.Major(st.Dev), unix.Minor(st.Dev)))
-	require.NoError(d.t, err, "%s is not on a loop device", d.at)
-	require.Equal(d.t, d.image, strings.TrimSpace(string(behind)), "%s is on another disk", d.at)
+	require.NoError(d.t, err, "%s is not on a loop device", d.At)
+	require.Equal(d.t, d.Image, strings.TrimSpace(string(behind)), "%s is on another disk", d.At)
 	require.NoError(d.t, unix.IoctlSetInt(int(f.Fd()), fiFreeze, 0))
 	thaw = sync.OnceFunc(func() {
 		assert.NoError(d.t, unix.IoctlSetInt(int(f.Fd()), fiThaw, 0))
@@ -145,7 +145,7 @@ func TestLogPowerLoss(t *testing.T) {
 		for _, e := range assertUnique(h) {
 			acknowledged = max(acknowledged, e.Seq)
 		}
-		d.cut()
+		d.Cut()
 		_ = u.Session.Close()
 		restartOn(h, d)
 		events := assertUnique(h)

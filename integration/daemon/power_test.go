@@ -3,9 +3,7 @@ package daemon
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,115 +11,29 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
-// disk is an ext4 file system in an image file, mounted by a loop device.
+// disk is a harness.Disk.
 type disk struct {
-	t                 *testing.T
-	image, at, device string
+	*harness.Disk
+	t *testing.T
 }
 
-// newDisk makes a disk and mounts it at a directory until the test ends. It skips
-// a test where the host has no loop devices.
+// newDisk makes a disk and mounts it at a directory until the test ends.
 func newDisk(t *testing.T, at string) *disk {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
-	d := &disk{t: t, image: filepath.Join(dir, "disk"), at: at}
-	f, err := os.Create(d.image)
-	require.NoError(t, err)
-	require.NoError(t, f.Truncate(128<<20))
-	require.NoError(t, f.Close())
-	if err := d.attach(); err != nil {
-		need.Skip(t, "needs loop devices: ", err)
-	}
-	require.NoError(t, exec.Command("losetup", "--detach", d.device).Run())
-	out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", d.image).CombinedOutput()
-	require.NoError(t, err, "mkfs.ext4: %s", out)
-	d.mount()
-	t.Cleanup(d.unmount)
-	return d
-}
-
-// attach makes a block device of the image.
-func (d *disk) attach() error {
-	out, err := exec.Command("losetup", "--find", "--show", d.image).CombinedOutput()
-	if d.device = strings.TrimSpace(string(out)); err != nil {
-		return fmt.Errorf("losetup: %w: %s", err, out)
-	}
-	return nil
-}
-
-// mount mounts the image. The device goes with the mount.
-func (d *disk) mount() {
-	d.t.Helper()
-	require.NoError(d.t, d.attach())
-	err := unix.Mount(d.device, d.at, "ext4", 0, "")
-	out, detachErr := exec.Command("losetup", "--detach", d.device).CombinedOutput()
-	require.NoError(d.t, err, "mount %s", d.device)
-	require.NoError(d.t, detachErr, "losetup: %s", out)
-}
-
-// unmount waits for the processes that use the disk.
-func (d *disk) unmount() {
-	d.t.Helper()
-	var err error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if err = unix.Unmount(d.at, unix.UMOUNT_NOFOLLOW); err != unix.EBUSY {
-			break
-		}
-	}
-	if err != unix.EINVAL { // it is unmounted
-		assert.NoError(d.t, err, "unmount %s", d.at)
-	}
-	// A namespace that is about to end may still have it. A second mount of the image would find half of the first one's journal.
-	require.Eventually(d.t, func() bool { return !d.used() }, 20*time.Second, 10*time.Millisecond, "%s is still mounted somewhere", d.image)
-}
-
-// used reports whether a loop device has the image.
-func (d *disk) used() bool {
-	devices, err := os.ReadDir("/sys/block")
-	require.NoError(d.t, err)
-	return slices.ContainsFunc(devices, func(e os.DirEntry) bool {
-		behind, _ := os.ReadFile(filepath.Join("/sys/block", e.Name(), "loop/backing_file"))
-		return strings.TrimSpace(string(behind)) == d.image
-	})
-}
-
-// EXT4_IOC_SHUTDOWN and EXT4_GOING_FLAGS_NOLOGFLUSH, fs/ext4/ext4.h: nothing that
-// is not on the disk by now will be.
-const (
-	ext4Shutdown   = 0x8004587d
-	ext4NoLogFlush = 2
-)
-
-// cut cuts the disk's power. It makes sure that the descriptor is of the image.
-func (d *disk) cut() {
-	d.t.Helper()
-	f, err := os.Open(d.at)
-	require.NoError(d.t, err)
-	defer f.Close()
-	var st unix.Stat_t
-	require.NoError(d.t, unix.Fstat(int(f.Fd()), &st))
-	var device unix.Stat_t
-	require.NoError(d.t, unix.Stat(d.device, &device))
-	require.Equal(d.t, device.Rdev, st.Dev, "%s is not on %s", d.at, d.device)
-	behind, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/loop/backing_file", unix.Major(st.Dev), unix.Minor(st.Dev)))
-	require.NoError(d.t, err, "%s is not on a loop device", d.at)
-	require.Equal(d.t, d.image, strings.TrimSpace(string(behind)), "%s is on another disk", d.at)
-	require.NoError(d.t, unix.IoctlSetPointerInt(int(f.Fd()), ext4Shutdown, ext4NoLogFlush))
+	return &disk{harness.NewDisk(t, at), t}
 }
 
 // restartOn starts the host again after the power was cut.
 func restartOn(h *harness.Host, d *disk) {
 	h.T.Helper()
 	h.Abort()
-	d.unmount()
-	d.mount()
+	d.Unmount()
+	d.Mount()
 	h.Start()
 }
 
@@ -183,7 +95,7 @@ func TestPowerLoss(t *testing.T) {
 		out := h.Must("call", "--agent", "a", "write_file", fmt.Sprintf("path=round%d/called", round), "content=by call")
 		require.Contains(t, out, "created")
 		s.set(fmt.Sprintf("round%d/called", round), "by call")
-		d.cut()
+		d.Cut()
 		restartOn(h, d)
 		for _, u := range users {
 			_ = u.Session.Close()
@@ -215,7 +127,7 @@ func TestPowerLossQuick(t *testing.T) {
 			u.Call("write_file", args{"path": fmt.Sprint(i), "content": "x"})
 		}
 	}
-	d.cut()
+	d.Cut()
 	restartOn(h, d)
 	full := map[string]int{}
 	for _, id := range []string{"a", "b"} {

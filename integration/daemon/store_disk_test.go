@@ -110,7 +110,7 @@ func TestStoresFullDisk(t *testing.T) {
 	a.Call("kv_set", args{"key": "k", "value": "before"})
 	a.Call("sql_execute", args{"sql": "CREATE TABLE t (x)"})
 	a.Call("sql_execute", args{"sql": "INSERT INTO t VALUES (1)"})
-	ballast := filepath.Join(d.at, "ballast")
+	ballast := filepath.Join(d.At, "ballast")
 	fill(t, ballast)
 	big := strings.Repeat("x", 1<<20)
 	for range 20 { // SQLite reuses space of its files

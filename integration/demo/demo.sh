@@ -200,6 +200,15 @@ if has 'sqlite3 --version'; then
 		sqlite3 t.db "pragma journal_mode=wal; create table t(n); with recursive c(n) as (select 1 union all select n+1 from c where n<10000) insert into t select n from c;"
 		test "$(sqlite3 t.db "select sum(n) from t; pragma integrity_check;" | tr "\n" " ")" = "50005000 ok "'
 fi
+sums() { inside 'find project \( -type f -o -type l \) -exec sha256sum {} + | sort | sha256sum'; }
+taken_back() {
+	local before
+	before=$(sums)
+	inside 'rm -rf project'
+	"$bin" undo "$agent" --session last
+	[ "$(sums)" = "$before" ] && work 'git fsck && test -z "$(git status --porcelain)"'
+}
+step "rm -rf project, and scopefs undo: every file, git fsck" taken_back
 step "the host sees the same files" test -d "$base/agents/$agent/project/.git"
 step "writer-02 sees its own files and no others" bash -c '[ "$("$0" run -T writer-02 -- ls -A)" = notes.txt ]' "$bin"
 if root; then remount; fi

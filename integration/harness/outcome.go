@@ -32,10 +32,10 @@ func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
 	return Await(t, cmd, &out, &errs)
 }
 
-// Await waits for a command that has started, for up to 20 seconds.
+// Await waits for a command that has started, for up to patience.
 func Await(t testing.TB, cmd *exec.Cmd, out, errs *bytes.Buffer) Outcome {
 	t.Helper()
-	hangs := time.AfterFunc(20*time.Second, func() {
+	hangs := time.AfterFunc(patience, func() {
 		t.Errorf("hangs: %v", cmd.Args)
 		_ = cmd.Process.Kill()
 	})

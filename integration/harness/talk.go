@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -56,6 +57,12 @@ func OnTerminal(t testing.TB, cmd *exec.Cmd, rows, cols uint16) (*os.File, *Talk
 		ptmx.Close()
 	})
 	return ptmx, &Talk{T: t, R: file}
+}
+
+// Drain drops all output from now on. The buffer of a terminal is small: a program that nobody reads from does not end.
+func (k *Talk) Drain() {
+	_ = k.R.SetReadDeadline(time.Time{})
+	go func() { _, _ = io.Copy(io.Discard, k.R) }() // until the end of the test
 }
 
 // Forget drops the output so far.

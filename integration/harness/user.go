@@ -116,9 +116,9 @@ func (h *Host) Attach(opt *mcp.ClientOptions, cmd *exec.Cmd, transport mcp.Trans
 	return u
 }
 
-// Soon returns a context that ends after 30 seconds.
+// Soon returns a context that ends after patience.
 func (h *Host) Soon() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	h.T.Cleanup(cancel)
 	return ctx
 }

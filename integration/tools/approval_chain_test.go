@@ -9,7 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // TestApprovalChain: the operator sees for which chain of agents a call waits. What
@@ -23,7 +23,7 @@ func TestApprovalChain(t *testing.T) {
 	const write = "scopefs call write_file path=f content=x 2>&1; true"
 	editor, writer, checker := h.Connect("editor"), h.Connect("writer"), h.Connect("checker")
 	list := func() map[string]string {
-		var all []tools.Approval
+		var all []approvals.Approval
 		require.NoError(t, json.Unmarshal([]byte(h.Must("approvals", "--json")), &all))
 		ids := map[string]string{}
 		for _, p := range all {
@@ -38,7 +38,7 @@ func TestApprovalChain(t *testing.T) {
 	id := ids["editor>writer>checker"]
 	require.NotEmpty(t, id)
 	assert.Regexp(t, id+` +waits +editor>writer>checker +write_file `, h.Must("approvals"))
-	var shown tools.Approval
+	var shown approvals.Approval
 	require.NoError(t, json.Unmarshal([]byte(h.Must("approvals", "show", id)), &shown))
 	assert.Equal(t, "editor>writer>checker", shown.Chain)
 	assert.Contains(t, h.Must("approvals", "approve", id), "write_file of editor>writer>checker")

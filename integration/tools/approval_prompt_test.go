@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // TestClientsPermissionPrompt: Claude Code asks for the use of its own tools in the queue
@@ -55,7 +56,7 @@ func TestClientsPermissionPrompt(t *testing.T) {
 	go func() { end <- cmd.Wait() }()
 
 	w := watch(h)
-	next := func(command string) tools.Approval {
+	next := func(command string) approvals.Approval {
 		p := w.next("waits")
 		assert.Equal(t, "permission_prompt:Bash", p.Tool)
 		assert.Equal(t, command, p.Subject)

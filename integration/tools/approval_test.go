@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // TestApprovals: what the operator grants is one call, once.
@@ -29,10 +30,10 @@ func TestApprovals(t *testing.T) {
 
 	assert.Contains(t, h.Must("approvals"), id)
 	assert.Regexp(t, `waits +a +bash +"echo x >>ran" `, h.Must("approvals", "list"))
-	var shown tools.Approval
+	var shown approvals.Approval
 	require.NoError(t, json.Unmarshal([]byte(h.Must("approvals", "show", id)), &shown))
-	assert.Equal(t, tools.Approval{ID: id, State: "waits", Agent: "a", Tool: "bash", Arguments: shown.Arguments, Rule: shown.Rule},
-		tools.Approval{ID: shown.ID, State: shown.State, Agent: shown.Agent, Tool: shown.Tool, Arguments: shown.Arguments, Rule: shown.Rule})
+	assert.Equal(t, approvals.Approval{ID: id, State: "waits", Agent: "a", Tool: "bash", Arguments: shown.Arguments, Rule: shown.Rule},
+		approvals.Approval{ID: shown.ID, State: shown.State, Agent: shown.Agent, Tool: shown.Tool, Arguments: shown.Arguments, Rule: shown.Rule})
 	assert.JSONEq(t, `{"command": "echo x >>ran"}`, string(shown.Arguments))
 	assert.Contains(t, shown.Rule, "ask")
 
@@ -50,7 +51,7 @@ func TestApprovals(t *testing.T) {
 	assert.NotEqual(t, id, again)
 	_, errs, code := h.Try("approvals", "approve", id)
 	assert.Equal(t, 1, code)
-	assert.Equal(t, "scopefs: "+tools.ErrNoApproval.Error()+"\n", errs)
+	assert.Equal(t, "scopefs: "+approvals.ErrNotFound.Error()+"\n", errs)
 
 	h.Must("approvals", "deny", other)
 	assert.Equal(t, tools.Denied, u.Fails("bash", args{"command": "echo y >>ran"}).Code)

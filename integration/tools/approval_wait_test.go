@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // newWaiting starts a host where calls wait for the operator.
@@ -27,10 +27,10 @@ func waiting(h *harness.Host, n int) (ids []string) {
 	h.T.Helper()
 	h.Eventually("calls wait", func() bool {
 		ids = nil
-		var list []tools.Approval
+		var list []approvals.Approval
 		require.NoError(h.T, json.Unmarshal([]byte(h.Must("approvals", "--json")), &list))
 		for _, p := range list {
-			if p.State == tools.ApprovalWaits {
+			if p.State == approvals.Waits {
 				ids = append(ids, p.ID)
 			}
 		}

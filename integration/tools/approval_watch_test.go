@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // watcher is scopefs approvals watch without a terminal.
@@ -44,17 +44,17 @@ func watch(h *harness.Host) *watcher {
 }
 
 // next returns the next change of this outcome.
-func (w *watcher) next(outcome string) tools.Approval {
+func (w *watcher) next(outcome string) approvals.Approval {
 	w.t.Helper()
 	for w.lines.Scan() {
-		var c tools.ApprovalChange
+		var c approvals.Update
 		require.NoError(w.t, json.Unmarshal(w.lines.Bytes(), &c))
 		if c.Outcome == outcome {
 			return c.Approval
 		}
 	}
 	require.Fail(w.t, "the watch has ended", outcome)
-	return tools.Approval{}
+	return approvals.Approval{}
 }
 
 // say sends a decision and returns its error.
@@ -92,7 +92,7 @@ func TestApprovalsWatch(t *testing.T) {
 	call := u.Begin(h.Soon(), "write_file", args{"path": "f", "content": "two\x1b[2J\n"})
 	id := one.next("waits").ID
 	assert.Equal(t, id, two.next("waits").ID)
-	var p tools.Approval
+	var p approvals.Approval
 	require.NoError(t, json.Unmarshal([]byte(h.Must("approvals", "show", id)), &p))
 	require.NotNil(t, p.Changes)
 	assert.Equal(t, "--- a/f\n+++ b/f\n@@ -1,1 +1,1 @@\n-one\n+two\x1b[2J\n", p.Changes.Diff)
@@ -187,6 +187,7 @@ func TestApprovalsWatchTerminal(t *testing.T) {
 	h.Must("approvals", "deny", waiting(h, 1)[0])
 	k.Expect("denied meanwhile, not here")
 	assert.Error(t, <-call)
+	k.Drain()
 	press("q")
 	assert.NoError(t, cmd.Wait())
 }

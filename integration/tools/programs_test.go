@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,6 +85,12 @@ func programCases() map[string]programCase {
 	return cases
 }
 
+// allow returns an entry of network.allow for a model, whose key is in a file.
+func (c programCase) allow(at net.Addr, ca, key string) string {
+	header := map[string]string{"ANTHROPIC_API_KEY": "header: x-api-key", "OPENAI_API_KEY": `format: "Bearer %s"`, "GEMINI_API_KEY": "header: x-goog-api-key"}[c.secret]
+	return fmt.Sprintf("{host: %s, address: '%s', ca: %q, credential: {%s, from: {file: %s}, variable: %s}}", c.host, at, ca, header, key, c.secret)
+}
+
 // TestClientsInside: agent programs of others work in a sandbox with a model that a rule
 // reaches, and a placeholder for its key. Their attempts at another agent's files, at a
 // host that is not allowed and at the key fail, and are recorded.
@@ -119,8 +126,7 @@ func inside(t *testing.T, name string, c programCase) {
 	open := webServer(t, nil)
 	h.Put("key", key+"\n")
 	require.NoError(t, os.Chmod(h.Base+"/key", 0o600))
-	h.Define("a", fmt.Sprintf("network: {allow: [{host: %s, address: '%s', ca: %q, credential: {%s, from: {file: %s/key}, variable: %s}}, {host: open.test, address: '%s'}]}",
-		c.host, at, ca, map[string]string{"ANTHROPIC_API_KEY": "header: x-api-key", "OPENAI_API_KEY": `format: "Bearer %s"`, "GEMINI_API_KEY": "header: x-goog-api-key"}[c.secret], h.Base, c.secret, open))
+	h.Define("a", fmt.Sprintf("network: {allow: [%s, {host: open.test, address: '%s'}]}", c.allow(at, ca, h.Base+"/key"), open))
 	h.Put("agents/a/notes.txt", "one\ntwo\n")
 	h.Put("agents/b/theirs.txt", "of b\n")
 	h.Start()

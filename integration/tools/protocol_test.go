@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // declare declares a call with these properties.
@@ -151,7 +152,7 @@ func TestDynamicContext(t *testing.T) {
 	require.NotNil(t, lines[0].Error)
 	require.Equal(t, tools.ApprovalRequired, lines[0].Error.Code)
 	id := lines[0].Error.ApprovalID
-	var shown tools.Approval
+	var shown approvals.Approval
 	require.NoError(t, json.Unmarshal([]byte(h.Must("approvals", "show", id)), &shown))
 	require.Len(t, shown.Context, 2)
 	assert.Contains(t, shown.Preview, "Alice")

@@ -86,8 +86,8 @@ func zipped(t *testing.T, files map[string]string) []byte {
 	return out.Bytes()
 }
 
-// newRegistry returns a registry whose packages say "hello".
-func newRegistry(t *testing.T) *registry {
+// packed returns the package greet, of npm.
+func packed(t *testing.T) []byte {
 	var ball bytes.Buffer
 	gz := gzip.NewWriter(&ball)
 	archive := tar.NewWriter(gz)
@@ -98,9 +98,20 @@ func newRegistry(t *testing.T) *registry {
 	}
 	require.NoError(t, archive.Close())
 	require.NoError(t, gz.Close())
-	sum := sha512.Sum512(ball.Bytes())
+	return ball.Bytes()
+}
+
+// integrity returns what npm writes of a tarball into package-lock.json.
+func integrity(ball []byte) string {
+	sum := sha512.Sum512(ball)
+	return "sha512-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// newRegistry returns a registry whose packages say "hello".
+func newRegistry(t *testing.T) *registry {
+	ball := packed(t)
 	packument, err := json.Marshal(args{"name": "greet", "dist-tags": args{"latest": "1.0.0"}, "versions": args{"1.0.0": args{"name": "greet", "version": "1.0.0",
-		"dist": args{"tarball": "https://registry.npmjs.org/greet/-/greet-1.0.0.tgz", "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}}}})
+		"dist": args{"tarball": "https://registry.npmjs.org/greet/-/greet-1.0.0.tgz", "integrity": integrity(ball)}}}})
 	require.NoError(t, err)
 	wheel := zipped(t, map[string]string{
 		"greet.py":                     "word = 'hello of pip'\n",
@@ -111,7 +122,7 @@ func newRegistry(t *testing.T) *registry {
 	const module = "proxy.golang.org/example.test/greet/@v/"
 	return &registry{files: map[string][]byte{
 		"registry.npmjs.org/greet":                            packument,
-		"registry.npmjs.org/greet/-/greet-1.0.0.tgz":          ball.Bytes(),
+		"registry.npmjs.org/greet/-/greet-1.0.0.tgz":          ball,
 		"pypi.org/simple/greet/":                              fmt.Appendf(nil, `<a href="https://files.pythonhosted.org/x/greet-1.0-py3-none-any.whl#sha256=%x">greet-1.0-py3-none-any.whl</a>`, sha256.Sum256(wheel)),
 		"files.pythonhosted.org/x/greet-1.0-py3-none-any.whl": wheel,
 		module + "v1.0.0.info":                                []byte(`{"Version": "v1.0.0", "Time": "2026-01-01T00:00:00Z"}`),

@@ -18,11 +18,17 @@ import (
 // by three descriptors and a mapping, each checked against the bytes that must
 // be there.
 func TestExercise(t *testing.T) {
-	for _, data := range []string{"passthrough", "mediated", "cached"} {
+	keys := map[string]string{"passthrough": "data: passthrough", "mediated": "data: mediated", "cached": "data: passthrough", "held": "changes: held"}
+	for data, keys := range keys {
 		t.Run(data, func(t *testing.T) {
-			h := harness.LayOut(t, map[string]string{"x": "view: {data: " + strings.Replace(data, "cached", "passthrough", 1) + "}"})
-			if data == "cached" {
+			h := harness.LayOut(t, map[string]string{"x": "view: {" + keys + "}"})
+			below := h.Scope("x", "f")
+			switch data {
+			case "cached":
 				stack(t, h)
+			case "held":
+				harness.Plant(t, h.Scope("x"), "f=") // the first change copies it up
+				below = h.Base + "/history/x/upper/f"
 			}
 			h.Start()
 			e := &exerciser{t: t, rnd: rand.New(rand.NewPCG(1, uint64(len(data)))), path: h.View("x", "f")}
@@ -31,7 +37,7 @@ func TestExercise(t *testing.T) {
 				e.step(i)
 			}
 			e.close()
-			got, err := os.ReadFile(h.Scope("x", "f"))
+			got, err := os.ReadFile(below)
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(e.want, got), "the file below differs")
 			h.Stop()

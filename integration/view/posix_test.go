@@ -2,10 +2,14 @@ package view
 
 import (
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/posixtest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
 )
@@ -21,7 +25,7 @@ var refusedByRule = map[string]string{
 
 // TestPosix runs go-fuse's suite against a view.
 func TestPosix(t *testing.T) {
-	for _, data := range []string{"passthrough", "mediated"} {
+	for _, data := range []string{"passthrough", "mediated", "passthrough, changes: kept", "mediated, changes: kept", "passthrough, changes: held", "mediated, changes: held"} {
 		h := harness.NewHost(t, map[string]string{"posix": "view: {xattrs: true, data: " + data + "}"})
 		for _, name := range slices.Sorted(maps.Keys(posixtest.All)) {
 			if why, ok := refusedByRule[name]; ok {
@@ -38,6 +42,11 @@ func TestPosix(t *testing.T) {
 				h.Must("run", "posix", "--", "sh", "-c", "rm -rf /workspace/* /workspace/.[a-z]*")
 				posixtest.All[name](t, h.View("posix"))
 			})
+		}
+		if strings.HasSuffix(data, "held") {
+			entries, err := os.ReadDir(h.Scope("posix"))
+			require.NoError(t, err)
+			assert.Empty(t, entries, "the directory has changed")
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (h *Host) Showable(path string) error {
 	return nil
 }
 
-// ownPlaces returns where the definitions, the state and the sockets are.
+// ownPlaces returns where the definitions, the state, the sockets and the histories are.
 func (h *Host) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
 	add := func(name, what string) {
 		o, e := placed(all, name, what)
@@ -113,13 +113,18 @@ func (h *Host) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
 	}
 	add(h.Paths.State, "the state")
 	add(h.Paths.Run, "the sockets and mount points")
+	for id, def := range h.Definitions() {
+		if def.History.Dir != "" {
+			add(h.Paths.History(def.Definition), "the history of agent "+string(id))
+		}
+	}
 	return own, err
 }
 
 // scopePlace returns the place of an agent's directory. A dir: through a link has none: it
 // is refused itself, and who can make the link would choose which agents are refused.
 func (h *Host) scopePlace(all []*mountinfo.Info, def *agents.Definition) (named, error) {
-	name := cmp.Or(def.Dir, filepath.Join(h.Paths.Base, def.Name.Dir()))
+	name := cmp.Or(def.Dir, filepath.Join(h.Paths.Base, cmp.Or(def.Branch, def.Name).Dir()))
 	root, err := def.OpenRoot(h.Paths.Base)
 	if err != nil {
 		return named{}, nil // nothing is there, or nothing that this process may reach

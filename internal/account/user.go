@@ -131,7 +131,7 @@ func enterable(name string, root *beneath.Root, u User) error {
 // It does not make {base}/agents: where that is missing, its file system may be.
 func MakeScope(base string, def *agents.Definition) error {
 	id, spec := def.Name, def.User
-	if def.Dir != "" {
+	if def.Dir != "" || def.Branch != "" {
 		return nil
 	}
 	dir := filepath.Join(base, "agents", string(id))

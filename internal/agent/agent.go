@@ -36,12 +36,14 @@ type Agent struct {
 	tried    bool  // a mount was tried, or the operator has unmounted the agent
 	failure  error // of the last mount
 	granted  *agents.Grants
+	offline  *offline
 }
 
 // New returns an agent that has no view and no socket.
 func New(shared *session.Shared, id scope.ID) *Agent {
 	a := &Agent{Agent: session.New(shared, id), turn: make(chan struct{}, 1)}
 	a.View = a.currentView
+	a.History = a.history
 	a.Mount = func(ctx context.Context, operator bool) (*view.View, error) { return a.up(ctx, "", operator) }
 	return a
 }
@@ -116,6 +118,12 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 // take waits for the agent's turn: mounts and unmounts of one agent happen one after
 // another. Calling free twice is calling it once.
 func (a *Agent) take(ctx context.Context) (free func(), err error) {
+	a.hurryOffline()
+	return a.wait(ctx)
+}
+
+// wait is take without an end of the process that answers requests about the history.
+func (a *Agent) wait(ctx context.Context) (free func(), err error) {
 	select {
 	case a.turn <- struct{}{}:
 		return sync.OnceFunc(func() { <-a.turn }), nil
@@ -236,6 +244,7 @@ func (a *Agent) Down(ctx context.Context) error {
 
 // Unmount ends the sandboxes and the view of an agent whose daemon ends.
 func (a *Agent) Unmount() {
+	a.hurryOffline()
 	if v := a.currentView(); v != nil {
 		v.Down()
 	}

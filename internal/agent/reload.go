@@ -22,6 +22,7 @@ const (
 // Reload makes the agent's view decide by a definition that was loaded. Its grants
 // hold since then. The error says why the view was restarted.
 func (a *Agent) Reload(def *agents.Agent) (Change, error) {
+	a.hurryOffline() // it has the rules with which it was started
 	a.mu.Lock()
 	last, v := a.granted, a.view
 	a.granted = def.Grants

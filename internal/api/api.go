@@ -12,11 +12,12 @@
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
 //	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
+//	POST /v1/agents/{id}/history a request about the agent's history, and its answer: see fs/history
 //	GET  /v1/top               agents, sessions and what they use: Top; at most one look a second
 //	POST /v1/sessions/{id}/kill end a session: Session
-//	GET  /v1/approvals         calls that wait for the operator: []tools.Approval, each Brief
+//	GET  /v1/approvals         calls that wait for the operator: []approvals.Approval, each Brief
 //	GET  /v1/approvals/{id}    one of them
-//	GET  /v1/approvals/watch   all of them, and then each change: lines of tools.ApprovalChange
+//	GET  /v1/approvals/watch   all of them, and then each change: lines of approvals.Update
 //	POST /v1/approvals/{id}/approve, .../deny, .../revoke; body DecideRequest
 //
 // {run}/users/<uid>.sock serves the user of agents of a daemon of root: GET /v1/agents and

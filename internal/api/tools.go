@@ -16,7 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // TaskEnv is the environment variable that names the socket of a task.
@@ -98,13 +98,13 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 }
 
 // Approvals lists the calls that wait for the operator, or that the operator has decided.
-func (c *Client) Approvals(ctx context.Context) ([]tools.Approval, error) {
-	return fetch[[]tools.Approval](ctx, c, http.MethodGet, "/v1/approvals", none{})
+func (c *Client) Approvals(ctx context.Context) ([]approvals.Approval, error) {
+	return fetch[[]approvals.Approval](ctx, c, http.MethodGet, "/v1/approvals", none{})
 }
 
 // WatchApprovals calls each for every approval that there is, and then for every change,
 // until ctx or the daemon ends or each returns an error.
-func (c *Client) WatchApprovals(ctx context.Context, each func(tools.ApprovalChange) error) error {
+func (c *Client) WatchApprovals(ctx context.Context, each func(approvals.Update) error) error {
 	ctx, end := c.attended(ctx)
 	defer end()
 	conn, _, resp, err := c.request(ctx, http.MethodGet, "/v1/approvals/watch", none{})
@@ -113,7 +113,7 @@ func (c *Client) WatchApprovals(ctx context.Context, each func(tools.ApprovalCha
 	}
 	defer conn.Close()
 	for lines := json.NewDecoder(resp.Body); ; {
-		var change tools.ApprovalChange
+		var change approvals.Update
 		if err := lines.Decode(&change); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -127,33 +127,34 @@ func (c *Client) WatchApprovals(ctx context.Context, each func(tools.ApprovalCha
 }
 
 // Approval returns one approval with all arguments of the call.
-func (c *Client) Approval(ctx context.Context, id string) (tools.Approval, error) {
-	return fetch[tools.Approval](ctx, c, http.MethodGet, "/v1/approvals/"+url.PathEscape(id), none{})
+func (c *Client) Approval(ctx context.Context, id string) (approvals.Approval, error) {
+	return fetch[approvals.Approval](ctx, c, http.MethodGet, "/v1/approvals/"+url.PathEscape(id), none{})
 }
 
 // DecideRequest is the body of a decision about an approval.
 type DecideRequest struct {
-	Scopes   []string     `json:"scopes,omitzero"`    // that the call gets of its context; nil: all
-	Standing *tools.Terms `json:"standing,omitempty"` // approve calls that are still to come, too; nil: this one
+	Scopes   []string         `json:"scopes,omitzero"`    // that the call gets of its context; nil: all
+	Paths    []string         `json:"paths,omitempty"`    // of the changes that it shows: patterns of the approved part; none: all
+	Standing *approvals.Terms `json:"standing,omitempty"` // approve calls that are still to come, too; nil: this one
 }
 
 // Approve grants a call that waits, or makes a standing approval from it.
-func (c *Client) Approve(ctx context.Context, id string, how DecideRequest) (tools.Approval, error) {
+func (c *Client) Approve(ctx context.Context, id string, how DecideRequest) (approvals.Approval, error) {
 	return c.decide(ctx, id, "approve", how)
 }
 
 // Deny denies a call that waits.
-func (c *Client) Deny(ctx context.Context, id string) (tools.Approval, error) {
+func (c *Client) Deny(ctx context.Context, id string) (approvals.Approval, error) {
 	return c.decide(ctx, id, "deny", DecideRequest{})
 }
 
 // Revoke ends a standing approval, or one that is not used yet.
-func (c *Client) Revoke(ctx context.Context, id string) (tools.Approval, error) {
+func (c *Client) Revoke(ctx context.Context, id string) (approvals.Approval, error) {
 	return c.decide(ctx, id, "revoke", DecideRequest{})
 }
 
-func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest) (tools.Approval, error) {
-	return fetch[tools.Approval](ctx, c, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, how)
+func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest) (approvals.Approval, error) {
+	return fetch[approvals.Approval](ctx, c, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, how)
 }
 
 // Token returns an agent's token for HTTP.

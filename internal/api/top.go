@@ -4,16 +4,16 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // Top is what runs at a time. Commands, programs and approvals hold text of agents.
 type Top struct {
-	Time      time.Time        `json:"time"`
-	Agents    []TopAgent       `json:"agents"`
-	Sessions  []TopSession     `json:"sessions"`  // by agent, the oldest first
-	Approvals []tools.Approval `json:"approvals"` // that wait, each Brief
-	Disks     []Disk           `json:"disks"`
+	Time      time.Time            `json:"time"`
+	Agents    []TopAgent           `json:"agents"`
+	Sessions  []TopSession         `json:"sessions"`  // by agent, the oldest first
+	Approvals []approvals.Approval `json:"approvals"` // that wait, each Brief
+	Disks     []Disk               `json:"disks"`
 }
 
 // Use is what processes use. It has what they wrote, not what their files take on a disk: the

@@ -11,7 +11,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 func (a *app) approvalsCmd() *cobra.Command {
@@ -68,7 +68,7 @@ An agent cannot reach the socket that decides.`,
 
 // approveOptions are the flags of approve.
 type approveOptions struct {
-	scopes          []string
+	scopes, paths   []string
 	pattern         string
 	duration        time.Duration
 	session, always bool
@@ -106,6 +106,7 @@ A standing approval ends when the agent's rules change.`,
 		},
 	}
 	c.Flags().StringSliceVar(&o.scopes, "scopes", nil, "the scopes of its context that the call gets, and no other")
+	c.Flags().StringArrayVar(&o.paths, "allow-paths", nil, "of a commit only what a `GLOB` covers, and what that needs; may be repeated")
 	c.Flags().StringVar(&o.pattern, "pattern", "", "approve later calls that it covers, too")
 	c.Flags().DurationVar(&o.duration, "for", 0, "for so long, such as 1h")
 	c.Flags().BoolVar(&o.session, "session", false, "until the agent's session ends")
@@ -115,7 +116,7 @@ A standing approval ends when the agent's rules change.`,
 }
 
 func (o *approveOptions) request(c *cobra.Command) (api.DecideRequest, error) {
-	how := api.DecideRequest{Scopes: o.scopes}
+	how := api.DecideRequest{Scopes: o.scopes, Paths: o.paths}
 	switch lasts := c.Flags().Changed("for") || o.session || o.always; {
 	case c.Flags().Changed("for") && o.duration <= 0:
 		return how, fmt.Errorf("--for %v is not above zero: write one such as 1h", o.duration)
@@ -124,13 +125,13 @@ func (o *approveOptions) request(c *cobra.Command) (api.DecideRequest, error) {
 	case o.pattern != "" && !lasts:
 		return how, errors.New("--pattern: no end is given: add --for 1h, --session or --always")
 	case lasts:
-		how.Standing = &tools.Terms{Pattern: o.pattern, For: o.duration, Session: o.session}
+		how.Standing = &approvals.Terms{Pattern: o.pattern, For: o.duration, Session: o.session}
 	}
 	return how, nil
 }
 
 // decided prints what a decision made.
-func (a *app) decided(p tools.Approval, err error) error {
+func (a *app) decided(p approvals.Approval, err error) error {
 	if err == nil {
 		fmt.Fprintln(a.out, report.Decision(p))
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,58 +11,102 @@ import (
 )
 
 type changesOptions struct {
-	since, against string
-	json, names    bool
+	selectOptions
+	formOptions
+	list bool
+}
+
+// formOptions are the flags that select how changes are printed.
+type formOptions struct{ json, names, stat, patch bool }
+
+func (o *formOptions) addFlags(c *cobra.Command) {
+	c.Flags().BoolVarP(&o.patch, "patch", "p", false, "print diffs")
+	c.Flags().BoolVar(&o.stat, "stat", false, "print how many lines changed")
+	c.Flags().BoolVar(&o.names, "name-only", false, "print the names alone")
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+}
+
+func (o *formOptions) form() report.ChangesForm {
+	switch {
+	case o.names:
+		return report.ChangesNames
+	case o.stat:
+		return report.ChangesStat
+	case o.patch:
+		return report.ChangesPatch
+	}
+	return report.ChangesTable
 }
 
 func (a *app) changesCmd() *cobra.Command {
 	var o changesOptions
 	c := &cobra.Command{
-		Use:   "changes AGENT|--dir DIR",
+		Use:   "changes AGENT|--dir DIR [PATH...]",
 		Short: "show what an agent changed, by file",
-		Long: `Lists the files that an agent changed, from the log and from the tree, and prints a
-unified diff of each file with an old text. Without --since it begins with the agent's
-last session in the log: a command of scopefs run, or a client of its tools. What
-scopefs call did is part of the session before it.
+		Long: `Lists what an agent's programs and tools changed, from its history: files that were
+added, changed, removed and moved, and modes, with the calls and programs that did it.
+The agent's definition must say view: {changes: kept}.
 
-The log has what the file tools did, and with record: writes (or opens, all) what
-programs did. The tree has each file whose inode changed since then, whoever did it. A
-file that was removed is in the log, and with --against in DIR. LOG is the number of
-operations in the log, 0 is a change that only the tree or DIR shows.
+Without a flag the changes are those of the last session: of a command of scopefs run, or
+of a client of the tools. PATH, of the view, selects a file or what is below a directory.
 
-The old text is of --against DIR, a copy of the agent's directory from before, such as a
-snapshot. Otherwise it is of the last commit before that time in the agent's own git
-repository. git runs in the agent's sandbox, never on the host, because a repository can
-make it start programs. The agent can rewrite its repository: such a diff proves nothing.
+A file is compared with what it was before the next change that is not selected, and
+otherwise with what it is now: what the host wrote since then is in the diff. "not kept"
+names a file that undo cannot bring back, and why. A file of more than 4 MiB, or that is no
+text, has no diff.
 
-Files are not opened through links. A file of more than a megabyte, or that is no text,
-has no diff, nor has a file after the first 1,000. Files in .git are counted in a note.`,
-		Args:              args(cobra.MaximumNArgs(1)),
+--list lists what can be named: checkpoints, calls, sessions, undos.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			return a.changes(c.Context(), strings.Join(words, ""), o)
+			if err := oneOf(c, "patch", "stat", "name-only", "list"); err != nil {
+				return err
+			}
+			return a.changes(c, words, o)
 		},
 	}
-	c.Flags().StringVar(&o.since, "since", "", "from then on: a duration such as 2h, or a time")
-	c.Flags().StringVar(&o.against, "against", "", "a directory with the old files, such as a snapshot")
-	c.Flags().BoolVar(&o.names, "names", false, "print no diff")
-	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	o.selectOptions.addFlags(c)
+	o.formOptions.addFlags(c)
+	c.Flags().BoolVar(&o.list, "list", false, "list the checkpoints, calls, sessions and undos in the history")
 	return c
 }
 
-func (a *app) changes(ctx context.Context, name string, o changesOptions) error {
-	p, id, err := a.agentOf(name)
+func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error {
+	k, err := a.keptAgent(words)
 	if err != nil {
 		return err
+	}
+	if o.list {
+		return a.listGenerations(c.Context(), k, o)
+	}
+	sel, of, err := o.selection(c, k.words)
+	if err != nil {
+		return err
+	}
+	return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+		r, err := report.FindChanges(ctx, h, k.id, sel, of, o.form())
+		if err != nil {
+			return err
+		}
+		if o.json {
+			r.Complete()
+		}
+		return a.print(r, o.json)
+	})
+}
+
+func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) error {
+	if len(k.words) > 0 || o.calls != nil || o.session != "" || o.checkpoint != "" {
+		return usagef("--list: give --since alone beside it")
 	}
 	from, err := since(o.since, time.Now())
 	if err != nil {
 		return exitWith(exitUsage, err)
 	}
-	how := report.ChangesOptions{Since: from, Against: o.against, Names: o.names}
-	r, err := report.FindChanges(ctx, p, api.NewClient(p), id, how)
-	if err != nil {
-		return err
-	}
-	return a.print(r, o.json)
+	return k.with(ctx, func(ctx context.Context, h *api.History) error {
+		list, err := h.Generations(ctx, from)
+		if err != nil {
+			return err
+		}
+		return a.print(report.GenerationsOf(list), o.json)
+	})
 }

@@ -62,6 +62,7 @@ type app struct {
 	streams
 	flags  config.Paths           // as given; see where
 	dir    string                 // as given; see where
+	branch string                 // of the flag --branch
 	given  func(flag string) bool // reports whether a flag of every command is on the command line
 	helped error                  // of help that needs a daemon, because cobra's help returns no error
 }
@@ -138,13 +139,15 @@ and check have their own; see there.`,
 	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"),
 		"base directory, with agents/ and agents.d/ (SCOPEFS_BASE; default that of the user's daemon, or of the host's package)")
 	f.StringVar(&a.dir, "dir", "", "directory of a project, in place of a base: its state is in $XDG_STATE_HOME/scopefs")
+	f.StringVar(&a.branch, "branch", "", "a branch of the agent: see scopefs branch")
 	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
 		a.runCmd(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.checkCmd(),
-		a.auditCmd(), a.whyCmd(), a.changesCmd(), a.doctorCmd(), a.versionCmd())
+		a.auditCmd(), a.whyCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
+		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		// cobra's prints its help for any word, with exit status 0.

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) mcpCmd() *cobra.Command {
-	var name, profile string
+	var name, profile, changes string
 	var client installing
 	c := &cobra.Command{
 		Use:   "mcp --agent AGENT|--dir DIR [--profile NAME] [-C DIR] [--install PROGRAM]",
@@ -44,6 +44,14 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 				return a.settings(client, name)
 			}
 			thread.Coarse()
+			if changes != "" {
+				if _, _, err := a.begin(name); err != nil {
+					return err
+				}
+				if _, err := a.setChanges(changes); err != nil { // its sessions start and end
+					return err
+				}
+			}
 			t, err := a.toolbox(name, api.Hello{Profile: profile, Dir: client.dir})
 			if err != nil {
 				return err
@@ -57,6 +65,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 	for _, flag := range []string{"install", "uninstall"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(clients.Names(), cobra.ShellCompDirectiveNoFileComp))
 	}
+	a.addChanges(c, &changes)
 	c.Flags().StringVarP(&client.dir, "chdir", "C", "",
 		"start commands in this directory of the view; with --install and --uninstall: the directory of the settings")
 	c.MarkFlagsMutuallyExclusive("install", "uninstall")

@@ -6,7 +6,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -86,8 +90,41 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 	if err != nil {
 		return p, "", err
 	}
-	id, err := a.agentIn(project, name)
+	id, err := a.agentIn(p, project, name)
 	return p, id, err
+}
+
+// addChanges adds the flag --changes.
+func (a *app) addChanges(c *cobra.Command, changes *string) {
+	c.Flags().StringVar(changes, "changes", "", "with --dir: kept, for scopefs undo; held, until scopefs commit; direct; or auto, kept where it can be")
+	_ = c.RegisterFlagCompletionFunc("changes", cobra.FixedCompletions([]string{"auto", "direct", "held", "kept"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// setChanges writes --changes into the definition of the project. The caller calls undo if the agent does not start.
+func (a *app) setChanges(changes string) (undo func(), err error) {
+	switch changes {
+	case "":
+		return func() {}, nil
+	case "auto", "direct", "held", "kept":
+	default:
+		return nil, usagef("--changes %s: give auto, direct, held or kept", changes)
+	}
+	if a.branch != "" {
+		return nil, usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
+	}
+	_, project, err := a.where()
+	if err != nil {
+		return nil, err
+	}
+	if project == nil {
+		return nil, usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
+	}
+	before, err := project.SetChanges(changes)
+	return func() {
+		if err := before(); err != nil {
+			fmt.Fprintf(a.err, "scopefs: --changes: %v\n", err)
+		}
+	}, err
 }
 
 // noteAbove prints a line if a project that was made now is below another one.
@@ -104,8 +141,34 @@ func (a *app) noteAbove(made *config.Project) {
 		printable.Text(made.Dir), printable.Text(above.Dir), printable.Text(above.Dir), printable.Text(rel))
 }
 
-// agentIn parses the name of an agent. In a project it may be left out.
-func (a *app) agentIn(project *config.Project, name string) (scope.ID, error) {
+// agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.
+func (a *app) agentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
+	id, err := a.baseAgentIn(project, name)
+	if err != nil || a.branch == "" {
+		return id, err
+	}
+	if id, err = branchID(project, id, a.branch); err != nil {
+		return id, err
+	}
+	if _, err := definitions.Agent(p, id); errors.Is(err, api.ErrUnknown) {
+		return id, usagef("--branch %s: there is none: make it with scopefs branch", a.branch)
+	}
+	return id, nil
+}
+
+// branchID returns the id of a branch of an agent. In a project its name is enough.
+func branchID(project *config.Project, of scope.ID, name string) (scope.ID, error) {
+	if project == nil {
+		name = string(of) + "-" + name
+	}
+	id, err := scope.ParseID(name)
+	if err != nil {
+		err = exitWith(exitUsage, err)
+	}
+	return id, err
+}
+
+func (a *app) baseAgentIn(project *config.Project, name string) (scope.ID, error) {
 	switch {
 	case project == nil && name == "":
 		return "", usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
@@ -125,7 +188,7 @@ func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
 	if err != nil {
 		return p, "", err
 	}
-	id, err := a.agentIn(project, name)
+	id, err := a.agentIn(p, project, name)
 	return p, id, err
 }
 

@@ -29,6 +29,7 @@ type runOptions struct {
 	tty, noTTY bool
 	dir        string
 	program    string
+	changes    string
 	env        envOptions
 }
 
@@ -85,6 +86,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
 	c.Flags().StringVar(&o.program, "for", "", "run this agent program: "+strings.Join(programs.Builtin(), ", "))
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(programs.Builtin(), cobra.ShellCompDirectiveNoFileComp))
+	a.addChanges(c, &o.changes)
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
 	o.env.addFlags(c)
 	return c
@@ -120,6 +122,16 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if err != nil {
 		return exitRunFailed, err
 	}
+	unset, err := a.setChanges(o.changes)
+	if err != nil {
+		return exitRunFailed, err
+	}
+	began := false
+	defer func() {
+		if !began {
+			unset()
+		}
+	}()
 	env, err := o.env.variables()
 	if err != nil {
 		return exitRunFailed, err
@@ -160,6 +172,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 		return exitRunFailed, err
 	}
 	defer run.Close()
+	began = true
 	exit, err := terminal.Attend(run, a.in, a.out, a.err)
 	switch {
 	case err != nil:

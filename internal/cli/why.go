@@ -14,8 +14,8 @@ func (a *app) whyCmd() *cobra.Command {
 		Use:   "why EVENT",
 		Short: "explain a decision, and what would change it",
 		Long: `Prints a decision of the log, whether anything reached the agent, what the current
-rules decide, and the smallest change of the rules that would allow the operation. EVENT is the event's number: seq in
-scopefs audit --json.`,
+rules decide, and the smallest change of the rules that would allow the operation. Of an event of the history it prints what
+that did. EVENT is the event's number: seq in scopefs audit --json.`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
 			seq, err := strconv.ParseUint(words[0], 10, 64)

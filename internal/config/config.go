@@ -131,6 +131,14 @@ func (p Paths) Homes() string { return filepath.Join(p.State, "home") }
 // Home returns the directory that is HOME in an agent's sandboxes.
 func (p Paths) Home(id scope.ID) string { return filepath.Join(p.Homes(), string(id)) }
 
+// Histories returns the directory of the histories of agents, except of those with a history.dir.
+func (p Paths) Histories() string { return filepath.Join(p.Base, "history") }
+
+// History returns the path of an agent's history, or of what its branch holds.
+func (p Paths) History(def *agents.Definition) string {
+	return filepath.Join(cmp.Or(def.History.Dir, p.Histories()), string(def.Name))
+}
+
 // Views returns the directory of the mount points.
 func (p Paths) Views() string { return filepath.Join(p.Run, "views") }
 
@@ -179,7 +187,7 @@ func (p Paths) preset(name string) error {
 
 // Own returns what is in the base directory: agents' files, definitions and what they name.
 func (p Paths) Own() (own []string) {
-	for _, name := range []string{"agents", "agents.d", "extensions.d", "presets.d", "protect.d", "programs.d", "skills", "activities.d", "scopefs.yaml"} {
+	for _, name := range []string{"agents", "agents.d", "extensions.d", "presets.d", "protect.d", "programs.d", "skills", "activities.d", "history", "scopefs.yaml"} {
 		own = append(own, filepath.Join(p.Base, name))
 	}
 	return own

@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/fields"
@@ -19,34 +17,14 @@ type LogLimits struct {
 
 func (l *LogLimits) fields() map[string]fields.Field {
 	return map[string]fields.Field{
-		"keep":      fields.Number(&l.Keep, parseKeep, "!!str"),
+		"keep":      fields.Number(&l.Keep, fields.ParseAge, "!!str"),
 		"size":      fields.Number(&l.Size, parseLogSize, "!!int", "!!str"),
 		"agent_day": fields.Number(&l.AgentDay, parseLogSize, "!!int", "!!str"),
 	}
 }
 
-// The minimum limits: some segments, and some calls.
-const (
-	minKeep    = time.Hour
-	minLogSize = 1 << 20
-)
-
-// parseKeep parses a duration, or a number of days such as 30d.
-func parseKeep(s string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 15); err == nil {
-			return time.Duration(n) * 24 * time.Hour, nil
-		}
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no time: write one such as 30d or 12h", s)
-	}
-	if d > 0 && d < minKeep {
-		return 0, fmt.Errorf("%q is too short: want 1h or more", s)
-	}
-	return d, nil
-}
+// minLogSize is the minimum of a size: some segments, and some calls.
+const minLogSize = 1 << 20
 
 func parseLogSize(s string) (int64, error) {
 	n, err := fields.ParseSize(s)

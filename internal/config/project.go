@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -132,7 +133,7 @@ func (p Project) Make() error {
 	if p.Exists() {
 		return nil
 	}
-	return p.write(p.first())
+	return p.write(p.with(additions{changes: string(agents.ChangesAuto)}))
 }
 
 // first returns the first text of the definition.
@@ -153,38 +154,86 @@ func (p Project) write(text string) error {
 	return os.Rename(tmp.Name(), p.definition())
 }
 
-// The line of a definition that Allow writes.
-const allowBegin, allowEnd = "network: {presets: [", "]}\n"
+// The lines that Allow and SetChanges add to a definition that the user has not edited.
+const (
+	allowBegin, allowEnd     = "network: {presets: [", "]}\n"
+	changesBegin, changesEnd = "view: {changes: ", "}\n"
+)
+
+// additions are what those lines say. The zero value is none.
+type additions struct {
+	presets []string
+	changes string
+}
 
 // Allow adds presets to the network of a definition that the user has not edited.
 func (p Project) Allow(presets []string) error {
+	_, err := p.add(func(a *additions) { a.presets = append(a.presets, presets...) })
+	return err
+}
+
+// SetChanges sets view: {changes} of a definition. It fails if the user has edited the definition. undo sets what it said
+// before, unless it says something else by then.
+func (p Project) SetChanges(changes string) (undo func() error, err error) {
+	before := ""
+	edited, err := p.add(func(a *additions) { before, a.changes = a.changes, changes })
+	if err == nil && edited {
+		err = fmt.Errorf("--changes: %s was edited: write view: {changes: %s} there, and leave --changes out", p.definition(), changes)
+	}
+	return func() error {
+		_, err := p.add(func(a *additions) {
+			if a.changes == changes {
+				a.changes = before
+			}
+		})
+		return err
+	}, err
+}
+
+// add changes the additions of a definition, unless the user has edited it.
+func (p Project) add(change func(*additions)) (edited bool, err error) {
 	text, err := os.ReadFile(p.definition())
 	if err != nil {
-		return err
+		return false, err
 	}
+	var a additions
 	var rest string
 	for line := range strings.Lines(string(text)) {
 		if names, ok := strings.CutPrefix(line, allowBegin); ok {
-			presets = append(strings.Split(strings.TrimSuffix(names, allowEnd), ", "), presets...)
+			a.presets = strings.Split(strings.TrimSuffix(names, allowEnd), ", ")
+		} else if changes, ok := strings.CutPrefix(line, changesBegin); ok {
+			a.changes = strings.TrimSuffix(changes, changesEnd)
 		} else {
 			rest += line
 		}
 	}
 	if rest != p.first() {
-		return nil
+		return true, nil
 	}
+	change(&a)
+	if now := p.with(a); now != string(text) {
+		return false, p.write(now)
+	}
+	return false, nil
+}
+
+// with returns the first text of the definition with additions.
+func (p Project) with(a additions) string {
+	const end = "---\n"
+	text := strings.TrimSuffix(p.first(), end)
 	var all []string
-	for _, name := range presets {
+	for _, name := range a.presets {
 		if !slices.Contains(all, name) {
 			all = append(all, name)
 		}
 	}
-	const end = "---\n"
-	now := strings.TrimSuffix(rest, end) + allowBegin + strings.Join(all, ", ") + allowEnd + end
-	if now == string(text) {
-		return nil
+	if len(all) > 0 {
+		text += allowBegin + strings.Join(all, ", ") + allowEnd
 	}
-	return p.write(now)
+	if a.changes != "" {
+		text += changesBegin + a.changes + changesEnd
+	}
+	return text + end
 }
 
 // definition is the first text of a project's definition. %q is valid in YAML for a path
@@ -258,23 +307,14 @@ func basesAt(dir string) (bases []string) {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
 		near = append(near, at)
 	}
-	below := entries(dir)
+	below := folder.Directories(dir)
 	near = append(near, below...)
 	for _, at := range below {
-		near = append(near, entries(at)...)
+		near = append(near, folder.Directories(at)...)
 	}
 	return slices.DeleteFunc(near, func(at string) bool {
 		_, log := os.Stat(filepath.Join(at, "state", "audit"))
 		_, definitions := os.Stat(filepath.Join(at, "agents.d"))
 		return log != nil || definitions != nil
 	})
-}
-
-// entries returns the paths of what is in a directory.
-func entries(dir string) (paths []string) {
-	list, _ := os.ReadDir(dir)
-	for _, e := range list {
-		paths = append(paths, filepath.Join(dir, e.Name()))
-	}
-	return paths
 }

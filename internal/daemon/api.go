@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/scope"
@@ -52,6 +53,17 @@ func (d *Daemon) handler() http.Handler {
 	mux.HandleFunc("POST /v1/agents/{id}/token", d.forAgent(func(_ http.ResponseWriter, _ *http.Request, a *agent.Agent) (any, error) {
 		text, err := d.Token(a.ID())
 		return api.TokenReply{Token: text}, err
+	}))
+	mux.HandleFunc("POST /v1/agents/{id}/history", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
+		var request json.RawMessage
+		if err := body(r, &request); err != nil {
+			return nil, err
+		}
+		if len(request) == 0 {
+			return nil, invalid("request: it is empty")
+		}
+		operator, _ := r.Context().Value(peerKey{}).(uint32)
+		return a.History(r.Context(), request, audit.Event{UID: &operator})
 	}))
 	mux.HandleFunc("POST /v1/sessions/{id}/kill", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return d.kill(r.Context(), r.PathValue("id"))

@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/state"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // loadApprovals takes over the approvals of an earlier daemon. lost are for the log,
@@ -26,8 +26,8 @@ func (d *Daemon) loadApprovals() (lost []audit.Event, err error) {
 		d.Logger.Error("an approval is lost: the agent has to ask again", "err", err)
 		lost = append(lost, audit.Event{Event: audit.KindApproval, Outcome: "ended", Detail: err.Error()})
 	}
-	d.Approvals = tools.NewApprovals(store, kept...)
-	d.Approvals.Ended = func(p tools.Approval, why string) {
+	d.Approvals = approvals.NewSet(store, kept...)
+	d.Approvals.Ended = func(p approvals.Approval, why string) {
 		e := eventOf(p, "ended")
 		e.Detail += ": " + why
 		d.Event(e)
@@ -36,12 +36,12 @@ func (d *Daemon) loadApprovals() (lost []audit.Event, err error) {
 }
 
 // eventOf returns the event of a change of an approval.
-func eventOf(p tools.Approval, outcome string) audit.Event {
+func eventOf(p approvals.Approval, outcome string) audit.Event {
 	e := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool, Path: p.Path, Rule: p.Rule, Outcome: outcome, Detail: p.ID}
 	if p.Granted != nil {
 		e.Detail += ", scopes " + strings.Join(p.Granted, " ")
 	}
-	if p.State == tools.ApprovalStands {
+	if p.State == approvals.Stands {
 		e.Detail += ", standing"
 		if p.Pattern != "" {
 			e.Detail += fmt.Sprintf(", pattern %q", p.Pattern)
@@ -60,32 +60,27 @@ func eventOf(p tools.Approval, outcome string) audit.Event {
 // the control socket alone: an agent has no way to it.
 func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/approvals", func(w http.ResponseWriter, r *http.Request) {
-		list := []tools.Approval{}
-		if d.Approvals != nil {
-			for _, p := range d.Approvals.List() {
-				list = append(list, p.Brief())
-			}
+		list := []approvals.Approval{}
+		for _, p := range d.Approvals.List() {
+			list = append(list, p.Brief())
 		}
 		_ = reply(w, list)
 	})
 	mux.HandleFunc("GET /v1/approvals/watch", d.watchApprovals)
 	mux.HandleFunc("GET /v1/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
-		p, err := tools.Approval{}, tools.ErrNoApproval
-		if d.Approvals != nil {
-			p, err = d.Approvals.Get(r.PathValue("id"))
-		}
+		p, err := d.Approvals.Get(r.PathValue("id"))
 		if err != nil {
 			fail(w, http.StatusNotFound, err)
 			return
 		}
 		_ = reply(w, p)
 	})
-	for word, decide := range map[string]func(*http.Request, string, api.DecideRequest) (tools.Approval, error){
+	for word, decide := range map[string]func(*http.Request, string, api.DecideRequest) (approvals.Approval, error){
 		"approve": d.approve,
-		"deny": func(r *http.Request, id string, _ api.DecideRequest) (tools.Approval, error) {
-			return d.Approvals.Decide(id, false, nil, d.recordDecision(r, ""))
+		"deny": func(r *http.Request, id string, _ api.DecideRequest) (approvals.Approval, error) {
+			return d.Approvals.Decide(id, false, approvals.Part{}, d.recordDecision(r, ""))
 		},
-		"revoke": func(r *http.Request, id string, _ api.DecideRequest) (tools.Approval, error) {
+		"revoke": func(r *http.Request, id string, _ api.DecideRequest) (approvals.Approval, error) {
 			return d.Approvals.Revoke(id, d.recordDecision(r, "revoked"))
 		},
 	} {
@@ -138,19 +133,20 @@ const watchTime = 10 * time.Second
 var errAlone = errors.New("this daemon serves one command alone: nothing waits for approval")
 
 // approve grants a call, or makes a standing approval from it.
-func (d *Daemon) approve(r *http.Request, id string, said api.DecideRequest) (tools.Approval, error) {
+func (d *Daemon) approve(r *http.Request, id string, said api.DecideRequest) (approvals.Approval, error) {
 	if said.Standing == nil {
-		return d.Approvals.Decide(id, true, said.Scopes, d.recordDecision(r, ""))
+		return d.Approvals.Decide(id, true, approvals.Part{Scopes: said.Scopes, Paths: said.Paths}, d.recordDecision(r, ""))
 	}
-	if said.Scopes != nil {
-		return tools.Approval{}, errors.New("a standing approval has no scopes: approve the one call with --scopes")
+	if said.Scopes != nil || said.Paths != nil {
+		return approvals.Approval{}, errors.New("a standing approval is for no part of a call: " +
+			"approve the one call with --scopes or --allow-paths")
 	}
 	return d.Approvals.Stand(id, *said.Standing, d.recordDecision(r, ""))
 }
 
 // recordDecision returns a function that records what the operator of a request has decided. "" is an approval's state.
-func (d *Daemon) recordDecision(r *http.Request, outcome string) func(tools.Approval) error {
-	return func(p tools.Approval) error {
+func (d *Daemon) recordDecision(r *http.Request, outcome string) func(approvals.Approval) error {
+	return func(p approvals.Approval) error {
 		uid, _ := r.Context().Value(peerKey{}).(uint32)
 		e := eventOf(p, cmp.Or(outcome, p.State))
 		e.UID = &uid

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -29,7 +30,7 @@ func (d *Daemon) notifyApprovals() (stop func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &notifier{daemon: d, command: command, turns: tools.NewTurns(maxNotify, 1), agents: map[scope.ID]chan tools.Approval{}}
+	n := &notifier{daemon: d, command: command, turns: tools.NewTurns(maxNotify, 1), agents: map[scope.ID]chan approvals.Approval{}}
 	n.working.Go(func() { n.watch(ctx) })
 	return func() { cancel(); n.working.Wait() }
 }
@@ -39,7 +40,7 @@ type notifier struct {
 	command []string
 	turns   *limit.Queue
 	working sync.WaitGroup
-	agents  map[scope.ID]chan tools.Approval // for watch alone
+	agents  map[scope.ID]chan approvals.Approval // for watch alone
 }
 
 // watch passes each call on to a goroutine of its agent.
@@ -48,14 +49,14 @@ func (n *notifier) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		changes, stop := n.daemon.Approvals.Watch()
 		for open := true; open; {
-			var c tools.ApprovalChange
+			var c approvals.Update
 			select {
 			case <-ctx.Done():
 				open = false
 				continue
 			case c, open = <-changes:
 			}
-			if p := c.Approval; open && c.Outcome == tools.ApprovalWaits && p.Asked.After(last) {
+			if p := c.Approval; open && c.Outcome == approvals.Waits && p.Asked.After(last) {
 				last = p.Asked
 				n.pass(ctx, p)
 			}
@@ -64,10 +65,10 @@ func (n *notifier) watch(ctx context.Context) {
 	}
 }
 
-func (n *notifier) pass(ctx context.Context, p tools.Approval) {
+func (n *notifier) pass(ctx context.Context, p approvals.Approval) {
 	calls := n.agents[p.Agent]
 	if calls == nil {
-		calls = make(chan tools.Approval, maxUntold)
+		calls = make(chan approvals.Approval, maxUntold)
 		n.agents[p.Agent] = calls
 		n.working.Go(func() {
 			for {
@@ -88,7 +89,7 @@ func (n *notifier) pass(ctx context.Context, p tools.Approval) {
 }
 
 // run runs the command once. What the agent wrote is on its standard input alone.
-func (n *notifier) run(ctx context.Context, p tools.Approval) {
+func (n *notifier) run(ctx context.Context, p approvals.Approval) {
 	done, err := n.turns.Take(ctx, p.Agent)
 	if err != nil {
 		return

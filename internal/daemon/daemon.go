@@ -71,6 +71,7 @@ type Daemon struct {
 	lock      *os.File          // of the run directory
 	base      *os.File          // of the base directory; nil: see lockBase
 	left      []*mountinfo.Info // mounts of an earlier daemon
+	unguarded error             // why there is no guard
 	http      string
 	notify    func(state string) // never nil
 	period    time.Duration      // Options.Watchdog
@@ -89,6 +90,8 @@ type Daemon struct {
 // New takes the run directory, opens the log and loads the definitions. It aborts
 // the views that an earlier daemon left mounted.
 func New(opt Options) (*Daemon, error) {
+	process, unused := startLogger(opt.Logger) // while the rest is read
+	defer unused()
 	checks, err := hostChecks()
 	if err != nil {
 		return nil, err
@@ -134,9 +137,16 @@ func New(opt Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	go func() { _ = d.OpenSandboxes() }() // while the log's process starts; Run logs the error
-	if d.Log, err = d.openLog(); err != nil {
+	go func() { _ = d.OpenSandboxes() }() // while the log is opened; Run logs the error
+	var before, now *loaded
+	var loading sync.WaitGroup
+	loading.Go(func() { before, now = d.replace("") })
+	loading.Go(d.startGuard)
+	d.Log, err = d.openLog(process)
+	loading.Wait()
+	if err != nil {
 		_ = d.CloseSandboxes() // the log's error counts
+		d.Guard.Close()
 		d.lock.Close()
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
@@ -145,7 +155,7 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d.Log.OnChange(d.logChanged)
 	d.extend()
-	d.load()
+	d.replaced(before, now)
 	for id, def := range d.loaded.Load().Agents {
 		d.agents[id].Grant(def.Grants)
 	}
@@ -161,11 +171,42 @@ func hostChecks() (config.Checks, error) {
 	}}, err
 }
 
-// openLog opens the log, which a process of its own writes.
-func (d *Daemon) openLog() (*audit.Log, error) {
-	stderr := &view.LogWriter{Logger: d.Logger.With("process", logger.Name)}
+// startLogger starts the process that writes the log. process returns it, and another one at each later call. unused ends it
+// unless process was called.
+func startLogger(l *slog.Logger) (process func() (io.ReadWriteCloser, error), unused func()) {
+	stderr := &view.LogWriter{Logger: l.With("process", logger.Name)}
 	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
-	return audit.Start(start, d.Paths.Audit(), audit.Options{
+	first := sync.OnceValues(start)
+	go func() { _, _ = first() }() // process and unused have the result
+	used := false
+	process = func() (io.ReadWriteCloser, error) {
+		if used {
+			return start()
+		}
+		used = true
+		return first()
+	}
+	unused = func() {
+		if used {
+			return
+		}
+		if conn, err := first(); err == nil {
+			conn.Close()
+		}
+	}
+	return process, unused
+}
+
+// startGuard starts the guard. Run returns the error.
+func (d *Daemon) startGuard() {
+	d.Guard, d.unguarded = guard.Start(func(err error) {
+		d.Logger.Error("no guard: should the daemon be killed, programs may wait for their views until it is started again", "err", err)
+	})
+}
+
+// openLog opens the log that a process writes.
+func (d *Daemon) openLog(process func() (io.ReadWriteCloser, error)) (*audit.Log, error) {
+	return audit.Start(process, d.Paths.Audit(), audit.Options{
 		// The operator sees what the log records about itself.
 		Notice:  func(e audit.Event) { d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail) },
 		KeepAge: d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
@@ -182,6 +223,7 @@ func (d *Daemon) logChanged(failure error) {
 		d.Logger.Info("audit log can be written again")
 	}
 	each(d.all(), (*agent.Agent).UpdateLog)
+	d.UpdateTaskLogs()
 }
 
 // checkTimeout bounds the tries of bubblewrap at the daemon's start, which take 60 ms.
@@ -193,14 +235,11 @@ const checkTimeout = 10 * time.Second
 // Options.Only it calls ready when that agent is mounted.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer d.close()
-	var err error
-	d.Guard, err = guard.Start(func(err error) {
-		d.Logger.Error("no guard: should the daemon be killed, programs may wait for their views until it is started again", "err", err)
-	})
-	if err != nil {
-		return err
+	if d.unguarded != nil {
+		return d.unguarded
 	}
 	session.RemoveTaskSockets(d.Paths)
+	d.RemoveLeftTasks(ctx)
 	recovering, recovered := context.WithCancel(ctx)
 	defer d.RecoverSpools(recovering)()
 	defer recovered()

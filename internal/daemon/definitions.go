@@ -55,16 +55,17 @@ func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
 	return nil, fmt.Errorf("%w %q: define it in %s", api.ErrUnknown, id, filepath.Join(d.Paths.Base, "agents.d", string(id)+".md"))
 }
 
-// load reads the definitions. One that does not load any more stays as it was.
-func (d *Daemon) load() { d.Refresh("") }
-
 // Refresh reads the definitions if that of an agent may have changed; "" is all. A client that starts waits for d.loading,
-// so the changes are recorded, and what runs is ended, after that is released.
+// so the changes are recorded, and what runs is ended, after that is released. A definition that does not load any more
+// stays as it was.
 func (d *Daemon) Refresh(id scope.ID) {
-	was, now := d.replace(id)
-	if now == nil {
-		return
+	if was, now := d.replace(id); now != nil {
+		d.replaced(was, now)
 	}
+}
+
+// replaced is the effects of replace on what runs.
+func (d *Daemon) replaced(was, now *loaded) {
 	for _, err := range added(was.failed, now.failed) {
 		d.Logger.Error("definition", "err", err)
 		d.Event(audit.Event{Event: audit.KindAgent, Agent: string(fields.AgentOf(err)), Outcome: "not loaded", Detail: err.Error()})
@@ -88,7 +89,7 @@ func (d *Daemon) Refresh(id scope.ID) {
 	})
 }
 
-// replace is Refresh without its effects on what runs. now is nil if the last definitions are current.
+// replace is Refresh without its effects on what runs, and without the log. now is nil if the last definitions are current.
 func (d *Daemon) replace(id scope.ID) (was, now *loaded) {
 	d.loading.Lock()
 	defer d.loading.Unlock()

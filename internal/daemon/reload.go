@@ -67,7 +67,7 @@ func (d *Daemon) reload(ctx context.Context) []api.Reloaded {
 func (d *Daemon) reloadRules() (all []api.Reloaded, added []scope.ID) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
-	d.load()
+	d.Refresh("")
 	now := d.loaded.Load()
 	all = append(all, d.settingsChanged()...)
 	for _, err := range now.Warnings {
@@ -101,6 +101,7 @@ func (d *Daemon) reloadRules() (all []api.Reloaded, added []scope.ID) {
 			changed = append(changed, r)
 		}
 	})
+	d.RuleTasks()
 	for _, a := range d.all() {
 		if now.Agents[a.ID()] == nil && a.MountPoint() != "" {
 			all = append(all, api.Reloaded{Agent: a.ID(), Outcome: reloadGone + d.homeLeft(a.ID())})

@@ -62,6 +62,10 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		return err
 	}
 	defer box.End()
+	if by == nil {
+		notes.add(a.Unkept())
+		notes.last = a.Waiting
+	}
 	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: session.CommandLine(req.Argv), UID: by})
 	if err != nil {
 		return err
@@ -163,7 +167,7 @@ func attend(conn *runConn, p *sandbox.Process, notes *notes, gone func(), ended 
 	default:
 		ended(session.Outcome(exit))
 	}
-	notes.to(nil)
+	notes.end()
 	_ = json.NewEncoder(conn).Encode(last)
 }
 
@@ -175,6 +179,7 @@ type notes struct {
 	conn    io.Writer
 	hosts   map[string]bool
 	waiting []string
+	last    func() string // of the note after the command; nil: none
 }
 
 // maxNotes limits the notes of a command: the client's socket has room for them, so that
@@ -204,6 +209,19 @@ func (n *notes) add(text string) {
 	if text != "" {
 		n.waiting = append(n.waiting, text)
 	}
+}
+
+// end adds the last note. No note goes to the client from then on.
+func (n *notes) end() {
+	text := ""
+	if n.last != nil {
+		text = n.last()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.add(text)
+	n.flush()
+	n.conn = nil
 }
 
 // to makes the notes go to a client, or wait.

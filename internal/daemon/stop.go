@@ -63,15 +63,14 @@ func (d *Daemon) close() {
 		d.Logger.Error("stores", "err", err)
 	}
 	d.Event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
+	wg.Go(d.Guard.Close) // it has views that did not end
 	if err := d.Log.Close(); err != nil {
 		d.Logger.Error("audit", "err", err)
 	}
 	if err := d.Unfinished.Close(); err != nil {
 		d.Logger.Error("state", "err", err)
 	}
-	if d.Guard != nil {
-		d.Guard.Close()
-	}
+	wg.Wait()
 	d.Control.Close()
 	os.Remove(d.Paths.Socket())
 	d.lock.Close()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/proc"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // top answers all clients of a second with one look at the host. Nothing is recorded under mu.
@@ -27,17 +27,14 @@ const topTime = time.Second
 // Top returns what runs now. It reads the list of the host's processes once, and asks no
 // view: it takes about 60 µs for each process on a loaded machine.
 func (d *Daemon) Top() api.Top {
-	approvals := []tools.Approval{}
-	if d.Approvals != nil {
-		approvals = d.Approvals.List() // before the lock: it records what has expired
-	}
+	list := d.Approvals.List() // before the lock: it records what has expired
 	d.top.mu.Lock()
 	defer d.top.mu.Unlock()
 	if time.Since(d.top.last.Time) < topTime {
 		return d.top.last
 	}
 	began := time.Now()
-	t := api.Top{Time: began, Agents: []api.TopAgent{}, Sessions: []api.TopSession{}, Approvals: []tools.Approval{}}
+	t := api.Top{Time: began, Agents: []api.TopAgent{}, Sessions: []api.TopSession{}, Approvals: []approvals.Approval{}}
 	all := processes()
 	for _, a := range d.Agents() {
 		agent := api.TopAgent{ID: a.ID, State: a.State, Error: a.Error, Use: all.below(a.ViewPID).Use}
@@ -53,8 +50,8 @@ func (d *Daemon) Top() api.Top {
 		}
 		t.Agents = append(t.Agents, agent)
 	}
-	for _, p := range approvals {
-		if p.State == tools.ApprovalWaits {
+	for _, p := range list {
+		if p.State == approvals.Waits {
 			t.Approvals = append(t.Approvals, p.Brief())
 		}
 	}

@@ -25,7 +25,7 @@ import (
 // Start starts a daemon for this command and one agent. It returns the daemon's directories and
 // a function that stops it.
 func Start(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
-	dir, lock, err := newRun()
+	dir, lock, err := newRun(p.Base)
 	if err != nil {
 		return p, nil, err
 	}

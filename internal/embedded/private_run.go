@@ -16,10 +16,13 @@ import (
 // privateRun begins the names of run directories that are made for one command.
 const privateRun = "scopefs-run-"
 
-// newRun makes a run directory for one daemon below the temporary directory, and
+// baseLink names the link to the base in a run directory, for Running.
+const baseLink = "base"
+
+// newRun makes a run directory for one daemon of a base below the temporary directory, and
 // returns its descriptor, which holds a lock. The daemon inherits it. Once both are
 // dead, however they died, the lock is free and the next newRun removes the directory.
-func newRun() (dir string, lock *os.File, err error) {
+func newRun(base string) (dir string, lock *os.File, err error) {
 	sweepRuns()
 	for range 10 {
 		if dir, err = os.MkdirTemp("", privateRun); err != nil {
@@ -28,13 +31,29 @@ func newRun() (dir string, lock *os.File, err error) {
 		// Another command may sweep until we have the lock.
 		if lock, err = lockRun(dir, unix.LOCK_SH); err == nil {
 			// Agents' users pass through to the mount point, which only they see.
-			if err = lock.Chmod(0o711); err == nil {
+			if err = errors.Join(lock.Chmod(0o711), os.Symlink(base, filepath.Join(dir, baseLink))); err == nil {
 				return dir, lock, nil
 			}
 			lock.Close()
 		}
 	}
 	return "", nil, fmt.Errorf("run directory: %w", err)
+}
+
+// Running returns the directories of the daemons that run for other commands of this user on a base.
+func Running(p config.Paths) (running []config.Paths) {
+	all, _ := os.ReadDir(os.TempDir())
+	for _, e := range all {
+		dir := filepath.Join(os.TempDir(), e.Name())
+		if base, err := os.Readlink(filepath.Join(dir, baseLink)); err != nil || base != p.Base || !strings.HasPrefix(e.Name(), privateRun) {
+			continue
+		}
+		if f, err := lockRun(dir, unix.LOCK_SH); err == nil { // a directory of this user
+			f.Close()
+			running = append(running, config.Paths{Base: p.Base, State: p.State, Run: dir})
+		}
+	}
+	return running
 }
 
 // lockRun opens a run directory of this user and locks it, without waiting.

@@ -85,6 +85,23 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// ParseAge parses a duration of at least an hour, or a number of days such as 30d.
+func ParseAge(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 15); err == nil {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no time: write one such as 30d or 12h", s)
+	}
+	if d > 0 && d < time.Hour {
+		return 0, fmt.Errorf("%q is too short: want 1h or more", s)
+	}
+	return d, nil
+}
+
 // CountTo returns a parser of whole numbers with an upper bound.
 func CountTo(most int) func(string) (int, error) {
 	return func(s string) (int, error) {

@@ -199,6 +199,9 @@ func (s *Agent) Print(out io.Writer) error {
 	for _, r := range s.View.Paths {
 		line("", "%s: %v", r.Pattern, r.Access)
 	}
+	for _, list := range s.View.Protect {
+		line("", "protect %s: %s", list.Name, said(list.Hold, "hold")+said(!list.Hold, "read"))
+	}
 	patterns := func(label string, list []string, how string) {
 		if list == nil {
 			line(label, "any")

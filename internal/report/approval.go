@@ -6,23 +6,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // Decision says what a decision made.
-func Decision(p tools.Approval) string {
+func Decision(p approvals.Approval) string {
 	text := fmt.Sprintf("%s %s of %s: %s", p.ID, p.Tool, p.Whose(), p.State)
 	switch p.State {
-	case tools.ApprovalStands:
+	case approvals.Stands:
 		return text + ", " + ends(p)
-	case tools.ApprovalGranted, tools.ApprovalDenied:
+	case approvals.Granted, approvals.Denied:
 		return text + " " + ends(p)
 	}
 	return text
 }
 
 // ends says when an approval ends.
-func ends(p tools.Approval) string {
+func ends(p approvals.Approval) string {
 	switch {
 	case p.Ends != "":
 		return "until session " + p.Ends + " ends"
@@ -33,7 +33,7 @@ func ends(p tools.Approval) string {
 }
 
 // expires says when an approval ends, in a column.
-func expires(p tools.Approval) string {
+func expires(p approvals.Approval) string {
 	switch {
 	case p.Ends != "":
 		return "with " + p.Ends
@@ -46,10 +46,10 @@ func expires(p tools.Approval) string {
 }
 
 // About returns a short description of a call, and what it would see of a context.
-func About(p tools.Approval) string { return about(p) + seen(p) }
+func About(p approvals.Approval) string { return about(p) + seen(p) }
 
 // about returns the command of bash, the path and its target, or the arguments.
-func about(p tools.Approval) string {
+func about(p approvals.Approval) string {
 	if p.Pattern != "" {
 		return p.Pattern
 	}
@@ -65,7 +65,7 @@ func about(p tools.Approval) string {
 }
 
 // seen returns what a call would see of a context.
-func seen(p tools.Approval) string {
+func seen(p approvals.Approval) string {
 	var all []string
 	for _, part := range p.Context {
 		all = append(all, fmt.Sprintf("%s (%d bytes)", part.Name, part.Bytes))

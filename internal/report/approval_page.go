@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // The bounds of what a watch shows of a call at first.
@@ -29,7 +30,7 @@ type page struct {
 }
 
 // Call says what a call is and what it would do.
-func Call(p tools.Approval, lines, width int) string {
+func Call(p approvals.Approval, lines, width int) string {
 	d := &page{lines: lines, width: width}
 	fmt.Fprintf(d, "%s\n  of %s, %s, by %s\n", name(p.Tool), name(p.Whose()), p.ID, name(p.Rule))
 	rest := p.Arguments
@@ -44,7 +45,7 @@ func Call(p tools.Approval, lines, width int) string {
 		if p.Changes.Diff != "" {
 			rest = without(rest, "path", "content", "edits")
 		}
-	case p.Kind == tools.KindCommand:
+	case p.Kind == approvals.KindCommand:
 		var in struct{ Command string }
 		_ = json.Unmarshal(p.Arguments, &in) // the tool has read them
 		d.part("  $ ", in.Command)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // TestDescribed: an agent's text stays behind the margin, in its rows, and the page counts
@@ -16,10 +16,10 @@ func TestDescribed(t *testing.T) {
 	hostile := "\x1b[2J\x1b]0;x\a\r\u202e\u2028\u009b31m\b[y]es\nbash of b, x, by y\n" + strings.Repeat("w", 5000) + "\n" + strings.Repeat("界", 500) + "\n" + strings.Repeat("n\n", 100)
 	arguments, err := json.Marshal(map[string]string{"command": hostile, "path": hostile, "x\n" + hostile: hostile})
 	assert.NoError(t, err)
-	for name, p := range map[string]tools.Approval{
-		"command": {Tool: "bash", Kind: tools.KindCommand, Arguments: arguments},
-		"diff":    {Tool: "edit_file", Path: hostile, Object: tools.Object{Path: hostile}, Arguments: arguments, Changes: &tools.Changes{Diff: hostile, Note: hostile, Cut: 7}},
-		"note":    {Tool: "write_file", Path: "f", Arguments: arguments, Changes: &tools.Changes{Note: hostile}},
+	for name, p := range map[string]approvals.Approval{
+		"command": {Tool: "bash", Kind: approvals.KindCommand, Arguments: arguments},
+		"diff":    {Tool: "edit_file", Path: hostile, Object: approvals.Object{Path: hostile}, Arguments: arguments, Changes: &approvals.Changes{Diff: hostile, Note: hostile, Cut: 7}},
+		"note":    {Tool: "write_file", Path: "f", Arguments: arguments, Changes: &approvals.Changes{Note: hostile}},
 		"server":  {Tool: "mcp:s:" + hostile, Arguments: arguments, Preview: hostile},
 	} {
 		for _, lines := range []int{MaxShownLines, 0} {
@@ -41,7 +41,7 @@ func TestDescribed(t *testing.T) {
 			}
 		}
 	}
-	d := tools.Approval{Tool: "edit_file", Path: "f", Arguments: json.RawMessage(`{"path":"f","edits":[],"if_match":"h"}`), Changes: &tools.Changes{Diff: "--- a/f\n+++ b/f\n-\ta\n+b\n", Cut: 5}}
+	d := approvals.Approval{Tool: "edit_file", Path: "f", Arguments: json.RawMessage(`{"path":"f","edits":[],"if_match":"h"}`), Changes: &approvals.Changes{Diff: "--- a/f\n+++ b/f\n-\ta\n+b\n", Cut: 5}}
 	text := Call(d, MaxShownLines, 80)
 	assert.Contains(t, text, "  | --- a/f\n  | +++ b/f\n  | -    a\n  | +b\n  ! 5 bytes of the diff are left out")
 	assert.Contains(t, text, `  :   "if_match": "h"`)

@@ -2,297 +2,329 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	unified "github.com/rogpeppe/go-internal/diff"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/changes"
-	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Changes is what an agent changed, by file.
+// Changes is what an agent changed, by its history.
 type Changes struct {
 	Agent   scope.ID     `json:"agent"`
-	Since   time.Time    `json:"since"`
+	Of      string       `json:"of"` // which changes, in words
 	Changes []FileChange `json:"changes"`
-	Notes   []string     `json:"notes"` // what cannot be known
+
+	held    bool // they are in a branch
+	form    ChangesForm
+	nothing string
+	read    func(history.Version, io.Writer) (api.Content, error)
 }
 
-// FileChange is a changed file.
+// FileChange is a change of one object.
 type FileChange struct {
-	changes.Change
-	Diff string `json:"diff,omitempty"`
-	Note string `json:"note,omitempty"` // why there is no diff
+	history.Change
+	Old     *none  `json:"old,omitempty"` // hides those of Change: they are for requests
+	New     *none  `json:"new,omitempty"`
+	Diff    string `json:"diff,omitempty"`
+	NoDiff  string `json:"no_diff,omitempty"` // why a file has none
+	Added   int    `json:"lines_added,omitempty"`
+	Removed int    `json:"lines_removed,omitempty"`
 }
 
-// ChangesOptions says which changes are wanted.
-type ChangesOptions struct {
-	Since   time.Time // zero: since the agent's last session
-	Against string    // a directory with the old files; "": those of the agent's git repository
-	Names   bool      // no diff
-}
+type none struct{}
 
-// FindChanges returns what an agent changed, from the log and from the tree. client runs git in a sandbox of the agent.
-func FindChanges(ctx context.Context, p config.Paths, client *api.Client, id scope.ID, o ChangesOptions) (*Changes, error) {
-	agent, err := definitions.Agent(p, id)
+// ChangesForm says how changes are printed.
+type ChangesForm int
+
+// The forms.
+const (
+	ChangesTable ChangesForm = iota
+	ChangesNames             // the names alone
+	ChangesStat              // the numbers of lines
+	ChangesPatch             // diffs
+)
+
+// FindChanges returns the selected changes of an agent. of describes the selection.
+func FindChanges(ctx context.Context, h *api.History, id scope.ID, sel history.Selection, of string, form ChangesForm) (*Changes, error) {
+	list, nothing, err := h.Changes(ctx, sel)
 	if err != nil {
 		return nil, err
 	}
-	r := &Changes{Agent: agent.Name, Changes: []FileChange{}, Notes: []string{}}
-	if r.Since = o.Since; r.Since.IsZero() {
-		r.Since, err = lastSessionOf(ctx, p, agent.Name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	log, err := changesOfLog(ctx, p, agent.Name, r)
-	if err != nil {
-		return nil, err
-	}
-	root, err := agent.OpenRoot(p.Base)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	tree, err := changes.Walk(ctx, root, r.Since)
-	if err != nil {
-		return nil, err
-	}
-	var before *beneath.Root
-	var old *changes.Tree
-	if o.Against != "" {
-		if before, err = beneath.OpenDir(o.Against); err != nil {
-			return nil, fmt.Errorf("--against: %w", err)
-		}
-		defer before.Close()
-		if old, err = changes.Walk(ctx, before, time.Time{}); err != nil {
-			return nil, err
-		}
-		tree.Left = tree.Left || old.Left
-	}
-	if info, err := os.Stat(filepath.Join(p.Base, agent.File)); err == nil && !info.ModTime().Before(r.Since) {
-		r.note("%s has changed since then: the directory, and what the log should have, are by the present definition", agent.File)
-	}
-	if agent.View.Record == scope.RecordDenials {
-		if o.Against == "" {
-			r.note("what programs removed is not known: set view: {record: writes} in %s for the next sessions, "+
-				"or give --against with a copy from before", filepath.Join(p.Base, agent.File))
-		}
-		r.note("record: denials: the log has nothing that programs changed, so that LOG 0 may also be the host or another agent")
-	}
-	if log.Left > 0 || tree.Left {
-		r.note("there are more changes than this list has")
-	}
-	for _, dir := range tree.Unread {
-		r.note("not looked at: %s: it cannot be read, or is a mount", quoted(printable.Text(dir+"/")))
-	}
-	inside := 0
-	for _, c := range changes.Join(log, tree, old) {
-		if changes.Hidden(c.Path) {
-			inside++
-			continue
-		}
+	r := &Changes{Agent: id, Of: of, Changes: []FileChange{}, form: form, nothing: nothing}
+	r.read = func(v history.Version, w io.Writer) (api.Content, error) { return h.Read(ctx, v, maxDiff, w) }
+	for _, c := range list {
 		r.Changes = append(r.Changes, FileChange{Change: c})
-	}
-	if inside > 0 {
-		r.note("changes in .git are not listed (%d): the agent can have rewritten the history, and hooks or settings of git", inside)
-	}
-	if !o.Names {
-		if err := r.addDiffs(ctx, client, root, before); err != nil {
-			return nil, err
-		}
 	}
 	return r, nil
 }
 
-func (r *Changes) note(format string, args ...any) {
-	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+// FindDiff returns what differs between an agent's branch and its directory, of what patterns cover.
+func FindDiff(ctx context.Context, h *api.History, id scope.ID, paths []string, form ChangesForm) (*Changes, error) {
+	d, err := h.Diff(ctx, paths, false)
+	if err != nil {
+		return nil, err
+	}
+	r := &Changes{Agent: id, Of: "held", Changes: []FileChange{}, form: form, held: true, nothing: "nothing differs"}
+	r.read = func(v history.Version, w io.Writer) (api.Content, error) { return h.Read(ctx, v, maxDiff, w) }
+	for _, c := range d.List {
+		r.Changes = append(r.Changes, FileChange{Change: c})
+	}
+	return r, nil
 }
 
-// lastSessionOf returns when the last session of an agent began.
-func lastSessionOf(ctx context.Context, p config.Paths, id scope.ID) (time.Time, error) {
-	var last lastSession
-	for e, err := range audit.Read(ctx, p.Audit(), audit.Filter{Agent: string(id)}, false) {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil && e.Raw == nil:
-			return time.Time{}, err
-		case err == nil && e.Event == audit.KindSandbox:
-			last.add(e)
-		}
-	}
-	if last.began.IsZero() {
-		return last.began, fmt.Errorf("the log has no session of %s: give --since", id)
-	}
-	return last.began, nil
-}
-
-// lastSession finds when the last session of an agent began: a command of scopefs run, or a
-// client. The calls of scopefs call belong to the session before them. The zero value is
-// ready to use.
-type lastSession struct {
-	began   time.Time // zero: there was none
-	clients map[string]bool
-}
-
-// add takes the events of the agent's sandboxes.
-func (s *lastSession) add(e audit.Event) {
-	switch {
-	case e.Op == "exec":
-		// Programs of calls and MCP servers belong to a client. scopefs changes runs git.
-		if e.Outcome != audit.OutcomeBegin || e.Call != "" || e.Server != "" || strings.HasPrefix(e.Target, strings.Join(gitWords, " ")) {
-			return
-		}
-	case e.Outcome != "started" || e.Parent == "" || s.clients[e.Parent]: // a client has several sandboxes
-		return
-	case e.Op == audit.OpCall && !s.began.IsZero():
-		return
-	default:
-		if s.clients == nil {
-			s.clients = map[string]bool{}
-		}
-		s.clients[e.Parent] = true
-	}
-	s.began = e.Time
-}
-
-// changesOfLog collects the changes in the log.
-func changesOfLog(ctx context.Context, p config.Paths, id scope.ID, r *Changes) (*changes.Log, error) {
-	var log changes.Log
-	skipped := 0
-	for e, err := range audit.Read(ctx, p.Audit(), audit.Filter{Agent: string(id), Since: r.Since}, false) {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			r.note("there is no log in %s", p.Audit())
-		case err != nil && e.Raw == nil:
-			return nil, err
-		case err != nil:
-			skipped++
-		default:
-			log.Add(e)
-		}
-	}
-	if skipped > 0 {
-		r.note("%d damaged lines of the log were skipped", skipped)
-	}
-	return &log, nil
-}
-
-// maxDiffs bounds the files with a diff.
-const maxDiffs = 1000
-
-// addDiffs adds a diff to each regular file with an old text.
-func (r *Changes) addDiffs(ctx context.Context, client *api.Client, root, before *beneath.Root) error {
-	var wanted []string
-	for _, c := range r.Changes {
-		if c.Type == "file" || c.Kind == changes.Removed {
-			wanted = append(wanted, c.Path)
-		}
-	}
-	if len(wanted) > maxDiffs {
-		r.note("%d files changed: the first %d have a diff", len(wanted), maxDiffs)
-		wanted = wanted[:maxDiffs]
-	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	old, from := map[string][]byte{}, ""
-	if before != nil {
-		from = "--against"
-		for _, rel := range wanted {
-			if text, err := changes.Read(before, rel); err == nil && text != nil {
-				old[rel] = text
-			}
-		}
-	} else {
-		var err error
-		if old, from, err = oldOfGit(ctx, client, r, wanted); err != nil {
-			r.note("no diffs: %v", err)
-			return nil
-		}
-		r.note("old texts are of commit %s of the agent's own repository, which the agent can rewrite", from)
-	}
+// Complete adds the diffs, for JSON. Print reads them one after another.
+func (r *Changes) Complete() {
 	for i := range r.Changes {
-		c := &r.Changes[i]
-		text, known := old[c.Path]
-		if !known {
-			continue
+		if r.form == ChangesStat || r.form == ChangesPatch {
+			r.addDiff(&r.Changes[i])
 		}
-		if c.Kind == changes.Added {
-			c.Kind = changes.Changed // under the same name there was a file
+		if r.form == ChangesStat {
+			r.Changes[i].Diff = ""
 		}
-		c.Diff, c.Note = diffOf(root, c.Path, text)
 	}
-	return nil
 }
 
-// diffOf returns the unified diff from an old text to what is there now.
-func diffOf(root *beneath.Root, rel string, before []byte) (diff, note string) {
-	now, err := changes.Read(root, rel)
+// maxDiff bounds a text with a diff, in bytes.
+const maxDiff = 4 << 20
+
+// addDiff adds the diff of a file whose content changed, or why there is none.
+func (r *Changes) addDiff(c *FileChange) {
+	if c.Type != "file" && c.Type != "link" || c.Change.Old == c.Change.New {
+		return
+	}
+	before, why := r.content(c.Change.Old, c.OldSize, c.Why)
+	if c.Kind == history.Added {
+		before, why = nil, ""
+	}
+	if why != "" {
+		c.NoDiff = why
+		return
+	}
+	after, why := r.content(c.Change.New, c.NewSize, "")
+	if c.Kind == history.Deleted {
+		after, why = nil, ""
+	}
+	switch {
+	case why != "":
+		c.NoDiff = why
+	case !isText(before) || !isText(after):
+		c.NoDiff = "no text"
+	default:
+		c.Diff, c.Added, c.Removed = diffOf(c.Change, before, after)
+	}
+}
+
+// content returns a content, or why it cannot be compared.
+func (r *Changes) content(v history.Version, size int64, unkept string) (text []byte, why string) {
+	if v == (history.Version{}) {
+		return nil, cmp.Or(unkept, "it was not kept")
+	}
+	if size > maxDiff {
+		return nil, "larger than " + sizeText(maxDiff)
+	}
+	var b bytes.Buffer
+	content, err := r.read(v, &b)
 	switch {
 	case err != nil:
-		return "", err.Error()
-	case !isText(before) || !isText(now):
-		return "", "no text"
+		return nil, "it cannot be read: " + err.Error()
+	case content.Size > maxDiff:
+		return nil, "larger than " + sizeText(maxDiff)
 	}
-	name := audit.Escape(rel) // a line break in it would make lines of the agent's
-	text := unified.Diff("a/"+name, before, "b/"+name, now)
-	_, text, _ = bytes.Cut(text, []byte("\n")) // "diff a b"
-	return string(text), ""
+	return b.Bytes(), ""
+}
+
+// diffOf returns a unified diff, and how many lines it adds and removes. The paths of c are escaped: none makes a line of its
+// own.
+func diffOf(c history.Change, before, after []byte) (text string, added, removed int) {
+	from, to := "a/"+cmp.Or(c.From, c.Path), "b/"+c.Path
+	switch c.Kind {
+	case history.Added:
+		from = "/dev/null"
+	case history.Deleted:
+		to = "/dev/null"
+	}
+	diff := unified.Diff(from, before, to, after)
+	_, diff, _ = bytes.Cut(diff, []byte("\n")) // "diff a b"
+	for i, line := range bytes.Split(diff, []byte("\n")) {
+		switch {
+		case i < 2: // the names
+		case bytes.HasPrefix(line, []byte("+")):
+			added++
+		case bytes.HasPrefix(line, []byte("-")):
+			removed++
+		}
+	}
+	return string(diff), added, removed
 }
 
 func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
-// Print prints the list, the notes and the diffs.
-func (r *Changes) Print(to io.Writer) error {
-	var b strings.Builder
-	plural := "s"
-	if len(r.Changes) == 1 {
-		plural = ""
+// Print prints the changes in their form.
+func (r *Changes) Print(w io.Writer) error {
+	switch r.form {
+	case ChangesNames:
+		for _, c := range r.Changes {
+			if _, err := fmt.Fprintln(w, printable.Text(c.Path)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case ChangesPatch:
+		return r.printDiffs(w)
 	}
-	fmt.Fprintf(&b, "%s since %s: %d change%s\n", r.Agent, r.Since.Local().Format(time.DateTime), len(r.Changes), plural)
+	if _, err := fmt.Fprintf(w, "%s, %s: %s\n", r.Agent, printable.Text(r.Of), r.count()); err != nil {
+		return err
+	}
+	if r.form == ChangesStat {
+		return r.printStat(w)
+	}
 	var table Table
-	if len(r.Changes) > 0 {
-		table.Row("CHANGE", "LOG", "LAST", "PATH")
+	switch {
+	case len(r.Changes) == 0:
+	case r.held:
+		table.Row("CHANGE", "SIZE", "PATH")
+		for _, c := range r.Changes {
+			table.Row(c.Kind, sizes(c.Change), changed(c.Change))
+		}
+		return table.Print(w)
+	default:
+		table.Row("CHANGE", "SIZE", "LAST", "BY", "CALL", "PATH")
 	}
 	for _, c := range r.Changes {
-		name := quoted(audit.Escape(c.Path))
-		if c.Type != "file" && c.Type != "" {
-			name += " (" + c.Type + ")"
-		}
-		if c.Note != "" {
-			name += " (no diff: " + c.Note + ")"
-		}
-		last := "-"
-		if !c.Last.IsZero() {
-			last = c.Last.Local().Format(time.DateTime)
-		}
-		table.Row(c.Kind, c.Logged, last, name)
+		table.Row(c.Kind, sizes(c.Change), c.Last.Local().Format(time.DateTime), list(c.By), list(c.Calls), changed(c.Change))
 	}
-	_ = table.Print(&b) // to memory
-	for _, note := range r.Notes {
-		fmt.Fprintf(&b, "note: %s\n", printable.Text(note))
-	}
+	return table.Print(w)
+}
+
+// count returns how many changes there are, and how many cannot be taken back.
+func (r *Changes) count() string {
+	unkept := 0
 	for _, c := range r.Changes {
+		if c.Why != "" {
+			unkept++
+		}
+	}
+	switch n := len(r.Changes); {
+	case n == 0:
+		return cmp.Or(r.nothing, "nothing was changed")
+	case unkept > 0:
+		return fmt.Sprintf("%s, %d not kept", counted(n, "change"), unkept)
+	default:
+		return counted(n, "change")
+	}
+}
+
+// counted returns a number and a noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func (r *Changes) printStat(w io.Writer) error {
+	var table Table
+	added, removed := 0, 0
+	for _, c := range r.Changes {
+		r.addDiff(&c)
+		lines := sizes(c.Change)
 		if c.Diff != "" {
-			b.WriteString("\n" + printable.Lines(c.Diff))
+			lines = fmt.Sprintf("+%d -%d", c.Added, c.Removed)
 		}
+		added, removed = added+c.Added, removed+c.Removed
+		table.Row(c.Kind, lines, changed(c.Change))
 	}
-	_, err := io.WriteString(to, b.String())
+	if err := table.Print(w); err != nil || len(r.Changes) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s added, %s removed\n", counted(added, "line"), counted(removed, "line"))
 	return err
 }
+
+// printDiffs prints a line for each change, and its diff.
+func (r *Changes) printDiffs(w io.Writer) error {
+	for _, c := range r.Changes {
+		r.addDiff(&c)
+		line := fmt.Sprintf("%s %s", c.Kind, changed(c.Change))
+		if c.Diff == "" && c.Type == "file" {
+			line += ": " + sizes(c.Change)
+			if c.NoDiff != "" && c.NoDiff != c.Why {
+				line += " (no diff: " + c.NoDiff + ")"
+			}
+		}
+		if _, err := fmt.Fprintf(w, "%s\n%s", printable.Text(line), printable.Lines(c.Diff)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changed returns the path of a change, and what is particular about it.
+func changed(c history.Change) string {
+	name := c.Path
+	if c.Type == "directory" {
+		name += "/"
+	}
+	name = quoted(name)
+	if c.From != "" {
+		name += " (was " + quoted(c.From) + ")"
+	}
+	if c.Type != "directory" && c.Type != "file" {
+		name += " (" + c.Type + ")"
+	}
+	switch {
+	case !c.Mode:
+	case c.OldMode != c.NewMode:
+		name += fmt.Sprintf(" (mode %04o, was %04o)", c.NewMode, c.OldMode)
+	case c.Kind == history.ModeChanged:
+		name += " (times, owner or attributes)"
+	}
+	if c.Why != "" {
+		name += " (not kept: " + c.Why + ")"
+	}
+	if c.Conflict != "" {
+		name += " (conflict: " + conflict(c) + ")"
+	}
+	return name
+}
+
+// sizes returns the size of a file before and after a change.
+func sizes(c history.Change) string {
+	switch {
+	case c.Type != "file" || c.OldSize < 0 && c.NewSize < 0:
+		return "-"
+	case c.Kind == history.Added || c.OldSize < 0 || c.OldSize == c.NewSize:
+		return sizeText(c.NewSize)
+	case c.Kind == history.Deleted || c.NewSize < 0:
+		return sizeText(c.OldSize)
+	}
+	return sizeText(c.OldSize) + " > " + sizeText(c.NewSize)
+}
+
+// sizeText returns bytes in the largest unit that gives at least 1.
+func sizeText(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprint(n)
+	}
+	size, unit := float64(n)/(1<<10), "KiB"
+	for _, next := range []string{"MiB", "GiB", "TiB"} {
+		if size < 1<<10 {
+			break
+		}
+		size, unit = size/(1<<10), next
+	}
+	return fmt.Sprintf("%.1f%s", size, unit)
+}
+
+// list returns words separated by commas.
+func list(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }

@@ -1,92 +1,95 @@
 package report
 
 import (
-	"os"
-	"path/filepath"
+	"bytes"
+	"errors"
+	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/internal/api"
 )
 
-// TestParseBatch: what git prints in the agent's sandbox is the agent's to forge.
-func TestParseBatch(t *testing.T) {
-	hash := strings.Repeat("a", 40)
-	old, err := parseBatch([]byte(hash+" blob 4\nold\n\n"+hash+":none missing\n"+hash+" tree 1\nx\n"+hash+" blob 0\n\n"), []string{"a", "none", "dir", "empty"})
-	require.NoError(t, err)
-	assert.Equal(t, map[string][]byte{"a": []byte("old\n"), "empty": {}}, old)
-	for name, text := range map[string]string{
-		"nothing":       "",
-		"no size":       hash + " blob\nx\n",
-		"a negative":    hash + " blob -1\n\n",
-		"a large size":  hash + " blob 99999999999\nx\n",
-		"a short text":  hash + " blob 9\nx\n",
-		"no hash":       "x blob 1\nx\n",
-		"no line's end": hash + " blob 1\nxy",
-	} {
-		_, err := parseBatch([]byte(text), []string{"a"})
-		assert.Error(t, err, name)
-	}
-	assert.False(t, isCommit("--output=/etc/passwd"))
-	assert.False(t, isCommit(hash+"\n"))
-}
-
-// TestDiffOfName: no name makes a line of its own in a diff.
-func TestDiffOfName(t *testing.T) {
-	dir := t.TempDir()
-	const name = "x\nnote: nothing else was changed"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("new\n"), 0o644))
-	root, err := beneath.OpenDir(dir)
-	require.NoError(t, err)
-	defer root.Close()
-	diff, note := diffOf(root, name, []byte("old\n"))
-	assert.Empty(t, note)
-	assert.Equal(t, `--- a/x\x0anote: nothing else was changed
-+++ b/x\x0anote: nothing else was changed
-@@ -1,1 +1,1 @@
--old
-+new
-`, diff)
-}
-
-// TestLastSession: a session is a command of run, or a client; no call, MCP server or second
-// sandbox of a client is one.
-func TestLastSession(t *testing.T) {
-	run := func(words string) audit.Event {
-		return audit.Event{Op: "exec", Outcome: audit.OutcomeBegin, Target: words}
-	}
-	client := func(name, op string) audit.Event {
-		return audit.Event{Op: op, Outcome: "started", Parent: name}
-	}
+// TestChangesPrint: a change is one line and its diff, whatever its name and content.
+func TestChangesPrint(t *testing.T) {
+	texts := map[string]string{"one": "a\n-- b\n", "two": "a\n++ c\n", "bin": "\x00", "esc": "\x1b[2J\n"}
+	version := func(name string) history.Version { return history.Version{Path: name} }
 	for name, c := range map[string]struct {
-		events []audit.Event
-		want   int // the index; -1: no session
+		change history.Change
+		diff   string
+		line   string // of the table, from its path on
 	}{
-		"none":                        {[]audit.Event{{Outcome: "started"}, {Outcome: "ended"}}, -1},
-		"a command":                   {[]audit.Event{run("sh"), {Op: "exec", Outcome: "exit 0"}, {Outcome: "ended"}}, 0},
-		"git of scopefs changes":      {[]audit.Event{run("sh"), run(strings.Join(gitWords, " ") + " cat-file")}, 0},
-		"two clients":                 {[]audit.Event{client("a", ""), client("b", "")}, 1},
-		"a second sandbox":            {[]audit.Event{client("a", ""), client("b", ""), client("a", "")}, 1},
-		"an MCP server":               {[]audit.Event{client("a", ""), {Op: "exec", Outcome: audit.OutcomeBegin, Server: "s"}}, 0},
-		"the program of a call":       {[]audit.Event{client("a", ""), {Op: "exec", Outcome: audit.OutcomeBegin, Call: "x"}}, 0},
-		"scopefs call after a run":    {[]audit.Event{run("sh"), client("a", audit.OpCall)}, 0},
-		"scopefs call before the run": {[]audit.Event{client("a", audit.OpCall), run("sh")}, 1},
-		"scopefs call alone":          {[]audit.Event{client("a", audit.OpCall), client("b", audit.OpCall)}, 0},
+		"text": {history.Change{Kind: history.Changed, Path: "f", Type: "file", Old: version("one"), New: version("two")},
+			"changed f\n--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n a\n--- b\n+++ c\n", "f"},
+		"name": {history.Change{Kind: history.Added, Path: `x\x0aremoved y`, Type: "file", New: version("one"), OldSize: -1, NewSize: 7},
+			"added \"x\\x0aremoved y\"\n--- /dev/null\n+++ b/x\\x0aremoved y\n@@ -0,0 +1,2 @@\n+a\n+-- b\n", `"x\x0aremoved y"`},
+		"control": {history.Change{Kind: history.Deleted, Path: "f", Type: "file", Old: version("esc")},
+			"removed f\n--- a/f\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-\\u001b[2J\n", "f"},
+		"no text": {history.Change{Kind: history.Changed, Path: "f", Type: "file", Old: version("one"), New: version("bin"), OldSize: 7, NewSize: 1},
+			"changed f: 7 > 1 (no diff: no text)\n", "f"},
+		"large": {history.Change{Kind: history.Changed, Path: "f", Type: "file", Old: version("one"), New: version("two"), OldSize: 7, NewSize: 5 << 20},
+			"changed f: 7 > 5.0MiB (no diff: larger than 4.0MiB)\n", "f"},
+		"not kept": {history.Change{Kind: history.Changed, Path: "f", Type: "file", Why: "excluded", New: version("two"), OldSize: 1, NewSize: 2},
+			"changed f (not kept: excluded): 1 > 2\n", "f (not kept: excluded)"},
+		"gone": {history.Change{Kind: history.Changed, Path: "f", Type: "file", Old: version("one"), New: version("none"), OldSize: 7, NewSize: -1},
+			"changed f: 7 (no diff: it cannot be read: none)\n", "f"},
+		"moved": {history.Change{Kind: history.Renamed, Path: "g", From: "f", Type: "file", Old: version("one"), New: version("one"), OldSize: 7, NewSize: 7},
+			"moved g (was f): 7\n", "g (was f)"},
+		"moved and changed": {history.Change{Kind: history.Renamed, Path: "g", From: "f", Type: "file", Old: version("one"), New: version("two")},
+			"moved g (was f)\n--- a/f\n+++ b/g\n@@ -1,2 +1,2 @@\n a\n--- b\n+++ c\n", "g (was f)"},
+		"mode": {history.Change{Kind: history.ModeChanged, Path: "d", Type: "directory", Mode: true, OldMode: 0o755, NewMode: 0o700},
+			"mode d/ (mode 0700, was 0755)\n", "d/ (mode 0700, was 0755)"},
+		"times": {history.Change{Kind: history.ModeChanged, Path: "d", Type: "directory", Mode: true, OldMode: 0o755, NewMode: 0o755},
+			"mode d/ (times, owner or attributes)\n", "d/ (times, owner or attributes)"},
+		"fifo": {history.Change{Kind: history.Added, Path: "p", Type: "other"}, "added p (other)\n", "p (other)"},
 	} {
-		var s lastSession
-		for i, e := range c.events {
-			e.Time = time.Unix(int64(i+1), 0)
-			s.add(e)
-		}
-		want := time.Time{}
-		if c.want >= 0 {
-			want = time.Unix(int64(c.want+1), 0)
-		}
-		assert.Equal(t, want, s.began, name)
+		t.Run(name, func(t *testing.T) {
+			r := &Changes{Agent: "a", Of: "the last session", form: ChangesPatch, Changes: []FileChange{{Change: c.change}}}
+			r.read = func(v history.Version, w io.Writer) (api.Content, error) {
+				text, ok := texts[v.Path]
+				if !ok {
+					return api.Content{}, errors.New(v.Path)
+				}
+				_, err := io.WriteString(w, text)
+				return api.Content{Size: int64(len(text))}, err
+			}
+			var b bytes.Buffer
+			require.NoError(t, r.Print(&b))
+			assert.Equal(t, c.diff, b.String())
+			b.Reset()
+			r.form = ChangesTable
+			require.NoError(t, r.Print(&b))
+			assert.Equal(t, 3, strings.Count(b.String(), "\n"), b.String())
+			assert.True(t, strings.HasSuffix(b.String(), "  "+c.line+"\n"), b.String())
+			r.form = ChangesStat
+			r.Complete()
+			assert.Empty(t, r.Changes[0].Diff)
+		})
 	}
+}
+
+// TestUndoPrint: conflicts and what was not kept are listed always, the steps in a dry run.
+func TestUndoPrint(t *testing.T) {
+	result := &history.Result{Done: 3, Plan: history.Plan{
+		Steps:     []history.Step{{Action: history.Remove, Path: "x y"}, {Action: history.Move, Path: "a", To: "b"}},
+		Conflicts: []history.Problem{{Path: "c", Why: "another object is there"}, {Path: "big", Why: "excluded"}},
+		Unkept:    []history.Problem{{Path: "big", Why: "excluded"}},
+	}}
+	var b bytes.Buffer
+	r := UndoOf("a", "undo", "call x", false, result)
+	require.NoError(t, r.Print(&b))
+	assert.Equal(t, "a, undo, call x: 1 moved, 1 removed\nnot kept: big: excluded\nconflict: c: another object is there\n", b.String())
+	assert.False(t, r.Whole())
+	b.Reset()
+	require.NoError(t, UndoOf("a", "redo", "the last undo", true, &history.Result{Plan: history.Plan{Steps: result.Steps}}).Print(&b))
+	assert.Equal(t, "a, redo, the last undo, not done (--dry-run): 1 moved, 1 removed\nremove  \"x y\"\nmove    a -> b\n", b.String())
+	b.Reset()
+	r = UndoOf("a", "undo", "call x", false, &history.Result{Rolled: true})
+	require.NoError(t, r.Print(&b))
+	assert.Equal(t, "a, undo, call x: nothing to do\ninterrupted: what was done is taken back\n", b.String())
+	assert.False(t, r.Whole())
 }

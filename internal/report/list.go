@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
 
@@ -104,7 +104,7 @@ func (list Stores) Print(w io.Writer) error {
 }
 
 // Approvals are calls that wait, and what is approved.
-type Approvals []tools.Approval
+type Approvals []approvals.Approval
 
 // Print prints a row for each approval, and nothing without one.
 func (list Approvals) Print(w io.Writer) error {

@@ -26,14 +26,15 @@ type Reason struct {
 	Agent   string `json:"agent"`
 	Op      string `json:"op"`                  // a file operation, or a tool
 	Path    string `json:"path,omitempty"`      // as in the log; of a connection its host, of a request its URL
-	Verdict string `json:"verdict"`             // then
-	Rule    string `json:"rule"`                // then
+	Did     string `json:"did,omitempty"`       // what an event of the history did
+	Verdict string `json:"verdict,omitempty"`   // then
+	Rule    string `json:"rule,omitempty"`      // then
 	Kind    string `json:"rule_kind,omitempty"` // then
 	Now     string `json:"now,omitempty"`       // allow, ask or deny; "": unknown
 	NowRule string `json:"now_rule,omitempty"`
-	Remedy  string `json:"remedy,omitempty"` // the change that would allow it
-	Note    string `json:"note,omitempty"`   // why Now is unknown
-	Reached string `json:"reached"`          // what the agent got
+	Remedy  string `json:"remedy,omitempty"`  // the change that would allow it
+	Note    string `json:"note,omitempty"`    // why Now is unknown
+	Reached string `json:"reached,omitempty"` // what the agent got
 }
 
 // Why explains the decision of an event of the log, by its number.
@@ -42,12 +43,59 @@ func Why(ctx context.Context, p config.Paths, seq uint64) (*Reason, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.Event == audit.KindHistory {
+		return &Reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Did: historyText(e)}, nil
+	}
 	r, err := why(p, e)
 	if err != nil {
 		return nil, err
 	}
 	r.Reached, err = reached(ctx, p, e)
 	return r, err
+}
+
+// heldOps are the operations on held changes.
+var heldOps = map[string]string{
+	"commit": "took over held changes", "discard": "dropped held changes", "fork": "made a branch for changes", "waits": "listed held changes",
+}
+
+// historyText describes an event of the history: the changes, the client and the outcome.
+func historyText(e audit.Event) string {
+	of, by := "", ""
+	switch e.Op {
+	case "checkpoint":
+		of = "a checkpoint without a name"
+		if e.Target != "" {
+			of = "the checkpoint " + quoted(e.Target)
+		}
+	case "redo":
+		of = "took the last undo back"
+	case "undo":
+		of = "took back the changes of " + e.Target
+		if since, ok := strings.CutPrefix(e.Target, "since "); ok {
+			of = "took back the changes since " + since
+		}
+	case "commit", "discard", "fork", "waits":
+		of = heldOps[e.Op]
+		if e.Target != "" {
+			of += " of " + e.Target
+		}
+		if e.Chain != "" {
+			of += " (" + e.Chain + ")"
+		}
+	case "pruned":
+		return "the oldest part of the history was given up, " + e.Detail
+	}
+	switch {
+	case e.Session != "":
+		by = strings.TrimSuffix(", for session "+e.Session+", call "+e.Call, ", call ")
+	case e.UID != nil:
+		by = fmt.Sprintf(", for the operator, user %d", *e.UID)
+	}
+	if e.Outcome == audit.OutcomeBegin {
+		return of + by + ": it began; the next event " + e.Op + " has its outcome"
+	}
+	return of + by + ": " + strings.TrimSuffix(e.Outcome+", "+e.Detail, ", ")
 }
 
 // eventOf returns an event of the log.
@@ -323,6 +371,7 @@ func (r *Reason) Print(w io.Writer) error {
 		}
 	}
 	add(what, "event %d: %s", r.Seq, what)
+	add(r.Did, "did: %s", r.Did)
 	add(r.Verdict, "then: %s (%s)", r.Verdict, r.Rule)
 	add(r.Reached, "reached the agent: %s", r.Reached)
 	add(r.Now, "now: %s (%s)", r.Now, r.NowRule)

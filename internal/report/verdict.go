@@ -23,6 +23,7 @@ type Verdict struct {
 	Op      string   `json:"op"`      // or the method
 	Verdict string   `json:"verdict"` // allow, deny or violation; of a URL also ask
 	Rule    string   `json:"rule"`
+	Held    bool     `json:"held,omitempty"`   // a change is held until the operator takes it over
 	Target  string   `json:"target,omitempty"` // where the path leads, or the address of the URL's host
 	Remedy  string   `json:"remedy,omitempty"` // of a URL
 }
@@ -56,7 +57,7 @@ func CheckPath(p config.Paths, id scope.ID, name, opName string) (*Verdict, erro
 	d := policy.File(op, rel)
 	v.Verdict, v.Rule = "deny", d.Rule
 	if d.Allow {
-		v.Verdict = "allow"
+		v.Verdict, v.Held = "allow", op.Mutates() && policy.Held(rel) && def.View.Changes != agents.ChangesHeld
 	}
 	return v, nil
 }
@@ -117,6 +118,9 @@ func CheckURL(p config.Paths, id scope.ID, address, method string) (*Verdict, er
 // Print prints the verdict.
 func (v *Verdict) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%s %s %s (%s)\n", v.Verdict, v.Op, v.Path, v.Rule)
+	if v.Held {
+		_, err = fmt.Fprintln(w, "held: scopefs commit takes it over")
+	}
 	if v.Remedy != "" {
 		_, err = fmt.Fprintln(w, "to allow it: "+v.Remedy)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
@@ -20,9 +21,11 @@ var callID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^
 // origin is where a file operation comes from.
 type origin struct {
 	session string // the sandbox, in the log
+	parent  string // the client that the sandbox belongs to
 	call    string // "": unknown
 	program string // the process's name; "" for a file tool
 	byTool  bool   // the process is that of a file tool
+	serves  bool   // the process serves one call of a file tool after another
 }
 
 // originOf returns the origin of an operation of a process, which the kernel names by a
@@ -36,7 +39,7 @@ func (a *Agent) originOf(pid int) origin {
 		if !ours {
 			continue
 		}
-		from := origin{session: box.Name, program: proc.Name(pid)}
+		from := origin{session: box.Name, parent: box.parent, program: proc.Name(pid), serves: tag == worker.Arg}
 		switch {
 		case tag != worker.Arg:
 			from.call = tag
@@ -46,6 +49,13 @@ func (a *Agent) originOf(pid int) origin {
 		return from
 	}
 	return origin{program: proc.Name(pid)}
+}
+
+// Actor returns the session and the call that a process works for: see view.Agent.
+func (a *Agent) Actor(pid int) history.Actor {
+	from := a.originOf(pid)
+	label := history.Label{Session: from.session, Parent: from.parent, Call: from.call}
+	return history.Actor{Label: label, Program: from.program, Lasting: !from.serves}
 }
 
 // once holds the violations of file tools' calls that are in the log. A refused tool looks

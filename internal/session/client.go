@@ -47,7 +47,8 @@ type client struct {
 	mu      sync.Mutex
 	closed  bool
 	box     *Sandbox
-	purpose Purpose // of box
+	purpose Purpose      // of box
+	sets    []*changeSet // that wait, the oldest first
 }
 
 // newClient returns a client of the agent's tools under the names of a profile, "" for
@@ -56,11 +57,14 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	if _, err := a.Definition(); err != nil {
 		return nil, err
 	}
-	c := &client{agent: a, work: task, began: time.Now(), hangUp: func(error) {}, gone: make(chan struct{}), name: fmt.Sprintf("c%d-%d", time.Now().Unix(), a.connected.Add(1))}
+	c := &client{agent: a, work: task, began: time.Now(), hangUp: func(error) {}, gone: make(chan struct{}), name: fmt.Sprintf("c%d-%d", time.Now().UnixMilli(), a.connected.Add(1))}
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	shell.Dir = dir
-	files.Quick, files.Unfinished, files.RefusedFrom = c.quick, a.Unfinished.Of(a.id), a.refusals.renamed
+	files.Quick, files.RefusedFrom = c.quick, a.refusals.renamed
+	if c.held == nil {
+		files.Unfinished = a.Unfinished.Of(a.id)
+	}
 	c.files = files
 	c.servers = newServers(c)
 	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close}
@@ -197,6 +201,7 @@ func (c *client) close() {
 	}
 	c.face.Close()
 	c.working.Wait()
+	c.dropSets()
 	c.agent.Approvals.EndSession(c.name)
 	close(c.gone)
 }
@@ -240,6 +245,9 @@ func (c *client) instructions() string {
 		return ""
 	}
 	text := fmt.Sprintf("You are agent %s. Your files are below %s; paths of tools are relative to it. What is outside does not exist for you.", c.agent.id, sandbox.Workspace)
+	if c.held != nil {
+		text += fmt.Sprintf(" They are a copy of those of agent %s, which takes your changes over, or not, when you have finished.", c.by.agent.id)
+	}
 	if c.module {
 		return text
 	}

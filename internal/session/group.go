@@ -42,6 +42,19 @@ func limitsOf(def *agents.Definition) sandbox.Limits {
 	return sandbox.Limits{Memory: l.Memory, PIDs: l.PIDs, CPU: l.CPU, Timeout: l.Timeout}
 }
 
+// prepareGroups finds where groups can be made, and makes moves to them fast for a moment. groupOf returns the error.
+func (s *Shared) prepareGroups() {
+	if host, err := s.groups.get(sandbox.OpenGroups); err == nil {
+		host.Prepare()
+	}
+}
+
+// PrepareLimit makes the agent's group: see view.Agent.
+func (a *Agent) PrepareLimit(def *agents.Definition) {
+	_, _ = a.groupOf(def) // Limit logs the error
+	a.prepareGroups()
+}
+
 // Limit moves the view's process to the agent's group: see view.Agent.
 func (a *Agent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool) {
 	group, err := a.groupOf(def)

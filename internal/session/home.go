@@ -25,6 +25,9 @@ func (a *Agent) equip(spec *sandbox.Spec, p Purpose) error {
 	maps.Copy(env, def.Env)
 	spec.Env, spec.Git = env, a.git.get()
 	keep := def.Keep.Or(a.Settings.Keep)
+	if p.Held != nil { // the user is the caller's
+		return nil
+	}
 	if p.ReadOnly || keep.Home == agents.HomeTemporary && len(keep.Caches) == 0 {
 		return nil
 	}

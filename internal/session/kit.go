@@ -9,6 +9,7 @@ import (
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/ask"
 	"github.com/scopefs/scopefs/tools/bash"
+	"github.com/scopefs/scopefs/tools/changes"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/profile"
 	"github.com/scopefs/scopefs/tools/file/worker"
@@ -48,6 +49,10 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(catalog.ListedMemory, list, err)
 	set, err := c.contextSet()
 	add(catalog.ListedScopes, []tools.Tool{set}, err)
+	list, err = changes.New(c.history, c.agent.changing)
+	add(catalog.ListedKept, list, err)
+	list, err = changes.Held(c.history, changes.Tasks{Ask: c.askTask, Discard: c.discardTask}, c.agent.changing)
+	add(catalog.ListedHeld, list, err)
 	hand, err := c.hands().Delegate()
 	add(catalog.ListedMembers, []tools.Tool{hand}, err)
 	if c.agent.Stores != nil {
@@ -55,8 +60,13 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 		add(catalog.ListedNever, list, err)
 	}
 	for i := range all {
-		if all[i].Name == "bash" { // the other tools of a shell only read and stop what it started
+		switch all[i].Name {
+		case "bash": // the other tools of a shell only read and stop what it started
 			all[i].listed = catalog.ListedBase
+		case "commit":
+			all[i].listed = catalog.ListedCommit
+		case "discard":
+			all[i].listed = catalog.ListedTask
 		}
 	}
 	return all, errors.Join(errs...)

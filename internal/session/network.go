@@ -17,7 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -53,6 +53,15 @@ func (s *Shared) authority() *egress.CA {
 		return nil
 	}
 	return ca
+}
+
+// trust returns the certificate of the CA; nil without one.
+func (s *Shared) trust() []byte {
+	ca := s.authority()
+	if ca == nil {
+		return nil
+	}
+	return ca.PEM()
 }
 
 // door is the proxy of a sandbox.
@@ -93,9 +102,7 @@ func (s *Shared) equipNetwork(spec *sandbox.Spec, kind hosts.Kind, secrets func(
 	if !spec.Proxy {
 		return
 	}
-	if ca := s.authority(); ca != nil {
-		spec.Trust = ca.PEM()
-	}
+	spec.Trust = s.trust()
 	env := map[string]string{}
 	maps.Copy(env, spec.Env)
 	for name, secret := range secrets() {
@@ -177,7 +184,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	if n.agent.Approvals != nil {
 		client.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
 		client.Outlast = func(ctx context.Context, q egress.Question) {
-			n.agent.Approvals.Outlast(ctx, func() (tools.Approval, error) { return n.approval(box, p, q) })
+			n.agent.Approvals.Outlast(ctx, func() (approvals.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
 	proxy := egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, client)
@@ -197,29 +204,29 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 	if err != nil {
 		return egress.Answer{}, err
 	}
-	said, err := n.agent.Approvals.Wait(ctx, approval, func(a tools.Approval) error {
+	said, err := n.agent.Approvals.Wait(ctx, approval, func(a approvals.Approval) error {
 		outcome := "asked"
-		if a.State == tools.ApprovalStands {
+		if a.State == approvals.Stands {
 			outcome = "used"
 		}
 		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(),
 			Op: a.Tool, Target: string(approval.Arguments), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
 	})
-	return egress.Answer{ID: said.ID, Granted: said.State == tools.ApprovalGranted || said.State == tools.ApprovalStands, Denied: said.State == tools.ApprovalDenied}, err
+	return egress.Answer{ID: said.ID, Granted: said.State == approvals.Granted || said.State == approvals.Stands, Denied: said.State == approvals.Denied}, err
 }
 
 // approval returns what the operator approves of a question, under the current rules.
-func (n *network) approval(box *Sandbox, p Purpose, q egress.Question) (tools.Approval, error) {
+func (n *network) approval(box *Sandbox, p Purpose, q egress.Question) (approvals.Approval, error) {
 	def, err := n.agent.Definition()
 	if err != nil {
-		return tools.Approval{}, err
+		return approvals.Approval{}, err
 	}
 	host, err := json.Marshal(map[string]any{"host": q.Host, "port": q.Port})
 	if err != nil {
-		return tools.Approval{}, err
+		return approvals.Approval{}, err
 	}
-	return tools.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: p.network(), Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
-		Lasting: true, Kind: tools.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}, nil
+	return approvals.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: p.network(), Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
+		Lasting: true, Kind: approvals.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}, nil
 }
 
 // network names the connections of a sandbox in an approval, in place of a tool. Sandboxes

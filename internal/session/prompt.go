@@ -8,6 +8,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/ask"
 )
 
@@ -33,18 +34,18 @@ func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Request) ask.V
 	if c.agent.Approvals == nil {
 		return ask.Verdict{Why: "nobody is here who could approve it: " + c.agent.nobody()}
 	}
-	p := tools.Approval{
+	p := approvals.Approval{
 		Agent: c.agent.id, Chain: c.chain(), Session: c.name, Tool: ask.PromptName + ":" + r.Tool, Arguments: slices.Clone(r.Input),
 		Policy: c.rules().Version(), Rule: "the client's program asks",
 	}
 	if command, ok := r.Shell(); ok {
-		p.Kind, p.Subject = tools.KindCommand, command
+		p.Kind, p.Subject = approvals.KindCommand, command
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.agent.Settings.Approve.Wait)
 	defer cancel()
-	said, err := c.agent.Approvals.Wait(ctx, p, func(a tools.Approval) error {
+	said, err := c.agent.Approvals.Wait(ctx, p, func(a approvals.Approval) error {
 		outcome := "used"
-		if a.State == tools.ApprovalWaits {
+		if a.State == approvals.Waits {
 			outcome = "asked"
 		}
 		return c.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: c.name, Chain: p.Chain, Call: env.Call,
@@ -53,9 +54,9 @@ func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Request) ask.V
 	switch {
 	case err != nil:
 		return ask.Verdict{Why: "the operator cannot be asked: " + err.Error()}
-	case said.State == tools.ApprovalDenied:
+	case said.State == approvals.Denied:
 		return ask.Verdict{Why: "the operator has denied it"}
-	case said.State == tools.ApprovalWaits:
+	case said.State == approvals.Waits:
 		return ask.Verdict{Why: fmt.Sprintf("the operator has not decided yet about approval %s: try again later", said.ID)}
 	case c.rules().Version() != p.Policy:
 		return ask.Verdict{Why: "the rules have changed meanwhile: try again"}

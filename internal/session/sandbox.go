@@ -43,6 +43,8 @@ type Purpose struct {
 	Hosts  func() *hosts.Policy // what it may connect to now; nil: what the agent may
 	Binds  []sandbox.Bind       // further files that it shows
 
+	Held *changeSet // whose view it has; nil: the agent's own
+
 	Expose []string // what it shows beside what all sandboxes show; see Ready
 
 	// Refused gets the connections and requests that its network refuses; see
@@ -79,6 +81,7 @@ type Sandbox struct {
 	command string
 
 	agent   *Agent
+	held    *changeSet    // on whose view it is; nil: the agent's own
 	context *contextMount // nil: none
 	network *network
 	end     sync.Once
@@ -114,11 +117,11 @@ var errViewEnded = errors.New("the view has ended")
 var errNotUser = fmt.Errorf("%w of this user", api.ErrUnknown)
 
 func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
-	host, err := a.sandboxes.open()
+	host, err := a.sandboxes.open(sandbox.Config{})
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.Mount(ctx, p.Parent == "" && p.By == nil)
+	v, err := a.viewFor(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +137,18 @@ func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
 	return box, err
 }
 
+// viewFor returns the view of a sandbox, and mounts it if need be.
+func (a *Agent) viewFor(ctx context.Context, p Purpose) (*view.View, error) {
+	if p.Held == nil {
+		return a.Mount(ctx, p.Parent == "" && p.By == nil)
+	}
+	v := p.Held.current()
+	if v == nil {
+		return nil, sandbox.ErrEnded
+	}
+	return v, v.Wait(ctx)
+}
+
 // startOn starts a sandbox on the view that is mounted now. When it returns,
 // EndSandboxes finds the sandbox.
 func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, owner account.User, p Purpose) (*Sandbox, error) {
@@ -142,7 +157,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	mounted, err := a.Mounts.Read()
 	if err == nil {
-		err = mount.CheckAlone(mounted, a.id, v.At())
+		err = mount.CheckAlone(mounted, v.Definition().Name, v.At())
 	}
 	if err != nil {
 		return nil, err
@@ -154,11 +169,13 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	dir := os.NewFile(uintptr(fd), v.At())
 	defer dir.Close()
-	group, err := a.groupOf(v.Definition())
+	def := *v.Definition()
+	def.Name = a.id
+	group, err := a.groupOf(&def)
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox of %q: %w", a.id, err)
 	}
-	box := &Sandbox{agent: a, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession), parent: p.Parent, began: time.Now(), command: p.Command}
+	box := &Sandbox{agent: a, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession), parent: p.Parent, began: time.Now(), command: p.Command}
 	spec := sandbox.Spec{
 		Agent: a.id, UID: owner.UID, GID: owner.GID, View: dir, ReadOnly: p.ReadOnly,
 		Limits: limitsOf(v.Definition()), Group: group,
@@ -282,10 +299,17 @@ func (a *Agent) Sandboxes() (pids []int) {
 // EndSandboxes kills the sandboxes that the agent has now; their clients see that. wait
 // returns when nothing of them is left.
 func (a *Agent) EndSandboxes() (wait func()) {
+	return a.endSandboxes(func(*Sandbox) bool { return true })
+}
+
+func (a *Agent) endSandboxes(meant func(*Sandbox) bool) (wait func()) {
 	var closing sync.WaitGroup
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s := range a.sessions {
+	for s, box := range a.sessions {
+		if !meant(box) {
+			continue
+		}
 		closing.Go(func() {
 			if err := s.Close(); err != nil {
 				a.Logger.Warn("sandbox", "agent", a.id, "err", err)

@@ -9,6 +9,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/changes"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -34,7 +36,11 @@ type Agent struct {
 	Mount func(ctx context.Context, operator bool) (*view.View, error)
 	// View returns the view that is mounted, or is being mounted; nil: none.
 	View func() *view.View
+	// History answers a request about the agent's history, by an operator's user id or a session and a call. It records what
+	// changes something.
+	History func(ctx context.Context, request json.RawMessage, by audit.Event) (json.RawMessage, error)
 
+	changing changes.Turns
 	slots    *limit.Slots // of clients
 	requests *limit.Slots // by HTTP
 	paces    *paces
@@ -63,7 +69,7 @@ type Agent struct {
 // New returns an agent that has no view and no socket. The caller sets Mount and View.
 func New(shared *Shared, id scope.ID) *Agent {
 	a := &Agent{
-		Shared: shared, id: id, slots: limit.NewSlots(maxClients), requests: limit.NewSlots(MaxRequests),
+		Shared: shared, id: id, changing: changes.NewTurns(), slots: limit.NewSlots(maxClients), requests: limit.NewSlots(MaxRequests),
 		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
 		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
 		doors:    egress.NewBounds(egress.Limits{}),
@@ -140,6 +146,9 @@ func (a *Agent) saw(e audit.Event) bool {
 	defer a.seeing.Unlock()
 	return a.seen.has(e)
 }
+
+// Spools implements view.Agent.
+func (a *Agent) Spools() bool { return true }
 
 // Spend takes the events' bytes from what the agent may write to the log: see view.Agent.
 func (a *Agent) Spend(events []audit.Event) (left float64) {

@@ -16,7 +16,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -31,10 +31,10 @@ type Shared struct {
 	Version  string // sent to MCP clients
 
 	Warnings   *Warnings
-	Queue      *limit.Queue     // of calls, agent by agent
-	Examiners  *limit.Slots     // of long arguments
-	Encoders   *limit.Slots     // of large results
-	Approvals  *tools.Approvals // nil: calls that need one are denied
+	Queue      *limit.Queue   // of calls, agent by agent
+	Examiners  *limit.Slots   // of long arguments
+	Encoders   *limit.Slots   // of large results
+	Approvals  *approvals.Set // nil: calls that need one are denied
 	Unfinished *state.Unfinished
 	Stores     *stores.Stores // nil: none
 
@@ -43,6 +43,7 @@ type Shared struct {
 	ca        opened[egress.CA]      // of the daemon's proxies
 	git       gitUser
 	tasks     queues
+	held      heldTasks
 	connected atomic.Uint64 // clients so far
 }
 
@@ -116,8 +117,13 @@ type sandboxes struct {
 // OpenSandboxes prepares starts of sandboxes, and returns why there can be none. It tries
 // again at each call until it succeeds: the operator may install what is missing.
 func (s *Shared) OpenSandboxes() error {
-	go s.git.get() // meanwhile: the first sandbox needs it
-	_, err := s.sandboxes.open()
+	go s.git.get()       // meanwhile: the first sandbox needs it
+	go s.prepareGroups() // likewise
+	var config sandbox.Config
+	if s.Private { // its command starts a sandbox soon
+		config.Trust = s.trust
+	}
+	_, err := s.sandboxes.open(config)
 	return err
 }
 
@@ -133,7 +139,7 @@ func (s *Shared) CloseSandboxes() error {
 	return host.Close()
 }
 
-func (s *sandboxes) open() (*sandbox.Host, error) {
+func (s *sandboxes) open(c sandbox.Config) (*sandbox.Host, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -142,7 +148,7 @@ func (s *sandboxes) open() (*sandbox.Host, error) {
 	if s.host != nil {
 		return s.host, nil
 	}
-	host, err := sandbox.Open(sandbox.Config{})
+	host, err := sandbox.Open(c)
 	if err == nil {
 		s.host = host
 	}

@@ -53,7 +53,7 @@ func (s *Shared) ExecStore(ctx context.Context, store string, p *config.StorePro
 // execStore is ExecStore. It calls over after it has recorded the end of a command that has
 // started.
 func (s *Shared) execStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
-	host, err := s.sandboxes.open()
+	host, err := s.sandboxes.open(sandbox.Config{})
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Kind: api.ClientSession, Context: c.contexts.of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
+	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Held: c.held, Kind: api.ClientSession, Context: c.contexts.of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
 	if c.by != nil {
 		p.ReadOnly = c.rules().ReadOnly()
 	}
@@ -156,7 +156,8 @@ func (c *client) reaches(address string) bool {
 
 // work is a task that a client's clients do: they work for by.
 type work struct {
-	by      *client // nil: they work for no other agent
+	by      *client    // nil: they work for no other agent
+	held    *changeSet // on whose view they work; nil: their agent's own
 	context *scoped.Environment
 	module  bool // the member has no prompt of its own
 }
@@ -168,13 +169,24 @@ func (c *client) hands() delegate.Tools {
 		ID:     func(name string) scope.ID { return c.rules().MemberID(name) }}
 }
 
-// delegate makes a member do a task, and returns the output of the runner.
-func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) (sandbox.Output, error) {
-	settings := c.agent.Settings
-	if len(settings.Runner) == 0 {
-		return sandbox.Output{}, delegate.ErrNoRunner
+// delegate makes a member do a task, and returns the output of the runner and what waits for a commit.
+func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) (delegate.Done, error) {
+	if len(c.agent.Settings.Runner) == 0 {
+		return delegate.Done{}, delegate.ErrNoRunner
 	}
-	callers := c.callers()
+	var set *changeSet
+	out, err := c.run(ctx, id, task, &set)
+	if set == nil {
+		return delegate.Done{Output: out}, err
+	}
+	changes, err := set.finish(ctx, out, err)
+	return delegate.Done{Output: out, Changes: changes}, err
+}
+
+// run runs the operator's runner for a task. It sets the branch on which the member has worked, if it is on one, also beside
+// an error. No process of the task is left when it returns.
+func (c *client) run(ctx context.Context, id scope.ID, task delegate.Task, set **changeSet) (sandbox.Output, error) {
+	settings, callers := c.agent.Settings, c.callers()
 	switch {
 	case slices.Contains(callers, id):
 		d := scope.Decision{Kind: scope.KindLimit, Rule: "a member does no task of its own callers"}
@@ -211,7 +223,12 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	if err != nil {
 		return sandbox.Output{}, err
 	}
-	binds, end, err := c.openTask(member, v.User(), work{c, task.Context.Environment(), task.Module})
+	if c.rules().HoldsTasks() {
+		if *set, err = c.fork(ctx, member); err != nil {
+			return sandbox.Output{}, err
+		}
+	}
+	binds, end, err := c.openTask(member, v.User(), work{c, *set, task.Context.Environment(), task.Module})
 	if err != nil {
 		return sandbox.Output{}, err
 	}
@@ -230,7 +247,11 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	if err != nil {
 		return sandbox.Output{}, err
 	}
-	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: string(id), Session: box.Name, Parent: c.name, Chain: chain, Outcome: "delegated to", Detail: "by " + string(c.agent.id)})
+	detail := "by " + string(c.agent.id)
+	if *set != nil {
+		detail += ", " + (*set).target()
+	}
+	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: string(id), Session: box.Name, Parent: c.name, Chain: chain, Outcome: "delegated to", Detail: detail})
 	ended, err := member.RecordExec(ctx, audit.Event{Session: box.Name, Chain: chain, Target: CommandLine(settings.Runner)})
 	if err != nil {
 		return sandbox.Output{}, err

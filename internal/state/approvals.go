@@ -11,9 +11,10 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
-// Approvals stores calls that need the operator's approval, a file each. It implements tools.ApprovalStore.
+// Approvals stores calls that need the operator's approval, a file each. It implements approvals.Store.
 type Approvals struct {
 	root *os.Root
 	host string
@@ -22,7 +23,7 @@ type Approvals struct {
 // storedApproval is the format of an approval's file.
 type storedApproval struct {
 	Host string `json:"host"` // hash of the operator's settings for all agents
-	tools.Approval
+	approvals.Approval
 }
 
 // maxApproval limits a file, in bytes. Arguments are limited to 16 MiB.
@@ -31,7 +32,7 @@ const maxApproval = 32 << 20
 // OpenApprovals opens the approvals of a state directory. It returns those that an earlier daemon stored under the
 // same settings, which host identifies, and removes the others. lost has an error for each file that could not be
 // read. OpenApprovals removes that file too, so that its call needs a new approval.
-func OpenApprovals(state string, host any) (a *Approvals, all []tools.Approval, lost []error, err error) {
+func OpenApprovals(state string, host any) (a *Approvals, all []approvals.Approval, lost []error, err error) {
 	text, err := json.Marshal(host)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("state: %w", err)
@@ -61,7 +62,7 @@ func OpenApprovals(state string, host any) (a *Approvals, all []tools.Approval, 
 }
 
 // load reads a file. It returns nil for a file that is no longer valid.
-func (a *Approvals) load(name string) (*tools.Approval, error) {
+func (a *Approvals) load(name string) (*approvals.Approval, error) {
 	if strings.HasPrefix(name, ".") { // a daemon was killed while it wrote the file
 		return nil, nil
 	}
@@ -78,7 +79,7 @@ func (a *Approvals) load(name string) (*tools.Approval, error) {
 	}
 	switch {
 	case k.Host == a.host:
-	case k.State == tools.ApprovalStands:
+	case k.State == approvals.Stands:
 		return nil, fmt.Errorf("the standing approval of %s for %s has ended: scopefs.yaml has changed", k.Whose(), k.Tool)
 	default:
 		return nil, nil
@@ -87,10 +88,10 @@ func (a *Approvals) load(name string) (*tools.Approval, error) {
 }
 
 // file returns the name of an approval's file. IDs are letters and digits.
-func file(p tools.Approval) string { return p.ID + ".json" }
+func file(p approvals.Approval) string { return p.ID + ".json" }
 
 // Put stores an approval. It returns nil once the file is on disk.
-func (a *Approvals) Put(p tools.Approval) error {
+func (a *Approvals) Put(p approvals.Approval) error {
 	text, err := tools.Marshal(storedApproval{a.host, p}) // an approval is for the exact bytes of the arguments
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func (a *Approvals) Put(p tools.Approval) error {
 
 // Remove deletes an approval. It returns fs.ErrNotExist if the file is gone: another process has used or revoked the
 // approval.
-func (a *Approvals) Remove(p tools.Approval) error {
+func (a *Approvals) Remove(p approvals.Approval) error {
 	if err := a.root.Remove(file(p)); err != nil {
 		return err
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
-func openAll(t *testing.T, dir string, host any) (*Approvals, []tools.Approval, []error) {
+func openAll(t *testing.T, dir string, host any) (*Approvals, []approvals.Approval, []error) {
 	t.Helper()
 	a, all, lost, err := OpenApprovals(dir, host)
 	require.NoError(t, err)
@@ -31,10 +31,10 @@ func TestApprovalsAreKept(t *testing.T) {
 	assert.Empty(t, all)
 	assert.Empty(t, lost)
 	asked := time.Now().Round(0)
-	p := tools.Approval{ID: "abc", State: tools.ApprovalWaits, Agent: "a", Tool: "bash", Arguments: json.RawMessage(`{"command":"<&>\u2028 é \"x\""}`),
+	p := approvals.Approval{ID: "abc", State: approvals.Waits, Agent: "a", Tool: "bash", Arguments: json.RawMessage(`{"command":"<&>\u2028 é \"x\""}`),
 		Policy: "p", Rule: "r", Path: "f", Content: "c", Replaced: "d", Asked: asked, Expires: asked.Add(time.Minute)}
 	require.NoError(t, a.Put(p))
-	p.State = tools.ApprovalGranted
+	p.State = approvals.Granted
 	require.NoError(t, a.Put(p))
 	info, err := os.Stat(filepath.Join(dir, "approvals"))
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestApprovalsAreKept(t *testing.T) {
 func TestApprovalsOfOtherSettingsAreVoid(t *testing.T) {
 	dir := t.TempDir()
 	a, _, _ := openAll(t, dir, map[string]string{"expose": "/a"})
-	require.NoError(t, a.Put(tools.Approval{ID: "abc", Agent: "a", Arguments: json.RawMessage("{}")}))
+	require.NoError(t, a.Put(approvals.Approval{ID: "abc", Agent: "a", Arguments: json.RawMessage("{}")}))
 	_, all, lost := openAll(t, dir, map[string]string{"expose": "/b"})
 	assert.Empty(t, all)
 	assert.Empty(t, lost)
@@ -67,7 +67,7 @@ func TestApprovalsOfOtherSettingsAreVoid(t *testing.T) {
 func TestApprovalsDamaged(t *testing.T) {
 	dir := t.TempDir()
 	a, _, _ := openAll(t, dir, "host")
-	require.NoError(t, a.Put(tools.Approval{ID: "good", Agent: "a", Arguments: json.RawMessage("{}")}))
+	require.NoError(t, a.Put(approvals.Approval{ID: "good", Agent: "a", Arguments: json.RawMessage("{}")}))
 	whole, err := os.ReadFile(filepath.Join(dir, "approvals", "good.json"))
 	require.NoError(t, err)
 	for name, text := range map[string]string{

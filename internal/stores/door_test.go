@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // calls are arguments that each tool of a store takes.
@@ -72,7 +73,7 @@ func TestDoor(t *testing.T) {
 	require.Empty(t, errs)
 	for id, a := range all.Agents {
 		set, err := tools.NewSet(tools.Gate{
-			Agent: id, Session: "s", Rules: func() tools.Rules { return a.Grants }, Approvals: tools.NewApprovals(nil),
+			Agent: id, Session: "s", Rules: func() tools.Rules { return a.Grants }, Approvals: approvals.NewSet(nil),
 			Record: func(_ context.Context, e audit.Event) error {
 				if id == "free" {
 					return errors.New("the log is full")

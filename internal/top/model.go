@@ -5,17 +5,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
+	"unicode"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
-// model is the interactive top: a tea.Model.
+// model is the interactive top: see show.
 //
 // What a key does is decided by what the operator sees: a row is selected by its id, not
 // by its place, and a call can be approved only on a page with all its arguments, after
@@ -40,7 +38,7 @@ type model struct {
 
 // approvalPage shows a call that waits.
 type approvalPage struct {
-	approval tools.Approval
+	approval approvals.Approval
 	from     int  // first line on the screen
 	seen     bool // the last line was on the screen
 }
@@ -66,7 +64,7 @@ type (
 	}
 	tickMsg     struct{}
 	approvalMsg struct {
-		approval tools.Approval
+		approval approvals.Approval
 		err      error
 	}
 	doneMsg struct {
@@ -84,31 +82,28 @@ func newModel(ctx context.Context, source source, interval time.Duration) *model
 	return &model{ctx: ctx, source: source, interval: interval, width: 80, height: 24, stop: func() {}}
 }
 
-// Init starts the first refresh.
-func (m *model) Init() tea.Cmd { return m.refresh }
-
-func (m *model) refresh() tea.Msg {
+func (m *model) refresh() message {
 	top, err := m.source.Top(m.ctx)
 	return topMsg{top: top, err: err}
 }
 
-// Update takes a message.
-func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+// update takes a message, and returns what to do beside; nil is nothing.
+func (m *model) update(msg message) command {
 	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		m.width, m.height = msg.Width, msg.Height
+	case sizeMsg:
+		m.width, m.height = msg.width, msg.height
 	case tickMsg:
-		return m, m.refresh
+		return m.refresh
 	case topMsg:
 		if msg.err != nil {
 			m.fatal = msg.err
-			return m, tea.Quit
+			return quit
 		}
 		if !msg.between || msg.top.Time.After(m.now.Time) { // the daemon keeps an answer for a second
 			m.before, m.now = m.now, msg.top
 		}
 		if !msg.between {
-			return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return tickMsg{} })
+			return m.tick
 		}
 	case approvalMsg:
 		m.open(msg)
@@ -117,26 +112,32 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.err != nil {
 			m.note = msg.err.Error()
 		}
-		return m, m.again
+		return m.again
 	case logMsg:
-		return m, m.append(msg)
-	case tea.KeyPressMsg:
-		return m, m.key(msg.String())
+		return m.append(msg)
+	case keyMsg:
+		return m.key(string(msg))
 	}
-	return m, nil
+	return nil
+}
+
+// tick waits for the next refresh.
+func (m *model) tick() message {
+	time.Sleep(m.interval)
+	return tickMsg{}
 }
 
 // again is a refresh between two ticks.
-func (m *model) again() tea.Msg {
+func (m *model) again() message {
 	msg := m.refresh().(topMsg)
 	msg.between = true
 	return msg
 }
 
 // key does what a key says on the present page.
-func (m *model) key(key string) tea.Cmd {
+func (m *model) key(key string) command {
 	if key == "ctrl+c" {
-		return tea.Quit
+		return quit
 	}
 	switch page := m.page.(type) {
 	case *approvalPage:
@@ -163,7 +164,7 @@ func (m *model) key(key string) tea.Cmd {
 	}
 	switch key {
 	case "q":
-		return tea.Quit
+		return quit
 	case "i":
 		m.idle = !m.idle
 	case "up", "k":
@@ -209,8 +210,8 @@ func (m *model) move(rows []row, by int) {
 }
 
 // fetch gets a call with all its arguments.
-func (m *model) fetch(id string) tea.Cmd {
-	return func() tea.Msg {
+func (m *model) fetch(id string) command {
+	return func() message {
 		p, err := m.source.Approval(m.ctx, id)
 		return approvalMsg{p, err}
 	}
@@ -225,7 +226,7 @@ func (m *model) open(msg approvalMsg) {
 }
 
 // approvalKey is key for a page with a call.
-func (m *model) approvalKey(page *approvalPage, key string) tea.Cmd {
+func (m *model) approvalKey(page *approvalPage, key string) command {
 	switch key {
 	case "esc", "q":
 		m.page, m.note = nil, "not decided"
@@ -239,7 +240,7 @@ func (m *model) approvalKey(page *approvalPage, key string) tea.Cmd {
 		page.from -= m.room()
 	case "y":
 		if !page.seen {
-			m.note = "not all of the call was on the screen: scroll down to its last line, in 40 columns or more"
+			m.note = "not all of the call was on the screen: scroll down to its last line, in 40 columns and 5 lines or more"
 			return nil
 		}
 		m.page = nil
@@ -251,9 +252,9 @@ func (m *model) approvalKey(page *approvalPage, key string) tea.Cmd {
 	return nil
 }
 
-func (m *model) decide(p tools.Approval, grant bool) tea.Cmd {
-	return func() tea.Msg {
-		var decided tools.Approval
+func (m *model) decide(p approvals.Approval, grant bool) command {
+	return func() message {
+		var decided approvals.Approval
 		var err error
 		if grant {
 			decided, err = m.source.Approve(m.ctx, p.ID, api.DecideRequest{})
@@ -264,16 +265,16 @@ func (m *model) decide(p tools.Approval, grant bool) tea.Cmd {
 	}
 }
 
-func (m *model) kill(row row) tea.Cmd {
+func (m *model) kill(row row) command {
 	m.note = "killing " + row.id
-	return func() tea.Msg {
+	return func() message {
 		s, err := m.source.Kill(m.ctx, row.id)
 		return doneMsg{fmt.Sprintf("%s of %s: killed", s.ID, s.Agent), err}
 	}
 }
 
 // follow opens the log of an agent.
-func (m *model) follow(agent string) tea.Cmd {
+func (m *model) follow(agent string) command {
 	ctx, stop := context.WithCancel(m.ctx)
 	m.stop, m.lines, m.page = stop, make(chan string), &logPage{agent: agent}
 	go m.source.Follow(ctx, agent, m.lines)
@@ -281,14 +282,14 @@ func (m *model) follow(agent string) tea.Cmd {
 }
 
 // next waits for a line of a log.
-func next(lines chan string) tea.Cmd {
-	return func() tea.Msg {
+func next(lines chan string) command {
+	return func() message {
 		text, ok := <-lines
 		return logMsg{lines, text, ok}
 	}
 }
 
-func (m *model) append(msg logMsg) tea.Cmd {
+func (m *model) append(msg logMsg) command {
 	page, shown := m.page.(*logPage)
 	if !msg.ok {
 		return nil
@@ -307,19 +308,13 @@ func (m *model) rows() []row { return m.screen().rows(m.idle) }
 // room is how many lines a page has, between the head and the foot.
 func (m *model) room() int { return max(m.height-4, 1) }
 
-// View draws the page.
-func (m *model) View() tea.View {
-	v := tea.NewView(m.draw())
-	v.AltScreen = true
-	return v
-}
-
 const (
 	bold     = "\x1b[1m"
 	reverse  = "\x1b[7m"
 	unstyled = "\x1b[0m"
 )
 
+// draw returns the page: as many lines as the screen has, five at least.
 func (m *model) draw() string {
 	s := m.screen()
 	body, foot := []string(nil), ""
@@ -347,8 +342,23 @@ func (m *model) draw() string {
 	return strings.Join(lines, "\n")
 }
 
-// fit cuts a line to the width of the screen.
-func (m *model) fit(text string) string { return ansi.Truncate(text, m.width, "…") }
+// fit cuts a line to the width of the screen. A character beyond Latin-1 may take two columns.
+func (m *model) fit(text string) string {
+	column, cut := 0, 0 // cut leaves room for the ellipsis
+	for i, r := range text {
+		if column <= m.width-1 {
+			cut = i
+		}
+		column++
+		if r > unicode.MaxLatin1 {
+			column++
+		}
+		if column > m.width {
+			return text[:cut] + "…"
+		}
+	}
+	return text
+}
 
 func (m *model) drawRows(s *screen) (body []string) {
 	body = append(body, bold+m.fit(header)+unstyled)
@@ -370,16 +380,16 @@ func (m *model) drawRows(s *screen) (body []string) {
 	return body
 }
 
-// minWidth is the least width at which a call can be approved: the lines of a call are
-// not narrower.
-const minWidth = 40
+// minWidth and minHeight are the least size at which a call can be approved: the lines of a call are not narrower, and the
+// screen has one of them.
+const minWidth, minHeight = 40, 5
 
 // drawApproval shows lines of a call, and notes when the last one is on the screen.
 func (m *model) drawApproval(page *approvalPage) (body []string, foot string) {
 	lines := strings.Split(strings.TrimSuffix(report.Call(page.approval, 0, max(m.width, minWidth)), "\n"), "\n")
 	last := max(len(lines)-m.room(), 0)
 	page.from = min(max(page.from, 0), last)
-	if page.from == last && m.width >= minWidth {
+	if page.from == last && m.width >= minWidth && m.height >= minHeight {
 		page.seen = true
 	}
 	body = append(body, bold+m.fit("approve this call?")+unstyled)

@@ -9,7 +9,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // screen is the table of top, from two answers of the daemon. Every text in it may be an
@@ -120,7 +120,7 @@ func (s *screen) of(a api.TopAgent) (rows []row) {
 }
 
 // waits returns the row of a call that waits.
-func waits(p tools.Approval, now time.Time) string {
+func waits(p approvals.Approval, now time.Time) string {
 	about := printable.Text(p.Whose() + " " + p.Tool + " " + report.About(p))
 	return fmt.Sprintf("  %-26s %-7s %-6s %s", printable.Text(p.ID), "waits", age(now.Sub(p.Asked)), about)
 }

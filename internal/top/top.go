@@ -10,12 +10,10 @@ import (
 	"strings"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
-
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // MinInterval is how long the daemon keeps an answer.
@@ -24,7 +22,7 @@ const MinInterval = time.Second
 // Run shows the table on a terminal, and does what keys say, until the operator quits.
 func Run(ctx context.Context, client *api.Client, p config.Paths, interval time.Duration, in *os.File, out io.Writer) error {
 	m := newModel(ctx, &daemonSide{client, p}, interval)
-	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out)).Run()
+	err := show(ctx, m, in, out)
 	m.stop()
 	if err == nil {
 		err = m.fatal
@@ -77,9 +75,9 @@ func Once(ctx context.Context, client *api.Client, out io.Writer) error {
 // source is what top needs of the daemon and the log.
 type source interface {
 	Top(context.Context) (api.Top, error)
-	Approval(ctx context.Context, id string) (tools.Approval, error)
-	Approve(ctx context.Context, id string, how api.DecideRequest) (tools.Approval, error)
-	Deny(ctx context.Context, id string) (tools.Approval, error)
+	Approval(ctx context.Context, id string) (approvals.Approval, error)
+	Approve(ctx context.Context, id string, how api.DecideRequest) (approvals.Approval, error)
+	Deny(ctx context.Context, id string) (approvals.Approval, error)
 	Kill(ctx context.Context, id string) (api.Session, error)
 	// Follow sends the lines of an agent's log until ctx ends, and closes the channel.
 	Follow(ctx context.Context, agent string, lines chan<- string)

@@ -8,15 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
-	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // fakeSource is a daemon of a test.
@@ -28,23 +27,23 @@ type fakeSource struct {
 
 func (f *fakeSource) Top(context.Context) (api.Top, error) { return f.top, f.fail }
 
-func (f *fakeSource) Approval(_ context.Context, id string) (tools.Approval, error) {
+func (f *fakeSource) Approval(_ context.Context, id string) (approvals.Approval, error) {
 	for _, p := range f.top.Approvals {
 		if p.ID == id {
 			return p, nil
 		}
 	}
-	return tools.Approval{}, tools.ErrNoApproval
+	return approvals.Approval{}, approvals.ErrNotFound
 }
 
-func (f *fakeSource) Approve(_ context.Context, id string, _ api.DecideRequest) (tools.Approval, error) {
+func (f *fakeSource) Approve(_ context.Context, id string, _ api.DecideRequest) (approvals.Approval, error) {
 	f.did = append(f.did, id+" true")
-	return tools.Approval{ID: id, Tool: "bash", State: "decided"}, nil
+	return approvals.Approval{ID: id, Tool: "bash", State: "decided"}, nil
 }
 
-func (f *fakeSource) Deny(_ context.Context, id string) (tools.Approval, error) {
+func (f *fakeSource) Deny(_ context.Context, id string) (approvals.Approval, error) {
 	f.did = append(f.did, id+" false")
-	return tools.Approval{ID: id, Tool: "bash", State: "decided"}, nil
+	return approvals.Approval{ID: id, Tool: "bash", State: "decided"}, nil
 }
 
 func (f *fakeSource) Kill(_ context.Context, id string) (api.Session, error) {
@@ -67,9 +66,9 @@ var topStart = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // sample has two agents that do something and one that is idle.
 func sample() api.Top {
-	call := func(id string, command string) tools.Approval {
+	call := func(id string, command string) approvals.Approval {
 		args, _ := json.Marshal(map[string]string{"command": command})
-		return tools.Approval{ID: id, State: tools.ApprovalWaits, Agent: "a", Tool: "bash", Arguments: args, Asked: topStart}
+		return approvals.Approval{ID: id, State: approvals.Waits, Agent: "a", Tool: "bash", Arguments: args, Asked: topStart}
 	}
 	session := func(agent scope.ID, id string, kind api.SessionKind, cpu float64) api.TopSession {
 		return api.TopSession{Session: api.Session{ID: id, Agent: agent, Kind: kind, Since: topStart.Add(-90 * time.Second), Command: "npm \x1b[2J test"}, Use: api.Use{CPU: cpu, Written: 2 << 20, Memory: 10 << 20, Processes: 3}, Program: "node\n"}
@@ -77,7 +76,7 @@ func sample() api.Top {
 	return api.Top{Time: topStart,
 		Agents:    []api.TopAgent{{ID: "a", State: api.Mounted, Denials: 7}, {ID: "b", State: api.Mounted}, {ID: "idle", State: api.Mounted}},
 		Sessions:  []api.TopSession{session("a", "1-1", api.RunSession, 1), session("b", "c2-1", api.ClientSession, 1)},
-		Approvals: []tools.Approval{call("first", "rm -rf x"), call("second", "true")},
+		Approvals: []approvals.Approval{call("first", "rm -rf x"), call("second", "true")},
 	}
 }
 
@@ -92,11 +91,11 @@ func press(t *testing.T, m *model, keys ...string) string {
 }
 
 // run runs commands until none follows. Ticks and lines of a log are not followed.
-func run(t *testing.T, m *model, cmd tea.Cmd) {
+func run(t *testing.T, m *model, cmd command) {
 	t.Helper()
 	for cmd != nil {
 		msg := cmd()
-		_, cmd = m.Update(msg)
+		cmd = m.update(msg)
 		switch msg.(type) {
 		case topMsg, logMsg:
 			return
@@ -108,8 +107,8 @@ func startTop(t *testing.T, f *fakeSource) *model {
 	t.Helper()
 	m := newModel(t.Context(), f, time.Second)
 	t.Cleanup(func() { m.stop() })
-	m.Update(tea.WindowSizeMsg{Width: 120, Height: 20})
-	run(t, m, m.Init())
+	m.update(sizeMsg{120, 20})
+	run(t, m, m.refresh)
 	return m
 }
 
@@ -126,19 +125,20 @@ func TestTopTable(t *testing.T) {
 	assert.Contains(t, out, "1-1                        run     1m32    50.0  10.0MiB   2.0MiB      3")
 	assert.Contains(t, out, "first                      waits")
 	assert.NotContains(t, out, "idle   ")
-	assert.NotContains(t, ansi.Strip(out), "\x1b")
+	plain := strings.NewReplacer(bold, "", reverse, "", unstyled, "").Replace(out)
+	assert.NotContains(t, plain, "\x1b")
 	assert.NotContains(t, out, "\x1b[2J")
 	assert.Contains(t, out, `npm \u001b[2J test`)
 	assert.Equal(t, 20, strings.Count(out, "\n")+1)
-	for line := range strings.Lines(out) {
-		assert.LessOrEqual(t, ansi.StringWidth(strings.TrimSuffix(line, "\n")), 120)
+	for line := range strings.Lines(plain) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 120)
 	}
 	assert.Contains(t, press(t, m, "i"), "idle   ")
 
 	f.fail = errors.New("gone")
-	_, cmd := m.Update(m.refresh())
+	cmd := m.update(m.refresh())
 	require.NotNil(t, cmd)
-	assert.Equal(t, tea.Quit(), cmd())
+	assert.Equal(t, quit(), cmd())
 	assert.Equal(t, f.fail, m.fatal)
 }
 
@@ -147,17 +147,17 @@ func TestTopTable(t *testing.T) {
 func TestTopApprove(t *testing.T) {
 	f := &fakeSource{top: sample()}
 	m := startTop(t, f)
-	m.Update(tea.WindowSizeMsg{Width: 100, Height: 7})
+	m.update(sizeMsg{100, 7})
 	press(t, m, "y", "n", "a", "enter")
 	assert.Empty(t, f.did, "nothing is selected")
 	press(t, m, "down", "down", "down", "enter", "y")
 	assert.Empty(t, f.did, "the page is not read to its end")
 	out := press(t, m, "down")
 	assert.Contains(t, out, `"command": "true"`)
-	m.Update(tea.WindowSizeMsg{Width: 39, Height: 50})
+	m.update(sizeMsg{39, 50})
 	press(t, m, "space", "y")
 	assert.Empty(t, f.did, "the screen is too narrow for the lines of a call")
-	m.Update(tea.WindowSizeMsg{Width: 100, Height: 7})
+	m.update(sizeMsg{100, 7})
 	out = press(t, m, "space", "space")
 	assert.Contains(t, out, "y approve once")
 	press(t, m, "y")
@@ -215,9 +215,9 @@ func TestTopLog(t *testing.T) {
 	f := &fakeSource{top: sample()}
 	m := startTop(t, f)
 	press(t, m, "down", "l")
-	var cmd tea.Cmd
+	var cmd command
 	for range 3 * maxLogLines {
-		_, cmd = m.Update(next(m.lines)())
+		cmd = m.update(next(m.lines)())
 	}
 	require.NotNil(t, cmd)
 	page := m.page.(*logPage)
@@ -227,7 +227,7 @@ func TestTopLog(t *testing.T) {
 	assert.Nil(t, m.page)
 	for {
 		msg := next(m.lines)().(logMsg)
-		if m.Update(msg); !msg.ok {
+		if m.update(msg); !msg.ok {
 			break
 		}
 	}

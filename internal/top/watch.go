@@ -19,17 +19,17 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // watched returns the changes of approvals. The channel is closed when the watch has
 // ended, and err then says why.
-func watched(ctx context.Context, client *api.Client) (changes <-chan tools.ApprovalChange, err func() error) {
-	c := make(chan tools.ApprovalChange)
+func watched(ctx context.Context, client *api.Client) (changes <-chan approvals.Update, err func() error) {
+	c := make(chan approvals.Update)
 	var why error
 	go func() {
 		defer close(c)
-		why = client.WatchApprovals(ctx, func(change tools.ApprovalChange) error {
+		why = client.WatchApprovals(ctx, func(change approvals.Update) error {
 			select {
 			case c <- change:
 				return nil
@@ -81,15 +81,15 @@ func WatchLines(ctx context.Context, client *api.Client, in io.Reader, out io.Wr
 
 // decided is the answer to a line of WatchLines.
 type decided struct {
-	ID       string          `json:"id"`
-	Error    string          `json:"error,omitempty"`
-	Approval *tools.Approval `json:"approval,omitempty"`
+	ID       string              `json:"id"`
+	Error    string              `json:"error,omitempty"`
+	Approval *approvals.Approval `json:"approval,omitempty"`
 }
 
 func decideLine(ctx context.Context, client *api.Client, line string) decided {
 	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	id, rest, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	p, err := tools.Approval{}, error(nil)
+	p, err := approvals.Approval{}, error(nil)
 	switch {
 	case id == "" || word != "p" && rest != "":
 		err = fmt.Errorf("%q is no decision: want y, n, a, s or p, an id, and for p a duration and a pattern", line)
@@ -106,30 +106,30 @@ func decideLine(ctx context.Context, client *api.Client, line string) decided {
 }
 
 // decideKey makes the decision of a key that needs nothing else.
-func decideKey(ctx context.Context, client *api.Client, id, key string) (tools.Approval, error) {
+func decideKey(ctx context.Context, client *api.Client, id, key string) (approvals.Approval, error) {
 	switch key {
 	case "y":
 		return client.Approve(ctx, id, api.DecideRequest{})
 	case "n":
 		return client.Deny(ctx, id)
 	case "a":
-		return client.Approve(ctx, id, api.DecideRequest{Standing: &tools.Terms{}})
+		return client.Approve(ctx, id, api.DecideRequest{Standing: &approvals.Terms{}})
 	case "s":
-		return client.Approve(ctx, id, api.DecideRequest{Standing: &tools.Terms{Session: true}})
+		return client.Approve(ctx, id, api.DecideRequest{Standing: &approvals.Terms{Session: true}})
 	}
-	return tools.Approval{}, fmt.Errorf("%q is no decision: want y, n, a, s or p", key)
+	return approvals.Approval{}, fmt.Errorf("%q is no decision: want y, n, a, s or p", key)
 }
 
 // standPattern makes a standing approval. length is a duration or "always".
-func standPattern(ctx context.Context, client *api.Client, id, pattern, length string) (tools.Approval, error) {
-	terms := tools.Terms{Pattern: strings.TrimSpace(pattern)}
+func standPattern(ctx context.Context, client *api.Client, id, pattern, length string) (approvals.Approval, error) {
+	terms := approvals.Terms{Pattern: strings.TrimSpace(pattern)}
 	if terms.Pattern == "" {
-		return tools.Approval{}, errors.New("the pattern is empty")
+		return approvals.Approval{}, errors.New("the pattern is empty")
 	}
 	if length != "always" {
 		var err error
 		if terms.For, err = time.ParseDuration(length); err != nil || terms.For <= 0 {
-			return tools.Approval{}, fmt.Errorf("%q is no time: write one such as 1h, or always", length)
+			return approvals.Approval{}, fmt.Errorf("%q is no time: write one such as 1h, or always", length)
 		}
 	}
 	return client.Approve(ctx, id, api.DecideRequest{Standing: &terms})
@@ -146,9 +146,9 @@ type watch struct {
 	keys   <-chan byte
 	raw    *terminal.Raw
 
-	waiting []string       // ids, the oldest first
-	shown   tools.Approval // "": none
-	since   time.Time      // when it was shown
+	waiting []string           // ids, the oldest first
+	shown   approvals.Approval // "": none
+	since   time.Time          // when it was shown
 }
 
 var errQuit = errors.New("quit")
@@ -202,9 +202,9 @@ func WatchKeys(ctx context.Context, client *api.Client, in *os.File, out io.Writ
 }
 
 // change takes in a change of an approval.
-func (w *watch) change(c tools.ApprovalChange) {
+func (w *watch) change(c approvals.Update) {
 	id := c.Approval.ID
-	if c.Outcome == tools.ApprovalWaits {
+	if c.Outcome == approvals.Waits {
 		w.waiting = append(w.waiting, id)
 		if w.shown.ID != "" {
 			fmt.Fprintf(w.out, "  (%d more waiting)\n", len(w.waiting))
@@ -217,7 +217,7 @@ func (w *watch) change(c tools.ApprovalChange) {
 	}
 	if id == w.shown.ID {
 		fmt.Fprintf(w.out, "  %s meanwhile, not here: %s\n\n", c.Outcome, id)
-		w.shown = tools.Approval{}
+		w.shown = approvals.Approval{}
 	}
 }
 
@@ -227,7 +227,7 @@ func (w *watch) next(ctx context.Context) {
 		id := w.waiting[0]
 		w.waiting = w.waiting[1:]
 		p, err := w.client.Approval(ctx, id)
-		if err != nil || p.State != tools.ApprovalWaits { // decided meanwhile
+		if err != nil || p.State != approvals.Waits { // decided meanwhile
 			continue
 		}
 		w.shown = p
@@ -262,10 +262,10 @@ func (w *watch) key(ctx context.Context, key byte) error {
 		return nil
 	case key == 'l':
 		fmt.Fprintf(w.out, "later: scopefs approvals show %s\n\n", id)
-		w.shown = tools.Approval{}
+		w.shown = approvals.Approval{}
 		return nil
 	}
-	var p tools.Approval
+	var p approvals.Approval
 	var err error
 	switch key {
 	case 'y', 'n', 'a', 's':
@@ -277,7 +277,7 @@ func (w *watch) key(ctx context.Context, key byte) error {
 	default:
 		return nil
 	}
-	w.shown = tools.Approval{}
+	w.shown = approvals.Approval{}
 	if err == nil {
 		fmt.Fprintf(w.out, "  %s\n\n", report.Decision(p))
 		return nil
@@ -288,19 +288,19 @@ func (w *watch) key(ctx context.Context, key byte) error {
 }
 
 // pattern asks for a pattern and how long it holds.
-func (w *watch) pattern(ctx context.Context, id string) (tools.Approval, error) {
+func (w *watch) pattern(ctx context.Context, id string) (approvals.Approval, error) {
 	line := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
 	}{keyReader{ctx, w.keys}, w.out.(rawWriter).to}, "  pattern: ")
 	pattern, err := line.ReadLine()
 	if err != nil {
-		return tools.Approval{}, errors.New("no pattern")
+		return approvals.Approval{}, errors.New("no pattern")
 	}
 	line.SetPrompt("  for how long (1h, always): ")
 	length, err := line.ReadLine()
 	if err != nil {
-		return tools.Approval{}, errors.New("no pattern")
+		return approvals.Approval{}, errors.New("no pattern")
 	}
 	return standPattern(ctx, w.client, id, pattern, strings.TrimSpace(length))
 }

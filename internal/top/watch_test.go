@@ -7,13 +7,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // TestTypedAhead: a key decides about no call that was not there when it was typed.
 func TestTypedAhead(t *testing.T) {
 	for _, key := range []byte("ynasp") {
-		w := &watch{out: io.Discard, shown: tools.Approval{ID: "x"}, since: time.Now()}
+		w := &watch{out: io.Discard, shown: approvals.Approval{ID: "x"}, since: time.Now()}
 		assert.NotPanics(t, func() { assert.NoError(t, w.key(t.Context(), key)) }) // there is no client
 		assert.Equal(t, "x", w.shown.ID)
 		w.since = time.Now().Add(-typedAhead)

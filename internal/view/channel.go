@@ -13,20 +13,18 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
 const ackTime = 5 * time.Second // for a view to take new rules
 
-// handshake configures the view and waits until it is confined.
-func (v *View) handshake(process *os.Process, conn *os.File, w *Wire, spooled bool) ([]string, error) {
+// config returns the configuration of a view, but for the rules.
+func (v *View) config(history kept, spooled bool) Config {
 	spec, caller := v.def.View, v.def.Identity == agents.IdentityCaller
-	v.mu.Lock()
-	rules, ruled := v.rules, v.ruled
-	v.mu.Unlock()
 	cfg := Config{
-		Policy: rules, Record: spec.Record, Caller: caller,
+		Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == agents.DataMediated, Passthrough: v.host.Root && spec.Data != agents.DataMediated,
 		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
 		Spool: spooled,
@@ -35,10 +33,25 @@ func (v *View) handshake(process *os.Process, conn *os.File, w *Wire, spooled bo
 	if spec.Cache != agents.CacheNone {
 		cfg.Timeout, cfg.Watch = metadataTime, true
 	}
+	cfg.Stacked = v.kind() == agents.ChangesHeld
+	cfg.Bases = cfg.Stacked
+	if h := v.def.History; history.Root != nil && !cfg.Stacked {
+		cfg.History = &HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude, Optional: v.kind() == agents.ChangesAuto}
+	}
+	return cfg
+}
+
+// handshake configures the view with the present rules and waits until it is confined.
+func (v *View) handshake(p *served, w *Wire, requests *peer.Calls[FromView], cfg Config) ([]string, error) {
+	v.mu.Lock()
+	rules, ruled := v.rules, v.ruled
+	v.mu.Unlock()
+	cfg.Policy = rules
 	err := w.Send(ToView{Config: &cfg})
 	if err != nil {
 		return nil, fmt.Errorf("configure view: %w", err)
 	}
+	conn := p.wire
 	_ = conn.SetReadDeadline(time.Now().Add(readyTimeout))
 	var reply FromView
 	if err := w.Receive(&reply); err != nil {
@@ -47,12 +60,13 @@ func (v *View) handshake(process *os.Process, conn *os.File, w *Wire, spooled bo
 	if reply.Failed != "" || len(reply.Ready) == 0 {
 		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
 	}
+	v.decide(reply.Unkept)
 	for { // until the view has the latest rules; from then on SetRules sends them
 		v.mu.Lock()
 		late := v.ruled != ruled
 		rules, ruled = v.rules, v.ruled
 		if !late {
-			v.wire, v.process = w, process // before sendLog: it also sends a change in between
+			v.wire, v.requests, v.process = w, requests, p.cmd.Process // before sendLog: it also sends a change in between
 		}
 		v.mu.Unlock()
 		if !late {
@@ -80,10 +94,13 @@ type channel struct {
 	end   func(why error) // ends the view
 	wire  *Wire
 	spool *spool // nil: none
+
+	requests *peer.Calls[FromView]
 }
 
-// maxWaiting is the most events and drains that a view has under way: one for each request, one for the spool.
-const maxWaiting = fusedev.MaxRequests + 1
+// maxWaiting is the most events, drains and questions about processes that a view has under way: one for each request, one
+// for the spool, one for what the history gave up.
+const maxWaiting = fusedev.MaxRequests + 2 + maxRequests
 
 // listen handles the view's messages until the view ends. An event may wait for the agent's pace, and a drain for the
 // disk of the log: each does so in a goroutine of its own, and delays neither the requests of other clients nor the
@@ -101,12 +118,21 @@ func (c *channel) listen() {
 			return
 		}
 		switch {
-		case msg.Event != nil, msg.Drain && c.spool != nil:
+		case msg.Event != nil, msg.Pruned != nil, msg.Drain && c.spool != nil:
 			slots <- struct{}{} // a view that sends more than it has requests waits
 			waiting.Go(func() {
 				defer func() { <-slots }()
 				c.store(msg)
 			})
+		case msg.Who != 0: // it may wait for a process that starts
+			slots <- struct{}{}
+			waiting.Go(func() {
+				defer func() { <-slots }()
+				actor := c.of.Actor(int(msg.Who))
+				c.answer(ToView{ID: msg.ID, Actor: &actor})
+			})
+		case msg.Answer != 0:
+			c.requests.Deliver(msg.Answer, msg) // false if the client is gone
 		case msg.Ack != 0:
 			c.acked(msg.Ack, msg.Failed)
 		case msg.Groups != 0:
@@ -127,9 +153,12 @@ func (c *channel) answer(reply ToView) { _ = c.wire.Send(reply) }
 // store records an event, or what the spool has, and answers.
 func (c *channel) store(msg FromView) {
 	var err error
-	if msg.Event != nil {
+	switch {
+	case msg.Pruned != nil:
+		err = c.record(msg.Pruned.event(c.def.Name))
+	case msg.Event != nil:
 		err = c.record(eventOf(msg, c.def.Name))
-	} else {
+	default:
 		err = c.spool.take(msg.Reset)
 	}
 	if errors.Is(err, errSpool) {
@@ -149,6 +178,12 @@ func eventOf(msg FromView, id scope.ID) audit.Event {
 	e.Event, e.Agent, e.Session, e.Call, e.Program, e.Decided = audit.KindFile, string(id), "", "", "", time.Time{}
 	e.Path, e.Target = string(msg.Path), string(msg.Target)
 	return e
+}
+
+// event returns the event of an agent's history.
+func (p *Pruned) event(id scope.ID) audit.Event {
+	return audit.Event{Event: audit.KindHistory, Agent: string(id), Op: "pruned", Outcome: "done",
+		Detail: fmt.Sprintf("%d generations: %s", p.Generations, p.Why)}
 }
 
 // record appends an event to the log, after what the view has recorded before.

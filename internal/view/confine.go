@@ -14,28 +14,60 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
+// Needs says what a view process uses after Confine.
+type Needs struct {
+	Passthrough bool // kernel passthrough of file data
+	Caller      bool // identity: caller
+	Spool       bool // SpoolFD, to write to
+
+	// History and Mount are the descriptors of the agent's history and of the detached mount that holds it and the scope:
+	// see beneath.Pair. 0 means that the scope is a mount of its own.
+	History, Mount int
+
+	// Merged is the descriptor of the agent's branch, a detached mount; 0: none.
+	Merged int
+}
+
 // Confine irrevocably drops everything that serving a view does not need: files
-// outside the scope, capabilities, the network, executing programs, and all
-// system calls except a short list. root is a detached mount of the scope's
-// directory. Confine returns the measures in effect, for the log. On an error
-// the process must exit. With spool, SpoolFD can only be written to. Confine works
-// only in a static binary, because Go cannot change the threads of C libraries.
-func Confine(root int, passthrough, caller, spool bool) ([]string, error) {
-	if err := enter(root); err != nil {
-		return nil, err
-	}
-	kept, err := keepCapabilities(passthrough, caller)
+// outside the scope and the history, capabilities, the network, executing
+// programs, and all system calls except a short list. root is a detached mount of
+// the scope's directory, or the scope's directory in needs.Mount. Confine returns
+// the measures in effect, for the log, and closes needs.Mount. On an error the
+// process must exit. Confine works only in a static binary, because Go cannot
+// change the threads of C libraries.
+func Confine(root int, needs Needs) ([]string, error) {
+	where, err := enterFor(root, needs)
 	if err != nil {
 		return nil, err
 	}
-	abi, err := landlockRoot()
+	kept, err := keepCapabilities(needs.Passthrough, needs.Caller)
 	if err != nil {
 		return nil, err
 	}
-	if err := filterCalls(caller, spool); err != nil {
+	dirs := []string{"/"}
+	if needs.History != 0 {
+		dirs = append(dirs, ".")
+	}
+	abi, err := landlockDirs(dirs...)
+	if err != nil {
 		return nil, err
 	}
-	return []string{"root: the scope", "capabilities: " + kept, abi, "seccomp", "no_new_privs", "no network"}, nil
+	if err := filterCalls(needs); err != nil {
+		return nil, err
+	}
+	return []string{where, "capabilities: " + kept, abi, "seccomp", "no_new_privs", "no network"}, nil
+}
+
+// enterFor makes the scope the root, and with a history the history the working directory. It returns what it did.
+func enterFor(root int, needs Needs) (string, error) {
+	if needs.History == 0 {
+		return "root: the scope", enter(root)
+	}
+	err := enterBeside(root, needs.History, needs.Mount)
+	if err == nil && needs.Merged != 0 {
+		err = unix.MoveMount(needs.Merged, "", unix.AT_FDCWD, mergedName, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
+	return "root: the scope, beside the history", err
 }
 
 // ConfineServer is [Confine] for a process that only uses descriptors which are open: it drops every capability, all
@@ -114,9 +146,9 @@ func keepCapabilities(passthrough, caller bool) (string, error) {
 	return kept, nil
 }
 
-// landlockRoot restricts file access to the root, which is the scope, with the
+// landlockDirs restricts file access to what is in the directories, with the
 // newest Landlock ABI of this kernel: landlock(7).
-func landlockRoot() (string, error) {
+func landlockDirs(dirs ...string) (string, error) {
 	abi, used, err := Landlock()
 	if err != nil {
 		return "", err
@@ -125,7 +157,7 @@ func landlockRoot() (string, error) {
 		// Only the root, the filter and the capabilities confine the process.
 		return "landlock: ABI 1, not used", noNewPrivs()
 	}
-	if err := configOf(abi).Restrict(landlock.RWDirs("/").WithRefer()); err != nil {
+	if err := configOf(abi).Restrict(landlock.RWDirs(dirs...).WithRefer()); err != nil {
 		return "", fmt.Errorf("landlock: %w", err)
 	}
 	return fmt.Sprintf("landlock: ABI %d", min(abi, len(configs))), noNewPrivs()
@@ -155,10 +187,10 @@ func noNewPrivs() error {
 // filterCalls allows the system calls of the Go runtime and of a view, on all
 // threads (TSYNC): seccomp(2). Other calls, including those of other
 // architectures, return EPERM.
-func filterCalls(caller, spool bool) error {
+func filterCalls(needs Needs) error {
 	calls := slices.Concat(runtimeCalls, viewCalls)
 	var other []seccomp.NameWithConditions
-	if spool {
+	if needs.Spool {
 		for _, name := range spoolCalls {
 			// The kernel takes the lower half of a descriptor's word: close(2).
 			other = append(other, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
@@ -167,15 +199,22 @@ func filterCalls(caller, spool bool) error {
 		}
 		calls = slices.DeleteFunc(calls, func(name string) bool { return slices.Contains(spoolCalls, name) })
 	}
-	if caller {
+	if needs.Merged != 0 {
+		calls = append(calls, "syncfs") // many staged files at once
+	}
+	if needs.Caller {
 		calls = append(calls, "setfsuid", "setfsgid", "setgroups")
+	}
+	ioctls := []uint64{backingOpen, backingClose}
+	if needs.History != 0 {
+		ioctls = append(ioctls, unix.FICLONE) // shares data between files of a file system: ioctl_ficlone(2)
 	}
 	return load(calls, slices.Concat(
 		other,
 		// Threads of the Go runtime, not processes:
 		// runtime/os_linux.go.
 		only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
-		only("ioctl", 1, backingOpen, backingClose),
+		only("ioctl", 1, ioctls...),
 		// Marks of inodes only. A mark of a mount or a file system
 		// would report names from the whole host.
 		only("fanotify_mark", 1, beneath.WatchFlags...),

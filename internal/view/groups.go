@@ -29,5 +29,11 @@ func groupsOf(pid uint32) ([]uint32, error) {
 
 // viewCaps are the capabilities that a view is started with; it drops what it
 // does not need when it has made the scope its root. It enters the scope whatever
-// mode the directory has: CAP_DAC_READ_SEARCH.
-var viewCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH}
+// mode the directory has: CAP_DAC_READ_SEARCH. With a history it calls chroot(2).
+func viewCaps(history bool) []uintptr {
+	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH}
+	if history {
+		caps = append(caps, unix.CAP_SYS_CHROOT)
+	}
+	return caps
+}

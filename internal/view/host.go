@@ -6,6 +6,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -19,8 +20,9 @@ type Host struct {
 	Control fusedev.Control
 	Guard   *guard.Guard
 
-	spools spools
-	views  atomic.Int64 // that are kept mounted
+	spools   spools
+	overlays overlays
+	views    atomic.Int64 // that are kept mounted
 }
 
 // Agent is whose view it is.
@@ -30,8 +32,14 @@ type Agent interface {
 	// RecordFile records a file operation of a client, after what before records. It waits for the agent's pace until
 	// alive ends or hurry is closed.
 	RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error
+	// Actor returns for whom a process changes files.
+	Actor(pid int) history.Actor
 	// Spend takes the events' bytes from what the agent may write to the log, and returns what is left.
 	Spend(events []audit.Event) (left float64)
+	// Spools reports whether a view's allowed operations may reach the log under the name of its definition.
+	Spools() bool
+	// PrepareLimit makes a following Limit fast. It takes as long as that would.
+	PrepareLimit(def *agents.Definition)
 	// Limit moves the view's process to the agent's control group. The process is ready and serves no client yet:
 	// what it needs to start does not count. outOfMemory reports later whether the kernel killed it because the
 	// agent had no memory left.

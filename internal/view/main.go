@@ -23,6 +23,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
@@ -34,12 +35,17 @@ const Name = "scopefs-view"
 
 // The descriptors that the daemon passes to a view process.
 const (
-	RootFD  = 3 + iota // the scope's directory, a detached mount: see beneath.Root.Detach
-	FuseFD             // /dev/fuse, mounted
-	WireFD             // socket pair to the daemon
-	HeartFD            // non-blocking socket pair to the daemon: see heart.Heart
-	StatFD             // the daemon's proc_pid_stat(5)
-	SpoolFD            // with Config.Spool: a file in memory, append-only: see spool
+	RootFD    = 3 + iota // the scope's directory, a detached mount: see beneath.Root.Detach; or in MountFD
+	FuseFD               // /dev/fuse, mounted; not with Config.Offline
+	WireFD               // socket pair to the daemon
+	HeartFD              // non-blocking socket pair to the daemon: see heart.Heart
+	StatFD               // the daemon's proc_pid_stat(5)
+	SpoolFD              // with Config.Spool: a file in memory, append-only: see spool
+	HistoryFD            // with Config.History: the directory of the history
+	MountFD              // with Config.History: the detached mount that holds RootFD and HistoryFD: see beneath.Pair
+	MergedFD             // with Config.Stacked and Config.Offline: the overlay, a detached mount
+	UpperFD              // with Config.Bases: its upper layer, a detached mount
+	BasesFD              // likewise: the journal of branch.Bases
 )
 
 // Main runs the view process and returns its exit status.
@@ -62,7 +68,7 @@ func run(wire *Wire) error {
 	if cfg == nil {
 		return errors.New("the first message is not a configuration")
 	}
-	policy, err := scope.Compile(cfg.Policy)
+	policy, err := scope.Compile(released(cfg.Policy, cfg.Stacked && !cfg.Offline))
 	if err != nil {
 		return err
 	}
@@ -83,18 +89,26 @@ func run(wire *Wire) error {
 	if cfg.Spool {
 		spoolFile = os.NewFile(SpoolFD, "spool") // now: the filter denies fcntl(2) on it
 	}
-	measures, err := Confine(RootFD, cfg.Passthrough, cfg.Caller, cfg.Spool)
+	needs := Needs{Passthrough: cfg.Passthrough, Caller: cfg.Caller, Spool: cfg.Spool}
+	if cfg.History != nil || cfg.Hold {
+		needs.History, needs.Mount = HistoryFD, MountFD
+	}
+	if cfg.Offline && cfg.Stacked {
+		needs.History, needs.Mount, needs.Merged = HistoryFD, MountFD, MergedFD
+	}
+	measures, err := Confine(RootFD, needs)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	l := &daemonLink{wire: wire, heart: heart.NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewCalls[ToView](0)}
+	l := &daemonLink{wire: wire, heart: heart.NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewCalls[ToView](0),
+		configured: make(chan struct{}), stacked: cfg.Stacked, freeze: make(chan ToView, maxRequests)}
 	if spoolFile != nil {
 		l.spool = newSpoolWriter(spoolFile, l.drain)
 		go l.spool.run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Timeout: cfg.Timeout,
-		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
+		Passthrough: cfg.Passthrough, Stacked: cfg.Stacked, Mediated: cfg.Mediated,
 		Watch: watch, Shared: cfg.Shared, Owner: owner, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
 	}
 	if cfg.Caller {
@@ -105,15 +119,71 @@ func run(wire *Wire) error {
 		return err
 	}
 	root.Shown = cfg.Shown
+	var kept *query.Server
+	unkept := ""
+	if cfg.History != nil {
+		kept, err = openHistory(*cfg.History, root, HistoryFD, l)
+		switch {
+		case err == nil:
+			defer kept.Store.Close()
+			l.history, opt.History = kept, kept.Store
+		case cfg.History.Optional:
+			unkept = err.Error()
+		default:
+			return err
+		}
+	}
+	if cfg.Bases {
+		if opt.Bases, err = openBases(root); err != nil {
+			return err
+		}
+	}
+	if cfg.Offline && cfg.Stacked {
+		if kept, err = openBranch(root); err != nil {
+			return err
+		}
+		if cfg.Hold {
+			kept.Branch.Held = policy.Held
+		}
+		kept.Branch.Judged = func(rel string) bool { return fs.Judged(policy, rel) }
+		defer kept.Branch.Close()
+		l.history = kept
+	}
+	if cfg.Offline {
+		if kept != nil {
+			kept.Hooks.May = func(rel string, _ *beneath.Stat) error {
+				if kept.Branch != nil {
+					return fs.MayTake(policy, kept.Branch.Base, kept.Branch.Merged, rel)
+				}
+				return fs.MayWrite(policy, rel)
+			}
+			kept.Hooks.Read = func(rel string) error { return fs.MayRead(policy, rel) }
+		}
+		return l.serveOffline(measures, func() {
+			if kept != nil {
+				resumeHistory(kept)
+			}
+		})
+	}
+	if cfg.Hold {
+		if opt.Hold, err = holdOf(root, HistoryFD); err != nil {
+			return err
+		}
+	}
 	view, err := fs.New(root, FuseFD, opt)
 	if err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // memory used only during the start
+	go l.freezes(view)
+	if kept != nil {
+		kept.Hooks = view.Hooks()
+		go resumeHistory(kept)
+	}
 	go l.heart.Serve(view.Responsive)
-	if err := wire.Send(FromView{Ready: measures}); err != nil {
+	if err := wire.Send(FromView{Ready: measures, Unkept: unkept}); err != nil {
 		return err
 	}
+	time.AfterFunc(startTime, debug.FreeOSMemory) // used only during the start; not while a sandbox starts on the view
 	go func() {
 		// Without a daemon the view cannot record, so it must not serve.
 		l.listen(view)
@@ -122,6 +192,9 @@ func run(wire *Wire) error {
 	return view.Serve()
 }
 
+// startTime is how long a view keeps the memory of its start.
+const startTime = time.Second
+
 // daemonLink is the view's connection to the daemon.
 type daemonLink struct {
 	wire  *Wire
@@ -129,6 +202,14 @@ type daemonLink struct {
 
 	calls *peer.Calls[ToView]
 	spool *spoolWriter // nil: every event is sent
+
+	history historian // nil: none
+
+	stacked bool        // the scope is an overlay
+	freeze  chan ToView // messages with Freeze
+
+	configured chan struct{} // closed when the daemon handles all messages: see View.handshake
+	pruning    sync.Mutex    // held while Pruned is recorded
 
 	mu      sync.Mutex
 	failure error // why the log cannot be written
@@ -224,8 +305,11 @@ func (l *daemonLink) stopped() bool {
 	return len(state) > 0 && (state[0] == 'T' || state[0] == 't')
 }
 
-// listen handles the daemon's messages until the connection ends.
+// listen handles the daemon's messages until the connection ends. view is nil offline.
 func (l *daemonLink) listen(view *fs.View) {
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	configured := sync.OnceFunc(func() { close(l.configured) })
 	for {
 		var msg ToView
 		if err := l.wire.Receive(&msg); err != nil {
@@ -235,9 +319,11 @@ func (l *daemonLink) listen(view *fs.View) {
 			return
 		}
 		switch {
-		case msg.Policy != nil:
+		case msg.History != nil:
+			go l.serveHistory(ctx, msg.ID, msg.History)
+		case msg.Policy != nil && view != nil:
 			ack := FromView{Ack: msg.ID}
-			policy, err := scope.Compile(*msg.Policy)
+			policy, err := scope.Compile(released(*msg.Policy, l.stacked))
 			if err != nil {
 				ack.Failed = err.Error()
 				_ = l.wire.Send(ack)
@@ -248,7 +334,10 @@ func (l *daemonLink) listen(view *fs.View) {
 				forget()
 				_ = l.wire.Send(ack)
 			}()
-		case msg.Log != nil:
+		case msg.Freeze != nil && view != nil:
+			l.freeze <- msg // as many as the daemon has under way
+		case msg.Log != nil: // the last message of a handshake
+			configured()
 			l.setFailure(*msg.Log)
 		default:
 			l.calls.Deliver(msg.ID, msg) // false if the request was given up

@@ -38,12 +38,27 @@ func (h *Host) idleProbe() time.Duration {
 	return max(time.Second, time.Duration(h.views.Load())*idleProbe)
 }
 
-// watchScope returns an error when the agent's directory has been moved or removed, or
-// its file system unmounted.
-func (v *View) watchScope(ctx context.Context, root *beneath.Root) error {
-	was, err := identity(root)
-	if err != nil {
-		return err
+// watchScope returns an error when the agent's directory or that of its history has been moved or removed, or its file
+// system unmounted.
+func (v *View) watchScope(ctx context.Context, root *beneath.Root, history kept) error {
+	watched := []struct {
+		name string
+		root *beneath.Root
+		open func() (*beneath.Root, error)
+		was  beneath.FileID
+	}{
+		{name: "scope", root: root, open: func() (*beneath.Root, error) { return v.def.OpenRoot(v.host.Paths.Base) }},
+		{name: "history", root: history.Root, open: func() (*beneath.Root, error) { return v.host.FindHistory(v.def) }},
+	}
+	if history.Root == nil {
+		watched = watched[:1]
+	}
+	for i, w := range watched {
+		was, err := identity(w.root)
+		if err != nil {
+			return err
+		}
+		watched[i].was = was
 	}
 	for {
 		select {
@@ -51,17 +66,19 @@ func (v *View) watchScope(ctx context.Context, root *beneath.Root) error {
 			return nil
 		case <-time.After(scopeTime):
 		}
-		now, err := v.def.OpenRoot(v.host.Paths.Base)
-		if err != nil {
-			return fmt.Errorf("the scope is gone: %w", err)
-		}
-		is, err := identity(now)
-		now.Close()
-		if err != nil {
-			return fmt.Errorf("the scope is gone: %w", err)
-		}
-		if is != was {
-			return errors.New("the scope is another directory now")
+		for _, w := range watched {
+			now, err := w.open()
+			if err != nil {
+				return fmt.Errorf("the %s is gone: %w", w.name, err)
+			}
+			is, err := identity(now)
+			now.Close()
+			if err != nil {
+				return fmt.Errorf("the %s is gone: %w", w.name, err)
+			}
+			if is != w.was {
+				return fmt.Errorf("the %s is another directory now", w.name)
+			}
 		}
 	}
 }

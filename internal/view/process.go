@@ -54,16 +54,28 @@ type served struct {
 	ended chan struct{} // closed when the process is gone and was waited for
 }
 
-// spawn starts the view process in namespaces of its own, with the scope, the
-// connection, two sockets and its end of the spool (nil: none), as the agent's user.
-func (v *View) spawn(root *beneath.Root, conn, spool *os.File, owner account.User) (*served, error) {
-	defer conn.Close() // a second copy would keep a dead view's mount waiting
-	tree, err := root.Detach()
+// directories are what a view process has of files.
+type directories struct {
+	scope   *beneath.Root
+	history *beneath.Root // beside the scope; nil: none
+	merged  *beneath.Root // the agent's branch of the scope; nil: none
+	held    *overlay      // of a view whose scope is a branch; nil: none
+}
+
+// spawn starts the view process in namespaces of its own, with directories, the
+// connection (nil: it serves no mount), two sockets and its end of the spool (nil:
+// none), as the agent's user.
+func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User) (*served, error) {
+	defer conn.Close() // a second copy would keep a dead view's mount waiting; of nil it is an error and no more
+	scope, beside, err := dirs.detach()
 	if err != nil {
 		return nil, err
 	}
-	treeFile := os.NewFile(uintptr(tree), "scope")
-	defer treeFile.Close()
+	defer func() {
+		for _, f := range append(beside, scope) {
+			f.Close()
+		}
+	}()
 	wire, theirWire, err := SocketPair("wire")
 	if err != nil {
 		return nil, err
@@ -87,17 +99,15 @@ func (v *View) spawn(root *beneath.Root, conn, spool *os.File, owner account.Use
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Dir, cmd.Env = []string{Name}, "/", []string{}
 	cmd.Stderr = &LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))}
-	cmd.ExtraFiles = []*os.File{treeFile, conn, theirWire, theirHeart, stat}
-	if spool != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, spool)
-	}
+	// A nil file is no descriptor of the process.
+	cmd.ExtraFiles = append([]*os.File{scope, conn, theirWire, theirHeart, stat, spool}, beside...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // the terminal's signals are the daemon's
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
 	}
 	if v.host.Root && v.def.Identity != agents.IdentityCaller {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.UID, Gid: owner.GID}
-		cmd.SysProcAttr.AmbientCaps = viewCaps
+		cmd.SysProcAttr.AmbientCaps = viewCaps(dirs.history != nil)
 	}
 	if err := cmd.Start(); err != nil {
 		wire.Close()
@@ -113,6 +123,37 @@ func (v *View) spawn(root *beneath.Root, conn, spool *os.File, owner account.Use
 		_ = cmd.Wait()
 	}()
 	return p, nil
+}
+
+// detach returns the scope as a detached mount. With a history both are in one detached mount, and beside has the history,
+// the mount, and the branch as a detached mount of its own if there is one.
+func (d directories) detach() (scope *os.File, beside []*os.File, err error) {
+	if d.history == nil {
+		tree, err := d.scope.Detach()
+		if err != nil {
+			return nil, nil, err
+		}
+		if d.held != nil {
+			beside, err = d.held.detach()
+		}
+		return os.NewFile(uintptr(tree), "scope"), beside, err
+	}
+	merged := -1
+	if d.merged != nil {
+		if merged, err = d.merged.Detach(); err != nil {
+			return nil, nil, err
+		}
+	}
+	pair, err := d.scope.DetachWith(d.history)
+	if err != nil {
+		unix.Close(merged)
+		return nil, nil, fmt.Errorf("history: %w", err)
+	}
+	beside = []*os.File{os.NewFile(uintptr(pair.Beside), "history"), os.NewFile(uintptr(pair.Mount), "mount")}
+	if merged >= 0 {
+		beside = append(beside, os.NewFile(uintptr(merged), "branch"))
+	}
+	return os.NewFile(uintptr(pair.Scope), "scope"), beside, nil
 }
 
 // SocketPair returns two connected stream sockets that do not block.

@@ -68,7 +68,7 @@ func (h *Host) spoolDir() (dir string, ok bool) {
 // the view is to wait for each event.
 func (v *View) openSpool() (s *spool, theirs *os.File) {
 	dir, ok := v.host.spoolDir()
-	if !ok || v.def.View.Record == scope.RecordDenials {
+	if !ok || v.def.View.Record == scope.RecordDenials || !v.of.Spools() {
 		return nil, nil
 	}
 	all := &v.host.spools

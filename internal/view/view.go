@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -51,19 +52,25 @@ type View struct {
 	sending sync.Mutex // see sendLog
 	ruling  sync.Mutex // held by SetRules, also while the view answers; for nothing else
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when state changes
-	state   api.State
-	err     error
-	ending  bool          // it is about to end
-	owner   *account.User // since it was mounted first; nil: it was not
-	pid     int
-	wire    *Wire
-	process *os.Process      // that serves the view
-	rules   scope.PolicySpec // by which the view decides, or is about to
-	ruled   uint64           // counts them
-	acks    map[uint64]chan string
-	hurry   chan struct{} // closed while the view is to take new rules: see SetRules
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced when state changes
+	state    api.State
+	err      error
+	ending   bool           // it is about to end
+	owner    *account.User  // since it was mounted first; nil: it was not
+	changes  agents.Changes // of the definition; the first mount decides what auto is
+	unkept   string         // why that is direct
+	held     *heldDir       // where it holds what rules say; nil: nowhere
+	unheld   string         // why it does not though a rule says so
+	byRule   bool           // it serves no mount, and is for what rules hold
+	pid      int
+	wire     *Wire
+	process  *os.Process           // that serves the view
+	requests *peer.Calls[FromView] // to the process, about the history
+	rules    scope.PolicySpec      // by which the view decides, or is about to
+	ruled    uint64                // counts them
+	acks     map[uint64]chan string
+	hurry    chan struct{} // closed while the view is to take new rules: see SetRules
 }
 
 // Start keeps a view of an agent mounted from now on, at a mount point that hides so many entries.
@@ -71,7 +78,7 @@ func Start(ctx context.Context, host *Host, of Agent, def *agents.Definition, at
 	// The view outlives the request that mounts it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	v := &View{host: host, of: of, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}),
-		state: api.Starting, rules: def.View.PolicySpec()}
+		state: api.Starting, rules: def.View.PolicySpec(), changes: def.View.Changes}
 	host.views.Add(1)
 	go v.keep(life)
 	return v
@@ -152,7 +159,7 @@ func (v *View) keep(life context.Context) {
 			state, err = api.Down, nil
 		}
 		v.mu.Lock()
-		v.wire, v.process = nil, nil
+		v.wire, v.requests, v.process = nil, nil, nil
 		for id, ack := range v.acks {
 			delete(v.acks, id)
 			ack <- "it has ended; the next one starts with them"
@@ -192,6 +199,28 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	if err := v.may(owner); err != nil {
 		return false, err
 	}
+	history, err := v.openHistory(root, owner)
+	if err != nil {
+		return false, err
+	}
+	defer history.Close()
+	dirs := directories{scope: root, history: history.Root}
+	if v.def.View.Changes == agents.ChangesHeld {
+		if err := v.finishCommit(ctx, history.Root); err != nil {
+			return false, err
+		}
+		whole, err := v.host.overlay(v.def.Name, root, history.Root, owner, nil)
+		if err != nil {
+			return false, err
+		}
+		defer whole.leave()
+		dirs = directories{scope: whole.merged, held: whole}
+	}
+	held := v.openHold(ctx, root, owner)
+	defer v.closeHold(held)
+	if held != nil {
+		dirs.history = held.history.Root
+	}
 	dev, err := mount.Open(v.def.Name, owner.UID, owner.GID, v.shared())
 	if err != nil {
 		return false, err
@@ -201,7 +230,7 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	defer conn.Close()
 	defer v.host.Guard.Add(conn)()
 	spool, theirs := v.openSpool()
-	p, err := v.spawn(root, dev.File(), theirs, owner)
+	p, err := v.spawn(dirs, dev.File(), theirs, owner)
 	if theirs != nil {
 		theirs.Close()
 	}
@@ -227,8 +256,15 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 			err = fmt.Errorf("%w: %w", sandbox.ErrOutOfMemory, err)
 		}
 	}()
+	var preparing sync.WaitGroup
+	defer preparing.Wait()
+	preparing.Go(func() { v.of.PrepareLimit(v.def) }) // while the process starts
 	w := NewWire(bounded{p.wire}, MaxFromView)
-	means, err := v.handshake(p.cmd.Process, p.wire, w, spool != nil)
+	requests := peer.NewCalls[FromView](maxRequests)
+	defer requests.Close(errors.New("the view has ended"))
+	cfg := v.config(history, spool != nil)
+	cfg.Hold = held != nil
+	means, err := v.handshake(p, w, requests, cfg)
 	if err == nil {
 		outOfMemory = v.of.Limit(v.def, p.cmd.Process.Pid)
 		err = mount.Attach(dev, v.def.Name, v.at)
@@ -257,7 +293,7 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 		go func() { dead(spool.watch(alive)) }()
 	}
 	go func() {
-		if err := v.watchScope(alive, root); err != nil {
+		if err := v.watchScope(alive, root, history); err != nil {
 			dead(err)
 		}
 	}()
@@ -279,7 +315,7 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 		}
 	})
 	defer lost()
-	(&channel{View: v, alive: alive, end: dead, wire: w, spool: spool}).listen()
+	(&channel{View: v, alive: alive, end: dead, wire: w, requests: requests, spool: spool}).listen()
 	if cause := context.Cause(alive); cause != nil && cause != errEnded && ctx.Err() == nil {
 		how = cause.Error()
 		return true, cause

@@ -7,6 +7,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -19,6 +20,9 @@ import (
 const (
 	MaxToView   = 4 << 20   // a policy
 	MaxFromView = 256 << 10 // an event: the ends of two paths, and a rule that names one
+
+	MaxHistoryRequest = 64 << 10
+	MaxHistoryAnswer  = 200 << 10 // as a message has it, with <, > and & escaped
 )
 
 // Config is the first message to a view. See fs.Options for the fields.
@@ -38,6 +42,21 @@ type Config struct {
 	Spin        bool             `json:"spin"`  // do not count a request's time on a processor
 	Spool       bool             `json:"spool"` // SpoolFD is a spool
 	Limits      fs.Limits        `json:"limits"`
+	History     *HistoryConfig   `json:"history,omitempty"` // HistoryFD and MountFD are open; nil: the view keeps nothing
+	Offline     bool             `json:"offline,omitempty"` // serve no mount, only requests about the history or the branch
+	Hold        bool             `json:"hold,omitempty"`    // HistoryFD and MountFD are open: HoldName is there; with Offline it is HistoryFD
+	Stacked     bool             `json:"stacked,omitempty"` // the scope is an overlay; with Offline HistoryFD, MountFD and MergedFD are open
+	Bases       bool             `json:"bases,omitempty"`   // UpperFD and BasesFD are open
+}
+
+// HistoryConfig bounds a history. See agents.History for the fields.
+type HistoryConfig struct {
+	Bytes   int64         `json:"bytes,omitempty"`
+	Percent float64       `json:"percent,omitempty"`
+	Age     time.Duration `json:"age"`
+	Exclude []string      `json:"exclude,omitempty"`
+
+	Optional bool `json:"optional,omitempty"` // without the history the view keeps nothing, and Ready has Unkept
 }
 
 // ToView is a message from the daemon to a view.
@@ -49,12 +68,19 @@ type ToView struct {
 	Error  string            `json:"error,omitempty"`
 	Spool  bool              `json:"spool,omitempty"` // with the answer to an event or a drain: the view may use its spool
 	Groups []uint32          `json:"groups,omitempty"`
+	Actor  *history.Actor    `json:"actor,omitempty"`
+
+	Freeze *bool `json:"freeze,omitempty"` // keeps clients from changing what rules hold, or no more; answered as History
+
+	// History is a request about the history. The view answers it with Answer, the ID of this message.
+	History json.RawMessage `json:"history,omitempty"`
 }
 
 // FromView is a message from a view to the daemon.
 type FromView struct {
 	Ready  []string     `json:"ready,omitempty"` // the view is confined, by these measures, and about to serve
 	Failed string       `json:"failed,omitempty"`
+	Unkept string       `json:"unkept,omitempty"` // with Ready: why the history could not be opened
 	ID     uint64       `json:"id,omitempty"`
 	Event  *audit.Event `json:"event,omitempty"`  // an event to record; the daemon responds with ID
 	Path   []byte       `json:"path,omitempty"`   // path of the event: a JSON string can hold only UTF-8
@@ -63,6 +89,19 @@ type FromView struct {
 	Reset  bool         `json:"reset,omitempty"`  // with Drain: then empty the spool. The view writes nothing meanwhile
 	Groups uint32       `json:"groups,omitempty"` // the process whose groups the view needs; the daemon responds with ID
 	Ack    uint64       `json:"ack,omitempty"`    // the policy with this ID is in force
+	Who    uint32       `json:"who,omitempty"`    // the process whose Actor the view needs; the daemon responds with ID
+
+	// Pruned says what the history has given up: an event to record, as Event. The view waits for no answer with a request.
+	Pruned *Pruned `json:"pruned,omitempty"`
+
+	Answer  uint64          `json:"answer,omitempty"`  // the ID of the request that History or Failed answers
+	History json.RawMessage `json:"history,omitempty"` // at most MaxHistoryAnswer
+}
+
+// Pruned is the oldest part of a history that was given up.
+type Pruned struct {
+	Generations int    `json:"generations"`
+	Why         string `json:"why"`
 }
 
 // Wire sends and receives messages. Send is safe for concurrent use; Receive is

@@ -89,6 +89,10 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 	if !foreign && n.Server == "" && len(g.reach.Contexts.Set) == 0 && g.tooling().Named(n.Name).Listed == catalog.ListedScopes {
 		d.add(scope.KindTool, "no scopes.set", "name a scope in scopes.set")
 	}
+	commit := CommitNever
+	if !foreign && n.Server == "" {
+		commit = g.changesRule(&d, g.tooling().Named(n.Name))
+	}
 	rule := g.base()
 	if n.Server != "" {
 		rule = g.server(n.Server, &d, foreign)
@@ -114,6 +118,10 @@ func (g *Grants) tool(name string, writes, foreign bool) scope.Decision {
 		if g.restrict(&ask, g.ask, "policy.tools.ask", n); ask.fixes != nil {
 			return scope.Decision{Ask: true, Kind: ask.kind, Rule: ask.rule, Remedy: strings.Join(ask.fixes, ", and ") + ", or approve the call"}
 		}
+	}
+	if commit == CommitAsk {
+		remedy := "write policy: {commit: allow}, or approve the call"
+		return scope.Decision{Ask: true, Kind: scope.KindTool, Rule: "policy.commit: ask", Remedy: remedy}
 	}
 	return scope.Decision{Allow: true, Kind: scope.KindTool, Rule: rule}
 }

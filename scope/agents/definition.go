@@ -24,10 +24,12 @@ type Definition struct {
 	Name        scope.ID
 	DisplayName string // for people; "" means Name
 	Description string
-	Dir         string // the directory that the view is of, absolute and clean; "" means {base}/agents/<name>
-	User        string // a name, a uid or uid:gid; "" means the owner of the agent's directory
+	Dir         string   // the directory that the view is of, absolute and clean; "" means {base}/agents/<name>
+	Branch      scope.ID // the agent of which this is a branch, with its directory and everything else; "" for none
+	User        string   // a name, a uid or uid:gid; "" means the owner of the agent's directory
 	Identity    Identity
 	View        ViewSpec
+	History     History
 	Limits      Limits
 	Network     hosts.Network
 	Keep        Keep
@@ -56,9 +58,11 @@ type ViewSpec struct {
 	Protect   []scope.Protect // of the key protect
 	Git       *scope.GitRules // likewise
 	lists     []string        // the names of the key protect, until Load resolves them
+	holds     bool            // the answer of the key protect, likewise
 	Data      DataPath
 	Record    scope.Record
 	Cache     Cache
+	Changes   Changes
 
 	// AllowOther admits users other than the agent's, subject to the modes and
 	// ACLs of the files. XAttrs enables extended attributes.
@@ -68,6 +72,10 @@ type ViewSpec struct {
 // PolicySpec returns the part of the spec for scope.Compile.
 func (v ViewSpec) PolicySpec() scope.PolicySpec {
 	return scope.PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks, Protect: v.Protect, Git: v.Git}
+}
+
+func (v *ViewSpec) setPolicy(s scope.PolicySpec) {
+	v.Access, v.Paths, v.Hardlinks, v.Protect, v.Git = s.Access, s.Paths, s.Hardlinks, s.Protect, s.Git
 }
 
 // Limits bounds the resources of an agent. Zero means no limit for the first
@@ -120,6 +128,17 @@ type Cache string
 const (
 	CacheCoherent Cache = "coherent" // everything, invalidated when it changes; the default
 	CacheNone     Cache = "none"     // nothing
+)
+
+// Changes selects whether a view keeps what a change destroys, or the change itself.
+type Changes string
+
+// The kinds of changes.
+const (
+	ChangesDirect Changes = ""     // nothing is kept; the default, which a definition writes as direct
+	ChangesKept   Changes = "kept" // the agent's history keeps it
+	ChangesHeld   Changes = "held" // the agent's directory does not change until an operator commits
+	ChangesAuto   Changes = "auto" // as kept where the history can be opened, else as direct
 )
 
 // ParseDefinition parses the text of the definition in file. Only the base name
@@ -181,6 +200,7 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []cata
 	def := &Definition{
 		Identity: IdentityAgent,
 		View:     ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent},
+		History:  History{Percent: DefaultHistoryPercent, Age: DefaultHistoryAge},
 		Network:  hosts.Network{Kind: hosts.None},
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
@@ -191,10 +211,14 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []cata
 	if wrong == nil && !named {
 		wrong.Add(1, fmt.Errorf("name is missing: add name: %s", id))
 	}
+	if wrong == nil && def.Branch != "" {
+		wrong.Add(1, checkBranch(front))
+	}
 	if wrong == nil {
 		_, err := scope.Compile(def.View.PolicySpec())
 		wrong.Add(1, err)
 		wrong.Add(1, checkEnv(def.Env, env, def.Network))
+		wrong.Add(1, def.checkChanges())
 	}
 	if wrong != nil {
 		return def, refs, fields.ErrorAt(file, 1, id, wrong)

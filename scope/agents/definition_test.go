@@ -36,6 +36,8 @@ view:
   record: opens
   cache: none
   xattrs: true
+  changes: direct
+history: {size: 5GiB, age: 90d, exclude: ["node_modules/**"], dir: /srv/history/}
 limits: {memory: 2GiB, pids: 256, cpu: 1.5, timeout: 10m}
 network: host
 durable: false
@@ -59,19 +61,27 @@ func TestParseDefinition(t *testing.T) {
 				Paths:     []scope.PathRule{{Pattern: "reference/**", Access: scope.Read}, {Pattern: "**/.env", Access: scope.Hide}, {Pattern: "out/**", Access: scope.Write}},
 				Hardlinks: scope.HardlinksDeny, Data: DataMediated, Record: scope.RecordOpens, Cache: CacheNone, XAttrs: true,
 			},
+			History: History{Bytes: 5 << 30, Age: 90 * 24 * time.Hour, Exclude: []string{"node_modules/**"}, Dir: "/srv/history"},
 			Limits:  Limits{Memory: 2 << 30, PIDs: 256, CPU: 1.5, Timeout: 10 * time.Minute},
 			Network: hosts.Network{Kind: hosts.HostNetwork}, Durable: new(bool),
 			Prompt: "You are a researcher.\n---\nMore.",
 		}},
 		"defaults": {"---\nname: research-01\n---", Definition{
 			Name: "research-01", Identity: IdentityAgent, Network: hosts.Network{Kind: hosts.None},
-			View: ViewSpec{Access: scope.Write, Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Record: scope.RecordDenials, Cache: CacheCoherent},
+			View:    ViewSpec{Access: scope.Write, Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Record: scope.RecordDenials, Cache: CacheCoherent},
+			History: History{Percent: 10, Age: 30 * 24 * time.Hour},
+		}},
+		"kept": {"---\nname: research-01\nview: {changes: kept}\nhistory: {size: 2.5%, age: 12h}\n---", Definition{
+			Name: "research-01", Identity: IdentityAgent, Network: hosts.Network{Kind: hosts.None},
+			View:    ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent, Changes: ChangesKept},
+			History: History{Percent: 2.5, Age: 12 * time.Hour},
 		}},
 		"other spellings": {"\ufeff--- \r\nname: 'research-01'\r\nuser: 33\r\nview: {allow_other: True}\r\nlimits:\r\n  memory: 16777216\r\n  cpu: 2\r\n---\t\r\nHi\r\n", Definition{
 			Name: "research-01", User: "33", Identity: IdentityAgent, Network: hosts.Network{Kind: hosts.None},
-			View:   ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent, AllowOther: true},
-			Limits: Limits{Memory: 16 << 20, CPU: 2},
-			Prompt: "Hi",
+			View:    ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent, AllowOther: true},
+			History: History{Percent: 10, Age: 30 * 24 * time.Hour},
+			Limits:  Limits{Memory: 16 << 20, CPU: 2},
+			Prompt:  "Hi",
 		}},
 	}
 	for name, c := range cases {
@@ -88,13 +98,13 @@ func TestParseDefinitionErrors(t *testing.T) {
 		keys string // from line 3 on, after the name
 		want string // of the error, after "agents.d/a.md:"
 	}{
-		"unknown key":          {"tols: []", `3: unknown key "tols": want one of argument_filters, description,`},
+		"unknown key":          {"tols: []", `3: unknown key "tols": want one of argument_filters, branch, delegate, description,`},
 		"no switch":            {"view:\n  xattrs: maybe", `4: xattrs: `},
-		"unknown key below":    {"view:\n  acces: read", `4: unknown key "acces": want one of access, allow_other, cache, data,`},
+		"unknown key below":    {"view:\n  acces: read", `4: unknown key "acces": want one of access, allow_other, cache, changes, data,`},
 		"key twice":            {"user: a\nuser: b", `4: "user" is here twice, first in line 3: remove one`},
 		"pattern twice":        {"view:\n  paths:\n    a: read\n    \"a\": hide", `6: "a" is here twice`},
 		"bad glob":             {"view:\n  paths:\n    a: read\n    \"a/[\": hide", `6: pattern "a/[": has a bracket`},
-		"bad access":           {"view:\n  paths:\n    a: deny", `5: pattern "a": unknown access "deny": want write, read or hide`},
+		"bad access":           {"view:\n  paths:\n    a: deny", `5: pattern "a": unknown access "deny": want write, hold, read or hide`},
 		"quiet":                {"view:\n  paths:\n    a: {access: hide, quiet: true}", `5: pattern "a": takes no keys: remove quiet and access, and write "a": hide, read or write`},
 		"hide by default":      {"view: {access: hide}", "3: access: hide would leave no view: want write or read"},
 		"pattern unquoted":     {"view:\n  paths:\n    **/.env: hide", "a pattern that starts with * needs quotes"},
@@ -136,6 +146,17 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"cpu infinite":         {"limits: {cpu: .inf}", "is no number of processors: write"},
 		"timeout has no unit":  {"limits: {timeout: 10}", `3: timeout: "10" is no duration: write`},
 		"timeout below zero":   {"limits: {timeout: -1s}", "is not above zero: drop"},
+		"unknown changes":      {"view: {changes: keep}", `3: changes: unknown "keep": want one of [direct kept held auto]`},
+		"kept for callers":     {"identity: caller\nview: {changes: kept}", `1: changes: kept needs identity: agent: remove identity, or write changes: direct`},
+		"auto for callers":     {"identity: caller\nview: {changes: auto}", `1: changes: auto needs identity: agent`},
+		"history of all":       {"history: {size: 101%}", `3: size: "101%" is no part of a file system: write one such as 10%`},
+		"history of nothing":   {"history: {size: 0%}", `3: size: "0%" is no part`},
+		"history has a unit":   {"history: {size: 5GB}", `3: size: "5GB" is no size: write`},
+		"history too little":   {"history: {size: 4096}", `3: size: "4096" is too little for a history: want 1MiB or more`},
+		"history too short":    {"history: {age: 10m}", `3: age: "10m" is too short: want 1h or more`},
+		"history's age":        {"history: {age: forever}", `3: age: "forever" is no time: write one such as 30d or 12h`},
+		"history's dir":        {"history: {dir: history}", `3: dir: "history" is no absolute path`},
+		"history's glob":       {"history:\n  exclude: [\"a/[\"]", `4: exclude: pattern "a/[": has a bracket`},
 		"too many keys":        {strings.Repeat("# long\n", frontmatter.MaxKeys/7+1), "1: has more than 65536 bytes of keys: shorten"},
 		"control in a key":     {`"a\e[0m\nb": 1`, `3: unknown key "a\x1b[0m\nb": want`},
 		"too deep":             {"view: " + strings.Repeat("[", 20_000), "is not YAML, "},

@@ -33,6 +33,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"display_name": fields.Prose(&d.DisplayName),
 		"description":  fields.Prose(&d.Description),
 		"dir":          dirField(&d.Dir),
+		"branch":       branchField(&d.Branch),
 		"protect":      protectField(&d.View, refs),
 		"user":         userField(&d.User),
 		"kind":         kindField(&d.Model.Kind),
@@ -58,10 +59,12 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 			"data":      fields.OneOf(&d.View.Data, DataPassthrough, DataMediated),
 			"record":    fields.Named(&d.View.Record),
 			"cache":     fields.OneOf(&d.View.Cache, CacheCoherent, CacheNone),
+			"changes":   changesField(&d.View.Changes),
 
 			"allow_other": fields.Switch(&d.View.AllowOther),
 			"xattrs":      fields.Switch(&d.View.XAttrs),
 		}),
+		"history": fields.Mapping(d.History.fields()),
 		"limits": fields.Mapping(map[string]fields.Field{
 			"memory":  fields.Number(&d.Limits.Memory, ParseMemory, "!!int", "!!str"),
 			"pids":    fields.Number(&d.Limits.PIDs, fields.ParseCount, "!!int"),

@@ -31,6 +31,7 @@ type Grants struct {
 	primary bool
 
 	readOnly bool // the view is read-only
+	changes  Changes
 	prompt   string
 
 	tools, allowed    *toolList // nil means no restriction
@@ -84,7 +85,7 @@ func (g *Grants) allowNothing() bool { return g == nil || g.version == "" }
 func compileGrants(def *Definition, k known, servers Servers, extensions ...*extension) *Grants {
 	r := def.Reach
 	r.Members, r.Widened = k.idsOf(def.Name, r.Members), k.idsOf(def.Name, r.Widened)
-	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
+	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, changes: def.View.Changes, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
 	if !g.primary {
 		g.tools = newToolList(k.host.Tools, "tools", r.Tools)
 		if r.Tools == nil && (r.Skills != nil || r.MCPs != nil || r.Members != nil) {
@@ -161,6 +162,11 @@ func computedTools(r Reach, host Host) *toolList {
 	list = append([]string{}, list...) // a nil list would restrict nothing
 	if host.Memory {
 		list = append(list, host.Tools.Listed(catalog.ListedMemory)...)
+	}
+	if r.Tasks == ChangesHeld {
+		for _, why := range []catalog.Listed{catalog.ListedHeld, catalog.ListedCommit, catalog.ListedTask} {
+			list = append(list, host.Tools.Listed(why)...)
+		}
 	}
 	for _, more := range []struct{ named, tools []string }{
 		{r.Skills, host.Tools.Listed(catalog.ListedSkills)}, {r.MCPs, []string{catalog.MCP}}, {r.Members, host.Tools.Listed(catalog.ListedMembers)},
@@ -299,6 +305,9 @@ func (g *Grants) Delegated(caller *Grants) *Grants {
 
 // ReadOnly reports whether the view is read-only.
 func (g *Grants) ReadOnly() bool { return g == nil || g.readOnly }
+
+// HoldsTasks reports whether the agent's members work on a branch of its directory.
+func (g *Grants) HoldsTasks() bool { return g != nil && g.reach.Tasks == ChangesHeld }
 
 // Widens reports whether the operator allows a member, in a task of this agent,
 // what this agent itself may not do.

@@ -33,6 +33,7 @@ type parsed struct {
 	text *folder.Text // nil if the file could not be read
 	def  *Definition
 	refs []catalog.Ref
+	of   *folder.Text // of a branch: the text of its agent
 	err  error
 }
 
@@ -66,6 +67,7 @@ func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folde
 		})
 	}
 	wg.Wait()
+	resolveBranches(all)
 	return all, at, nil
 }
 
@@ -82,7 +84,7 @@ func readAgent(dir folder.Folder, name string, id scope.ID, last *loaded) *parse
 		p.err = fields.ErrorAt(p.file, 0, id, p.err)
 		return p
 	}
-	if p.text.Is(old) {
+	if p.text.Is(old) && last.def != nil {
 		p.def, p.refs, p.err = last.def, last.refs, last.parsed.err
 		return p
 	}

@@ -12,11 +12,26 @@ import (
 	"github.com/scopefs/scopefs/scope/protect"
 )
 
-// protectField reads a list of names of protections; "*" is all. It adds those of this package
-// to the view, and appends the operator's to refs.
+// protectField reads a list of names of protections, or a mapping with the keys lists and answer; "*" is all, and the default
+// of the mapping. It adds those of this package to the view, and appends the operator's to refs.
 func protectField(view *ViewSpec, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		if err := catalog.List(&view.lists, "protect", catalog.ProtectRef, refs)(n); err != nil {
+		read := catalog.List(&view.lists, "protect", catalog.ProtectRef, refs)
+		if n.Kind == yaml.MappingNode {
+			answer := answerRefuse
+			view.lists = []string{catalog.Everything}
+			defer func() {
+				view.holds = answer == answerHold
+				for i := range view.Protect {
+					view.Protect[i].Hold = view.holds
+				}
+			}()
+			read = fields.Mapping(map[string]fields.Field{
+				"lists":  catalog.List(&view.lists, "protect", catalog.ProtectRef, refs),
+				"answer": fields.OneOf(&answer, answerRefuse, answerHold),
+			})
+		}
+		if err := read(n); err != nil {
 			return err
 		}
 		for _, p := range protect.Builtin() {
@@ -27,6 +42,12 @@ func protectField(view *ViewSpec, refs *[]catalog.Ref) fields.Field {
 		return nil
 	}
 }
+
+// The answers to a change of what protect names: refused, or held.
+const (
+	answerRefuse = "refuse"
+	answerHold   = "hold"
+)
 
 // wants reports whether the key protect has a list, or all.
 func (v *ViewSpec) wants(name string) bool {
@@ -46,14 +67,14 @@ func (d *Definition) protectOwn(own map[string]*protect.List) (*Definition, erro
 			all.View.protect(own[name])
 		}
 	}
-	all.View.lists = nil
+	all.View.lists, all.View.holds = nil, false
 	_, err := scope.Compile(all.View.PolicySpec())
 	return &all, err
 }
 
 func (v *ViewSpec) protect(p *protect.List) {
 	if p.Paths != nil {
-		v.Protect = append(v.Protect, scope.Protect{Name: p.Name, Paths: p.Paths})
+		v.Protect = append(v.Protect, scope.Protect{Name: p.Name, Paths: p.Paths, Hold: v.holds})
 	}
 	if p.Hooks || p.Config != nil {
 		if v.Git == nil {

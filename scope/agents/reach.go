@@ -23,6 +23,7 @@ import (
 type Reach struct {
 	Tools, Skills, MCPs, Members []string // patterns
 	Widened                      []string // members that may do more than the agent
+	Tasks                        Changes  // held: members work on a branch of the agent's directory; direct: in their own files
 	Contexts                     Contexts
 	Rules                        Rules
 	Servers                      Servers // private to the agent
@@ -51,7 +52,18 @@ type Rules struct {
 	Allowed, Exclude, Ask          []string // tools
 	AllowedServers, ExcludedServer []string
 	Trusted                        []string // servers whose tools need no approval
+	Commit                         Commit   // of the agent's held changes
 }
+
+// Commit says whether an agent may commit its held changes by a tool.
+type Commit string
+
+// The values of policy.commit.
+const (
+	CommitNever Commit = "" // the default: the operator commits
+	CommitAsk   Commit = "ask"
+	CommitAllow Commit = "allow"
+)
 
 // reachFields returns the keys of d.Reach. They append to refs the patterns
 // that must match.
@@ -61,11 +73,12 @@ func (d *Definition) reachFields(file string, refs *[]catalog.Ref) map[string]fi
 		return catalog.List(out, key, kind, refs)
 	}
 	return map[string]fields.Field{
-		"tools":   list(&r.Tools, "tools", catalog.ToolRef),
-		"skills":  list(&r.Skills, "skills", catalog.SkillRef),
-		"mcps":    list(&r.MCPs, "mcps", catalog.ServerRef),
-		"members": membersField(r, refs),
-		"scopes":  contextsField(&r.Contexts, refs),
+		"tools":    list(&r.Tools, "tools", catalog.ToolRef),
+		"skills":   list(&r.Skills, "skills", catalog.SkillRef),
+		"mcps":     list(&r.MCPs, "mcps", catalog.ServerRef),
+		"members":  membersField(r, refs),
+		"delegate": fields.Mapping(map[string]fields.Field{"changes": tasksField(&r.Tasks)}),
+		"scopes":   contextsField(&r.Contexts, refs),
 		"policy": policyField(map[string]fields.Field{
 			"tools": fields.Mapping(map[string]fields.Field{
 				"allowed": list(&r.Rules.Allowed, "policy.tools.allowed", catalog.ToolRef),
@@ -78,6 +91,7 @@ func (d *Definition) reachFields(file string, refs *[]catalog.Ref) map[string]fi
 				"mcp_servers": trustField("policy.mcp.mcp_servers", &r.Rules.Trusted, refs),
 			}),
 			"mcp_servers": trustField("policy.mcp_servers", &r.Rules.Trusted, refs),
+			"commit":      fields.OneOf(&r.Rules.Commit, CommitAsk, CommitAllow),
 		}),
 		"mcp_servers": func(n *yaml.Node) error {
 			r.Servers = Servers{}

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 // below the base directory. The error wraps ENOENT if it does not exist.
 func (d *Definition) OpenRoot(base string) (*beneath.Root, error) {
 	if d.Dir == "" {
-		return beneath.OpenRoot(base, d.Name.Dir())
+		return beneath.OpenRoot(base, cmp.Or(d.Branch, d.Name).Dir())
 	}
 	root, err := beneath.OpenDir(d.Dir)
 	switch {

@@ -127,7 +127,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	for _, f := range files {
 		old := s.files[f.id]
 		made := &loaded{parsed: f}
-		if same && old != nil && old.file == f.file && f.text.Is(old.text) {
+		if same && old != nil && old.file == f.file && f.text.Is(old.text) && (f.of == nil || f.of.Is(old.of)) {
 			made.agent, made.errs, made.warnings = old.agent, old.errs, old.warnings
 		} else {
 			made.agent, made.errs, made.warnings = next.agent(f, f.text != nil && s.seen[f.file] == f.text.Sum)
@@ -243,7 +243,10 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if f == nil {
 		return true // there is no such file
 	}
-	if f.text == nil {
+	if f.text == nil || f.def == nil {
+		return false
+	}
+	if f.def.Branch != "" && !s.Current(base, f.def.Branch) {
 		return false
 	}
 	now, err := folder.StampOf(unix.AT_FDCWD, filepath.Join(base, f.file))
@@ -268,6 +271,11 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 			unprotected.Add(r.Line, err)
 		} else {
 			wrong.Add(r.Line, err)
+		}
+	}
+	for _, r := range f.refs {
+		if err := f.def.checkKept(r, s.known.host.Tools); err != nil {
+			errs = append(errs, fields.EachError(fields.ErrorAt(f.file, r.Line, f.id, err))...)
 		}
 	}
 	def, err := f.def.protectOwn(s.known.protect)

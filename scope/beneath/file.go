@@ -1,6 +1,7 @@
 package beneath
 
 import (
+	"errors"
 	"io"
 	"unsafe"
 
@@ -14,6 +15,9 @@ type File struct {
 	fd   int
 	path bool // O_PATH: metadata only
 }
+
+// NewFile returns a File that owns fd, a descriptor of an open file.
+func NewFile(fd int) File { return File{fd: fd} }
 
 // FD returns the descriptor. The File keeps ownership.
 func (f File) FD() int { return f.fd }
@@ -195,6 +199,55 @@ func (f File) CopyTo(to File, off, toOff int64, n int) (int, error) {
 	return done, err
 }
 
+// Clone makes the file share all data of from, which it copies when either file
+// changes: FICLONE, ioctl_ficlone(2). The file must be open for writing and from for
+// reading. Clone returns EOPNOTSUPP, EINVAL or ENOTTY if the file system shares no
+// data between files, and EXDEV for files of two file systems.
+func (f File) Clone(from File) error {
+	return retry(func() error { return unix.IoctlFileClone(f.fd, from.fd) })
+}
+
+// CopySparse copies the first size bytes of from to the file, which must be empty, without the holes. It returns nil if
+// from becomes shorter meanwhile. The file has the size when all data is written: after a power failure its size shows whether
+// it is whole.
+func (f File) CopySparse(from File, size int64) error {
+	end := func() error {
+		if st, err := f.Stat(); err != nil || int64(st.Size) >= size {
+			return err
+		}
+		_, err := f.WriteAt([]byte{0}, size-1, false)
+		return err
+	}
+	buffer := make([]byte, min(size, 256<<10))
+	for at := int64(0); at < size; {
+		data, err := from.Seek(at, unix.SEEK_DATA)
+		if err == unix.ENXIO { // the rest is a hole
+			return end()
+		}
+		if err != nil {
+			return err
+		}
+		hole, err := from.Seek(data, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		for at = data; at < min(hole, size); {
+			n, err := from.ReadAt(buffer[:min(int64(len(buffer)), hole-at)], at)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				return end() // it has become shorter
+			}
+			if wrote, err := f.WriteAt(buffer[:n], at, false); err != nil || wrote < n {
+				return errors.Join(err, unix.ENOSPC)
+			}
+			at += int64(n)
+		}
+	}
+	return end()
+}
+
 // LinkTo links a file that has no name as name in to: linkat(2), AT_EMPTY_PATH.
 // The kernel allows it to the process that opened the file (Linux 6.10) or that
 // has CAP_DAC_READ_SEARCH. For others it returns ENOENT.
@@ -230,6 +283,9 @@ func (f File) Sync(dataOnly bool) error {
 	})
 }
 
+// SyncFS writes the file system of the file to the disk: syncfs(2).
+func (f File) SyncFS() error { return retry(func() error { return unix.Syncfs(f.fd) }) }
+
 // ReadDirent fills p with directory entries in the kernel's format, from the
 // end of the previous call. It returns 0 at the end: getdents64(2).
 func (f File) ReadDirent(p []byte) (int, error) {
@@ -251,3 +307,8 @@ func (f File) Dup() (File, error) {
 }
 
 func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
+
+// TryLock is Lock that does not block. It returns EWOULDBLOCK if another open file has the lock.
+func (f File) TryLock() error {
+	return unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB)
+}

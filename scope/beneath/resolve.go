@@ -180,6 +180,11 @@ func (r *Root) linkText(dir, name string) (string, error) {
 	if len(name) > 255 {
 		return "", unix.ENAMETOOLONG
 	}
+	if r.Layer != nil {
+		if r = r.Layer(Join(dir, name)); r == nil {
+			return "", unix.ENOENT
+		}
+	}
 	f, err := r.Object(Join(dir, name))
 	if err != nil {
 		return "", err

@@ -40,6 +40,10 @@ type Root struct {
 	// Shown are absolute paths outside of the scope that a sandbox has at the same place,
 	// beside its system directories: links may lead there. The caller sets it before use.
 	Shown []string
+
+	// Layer returns the Root that has the object at a path, or nil for none: Follow walks through several. The caller sets it
+	// before use. A nil Layer is this Root for all paths.
+	Layer func(rel string) *Root
 }
 
 // OpenRoot opens the directory rel beneath base. It follows symbolic links in
@@ -91,6 +95,9 @@ func NewDetached(fd int) (*Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mount of the scope: %w", err)
 	}
+	if fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		overlayDev.Store(st.ID().Dev)
+	}
 	return &Root{fd: fd, mount: st.Mnt_id}, nil
 }
 
@@ -141,6 +148,27 @@ func (r *Root) Stat(rel string) (Stat, error) {
 	}
 	defer f.Close()
 	return f.Stat()
+}
+
+// Names lists the directory rel, in no order, without "." and "..". Errors are those of Open.
+func (r *Root) Names(rel string) (names []string, err error) {
+	st, err := r.Stat(rel)
+	if err != nil {
+		return nil, err
+	}
+	f, err := r.Open(rel, unix.O_RDONLY|unix.O_DIRECTORY, st.ID())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := f.ReadDirent(buffer)
+		if err != nil || n <= 0 {
+			return names, err
+		}
+		_, _, names = unix.ParseDirent(buffer[:n], -1, names)
+	}
 }
 
 // Open opens the regular file or directory rel with the open(2) flags. It
@@ -236,30 +264,4 @@ func retry(f func() error) error {
 		}
 	}
 	return err
-}
-
-// Detach returns a descriptor of a detached private bind mount of the scope's
-// directory. The mount has MOUNT_ATTR_NODEV, NOSUID and NOSYMFOLLOW. Mounts
-// made later on the host do not propagate to it. Detach needs CAP_SYS_ADMIN in
-// the mount namespace: open_tree(2), mount_setattr(2).
-func (r *Root) Detach() (int, error) {
-	fd, err := unix.OpenTree(r.fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-	if err == unix.EINVAL {
-		// In an unprivileged user's namespace the mounts below the directory
-		// are locked, and only a recursive clone is allowed. Path resolution
-		// does not cross them.
-		fd, err = unix.OpenTree(r.fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("clone the scope's mount: %w", err)
-	}
-	attr := unix.MountAttr{
-		Attr_set:    unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOSYMFOLLOW,
-		Propagation: unix.MS_PRIVATE,
-	}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("confine the scope's mount: %w", err)
-	}
-	return fd, nil
 }

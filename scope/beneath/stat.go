@@ -6,7 +6,8 @@ import (
 
 // FileID identifies an object by device, inode number and birth time: statx(2).
 // The birth time distinguishes a new file from an older one with the same inode
-// number. It is 0 if the file system does not record it.
+// number. It is 0 if the file system does not record it, and on an overlay, which
+// reports that of the layer: a file that is written first would become another one.
 type FileID struct {
 	Dev   uint64
 	Ino   uint64
@@ -21,7 +22,7 @@ type Stat struct {
 // ID returns the identity of the object.
 func (s *Stat) ID() FileID {
 	id := FileID{Dev: unix.Mkdev(s.Dev_major, s.Dev_minor), Ino: s.Ino}
-	if s.Mask&unix.STATX_BTIME != 0 {
+	if s.Mask&unix.STATX_BTIME != 0 && id.Dev != overlayDev.Load() {
 		id.Birth = s.Btime.Sec*1e9 + int64(s.Btime.Nsec)
 	}
 	return id
@@ -38,6 +39,17 @@ func (s *Stat) IsDir() bool { return s.Type() == unix.S_IFDIR }
 
 // IsLink reports whether the object is a symbolic link.
 func (s *Stat) IsLink() bool { return s.Type() == unix.S_IFLNK }
+
+// IsWhiteout reports whether the object is that of Dir.Whiteout.
+func (s *Stat) IsWhiteout() bool {
+	return s.Type() == unix.S_IFCHR && s.Rdev_major == 0 && s.Rdev_minor == 0
+}
+
+// Identify gives the attributes the identity of another object: a directory of two layers is the lower one's.
+func (s *Stat) Identify(as *Stat) {
+	s.Ino, s.Btime, s.Dev_major, s.Dev_minor = as.Ino, as.Btime, as.Dev_major, as.Dev_minor
+	s.Mask = s.Mask&^unix.STATX_BTIME | as.Mask&unix.STATX_BTIME
+}
 
 // statx reads the attributes of one object. It follows no symbolic link and
 // triggers no automount. It returns a *Violation if a name is the root of a

@@ -2,6 +2,7 @@ package beneath
 
 import (
 	"runtime"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,37 @@ func (f File) Setxattr(attr string, p []byte, flags int) error {
 // Removexattr removes attribute attr.
 func (f File) Removexattr(attr string) error {
 	return retry(func() error { return unix.Fremovexattr(f.fd, attr) })
+}
+
+// UserXattrs returns the attributes that users may set: those of "user." but for "user.overlay.", and the ACLs. It returns nil if they cannot be
+// read, or are larger than limit bytes.
+func (f File) UserXattrs(limit int) map[string][]byte {
+	list := make([]byte, 64<<10) // XATTR_LIST_MAX
+	n, err := f.Listxattr(list)
+	if err != nil {
+		return nil
+	}
+	all, total := map[string][]byte{}, 0
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list[:n]), "\x00"), "\x00") {
+		if strings.HasPrefix(name, "user.overlay.") { // they would mean something to an overlay above
+			continue
+		}
+		if !strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "system.posix_acl_") {
+			continue
+		}
+		size, err := f.Getxattr(name, nil)
+		if err != nil {
+			continue
+		}
+		if total += len(name) + size; total > limit {
+			return nil
+		}
+		value := make([]byte, size)
+		if size, err = f.Getxattr(name, value); err == nil {
+			all[name] = value[:size]
+		}
+	}
+	return all
 }
 
 // Name is a name in a directory. Its methods access the extended attributes of

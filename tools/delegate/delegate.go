@@ -43,12 +43,29 @@ type Job struct {
 	Call json.RawMessage `json:"call,omitempty"` // with _tool, and the parameters
 }
 
+// Done is what a runner has done.
+type Done struct {
+	sandbox.Output
+	Changes *Changes // nil: none wait for the caller
+}
+
+// Changes are what a member has changed in a copy of its caller's files. The caller commits them, or discards them.
+type Changes struct {
+	Task    string `json:"task" limit:"len=63" jsonschema:"the argument of diff, commit and discard"`
+	Total   int    `json:"total" jsonschema:"how many changes there are"`
+	Summary string `json:"summary"`
+	List    string `json:"list" limit:"len=40000" jsonschema:"a line for each of the first changes"`
+}
+
+// MaxList bounds Changes.List, in bytes.
+const MaxList = 32 << 10
+
 // Tools hands tasks to members.
 type Tools struct {
 	// Run runs the operator's runner for a member, and keeps MaxAnswer bytes of its
 	// stdout and twice MaxErrors of its stderr; nil is the same as ErrNoRunner. It limits
-	// how deep and how many tasks are delegated.
-	Run func(ctx context.Context, member scope.ID, t Task) (sandbox.Output, error)
+	// how deep and how many tasks are delegated. A task that has failed has no changes.
+	Run func(ctx context.Context, member scope.ID, t Task) (Done, error)
 
 	// Members returns the members that the agent may delegate to now, Decide decides
 	// about one. A member must be in Members and allowed by Decide. Otherwise a call fails
@@ -62,7 +79,7 @@ type Tools struct {
 
 type args struct {
 	Member string `json:"member" jsonschema:"the agent that does the task" limit:"len=63"`
-	Task   string `json:"task" jsonschema:"everything the member must know: it sees neither this conversation nor these files" limit:"len=65536"`
+	Task   string `json:"task" jsonschema:"everything the member must know: it does not see this conversation" limit:"len=65536"`
 }
 
 // Subject returns the member as the target.
@@ -74,14 +91,21 @@ type result struct {
 	Member    string `json:"member" limit:"len=63"`
 	Answer    string `json:"answer" limit:"len=263000"`
 	Truncated bool   `json:"truncated,omitempty" jsonschema:"the middle of the answer is left out"`
+
+	Changes *Changes `json:"changes,omitempty" jsonschema:"what the member has changed in a copy of your files: see diff, commit and discard"`
 }
 
-// Content returns the answer.
+// Content returns the answer, and the changes that wait.
 func (r result) Content() []tools.Content {
+	content := []tools.Content{{Text: r.Answer}}
 	if strings.TrimSpace(r.Answer) == "" {
-		return []tools.Content{{Text: "The member finished without an answer."}}
+		content[0].Text = "The member finished without an answer."
 	}
-	return []tools.Content{{Text: r.Answer}}
+	if c := r.Changes; c != nil {
+		content = append(content, tools.Content{Text: fmt.Sprintf("Task %s has changes in a copy of your files, for diff, commit or discard:\n%s\n%s",
+			c.Task, c.Summary, c.List)})
+	}
+	return content
 }
 
 const name = "delegate"
@@ -89,7 +113,8 @@ const name = "delegate"
 // Delegate returns the tool delegate. A call may give the member scopes of its context.
 func (d Tools) Delegate() (tools.Tool, error) {
 	t, err := tools.New(name,
-		"Give a task to another agent and wait for its answer. It works in its own files, with its own tools.",
+		"Give a task to another agent and wait for its answer. It works with its own tools, in its own files or, "+
+			"if the answer names the changes of a task, in a copy of yours.",
 		tools.Hints{Title: "Delegate", Waits: true, Context: true, Acts: true, Destructive: true, OpenWorld: true},
 		d.task)
 	return tools.Judged(t, err, func(env tools.Env, a args) error {
@@ -131,7 +156,7 @@ func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json
 // run runs the task of a member that check has authorised.
 func (d Tools) run(ctx context.Context, tool string, member scope.ID, t Task) (result, error) {
 	err := ErrNoRunner
-	var out sandbox.Output
+	var out Done
 	if d.Run != nil {
 		out, err = d.Run(ctx, member, t)
 	}
@@ -143,9 +168,9 @@ func (d Tools) run(ctx context.Context, tool string, member scope.ID, t Task) (r
 	case err != nil:
 		return result{}, err
 	case out.Exit.Code != 0 || out.Exit.Signal != 0:
-		return result{}, failure(string(member), out)
+		return result{}, failure(string(member), out.Output)
 	}
-	return result{Type: tool, Member: string(member), Answer: out.Stdout, Truncated: out.Cut}, nil
+	return result{Type: tool, Member: string(member), Answer: out.Stdout, Truncated: out.Cut, Changes: out.Changes}, nil
 }
 
 // id returns the id of the member that a call names.

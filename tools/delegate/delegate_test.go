@@ -41,10 +41,10 @@ func newFixture() *fixture {
 		}
 	}
 	f.Tools = Tools{
-		Run: func(_ context.Context, member scope.ID, t Task) (sandbox.Output, error) {
+		Run: func(_ context.Context, member scope.ID, t Task) (Done, error) {
 			f.asked = append(f.asked, string(member), t.Text)
 			f.tasks = append(f.tasks, t)
-			return f.out, f.err
+			return Done{Output: f.out}, f.err
 		},
 		Members: func() []scope.ID { return []scope.ID{"writer", "sleeper", "boss"} },
 		Decide:  allow("writer", "ghost", "boss"),

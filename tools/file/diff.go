@@ -11,8 +11,8 @@ import (
 
 const maxDiff = 64 << 10 // bytes
 
-// diff returns a unified diff of two texts (diff(1), -u), of at most maxDiff bytes.
-func diff(name, before, after string) string {
+// Diff returns a unified diff of two texts (diff(1), -u), of at most maxDiff bytes.
+func Diff(name, before, after string) string {
 	d := unifiedDiff(name, before, after)
 	if len(d) > maxDiff {
 		return cutText(d, maxDiff) + "\n[cut]\n"

@@ -90,7 +90,7 @@ func (t *tree) edit(ctx context.Context, in EditArgs) (EditResult, error) {
 		return EditResult{}, err
 	}
 	after := e.text.bytes()
-	r := EditResult{Path: e.p.rel, Edits: e.count, Diff: diff(e.p.rel, e.old, e.text.s), Hash: hashOf(after), DryRun: in.DryRun}
+	r := EditResult{Path: e.p.rel, Edits: e.count, Diff: Diff(e.p.rel, e.old, e.text.s), Hash: hashOf(after), DryRun: in.DryRun}
 	if err := ctx.Err(); err != nil {
 		return EditResult{}, t.fail(e.p, err, writing)
 	}

@@ -99,7 +99,7 @@ func TestDiffPatches(t *testing.T) {
 		if i%3 == 0 {
 			b = strings.TrimSuffix(b, "\n")
 		}
-		d := diff("f", a, b)
+		d := Diff("f", a, b)
 		if a == b {
 			assert.Empty(t, d)
 			continue
@@ -120,7 +120,7 @@ func TestDiffPatches(t *testing.T) {
 }
 
 func TestDiffIsBounded(t *testing.T) {
-	d := diff("f", numbered(1, 100000), strings.ReplaceAll(numbered(1, 100000), "line", "row"))
+	d := Diff("f", numbered(1, 100000), strings.ReplaceAll(numbered(1, 100000), "line", "row"))
 	assert.Less(t, len(d), 100000)
 	assert.Contains(t, d, "[cut]")
 }

@@ -47,6 +47,8 @@ func handlers(op string) handler {
 		return handlerOf((*tree).deleteFile)
 	case "delete":
 		return handlerOf((*tree).delete)
+	case opTake:
+		return handlerOf((*tree).take)
 	case opSweep:
 		return handlerOf((*tree).sweep)
 	case opPreview:

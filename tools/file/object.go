@@ -11,24 +11,25 @@ import (
 
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // object returns the object at a place: after every link, or at the name itself. A name
 // that does not exist keeps the agent's spelling. A link that leads outside is an error,
 // as for the tool itself, so that the call is not put to the operator.
-func (t *tree) object(p place, follow bool, why intent) (tools.Object, error) {
+func (t *tree) object(p place, follow bool, why intent) (approvals.Object, error) {
 	o, err := t.objectAt(p, follow)
 	switch {
 	case isCode(err, tools.OutsideScope):
 		return o, outside(p.asked, why)
 	case isCode(err, tools.NotFound), isCode(err, tools.Invalid):
-		return tools.Object{Path: p.rel}, nil
+		return approvals.Object{Path: p.rel}, nil
 	}
 	return o, err
 }
 
 // objectAt is object, but distinguishes a place outside from one that does not exist.
-func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
+func (t *tree) objectAt(p place, follow bool) (approvals.Object, error) {
 	for links := 0; follow; links++ {
 		st, err := t.lstat(p, writing)
 		if isCode(err, tools.NotFound) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK {
@@ -41,11 +42,11 @@ func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
 			p, err = t.follow(p)
 		}
 		if err != nil {
-			return tools.Object{}, err
+			return approvals.Object{}, err
 		}
 	}
 	if p.rel == "." {
-		return tools.Object{Path: "."}, nil
+		return approvals.Object{Path: "."}, nil
 	}
 	dir, rest := filepath.Dir(p.full), filepath.Base(p.full)
 	fd, err := openPath(dir)
@@ -54,22 +55,22 @@ func (t *tree) objectAt(p place, follow bool) (tools.Object, error) {
 		fd, err = openPath(dir)
 	}
 	if err != nil {
-		return tools.Object{}, t.fail(p, err, writing)
+		return approvals.Object{}, t.fail(p, err, writing)
 	}
 	defer unix.Close(fd)
 	at, err := os.Readlink(fmt.Sprint(fdDir, fd))
 	if err != nil {
-		return tools.Object{}, t.fail(p, err, writing)
+		return approvals.Object{}, t.fail(p, err, writing)
 	}
 	rel, ok := Within(t.root, at)
 	if !ok {
-		return tools.Object{}, outside(p.asked, writing)
+		return approvals.Object{}, outside(p.asked, writing)
 	}
 	id, err := identity(fd, rest)
 	if err != nil {
-		return tools.Object{}, t.fail(p, err, writing)
+		return approvals.Object{}, t.fail(p, err, writing)
 	}
-	return tools.Object{Path: path.Join(rel, rest), ID: id}, nil
+	return approvals.Object{Path: path.Join(rel, rest), ID: id}, nil
 }
 
 // fdDir has a magic link to the object of each open descriptor; proc(5).
@@ -99,7 +100,7 @@ func identity(dir int, name string) (string, error) {
 
 // hold finds an approved object again and keeps its directory open: the place is a name in
 // that directory, whatever happens to the path. Another object there is a conflict.
-func (t *tree) hold(asked, rel string, o tools.Object) (place, error) {
+func (t *tree) hold(asked, rel string, o approvals.Object) (place, error) {
 	if p, ok := t.held[rel]; ok {
 		p.asked = asked
 		return p, nil

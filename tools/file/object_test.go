@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
@@ -82,7 +83,7 @@ func TestApprovedObject(t *testing.T) {
 				files := countFiles(tr.root)
 				args, err := json.Marshal(c.args)
 				require.NoError(t, err)
-				r := &worker.Request{Op: c.op, Args: args, Approved: map[string]tools.Object{c.path: {Path: look.Path, ID: look.ID}}}
+				r := &worker.Request{Op: c.op, Args: args, Approved: map[string]approvals.Object{c.path: {Path: look.Path, ID: look.ID}}}
 				if w, ok := c.args.(WriteArgs); ok {
 					r.Args, r.Blob = json.RawMessage(`{"path":"`+w.Path+`","mode":"`+string(w.Mode)+`","content":""}`), []byte(w.Content)
 				}

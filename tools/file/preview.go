@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 const opPreview = "preview"
@@ -43,7 +44,7 @@ type previewResult struct {
 
 // Preview returns the change that a call of write_file or edit_file would make, and
 // nothing for other tools. It changes nothing. The error is that of the call.
-func (f *Files) Preview(ctx context.Context, tool string, args json.RawMessage) (tools.Changes, error) {
+func (f *Files) Preview(ctx context.Context, tool string, args json.RawMessage) (approvals.Changes, error) {
 	var in previewArgs
 	var err error
 	switch tool {
@@ -54,16 +55,16 @@ func (f *Files) Preview(ctx context.Context, tool string, args json.RawMessage) 
 		in.Edit = &EditArgs{}
 		err = json.Unmarshal(args, in.Edit)
 	default:
-		return tools.Changes{}, nil
+		return approvals.Changes{}, nil
 	}
 	if err != nil {
-		return tools.Changes{}, err
+		return approvals.Changes{}, err
 	}
 	r, err := do[previewArgs, previewResult](ctx, f, "", operation{opPreview, true}, in)
 	if err == nil && r.Content != "" && !hashForm().MatchString(r.Content) {
 		err = fmt.Errorf("file worker: no hash: %q", r.Content)
 	}
-	return tools.Changes{Diff: r.Diff, Cut: r.Cut, Note: r.Note, Content: r.Content}, err
+	return approvals.Changes{Diff: r.Diff, Cut: r.Cut, Note: r.Note, Content: r.Content}, err
 }
 
 func (t *tree) preview(_ context.Context, in previewArgs) (previewResult, error) {

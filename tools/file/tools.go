@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // Tools returns the native tools.
@@ -79,15 +80,15 @@ var hashForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // Object returns the object at a path of a tool's call. Links are followed, except for
 // tools that act on a link itself. Content is "sha256:" and 64 digits for a file; with
 // tree, "tree:" and 64 digits for a directory, which change with its contents.
-func (f *Files) Object(ctx context.Context, tool, path string, tree bool) (tools.Object, error) {
+func (f *Files) Object(ctx context.Context, tool, path string, tree bool) (approvals.Object, error) {
 	r, err := do[hashArgs, hashResult](ctx, f, "", operation{opHash, true}, hashArgs{path, tree, byName[tool]})
 	if err == nil && (r.Hash != "" && !hashForm().MatchString(r.Hash) || len(r.Path) > maxObject || len(r.ID) > maxObject) {
 		err = fmt.Errorf("file worker: no object: %q %q %q", r.Hash, r.Path, r.ID)
 	}
 	if err != nil {
-		return tools.Object{}, err
+		return approvals.Object{}, err
 	}
-	return tools.Object{Path: r.Path, ID: r.ID, Content: r.Hash}, nil
+	return approvals.Object{Path: r.Path, ID: r.ID, Content: r.Hash}, nil
 }
 
 // maxObject bounds the path and the id of an object from the worker, in bytes.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -20,9 +21,9 @@ type tree struct {
 	temp  string    // the token of the call's temporary file
 	dirs  []touched // of one call
 
-	approved map[string]tools.Object // by path in the call's arguments
-	held     map[string]place        // approved objects that were found
-	holding  []int                   // descriptors of their directories
+	approved map[string]approvals.Object // by path in the call's arguments
+	held     map[string]place            // approved objects that were found
+	holding  []int                       // descriptors of their directories
 }
 
 // place is a path that is lexically inside the view.

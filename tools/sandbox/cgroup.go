@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,6 +29,7 @@ const extraPIDs = 16
 type cgroups struct {
 	v2   []string          // where it may be had, best first
 	v1   map[string]string // directory by controller
+	own  string            // the group of this process, in one of them
 	last *atomic.Uint64
 }
 
@@ -62,7 +64,9 @@ func parseCgroups(own string, mounts []*mountinfo.Info) cgroups {
 			continue
 		}
 		if part[1] == "" {
-			if dir := mounted(mounts, "cgroup2", "", part[2]); filepath.Base(part[2]) == daemonGroup {
+			dir := mounted(mounts, "cgroup2", "", part[2])
+			c.own = cmp.Or(c.own, dir)
+			if filepath.Base(part[2]) == daemonGroup {
 				c.v2 = append(c.v2, filepath.Dir(dir))
 			} else if dir != "" {
 				c.v2 = append(c.v2, dir)
@@ -74,7 +78,7 @@ func parseCgroups(own string, mounts []*mountinfo.Info) cgroups {
 		}
 		for _, controller := range strings.Split(part[1], ",") {
 			if dir := mounted(mounts, "cgroup", controller, part[2]); dir != "" {
-				c.v1[controller] = dir
+				c.v1[controller], c.own = dir, dir
 			}
 		}
 	}
@@ -213,6 +217,15 @@ func OpenGroups() (*Groups, error) {
 	}
 	c.sweep()
 	return &Groups{c}, nil
+}
+
+// Prepare makes moves of processes fast that follow within milliseconds. The first move after a pause waits for an RCU
+// grace period, 10 ms, to lock cgroup_threadgroup_rwsem (kernel/cgroup/cgroup.c); so does a move of this process to where
+// it is. An error costs only time.
+func (c *Groups) Prepare() {
+	if c.cgroups.own != "" {
+		_ = writeFile(filepath.Join(c.cgroups.own, "cgroup.procs"), "0")
+	}
 }
 
 // Group is the control group of one agent: Limits.Memory and Limits.CPU hold for all that

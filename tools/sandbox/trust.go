@@ -44,15 +44,7 @@ func (p *plan) trust(spec *Spec) error {
 	if spec.Trust == nil {
 		return nil
 	}
-	var host []byte
-	for _, name := range bundles {
-		text, err := os.ReadFile(name)
-		if err == nil && len(text) <= maxBundle {
-			host = text
-			break
-		}
-	}
-	bundle := slices.Concat(bytes.TrimSpace(host), []byte("\n"), spec.Trust)
+	bundle := bundleWith(spec.Trust)
 	for at, data := range map[string][]byte{trustPath(): bundle, keystorePath: p.keystores.of(bundle)} {
 		f, err := inMemory(path.Base(at), data)
 		if err != nil {
@@ -62,6 +54,19 @@ func (p *plan) trust(spec *Spec) error {
 		p.fd("--ro-bind-data", f, at)
 	}
 	return nil
+}
+
+// bundleWith returns the host's certificates and others.
+func bundleWith(others []byte) []byte {
+	var host []byte
+	for _, name := range bundles {
+		text, err := os.ReadFile(name)
+		if err == nil && len(text) <= maxBundle {
+			host = text
+			break
+		}
+	}
+	return slices.Concat(bytes.TrimSpace(host), []byte("\n"), others)
 }
 
 // inMemory returns a file with data that no file system has.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 const (
@@ -28,7 +29,7 @@ type Request struct {
 	Args json.RawMessage `json:"-"`              // one JSON value
 	Blob []byte          `json:"-"`              // bytes beside the arguments
 
-	Approved map[string]tools.Object `json:"approved,omitempty"` // the objects that it may act on, by path
+	Approved map[string]approvals.Object `json:"approved,omitempty"` // the objects that it may act on, by path
 
 	Temp  string `json:"temp,omitempty"`  // the token of its temporary file
 	Quick bool   `json:"quick,omitempty"` // the change need not be on the disk before the reply

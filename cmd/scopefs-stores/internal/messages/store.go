@@ -183,7 +183,7 @@ func (s *Store) connected(ctx context.Context) (*link, error) {
 	if s.closed {
 		return nil, errors.New("the store is closed")
 	}
-	if s.link != nil && s.link.lost.Err() == nil {
+	if s.link != nil && !s.link.conn.IsClosed() { // lost ends a little later
 		return s.link, nil
 	}
 	l, err := s.server.connect(ctx)

@@ -21,7 +21,12 @@ func main() {
 	if err != nil {
 		fmt.Println("no watch:", err)
 	}
-	means, err := view.Confine(view.RootFD, os.Args[1] == "passthrough", os.Args[1] == "caller", true)
+	needs := view.Needs{Passthrough: os.Args[1] != "mediated" && os.Args[1] != "caller", Caller: os.Args[1] == "caller", Spool: true}
+	kept := os.Args[1] == "kept"
+	if kept {
+		needs.History, needs.Mount = view.HistoryFD, view.MountFD
+	}
+	means, err := view.Confine(view.RootFD, needs)
 	if err != nil {
 		fmt.Println("refused:", err)
 		os.Exit(1)
@@ -58,8 +63,13 @@ func main() {
 	try("own: open", open(view.RootFD, "f", unix.O_RDWR))
 	try("own: absolute", open(cwd, "/f", unix.O_RDONLY))
 	try("own: create", openCreate(view.RootFD, "made"))
+	if kept {
+		beside(try)
+	} else {
+		try("call clone data", raw(unix.SYS_IOCTL, view.RootFD, unix.FICLONE, view.RootFD))
+	}
 	// Files.
-	for i, at := range []int{cwd, view.RootFD, view.FuseFD, view.WireFD} {
+	for i, at := range []int{cwd, view.RootFD, view.FuseFD, view.WireFD, view.HistoryFD, view.MountFD} {
 		for _, path := range []string{"/etc/passwd", "../../../../../../etc/passwd", "/proc/self/root/etc/passwd", "/proc/1/root/etc/passwd",
 			"/proc/self/fd/6/FOREIGN", other, "/../" + other, "link", "up", "/link", "up/FOREIGN", "/dev/null"} {
 			try(fmt.Sprintf("open %d %s", i, path), open(at, path, unix.O_RDONLY))
@@ -114,11 +124,14 @@ func main() {
 		"mount":       raw(unix.SYS_MOUNT, 0, 0, 0),
 		"umount":      raw(unix.SYS_UMOUNT2, 0, 0, 0),
 		"fsopen":      raw(unix.SYS_FSOPEN, text("tmpfs"), 0, 0),
+		"fsmount":     raw(unix.SYS_FSMOUNT, view.RootFD, 0, 0),
+		"setattr":     raw(unix.SYS_MOUNT_SETATTR, view.RootFD, 0, 0),
 		"open_tree":   raw(unix.SYS_OPEN_TREE, view.RootFD, text(""), unix.AT_EMPTY_PATH),
 		"move_mount":  raw(unix.SYS_MOVE_MOUNT, view.RootFD, 0, 0),
 		"setns":       raw(unix.SYS_SETNS, view.WireFD, 0, 0),
 		"unshare":     raw(unix.SYS_UNSHARE, 1, 0, 0),
 		"chroot":      raw(unix.SYS_CHROOT, 0, 0, 0),
+		"fchdir":      raw(unix.SYS_FCHDIR, view.RootFD, 0, 0),
 		"pivot_root":  raw(unix.SYS_PIVOT_ROOT, 0, 0, 0),
 		"chdir":       raw(unix.SYS_CHDIR, text("/"), 0, 0),
 		"ptrace":      raw(unix.SYS_PTRACE, unix.PTRACE_ATTACH, 0, 0),
@@ -143,6 +156,66 @@ func main() {
 	} {
 		try("call "+what, err)
 	}
+}
+
+// beside attempts to leave a scope and a history that are in one mount. The operations that a history needs are controls.
+func beside(try func(what string, err error)) {
+	try("own: history", openCreate(view.HistoryFD, "kept"))
+	try("own: relative", openCreate(unix.AT_FDCWD, "made"))
+	try("own: rename", unix.Renameat2(view.RootFD, "made", view.HistoryFD, "moved", 0))
+	try("own: link", unix.Linkat(view.HistoryFD, "moved", view.RootFD, "again", 0))
+	try("own: mkdir", unix.Mkdirat(view.RootFD, "dir", 0o700))
+	try("own: rename a directory", unix.Renameat2(view.RootFD, "dir", view.HistoryFD, "dir", 0))
+	from, err := unix.Openat2(view.HistoryFD, "kept", &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC})
+	try("own: open kept", err)
+	to, err := unix.Openat2(view.RootFD, "again", &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CLOEXEC})
+	try("own: open again", err)
+	if err = unix.IoctlFileClone(to, from); err == unix.EOPNOTSUPP { // the file system has no clones
+		err = nil
+	}
+	try("own: clone", err)
+	moved, err := unix.Openat2(view.HistoryFD, "dir", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
+	try("own: open dir", err)
+	try("left: rename", unix.Renameat2(view.RootFD, "again", view.HistoryFD, "../stolen", 0))
+	try("left: rename of all", unix.Renameat2(view.HistoryFD, "../own", view.HistoryFD, "own", 0))
+	try("left: make", openCreate(view.HistoryFD, "../made"))
+	try("left: exchange", unix.Renameat2(view.HistoryFD, "../../agents/other", view.HistoryFD, "dir", unix.RENAME_EXCHANGE))
+	for name, at := range map[string]int{"root": view.RootFD, "history": view.HistoryFD, "dir": moved, "working directory": unix.AT_FDCWD} {
+		for up := ".."; len(up) < 40; up += "/.." {
+			for _, rest := range []string{"", "/.", "/agents", "/agents/other", "/agents/other/FOREIGN", "/other/FOREIGN", "/history", "/history/other", "/etc/passwd", "/proc/1/root"} {
+				for _, flags := range []uint64{unix.O_PATH, unix.O_RDONLY} {
+					fmt.Printf("climb from %s %s %d: %s\n", name, up+rest, flags, reached(at, up+rest, flags))
+				}
+			}
+		}
+	}
+}
+
+// reached says what is at a path: own, which is the scope or the history; a cover, which is another mount; or what went wrong.
+func reached(at int, path string, flags uint64) string {
+	var st, own, root, history unix.Statx_t
+	for fd, st := range map[int]*unix.Statx_t{view.RootFD: &root, view.HistoryFD: &history} {
+		if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_MNT_ID, st); err != nil {
+			return err.Error()
+		}
+	}
+	own = root
+	fd, err := unix.Openat2(at, path, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC})
+	if err == nil {
+		defer unix.Close(fd)
+		err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_MNT_ID, &st)
+	} else if unix.Statx(at, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_MNT_ID, &st) == nil && st.Mnt_id == own.Mnt_id {
+		err = nil // Landlock does not restrict statx(2)
+	}
+	switch {
+	case err != nil:
+		return unix.ErrnoName(err.(unix.Errno))
+	case st.Mnt_id != own.Mnt_id:
+		return "a cover"
+	case st.Ino == root.Ino || st.Ino == history.Ino:
+		return "own"
+	}
+	return "REACHED"
 }
 
 func openCreate(at int, name string) error {

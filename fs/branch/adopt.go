@@ -1,0 +1,135 @@
+package branch
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// adoptedPrefix begins the names of merged files in the branch, for a moment.
+const adoptedPrefix = ".merged-"
+
+// adoptAll gives the branch the merged files that came to Base. It changes the steps: they have what Upper has then. A version
+// that a client has made since the commit was staged stays, and conflicts again: see newer.
+func (x *execution) adoptAll() error {
+	x.newer = map[int]bool{}
+	for i := range x.in.Steps {
+		s := &x.in.Steps[i]
+		if s.Adopt == "" || x.failed[s.Entry] != "" {
+			continue
+		}
+		adopted, err := x.adopt(s)
+		if fatal(err) {
+			return err
+		}
+		if !adopted {
+			x.newer[s.Entry] = true
+		}
+	}
+	return nil
+}
+
+// adopt exchanges the branch's version of a path with that of Base. It reports whether the branch has that of Base.
+func (x *execution) adopt(s *step) (bool, error) {
+	rel := string(s.Path)
+	dir, err := x.Merged.Dir(parentOf(rel))
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	if err := dir.Unlink(s.Adopt); err != nil && err != unix.ENOENT { // of a commit that was interrupted
+		return false, err
+	}
+	now, err := dir.Stat(baseOf(rel))
+	if err != nil {
+		return false, err
+	}
+	if same, err := x.equalsBase(rel, &now); same || err != nil { // it was interrupted after this
+		return same && x.shows(s, &now), err
+	}
+	upper, err := x.Upper.Stat(rel)
+	if err != nil || upperID(&upper) != s.Upper || plainTime(now.Ctime) != plainTime(s.Seen) {
+		return false, err
+	}
+	base, err := x.Base.Stat(rel)
+	if err != nil {
+		return false, err
+	}
+	to := target{x.Merged, dir, beneath.Join(parentOf(rel), s.Adopt), false}
+	if steady, err := to.copy(x.Base, rel, &base); err != nil || !steady || base.Ino != s.New {
+		return false, errors.Join(err, dir.Unlink(s.Adopt))
+	}
+	if err := dir.Rename(s.Adopt, dir, baseOf(rel), beneath.RenameExchange); err != nil {
+		return false, errors.Join(err, dir.Unlink(s.Adopt))
+	}
+	old, err := dir.Stat(s.Adopt)
+	if err != nil {
+		return false, err
+	}
+	if identOf(&now).content(identOf(&old)) {
+		return x.shows(s, nil), dir.Unlink(s.Adopt)
+	}
+	// A client has written meanwhile: its version goes back, unless the client has removed the path since.
+	if err := dir.Rename(s.Adopt, dir, baseOf(rel), beneath.RenameExchange); err != nil && err != unix.ENOENT {
+		return false, err
+	}
+	return false, dir.Unlink(s.Adopt)
+}
+
+// shows sets what Upper has for a path.
+func (x *execution) shows(s *step, now *beneath.Stat) bool {
+	rel := string(s.Path)
+	upper, err := x.Upper.Stat(rel)
+	if err != nil {
+		return false
+	}
+	if now == nil {
+		st, err := x.Merged.Stat(rel)
+		if err != nil {
+			return false
+		}
+		now = &st
+	}
+	s.Upper, s.Seen = upperID(&upper), now.Ctime
+	return true
+}
+
+// equalsBase reports whether the branch's version of a path has the content of Base.
+func (x *execution) equalsBase(rel string, st *beneath.Stat) (bool, error) {
+	base, err := x.Base.Stat(rel)
+	if err != nil || base.Size != st.Size || !base.IsRegular() || !st.IsRegular() {
+		return false, err
+	}
+	a, err := x.Merged.Open(rel, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return false, err
+	}
+	defer a.Close()
+	b, err := x.Base.Open(rel, unix.O_RDONLY, base.ID())
+	if err != nil {
+		return false, err
+	}
+	defer b.Close()
+	return sameContent(context.Background(), a, b, st.Size)
+}
+
+// noted returns the paths of the branch that are what Base has now, and those that are gone or have become others.
+func (x *execution) noted() (now []noted, gone [][]byte) {
+	for _, s := range x.in.Steps {
+		if x.failed[s.Entry] != "" || x.newer[s.Entry] {
+			continue
+		}
+		if len(s.From) > 0 {
+			gone = append(gone, s.From)
+		}
+		if s.Do == take || s.Do == remove {
+			gone = append(gone, s.Path)
+		} else {
+			now = append(now, noted{string(s.Path), string(s.Path)})
+		}
+	}
+	return now, gone
+}

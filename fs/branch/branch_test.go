@@ -1,0 +1,421 @@
+package branch
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// fork is a branch of a directory, mounted.
+type fork struct {
+	testing.TB
+	base, merged, state string
+	roots               Roots
+	*Branch
+}
+
+// newFork makes a directory, by lines as of tree, and forks it.
+func newFork(t testing.TB, lines ...string) *fork {
+	need.Root(t, "it mounts an overlay")
+	top := t.TempDir()
+	f := &fork{TB: t, base: top + "/base", merged: top + "/merged", state: top + "/state"}
+	for _, dir := range []string{"base", "merged", "state", "state/upper", "state/work"} {
+		require.NoError(t, os.Mkdir(filepath.Join(top, dir), 0o755))
+	}
+	f.make(f.base, lines...)
+	state, err := beneath.OpenDir(f.state)
+	require.NoError(t, err)
+	require.NoError(t, Fork(state))
+	f.roots.State = state
+	f.roots.Origin = func(rel string) bool { return CopiedUp(f.roots.Upper, rel) }
+	f.mount()
+	f.open()
+	t.Cleanup(func() {
+		f.Close()
+		f.unmount()
+		state.Close()
+	})
+	return f
+}
+
+func (f *fork) mount(moved ...Moved) {
+	upper, err := beneath.OpenDir(f.state + "/upper")
+	require.NoError(f, err)
+	defer upper.Close()
+	require.NoError(f, Redirect(upper, moved))
+	options := "redirect_dir=on,metacopy=off,index=off,lowerdir=" + f.base + ",upperdir=" + f.state + "/upper,workdir=" + f.state + "/work"
+	require.NoError(f, unix.Mount("overlay", f.merged, "overlay", 0, options))
+	for root, dir := range map[**beneath.Root]string{&f.roots.Base: f.base, &f.roots.Merged: f.merged, &f.roots.Upper: f.state + "/upper"} {
+		r, err := beneath.OpenDir(dir)
+		require.NoError(f, err)
+		*root = r
+	}
+}
+
+func (f *fork) unmount() {
+	for _, r := range []*beneath.Root{f.roots.Base, f.roots.Merged, f.roots.Upper} {
+		r.Close()
+	}
+	require.NoError(f, unix.Unmount(f.merged, 0))
+}
+
+func (f *fork) open() {
+	b, err := Open(f.roots)
+	require.NoError(f, err)
+	f.Branch = b
+}
+
+// make makes objects: "dir/", "file=content", "link->text".
+func (f *fork) make(dir string, lines ...string) {
+	f.Helper()
+	for _, l := range lines {
+		name, text, link := strings.Cut(l, "->")
+		if link {
+			require.NoError(f, os.Symlink(text, filepath.Join(dir, name)))
+			continue
+		}
+		name, text, file := strings.Cut(l, "=")
+		if file {
+			require.NoError(f, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+			require.NoError(f, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+		} else {
+			require.NoError(f, os.MkdirAll(filepath.Join(dir, name), 0o755))
+		}
+	}
+}
+
+// tree lists a directory: names, modes, contents, texts of links.
+func tree(t testing.TB, dir string) (lines []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		if d.Name() == "theirs" { // the host's
+			return fs.SkipDir
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := ""
+		switch d.Type() {
+		case 0:
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text = string(data)
+		case fs.ModeSymlink:
+			if text, err = os.Readlink(path); err != nil {
+				return err
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%v %q %q", info.Mode(), strings.TrimPrefix(path, dir+"/"), text))
+		return nil
+	}))
+	return lines
+}
+
+// diff lists what differs, as "kind path" or "kind from -> path", and conflicts after "!".
+func (f *fork) diff(paths ...string) []string {
+	f.Helper()
+	s, err := f.Diff(f.Context(), paths, false)
+	require.NoError(f, err)
+	return texts(s.Entries)
+}
+
+func texts(entries []Entry) []string {
+	list := []string{}
+	for _, e := range entries {
+		text := string(e.Kind) + " " + e.Path
+		if e.From != "" {
+			text = string(e.Kind) + " " + e.From + " -> " + e.Path
+		}
+		if e.Conflict != "" {
+			text += " ! " + e.Conflict
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// commit commits, and redirects moved directories as the daemon does.
+func (f *fork) commit(opt Options) *Result {
+	f.Helper()
+	r, err := f.Commit(context.Background(), opt)
+	require.NoError(f, err)
+	if len(r.Moved) > 0 {
+		f.again()
+	}
+	return r
+}
+
+// again mounts the overlay anew: the kernel has nothing of it in memory then.
+func (f *fork) again() {
+	f.Helper()
+	moved := f.Moved()
+	f.Close()
+	f.unmount()
+	f.mount(moved...)
+	f.open()
+}
+
+// rename renames a path of the branch or of Base.
+func (f *fork) rename(dir, from, to string) {
+	f.Helper()
+	require.NoError(f, os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)))
+}
+
+func (f *fork) remove(dir string, names ...string) {
+	f.Helper()
+	for _, name := range names {
+		require.NoError(f, os.RemoveAll(filepath.Join(dir, name)))
+	}
+}
+
+func TestCommit(t *testing.T) {
+	f := newFork(t, "same=1", "changed=1", "mode=1", "gone=1", "d/gone/a=1", "d/gone/b/c=1", "moved=1", "old/a=1", "old/b/c=1", "old/b/d=1",
+		"link->same", "kind=1", "turn/a=1", "again/a=1", "again/b=1")
+	f.make(f.merged, "changed=22", "added=1", "new/dir/", "new/file=1", "new/link->../../outside", "name\n\xff=1")
+	require.NoError(t, os.Chmod(f.merged+"/mode", 0o600))
+	f.remove(f.merged, "gone", "d/gone", "link", "kind", "turn", "again", "old/b/d")
+	f.rename(f.merged, "moved", "new/moved")
+	f.rename(f.merged, "old", "new/old")
+	f.make(f.merged, "link->changed", "kind/a=1", "turn=1", "again/b=2", "again/c=1", "new/old/b/c=2")
+	require.NoError(t, unix.Mkfifo(f.merged+"/fifo", 0o644))
+	assert.Equal(t, []string{
+		"added added", "removed again/a", "changed again/b", "added again/c", "changed changed", "removed d/gone", "removed d/gone/a",
+		"removed d/gone/b", "removed d/gone/b/c", "added fifo", "removed gone", "removed kind", "added kind", "added kind/a",
+		"changed link", "mode mode", "added name\n\xff", "added new", "added new/dir", "added new/file", "added new/link",
+		"moved moved -> new/moved", "moved old -> new/old", "changed new/old/b/c", "removed old/b/d",
+		"removed turn", "added turn", "removed turn/a",
+	}, f.diff())
+	want := tree(t, f.merged)
+	r := f.commit(Options{})
+	assert.Empty(t, r.Conflicts)
+	assert.Len(t, r.Taken, 28)
+	assert.Equal(t, want, tree(t, f.base))
+	assert.Empty(t, f.diff())
+	left, err := os.ReadDir(f.state + "/stage")
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	f.make(f.merged, "changed=333", "new/old/b/c=3")
+	f.remove(f.merged, "again/c")
+	assert.Equal(t, []string{"removed again/c", "changed changed", "changed new/old/b/c"}, f.diff())
+	f.commit(Options{})
+	assert.Equal(t, tree(t, f.merged), tree(t, f.base))
+}
+
+func TestConflicts(t *testing.T) {
+	f := newFork(t, "both=1", "gone/a=1", "moved/a=1", "removed=1", "same=1", "mine=1")
+	f.make(f.merged, "both=2", "too=2", "mine=2", "removed=2")
+	f.remove(f.merged, "gone")
+	f.rename(f.merged, "moved", "to")
+	f.make(f.base, "both=3", "gone/b=3", "moved/a=3", "too=3", "same=3")
+	f.remove(f.base, "removed")
+	want := []string{"changed both ! " + whyChanged, "removed gone ! " + whyChanged, "removed gone/a", "removed gone/b ! " + whyChanged,
+		"changed mine", "added removed ! " + whyGone, "moved moved -> to ! " + whyChanged, "changed too ! " + whyNew}
+	assert.Equal(t, want, f.diff())
+	before := tree(t, f.base)
+	r := f.commit(Options{})
+	assert.Len(t, r.Conflicts, 6)
+	assert.Equal(t, before, tree(t, f.base))
+
+	r = f.commit(Options{Conflicts: Ours})
+	assert.Equal(t, []string{"removed gone/a", "changed mine"}, texts(r.Taken))
+	r = f.commit(Options{Conflicts: Theirs})
+	assert.Empty(t, r.Conflicts)
+	assert.Empty(t, f.diff())
+	assert.Equal(t, []string{`-rw-r--r-- "both" "2"`, `-rw-r--r-- "mine" "2"`, `-rw-r--r-- "removed" "2"`, `-rw-r--r-- "same" "3"`,
+		`drwxr-xr-x "to" ""`, `-rw-r--r-- "to/a" "3"`, `-rw-r--r-- "too" "2"`}, tree(t, f.base))
+}
+
+// TestReplaced: the host replaces a file that the branch has changed. It is no file that the branch has added.
+func TestReplaced(t *testing.T) {
+	f := newFork(t, "replaced=1")
+	f.Branch.Origin = nil // as in the process of a view
+	f.make(f.merged, "replaced=2")
+	f.make(f.base, "new=3")
+	require.NoError(t, os.Rename(f.base+"/new", f.base+"/replaced"))
+	want := []string{"changed replaced ! " + whyNew}
+	assert.Equal(t, want, f.diff())
+	f.Close()
+	f.unmount()
+	f.mount()
+	f.open()
+	f.Branch.Origin = nil
+	assert.Equal(t, want, f.diff())
+	_, _, err := f.Discard(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Empty(t, f.diff())
+	assert.Equal(t, tree(t, f.base), tree(t, f.merged))
+}
+
+// TestTakenRemoved: another branch removes what this one has committed. It is no change of this one.
+func TestTakenRemoved(t *testing.T) {
+	f := newFork(t, "d/old=1")
+	f.make(f.merged, "made/deep/f=1", "other/deep/f=1", "d/old=2")
+	f.commit(Options{})
+	require.NoError(t, os.RemoveAll(f.base+"/made"))
+	require.NoError(t, os.RemoveAll(f.base+"/other"))
+	assert.Empty(t, f.diff())
+	f.make(f.merged, "made/deep/f=2")
+	want := []string{"added made ! " + whyGone, "added made/deep ! " + whyGone, "added made/deep/f ! " + whyGone}
+	assert.Equal(t, want, f.diff())
+	r := f.commit(Options{Conflicts: Theirs})
+	assert.Empty(t, r.Conflicts)
+	assert.Empty(t, f.diff())
+	assert.Equal(t, []string{`drwxr-xr-x "made" ""`, `drwxr-xr-x "made/deep" ""`, `-rw-r--r-- "made/deep/f" "2"`}, tree(t, f.base)[2:])
+}
+
+// TestDetached mounts the overlay anew after a commit has moved a directory: without Redirect the branch is not taken for one
+// that has removed what is in the directory.
+func TestDetached(t *testing.T) {
+	f := newFork(t, "old/deep/a=1", "old/b=1")
+	f.rename(f.merged, "old", "new")
+	f.make(f.merged, "new/deep/c=1")
+	want := tree(t, f.merged)
+	r, err := f.Commit(t.Context(), Options{})
+	require.NoError(t, err)
+	assert.Len(t, r.Moved, 2, "new and new/deep")
+	f.Close()
+	f.unmount()
+	f.mount()
+	f.open()
+	_, err = f.Diff(t.Context(), nil, false)
+	require.ErrorIs(t, err, ErrDetached)
+	_, err = f.Commit(t.Context(), Options{Conflicts: Theirs})
+	require.ErrorIs(t, err, ErrDetached)
+	f.again()
+	assert.Empty(t, f.diff())
+	assert.Equal(t, want, tree(t, f.merged))
+	assert.Equal(t, want, tree(t, f.base))
+}
+
+func TestPaths(t *testing.T) {
+	f := newFork(t, "a/1=1", "a/2=2", "b=1", "c/d/e=1")
+	f.make(f.merged, "new/deep/file=1", "new/other=1", "b=2", "a/1=11")
+	f.rename(f.merged, "a/2", "new/moved")
+	f.rename(f.merged, "c/d", "new/d")
+	f.remove(f.merged, "c")
+	assert.Equal(t, []string{"added new", "added new/deep", "added new/deep/file"}, f.diff("new/deep/file"))
+	assert.Equal(t, []string{"removed c", "added new", "moved c/d -> new/d"}, f.diff("c"), "with what is in it")
+	r := f.commit(Options{Paths: []string{"**/file", "b"}})
+	assert.Equal(t, []string{"changed b", "added new", "added new/deep", "added new/deep/file"}, texts(r.Taken))
+	assert.Equal(t, []string{"changed a/1", "removed c", "moved c/d -> new/d", "moved a/2 -> new/moved", "added new/other"}, f.diff())
+	_, err := f.Diff(t.Context(), []string{"["}, false)
+	assert.ErrorContains(t, err, "bracket")
+	f.make(f.base, "new/host=1")
+	assert.NotContains(t, f.diff(), "removed new/host", "the host's file in a directory that a commit has made")
+}
+
+func TestRules(t *testing.T) {
+	f := newFork(t, "dir/.env=1", "dir/a=1", "b=1", "protected=1")
+	f.rename(f.merged, "dir", "to")
+	f.make(f.merged, "b=2", "protected=2", "to/new=1")
+	may := func(rel string) error {
+		if filepath.Base(rel) == ".env" || rel == "protected" {
+			return fmt.Errorf("%s: read", rel)
+		}
+		return nil
+	}
+	before := tree(t, f.base)
+	r := f.commit(Options{May: may})
+	assert.Equal(t, []string{"changed protected ! protected: read", "moved dir -> to ! dir/.env: read"}, texts(r.Conflicts))
+	assert.Equal(t, before, tree(t, f.base))
+	set, err := f.Diff(t.Context(), nil, true)
+	require.NoError(t, err)
+	r = f.commit(Options{May: may, Conflicts: Theirs, Hash: set.Hash})
+	assert.Equal(t, []string{"changed b"}, texts(r.Taken))
+	assert.Contains(t, texts(r.Conflicts), "added to/new ! needs to")
+}
+
+func TestHash(t *testing.T) {
+	f := newFork(t, "a=1", "b=1", "dir/x=1")
+	f.make(f.merged, "a=2")
+	f.rename(f.merged, "dir", "to")
+	hash := func() string {
+		s, err := f.Diff(t.Context(), nil, true)
+		require.NoError(t, err)
+		return s.Hash
+	}
+	approved := hash()
+	assert.Equal(t, approved, hash())
+	before := tree(t, f.base)
+	f.make(f.merged, "a=3")
+	_, err := f.Commit(t.Context(), Options{Hash: approved})
+	require.ErrorIs(t, err, ErrChanged, "another content of the same size")
+	f.make(f.merged, "a=2")
+	require.NoError(t, os.Chmod(f.merged+"/a", 0o755))
+	_, err = f.Commit(t.Context(), Options{Hash: approved})
+	require.ErrorIs(t, err, ErrChanged)
+	require.NoError(t, os.Chmod(f.merged+"/a", 0o644))
+	require.NoError(t, unix.Setxattr(f.merged+"/a", "user.note", []byte("1"), 0))
+	_, err = f.Commit(t.Context(), Options{Hash: approved})
+	require.ErrorIs(t, err, ErrChanged)
+	require.NoError(t, unix.Removexattr(f.merged+"/a", "user.note"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = f.Commit(ended, Options{Hash: approved})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, before, tree(t, f.base))
+	assert.Len(t, f.commit(Options{Hash: approved}).Taken, 2)
+}
+
+// TestCannot takes neither sockets nor files that cannot be read, and says so.
+func TestCannot(t *testing.T) {
+	f := newFork(t, "a=1")
+	require.NoError(t, unix.Mknod(f.merged+"/socket", unix.S_IFSOCK|0o600, 0))
+	require.NoError(t, unix.Mknod(f.merged+"/device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+	f.make(f.merged, "a=2")
+	want := []string{"changed a", "added device ! cannot be taken: a socket or device", "added socket ! cannot be taken: a socket or device"}
+	assert.Equal(t, want, f.diff())
+	assert.Len(t, f.commit(Options{}).Conflicts, 2)
+	assert.Len(t, f.commit(Options{Conflicts: Theirs}).Taken, 1)
+	assert.Equal(t, want[1:], f.diff())
+}
+
+// TestUnreadable commits as an ordinary user what that user has made unreadable or unwritable.
+func TestUnreadable(t *testing.T) {
+	if os.Getenv("BRANCH_OF") == "" {
+		f := newFork(t, "ro/file=1", "ro/dir/file=1", "moved/file=1")
+		require.NoError(t, os.Chmod(f.base+"/ro", 0o500))
+		require.NoError(t, os.Chmod(f.base+"/ro/dir", 0o500))
+		require.NoError(t, os.Chmod(f.base+"/moved", 0o500))
+		f.remove(f.merged, "ro")
+		f.rename(f.merged, "moved", "to")
+		f.make(f.merged, "new/file=1", "secret/file=1", "unreadable=1")
+		require.NoError(t, os.Chmod(f.merged+"/new", 0o500))
+		require.NoError(t, os.Chmod(f.merged+"/secret", 0))
+		require.NoError(t, os.Chmod(f.merged+"/unreadable", 0))
+		chown(t, filepath.Dir(f.base))
+		f.Close()
+		child := exec.Command(os.Args[0], "-test.run=^TestUnreadable$")
+		child.Env = append(os.Environ(), "BRANCH_OF="+filepath.Dir(f.base))
+		out, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		f.open()
+		assert.Equal(t, []string{`dr-x------ "new" ""`, `-rw-r--r-- "new/file" "1"`, `dr-x------ "to" ""`,
+			`-rw-r--r-- "to/file" "1"`}, tree(t, f.base))
+		return
+	}
+	b := childBranch(t)
+	r, err := b.Commit(t.Context(), Options{Conflicts: Ours})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"added secret ! cannot be taken: secret: permission denied",
+		"added unreadable ! cannot be taken: permission denied"}, texts(r.Conflicts))
+}

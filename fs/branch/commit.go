@@ -1,0 +1,453 @@
+package branch
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Conflicts says what Commit does with entries that have a conflict.
+type Conflicts uint8
+
+// The ways to decide conflicts. An entry that cannot be taken at all stays with each of them.
+const (
+	Refuse Conflicts = iota // take nothing
+	Theirs                  // take the branch's version
+	Ours                    // leave the directory's version
+	Merge                   // take the changes of both to a text, by lines, and leave the directory's version of other conflicts
+)
+
+// Options configures Commit. The zero value takes everything if nothing conflicts.
+type Options struct {
+	Paths     []string // patterns of scope.PathRule; none: everything
+	Conflicts Conflicts
+	Hash      string                 // of the Set with these Paths; "": any
+	Only      []string               // of that Set, take what these cover and what it needs; none: everything
+	May       func(rel string) error // the agent's rules let a path change; nil: any
+	Progress  func(done, total int)  // called before each step
+	Check     bool                   // change nothing: Result is what a commit would do
+}
+
+// Result is what a commit has done.
+type Result struct {
+	Taken     []Entry `json:"taken"`
+	Conflicts []Entry `json:"conflicts"`       // what was not taken
+	Moved     []Moved `json:"moved,omitempty"` // for Redirect
+}
+
+// Moved is a directory that a commit has moved in Base.
+type Moved struct {
+	Path  []byte  `json:"path"`  // JSON has no strings that are not UTF-8
+	Upper UpperID `json:"upper"` // its directory in Upper
+}
+
+// ErrChanged reports that the branch is not what Options.Hash names any more.
+var ErrChanged = errors.New("the branch has changed since its hash was taken")
+
+// Commit takes what differs over into Base. If ctx ends before everything is staged, nothing has happened. Afterwards Commit
+// finishes, and a crash leaves a commit that Resume finishes.
+func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
+	if _, err := b.top.Stat(intentName); err != unix.ENOENT {
+		return nil, errors.Join(errors.New("the last commit is not finished: call Resume"), err)
+	}
+	d, err := b.differ(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := selected(d.entries, opt.Paths, dependencies(d.entries))
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Taken: []Entry{}, Conflicts: []Entry{}}
+	wanted := slices.Repeat([]bool{true}, len(entries))
+	if len(opt.Only) > 0 {
+		if wanted, err = covered(entries, opt.Only, dependencies(entries)); err != nil {
+			return nil, err
+		}
+	}
+	left, refused := make([]bool, len(entries)), make([]string, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		if opt.May != nil {
+			if err := d.may(e, opt.May); err != nil {
+				refused[i] = err.Error()
+			}
+		}
+		merges := opt.Conflicts == Merge && e.Merge == MergeClean
+		left[i] = !wanted[i] || refused[i] != "" || e.Conflict != "" && !merges && (e.fixed || opt.Conflicts != Theirs)
+		if merges && !left[i] {
+			e.Merge = Merged
+		}
+	}
+	refuse := func() { // the hash is without it
+		for i, why := range refused {
+			entries[i].Conflict = cmp.Or(why, entries[i].Conflict)
+		}
+	}
+	conflicts := func() []Entry {
+		both := slices.Clone(left)
+		for i := range both {
+			both[i] = left[i] && wanted[i]
+		}
+		return only(entries, both)
+	}
+	if opt.Conflicts == Refuse && len(conflicts()) > 0 {
+		refuse()
+		r.Conflicts = conflicts()
+		return r, nil
+	}
+	hashed := opt.Hash != ""
+	if opt.Check {
+		if hashed {
+			s := &Set{Entries: entries}
+			if err := b.hashMerged(ctx, s, nil); err != nil {
+				return nil, err
+			}
+			if s.Hash != opt.Hash {
+				return nil, ErrChanged
+			}
+		}
+		refuse()
+		leaveWith(entries, left)
+		taken := make([]bool, len(left))
+		for i := range left {
+			taken[i] = !left[i]
+		}
+		r.Conflicts, r.Taken = conflicts(), only(entries, taken)
+		return r, nil
+	}
+	if err := b.clear(); err != nil {
+		return nil, err
+	}
+	defer func() { _ = b.clear() }() // Resume clears it, too
+	staged, err := b.stageAll(ctx, entries, left, hashed)
+	if err != nil {
+		return nil, err
+	}
+	if hashed {
+		now, err := b.hash(ctx, entries, nil, func(i int, e *Entry) (*beneath.Root, string) {
+			if staged[i] != 0 && !e.new.IsDir() {
+				return b.State, stagePath(stagedName(i))
+			}
+			return b.Merged, e.Path
+		})
+		if err != nil {
+			return nil, err
+		}
+		if now != opt.Hash {
+			return nil, ErrChanged
+		}
+	}
+	for i := range entries {
+		if e := &entries[i]; e.Merge == Merged { // the hash is of the branch's version
+			e.NewSize = e.size
+		}
+	}
+	refuse()
+	if r.Conflicts = conflicts(); opt.Conflicts == Refuse && len(r.Conflicts) > 0 { // a client has changed it while it was staged
+		return r, nil
+	}
+	leaveWith(entries, left)
+	r.Conflicts = conflicts()
+	in := d.intent(entries, left, staged)
+	if len(in.Steps) == 0 {
+		return r, nil
+	}
+	if err := b.intend(ctx, in); err != nil {
+		return nil, err
+	}
+	x := &execution{Branch: b, in: in, entries: entries, progress: opt.Progress, failed: map[int]string{}}
+	if err := x.run(); err != nil {
+		return nil, err
+	}
+	return x.result(r), nil
+}
+
+// may returns why the rules do not let an entry be taken. A moved directory takes all that is in it along.
+func (d *differ) may(e *Entry, may func(string) error) error {
+	err := may(e.Path)
+	if err == nil && e.From != "" {
+		err = d.mayBelow(e.From, e.Path, may)
+	}
+	return err
+}
+
+func (d *differ) mayBelow(from, to string, may func(string) error) error {
+	if err := may(from); err != nil {
+		return err
+	}
+	if err := may(to); err != nil {
+		return err
+	}
+	for _, name := range d.below[from] {
+		if at := beneath.Join(from, name); !d.claimed[at] {
+			if err := d.mayBelow(at, beneath.Join(to, name), may); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leaveWith leaves the entries that need one that is left.
+func leaveWith(entries []Entry, left []bool) {
+	needs := dependencies(entries)
+	for changed := true; changed; {
+		changed = false
+		for i := range entries {
+			if left[i] {
+				continue
+			}
+			for _, j := range needs[i] {
+				if left[j] {
+					left[i], changed = true, true
+					entries[i].Conflict = cmp.Or(entries[i].Conflict, "needs "+entries[j].Path)
+				}
+			}
+		}
+	}
+}
+
+// intent is what a commit is going to do. It is on the disk before the first step.
+type intent struct {
+	Steps   []step    `json:"steps"`
+	Touched [][]byte  `json:"touched"` // directories of Base that change only by the steps
+	Whole   []Moved   `json:"whole"`   // directories of Base whose content the branch has replaced
+	Carried []Moved   `json:"carried"` // directories in moved ones
+	Known   []UpperID `json:"known"`   // objects of Upper that came from objects that the steps remove
+}
+
+// step is one change of Base. It does nothing if it has been done.
+type step struct {
+	Do    action              `json:"do"`
+	Path  []byte              `json:"path"`            // JSON has no strings that are not UTF-8
+	From  []byte              `json:"from,omitempty"`  // place: where the parked object was
+	Stage string              `json:"stage,omitempty"` // the name in the stage
+	Old   ident               `json:"old,omitzero"`    // what has to be at Path
+	New   uint64              `json:"new,omitempty"`   // the inode number of what comes to Path
+	Attr  *attributes         `json:"attr,omitempty"`
+	Upper UpperID             `json:"upper,omitzero"`  // the new object in Upper
+	Seen  unix.StatxTimestamp `json:"seen,omitzero"`   // its change time
+	Made  bool                `json:"made,omitempty"`  // place: the object is a directory of the branch
+	Clean bool                `json:"clean,omitempty"` // Old has not changed since the fork
+	Adopt string              `json:"adopt,omitempty"` // swap: the branch gets the new version, too, first with this name
+	Entry int                 `json:"entry"`
+}
+
+type action string
+
+const (
+	take   action = "take"   // move the object from Path to the stage, to remove it or to place it elsewhere
+	remove action = "remove" // remove the empty directory
+	place  action = "place"  // move the object from the stage to Path, which is free
+	swap   action = "swap"   // exchange the object with the one in the stage
+	attr   action = "attr"   // set attributes
+)
+
+// attributes are those that a commit sets.
+type attributes struct {
+	Mode   uint32            `json:"mode"`
+	UID    uint32            `json:"uid"`
+	GID    uint32            `json:"gid"`
+	XAttrs map[string][]byte `json:"xattrs,omitempty"`
+}
+
+func stagedName(i int) string      { return strconv.Itoa(i) }
+func parkedName(i int) string      { return "p" + strconv.Itoa(i) }
+func removedName(i int) string     { return "r" + strconv.Itoa(i) }
+func stagePath(name string) string { return stageName + "/" + name }
+
+// intent returns the steps for the entries that are not left, and for which staged has inode numbers.
+func (d *differ) intent(entries []Entry, left []bool, staged []uint64) *intent {
+	var out, in, last []step
+	for i := range entries {
+		e := &entries[i]
+		if left[i] {
+			continue
+		}
+		path, base, old, clean := []byte(e.Path), []byte(e.base), identOf(&e.old), d.since(&e.old) == ""
+		attrs := func() {
+			last = append(last, step{Do: attr, Path: path, Old: old, Attr: e.attr, Upper: e.upper, Seen: e.new.Ctime, Entry: i})
+		}
+		switch {
+		case e.Kind == history.Deleted && e.old.IsDir():
+			out = append(out, step{Do: remove, Path: base, Old: old, Clean: clean, Entry: i})
+		case e.Kind == history.Deleted:
+			out = append(out, step{Do: take, Path: base, Stage: removedName(i), Old: old, Clean: clean, Entry: i})
+		case e.Kind == history.Renamed && staged[i] != 0:
+			out = append(out, step{Do: take, Path: base, Stage: removedName(i), Old: old, Clean: clean, Entry: i})
+			in = append(in, step{Do: place, Path: path, Stage: stagedName(i), New: staged[i], Upper: e.upper, Seen: e.new.Ctime, Entry: i})
+		case e.Kind == history.Renamed:
+			out = append(out, step{Do: take, Path: base, Stage: parkedName(i), Old: old, Clean: clean, Entry: i})
+			in = append(in, step{Do: place, Path: path, From: base, Stage: parkedName(i), New: old.Ino, Upper: e.upper, Seen: e.new.Ctime, Entry: i})
+			if e.Mode {
+				attrs()
+			}
+		case e.Kind == history.Added && e.new.IsDir():
+			in = append(in, step{Do: place, Path: path, Stage: stagedName(i), New: staged[i],
+				Upper: e.upper, Seen: e.new.Ctime, Made: true, Entry: i})
+			old = ident{Ino: staged[i], Dir: true}
+			attrs()
+		case e.Kind == history.Added:
+			in = append(in, step{Do: place, Path: path, Stage: stagedName(i), New: staged[i], Upper: e.upper, Seen: e.new.Ctime, Entry: i})
+		case e.Kind == history.ModeChanged && staged[i] == 0:
+			attrs()
+		default:
+			s := step{Do: swap, Path: path, Stage: stagedName(i), Old: old, Clean: clean, New: staged[i], Entry: i}
+			s.Upper, s.Seen = e.upper, e.new.Ctime
+			if e.Merge == Merged {
+				s.Stage, s.Adopt = mergedName(i), adoptedPrefix+rand.Text()
+			}
+			in = append(in, s)
+		}
+	}
+	byPath := func(a, b step) int { return slices.Compare(a.Path, b.Path) }
+	slices.SortFunc(out, func(a, b step) int { return byPath(b, a) })
+	slices.SortFunc(in, byPath)
+	slices.SortFunc(last, func(a, b step) int { return byPath(b, a) })
+	plan := &intent{Steps: slices.Concat(out, in, last)}
+	to, from := map[string]string{}, map[string]string{} // of moved directories
+	for i, e := range entries {
+		if e.Kind == history.Renamed && !left[i] {
+			to[e.base], from[e.Path] = e.Path, e.base
+		}
+	}
+	seen := map[string]bool{}
+	touches := func(rel, base string) {
+		if st, ok := d.stat(base); ok && !seen[rel] && d.since(&st) == "" {
+			seen[rel] = true
+			plan.Touched = append(plan.Touched, []byte(rel))
+		}
+	}
+	for _, s := range out {
+		dir := parentOf(string(s.Path))
+		touches(moved(dir, to), dir)
+	}
+	for _, s := range in {
+		dir := parentOf(string(s.Path))
+		touches(dir, moved(dir, from))
+	}
+	goes, keeps := map[string]bool{}, map[string]bool{} // paths of Base, and directories that keep one of theirs
+	for i, e := range entries {
+		if e.leaves() && !left[i] {
+			goes[e.base] = true
+		}
+	}
+	for i := range d.entries {
+		if e := &d.entries[i]; e.leaves() && !goes[e.base] {
+			keeps[parentOf(e.base)] = true
+		}
+	}
+	for _, dir := range d.whole {
+		if !keeps[string(dir.Path)] {
+			plan.Whole = append(plan.Whole, dir)
+		}
+	}
+	for _, dir := range d.carried {
+		if rel := string(dir.Path); moved(rel, from) != rel {
+			plan.Carried = append(plan.Carried, dir)
+		}
+	}
+	for i := range entries {
+		if e := &entries[i]; !left[i] && e.base != "" && (e.Kind == history.Deleted || staged[i] != 0) {
+			plan.Known = append(plan.Known, d.hiding[e.old.Ino]...)
+		}
+	}
+	return plan
+}
+
+// moved returns the path that rel has elsewhere, if a directory above it is there.
+func moved(rel string, dirs map[string]string) string {
+	for dir := rel; dir != ""; dir = parentOf(dir) {
+		if to, ok := dirs[dir]; ok {
+			return to + rel[len(dir):]
+		}
+	}
+	return rel
+}
+
+// intend writes the intent. From then on the commit is finished, now or by Resume.
+func (b *Branch) intend(ctx context.Context, in *intent) error {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	if err := b.top.Unlink(newIntent); err != nil && err != unix.ENOENT {
+		return err
+	}
+	f, err := b.top.Create(newIntent, unix.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if n, err := f.WriteAt(text, 0, false); err != nil || n < len(text) {
+		return errors.Join(err, unix.ENOSPC)
+	}
+	if err := errors.Join(f.Sync(false), ctx.Err()); err != nil {
+		return err
+	}
+	if err := b.top.Rename(newIntent, b.top, intentName, unix.RENAME_NOREPLACE); err != nil {
+		return fmt.Errorf("a commit was not finished: %w", err)
+	}
+	return syncDir(b.State, "")
+}
+
+// Resume finishes a commit that was interrupted. It returns nil if there was none.
+func (b *Branch) Resume() (*Result, error) {
+	st, err := b.top.Stat(intentName)
+	if err == unix.ENOENT {
+		return nil, b.clear()
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := b.State.Open(intentName, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := readAll(f)
+	if err != nil {
+		return nil, err
+	}
+	in := &intent{}
+	if err := json.Unmarshal(text, in); err != nil {
+		return nil, fmt.Errorf("resume commit: %w", err)
+	}
+	x := &execution{Branch: b, in: in, failed: map[int]string{}}
+	if err := x.run(); err != nil {
+		return nil, err
+	}
+	return x.result(&Result{Taken: []Entry{}, Conflicts: []Entry{}}), b.clear()
+}
+
+// clear empties the stage. There must be no intent.
+func (b *Branch) clear() error {
+	if _, err := b.top.Stat(intentName); err != unix.ENOENT {
+		return err
+	}
+	stage, err := b.State.Dir(stageName)
+	if err != nil {
+		return err
+	}
+	defer stage.Close()
+	names, err := b.State.Names(stageName)
+	for _, name := range names {
+		if failed := stage.Unlink(name); failed == unix.EISDIR {
+			err = errors.Join(err, stage.Rmdir(name))
+		} else {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package branch
+
+import (
+	"encoding/json"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Copy copies an object that is not a directory, with its attributes, to the new name at of another directory, which may be
+// below its root. It sets st to the attributes of the version that it copied. It fails for a socket or device, and for a file
+// that is being written all the time.
+func Copy(from *beneath.Root, rel string, st *beneath.Stat, to *beneath.Root, at string) error {
+	dir, err := to.Dir(parentOf(at))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	t := target{root: to, dir: dir, rel: at}
+	for range copyTries {
+		steady, err := t.copy(from, rel, st)
+		if steady && err == nil {
+			return nil
+		}
+		if failed := dir.Unlink(baseOf(at)); err != nil || failed != nil && failed != unix.ENOENT {
+			return errors.Join(err, failed)
+		}
+	}
+	return errWritten
+}
+
+const copyTries = 4
+
+var errWritten = errors.New("it is being written")
+
+// CopyAttributes gives a directory the owner, mode and extended attributes of another one, and its modification time.
+func CopyAttributes(from *beneath.Root, rel string, to *beneath.Root, at string) error {
+	st, err := from.Stat(rel)
+	if err != nil {
+		return err
+	}
+	now, err := to.Stat(at)
+	if err != nil {
+		return err
+	}
+	if err := attributesOf(from, rel, &st).setAt(to, at, now.ID()); err != nil {
+		return err
+	}
+	f, err := to.Object(at)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Utimes(unix.Timespec{Nsec: unix.UTIME_OMIT}, mtime(&st))
+}
+
+// Note notes that Upper's version of a path of Base came of the one with the attributes st: a change of Base before that is no
+// conflict. State must not be open as a Branch. Without the note, after a crash, the path can be in conflict.
+func Note(state *beneath.Root, rel string, st *beneath.Stat) error {
+	top, err := state.Dir("")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	f, err := top.Create(takenName, unix.O_RDWR, 0o600)
+	if err == unix.EEXIST {
+		var at beneath.Stat
+		if at, err = top.Stat(takenName); err == nil {
+			f, err = state.Open(takenName, unix.O_RDWR, at.ID())
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := json.Marshal(line{ident: identOf(st), Path: []byte(rel)})
+	if err == nil {
+		_, err = f.WriteAt(append(text, '\n'), 0, true)
+	}
+	return err
+}

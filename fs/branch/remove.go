@@ -1,0 +1,185 @@
+package branch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// removedPrefix begins the names of directories that Remove has not emptied yet.
+const removedPrefix = "removed-"
+
+// Remove removes the named entries of State, and all below them. The first one leaves its name at once, before anything below
+// it is removed. Without names it removes all entries.
+//
+// State belongs to the agent's user, and was opened as that user's. Processes of that user may move directories to it, also
+// while root removes. So Remove lists only a directory that this user owns, and could empty without root, or that has a
+// trusted attribute, which only root sets: of the kernel, which has copied it to the overlay, or of MarkOwn. It follows no link
+// and enters no mount. The error is of the first directory that stays.
+func Remove(state *beneath.Root, names ...string) error {
+	top, err := state.Object("")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	st, err := top.Stat()
+	if err != nil {
+		return err
+	}
+	r := removal{state: state, top: top.Dir(), owner: st.Uid, private: uint32(os.Geteuid())}
+	all, err := state.Names("")
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		names = all
+	}
+	for _, name := range all {
+		if strings.HasPrefix(name, removedPrefix) { // of a Remove that was interrupted
+			r.rest = append(r.rest, name)
+		}
+	}
+	var failed error
+	for _, name := range names {
+		if !strings.HasPrefix(name, removedPrefix) {
+			failed = cmp.Or(failed, r.entry(r.top, name, true))
+		}
+	}
+	for len(r.rest) > 0 {
+		name := r.rest[0]
+		r.rest = r.rest[1:]
+		err := r.empty(name)
+		if gone := r.top.Rmdir(name); gone != nil && gone != unix.ENOENT {
+			failed = cmp.Or(failed, err, fmt.Errorf("remove %s: %w", name, gone))
+		}
+	}
+	return failed
+}
+
+// ownMark is the attribute of MarkOwn.
+const ownMark = "trusted.scopefs.branch"
+
+// MarkOwn lets Remove empty a directory of State that is not of the agent's user. name must have been made by the caller.
+func MarkOwn(state *beneath.Root, name string, id beneath.FileID) error {
+	f, err := state.Open(name, unix.O_RDONLY|unix.O_DIRECTORY, id)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Setxattr(ownMark, []byte("1"), 0)
+}
+
+// removal is a Remove. Directories that are not empty move to State first: no depth needs more descriptors.
+type removal struct {
+	state   *beneath.Root
+	top     beneath.Dir // State
+	owner   uint32      // of State
+	private uint32      // the user of this process, who owns the work directory of the overlay
+	rest    []string    // directories in State that are to be emptied
+	count   int         // names given
+}
+
+// entry removes a name of a directory, or moves it to rest. private: the agent's user cannot have put it there.
+func (r *removal) entry(dir beneath.Dir, name string, private bool) error {
+	err := dir.Unlink(name)
+	if err == unix.EISDIR {
+		err = dir.Rmdir(name)
+	}
+	switch err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.ENOTEMPTY, unix.EEXIST:
+	default:
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	f, err := r.open(dir, name, private)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	for {
+		to := fmt.Sprint(removedPrefix, r.count)
+		r.count++
+		switch err := dir.Rename(name, r.top, to, unix.RENAME_NOREPLACE); err {
+		case unix.EEXIST:
+		case nil:
+			r.rest = append(r.rest, to)
+			return nil
+		default:
+			return fmt.Errorf("remove %s: %w", name, err)
+		}
+	}
+}
+
+// empty removes what is in a directory of State.
+func (r *removal) empty(name string) error {
+	f, err := r.open(r.top, name, true)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	dir := beneath.NewRoot(f.FD())
+	names, err := dir.Names("")
+	for _, name := range names {
+		err = cmp.Or(err, r.entry(f.Dir(), name, r.isPrivate(&st)))
+	}
+	return err
+}
+
+// isPrivate reports whether a directory is of this process's user alone. Who cannot write to a directory cannot move it to
+// another one: rename(2).
+func (r *removal) isPrivate(st *beneath.Stat) bool { return st.Uid == r.private && st.Mode&0o077 == 0 }
+
+// open opens a directory whose names may be removed. private: the agent's user cannot have put it there, if isPrivate.
+func (r *removal) open(dir beneath.Dir, name string, private bool) (beneath.File, error) {
+	at := beneath.NewRoot(dir.Self().FD())
+	obj, err := at.Object(name) // no attributes of a mount, which another user may serve
+	if err != nil {
+		return obj, fmt.Errorf("remove %s: %w", name, err)
+	}
+	defer obj.Close()
+	st, err := obj.Stat()
+	if err == nil && st.Uid == r.owner && st.Mode&0o700 != 0o700 && st.IsDir() {
+		err = obj.Chmod(uint32(st.Mode)&0o7777 | 0o700) // this process may be of an ordinary user
+	}
+	var f beneath.File
+	if err == nil {
+		f, err = at.Open(name, unix.O_RDONLY|unix.O_DIRECTORY, st.ID())
+	}
+	if err != nil {
+		return f, fmt.Errorf("remove %s: %w", name, err)
+	}
+	if st.Uid == r.owner || private && r.isPrivate(&st) {
+		return f, nil
+	}
+	for _, mark := range []string{"trusted.overlay.origin", ownMark} {
+		if n, err := f.Getxattr(mark, nil); err == nil && n > 0 {
+			return f, nil
+		}
+	}
+	f.Close()
+	return f, fmt.Errorf("remove %s: %w", name, &foreignError{st.Uid})
+}
+
+// foreignError reports a directory that is not removed, because another user owns it.
+type foreignError struct{ uid uint32 }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("the directory is of user %d, and not of the branch: remove it, or move it away", e.uid)
+}
+
+// Is makes the error ErrForeign.
+func (e *foreignError) Is(target error) bool { return target == ErrForeign }
+
+// ErrForeign reports a directory in State that another user owns, and that the overlay did not make.
+var ErrForeign = errors.New("a directory in the branch is of another user")

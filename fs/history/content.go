@@ -1,0 +1,198 @@
+package history
+
+import (
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// MaxCopy bounds the files whose content is copied before they are written, where the file system has no
+// reflinks: ioctl_ficlone(2). A client that opens a larger file for writing does not wait.
+const MaxCopy = 64 << 20
+
+// maxInline bounds a content that is kept in the journal.
+const maxInline = 16 << 10
+
+func keptName(k uint32) string { return strconv.FormatUint(uint64(k), 10) }
+
+// Content keeps the content of the regular file rel, with the attributes st, that is about to be written. open opens
+// it for reading.
+func (w *Writer) Content(rel string, st *beneath.Stat, open func() (beneath.File, error)) error {
+	if w == nil || w.nothing {
+		return nil
+	}
+	err := w.begin(func(g *generation) error {
+		id := plain(st.ID())
+		leave, done := g.enter(id)
+		if done && w.undo != nil { // each inverse has a record
+			leave, done = func() {}, false
+		}
+		if done {
+			return w.opened(g, id)
+		}
+		defer leave()
+		r := &journal.Record{Kind: journal.Content, Path: rel, Object: id, Attr: journal.AttrOf(st)}
+		if w.unnamed {
+			r.Flags |= journal.Unnamed
+		}
+		if err := w.keepContent(g, r, open); err != nil {
+			return err
+		}
+		g.mark(id, seenContent)
+		return nil
+	})
+	return w.orLose(rel, err, func() error { return nil })
+}
+
+// Opened notes that a file is open for writing, if Written has been called since the last Content or Opened: how it is left is
+// not known before the next Written.
+func (w *Writer) Opened(id beneath.FileID) {
+	if w != nil {
+		_ = w.begin(func(g *generation) error { return w.opened(g, plain(id)) }) // as for Written
+	}
+}
+
+func (w *Writer) opened(g *generation, id beneath.FileID) error {
+	w.store.states.Lock()
+	defer w.store.states.Unlock()
+	if w.store.writing[id] {
+		return nil
+	}
+	w.store.writing[id] = true
+	return w.write(g, &journal.Record{Kind: journal.Written, Object: id})
+}
+
+// enter waits until nobody copies the content of an object. Then it reports that the content is kept, or reserves
+// the copy until leave is called.
+func (g *generation) enter(id beneath.FileID) (leave func(), done bool) {
+	for {
+		g.mu.Lock()
+		busy := g.copying[id]
+		done = g.seen[id]&(seenBorn|seenContent) != 0
+		if !done && busy == nil {
+			busy = make(chan struct{})
+			g.copying[id] = busy
+			g.mu.Unlock()
+			return func() {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				delete(g.copying, id)
+				close(busy)
+			}, false
+		}
+		g.mu.Unlock()
+		if done {
+			return nil, true
+		}
+		<-busy
+	}
+}
+
+// keepContent writes a record with the content, or with the number of a copy, or why there is none. It fails with ErrStale if
+// another client has moved the file since: the caller's change will fail as well.
+func (w *Writer) keepContent(g *generation, r *journal.Record, open func() (beneath.File, error)) error {
+	if w.store.excluded(r.Path) {
+		r.Why = whyExcluded
+		_, err := w.writeContent(g, r, nil)
+		return err
+	}
+	from, err := open()
+	if errors.Is(err, beneath.ErrStale) {
+		return err
+	}
+	if err != nil {
+		if r.Flags |= journal.Inline; r.Attr.Size > 0 {
+			r.Flags, r.Why = r.Flags&^journal.Inline, "it cannot be read: "+err.Error()
+		}
+		_, err := w.writeContent(g, r, nil)
+		return err
+	}
+	defer from.Close()
+	for tries := 3; ; tries-- {
+		unchanged := &from
+		size, err := w.copyContent(g, r, from)
+		if err != nil {
+			r.Why = err.Error()
+		}
+		if err != nil || tries == 1 {
+			unchanged = nil
+		}
+		if written, err := w.writeContent(g, r, unchanged); written {
+			g.keeps(size)
+			return err
+		}
+		if r.Kept != 0 {
+			_ = g.dir.Unlink(keptName(r.Kept)) // as in copyContent
+		}
+	}
+}
+
+// writeContent writes a record of content, unless another client has changed a file since.
+func (w *Writer) writeContent(g *generation, r *journal.Record, unchanged *beneath.File) (written bool, err error) {
+	w.store.states.Lock()
+	defer w.store.states.Unlock()
+	if unchanged != nil {
+		if st, err := unchanged.Stat(); err != nil || !r.Attr.Same(journal.AttrOf(&st)) {
+			return false, nil
+		}
+	}
+	w.store.writing[r.Object] = true
+	return true, w.write(g, r)
+}
+
+// copyContent copies the content into the record or to a file, and returns what that takes.
+func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File) (size int64, err error) {
+	st, err := from.Stat()
+	if err != nil {
+		return 0, err
+	}
+	r.Attr, r.Kept, r.Data, r.Flags = journal.AttrOf(&st), 0, nil, r.Flags&^journal.Inline
+	if r.Attr.Size <= maxInline {
+		r.Data = make([]byte, r.Attr.Size)
+		n, err := from.ReadAt(r.Data, 0)
+		if err == nil {
+			r.Data, r.Flags = r.Data[:n], r.Flags|journal.Inline
+		}
+		return int64(n), err
+	}
+	r.Kept = g.number()
+	name := keptName(r.Kept)
+	to, err := g.dir.Create(name, unix.O_RDWR, 0o600)
+	if err == nil {
+		defer to.Close()
+		if err = to.Clone(from); err != nil && r.Attr.Size > MaxCopy {
+			err = errTooLarge
+		} else if err != nil {
+			err = to.CopySparse(from, r.Attr.Size)
+		}
+		if err != nil {
+			_ = g.dir.Unlink(name) // Open removes it, too
+		}
+	}
+	if err == nil {
+		st, err = to.Stat()
+	}
+	if err != nil {
+		r.Kept = 0
+		return 0, err
+	}
+	g.mu.Lock()
+	g.copies = append(g.copies, r.Kept)
+	g.mu.Unlock()
+	return int64(st.Blocks) * 512, nil
+}
+
+var errTooLarge = errors.New("larger than 64 MiB, and the file system has no reflinks")
+
+// HasContent reports whether the writer's generation has kept the content of an object.
+func (w *Writer) HasContent(id beneath.FileID) bool {
+	if w == nil {
+		return true
+	}
+	g, err := w.generation()
+	return err == nil && g.has(plain(id), seenBorn|seenContent)
+}

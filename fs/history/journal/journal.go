@@ -1,0 +1,221 @@
+// Package journal is the format of the journals of a history: frames of records, each with a checksum.
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Kind is what a record is about.
+type Kind uint8
+
+// The kinds of record. Those up to Returned are written before the change.
+const (
+	Begins     Kind = iota + 1 // the first of a journal: Label, Note
+	Made                       // a new object at Path; Settled has its identity. An undo made it for the directory Other, which was removed
+	Linked                     // Object has the new name Path
+	Removed                    // Object has lost the name Path
+	Moved                      // Object is moved from Path to To, where it replaces Other
+	Exchanged                  // Object at Path and Other at To exchange their names
+	Content                    // Object at Path is about to be written
+	Attributes                 // Object at Path is about to get other attributes, or other names in it
+	Restored                   // the kept file To, of any generation, gets the name Path again
+	Returned                   // Object at Path becomes the kept file To again
+	Settled                    // the record Of has happened; of Made, the object is Object
+	Void                       // the record Of has not happened
+	Written                    // Object was closed after it was open for writing: Attr; nil: it is open for writing again
+	Lost                       // a change of Path was not kept: Why
+	Ended                      // an undo is complete
+)
+
+// Flags of a record.
+const (
+	Born      = 1 << iota // the generation created Object, or Other if the record is Moved: nothing is kept
+	Directory             // Object is a directory, or Other if the record is Moved
+	Inline                // Data is the content, else the kept file is
+	Names                 // Attributes: names in the directory change, and so its times
+	Unnamed               // Content, Attributes: Object had no name but in the history; Path was its last one
+)
+
+// Record is an entry of a journal.
+type Record struct {
+	Seq     uint64 // the time in nanoseconds, or the next free number; unique in a history
+	Kind    Kind
+	Flags   uint8
+	PID     uint32
+	Program string
+	Path    string // relative to the scope
+	To      string
+	Object  beneath.FileID
+	Other   beneath.FileID
+	Kept    uint32 // the number of the kept file; 0: none
+	Why     string // why nothing is kept
+	Of      uint64 // Settled, Void: the record; of an undo: the record that it inverts
+	Attr    *Attr  // before the change; Written: after it, nil: not known
+	At      int64  // the offset in the journal, which its reader sets
+	Data    []byte // Inline: the content; Begins: the Header
+}
+
+// Time returns when the record was written.
+func (r *Record) Time() time.Time { return time.Unix(0, int64(r.Seq)) }
+
+// Attr is what is kept of the attributes of an object.
+type Attr struct {
+	Mode, UID, GID uint32
+	Size           int64
+	Atime, Mtime   unix.StatxTimestamp
+	XAttrs         map[string][]byte // nil: not read; empty: none
+}
+
+// AttrOf returns the attributes of an object, without the extended ones.
+func AttrOf(st *beneath.Stat) *Attr {
+	return &Attr{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Size: int64(st.Size), Atime: st.Atime, Mtime: st.Mtime}
+}
+
+// Same reports whether a file has the content that it had with the attributes b, as far as they tell.
+func (a *Attr) Same(b *Attr) bool {
+	return a.Size == b.Size && a.Mtime.Sec == b.Mtime.Sec && a.Mtime.Nsec == b.Mtime.Nsec
+}
+
+// HeadSize is the size of what precedes a record: its length and its CRC-32C.
+const HeadSize = 8
+
+// MaxRecord bounds a record, in bytes.
+const MaxRecord = 1 << 20
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Append appends the frame of a record to a journal in memory.
+func Append(b []byte, r *Record) []byte {
+	start := len(b)
+	b = append(b, make([]byte, HeadSize)...)
+	b = append(b, byte(r.Kind), r.Flags)
+	for _, n := range []uint64{
+		r.Seq, uint64(r.PID), r.Object.Dev, r.Object.Ino, uint64(r.Object.Birth), r.Other.Dev, r.Other.Ino, uint64(r.Other.Birth),
+		uint64(r.Kept), r.Of,
+	} {
+		b = binary.AppendUvarint(b, n)
+	}
+	for _, s := range []string{r.Program, r.Path, r.To, r.Why, string(r.Data)} {
+		b = appendText(b, s)
+	}
+	b = r.Attr.append(b)
+	text := b[start+HeadSize:]
+	binary.LittleEndian.PutUint32(b[start:], uint32(len(text)))
+	binary.LittleEndian.PutUint32(b[start+4:], crc32.Checksum(text, castagnoli))
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func (a *Attr) append(b []byte) []byte {
+	if a == nil {
+		return append(b, 0)
+	}
+	b = append(b, 1)
+	for _, n := range []uint64{
+		uint64(a.Mode), uint64(a.UID), uint64(a.GID), uint64(a.Size),
+		uint64(a.Atime.Sec), uint64(a.Atime.Nsec), uint64(a.Mtime.Sec), uint64(a.Mtime.Nsec),
+	} {
+		b = binary.AppendUvarint(b, n)
+	}
+	if a.XAttrs == nil {
+		return binary.AppendUvarint(b, 0)
+	}
+	b = binary.AppendUvarint(b, uint64(len(a.XAttrs))+1)
+	for name, value := range a.XAttrs {
+		b = appendText(appendText(b, name), string(value))
+	}
+	return b
+}
+
+// ErrTorn is the error of a journal that ends within a record, or is damaged there.
+var ErrTorn = errors.New("the journal is damaged")
+
+// Cut decodes the first record of a journal. It returns ErrTorn if the journal ends within the record, or is damaged there.
+func Cut(b []byte) (r *Record, rest []byte, err error) {
+	if len(b) < HeadSize {
+		return nil, nil, ErrTorn
+	}
+	size := int(binary.LittleEndian.Uint32(b))
+	if size > MaxRecord || size > len(b)-HeadSize {
+		return nil, nil, ErrTorn
+	}
+	text := b[HeadSize : HeadSize+size]
+	if crc32.Checksum(text, castagnoli) != binary.LittleEndian.Uint32(b[4:]) || size < 2 {
+		return nil, nil, ErrTorn
+	}
+	d := decoder{rest: text[2:]}
+	r = &Record{Kind: Kind(text[0]), Flags: text[1]}
+	r.Seq, r.PID = d.number(), uint32(d.number())
+	r.Object, r.Other = d.id(), d.id()
+	r.Kept, r.Of = uint32(d.number()), d.number()
+	r.Program, r.Path, r.To, r.Why, r.Data = d.text(), d.text(), d.text(), d.text(), []byte(d.text())
+	r.Attr = d.attr()
+	if d.bad {
+		return nil, nil, ErrTorn
+	}
+	return r, b[HeadSize+size:], nil
+}
+
+// decoder decodes the fields of a record. After an error all further fields are zero.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) number() uint64 {
+	n, size := binary.Uvarint(d.rest)
+	if size <= 0 {
+		d.bad, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return n
+}
+
+func (d *decoder) text() string {
+	n := d.number()
+	if n > uint64(len(d.rest)) {
+		d.bad, d.rest = true, nil
+		return ""
+	}
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
+}
+
+func (d *decoder) id() beneath.FileID {
+	return beneath.FileID{Dev: d.number(), Ino: d.number(), Birth: int64(d.number())}
+}
+
+func (d *decoder) attr() *Attr {
+	if len(d.rest) == 0 {
+		d.bad = true
+		return nil
+	}
+	some := d.rest[0] != 0
+	if d.rest = d.rest[1:]; !some {
+		return nil
+	}
+	a := &Attr{Mode: uint32(d.number()), UID: uint32(d.number()), GID: uint32(d.number()), Size: int64(d.number())}
+	a.Atime = unix.StatxTimestamp{Sec: int64(d.number()), Nsec: uint32(d.number())}
+	a.Mtime = unix.StatxTimestamp{Sec: int64(d.number()), Nsec: uint32(d.number())}
+	n := d.number()
+	if n > 0 {
+		a.XAttrs = map[string][]byte{}
+	}
+	for ; n > 1 && !d.bad; n-- {
+		name := d.text()
+		a.XAttrs[name] = []byte(d.text())
+	}
+	return a
+}

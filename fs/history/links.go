@@ -1,0 +1,122 @@
+package history
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// links counts the names that files have in the history: a client sees the link count without them. It does not count the only
+// name of a file that no client has open, which no client sees. Those of files with other names are in the file links of the
+// history, too.
+type links struct {
+	some atomic.Bool // count is not empty
+
+	mu    sync.RWMutex
+	count map[beneath.FileID]uint32
+	file  beneath.File
+	size  int64
+}
+
+// A linkEntry is a count in the file: the inode, the birth time and the change of the count.
+const linkEntry = 8 + 8 + 8
+
+func (l *links) open(top beneath.Dir, dir *beneath.Root) (err error) {
+	l.count = map[beneath.FileID]uint32{}
+	if l.file, err = openOrCreate(top, dir, "links"); err != nil {
+		return err
+	}
+	st, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	text := make([]byte, st.Size)
+	n, err := l.file.ReadAt(text, 0)
+	if err != nil {
+		return err
+	}
+	for text = text[:n]; len(text) >= linkEntry; text = text[linkEntry:] {
+		id := beneath.FileID{Ino: binary.LittleEndian.Uint64(text), Birth: int64(binary.LittleEndian.Uint64(text[8:]))}
+		l.change(id, int64(binary.LittleEndian.Uint64(text[16:])))
+	}
+	// What a power failure cut off is overwritten.
+	l.size = 0
+	if err = l.file.Truncate(0); err != nil {
+		return err
+	}
+	for id, n := range l.count {
+		l.append(id, int64(n))
+	}
+	return nil
+}
+
+func (l *links) close() { l.file.Close() }
+
+// change changes a count. The caller holds mu.
+func (l *links) change(id beneath.FileID, by int64) {
+	if n := int64(l.count[id]) + by; n > 0 {
+		l.count[id] = uint32(n)
+	} else {
+		delete(l.count, id)
+	}
+	l.some.Store(len(l.count) > 0)
+}
+
+func (l *links) append(id beneath.FileID, by int64) {
+	var b [linkEntry]byte
+	binary.LittleEndian.PutUint64(b[:], id.Ino)
+	binary.LittleEndian.PutUint64(b[8:], uint64(id.Birth))
+	binary.LittleEndian.PutUint64(b[16:], uint64(by))
+	if n, err := l.file.WriteAt(b[:], l.size, false); err == nil && n == linkEntry {
+		l.size += linkEntry // else clients see the count with this name after a restart
+	}
+}
+
+// add counts a name in the history. lasting says that the file has other names.
+func (l *links) add(id beneath.FileID, lasting bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.change(id, 1)
+	if lasting {
+		l.append(id, 1)
+	}
+}
+
+// remove undoes an add. One that is not in the file does no harm there: a count is never below zero.
+func (l *links) remove(id beneath.FileID) {
+	if !l.some.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count[id] > 0 {
+		l.change(id, -1)
+		l.append(id, -1)
+	}
+}
+
+func (l *links) of(id beneath.FileID) uint32 {
+	if !l.some.Load() {
+		return 0
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.count[id]
+}
+
+// drop removes a kept file.
+func (l *links) drop(d beneath.Dir, name string) error {
+	if l.some.Load() {
+		if st, err := d.Stat(name); err == nil {
+			l.remove(plain(st.ID()))
+		}
+	}
+	if err := d.Unlink(name); err != unix.ENOENT {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,569 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Plan is what an undo does, and what it cannot do.
+type Plan struct {
+	Steps     []Step    `json:"steps"`     // in the order in which they are done
+	Conflicts []Problem `json:"conflicts"` // what others have changed since: it stays as it is
+	Unkept    []Problem `json:"unkept"`    // what was not kept
+}
+
+// Step inverts one record.
+type Step struct {
+	Action Action `json:"action"`
+	Path   string `json:"path"`
+	To     string `json:"to,omitempty"`
+	entry  *entry
+	id     beneath.FileID // Copy, and Move of what is in the way: the object
+}
+
+// Action is what a Step does.
+type Action string
+
+// The actions of steps.
+const (
+	Remove    Action = "remove"
+	Restore   Action = "restore" // a kept file at its name
+	Return    Action = "return"  // a file that an undo has restored, to the history
+	Mkdir     Action = "mkdir"
+	Move      Action = "move" // Path to To
+	Exchange  Action = "exchange"
+	Copy      Action = "copy"    // of Path, as others have changed it, to To
+	Rewrite   Action = "rewrite" // the content
+	Attribute Action = "attributes"
+)
+
+// Problem is a path that an undo leaves as it is.
+type Problem struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// Plan returns what an undo of the selected changes would do.
+func (s *Store) Plan(sel Selection, hooks Hooks) (*Plan, error) {
+	found, err := s.find(sel)
+	if err != nil {
+		return nil, err
+	}
+	return &s.replay(found, hooks).plan, nil
+}
+
+// replay inverts the picked records, the newest first.
+func (s *Store) replay(found *selected, hooks Hooks) *world {
+	w := &world{
+		store: s, hooks: hooks, alias: found.alias, names: map[string]thing{}, kept: map[string]thing{},
+		blocked: map[beneath.FileID]string{}, listed: map[beneath.FileID]bool{},
+		skipped: map[beneath.FileID]bool{}, states: map[beneath.FileID][]*entry{},
+		expected: map[beneath.FileID]*journal.Attr{}, current: map[beneath.FileID]*journal.Attr{},
+		before: map[beneath.FileID]*entry{}, where: map[beneath.FileID]string{},
+		stray: map[beneath.FileID]string{}, content: map[beneath.FileID]*entry{},
+		later: map[beneath.FileID][]*entry{}, torn: found.torn, force: found.force, beside: map[beneath.FileID]bool{},
+		plan: Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
+	}
+	for i := range found.records {
+		if e := &found.records[i]; e.picked && (e.Kind == journal.Written || e.Kind == journal.Content || e.Kind == journal.Made) {
+			id := w.same(e.Object)
+			w.states[id] = append(w.states[id], e)
+		}
+	}
+	for i := range slices.Backward(found.records) {
+		e := &found.records[i]
+		switch {
+		case e.picked || e.ours:
+			w.invert(e)
+		case e.lasting() || e.gone:
+		default:
+			why := "changed since " + by(e)
+			w.block(e.Object, why)
+			w.block(e.Other, why)
+		}
+	}
+	w.lost()
+	w.times()
+	return w
+}
+
+// times plans the times of the directories in which names have changed, after everything else. Alone they are planned
+// only for directories that have others.
+func (w *world) times() {
+	alone := len(w.plan.Steps) == 0
+	for id, e := range w.before {
+		rel, known := w.where[id]
+		if !known {
+			rel, known = w.stray[id]
+		}
+		if t := w.at(rel); !known || !t.there || w.same(t.id) != id || w.blocked[id] != "" || alone && t.attr.Same(e.Attr) {
+			continue
+		}
+		w.step(Attribute, e, rel, "")
+	}
+}
+
+// OnlyTimes reports whether a step only sets the times of a directory.
+func (s Step) OnlyTimes() bool { return s.Action == Attribute && s.entry.Flags&journal.Names != 0 }
+
+// by names the call, session or client that made a change.
+func by(e *entry) string {
+	switch {
+	case e.gen.Undo != nil:
+		return "by an undo"
+	case e.gen.Call != "":
+		return "by call " + e.gen.Call
+	case e.gen.Session != "":
+		return "by session " + e.gen.Session
+	}
+	return "by another client"
+}
+
+func (w *world) block(id beneath.FileID, why string) {
+	if id = w.same(id); id != (beneath.FileID{}) && w.blocked[id] == "" {
+		w.blocked[id] = why
+	}
+}
+
+// conflict notes that a record is not inverted, and blocks its objects.
+func (w *world) conflict(e *entry, rel, why string) {
+	w.block(e.Object, why)
+	w.listed[w.same(e.Object)] = true
+	w.problem(&w.plan.Conflicts, rel, why)
+}
+
+func (w *world) problem(list *[]Problem, rel, why string) {
+	if !slices.ContainsFunc(*list, func(p Problem) bool { return p.Path == rel }) {
+		*list = append(*list, Problem{rel, why})
+	}
+}
+
+// unknown are the attributes of a file that was open for writing when a process was killed.
+var unknown journal.Attr
+
+// expects returns why the object of a record, found at a path, is not the one that the record left there.
+func (w *world) expects(e *entry, t thing) string {
+	id := w.same(e.Object)
+	switch {
+	case !t.there && w.blocked[id] != "":
+		return w.blocked[id]
+	case !t.there:
+		return "it is not there any more"
+	case t.id != id && w.same(t.id) != id:
+		return "another object is there"
+	case w.blocked[id] != "":
+		return w.blocked[id]
+	}
+	was := w.expected[id]
+	if was == nil {
+		was = w.left(id, e.Seq)
+	}
+	if was != nil && was != &unknown && !w.torn[id] && !w.hooks.writing(id) {
+		now := w.current[id]
+		if now == nil {
+			now = t.attr
+		}
+		if now != nil && !now.Same(was) {
+			return "changed since by the host or another agent"
+		}
+	}
+	return ""
+}
+
+// left returns how the last change of a file before a record has left it; nil if that is not known.
+func (w *world) left(id beneath.FileID, seq uint64) *journal.Attr {
+	list := w.states[id]
+	for len(list) > 0 && list[len(list)-1].Seq >= seq {
+		list = list[:len(list)-1]
+	}
+	w.states[id] = list
+	if len(list) == 0 || list[len(list)-1].Kind != journal.Written {
+		return nil
+	}
+	return list[len(list)-1].Attr
+}
+
+// may returns why the rules of the agent do not let it change a path.
+func (w *world) may(rels ...string) string {
+	for _, rel := range rels {
+		if w.hooks.May == nil || rel == "" {
+			continue
+		}
+		if err := w.hooks.May(rel, nil); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// mayMove returns why the rules of the agent do not let a thing move between two paths, with what is below it.
+func (w *world) mayMove(t thing, rels ...string) string {
+	for _, rel := range rels {
+		if !t.dir || w.hooks.Move == nil {
+			continue
+		}
+		if err := w.hooks.Move(rel); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func (w *world) step(a Action, e *entry, path, to string) {
+	w.plan.Steps = append(w.plan.Steps, Step{Action: a, Path: path, To: to, entry: e})
+}
+
+// copyBeside plans a copy of a file that others have changed since. It reports whether the file may be changed then.
+func (w *world) copyBeside(e *entry, t thing) bool {
+	id := w.same(e.Object)
+	if !w.force || !t.there || t.dir || w.same(t.id) != id || e.Why != "" {
+		return false
+	}
+	if !w.beside[id] {
+		to := w.newer(e.Path)
+		w.plan.Steps = append(w.plan.Steps, Step{Action: Copy, Path: e.Path, To: to, entry: e, id: t.id})
+		w.names[to] = thing{there: true, attr: t.attr}
+		w.beside[id] = true
+	}
+	delete(w.blocked, id)
+	return true
+}
+
+// moveBeside plans another name for what is in the way of an object that comes back.
+func (w *world) moveBeside(e *entry, rel string) {
+	t := w.at(rel)
+	if dir := parentOf(rel); !w.force || !t.there || dir != "" && !w.at(dir).there {
+		return
+	}
+	to := w.newer(rel)
+	w.plan.Steps = append(w.plan.Steps, Step{Action: Move, Path: rel, To: to, entry: e, id: t.id})
+	w.rename(rel, to, t)
+}
+
+// invert plans the inverse of a record.
+func (w *world) invert(e *entry) {
+	if e.gone && e.timesBefore() {
+		w.timesOf(e)
+		return
+	}
+	if w.skipped[e.Object] && e.Kind != journal.Moved && e.Kind != journal.Made && e.Kind != journal.Exchanged {
+		return
+	}
+	if why := w.may(e.Path, e.second()); why != "" && !e.gone {
+		if !e.lasting() {
+			w.conflict(e, e.Path, why)
+		}
+		return
+	}
+	switch e.Kind {
+	case journal.Made, journal.Linked, journal.Restored:
+		w.invertMade(e)
+	case journal.Removed, journal.Returned:
+		w.invertRemoved(e)
+	case journal.Moved:
+		w.invertMoved(e)
+	case journal.Exchanged:
+		w.invertExchanged(e)
+	case journal.Content, journal.Attributes:
+		w.invertContent(e)
+	case journal.Lost:
+		w.problem(&w.plan.Unkept, e.Path, e.Why)
+	case journal.Written:
+		if w.expected[w.same(e.Object)] == nil {
+			if w.expected[w.same(e.Object)] = e.Attr; e.Attr == nil {
+				w.expected[w.same(e.Object)] = &unknown
+			}
+		}
+	}
+}
+
+// second returns the second path of a record.
+func (e *entry) second() string {
+	if e.Kind == journal.Moved || e.Kind == journal.Exchanged {
+		return e.To
+	}
+	return ""
+}
+
+func (w *world) invertMade(e *entry) {
+	if e.Kind == journal.Made { // an older object may have had its identity
+		id := w.same(e.Object)
+		defer func() {
+			delete(w.expected, id)
+			delete(w.current, id)
+			delete(w.later, id)
+		}()
+	}
+	if e.Kind == journal.Made && w.skipped[e.Object] {
+		delete(w.skipped, e.Object)
+		return
+	}
+	t := w.at(e.Path)
+	why := w.expects(e, t)
+	if id := w.same(e.Object); !t.there && (w.blocked[id] == "" || w.listed[id]) {
+		return // somebody has removed it already, or its other name is a conflict
+	}
+	if why == "" && t.dir && !w.empty(e.Path) {
+		why = "the directory has files of others"
+	}
+	if why != "" {
+		w.conflict(e, e.Path, why)
+		return
+	}
+	if e.Kind == journal.Restored {
+		w.step(Return, e, e.Path, e.To)
+		w.kept[e.To] = t
+	} else {
+		w.step(Remove, e, e.Path, "")
+	}
+	w.names[e.Path] = thing{}
+}
+
+func (w *world) invertRemoved(e *entry) {
+	if e.Flags&journal.Born != 0 {
+		w.skipped[e.Object] = true
+		return
+	}
+	if w.remade(e, e.Object, e.Path) {
+		return
+	}
+	w.moveBeside(e, e.Path)
+	if why := w.free(e.Path); why != "" {
+		w.conflict(e, e.Path, why)
+		return
+	}
+	w.comeBack(e, e.Object, e.Path)
+}
+
+// remade plans the attributes of a directory that an interrupted undo has made for a removed one. It reports whether there is
+// such a directory.
+func (w *world) remade(e *entry, id beneath.FileID, rel string) bool {
+	t := w.at(rel)
+	if e.Flags&journal.Directory == 0 || !t.there || !t.dir || t.id != w.same(id) {
+		return false
+	}
+	again := *e
+	record := *e.Record
+	again.Record, record.Object = &record, id
+	w.step(Attribute, &again, rel, "")
+	w.where[w.same(id)] = rel
+	return true
+}
+
+// comeBack plans the return of an object that a record has removed or replaced.
+func (w *world) comeBack(e *entry, id beneath.FileID, rel string) {
+	switch {
+	case e.Flags&journal.Born != 0:
+		w.skipped[id] = true
+	case e.Flags&journal.Directory != 0:
+		w.step(Mkdir, e, rel, "")
+		delete(w.before, w.same(id)) // later times are of one that an undo made for it
+		w.clear(rel)
+		w.names[rel] = thing{there: true, id: w.same(id), dir: true, fresh: true}
+		w.where[w.same(id)] = rel
+	case e.Kept == 0 && e.Kind != journal.Returned:
+		w.problem(&w.plan.Unkept, rel, e.Why)
+		w.block(id, e.Why)
+	default:
+		at := e.keptAt()
+		t, returned := w.kept[at]
+		if !returned {
+			st, err := w.store.dir.Stat(at)
+			if err != nil {
+				w.problem(&w.plan.Unkept, rel, "the kept file is gone")
+				w.block(id, "the kept file is gone")
+				return
+			}
+			t = thing{there: true, id: plain(st.ID()), kept: at, attr: journal.AttrOf(&st)}
+		}
+		w.step(Restore, e, rel, at)
+		w.names[rel] = t
+		w.found(id, rel)
+	}
+}
+
+// found inverts the records of an object that is at a path again.
+func (w *world) found(id beneath.FileID, rel string) {
+	later := w.later[w.same(id)]
+	delete(w.later, w.same(id))
+	for _, e := range later {
+		named := *e
+		record := *e.Record
+		named.Record, record.Path, record.Flags = &record, rel, e.Flags&^journal.Unnamed
+		w.invertContent(&named)
+	}
+}
+
+// lost notes conflicts of the objects that are not found.
+func (w *world) lost() {
+	for _, later := range w.later {
+		for _, e := range later {
+			if e.Flags&journal.Unnamed == 0 && !w.skipped[e.Object] {
+				w.conflict(e, e.Path, w.expects(e, w.at(e.Path)))
+			}
+		}
+	}
+}
+
+// keptAt returns the path of the kept file of a record, in the history.
+func (e *entry) keptAt() string {
+	if e.Kind == journal.Returned {
+		return e.To
+	}
+	return e.gen.name + "/" + keptName(e.Kept)
+}
+
+func (w *world) invertMoved(e *entry) {
+	if e.gone || e.half { // it still ends what it replaced, and moves directories back
+		if e.gone && e.Flags&journal.Born != 0 {
+			w.skipped[e.Other] = true
+		}
+		w.strayBack(e)
+	}
+	if e.gone {
+		return
+	}
+	if !w.skipped[e.Object] && !e.half {
+		t := w.at(e.To)
+		why := w.expects(e, t)
+		if why != "" && w.force && t.there && w.same(t.id) == w.same(e.Object) {
+			why = "" // it keeps its newer state
+		}
+		why = cmp.Or(why, w.mayMove(t, e.To, e.Path))
+		if why == "" {
+			w.moveBeside(e, e.Path)
+			why = w.free(e.Path)
+		}
+		if why != "" {
+			w.conflict(e, e.To, why)
+			w.block(e.Other, why)
+			return
+		}
+		w.step(Move, e, e.To, e.Path)
+		w.rename(e.To, e.Path, t)
+		w.found(e.Object, e.Path)
+	}
+	if e.Other != (beneath.FileID{}) && !w.remade(e, e.Other, e.To) {
+		w.comeBack(e, e.Other, e.To)
+	}
+}
+
+// strayBack moves the directories back that are not at the paths of the records.
+func (w *world) strayBack(e *entry) {
+	for id, rel := range w.stray {
+		if rest, ok := strings.CutPrefix(rel+"/", e.To+"/"); ok {
+			w.stray[id] = strings.TrimSuffix(e.Path+"/"+rest, "/")
+		} else if rest, ok := strings.CutPrefix(rel+"/", e.Path+"/"); ok && e.Kind == journal.Exchanged {
+			w.stray[id] = strings.TrimSuffix(e.To+"/"+rest, "/")
+		}
+	}
+}
+
+func (w *world) invertExchanged(e *entry) {
+	if e.gone {
+		w.strayBack(e)
+		return
+	}
+	switch object, other := w.skipped[e.Object], w.skipped[e.Other]; {
+	case object && other:
+		return
+	case object:
+		w.invertHalf(e, e.Other, e.Path, e.To)
+		return
+	case other:
+		w.invertHalf(e, e.Object, e.To, e.Path)
+		return
+	}
+	a, b := w.at(e.Path), w.at(e.To) // Other and Object
+	why := w.expects(e, b)
+	if why == "" && (!a.there || w.same(a.id) != w.same(e.Other)) {
+		why = "another object is there"
+	}
+	why = cmp.Or(why, w.blocked[w.same(e.Other)], w.mayMove(a, e.Path, e.To), w.mayMove(b, e.Path, e.To))
+	if why != "" {
+		w.conflict(e, e.To, why)
+		w.block(e.Other, why)
+		return
+	}
+	w.step(Exchange, e, e.Path, e.To)
+	const aside = "\x00"
+	w.rename(e.Path, aside, a)
+	w.rename(e.To, e.Path, b)
+	w.rename(aside, e.To, a)
+	delete(w.names, aside)
+	w.found(e.Object, e.Path)
+	w.found(e.Other, e.To)
+}
+
+// invertHalf moves one object of an exchange back. The other one was made and removed by one generation.
+func (w *world) invertHalf(e *entry, id beneath.FileID, from, to string) {
+	half := *e
+	record := *e.Record
+	half.Record, record.Object = &record, id
+	t := w.at(from)
+	why := cmp.Or(w.expects(&half, t), w.mayMove(t, from, to))
+	if why == "" {
+		why = w.free(to)
+	}
+	if why != "" {
+		w.conflict(&half, from, why)
+		return
+	}
+	w.step(Move, &half, from, to)
+	w.rename(from, to, t)
+	w.found(id, to)
+}
+
+// timesOf notes the times that a directory had before a record.
+func (w *world) timesOf(e *entry) {
+	id := w.same(e.Object)
+	alone := *e
+	record := *e.Record
+	alone.Record, record.Flags = &record, e.Flags|journal.Names
+	w.before[id] = &alone
+	if t := w.at(e.Path); t.there && w.same(t.id) == id {
+		w.where[id] = e.Path
+	} else {
+		w.stray[id] = e.Path
+	}
+}
+
+func (w *world) invertContent(e *entry) {
+	t, id := w.at(e.Path), w.same(e.Object)
+	if e.Flags&journal.Unnamed != 0 || e.Flags&journal.Names == 0 && w.blocked[id] == "" && (!t.there || w.same(t.id) != id) {
+		w.later[id] = append(w.later[id], e) // another client has moved it between the lookup and the record
+		return
+	}
+	if e.Flags&journal.Names == 0 && w.expected[id] == nil {
+		w.expected[id] = &unknown // no Written follows: the process was killed
+	}
+	why := w.expects(e, t)
+	if e.Kind == journal.Content && t.there && w.same(t.id) == id {
+		w.content[id] = e
+	}
+	switch {
+	case e.Flags&journal.Names != 0:
+		w.timesOf(e)
+		return
+	case why != "" && !w.copyBeside(e, t):
+		w.conflict(e, e.Path, why)
+		return
+	case e.Kind == journal.Attributes:
+		w.step(Attribute, e, e.Path, "")
+		if e.Flags&journal.Directory != 0 {
+			w.timesOf(e)
+		}
+	case e.Why != "":
+		w.problem(&w.plan.Unkept, e.Path, e.Why)
+		w.block(id, e.Why)
+		return
+	default:
+		w.step(Rewrite, e, e.Path, "")
+	}
+	w.current[id] = e.Attr
+	delete(w.expected, id)
+}

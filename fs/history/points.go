@@ -1,0 +1,192 @@
+package history
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// points are the checkpoints of a history, and the time before which generations were given up. The file is a journal
+// of Headers.
+type points struct {
+	mu      sync.Mutex // guards what follows
+	file    beneath.File
+	size    int64
+	all     []generationRecords // the checkpoints, without records
+	horizon uint64              // the last record that was given up; 0: none was
+}
+
+// open reads the file. It drops the checkpoints before the horizon.
+func (p *points) open(s *Store) (err error) {
+	if p.file, err = openOrCreate(s.top, s.dir, "checkpoints"); err != nil {
+		return err
+	}
+	st, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	text := make([]byte, st.Size)
+	n, err := p.file.ReadAt(text, 0)
+	if err != nil {
+		return err
+	}
+	for rest := text[:n]; len(rest) > 0; {
+		r, after, err := journal.Cut(rest)
+		if err != nil {
+			break // a power failure cut it off
+		}
+		var h Header
+		if err := json.Unmarshal(r.Data, &h); err != nil {
+			return err
+		}
+		p.add(r.Seq, h)
+		rest = after
+		s.last.Store(max(s.last.Load(), r.Seq))
+	}
+	return p.rewrite()
+}
+
+// rewrite writes the file again, without checkpoints before the horizon and those that were dropped. The caller holds mu, or
+// is open.
+func (p *points) rewrite() (err error) {
+	known := p.all
+	p.all, p.size = nil, 0
+	if err := p.file.Truncate(0); err != nil {
+		return err
+	}
+	for _, g := range known {
+		if g.began > p.horizon {
+			err = p.append(g.began, g.Header)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if p.horizon > 0 {
+		err = p.append(p.horizon, Header{GivenUp: true})
+	}
+	return err
+}
+
+func (p *points) add(seq uint64, h Header) {
+	if h.GivenUp {
+		p.horizon = max(p.horizon, seq)
+		return
+	}
+	if h.Parent != "" {
+		p.drop(h.Parent)
+	}
+	p.all = append(p.all, generationRecords{past: past{began: seq, ended: true}, Header: h})
+}
+
+// The bounds of checkpoints that clients have made. Beyond them the oldest is dropped.
+const (
+	maxPoints     = 1000    // of all clients
+	maxOwnPoints  = 100     // of one
+	maxPointsFile = 1 << 20 // bytes of the file before it is written again
+)
+
+// drop makes room for a checkpoint of a client.
+func (p *points) drop(client string) {
+	theirs := func(g generationRecords) bool { return g.Parent != "" }
+	own := func(g generationRecords) bool { return g.Parent == client }
+	count := func(is func(generationRecords) bool) (n int) {
+		for _, g := range p.all {
+			if is(g) {
+				n++
+			}
+		}
+		return n
+	}
+	oldest := -1
+	if count(own) >= maxOwnPoints {
+		oldest = slices.IndexFunc(p.all, own)
+	} else if count(theirs) >= maxPoints {
+		oldest = slices.IndexFunc(p.all, theirs)
+	}
+	if oldest >= 0 {
+		p.all = slices.Delete(p.all, oldest, oldest+1)
+	}
+}
+
+// append adds a point to the file. The caller holds mu, or is open.
+func (p *points) append(seq uint64, h Header) error {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	frame := journal.Append(nil, &journal.Record{Seq: seq, Kind: journal.Begins, Data: text})
+	n, err := p.file.WriteAt(frame, p.size, false)
+	if err == nil && n < len(frame) {
+		err = unix.ENOSPC
+	}
+	if err != nil {
+		return err
+	}
+	p.size += int64(n)
+	p.add(seq, h)
+	return nil
+}
+
+// list returns the checkpoints, and the horizon.
+func (p *points) list() (all []generationRecords, horizon uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]generationRecords(nil), p.all...), p.horizon
+}
+
+// giveUp notes that a record is given up, and all before it.
+func (p *points) giveUp(seq uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.append(seq, Header{GivenUp: true})
+}
+
+// CheckName returns an error for a text that cannot name a checkpoint.
+func CheckName(name string) error {
+	if len(name) > maxName || strings.ContainsAny(name, "@/") || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("checkpoint %q: want at most %d bytes, without @, / and control characters", name, maxName)
+	}
+	return nil
+}
+
+// maxName bounds the name of a checkpoint, in bytes.
+const maxName = 100
+
+// Checkpoint ends every open generation, and notes a name for this time. It returns the checkpoint's id. client is the
+// session of the client that makes it, "" for the operator: a name means a checkpoint of the same one.
+func (s *Store) Checkpoint(name, client string) (id string, err error) {
+	if err := CheckName(name); err != nil {
+		return "", err
+	}
+	s.points.mu.Lock()
+	s.mu.Lock()
+	seq := s.next()
+	ended := s.open
+	s.open = map[Label]*generation{}
+	for _, g := range ended {
+		g.retire()
+	}
+	s.mu.Unlock()
+	if s.points.size > maxPointsFile {
+		err = s.points.rewrite()
+	}
+	if err == nil {
+		err = s.points.append(seq, Header{Label: Label{Parent: client}, Checkpoint: name})
+	}
+	s.points.mu.Unlock()
+	s.finishing.Go(func() {
+		for _, g := range ended {
+			g.end()
+		}
+	})
+	return idOf(seq), err
+}

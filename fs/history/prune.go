@@ -1,0 +1,171 @@
+package history
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+)
+
+const (
+	pruneBytes = 64 << 20 // that are kept between two looks at the bounds
+	freeShare  = 0.03     // of a file system that the history leaves free
+)
+
+// prune gives up the oldest generations while the history is over its bounds. With full it gives up at least one.
+func (s *Store) prune(full bool) {
+	if !s.turn.TryLock() { // an undo needs them
+		return
+	}
+	defer s.turn.Unlock()
+	s.mu.Lock()
+	s.since = 0
+	s.mu.Unlock()
+	all, err := s.generations()
+	if err != nil {
+		s.opt.Logger.Error("history: prune", "err", err)
+		return
+	}
+	total := int64(0)
+	for _, p := range all {
+		total += p.bytes
+	}
+	s.mu.Lock()
+	for _, g := range s.open {
+		total += g.bytesNow()
+	}
+	s.mu.Unlock()
+	count, reason := 0, ""
+	for _, p := range all {
+		why := s.excess(p, total)
+		if full && why == "" && count == 0 {
+			why = whyFull
+		}
+		if why == "" {
+			break
+		}
+		if !p.ended {
+			s.endAll(func(g *generation) bool { return g.began == p.began })
+			break // the next prune finds it ended
+		}
+		if err := s.giveUp(p); err != nil {
+			s.opt.Logger.Error("history: prune", "err", err)
+			break
+		}
+		total -= p.bytes
+		count, reason = count+1, why
+	}
+	if count > 0 && s.opt.Dropped != nil {
+		s.opt.Dropped(count, reason)
+	}
+}
+
+func (g *generation) bytesNow() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.bytes + g.size
+}
+
+const whyFull = "the file system is full"
+
+// excess returns why the oldest generation must go; "" if it may stay.
+func (s *Store) excess(p past, total int64) string {
+	if s.opt.Age > 0 && time.Since(timeOf(p.began)) > s.opt.Age {
+		return fmt.Sprintf("older than %v", s.opt.Age)
+	}
+	if s.opt.Size > 0 && total > s.opt.Size {
+		return fmt.Sprintf("more than %d bytes", s.opt.Size)
+	}
+	f := s.top.Self()
+	st, err := f.StatFS()
+	if err != nil || st.Blocks == 0 {
+		return ""
+	}
+	size := float64(st.Blocks) * float64(st.Bsize)
+	switch {
+	case s.opt.Percent > 0 && float64(total) > size*s.opt.Percent/100:
+		return fmt.Sprintf("more than %g %% of the file system", s.opt.Percent)
+	case float64(st.Bavail) < float64(st.Blocks)*freeShare && p.bytes > 0:
+		return whyFull
+	}
+	return ""
+}
+
+// remove removes a generation.
+func (s *Store) remove(name string) error {
+	names, err := s.dir.Names(name)
+	if err != nil {
+		return err
+	}
+	d, err := s.dir.Dir(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for _, kept := range names {
+		if kept == journalName {
+			continue
+		}
+		if err := s.links.drop(d, kept); err != nil {
+			return err
+		}
+	}
+	_ = d.Unlink(journalName) // missing in one that was killed at once
+	return s.top.Rmdir(name)
+}
+
+// giveUp removes a generation, and notes its last record as the horizon.
+func (s *Store) giveUp(p past) error {
+	last := p.began
+	if g, err := s.load(p); err == nil && len(g.records) > 0 {
+		last = g.records[len(g.records)-1].Seq
+	}
+	early := s.points.giveUp(last)
+	if err := s.remove(p.name); err != nil || early == nil {
+		return err
+	}
+	return s.points.giveUp(last) // there is room now
+}
+
+// loss is a change that the history had no room for.
+type loss struct {
+	label    Label
+	rel, why string
+}
+
+// maxLost bounds the changes that are listed by path while the file system is full. After them one stands for all.
+const maxLost = 1000
+
+// lose notes that a change is not kept. It reaches a journal when there is room again.
+func (s *Store) lose(l loss) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.lost) == maxLost {
+		l.rel = "" // the whole scope
+	}
+	if len(s.lost) <= maxLost {
+		s.lost = append(s.lost, l)
+	}
+	s.stir()
+}
+
+// listLost writes the losses to journals.
+func (s *Store) listLost() {
+	s.mu.Lock()
+	lost := s.lost
+	s.lost = nil
+	s.mu.Unlock()
+	for i, l := range lost {
+		g, err := s.generation(l.label)
+		if err == nil {
+			err = g.write(&journal.Record{Seq: s.next(), Kind: journal.Lost, Path: l.rel, Why: l.why})
+		}
+		if err != nil { // later
+			s.mu.Lock()
+			s.lost = append(lost[i:], s.lost...)
+			s.mu.Unlock()
+			s.stir()
+			return
+		}
+	}
+}

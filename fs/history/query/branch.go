@@ -1,0 +1,146 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/history"
+)
+
+// Base is the Generation of the Version of a file of the directory that a branch is of.
+const Base = "base"
+
+// answerBranch answers a request about a branch.
+func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
+	if r.Read != nil {
+		return s.readBranch(*r.Read, r.Offset)
+	}
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	switch {
+	case r.Diff != nil:
+		var hash string
+		reply, err := s.listing(r, func() ([]Entry, error) {
+			ctx, _, end := s.begin(ctx)
+			defer end()
+			set, err := s.Branch.Diff(ctx, r.Diff.Paths, r.Diff.Hash != "")
+			if err != nil {
+				return nil, err
+			}
+			hash = set.Hash
+			return differences(set.Entries), nil
+		})
+		if err == nil {
+			reply.Hash, reply.Forked, reply.Moved = hash, s.Branch.Forked(), s.Branch.Moved()
+			reply.Same = reply.Total == 0 && len(r.Diff.Paths) == 0
+		}
+		return reply, err
+	case r.Commit != nil && r.Offset == 0:
+		return s.commit(ctx, r)
+	case r.Discard != nil && r.Offset == 0:
+		ctx, _, end := s.begin(ctx)
+		defer end()
+		discard := s.Branch.Discard
+		if s.Branch.Held != nil {
+			discard = s.Branch.Drop
+		}
+		done, _, err := discard(ctx, r.Discard.Paths)
+		return &Reply{Result: &history.Result{Done: done}, Same: err == nil && len(r.Discard.Paths) == 0}, err
+	case r.Commit != nil:
+		return s.listing(r, func() ([]Entry, error) {
+			return nil, errors.New("the list of the commit is not in memory any more")
+		})
+	}
+	return nil, errors.New("the changes are held in a branch: scopefs diff, commit or discard")
+}
+
+// commit takes differences over. The entries of the reply are those with a conflict, and then those that were taken.
+func (s *Server) commit(ctx context.Context, request *Request) (*Reply, error) {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	ctx, progress, end := s.begin(ctx)
+	defer end()
+	reply, entries, err := s.take(ctx, request.Commit, progress)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.listed, s.list = string(text), entries
+	s.mu.Unlock()
+	page := page(entries, 0)
+	reply.Entries, reply.Total = page.Entries, page.Total
+	return reply, nil
+}
+
+// take takes differences over. It returns the reply, and its entries.
+func (s *Server) take(ctx context.Context, c *Branch, progress func(done, total int)) (*Reply, []Entry, error) {
+	may := func(rel string) error { return s.Hooks.May(rel, nil) }
+	opt := branch.Options{Paths: c.Paths, Hash: c.Hash, Only: c.Only, Conflicts: c.Conflicts, May: may, Progress: progress, Check: c.Check}
+	r, err := s.Branch.Commit(ctx, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Branch.Held != nil {
+		if err := s.Branch.Settle(context.WithoutCancel(ctx), r.Taken); err != nil {
+			return nil, nil, err
+		}
+	}
+	merged := 0
+	for _, e := range r.Taken {
+		if e.Merge == branch.Merged {
+			merged++
+		}
+	}
+	return &Reply{
+		Same:      !c.Check && len(c.Paths) == 0 && len(c.Only) == 0 && len(r.Conflicts) == 0,
+		Conflicts: len(r.Conflicts),
+		Result:    &history.Result{Done: len(r.Taken)},
+		Moved:     r.Moved,
+		Merged:    merged,
+	}, append(differences(r.Conflicts), differences(r.Taken)...), nil
+}
+
+// differences returns the entries of a diff.
+func differences(list []branch.Entry) []Entry {
+	entries := make([]Entry, len(list))
+	for i, e := range list {
+		c := &history.Change{
+			Kind: e.Kind, Path: audit.Escape(e.Path), From: audit.Escape(e.From), Type: e.Type, Mode: e.Mode,
+			OldMode: e.OldMode, NewMode: e.NewMode, OldSize: e.OldSize, NewSize: e.NewSize, Conflict: e.Conflict, Merge: e.Merge,
+		}
+		before := c.Path
+		if e.From != "" {
+			before = c.From
+		}
+		if e.Kind != history.Added {
+			c.Old = history.Version{Generation: Base, Path: before}
+		}
+		if e.Kind != history.Deleted {
+			c.New = history.Version{Path: c.Path}
+		}
+		if e.Kind == history.ModeChanged || e.Kind == history.Renamed && !e.Content {
+			c.Old = c.New // the content is the same
+		}
+		entries[i].Change = c
+	}
+	return entries
+}
+
+func (s *Server) readBranch(v history.Version, offset int64) (*Reply, error) {
+	rel, err := audit.Unescape(v.Path)
+	if err != nil {
+		return nil, err
+	}
+	root := s.Branch.Merged
+	if v.Generation == Base {
+		root = s.Branch.Base
+	}
+	data := make([]byte, dataBytes)
+	n, size, link, err := history.ReadFile(root, rel, data, offset)
+	return &Reply{Data: data[:max(n, 0)], Size: size, Link: link}, err
+}

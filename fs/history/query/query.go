@@ -1,0 +1,339 @@
+// Package query answers requests about a history. The daemon sends them as JSON, for the operator or for a client, to the
+// process that has the history open.
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/history"
+)
+
+// Request is a request to a Server. One field beside Client, Held and Offset is set. A list comes in pages of Reply.Entries:
+// send the request again with the number of received entries as Offset, up to Reply.Total. An Undo with an Offset only lists. Paths
+// of requests and replies are escaped as in the log: [audit.Escape].
+type Request struct {
+	Checkpoint  *string            `json:"checkpoint,omitempty"`  // its name: begins one
+	Generations *time.Time         `json:"generations,omitempty"` // lists those since then
+	Changes     *history.Selection `json:"changes,omitempty"`     // lists changes
+	Plan        *history.Selection `json:"plan,omitempty"`        // lists what an undo would do
+	Undo        *history.Selection `json:"undo,omitempty"`        // takes changes back
+	Before      *history.Selection `json:"before,omitempty"`      // the Version of the one path of it before the changes
+	Read        *history.Version   `json:"read,omitempty"`        // a part of a content, from Offset on
+	Progress    bool               `json:"progress,omitempty"`    // of the undo that runs
+	Cancel      bool               `json:"cancel,omitempty"`      // it: what it has done is taken back
+	Diff        *Branch            `json:"diff,omitempty"`        // lists what differs between a branch and the directory
+	Commit      *Branch            `json:"commit,omitempty"`      // takes it over into the directory
+	Discard     *Branch            `json:"discard,omitempty"`     // drops it
+	Held        bool               `json:"held,omitempty"`        // it is about what rules hold; as a branch
+	Offset      int64              `json:"offset,omitempty"`      // of Read in bytes, of lists in entries
+
+	// Client is the session that sends the request, of a client of the agent's tools; "" for the operator. A client reaches its
+	// own changes and checkpoints alone, and what the agent's rules let it read now. It gets the first page of a list.
+	Client string `json:"client,omitempty"`
+}
+
+// Reply answers a Request.
+type Reply struct {
+	Checkpoint string           `json:"checkpoint,omitempty"` // its id
+	Result     *history.Result  `json:"result,omitempty"`     // of an undo; its lists are in Entries
+	Nothing    string           `json:"nothing,omitempty"`    // why a list of changes is empty
+	Unknown    bool             `json:"unknown,omitempty"`    // Nothing is because what the request names is not there
+	Total      int              `json:"total,omitempty"`      // entries, of which Entries has the first from Offset on
+	Entries    []Entry          `json:"entries,omitempty"`
+	Version    *history.Version `json:"version,omitempty"`
+	Data       []byte           `json:"data,omitempty"`
+	Size       int64            `json:"size,omitempty"`      // of the whole content
+	Link       bool             `json:"link,omitempty"`      // the content is the text of a symbolic link
+	Done       int              `json:"done,omitempty"`      // Progress: steps, of Total
+	Conflicts  int              `json:"conflicts,omitempty"` // of an undo, in all Entries
+	Unkept     int              `json:"unkept,omitempty"`
+	Hash       string           `json:"hash,omitempty"`   // of what differs
+	Moved      []branch.Moved   `json:"moved,omitempty"`  // by a commit, for branch.Redirect
+	Merged     int              `json:"merged,omitempty"` // files of a commit
+	Same       bool             `json:"same,omitempty"`   // the branch is as the directory
+	Forked     time.Time        `json:"forked,omitzero"`  // when the branch was made
+	Stale      bool             `json:"stale,omitempty"`  // to a client: the branch changes, or has not the hash of Commit
+	Shown      *Shown           `json:"shown,omitempty"`  // to a client: what differs
+}
+
+// Branch selects what differs between a branch and the directory.
+type Branch struct {
+	Paths     []string         `json:"paths,omitempty"`     // patterns of scope.PathRule, not escaped; none: all
+	Hash      string           `json:"hash,omitempty"`      // of Diff: not "" requests it; of Commit: what has another one is refused
+	Only      []string         `json:"only,omitempty"`      // of Commit: what it takes of what has the hash
+	Whole     bool             `json:"whole,omitempty"`     // of Diff of a client: for the operator, with what the rules hide
+	Conflicts branch.Conflicts `json:"conflicts,omitempty"` // of Commit
+	Check     bool             `json:"check,omitempty"`     // of Commit: it changes nothing
+}
+
+// Entry is one of a list. One field is set.
+type Entry struct {
+	Generation *history.Generation `json:"generation,omitempty"`
+	Change     *history.Change     `json:"change,omitempty"`
+	Step       *history.Step       `json:"step,omitempty"`
+	Conflict   *history.Problem    `json:"conflict,omitempty"`
+	Unkept     *history.Problem    `json:"unkept,omitempty"`
+}
+
+// The bounds of a reply. A path is escaped to four times its length at most, and an entry has two.
+const (
+	pageBytes = 96 << 10
+	dataBytes = 96 << 10
+)
+
+// Server answers requests about a Store. Its methods may be used from any goroutine.
+type Server struct {
+	Store  *history.Store // nil: none
+	Branch *branch.Branch // nil: none
+	Hooks  history.Hooks
+
+	turn sync.Mutex // held by a request about Branch
+
+	mu     sync.Mutex
+	listed string // the request of list, without Offset
+	list   []Entry
+	done   int
+	total  int
+	cancel context.CancelFunc // of the undo that runs
+}
+
+// Serve answers one request. The error is for the operator.
+func (s *Server) Serve(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
+	var r Request
+	if err := json.Unmarshal(request, &r); err != nil {
+		return nil, err
+	}
+	reply, err := s.answer(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(reply)
+}
+
+func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
+	for _, sel := range []*history.Selection{r.Changes, r.Plan, r.Undo, r.Before} {
+		if sel == nil {
+			continue
+		}
+		for i, p := range sel.Paths {
+			rel, err := audit.Unescape(p)
+			if err != nil {
+				return nil, fmt.Errorf("path %q: %w", p, err)
+			}
+			sel.Paths[i] = rel
+		}
+	}
+	if r.Client != "" {
+		return s.client(ctx, r)
+	}
+	switch {
+	case r.Progress:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return &Reply{Done: s.done, Total: s.total}, nil
+	case r.Cancel:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.cancel != nil {
+			s.cancel()
+		}
+		return &Reply{}, nil
+	case s.Branch != nil:
+		return s.answerBranch(ctx, r)
+	}
+	switch {
+	case r.Diff != nil || r.Commit != nil || r.Discard != nil:
+		return nil, errors.New("no branch: write view: {changes: held} into the definition")
+	case r.Checkpoint != nil:
+		id, err := s.Store.Checkpoint(*r.Checkpoint, "")
+		return &Reply{Checkpoint: id}, err
+	case r.Generations != nil:
+		return s.listing(r, func() ([]Entry, error) { return s.generations(*r.Generations) })
+	case r.Changes != nil:
+		return s.listing(r, func() ([]Entry, error) { return s.changes(*r.Changes) })
+	case r.Plan != nil:
+		return s.listing(r, func() ([]Entry, error) {
+			p, err := s.Store.Plan(*r.Plan, s.Hooks)
+			if err != nil {
+				return nil, err
+			}
+			return entriesOf(p), nil
+		})
+	case r.Undo != nil && r.Offset > 0:
+		return s.listing(r, func() ([]Entry, error) {
+			return nil, errors.New("the list of the undo is not in memory any more")
+		})
+	case r.Undo != nil:
+		return s.undo(ctx, r)
+	case r.Before != nil && len(r.Before.Paths) == 1:
+		rel := r.Before.Paths[0]
+		sel := *r.Before
+		sel.Paths = nil
+		v, err := s.Store.Before(rel, sel)
+		v.Path = audit.Escape(v.Path)
+		return &Reply{Version: &v}, err
+	case r.Read != nil:
+		return s.read(*r.Read, r.Offset)
+	}
+	return nil, errors.New("no request")
+}
+
+func (s *Server) generations(since time.Time) ([]Entry, error) {
+	list, err := s.Store.Generations(since)
+	entries := make([]Entry, len(list))
+	for i := range list {
+		if u := list[i].Undo; u != nil {
+			for i, p := range u.Paths {
+				u.Paths[i] = audit.Escape(p)
+			}
+		}
+		entries[i].Generation = &list[i]
+	}
+	return entries, err
+}
+
+func (s *Server) changes(sel history.Selection) ([]Entry, error) {
+	list, err := s.Store.Changes(sel)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, &history.ErrNothing{Why: "nothing was changed there", Unchanged: true}
+	}
+	entries := make([]Entry, len(list))
+	for i := range list {
+		c := &list[i]
+		c.Path, c.From = audit.Escape(c.Path), audit.Escape(c.From)
+		c.Old.Path, c.New.Path = audit.Escape(c.Old.Path), audit.Escape(c.New.Path)
+		entries[i].Change = c
+	}
+	return entries, nil
+}
+
+// begin begins what Progress and Cancel are about. The caller calls end.
+func (s *Server) begin(ctx context.Context) (cancelled context.Context, progress func(done, total int), end context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel, s.done, s.total = cancel, 0, 0
+	return ctx, func(done, total int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.done, s.total = done, total
+	}, cancel
+}
+
+func (s *Server) undo(ctx context.Context, request *Request) (*Reply, error) {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	ctx, progress, end := s.begin(ctx)
+	defer end()
+	hooks := s.Hooks
+	hooks.Progress = progress
+	r, err := s.Store.Undo(ctx, *request.Undo, hooks)
+	if errors.Is(err, context.Canceled) && r != nil && r.Rolled {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries := entriesOf(&r.Plan)
+	s.mu.Lock()
+	s.listed, s.list = string(text), entries
+	s.mu.Unlock()
+	return undoReply(r, entries), nil
+}
+
+// undoReply returns the reply to an undo, with the first entries of its list.
+func undoReply(r *history.Result, entries []Entry) *Reply {
+	reply := page(entries, 0)
+	reply.Conflicts, reply.Unkept = len(r.Conflicts), len(r.Unkept)
+	reply.Result = &history.Result{Generation: r.Generation, Done: r.Done, Rolled: r.Rolled}
+	return reply
+}
+
+// entriesOf returns the list of an undo: conflicts and what was not kept, then steps.
+func entriesOf(r *history.Plan) []Entry {
+	var entries []Entry
+	for i := range r.Conflicts {
+		r.Conflicts[i].Path = audit.Escape(r.Conflicts[i].Path)
+		entries = append(entries, Entry{Conflict: &r.Conflicts[i]})
+	}
+	for i := range r.Unkept {
+		r.Unkept[i].Path = audit.Escape(r.Unkept[i].Path)
+		entries = append(entries, Entry{Unkept: &r.Unkept[i]})
+	}
+	for i := range r.Steps {
+		step := &r.Steps[i]
+		if step.OnlyTimes() {
+			continue
+		}
+		step.Path = audit.Escape(step.Path)
+		if step.To = audit.Escape(step.To); step.Action == history.Restore || step.Action == history.Return {
+			step.To = "" // a place in the history
+		}
+		entries = append(entries, Entry{Step: step})
+	}
+	return entries
+}
+
+// listing returns a page of a list. It makes the list for the first page, and when the last list was another one.
+func (s *Server) listing(r *Request, list func() ([]Entry, error)) (*Reply, error) {
+	offset := r.Offset
+	r.Offset = 0
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	entries := s.list
+	known := offset > 0 && s.listed == string(text)
+	s.mu.Unlock()
+	if !known {
+		entries, err = list()
+		if nothing, ok := err.(*history.ErrNothing); ok && nothing.Unchanged && r.Changes != nil {
+			return &Reply{Nothing: nothing.Why}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		s.listed, s.list = string(text), entries
+		s.mu.Unlock()
+	}
+	return page(entries, offset), nil
+}
+
+// page returns the entries from an offset on that a reply has room for.
+func page(entries []Entry, offset int64) *Reply {
+	reply := &Reply{Total: len(entries)}
+	size := 0
+	for _, e := range entries[min(max(offset, 0), int64(len(entries))):] {
+		text, _ := json.Marshal(e) // it has strings and numbers
+		if size += len(text); size > pageBytes && len(reply.Entries) > 0 {
+			break
+		}
+		reply.Entries = append(reply.Entries, e)
+	}
+	return reply
+}
+
+func (s *Server) read(v history.Version, offset int64) (*Reply, error) {
+	rel, err := audit.Unescape(v.Path)
+	if err != nil {
+		return nil, err
+	}
+	v.Path = rel
+	data := make([]byte, dataBytes)
+	n, size, link, err := s.Store.Read(v, data, offset)
+	return &Reply{Data: data[:max(n, 0)], Size: size, Link: link}, err
+}

@@ -1,0 +1,87 @@
+package query_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+func open(t *testing.T, dir string) *beneath.Root {
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	root, err := beneath.OpenDir(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { root.Close() })
+	return root
+}
+
+// create creates an empty file in a tree, as a view does.
+func create(t *testing.T, store *history.Store, tree *beneath.Root, name string) {
+	dir, err := tree.Dir("")
+	require.NoError(t, err)
+	defer dir.Close()
+	st, err := dir.Self().Stat()
+	require.NoError(t, err)
+	m, err := store.Writer(1).Make(history.Place{Dir: dir, ID: st.ID(), Name: name})
+	require.NoError(t, err)
+	f, err := dir.Create(name, unix.O_RDWR, 0o644)
+	require.NoError(t, err)
+	defer f.Close()
+	st, err = f.Stat()
+	require.NoError(t, err)
+	m.Done(st.ID())
+}
+
+// TestServePages: a list comes in pages. What an undo did is listed without doing it again.
+func TestServePages(t *testing.T) {
+	base := t.TempDir()
+	tree, kept := open(t, base+"/tree"), open(t, base+"/history")
+	store, _, err := history.Open(tree, kept, history.Options{})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	const files = 2000
+	for i := range files {
+		create(t, store, tree, fmt.Sprintf("%04d\xff", i))
+	}
+	s := &query.Server{Store: store}
+	all := func(r query.Request) (entries []query.Entry, first *query.Reply) {
+		for first == nil || len(entries) < first.Total {
+			r.Offset = int64(len(entries))
+			text, err := json.Marshal(r)
+			require.NoError(t, err)
+			answer, err := s.Serve(t.Context(), text)
+			require.NoError(t, err)
+			var reply query.Reply
+			require.NoError(t, json.Unmarshal(answer, &reply))
+			if first == nil {
+				first = &reply
+			}
+			require.True(t, len(reply.Entries) > 0 || first.Total == 0)
+			entries = append(entries, reply.Entries...)
+		}
+		return entries, first
+	}
+	list, first := all(query.Request{Changes: &history.Selection{}})
+	assert.Len(t, list, files)
+	assert.Less(t, len(first.Entries), files)
+	assert.Equal(t, `0000\xff`, list[0].Change.Path)
+	list, first = all(query.Request{Undo: &history.Selection{}})
+	assert.Len(t, list, files)
+	assert.Equal(t, files+1, first.Result.Done, "and the times of the root")
+	list, first = all(query.Request{Changes: &history.Selection{}})
+	assert.Empty(t, list)
+	assert.Equal(t, "nothing was changed there", first.Nothing)
+	_, err = s.Serve(t.Context(), json.RawMessage(`{"undo":{"session":"other"},"offset":3}`))
+	assert.ErrorContains(t, err, "not in memory any more")
+	list, _ = all(query.Request{Generations: &time.Time{}})
+	assert.Len(t, list, 2)
+}

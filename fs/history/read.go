@@ -1,0 +1,258 @@
+package history
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// A past generation is one of the history's directories, as it is on the disk.
+type past struct {
+	name  string
+	began uint64
+	bytes int64
+	ended bool
+}
+
+// generations returns the generations of the history, the oldest first.
+func (s *Store) generations() (all []past, err error) {
+	names, err := s.dir.Names("")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if began, bytes, ended, ok := parseName(name); ok {
+			all = append(all, past{name, began, bytes, ended})
+		}
+	}
+	slices.SortFunc(all, func(a, b past) int { return cmp.Compare(a.began, b.began) })
+	return all, nil
+}
+
+// openJournal opens the journal of a generation.
+func (s *Store) openJournal(name string, flags int) (f beneath.File, st beneath.Stat, err error) {
+	rel := name + "/" + journalName
+	if st, err = s.dir.Stat(rel); err != nil {
+		return f, st, err
+	}
+	f, err = s.dir.Open(rel, flags, st.ID())
+	return f, st, err
+}
+
+// journal reads the journal of a generation, up to the first damaged record. The records have no contents: see inline.
+// torn is the number of bytes before the damaged one; -1 if none is damaged.
+func (s *Store) journal(name string) (h Header, records []*journal.Record, torn int64, err error) {
+	f, st, err := s.openJournal(name, unix.O_RDONLY)
+	if err != nil {
+		return h, nil, -1, err
+	}
+	defer f.Close()
+	var first []byte
+	at := int64(0)
+	for frame := make([]byte, 64<<10); at < int64(st.Size); {
+		n, err := f.ReadAt(frame, at)
+		if err != nil {
+			return h, nil, -1, err
+		}
+		rest := frame[:n]
+		for len(rest) > 0 {
+			r, after, err := journal.Cut(rest)
+			if err != nil {
+				break // of the next piece, or damaged
+			}
+			r.At = at + int64(n-len(rest))
+			if first == nil {
+				first = r.Data
+			}
+			r.Data = nil
+			records, rest = append(records, r), after
+		}
+		if len(rest) == n { // no whole record
+			if n < len(frame) || n >= journal.MaxRecord+journal.HeadSize {
+				break
+			}
+			frame = make([]byte, journal.MaxRecord+journal.HeadSize)
+		}
+		at += int64(n - len(rest))
+	}
+	if torn = at; at == int64(st.Size) {
+		torn = -1
+	}
+	if len(records) == 0 || records[0].Kind != journal.Begins {
+		return h, nil, 0, nil
+	}
+	return h, records[1:], torn, json.Unmarshal(first, &h)
+}
+
+// inline returns the content that a record of a generation has.
+func (s *Store) inline(name string, r *journal.Record) ([]byte, error) {
+	f, _, err := s.openJournal(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head := make([]byte, journal.HeadSize)
+	if _, err := f.ReadAt(head, r.At); err != nil {
+		return nil, err
+	}
+	frame := make([]byte, journal.HeadSize+min(binary.LittleEndian.Uint32(head), journal.MaxRecord))
+	n, err := f.ReadAt(frame, r.At)
+	if err != nil {
+		return nil, err
+	}
+	whole, _, err := journal.Cut(frame[:n])
+	if err == nil && whole.Seq != r.Seq {
+		err = journal.ErrTorn
+	}
+	if err != nil {
+		return nil, err
+	}
+	return whole.Data, nil
+}
+
+// outline returns a generation without its records.
+func (s *Store) outline(p past) (generationRecords, error) {
+	g := generationRecords{past: p}
+	f, st, err := s.openJournal(p.name, unix.O_RDONLY)
+	if errors.Is(err, beneath.ErrStale) || errors.Is(err, unix.ENOENT) { // it has ended meanwhile, or has no journal yet
+		return s.load(p)
+	}
+	if err != nil {
+		return g, fmt.Errorf("generation %x: %w", p.began, err)
+	}
+	defer f.Close()
+	frame := make([]byte, headerRoom)
+	n, err := f.ReadAt(frame, 0)
+	if err != nil {
+		return g, err
+	}
+	r, rest, err := journal.Cut(frame[:n])
+	if err != nil || r.Kind != journal.Begins {
+		return g, nil // killed at once: Open removes it
+	}
+	g.some = len(rest) > 0
+	g.until = uint64(st.Mtime.Sec*1e9+int64(st.Mtime.Nsec)) + clockTick
+	return g, json.Unmarshal(r.Data, &g.Header)
+}
+
+// headerRoom is the room for the first frame: the header of an undo names generations.
+const headerRoom = 256 << 10
+
+// generationRecords are the records of a generation that have happened, with their identities.
+type generationRecords struct {
+	past
+	Header
+	some    bool              // it has records
+	until   uint64            // no record is later
+	records []*journal.Record // in order; those of changes, and Written
+	stands  []*journal.Record // those of directories that stand for others
+}
+
+// load reads a generation. Without one, or with a damaged journal, it has no records.
+func (s *Store) load(p past) (generationRecords, error) {
+	g := generationRecords{past: p}
+	h, all, _, err := s.journal(p.name)
+	if errors.Is(err, beneath.ErrStale) && !p.ended { // it has ended meanwhile
+		now, failed := s.generations()
+		if i := slices.IndexFunc(now, func(other past) bool { return other.began == p.began }); failed == nil && i >= 0 && now[i].ended {
+			return s.load(now[i])
+		}
+	}
+	if err != nil {
+		return g, fmt.Errorf("generation %x: %w", p.began, err)
+	}
+	g.Header = h
+	settled, void := map[uint64]beneath.FileID{}, map[uint64]bool{}
+	for _, r := range all {
+		switch r.Kind {
+		case journal.Settled:
+			settled[r.Of] = r.Object
+		case journal.Void:
+			void[r.Of] = true
+		}
+	}
+	for _, r := range all {
+		switch r.Kind {
+		case journal.Settled, journal.Void, journal.Ended:
+			continue
+		}
+		if void[r.Seq] {
+			continue
+		}
+		if r.Kind == journal.Made {
+			id, ok := settled[r.Seq]
+			if !ok {
+				continue // in flight now: Open settles it
+			}
+			if r.Object = id; r.Other != (beneath.FileID{}) {
+				g.stands = append(g.stands, r)
+			}
+		}
+		g.records = append(g.records, r)
+	}
+	slices.SortFunc(g.records, bySeq)
+	if g.until, g.some = p.began, len(g.records) > 0; g.some {
+		g.until = g.records[len(g.records)-1].Seq
+	}
+	return g, nil
+}
+
+func bySeq(a, b *journal.Record) int { return cmp.Compare(a.Seq, b.Seq) }
+
+// Generation describes a generation.
+type Generation struct {
+	ID      string    `json:"id"`
+	Began   time.Time `json:"began"`
+	Last    time.Time `json:"last"`
+	Changes int       `json:"changes"` // of contents, names and attributes; several of one object can be several
+	Bytes   int64     `json:"bytes"`   // that it keeps; 0 while it is open
+	Header
+}
+
+// Generations returns the generations from a time on, the oldest first.
+func (s *Store) Generations(since time.Time) (list []Generation, err error) {
+	s.flush()
+	all, err := s.generations()
+	if err != nil {
+		return nil, err
+	}
+	loaded, _ := s.points.list()
+	for _, p := range all {
+		g, err := s.outline(p)
+		if err == nil && !timeOf(g.until).Before(since) {
+			g, err = s.load(p)
+		}
+		if err != nil {
+			return nil, err
+		}
+		loaded = append(loaded, g)
+	}
+	slices.SortFunc(loaded, func(a, b generationRecords) int { return cmp.Compare(a.began, b.began) })
+	for _, g := range loaded {
+		info := Generation{ID: idOf(g.began), Began: timeOf(g.began), Last: timeOf(g.began), Bytes: g.bytes, Header: g.Header}
+		for _, r := range g.records {
+			if r.Kind != journal.Written && r.Flags&journal.Names == 0 {
+				info.Changes++
+			}
+		}
+		info.Last = timeOf(max(g.until, g.began))
+		if !info.Last.Before(since) {
+			list = append(list, info)
+		}
+	}
+	return list, nil
+}
+
+func idOf(began uint64) string { return strconv.FormatUint(began, 16) }
+
+func timeOf(seq uint64) time.Time { return time.Unix(0, int64(seq)) }

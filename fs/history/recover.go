@@ -1,0 +1,222 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// recover corrects the journals that a process has left open, and ends their generations. It returns how many it has
+// corrected.
+func (s *Store) recover() (corrected int, err error) {
+	all, err := s.generations()
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range all {
+		s.last.Store(max(s.last.Load(), p.began))
+		if p.ended {
+			continue
+		}
+		wrong, err := s.recoverGeneration(p)
+		if err != nil {
+			return corrected, err
+		}
+		if wrong {
+			corrected++
+		}
+	}
+	return corrected, nil
+}
+
+// interrupted is an undo that a crash has left.
+type interrupted struct {
+	sel    Selection
+	header Header // of the undo that continues it
+}
+
+// Resume finishes the undos that a crash has interrupted, and returns their results.
+func (s *Store) Resume(ctx context.Context, hooks Hooks) (results []*Result, err error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	for _, u := range s.interrupted {
+		r, err := s.undo(ctx, u.sel, hooks, u.header)
+		if err != nil {
+			return results, err
+		}
+		results = append(results, r)
+	}
+	s.interrupted = nil
+	return results, nil
+}
+
+// recoverGeneration reports whether the journal was wrong.
+func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
+	h, records, torn, err := s.journal(p.name)
+	if errors.Is(err, beneath.ErrStale) || err == nil && torn == 0 { // killed before the first record
+		return true, s.remove(p.name)
+	}
+	if err != nil {
+		return false, err
+	}
+	if h.Undo != nil && !slices.ContainsFunc(records, func(r *journal.Record) bool { return r.Kind == journal.Ended }) {
+		s.interrupted = append(s.interrupted, interrupted{*h.Undo, Header{Redo: h.Redo, Continues: idOf(p.began)}})
+	}
+	c := correction{s: s, p: p, settled: map[uint64]bool{}, void: map[uint64]bool{}, kept: map[string]bool{}}
+	if c.dir, err = s.dir.Dir(p.name); err != nil {
+		return false, err
+	}
+	defer c.dir.Close()
+	for _, r := range records {
+		s.last.Store(max(s.last.Load(), r.Seq))
+		switch r.Kind {
+		case journal.Settled:
+			c.settled[r.Of] = true
+		case journal.Void:
+			c.void[r.Of] = true
+		}
+	}
+	names, err := s.dir.Names(p.name)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		c.kept[name] = name != journalName
+	}
+	for _, r := range records {
+		if !c.void[r.Seq] {
+			c.check(r)
+		}
+	}
+	return c.add != nil || torn > 0, c.end(torn)
+}
+
+// correction is what the journal of a generation lacks.
+type correction struct {
+	s   *Store
+	p   past
+	dir beneath.Dir
+
+	settled, void map[uint64]bool // records that have happened, and that have not
+	kept          map[string]bool // names of kept files without a record
+	add           []byte
+}
+
+func (c *correction) note(r *journal.Record) {
+	r.Seq = c.s.next()
+	c.add = journal.Append(c.add, r)
+}
+
+// check finds out whether a record has happened. One that is not settled was in flight when the process was killed: each write
+// of a journal takes with it what was settled before.
+func (c *correction) check(r *journal.Record) {
+	tree := c.s.tree
+	void := func() { c.note(&journal.Record{Kind: journal.Void, Of: r.Seq}) }
+	name := keptName(r.Kept)
+	switch {
+	case r.Kind == journal.Made && c.settled[r.Seq]:
+	case r.Kind == journal.Made:
+		st, err := tree.Stat(r.Path)
+		if err != nil || st.ID().Birth != 0 && uint64(st.ID().Birth)+clockTick < r.Seq {
+			void()
+			return
+		}
+		c.note(&journal.Record{Kind: journal.Settled, Of: r.Seq, Object: plain(st.ID())})
+	case r.Kind == journal.Content && r.Kept != 0:
+		st, err := c.s.dir.Stat(c.p.name + "/" + name)
+		delete(c.kept, name)
+		if err != nil || int64(st.Size) != r.Attr.Size {
+			// A copy that a power failure cut off. The later record of the same object stands for it.
+			void()
+			c.note(&journal.Record{Kind: journal.Content, Path: r.Path, Object: r.Object, Attr: r.Attr,
+				Why: "the host failed before the copy was on the disk"})
+			return
+		}
+	case r.Kept != 0:
+		if !c.kept[name] {
+			void()
+			return
+		}
+		if r.Kind == journal.Moved && !c.settled[r.Seq] && c.at(r.To) == r.Other { // killed before it was replaced
+			_ = c.s.links.drop(c.dir, name)
+			delete(c.kept, name)
+			void()
+			return
+		}
+		delete(c.kept, name)
+	case c.settled[r.Seq]:
+	case r.Kind == journal.Linked, r.Kind == journal.Exchanged:
+		if c.at(r.Path) != r.Object && r.Kind == journal.Linked || c.at(r.To) != r.Object && r.Kind == journal.Exchanged {
+			void()
+		}
+	case r.Kind == journal.Moved:
+		if c.at(r.Path) == r.Object && c.at(r.To) != r.Object {
+			void()
+		}
+	case r.Kind == journal.Removed, r.Kind == journal.Returned:
+		if c.at(r.Path) == r.Object {
+			void()
+		}
+	case r.Kind == journal.Restored:
+		if st, err := c.s.dir.Stat(r.To); err == nil && plain(st.ID()) == r.Object {
+			void()
+		}
+	}
+}
+
+// clockTick is how much older than its change the time of an inode can be: the kernel reads it from a clock that
+// advances each tick, with CONFIG_HZ=100 each 10 ms (ktime_get_coarse_real_ts64).
+const clockTick = 10_000_000
+
+// at returns the identity of the object at a path; the zero identity if there is none.
+func (c *correction) at(rel string) beneath.FileID {
+	st, err := c.s.tree.Stat(rel)
+	if err != nil {
+		return beneath.FileID{}
+	}
+	return plain(st.ID())
+}
+
+// end removes kept files without a record, and ends the generation.
+func (c *correction) end(torn int64) error {
+	rel := c.p.name + "/" + journalName
+	st, err := c.s.dir.Stat(rel)
+	if err != nil {
+		return err
+	}
+	f, err := c.s.dir.Open(rel, unix.O_RDWR, st.ID())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size := int64(st.Size)
+	if torn >= 0 {
+		if err := f.Truncate(torn); err != nil {
+			return err
+		}
+		size = torn
+	}
+	if n, err := f.WriteAt(c.add, size, false); err != nil || n < len(c.add) {
+		return errors.Join(err, unix.ENOSPC)
+	}
+	if err := f.Sync(true); err != nil {
+		return err
+	}
+	names, err := c.s.dir.Names(c.p.name)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if c.kept[name] {
+			_ = c.s.links.drop(c.dir, name) // else prune removes it with the directory
+		} else if st, err := c.dir.Stat(name); err == nil && name != journalName {
+			size += int64(st.Blocks) * 512
+		}
+	}
+	return c.s.top.Rename(c.p.name, c.s.top, endedName(c.p.began, size), unix.RENAME_NOREPLACE)
+}

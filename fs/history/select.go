@@ -1,0 +1,333 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Selection says which changes are meant. Without Calls, Session, Since, Checkpoint and Generations these are those of
+// the last session.
+type Selection struct {
+	Calls       []string  `json:"calls,omitempty"`
+	Session     string    `json:"session,omitempty"` // of a sandbox, or of a client
+	Since       time.Time `json:"since,omitzero"`
+	Checkpoint  string    `json:"checkpoint,omitempty"` // everything after the last checkpoint of this name or id
+	Generations []string  `json:"generations,omitempty"`
+	Paths       []string  `json:"paths,omitempty"`  // only objects at or below one of these
+	Undo        bool      `json:"undo,omitempty"`   // the last undo of the operator, or that of Generations, unless it was taken back
+	Client      string    `json:"client,omitempty"` // only changes of this client's session, and checkpoints that it has made
+	Force       bool      `json:"force,omitempty"`  // of an undo: what others have changed since is kept beside what comes back
+}
+
+// selected are the records of a history from the first that a Selection means.
+type selected struct {
+	records []entry                           // in order
+	alias   map[beneath.FileID]beneath.FileID // the directory that an undo has made for one that was removed
+	force   bool
+	torn    map[beneath.FileID]bool // an undo of the object's content or attributes was interrupted
+}
+
+// pickBefore picks what happened to an object before a picked record has moved it: a program writes a file under another name
+// and renames it.
+func (f *selected) pickBefore(meant func(*entry) bool) {
+	moved := map[beneath.FileID]uint64{} // the record
+	for _, e := range f.records {
+		if e.picked && e.Kind == journal.Moved {
+			moved[plain(e.Object)] = max(moved[plain(e.Object)], e.Seq)
+		}
+	}
+	for i := range f.records {
+		e := &f.records[i]
+		switch e.Kind {
+		case journal.Made, journal.Moved, journal.Content, journal.Attributes:
+			e.picked = e.picked || e.Flags&journal.Names == 0 && e.Seq < moved[plain(e.Object)] && meant(e)
+		}
+	}
+}
+
+// cancel removes the records that an undo has inverted, and those that inverted them. A record of an undo stays if it is
+// picked and what it has inverted is not: that undo is to be taken back.
+func (f *selected) cancel() {
+	type inverse struct{ gen, of uint64 }
+	all, complete, dead, inverted := map[uint64]*entry{}, map[inverse]bool{}, map[uint64]bool{}, map[inverse]bool{}
+	moved := map[uint64]bool{} // the first of the two inverses of a move that has replaced something
+	for i := range f.records {
+		e := &f.records[i]
+		all[e.Seq] = e
+		if e.Kind == journal.Written {
+			complete[inverse{e.gen.began, e.Of}] = true
+		}
+	}
+	for _, e := range slices.Backward(f.records) {
+		of := all[e.Of]
+		if of == nil || dead[e.Seq] || e.picked && !of.picked || e.lasting() {
+			continue
+		}
+		at := inverse{e.gen.began, e.Of}
+		dead[e.Seq], inverted[at] = true, true
+		switch {
+		case of.replaced():
+			moved[e.Of] = moved[e.Of] || e.Kind == journal.Moved
+			dead[e.Of] = dead[e.Of] || e.Kind == journal.Restored || e.Kind != journal.Moved && complete[at]
+		case e.Kind != journal.Content && e.Kind != journal.Attributes && (e.Kind != journal.Made || e.Other == beneath.FileID{}) || complete[at]:
+			dead[e.Of] = true
+		case !dead[e.Of] && e.Kind != journal.Made:
+			f.torn[plain(e.Object)] = true
+		}
+	}
+	for i := range f.records {
+		e := &f.records[i]
+		for of := all[e.Of]; e.Kind == journal.Written && of != nil && !e.ours; of = all[of.Of] {
+			e.ours = of.picked
+		}
+		e.gone = dead[e.Seq] || inverted[inverse{e.gen.began, e.Of}]
+		e.half = moved[e.Seq] && !dead[e.Seq]
+	}
+	f.records = slices.DeleteFunc(f.records, func(e entry) bool {
+		return e.gone && !e.lasting() && !e.timesBefore() && e.Kind != journal.Moved && e.Kind != journal.Exchanged
+	})
+}
+
+// lasting reports whether a record describes a state, whatever was inverted: that of a file afterwards, or of a directory
+// before.
+func (e *entry) lasting() bool { return e.Kind == journal.Written || e.Flags&journal.Names != 0 }
+
+// replaced reports whether a record has two inverses: the object moves back, and what it has replaced comes back.
+func (e *entry) replaced() bool {
+	return e.Kind == journal.Moved && (e.Kept != 0 || e.Flags&journal.Directory != 0)
+}
+
+// timesBefore reports whether a record has the times of a directory before a change.
+func (e *entry) timesBefore() bool {
+	return e.Kind == journal.Attributes && e.Flags&journal.Directory != 0
+}
+
+// entry is a record with its generation.
+type entry struct {
+	*journal.Record
+	gen    *generationRecords
+	picked bool // the Selection means it
+	gone   bool // an undo has inverted it, or it is of that undo
+	ours   bool // Written: an undo, or one of an undo, has written the file to invert a record that the Selection means
+	half   bool // an undo has moved the object back, and not brought back what it had replaced
+}
+
+// ErrNothing reports a Selection that means no change.
+type ErrNothing struct {
+	Why       string
+	Unchanged bool // there is no such change; else what the Selection names is not there
+}
+
+func (e *ErrNothing) Error() string { return e.Why }
+
+// find returns the records that sel means, and all later ones.
+func (s *Store) find(sel Selection) (*selected, error) {
+	loaded, picks, from, err := s.meant(sel)
+	if err != nil {
+		return nil, err
+	}
+	found := &selected{alias: map[beneath.FileID]beneath.FileID{}, torn: map[beneath.FileID]bool{}, force: sel.Force}
+	for _, g := range loaded {
+		for _, r := range g.stands {
+			found.alias[r.Other] = r.Object
+		}
+		for _, r := range g.records {
+			named := sel.below(r.Path) || r.To != "" && sel.below(r.To) || r.Kind == journal.Written
+			found.records = append(found.records, entry{Record: r, gen: g, picked: r.Seq > from && named && picks(g)})
+		}
+	}
+	if len(sel.Paths) > 0 {
+		found.pickBefore(func(e *entry) bool { return e.Seq > from && picks(e.gen) })
+	}
+	slices.SortFunc(found.records, func(a, b entry) int { return bySeq(a.Record, b.Record) })
+	found.cancel()
+	first := slices.IndexFunc(found.records, func(e entry) bool { return e.picked })
+	if first < 0 {
+		return nil, &ErrNothing{"nothing was changed there", true}
+	}
+	found.records = found.records[first:]
+	return found, nil
+}
+
+// meant returns all generations, with the records of those that sel means and of later ones. Meant are the records after from
+// of the generations that picks returns.
+func (s *Store) meant(sel Selection) (loaded []*generationRecords, picks func(*generationRecords) bool, from uint64, err error) {
+	s.flush()
+	all, err := s.generations()
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	for _, p := range all {
+		g, err := s.outline(p)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		loaded = append(loaded, &g)
+	}
+	points, horizon := s.points.list()
+	for i := range points {
+		loaded = append(loaded, &points[i])
+	}
+	if picks, from, err = sel.resolve(loaded); err != nil {
+		return nil, nil, 0, err
+	}
+	if from > 0 && from < horizon {
+		return nil, nil, 0, &ErrNothing{Why: "older generations were given up: the history begins at " + timeOf(horizon).Format(time.RFC3339)}
+	}
+	return loaded, picks, from, s.loadSince(loaded, picks, from)
+}
+
+// began returns the time before the selected changes: before the first that has changed the name or an object at rel, if there
+// is one.
+func (s *Store) began(rel string, sel Selection) (time.Time, error) {
+	loaded, picks, from, err := s.meant(sel)
+	if err != nil || from > 0 {
+		return timeOf(from), err
+	}
+	var all []*journal.Record
+	for _, g := range loaded {
+		if picks(g) {
+			all = append(all, g.records...)
+		}
+	}
+	if len(all) == 0 {
+		return time.Time{}, &ErrNothing{"nothing was changed there", true}
+	}
+	is := func(at string) bool { return at != "" && (at == rel || strings.HasPrefix(rel, at+"/")) }
+	objects := map[beneath.FileID]bool{} // a file may have changed by another of its names
+	for _, r := range all {
+		if is(r.Path) || is(r.To) {
+			objects[plain(r.Object)], objects[plain(r.Other)] = true, true
+		}
+	}
+	delete(objects, beneath.FileID{})
+	if named := slices.DeleteFunc(slices.Clone(all), func(r *journal.Record) bool { return !objects[plain(r.Object)] }); len(named) > 0 {
+		all = named
+	}
+	first := slices.MinFunc(all, bySeq).Seq
+	return timeOf(first - 1), nil
+}
+
+// loadSince loads the records of the generations that are meant, and of those with later ones.
+func (s *Store) loadSince(all []*generationRecords, picks func(*generationRecords) bool, from uint64) error {
+	first := uint64(math.MaxUint64)
+	for _, g := range all {
+		if g.some && g.until > from && picks(g) {
+			first = min(first, max(g.began, from))
+		}
+	}
+	for _, g := range all {
+		if !g.some || g.until < first {
+			continue
+		}
+		whole, err := s.load(g.past)
+		if err != nil {
+			return err
+		}
+		*g = whole
+	}
+	return nil
+}
+
+// resolve returns which generations are meant, and the record after which they are.
+func (sel Selection) resolve(all []*generationRecords) (picks func(*generationRecords) bool, from uint64, err error) {
+	named, from, err := sel.named(all)
+	if err != nil || sel.Client == "" {
+		return named, from, err
+	}
+	return func(g *generationRecords) bool { return g.Undo == nil && g.Parent == sel.Client && named(g) }, from, nil
+}
+
+// named is resolve for the changes of all clients.
+func (sel Selection) named(all []*generationRecords) (picks func(*generationRecords) bool, from uint64, err error) {
+	everything := func(*generationRecords) bool { return true }
+	switch {
+	case sel.Undo:
+		return sel.lastUndo(all)
+	case len(sel.Calls) > 0:
+		return func(g *generationRecords) bool { return slices.Contains(sel.Calls, g.Call) }, 0, nil
+	case sel.Session != "":
+		return func(g *generationRecords) bool {
+			return g.Undo == nil && (g.Session == sel.Session || g.Parent == sel.Session)
+		}, 0, nil
+	case len(sel.Generations) > 0:
+		return func(g *generationRecords) bool { return slices.Contains(sel.Generations, idOf(g.began)) }, 0, nil
+	case sel.Checkpoint != "":
+		g := last(all, func(g *generationRecords) bool {
+			byID := idOf(g.began) == sel.Checkpoint && (sel.Client == "" || g.Parent == sel.Client)
+			return byID || g.Checkpoint == sel.Checkpoint && g.Parent == sel.Client
+		})
+		if g == nil {
+			return nil, 0, &ErrNothing{Why: fmt.Sprintf("there is no checkpoint %q", sel.Checkpoint)}
+		}
+		return everything, g.began, nil
+	case !sel.Since.IsZero():
+		return everything, uint64(sel.Since.UnixNano()), nil
+	case sel.Client != "":
+		return everything, 0, nil
+	}
+	g := last(all, func(g *generationRecords) bool { return g.Undo == nil && g.some })
+	if g == nil {
+		return nil, 0, &ErrNothing{"nothing was changed", true}
+	}
+	owner := func(l Label) string {
+		if l.Parent != "" {
+			return l.Parent
+		}
+		return l.Session
+	}
+	return func(other *generationRecords) bool { return other.Undo == nil && owner(other.Label) == owner(g.Label) }, 0, nil
+}
+
+// last returns the last generation for which is holds; nil if there is none.
+func last(all []*generationRecords, is func(*generationRecords) bool) *generationRecords {
+	for _, g := range slices.Backward(all) {
+		if is(g) {
+			return g
+		}
+	}
+	return nil
+}
+
+// lastUndo is named for an undo that was not taken back: the one of Generations, or the last one of the operator.
+func (sel Selection) lastUndo(all []*generationRecords) (picks func(*generationRecords) bool, from uint64, err error) {
+	taken := map[string]bool{}
+	for _, g := range all {
+		if g.Undo != nil && g.Redo {
+			for _, id := range g.Undo.Generations {
+				taken[id] = true
+			}
+		}
+	}
+	g := last(all, func(g *generationRecords) bool {
+		id := idOf(g.began)
+		named := g.Undo != nil && g.Undo.Client == ""
+		if len(sel.Generations) > 0 {
+			named = slices.Contains(sel.Generations, id)
+		}
+		return named && g.Undo != nil && !g.Redo && !taken[id]
+	})
+	switch {
+	case g == nil && len(sel.Generations) > 0:
+		return nil, 0, &ErrNothing{Why: fmt.Sprintf("there is no undo %q that could be taken back", sel.Generations[0])}
+	case g == nil:
+		return nil, 0, &ErrNothing{Why: "there is no undo that could be taken back"}
+	}
+	return func(other *generationRecords) bool {
+		return other == g || g.Continues != "" && idOf(other.began) == g.Continues
+	}, 0, nil
+}
+
+// below reports whether a path is one of those that are meant, or below one.
+func (sel Selection) below(rel string) bool {
+	if len(sel.Paths) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(sel.Paths, func(p string) bool { return p == "" || rel == p || strings.HasPrefix(rel, p+"/") })
+}

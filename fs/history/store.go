@@ -1,0 +1,416 @@
+package history
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Label identifies the session and the call of a generation.
+type Label struct {
+	Session string `json:"session,omitempty"` // the sandbox
+	Parent  string `json:"parent,omitempty"`  // the session of the client that the sandbox works for
+	Call    string `json:"call,omitempty"`    // the tool call; "" outside of calls
+}
+
+// Actor is who makes changes: a process of a view's client.
+type Actor struct {
+	Label
+	Program string `json:"program,omitempty"` // the process's name; "" for a file tool
+	Lasting bool   `json:"lasting,omitempty"` // the process has this label as long as it lives; a file tool's worker has others
+}
+
+// Options configures a Store. The zero value keeps everything as one generation, without bounds.
+type Options struct {
+	// Actor returns the session and the program of a process. The Store calls it under no lock of its own, and caches a lasting answer for
+	// a second.
+	Actor func(pid uint32) (Actor, error)
+
+	Size    int64         // bytes that the history may use; 0: unlimited
+	Percent float64       // the same, of the file system; 0: unlimited
+	Age     time.Duration // of the oldest generation; 0: unlimited
+	Exclude []string      // patterns of scope.PathRule
+
+	// Dropped is called when generations were given up, with their number and the reason.
+	Dropped func(count int, why string)
+	Logger  *slog.Logger // nil discards
+}
+
+// Header is the first record of a generation.
+type Header struct {
+	Label
+	Checkpoint string     `json:"checkpoint,omitempty"` // the name of a checkpoint, which is no generation of its own
+	GivenUp    bool       `json:"given_up,omitempty"`   // the record of this number was given up, and all before it
+	Undo       *Selection `json:"undo,omitempty"`       // what the generation takes back
+	Redo       bool       `json:"redo,omitempty"`       // what it takes back was an undo
+	Continues  string     `json:"continues,omitempty"`  // the generation of an undo that a crash has interrupted
+}
+
+// Store is the history of one scope. Its methods may be used from any goroutine. A nil *Store keeps
+// nothing: its Writers change the tree and do nothing else.
+//
+// Lock order: turn, states, mu, generation.syncs, generation.mu, links.mu. The caller may hold View.moves, outside of all.
+type Store struct {
+	tree, dir *beneath.Root
+	top       beneath.Dir
+	exclude   *scope.Policy // hides what Options.Exclude names; nil: nothing
+	lock      beneath.File
+	points    points
+	opt       Options
+	last      atomic.Uint64 // the last Seq
+	links     links
+	turn      sync.Mutex // held by an undo
+
+	states  sync.Mutex              // held from a look at the attributes of a file until they are in a record: the last one is right
+	writing map[beneath.FileID]bool // files that are open for writing, according to the records
+
+	mu      sync.Mutex
+	open    map[Label]*generation
+	actors  map[uint32]Actor
+	emptied time.Time // when actors was emptied
+	since   int64     // bytes kept since the last prune
+	lost    []loss    // changes that are not in a journal yet
+
+	interrupted []interrupted // guarded by turn
+
+	wake      chan struct{} // see stir
+	ending    chan struct{}
+	working   sync.WaitGroup
+	finishing sync.WaitGroup // generations that end
+}
+
+// maxOpen bounds the generations that are open at a time. Each has two descriptors.
+const maxOpen = 64
+
+// flushTime bounds how long a record of what has happened stays in memory.
+const flushTime = 50 * time.Millisecond
+
+// Open opens the history dir of the scope tree. Both roots stay the caller's. It corrects what a process
+// that was killed has left, and returns the number of journals that it corrected. It fails with
+// ErrBusy if another process has the history open.
+func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	s = &Store{
+		tree:    tree,
+		dir:     dir,
+		opt:     opt,
+		open:    map[Label]*generation{},
+		writing: map[beneath.FileID]bool{},
+		actors:  map[uint32]Actor{},
+		ending:  make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+	}
+	if len(opt.Exclude) > 0 {
+		var spec scope.PolicySpec
+		for _, pattern := range opt.Exclude {
+			spec.Paths = append(spec.Paths, scope.PathRule{Pattern: pattern, Access: scope.Hide})
+		}
+		if s.exclude, err = scope.Compile(spec); err != nil {
+			return nil, 0, fmt.Errorf("history: %w", err)
+		}
+	}
+	if s.top, err = dir.Dir(""); err != nil {
+		return nil, 0, err
+	}
+	s.lock, err = openOrCreate(s.top, dir, "lock")
+	if err != nil {
+		s.top.Close()
+		return nil, 0, fmt.Errorf("history: %w", err)
+	}
+	if err = s.lock.TryLock(); err == nil {
+		if err = s.links.open(s.top, dir); err == nil {
+			corrected, err = s.recover()
+		}
+		if err == nil {
+			err = s.points.open(s)
+		}
+	} else if err == unix.EWOULDBLOCK {
+		err = ErrBusy
+	}
+	if err != nil {
+		s.lock.Close()
+		s.top.Close()
+		return nil, 0, fmt.Errorf("history: %w", err)
+	}
+	s.working.Go(s.work)
+	return s, corrected, nil
+}
+
+// ErrBusy reports that another process has the history open.
+var ErrBusy = errors.New("another process has it open")
+
+// openOrCreate opens a file of the history's directory for reading and writing.
+func openOrCreate(d beneath.Dir, root *beneath.Root, name string) (beneath.File, error) {
+	f, err := d.Create(name, unix.O_RDWR, 0o600)
+	if err != unix.EEXIST {
+		return f, err
+	}
+	st, err := d.Stat(name)
+	if err != nil {
+		return f, err
+	}
+	return root.Open(name, unix.O_RDWR, st.ID())
+}
+
+// Close ends every generation and closes the history.
+func (s *Store) Close() {
+	if s == nil {
+		return
+	}
+	close(s.ending)
+	s.working.Wait()
+	s.endAll(func(*generation) bool { return true })
+	s.links.close()
+	s.points.file.Close()
+	s.lock.Close()
+	s.top.Close()
+}
+
+// work flushes journals and prunes the history, until Close.
+func (s *Store) work() {
+	age := time.NewTicker(time.Minute)
+	defer age.Stop()
+	s.prune(false)
+	for synced := time.Now(); ; {
+		select {
+		case <-s.ending:
+			return
+		case <-age.C:
+			s.prune(false)
+			continue
+		case <-s.wake:
+		}
+		select {
+		case <-s.ending:
+			return
+		case <-time.After(flushTime):
+		}
+		s.mu.Lock()
+		all := slices.Collect(maps.Values(s.open))
+		due, lost := s.since > pruneBytes, len(s.lost) > 0
+		full := lost && slices.ContainsFunc(s.lost, func(l loss) bool { return l.why == whyFull })
+		s.mu.Unlock()
+		for _, g := range all {
+			g.flush()
+		}
+		if time.Since(synced) < time.Second {
+			s.stir()
+		} else {
+			for _, g := range all {
+				g.sync()
+			}
+			synced = time.Now()
+		}
+		if due || full {
+			s.prune(full)
+		}
+		if lost {
+			s.listLost()
+		}
+	}
+}
+
+// stir wakes work: a journal has to reach the disk, or a loss a journal.
+func (s *Store) stir() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next returns the number of the next record.
+func (s *Store) next() uint64 {
+	now := uint64(time.Now().UnixNano())
+	for {
+		last := s.last.Load()
+		seq := max(now, last+1)
+		if s.last.CompareAndSwap(last, seq) {
+			return seq
+		}
+	}
+}
+
+// Writer returns the Writer for the changes of a process. It may call Options.Actor. A process that
+// Options.Actor does not know has the zero Label.
+func (s *Store) Writer(pid uint32) *Writer {
+	if s == nil {
+		return nil
+	}
+	a := s.actor(pid)
+	return &Writer{store: s, label: a.Label, pid: pid, program: a.Program}
+}
+
+// actorTime is how long a lasting Actor is cached: the kernel may give its process id to another process.
+const actorTime = time.Second
+
+func (s *Store) actor(pid uint32) Actor {
+	if s.opt.Actor == nil || pid == 0 { // a process that the view's pid namespace does not have
+		return Actor{}
+	}
+	s.mu.Lock()
+	if now := time.Now(); now.Sub(s.emptied) > actorTime {
+		clear(s.actors)
+		s.emptied = now
+	}
+	a, ok := s.actors[pid]
+	s.mu.Unlock()
+	if ok {
+		return a
+	}
+	a, err := s.opt.Actor(pid)
+	if err != nil {
+		s.opt.Logger.Warn("history: the session of a process is not known", "pid", pid, "err", err)
+		return Actor{}
+	}
+	if a.Lasting {
+		s.mu.Lock()
+		s.actors[pid] = a
+		s.mu.Unlock()
+	}
+	return a
+}
+
+// generation returns the open generation of a label. It begins one if there is none.
+func (s *Store) generation(label Label) (*generation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g := s.open[label]; g != nil {
+		g.used = time.Now()
+		return g, nil
+	}
+	if len(s.open) >= maxOpen {
+		var oldest *generation
+		for _, g := range s.open {
+			if oldest == nil || g.used.Before(oldest.used) {
+				oldest = g
+			}
+		}
+		delete(s.open, oldest.header.Label)
+		oldest.retire()
+		s.finishing.Go(oldest.end)
+	}
+	g, err := s.begin(Header{Label: label})
+	if err == nil {
+		s.open[label] = g
+	}
+	return g, err
+}
+
+// begin begins a generation.
+func (s *Store) begin(h Header) (*generation, error) {
+	g := &generation{store: s, header: h, used: time.Now(), seen: map[beneath.FileID]uint8{}, copying: map[beneath.FileID]chan struct{}{}}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	g.began = s.next()
+	name := openName(g.began)
+	if err := s.top.Mkdir(name, 0o700); err != nil {
+		return nil, err
+	}
+	if g.dir, err = s.dir.Dir(name); err != nil {
+		return nil, err
+	}
+	if g.journal, err = g.dir.Create(journalName, unix.O_RDWR, 0o600); err == nil {
+		if err = g.write(&journal.Record{Seq: g.began, Kind: journal.Begins, Data: text}); err == nil {
+			return g, nil
+		}
+		g.journal.Close()
+		_ = g.dir.Unlink(journalName) // recover removes it, too
+	}
+	g.dir.Close()
+	_ = s.top.Rmdir(name) // likewise
+	return nil, err
+}
+
+// The names of the entries of a history's directory.
+const (
+	openSuffix  = ".open"
+	journalName = "journal"
+)
+
+func openName(began uint64) string { return fmt.Sprintf("%016x%s", began, openSuffix) }
+
+// endedName is the name of a generation that has ended and keeps so many bytes.
+func endedName(began uint64, bytes int64) string {
+	return fmt.Sprintf("%016x-%x", began, (bytes+1023)/1024)
+}
+
+// parseName returns when the generation of a directory began, and what it keeps if it has ended.
+func parseName(name string) (began uint64, bytes int64, ended, ok bool) {
+	if text, open := strings.CutSuffix(name, openSuffix); open {
+		began, err := strconv.ParseUint(text, 16, 64)
+		return began, 0, false, err == nil && len(text) == 16
+	}
+	first, size, _ := strings.Cut(name, "-")
+	began, err := strconv.ParseUint(first, 16, 64)
+	kib, bad := strconv.ParseInt(size, 16, 64)
+	return began, kib << 10, true, err == nil && bad == nil && len(first) == 16
+}
+
+// endAll ends the open generations for which is holds, and waits for those that are ending.
+func (s *Store) endAll(is func(*generation) bool) {
+	s.mu.Lock()
+	var ended []*generation
+	for label, g := range s.open {
+		if is(g) {
+			delete(s.open, label)
+			g.retire()
+			ended = append(ended, g)
+		}
+	}
+	s.mu.Unlock()
+	for _, g := range ended {
+		g.end()
+	}
+	s.finishing.Wait()
+}
+
+// flush writes what has happened to the journals: a reader of them sees all changes before the call.
+func (s *Store) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.open {
+		g.flush()
+	}
+}
+
+// settle writes what has happened to the journals of all generations but one, which does so itself: after a crash the tree shows
+// whether the last records have happened, but not those before others.
+func (s *Store) settle(but *generation) {
+	s.mu.Lock()
+	var others []*generation
+	for _, g := range s.open {
+		if g != but {
+			others = append(others, g)
+		}
+	}
+	s.mu.Unlock()
+	for _, g := range others {
+		g.flush()
+	}
+}
+
+// excluded reports whether nobody wants a path back: Options.Exclude.
+func (s *Store) excluded(rel string) bool {
+	return s.exclude != nil && s.exclude.File(scope.OpLookup, rel).Hidden
+}
+
+func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
+func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }

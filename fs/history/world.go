@@ -1,0 +1,175 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// world is the tree as it would be after some inverses of records.
+type world struct {
+	store *Store
+	hooks Hooks
+	alias map[beneath.FileID]beneath.FileID
+	names map[string]thing // those that differ from the tree's
+	kept  map[string]thing // files that the undo returns to the history, by their paths there
+	moves []move           // of directories, the latest last
+
+	blocked  map[beneath.FileID]string        // why an object stays as it is
+	listed   map[beneath.FileID]bool          // blocked objects that plan.Conflicts lists
+	skipped  map[beneath.FileID]bool          // made and removed by one generation, which kept nothing
+	states   map[beneath.FileID][]*entry      // Made, Content and Written that are to be taken back, in order, up to the present step
+	expected map[beneath.FileID]*journal.Attr // after the last change that is to be taken back
+	current  map[beneath.FileID]*journal.Attr // after inverses
+	before   map[beneath.FileID]*entry        // the first record about the times of a directory
+	where    map[beneath.FileID]string        // paths of directories
+	stray    map[beneath.FileID]string        // of those that were moved back before
+	content  map[beneath.FileID]*entry        // the record with the content before
+	later    map[beneath.FileID][]*entry      // records of an object that was not at their path then, the newest first
+	torn     map[beneath.FileID]bool          // an undo of its content or attributes was interrupted
+	force    bool                             // Selection.Force
+	beside   map[beneath.FileID]bool          // objects whose newer state is in a copy
+	plan     Plan
+}
+
+// thing is what a name has. The zero thing is nothing.
+type thing struct {
+	there bool
+	id    beneath.FileID
+	dir   bool
+	fresh bool // a directory that the undo makes: the tree knows nothing below it
+	kept  string
+	real  string // the path that it has in the tree
+	attr  *journal.Attr
+}
+
+// move says that a directory at path was at real before.
+type move struct{ path, real string }
+
+// same returns the identity that stands for an object now.
+func (w *world) same(id beneath.FileID) beneath.FileID { return follow(w.alias, plain(id)) }
+
+func follow(alias map[beneath.FileID]beneath.FileID, id beneath.FileID) beneath.FileID {
+	for range len(alias) {
+		next, ok := alias[id]
+		if !ok {
+			break
+		}
+		id = next
+	}
+	return id
+}
+
+// at returns what a path has.
+func (w *world) at(rel string) thing {
+	if t, ok := w.names[rel]; ok {
+		return t
+	}
+	for dir := parentOf(rel); dir != ""; dir = parentOf(dir) {
+		t, ok := w.names[dir]
+		if ok && (!t.there || t.fresh || !t.dir) {
+			return thing{}
+		}
+		if ok {
+			break
+		}
+	}
+	real := w.real(rel)
+	st, err := w.store.tree.Stat(real)
+	if err != nil {
+		return thing{}
+	}
+	return thing{there: true, id: plain(st.ID()), dir: st.IsDir(), real: real, attr: journal.AttrOf(&st)}
+}
+
+// real returns the path that an object has in the tree.
+func (w *world) real(rel string) string {
+	for _, m := range slices.Backward(w.moves) {
+		if rest, ok := strings.CutPrefix(rel+"/", m.path+"/"); ok {
+			rel = strings.TrimSuffix(m.real+"/"+rest, "/")
+		}
+	}
+	return rel
+}
+
+// free returns why nothing can be placed at a path.
+func (w *world) free(rel string) string {
+	if w.at(rel).there {
+		return "another object is there"
+	}
+	if dir := parentOf(rel); dir != "" && !w.at(dir).there {
+		return "its directory is not there any more"
+	}
+	return ""
+}
+
+// newer returns a free name for what others have made of a path.
+func (w *world) newer(rel string) string {
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("%s.newer%d", rel, n)
+		if !w.at(name).there {
+			return name
+		}
+	}
+}
+
+// empty reports whether a directory would be empty.
+func (w *world) empty(rel string) bool {
+	for name, t := range w.names {
+		if parentOf(name) == rel && t.there {
+			return false
+		}
+	}
+	if w.names[rel].fresh {
+		return true
+	}
+	names, err := w.store.tree.Names(w.real(rel))
+	for _, name := range names {
+		if t, ok := w.names[beneath.Join(rel, name)]; !ok || t.there {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// clear drops the names below a path: another directory comes there.
+func (w *world) clear(rel string) {
+	for name := range w.names {
+		if strings.HasPrefix(name, rel+"/") {
+			delete(w.names, name)
+		}
+	}
+}
+
+// rename moves a thing, and what is below it.
+func (w *world) rename(from, to string, t thing) {
+	if t.dir {
+		w.clear(to)
+		moved := map[string]thing{}
+		for name, below := range w.names {
+			if rest, ok := strings.CutPrefix(name, from+"/"); ok {
+				delete(w.names, name)
+				moved[to+"/"+rest] = below
+			}
+		}
+		for name, below := range moved {
+			w.names[name] = below
+		}
+		w.where[w.same(t.id)] = from
+		for id, name := range w.where {
+			if rest, ok := strings.CutPrefix(name+"/", from+"/"); ok {
+				w.where[id] = strings.TrimSuffix(to+"/"+rest, "/")
+			}
+		}
+		w.moves = append(w.moves, move{to, from})
+	}
+	w.names[from], w.names[to] = thing{}, t
+	for id, later := range w.later { // another client had moved their directory between the lookup and the record
+		if rel := later[0].Path; t.dir && strings.HasPrefix(rel, to+"/") && w.same(w.at(rel).id) == id {
+			w.found(id, rel)
+		}
+	}
+}

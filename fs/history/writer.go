@@ -1,0 +1,476 @@
+package history
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Writer keeps what the changes of one process destroy. A nil *Writer makes the changes and keeps nothing.
+type Writer struct {
+	store   *Store
+	label   Label
+	pid     uint32
+	program string
+
+	unnamed bool        // the object that changes has no name but in the history
+	nothing bool        // not even there
+	undo    *generation // instead of that of label
+	inverts uint64      // Record.Of of an undo
+}
+
+// Place is a name in a directory.
+type Place struct {
+	Dir  beneath.Dir
+	ID   beneath.FileID // of the directory
+	Rel  string         // of the directory
+	Name string
+}
+
+// Path returns the path of the name.
+func (p Place) Path() string { return beneath.Join(p.Rel, p.Name) }
+
+// plain returns an identity as journals have it. The number of a device can differ after a restart of the host.
+func plain(id beneath.FileID) beneath.FileID {
+	id.Dev = 0
+	return id
+}
+
+// generation returns the generation that takes the writer's records.
+func (w *Writer) generation() (*generation, error) {
+	if w.undo != nil {
+		return w.undo, nil
+	}
+	return w.store.generation(w.label)
+}
+
+// write appends a record to the journal.
+func (w *Writer) write(g *generation, r *journal.Record) error {
+	r.Seq, r.PID, r.Program = w.store.next(), w.pid, w.program
+	if r.Of == 0 {
+		r.Of = w.inverts
+	}
+	r.Object, r.Other = plain(r.Object), plain(r.Other)
+	w.store.settle(g)
+	return g.write(r)
+}
+
+// void notes that a record has not happened.
+func (w *Writer) void(g *generation, r *journal.Record) {
+	_ = g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Void, Of: r.Seq}) // Open finds it out, too
+}
+
+// begin calls f with the writer's generation, again if that has just ended.
+func (w *Writer) begin(f func(*generation) error) error {
+	for range 3 {
+		g, err := w.generation()
+		if err != nil {
+			return err
+		}
+		if err = f(g); !errors.Is(err, endedError{}) {
+			return err
+		}
+	}
+	return endedError{}
+}
+
+// Making is an object that is being made.
+type Making struct {
+	w *Writer
+	g *generation
+	r *journal.Record
+}
+
+// Make keeps the name of an object that is about to be made. The caller calls Done or Void.
+func (w *Writer) Make(at Place) (m *Making, err error) { return w.makeFor(at, beneath.FileID{}) }
+
+// makeFor is Make of a directory that stands for one that was removed.
+func (w *Writer) makeFor(at Place, removed beneath.FileID) (m *Making, err error) {
+	if w == nil {
+		return nil, nil
+	}
+	err = w.begin(func(g *generation) error {
+		if err := w.directory(g, at); err != nil {
+			return err
+		}
+		m = &Making{w, g, &journal.Record{Kind: journal.Made, Path: at.Path(), Other: removed}}
+		return w.write(g, m.r)
+	})
+	err = w.orLose(at.Path(), err, func() error {
+		m = nil
+		return nil
+	})
+	return m, err
+}
+
+// orLose calls do, which makes the change, if err says that the history has no room for it. The change is listed as not
+// kept, and the oldest generations go.
+func (w *Writer) orLose(rel string, err error, do func() error) error {
+	why := whyFull
+	switch {
+	case err == nil || w.undo != nil:
+		return err
+	case errors.Is(err, errLongPath):
+		rel, why = rel[:min(len(rel), maxPaths/2)], err.Error()
+	case !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT):
+		return err
+	}
+	w.store.lose(loss{w.label, rel, why})
+	return do()
+}
+
+// Done keeps the identity of the object that was made.
+func (m *Making) Done(id beneath.FileID) {
+	if m == nil {
+		return
+	}
+	id = plain(id)
+	m.g.gone(id)
+	if m.w.undo == nil { // each inverse has a record
+		m.g.mark(id, seenBorn)
+	}
+	_ = m.g.note(&journal.Record{Seq: m.w.store.next(), Kind: journal.Settled, Of: m.r.Seq, Object: id}) // Open finds it out, too
+}
+
+// Void notes that the object was not made.
+func (m *Making) Void() {
+	if m != nil {
+		m.w.void(m.g, m.r)
+	}
+}
+
+// Link calls do, which gives an object another name.
+func (w *Writer) Link(at Place, id beneath.FileID, do func() error) error {
+	if w == nil {
+		return do()
+	}
+	err := w.begin(func(g *generation) error {
+		if err := w.directory(g, at); err != nil {
+			return err
+		}
+		return w.do(g, &journal.Record{Kind: journal.Linked, Path: at.Path(), Object: id}, do)
+	})
+	return w.orLose(at.Path(), err, do)
+}
+
+// do writes a record and calls f. After an error of f it voids the record.
+func (w *Writer) do(g *generation, r *journal.Record, f func() error) error {
+	if err := w.write(g, r); err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		w.void(g, r)
+		return err
+	}
+	_ = g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Settled, Of: r.Seq}) // Open finds it out, too
+	return nil
+}
+
+// Unlink removes the name of an object with the attributes st, which is no directory. open says that clients have it
+// open. It fails with ErrStale if another object is there.
+func (w *Writer) Unlink(at Place, st *beneath.Stat, open bool) error {
+	if w == nil {
+		return at.Dir.Unlink(at.Name)
+	}
+	err := w.begin(func(g *generation) error {
+		if err := w.directory(g, at); err != nil {
+			return err
+		}
+		id := plain(st.ID())
+		r := &journal.Record{Kind: journal.Removed, Path: at.Path(), Object: id}
+		switch {
+		case g.has(id, seenBorn) && st.Nlink <= 1:
+			r.Flags |= journal.Born
+		case w.store.excluded(r.Path):
+			r.Why = whyExcluded
+		default:
+			return w.unlinkKept(g, r, at, st, open || st.Nlink > 1)
+		}
+		defer g.gone(id)
+		return w.do(g, r, func() error { return at.Dir.Unlink(at.Name) })
+	})
+	return w.orLose(at.Path(), err, func() error { return at.Dir.Unlink(at.Name) })
+}
+
+const whyExcluded = "excluded"
+
+// unlinkKept moves the object into the history.
+func (w *Writer) unlinkKept(g *generation, r *journal.Record, at Place, st *beneath.Stat, visible bool) error {
+	r.Kept = g.number()
+	name := keptName(r.Kept)
+	err := w.do(g, r, func() error {
+		if visible {
+			w.store.links.add(r.Object, st.Nlink > 1)
+		}
+		err := at.Dir.Rename(at.Name, g.dir, name, unix.RENAME_NOREPLACE)
+		if err == nil {
+			if now, failed := g.dir.Stat(name); failed == nil && plain(now.ID()) != r.Object {
+				// Another process has replaced it.
+				if err = g.dir.Rename(name, at.Dir, at.Name, unix.RENAME_NOREPLACE); err == nil {
+					err = beneath.ErrStale
+				}
+			}
+		}
+		if err != nil && visible {
+			w.store.links.remove(r.Object)
+		}
+		return err
+	})
+	if err == nil {
+		g.keeps(int64(st.Blocks) * 512)
+	}
+	return unkept(err, func(why string) error {
+		again := &journal.Record{Kind: journal.Removed, Path: r.Path, Object: r.Object, Why: why}
+		return w.do(g, again, func() error { return at.Dir.Unlink(at.Name) })
+	})
+}
+
+// unkept calls do if err says that the history cannot take a file: the client's operation happens all the same, and
+// the record says why nothing is kept.
+func unkept(err error, do func(why string) error) error {
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EXDEV, unix.EMLINK, unix.EOPNOTSUPP} {
+		if errors.Is(err, full) {
+			return do(err.Error())
+		}
+	}
+	return err
+}
+
+// Rmdir removes an empty directory with the attributes st.
+func (w *Writer) Rmdir(at Place, st *beneath.Stat) error {
+	if w == nil {
+		return at.Dir.Rmdir(at.Name)
+	}
+	err := w.begin(func(g *generation) error {
+		if err := w.directory(g, at); err != nil {
+			return err
+		}
+		r := &journal.Record{Kind: journal.Removed, Flags: journal.Directory, Path: at.Path(), Object: st.ID(), Attr: journal.AttrOf(st)}
+		r.Attr.XAttrs = w.store.xattrs(r.Path, st)
+		defer g.gone(plain(st.ID()))
+		return w.do(g, r, func() error { return at.Dir.Rmdir(at.Name) })
+	})
+	return w.orLose(at.Path(), err, func() error { return at.Dir.Rmdir(at.Name) })
+}
+
+// Rename moves the object moved to a name. other is what that name has; nil: nothing. flags are those of renameat2(2).
+func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, flags uint) error {
+	plainly := func() error { return from.Dir.Rename(from.Name, to.Dir, to.Name, flags) }
+	if w == nil || other != nil && other.ID() == moved.ID() {
+		return plainly()
+	}
+	err := w.begin(func(g *generation) error {
+		for _, at := range []Place{from, to} {
+			if err := w.directory(g, at); err != nil {
+				return err
+			}
+		}
+		r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: moved.ID()}
+		switch {
+		case other == nil:
+			flags |= unix.RENAME_NOREPLACE
+			err := w.do(g, r, plainly)
+			if err == unix.EEXIST {
+				err = beneath.ErrStale // another process has made the name since
+			}
+			return err
+		case flags&beneath.RenameExchange != 0:
+			r.Kind, r.Other = journal.Exchanged, other.ID()
+			return w.do(g, r, plainly)
+		case flags&unix.RENAME_NOREPLACE != 0:
+			return unix.EEXIST
+		}
+		r.Other = other.ID()
+		id := plain(r.Other)
+		switch {
+		case other.IsDir():
+			r.Flags |= journal.Directory
+			r.Attr = journal.AttrOf(other)
+			r.Attr.XAttrs = w.store.xattrs(r.To, other)
+		case g.has(id, seenBorn) && other.Nlink <= 1:
+			r.Flags |= journal.Born
+		case w.store.excluded(r.To):
+			r.Why = whyExcluded
+		case moved.IsDir():
+			return unix.ENOTDIR
+		default:
+			return w.replaceKept(g, r, from, to, other, open || other.Nlink > 1)
+		}
+		defer g.gone(id)
+		return w.do(g, r, plainly)
+	})
+	return w.orLose(to.Path(), err, plainly)
+}
+
+// replaceKept gives the replaced object a name in the history, and moves the other one in its place.
+func (w *Writer) replaceKept(g *generation, r *journal.Record, from, to Place, other *beneath.Stat, visible bool) error {
+	r.Kept = g.number()
+	name := keptName(r.Kept)
+	var failed error
+	err := w.do(g, r, func() error {
+		if failed = to.Dir.Link(to.Name, g.dir, name); failed != nil {
+			return failed
+		}
+		w.store.links.add(r.Other, other.Nlink > 1)
+		now, err := g.dir.Stat(name)
+		if err == nil && plain(now.ID()) != r.Other {
+			err = beneath.ErrStale
+		}
+		if err == nil {
+			err = from.Dir.Rename(from.Name, to.Dir, to.Name, 0)
+		}
+		if err != nil {
+			_ = g.dir.Unlink(name) // Open removes it, too
+		}
+		if err != nil || !visible {
+			w.store.links.remove(r.Other)
+		}
+		return err
+	})
+	switch {
+	case failed == unix.EPERM || failed == unix.EMLINK || failed == unix.EOPNOTSUPP:
+		return w.replaceExchanged(g, r, from, to, other, visible)
+	case failed != nil:
+		return unkept(err, func(why string) error {
+			again := &journal.Record{Kind: journal.Moved, Path: r.Path, To: r.To, Object: r.Object, Other: r.Other, Why: why}
+			return w.do(g, again, func() error { return from.Dir.Rename(from.Name, to.Dir, to.Name, 0) })
+		})
+	case err == nil:
+		g.keeps(int64(other.Blocks) * 512)
+	}
+	return err
+}
+
+// replaceExchanged is replaceKept for an object that cannot have another name. It exchanges the two objects and
+// removes the replaced one, as two records.
+func (w *Writer) replaceExchanged(g *generation, r *journal.Record, from, to Place, other *beneath.Stat, visible bool) error {
+	exchange := &journal.Record{Kind: journal.Exchanged, Path: r.Path, To: r.To, Object: r.Object, Other: r.Other}
+	err := w.do(g, exchange, func() error { return from.Dir.Rename(from.Name, to.Dir, to.Name, beneath.RenameExchange) })
+	if err != nil {
+		return err
+	}
+	gone := &journal.Record{Kind: journal.Removed, Path: r.Path, Object: r.Other, Kept: r.Kept}
+	return w.unlinkKept(g, gone, from, other, visible)
+}
+
+// directory keeps the times of a directory in which a name changes.
+func (w *Writer) directory(g *generation, at Place) error {
+	id := plain(at.ID)
+	if g.has(id, seenBorn|seenNames) {
+		return nil
+	}
+	st, err := at.Dir.Self().Stat()
+	if err != nil {
+		return err
+	}
+	g.mark(id, seenNames)
+	return w.write(g, &journal.Record{Kind: journal.Attributes, Flags: journal.Directory | journal.Names,
+		Path: at.Rel, Object: at.ID, Attr: journal.AttrOf(&st)})
+}
+
+// Attributes keeps the attributes of an object that are about to change.
+func (w *Writer) Attributes(rel string, st *beneath.Stat) error {
+	if w == nil || w.nothing {
+		return nil
+	}
+	err := w.begin(func(g *generation) error {
+		id := plain(st.ID())
+		if w.undo == nil && g.has(id, seenBorn|seenAttributes) {
+			return nil
+		}
+		r := &journal.Record{Kind: journal.Attributes, Path: rel, Object: id, Attr: journal.AttrOf(st)}
+		if st.IsDir() {
+			r.Flags |= journal.Directory
+		}
+		if w.unnamed {
+			r.Flags |= journal.Unnamed
+		} else {
+			r.Attr.XAttrs = w.store.xattrs(rel, st)
+		}
+		if st.IsRegular() && !w.unnamed {
+			w.store.states.Lock()
+			defer w.store.states.Unlock()
+			if now, err := w.store.tree.Stat(rel); err == nil && plain(now.ID()) == id { // else the caller's look has to do
+				xattrs := r.Attr.XAttrs
+				r.Attr = journal.AttrOf(&now)
+				r.Attr.XAttrs = xattrs
+			}
+		}
+		if err := w.write(g, r); err != nil {
+			return err
+		}
+		g.mark(id, seenAttributes)
+		return nil
+	})
+	return w.orLose(rel, err, func() error { return nil })
+}
+
+// Written notes the attributes of a file that was open for writing and is closed.
+func (w *Writer) Written(st *beneath.Stat) {
+	w.Left(func() (beneath.Stat, error) { return *st, nil })
+}
+
+// Left is Written with what stat returns.
+func (w *Writer) Left(stat func() (beneath.Stat, error)) {
+	if w == nil {
+		return
+	}
+	w.store.states.Lock()
+	defer w.store.states.Unlock()
+	st, err := stat()
+	if err != nil {
+		return
+	}
+	delete(w.store.writing, plain(st.ID()))
+	_ = w.begin(func(g *generation) error { // without it the file counts as nobody else's work
+		return g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Written, Of: w.inverts, PID: w.pid,
+			Object: plain(st.ID()), Attr: journal.AttrOf(&st)})
+	})
+}
+
+// Unnamed returns the Writer for changes of an object that has no name in the scope: nobody gets it back, unless the history
+// has it.
+func (w *Writer) Unnamed(id beneath.FileID) *Writer {
+	if w == nil {
+		return nil
+	}
+	other := *w
+	other.unnamed, other.nothing = true, w.store.Links(id) == 0
+	return &other
+}
+
+// Links returns how many names of a file are in the history alone, of those that the file system counts.
+func (s *Store) Links(id beneath.FileID) uint32 {
+	if s == nil {
+		return 0
+	}
+	return s.links.of(plain(id))
+}
+
+// Names returns how many names an object of the scope has, without those in the history.
+func (s *Store) Names(rel string) (uint32, error) {
+	st, err := s.tree.Stat(rel)
+	if err != nil || st.IsDir() {
+		return 1, err
+	}
+	return st.Nlink - min(st.Nlink, s.Links(st.ID())), nil
+}
+
+// maxXattrs bounds the extended attributes of an object that are kept, in bytes.
+const maxXattrs = journal.MaxRecord / 4
+
+// xattrs returns the extended attributes of an object that a view shows; nil if they cannot be read, or are too large.
+func (s *Store) xattrs(rel string, st *beneath.Stat) map[string][]byte {
+	if !st.IsDir() && !st.IsRegular() {
+		return nil
+	}
+	f, err := s.tree.Open(rel, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	return f.UserXattrs(maxXattrs)
+}

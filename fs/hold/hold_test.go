@@ -1,0 +1,124 @@
+package hold
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+func layers(t *testing.T, files ...string) (l *Layers, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, name := range []string{"base/", "upper/", "state/stage/"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	for _, name := range files {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644))
+	}
+	open := func(rel string) *beneath.Root {
+		r, err := beneath.OpenRoot(dir, rel)
+		require.NoError(t, err)
+		t.Cleanup(func() { r.Close() })
+		return r
+	}
+	return New(open("base"), open("upper"), open("state"), open("state/stage")), dir
+}
+
+// at returns a name, with its directory in Upper.
+func at(t *testing.T, l *Layers, rel string) Name {
+	t.Helper()
+	require.NoError(t, l.MakeDirs(parentOf(rel)))
+	d, err := l.Upper.Dir(parentOf(rel))
+	require.NoError(t, err)
+	t.Cleanup(d.Close)
+	return Name{d, parentOf(rel), baseOf(rel)}
+}
+
+// TestLayers: names are removed, made again, moved and copied, and Base stays as it was.
+func TestLayers(t *testing.T) {
+	l, dir := layers(t, "base/d/x", "base/d/y", "base/d/e/z", "base/free")
+	there := func(rel string) bool {
+		_, _, err := l.Find(rel)
+		return err == nil
+	}
+	base, err := l.Base.Stat("d")
+	require.NoError(t, err)
+	require.NoError(t, l.MakeDirs("d"))
+	both, root, err := l.Find("d")
+	require.NoError(t, err)
+	assert.Equal(t, base.ID(), both.ID())
+	assert.Same(t, l.Upper, root)
+
+	assert.Equal(t, unix.ENOTEMPTY, l.Remove(at(t, l, "d/e"), true))
+	assert.Equal(t, unix.ENOTDIR, l.Remove(at(t, l, "d/x"), true))
+	require.NoError(t, l.Remove(at(t, l, "d/e/z"), false))
+	require.NoError(t, l.Remove(at(t, l, "d/e"), true))
+	assert.False(t, there("d/e"))
+	assert.False(t, there("d/e/z"))
+	e := at(t, l, "d/e")
+	require.NoError(t, l.Make(e, func() error { return e.Dir.Mkdir("e", 0o755) }))
+	assert.Equal(t, unix.EEXIST, l.Make(e, func() error { return nil }))
+	assert.False(t, there("d/e/z"), "the removed directory shows through")
+
+	require.NoError(t, l.Rename(at(t, l, "d/x"), at(t, l, "d/w"), 0))
+	assert.False(t, there("d/x"))
+	assert.Equal(t, unix.EEXIST, l.Rename(at(t, l, "d/w"), at(t, l, "d/y"), unix.RENAME_NOREPLACE))
+	assert.Equal(t, unix.EXDEV, l.Rename(at(t, l, "d/e"), at(t, l, "d/f"), 0))
+	st, err := l.Base.Stat("free")
+	require.NoError(t, err)
+	require.NoError(t, l.Adopt("free", &st, "d/x", 0))
+	text, err := os.ReadFile(dir + "/upper/d/x")
+	require.NoError(t, err)
+	assert.Equal(t, "base/free", string(text))
+
+	for _, rel := range []string{"base/d/x", "base/d/y", "base/d/e/z", "base/free"} {
+		text, err := os.ReadFile(filepath.Join(dir, rel))
+		require.NoError(t, err)
+		assert.Equal(t, rel, string(text))
+	}
+	notes, err := os.ReadFile(dir + "/state/taken")
+	require.NoError(t, err)
+	assert.Equal(t, 3, strings.Count(string(notes), "\n"), "z, e and x came of versions of Base")
+}
+
+// TestCarry: what is held below a directory moves with it, and stays if the rename fails.
+func TestCarry(t *testing.T) {
+	l, dir := layers(t, "base/a/held", "base/b/x")
+	st, err := l.Base.Stat("a/held")
+	require.NoError(t, err)
+	require.NoError(t, l.CopyUp("a/held", &st))
+	assert.Equal(t, unix.EIO, l.Carry("a", "c", func() error { return unix.EIO }))
+	assert.FileExists(t, dir+"/upper/a/held")
+	require.NoError(t, l.Carry("a", "b/c", func() error { return os.Rename(dir+"/base/a", dir+"/base/b/c") }))
+	_, root, err := l.Find("b/c/held")
+	require.NoError(t, err)
+	assert.Same(t, l.Upper, root)
+	assert.Equal(t, unix.EXDEV, l.Remains("b", "d", unix.RENAME_EXCHANGE))
+	assert.True(t, l.Shows("b"))
+}
+
+// TestFreeze: a change waits for the end of a freeze, or fails with EBUSY.
+func TestFreeze(t *testing.T) {
+	l, _ := layers(t)
+	thaw := l.Freeze()
+	assert.Equal(t, unix.EBUSY, l.Enter())
+	done := make(chan error, 1)
+	go func() { done <- l.Enter() }()
+	thaw()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("still frozen")
+	}
+	l.Leave()
+}

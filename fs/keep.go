@@ -1,0 +1,336 @@
+package fs
+
+import (
+	"path"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// steady keeps directories from moving until unlock is called: records of the history have the paths at which names change.
+// The caller of at, make and unlink holds View.moves in this way, or otherwise.
+func (v *View) steady() (unlock func()) {
+	if v.opt.History == nil {
+		return func() {}
+	}
+	v.moves.RLock()
+	return v.moves.RUnlock
+}
+
+// at returns the name of a place, for the history. The directory may have moved since it was opened.
+func (v *View) at(p *place) history.Place {
+	rel, ok := p.base, false
+	if p.keep != nil {
+		rel, ok = v.nodes.newest(p.node)
+	}
+	if !ok {
+		rel = p.base
+	}
+	return history.Place{Dir: p.dir, ID: p.node.ident, Rel: rel, Name: p.name}
+}
+
+// make calls f, which creates the object of a place.
+func (v *View) make(p *place, f func() error) error {
+	if p.own {
+		return v.hold.Make(nameOf(p), f)
+	}
+	m, err := p.keep.Make(v.at(p))
+	if err != nil {
+		return err
+	}
+	if err = f(); err != nil || m == nil {
+		m.Void()
+		return err
+	}
+	if st, err := p.dir.Stat(p.name); err == nil {
+		m.Done(st.ID())
+	}
+	return nil
+}
+
+// unlink removes the name of a place, which had the attributes st.
+func (v *View) unlink(p *place, st *beneath.Stat) error {
+	if p.own {
+		return v.hold.Remove(nameOf(p), false)
+	}
+	if st.IsDir() {
+		return p.dir.Unlink(p.name) // EISDIR
+	}
+	v.keepBase(p.path(), st, true)
+	return p.keep.Unlink(v.at(p), st, v.keepOpen(p, st))
+}
+
+// rmdir removes the directory of a place, which had the attributes st.
+func (v *View) rmdir(p *place, st *beneath.Stat) error {
+	switch {
+	case p.own:
+		return v.hold.Remove(nameOf(p), true)
+	case v.hold == nil:
+		return p.keep.Rmdir(v.at(p), st)
+	case v.hold.Shows(p.path()):
+		return syscall.ENOTEMPTY
+	}
+	err := p.keep.Rmdir(v.at(p), st)
+	if err == nil {
+		v.hold.Clear(p.path())
+	}
+	return err
+}
+
+// keepOpen reports whether clients have the object at a place open, which is about to lose its name. It keeps the
+// content of one that they may write afterwards.
+func (v *View) keepOpen(p *place, st *beneath.Stat) bool {
+	if p.keep == nil || !st.IsRegular() {
+		return false
+	}
+	n := v.nodes.byIdentity(st.ID())
+	if n == nil || !v.files.holds(n, false) {
+		return false
+	}
+	if v.files.holds(n, true) {
+		// Without the content, its kept file tells what there is.
+		_ = p.keep.Content(p.path(), st, func() (beneath.File, error) { return v.root.Open(p.path(), unix.O_RDONLY, st.ID()) })
+	}
+	return true
+}
+
+// keepContent keeps the content of a file that is about to be opened for writing, or truncated.
+func (v *View) keepContent(p *place) error {
+	v.keepBase(p.rel, &p.stat, false)
+	return p.keep.Content(p.rel, &p.stat, func() (beneath.File, error) { return v.openFile(p, unix.O_RDONLY) })
+}
+
+// keepAttributes keeps the attributes of an object that are about to change.
+func (v *View) keepAttributes(p *place) error {
+	v.keepBase(p.rel, &p.stat, false)
+	return p.keep.Attributes(p.rel, &p.stat)
+}
+
+// keepBase keeps what a branch shows at a path that is about to change.
+func (v *View) keepBase(rel string, st *beneath.Stat, removal bool) {
+	if v.opt.Bases != nil {
+		v.opt.Bases.Keep(rel, st, removal)
+	}
+}
+
+// moveKept moves a name, or exchanges two. moved and other are the attributes of the objects; other is nil if there is none.
+func (v *View) moveKept(from, to *place, moved, other *beneath.Stat, flags uint) error {
+	if v.opt.Bases != nil {
+		v.keepBase(from.path(), moved, false)
+		if other != nil {
+			v.keepBase(to.path(), other, false)
+		}
+		if moved.IsDir() || other != nil && other.IsDir() {
+			v.opt.Bases.Moved(from.path(), to.path())
+		}
+	}
+	open := other != nil && v.keepOpen(to, other)
+	return to.keep.Rename(v.at(from), v.at(to), moved, other, open, flags)
+}
+
+// keepWrite keeps the content of a file that is about to be written through the view: it may have been opened in an
+// earlier generation.
+func (v *View) keepWrite(head *fuse.InHeader, h *handle) error {
+	if h.keep == nil {
+		return nil
+	}
+	w := h.keep
+	if head.Pid != 0 { // else the kernel writes back pages of a mapping
+		w = v.opt.History.Writer(head.Pid)
+	}
+	if w.HasContent(h.node.ident) {
+		return nil
+	}
+	rel, _ := v.nodes.newest(h.node)
+	st, err := h.file.Stat()
+	if err != nil {
+		return err
+	}
+	if v.links(&st) == 0 {
+		w = w.Unnamed(h.node.ident)
+	}
+	return w.Content(rel, &st, func() (beneath.File, error) {
+		if f, ok := v.files.reach(h.node, true, false); ok {
+			return f, nil
+		}
+		return v.root.Open(rel, unix.O_RDONLY, h.node.ident)
+	})
+}
+
+// opened notes that a file is open for writing: the last handle may have been closed between keepContent and now.
+func (h *handle) opened() {
+	if h.writes {
+		h.keep.Opened(h.node.ident)
+	}
+}
+
+// left notes how a file is, unless a client has it open for writing. stat returns its attributes.
+func (v *View) left(w *history.Writer, n *node, stat func() (beneath.Stat, error)) {
+	if w == nil || v.files.holds(n, true) {
+		return
+	}
+	w.Left(stat)
+	if v.files.holds(n, true) { // since just now
+		w.Opened(n.ident)
+	}
+}
+
+// settled notes how a file is after its size or times were set.
+func (v *View) settled(p *place) {
+	if p.stat.IsRegular() {
+		v.left(p.keep, p.node, p.obj.Stat)
+	}
+}
+
+// links returns the link count of an object without its names in the history.
+func (v *View) links(st *beneath.Stat) uint32 {
+	if v.opt.History == nil || st.IsDir() {
+		return st.Nlink
+	}
+	return st.Nlink - min(st.Nlink, v.opt.History.Links(st.ID()))
+}
+
+// replaceStaged gives a staged file of git its name. now are the attributes of the file that it replaces; zero: none.
+func (v *View) replaceStaged(at *place, staged beneath.File, now *beneath.Stat) error {
+	st, err := staged.Stat()
+	if err != nil {
+		return err
+	}
+	to := v.at(at)
+	from := to
+	from.Name = scope.StagedGitFile
+	m, err := at.keep.Make(from)
+	if err != nil {
+		return err
+	}
+	m.Done(st.ID())
+	var replaced *beneath.Stat
+	if now.Mask != 0 {
+		v.keepBase(at.path(), now, false)
+		replaced = now
+	}
+	return at.keep.Rename(from, to, &st, replaced, false, 0)
+}
+
+// MayWrite returns an error if a policy does not let the agent write a path.
+// What is held is not written there.
+func MayWrite(p *scope.Policy, rel string) error {
+	if p.Held(rel) {
+		return scope.ErrDenied
+	}
+	return permitted(p.File(scope.OpOpenWrite, rel))
+}
+
+// MayRead returns an error if a policy does not let the agent read a path.
+func MayRead(p *scope.Policy, rel string) error { return permitted(p.File(scope.OpOpen, rel)) }
+
+// Hooks returns what connects an undo with the view.
+func (v *View) Hooks() history.Hooks {
+	return history.Hooks{
+		May:     v.mayUndo,
+		Move:    func(rel string) error { return permitted(v.policy.Load().Move(rel)) },
+		Link:    v.mayLead,
+		Read:    func(rel string) error { return MayRead(v.policy.Load(), rel) },
+		Writing: func(id beneath.FileID) bool { return v.holds(id, true) },
+		Open:    func(id beneath.FileID) bool { return v.holds(id, false) },
+		Lock:    v.undoing,
+		Changed: v.undone,
+	}
+}
+
+func permitted(d scope.Decision) error {
+	if !d.Allow {
+		return scope.ErrDenied
+	}
+	return nil
+}
+
+// mayLead returns an error if the rules protect what a symbolic link leads to. A link of the host out of the scope comes back.
+// The caller holds View.moves.
+func (v *View) mayLead(rel, text string) error {
+	if err := v.judgeNew(rel, text); err != nil && !isViolation(err) {
+		return scope.ErrDenied
+	}
+	return nil
+}
+
+// mayUndo returns an error for a path that the rules do not let clients change, and for an object with a name that they do
+// not. st are the object's attributes; nil: there is none. Rules for git let clients make .git/hooks and judged files without
+// writing to them (OpMkdir), and hide the name of staged files from clients alone. What comes back at such a path is what was
+// there before: no client has had it open for writing.
+func (v *View) mayUndo(rel string, st *beneath.Stat) error {
+	policy, links := v.policy.Load(), uint64(1)
+	if policy.Held(rel) {
+		return scope.ErrDenied
+	}
+	if st != nil {
+		if st.IsRegular() {
+			links = uint64(v.links(st))
+		}
+		if n := v.nodes.byIdentity(st.ID()); n != nil { // a rule may be about another name of it
+			if other, ok := v.nodes.strictest(n, policy); ok && (policy.Held(other) || !policy.Linked(scope.OpOpenWrite, other, links).Allow) {
+				return scope.ErrDenied
+			}
+		}
+	}
+	if !policy.File(scope.OpOpenWrite, rel).Allow && (policy.File(scope.OpMkdir, rel).Allow || path.Base(rel) == scope.StagedGitFile) {
+		return nil
+	}
+	return permitted(policy.Linked(scope.OpOpenWrite, rel, links))
+}
+
+func (v *View) holds(id beneath.FileID, writes bool) bool {
+	n := v.nodes.byIdentity(id)
+	return n != nil && v.files.holds(n, writes)
+}
+
+// undoing excludes changes by clients. The unlock invalidates what the kernel has of the names that were changed
+// meanwhile. For that the kernel needs locks of clients, whose requests may wait for View.moves.
+func (v *View) undoing() (unlock func(), err error) {
+	v.moves.Lock()
+	done, err := v.alone()
+	if err != nil {
+		v.moves.Unlock()
+		return nil, err
+	}
+	return func() {
+		changed := v.stale
+		v.stale = nil
+		done()
+		v.moves.Unlock()
+		for _, at := range changed {
+			if at.name != "" {
+				v.conn.InvalidateEntry(at.parent.id, at.name, false)
+			}
+			v.conn.InvalidateInode(at.parent.id, true)
+			if at.node != nil {
+				v.conn.InvalidateInode(at.node.id, true)
+			}
+		}
+	}, nil
+}
+
+// staleName is a name that an undo has changed, and the node of what it has.
+type staleName struct {
+	nameIn
+	node *node
+}
+
+// undone is history.Hooks.Changed.
+func (v *View) undone(dir beneath.FileID, name string, id beneath.FileID) {
+	parent := v.nodes.byIdentity(dir)
+	if parent == nil {
+		return // the kernel knows no name there
+	}
+	parent.changes.Add(1)
+	n := v.nodes.byIdentity(id)
+	if n != nil && name != "" {
+		v.nodes.named(n, nameIn{parent, name})
+	}
+	v.stale = append(v.stale, staleName{nameIn{parent, name}, n})
+}

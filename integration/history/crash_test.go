@@ -1,0 +1,162 @@
+package history
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
+)
+
+func init() { harness.Roles["toil"] = toil }
+
+// toil is the role "toil": it changes files of a directory in a loop, by a seed, until its input ends. Errors end nothing: its
+// view is killed.
+func toil(args []string) error {
+	var seed uint64
+	if _, err := fmt.Sscan(args[1], &seed); err != nil {
+		return err
+	}
+	random := rand.New(rand.NewPCG(seed, 3))
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(ended)
+	}()
+	held := map[string]int{}
+	for n := 0; ; n++ {
+		select {
+		case <-ended:
+			return nil
+		default:
+		}
+		if os.Chdir(args[0]) != nil { // the view is dead
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		name := func() string {
+			if random.IntN(3) == 0 {
+				return fmt.Sprint("d", random.IntN(3), "/f", random.IntN(6))
+			}
+			return fmt.Sprint("f", random.IntN(6))
+		}
+		dir := fmt.Sprint("d", random.IntN(3))
+		size := fmt.Sprint(random.IntN(40_000))
+		words := [][]string{
+			{"create", name(), "c", size}, {"create", name(), "c", "9"}, {"write", name(), "w", size}, {"append", name(), "a", "90"},
+			{"rewrite", name(), "r", size}, {"rename", name(), name(), ""}, {"rename", name(), name(), ""},
+			{"exchange", name(), name(), ""}, {"link", name(), name(), ""}, {"unlink", name(), "", ""}, {"unlink", name(), "", ""},
+			{"mkdir", dir, "", ""}, {"rename", dir, fmt.Sprint("d", random.IntN(3)), ""}, {"remove", dir, "", ""},
+			{"chmod", name(), "", "448"}, {"touch", name(), "", "7"}, {"empty", name(), "", ""}, {"truncate", name(), "", size},
+			{"unnamed", name(), "u", size}, {"symlink", name(), "f1", ""},
+		}[random.IntN(20)]
+		do(words, held)
+	}
+}
+
+// TestCrash kills the view, or the daemon, while clients work and while an undo runs. Afterwards an undo to the checkpoint
+// before gives the tree of that time.
+func TestCrash(t *testing.T) {
+	need.Long(t, "it kills processes many times")
+	need.Once(t)
+	k := keep(t, map[string]string{"a": "view: {changes: kept, xattrs: true}"})
+	first := rounds(t, "SCOPEFS_TEST_HISTORY_FIRST", 0)
+	random := rand.New(rand.NewPCG(uint64(first), 4))
+	for round := first; round < first+rounds(t, "SCOPEFS_TEST_HISTORY_CRASHES", 30); round++ {
+		name := fmt.Sprint("p", round)
+		times := harness.Times
+		if round%3 == 1 { // an interrupted undo may leave a directory its own time: docs/limits.md
+			times = 0
+		}
+		before := harness.Dumped(t, k.Scope("a"), times)
+		k.checkpoint("a", name)
+		stop := k.toil(t, uint64(round))
+		time.Sleep(time.Duration(20+random.IntN(150)) * time.Millisecond)
+		kill := "the view"
+		switch {
+		case round%3 == 1:
+			kill = "the view during an undo"
+			stop() // what it has open is closed
+			k.crash(func() {
+				undone := make(chan struct{})
+				go func() {
+					defer close(undone)
+					_, _ = k.ask("a", query.Request{Undo: &history.Selection{Checkpoint: name}})
+				}()
+				time.Sleep(time.Duration(random.IntN(25)) * time.Millisecond)
+				k.killView()
+				<-undone
+			})
+		case round%6 == 2:
+			kill = "the daemon"
+			k.crash(func() {
+				k.Kill()
+				k.Start()
+			})
+			stop()
+		default:
+			k.crash(k.killView)
+			stop()
+		}
+		problems := k.undo("a", name)
+		what := fmt.Sprintf("round %d: killed %s\n%s", round, kill, strings.Join(problems, "\n"))
+		harness.SameTrees(t, before, harness.Dumped(t, k.Scope("a"), times), what)
+		harness.SameTrees(t, before, harness.Dumped(t, k.View("a"), times), what)
+		require.Empty(t, problems, what)
+		if random.IntN(3) == 0 { // the next round has something to change
+			stop := k.toil(t, uint64(round))
+			time.Sleep(30 * time.Millisecond)
+			stop()
+		}
+	}
+	left, err := filepath.Glob(k.Base + "/history/a/*.open")
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(left), 2)
+}
+
+// toil starts clients. They end with the returned function.
+func (k *keeper) toil(t *testing.T, seed uint64) (stop func()) {
+	var ends []func()
+	for i := range 2 {
+		cmd := harness.Role("toil", k.View("a"), fmt.Sprint(seed*2+uint64(i)))
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		ends = append(ends, func() {
+			in.Close()
+			_ = cmd.Wait()
+		})
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+// crash calls f, and waits until another process serves the view.
+func (k *keeper) crash(f func()) {
+	k.T.Helper()
+	was := k.ViewPID("a")
+	require.NotZero(k.T, was)
+	f()
+	k.Eventually("another process serves the view", func() bool {
+		a := k.Agent("a")
+		return a.State == "mounted" && a.ViewPID != 0 && a.ViewPID != was
+	})
+}
+
+func (k *keeper) killView() {
+	require.NoError(k.T, syscall.Kill(k.ViewPID("a"), syscall.SIGKILL))
+}

@@ -1,0 +1,58 @@
+package history
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// TestPruned: what a history gives up is an event of the log.
+func TestPruned(t *testing.T) {
+	k := keep(t, map[string]string{"a": "view: {changes: kept}\nhistory: {size: 1MiB}"})
+	harness.Plant(t, k.Scope("a"), "big="+strings.Repeat("x", 2<<20))
+	k.Must("run", "-T", "a", "--", "rm", "big")
+	k.Must("down", "a")
+	k.Must("up", "a")
+	want := audit.Event{Event: audit.KindHistory, Op: "pruned", Outcome: "done"}
+	k.Eventually("the log says so", func() bool { return k.Recorded("a", want) })
+	for _, e := range k.Events("a") {
+		if e.Op == "pruned" {
+			assert.Equal(t, "1 generations: more than 1048576 bytes", e.Detail)
+			assert.Contains(t, k.Must("why", fmt.Sprint(e.Seq)),
+				"did: the oldest part of the history was given up, 1 generations: more than 1048576 bytes\n")
+		}
+	}
+}
+
+// TestWhy: why says what an event of the history did.
+func TestWhy(t *testing.T) {
+	k := keep(t, map[string]string{"a": "view: {changes: kept}"})
+	u := k.Connect("a")
+	u.Call("checkpoint", args{"name": "green"})
+	u.Call("write_file", args{"path": "f", "content": "x"})
+	u.Call("undo", args{"checkpoint": "green"})
+	k.Must("redo", "a", k.lastUndo("a"))
+	var said []string
+	for _, e := range k.Events("a") {
+		if e.Event == audit.KindHistory {
+			said = append(said, k.Must("why", fmt.Sprint(e.Seq)))
+		}
+	}
+	require.Len(t, said, 6)
+	session, call := k.Calls("a", "undo")[0].Session, k.Calls("a", "undo")[0].Call
+	assert.Contains(t, said[1], `did: the checkpoint green, for session `+session)
+	assert.Contains(t, said[2],
+		"took back the changes since checkpoint green, for session "+session+", call "+call+": it began; the next event undo has its outcome\n")
+	assert.Contains(t, said[3], ": done, ")
+	assert.Contains(t, said[3], " 0 conflicts, 0 not kept\n")
+	assert.Contains(t, said[5], fmt.Sprintf("did: took the last undo back, for the operator, user %d: done", os.Getuid()))
+	assert.Equal(t, 2, strings.Count(said[5], "\n"), said[5])
+	assert.Contains(t, k.Must("why", "--json", fmt.Sprint(k.Calls("a", "undo")[0].Seq)), `"verdict":"allow"`)
+}

@@ -1,0 +1,250 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// history answers a request about the agent's history. by has the user id of an operator, or the session and the call of a
+// client of the agent's tools.
+func (a *Agent) history(ctx context.Context, request json.RawMessage, by audit.Event) (json.RawMessage, error) {
+	return a.RecordHistory(ctx, request, by, a.answer)
+}
+
+// Unkept returns a note for the operator if changes that are to be kept where they can be are not; else "".
+func (a *Agent) Unkept() string {
+	v := a.currentView()
+	if v == nil {
+		return ""
+	}
+	if why := v.Unheld(); why != "" {
+		return fmt.Sprintf("what is to be held of %s is read-only: %s", a.ID(), why)
+	}
+	if v.Unkept() == "" {
+		return ""
+	}
+	return fmt.Sprintf("changes of %s are not kept: %s (without this line: --changes direct)", a.ID(), v.Unkept())
+}
+
+// Waiting returns a note for the operator if something that a rule holds waits for a commit; else "".
+func (a *Agent) Waiting() string {
+	v := a.currentView()
+	if v == nil || !v.Waits() {
+		return ""
+	}
+	return fmt.Sprintf("changes of %s are held: scopefs diff, commit or discard", a.ID())
+}
+
+// answer has a request about the agent's history answered: by the view, else by a process without a mount. Meanwhile the
+// agent is not mounted, unless the request is about held changes: then such a process answers beside the view.
+func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
+	var r query.Request
+	if err := json.Unmarshal(request, &r); err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	if v := a.currentView(); v != nil && v.Definition().View.Changes != agents.ChangesHeld && !r.Held {
+		return v.History(ctx, request)
+	}
+	def, err := a.Definition()
+	if err != nil {
+		return nil, err
+	}
+	o, err := a.enterOffline(ctx, def.Definition, r.Held && def.View.Changes != agents.ChangesHeld)
+	if err != nil {
+		return nil, err
+	}
+	if o.process == nil { // it is mounted now
+		a.leaveOffline(o, true)
+		if v := a.currentView(); v != nil {
+			return v.History(ctx, request)
+		}
+		return nil, errors.New("the agent is being unmounted: repeat the request")
+	}
+	answer, err := o.process.History(ctx, request)
+	a.leaveOffline(o, err != nil || o.held && settled(&r, answer))
+	return answer, err
+}
+
+// settled reports whether a commit or discard of what rules hold is over. The overlay has to be mounted again then.
+func settled(r *query.Request, answer json.RawMessage) bool {
+	var reply query.Reply
+	return r.Discard != nil || r.Commit != nil &&
+		(json.Unmarshal(answer, &reply) != nil || int(r.Offset)+len(reply.Entries) >= reply.Total)
+}
+
+// offline is the process that answers requests about the history of an agent without a view. It has the agent's turn.
+type offline struct {
+	started chan struct{} // closed when the fields below are set
+	gone    chan struct{} // closed when the process has ended
+	def     *agents.Definition
+	held    bool          // it answers about what rules hold
+	process *view.Offline // nil: the agent has a view
+	err     error
+	free    func()
+
+	// Guarded by Agent.mu.
+	users int  // requests under way
+	uses  int  // requests so far
+	hurry bool // it ends with the last request; else offlineTime later
+	ends  bool // it is ending
+}
+
+// offlineTime is how long the process waits for another request.
+const offlineTime = time.Second
+
+// enterOffline returns the process that answers requests. It starts one if there is none. The caller calls leaveOffline.
+// A process that has other rules ends first: requests must not keep it alive.
+func (a *Agent) enterOffline(ctx context.Context, def *agents.Definition, held bool) (*offline, error) {
+	a.mu.Lock()
+	o := a.offline
+	for o != nil && (o.def != def || o.held != held || o.ends) {
+		o.hurry = true
+		uses := o.uses
+		a.mu.Unlock()
+		a.endOffline(o, uses)
+		select {
+		case <-o.gone:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		a.mu.Lock()
+		o = a.offline
+	}
+	starts := o == nil
+	if starts {
+		o = &offline{started: make(chan struct{}), gone: make(chan struct{}), def: def, held: held}
+		a.offline = o
+	}
+	o.users++
+	o.uses++
+	a.mu.Unlock()
+	if starts {
+		o.process, o.free, o.err = a.startOffline(ctx, def, held)
+		close(o.started)
+	}
+	select {
+	case <-o.started:
+	case <-ctx.Done():
+		a.leaveOffline(o, false)
+		return nil, ctx.Err()
+	}
+	if o.err != nil {
+		a.leaveOffline(o, true)
+		return nil, o.err
+	}
+	return o, nil
+}
+
+func (a *Agent) startOffline(ctx context.Context, def *agents.Definition, held bool) (*view.Offline, func(), error) {
+	if held {
+		return a.startHeld(ctx, def)
+	}
+	free, err := func() {}, error(nil)
+	if def.View.Changes != agents.ChangesHeld {
+		free, err = a.wait(ctx)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.currentView() != nil && def.View.Changes != agents.ChangesHeld {
+		free()
+		return nil, nil, nil
+	}
+	p, err := view.StartOffline(&a.Host, a, def)
+	if err != nil {
+		a.dropIdleGroup()
+		free()
+		return nil, nil, err
+	}
+	return p, free, nil
+}
+
+// startHeld starts a process that answers about what rules hold. The agent's view changes nothing of that meanwhile.
+func (a *Agent) startHeld(ctx context.Context, def *agents.Definition) (*view.Offline, func(), error) {
+	v, free := a.currentView(), func() {}
+	if v == nil {
+		var err error
+		if free, err = a.wait(ctx); err != nil {
+			return nil, nil, err
+		}
+		if v = a.currentView(); v != nil {
+			free()
+		}
+	}
+	if v != nil {
+		var err error
+		if free, err = v.Freeze(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	p, err := view.StartHeld(&a.Host, a, def, v)
+	if err != nil {
+		a.dropIdleGroup()
+		free()
+		return nil, nil, err
+	}
+	return p, free, nil
+}
+
+// leaveOffline ends a request. With hurry the process ends with the last one.
+func (a *Agent) leaveOffline(o *offline, hurry bool) {
+	a.mu.Lock()
+	o.users--
+	o.hurry = o.hurry || hurry
+	idle, hurry, uses := o.users == 0, o.hurry, o.uses
+	a.mu.Unlock()
+	switch {
+	case idle && hurry:
+		a.endOffline(o, uses)
+	case idle:
+		time.AfterFunc(offlineTime, func() { a.endOffline(o, uses) })
+	}
+}
+
+// endOffline ends a process that answers no request, unless it has had more than so many.
+func (a *Agent) endOffline(o *offline, uses int) {
+	a.mu.Lock()
+	last := o == a.offline && o.users == 0 && o.uses == uses && !o.ends
+	o.ends = o.ends || last
+	a.mu.Unlock()
+	if !last {
+		return
+	}
+	if o.process != nil {
+		o.process.Close()
+		a.dropIdleGroup()
+		o.free()
+	}
+	a.mu.Lock()
+	a.offline = nil // not before: the next process opens what this one has open
+	a.mu.Unlock()
+	close(o.gone)
+}
+
+// dropIdleGroup is DropGroup of an agent without a view, whose process would be in the group.
+func (a *Agent) dropIdleGroup() {
+	if a.currentView() == nil {
+		a.DropGroup()
+	}
+}
+
+// hurryOffline has the process of requests about the history end with the last of them.
+func (a *Agent) hurryOffline() {
+	a.mu.Lock()
+	o, uses := a.offline, 0
+	if o != nil {
+		o.hurry, uses = true, o.uses
+	}
+	a.mu.Unlock()
+	if o != nil {
+		a.endOffline(o, uses)
+	}
+}

@@ -1,0 +1,181 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// History is a client of one agent's history. Paths are escaped as in the log: audit.Escape.
+type History struct {
+	client *Client
+	id     scope.ID
+	held   bool
+}
+
+// HistoryOf returns a client of an agent's history.
+func (c *Client) HistoryOf(id scope.ID) *History { return &History{client: c, id: id} }
+
+// HeldOf returns a client of what rules hold of an agent's changes.
+func (c *Client) HeldOf(id scope.ID) *History { return &History{c, id, true} }
+
+// History sends a request about an agent's history and returns the answer. See fs/history for both.
+func (c *Client) History(ctx context.Context, id scope.ID, request json.RawMessage) (json.RawMessage, error) {
+	return fetch[json.RawMessage](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/history", request)
+}
+
+func (h *History) request(ctx context.Context, r query.Request) (*query.Reply, error) {
+	r.Held = h.held
+	return fetch[*query.Reply](ctx, h.client, http.MethodPost, "/v1/agents/"+string(h.id)+"/history", r)
+}
+
+// pages sends a request for a list until it has all entries. It returns the first reply as well.
+func (h *History) pages(ctx context.Context, r query.Request) (*query.Reply, []query.Entry, error) {
+	var first *query.Reply
+	var all []query.Entry
+	for first == nil || len(all) < first.Total {
+		r.Offset = int64(len(all))
+		reply, err := h.request(ctx, r)
+		if err != nil {
+			return first, all, err
+		}
+		if first == nil {
+			first = reply
+		}
+		if len(reply.Entries) == 0 {
+			break // another view has made the list again, and it is shorter
+		}
+		all = append(all, reply.Entries...)
+	}
+	return first, all, nil
+}
+
+// Changes returns what the selected changes have done, sorted by path. Without one it returns why.
+func (h *History) Changes(ctx context.Context, sel history.Selection) (list []history.Change, nothing string, err error) {
+	first, entries, err := h.pages(ctx, query.Request{Changes: &sel})
+	if err != nil {
+		return nil, "", err
+	}
+	return changesOf(entries), first.Nothing, nil
+}
+
+// Plan returns what an undo of the selected changes would do.
+func (h *History) Plan(ctx context.Context, sel history.Selection) (*history.Result, error) {
+	return h.result(ctx, query.Request{Plan: &sel})
+}
+
+// Undo takes the selected changes back. It goes on if ctx ends: see Cancel.
+func (h *History) Undo(ctx context.Context, sel history.Selection) (*history.Result, error) {
+	return h.result(ctx, query.Request{Undo: &sel})
+}
+
+func (h *History) result(ctx context.Context, r query.Request) (*history.Result, error) {
+	first, entries, err := h.pages(ctx, r)
+	if first == nil {
+		return nil, err
+	}
+	result := first.Result
+	if result == nil {
+		result = &history.Result{}
+	}
+	result.Plan = history.Plan{Steps: []history.Step{}, Conflicts: []history.Problem{}, Unkept: []history.Problem{}}
+	for _, e := range entries {
+		switch {
+		case e.Step != nil:
+			result.Steps = append(result.Steps, *e.Step)
+		case e.Conflict != nil:
+			result.Conflicts = append(result.Conflicts, *e.Conflict)
+		case e.Unkept != nil:
+			result.Unkept = append(result.Unkept, *e.Unkept)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%d steps are done, and the list of them is incomplete: %w", result.Done, err)
+	}
+	return result, err
+}
+
+// Progress returns how many steps of the undo that runs are done. total is 0 while it is planned.
+func (h *History) Progress(ctx context.Context) (done, total int, err error) {
+	reply, err := h.request(ctx, query.Request{Progress: true})
+	if err != nil {
+		return 0, 0, err
+	}
+	return reply.Done, reply.Total, nil
+}
+
+// Cancel ends the undo that runs. It takes back what it has done.
+func (h *History) Cancel(ctx context.Context) error {
+	_, err := h.request(ctx, query.Request{Cancel: true})
+	return err
+}
+
+// Checkpoint begins a checkpoint and returns its id.
+func (h *History) Checkpoint(ctx context.Context, name string) (string, error) {
+	reply, err := h.request(ctx, query.Request{Checkpoint: &name})
+	if err != nil {
+		return "", err
+	}
+	return reply.Checkpoint, nil
+}
+
+// Generations returns the generations since a time, the oldest first.
+func (h *History) Generations(ctx context.Context, since time.Time) ([]history.Generation, error) {
+	_, entries, err := h.pages(ctx, query.Request{Generations: &since})
+	list := make([]history.Generation, 0, len(entries))
+	for _, e := range entries {
+		if e.Generation != nil {
+			list = append(list, *e.Generation)
+		}
+	}
+	return list, err
+}
+
+// Before returns the version that a file had before the selected changes.
+func (h *History) Before(ctx context.Context, path string, sel history.Selection) (history.Version, error) {
+	sel.Paths = []string{path}
+	reply, err := h.request(ctx, query.Request{Before: &sel})
+	if err != nil || reply.Version == nil {
+		return history.Version{}, err
+	}
+	return *reply.Version, nil
+}
+
+// Content describes a content of the history.
+type Content struct {
+	Size int64
+	Link bool // it is the text of a symbolic link
+}
+
+// Read writes a content of at most so many bytes to w. It writes nothing of a larger one. Without a bound, most is -1.
+func (h *History) Read(ctx context.Context, v history.Version, most int64, w io.Writer) (Content, error) {
+	var c Content
+	for read := int64(0); ; {
+		reply, err := h.request(ctx, query.Request{Read: &v, Offset: read})
+		if err != nil {
+			return c, err
+		}
+		if read == 0 {
+			c = Content{Size: reply.Size, Link: reply.Link}
+		}
+		if most >= 0 && c.Size > most {
+			return c, nil
+		}
+		if _, err := w.Write(reply.Data); err != nil {
+			return c, err
+		}
+		switch read += int64(len(reply.Data)); {
+		case read >= c.Size:
+			return c, nil
+		case len(reply.Data) == 0:
+			return c, io.ErrUnexpectedEOF // it has become shorter
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+func (a *app) branchCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "branch AGENT|--dir DIR NAME",
+		Short: "make a branch of an agent, whose changes are held",
+		Long: `Makes a branch of an agent: an agent AGENT-NAME with the same definition and directory. Its
+changes are held: it sees the directory with its own changes, and the directory does not
+change before scopefs commit. Several branches may work side by side. How long it takes does
+not depend on the size of the directory.
+
+In a project the branch is named NAME alone. All commands take --branch NAME, such as
+scopefs run --dir . --branch NAME -- PROGRAM.`,
+		Args:              args(cobra.RangeArgs(1, 2)),
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			p, project, err := a.existing()
+			if err != nil {
+				return err
+			}
+			agent, name := "", words[len(words)-1]
+			if len(words) == 2 {
+				agent = words[0]
+			}
+			switch {
+			case a.branch != "":
+				return usagef("--branch: give the branch of a branch's agent another NAME, and leave --branch out")
+			case agent == "" && project == nil:
+				return usagef("which agent: give AGENT NAME, or --dir DIR NAME for a directory without one")
+			}
+			of, err := a.baseAgentIn(project, agent)
+			if err != nil {
+				return err
+			}
+			id, err := branchID(project, of, name)
+			if err != nil {
+				return err
+			}
+			if err := definitions.MakeBranch(p, id, of); err != nil {
+				return err
+			}
+			fmt.Fprintln(a.out, id)
+			return nil
+		},
+	}
+	c.AddCommand(a.branchListCmd(), a.branchRemoveCmd())
+	return c
+}
+
+func (a *app) branchListCmd() *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "list the agents whose changes are held",
+		Args:  args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			p, _, err := a.existing()
+			if err != nil {
+				return err
+			}
+			all, errs, err := definitions.Load(p)
+			if err != nil {
+				return err
+			}
+			for _, err := range errs {
+				fmt.Fprintf(a.err, "scopefs: %v\n", err)
+			}
+			list := report.Branches{}
+			for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
+				def := all.Agents[id]
+				if def.View.Changes != agents.ChangesHeld {
+					continue
+				}
+				b := report.Branch{Branch: id, Agent: cmp.Or(def.Branch, id)}
+				err := (kept{paths: p, id: id, def: def}).with(c.Context(), func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
+				if err != nil {
+					b.Error = err.Error()
+				}
+				list = append(list, b)
+			}
+			list.Compare()
+			return a.print(list, asJSON)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) branchRemoveCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove BRANCH",
+		Short: "remove a branch with the changes that it holds",
+		Long: `Removes a branch and the changes that were not committed. It must not be mounted: scopefs
+down BRANCH.`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			p, id, err := a.agentNamed(words[0])
+			if err != nil {
+				return err
+			}
+			all, err := api.NewClient(p).Agents(c.Context())
+			if err != nil && !errors.Is(err, api.ErrNoDaemon) {
+				return err
+			}
+			for _, agent := range all {
+				if agent.ID == id && agent.State != api.Down {
+					return fmt.Errorf("branch %s is %s: scopefs down %s", id, agent.State, id)
+				}
+			}
+			if err := definitions.RemoveBranch(p, id); !errors.Is(err, api.ErrUnknown) {
+				return err
+			}
+			return usagef("there is no branch %q: scopefs branch list has them", id)
+		},
+	}
+}
+
+// heldAgent returns the agent of a command line, whose changes are held.
+func (a *app) heldAgent(words []string) (kept, error) {
+	k, err := a.agentWith(words)
+	switch {
+	case err != nil:
+		return k, err
+	case k.def.View.Changes != agents.ChangesHeld && !k.def.View.PolicySpec().Holds():
+		return k, fmt.Errorf(
+			"the changes of %s are not held: write view: {changes: held}, or paths with hold, into %s, for the changes from then on", k.id, filepath.Join(k.paths.Base, k.def.File))
+	case len(k.words) > 0:
+		return k, usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
+	}
+	k.held = k.def.View.Changes != agents.ChangesHeld
+	return k, nil
+}
+
+type diffOptions struct {
+	formOptions
+	paths []string
+}
+
+func (a *app) diffCmd() *cobra.Command {
+	var o diffOptions
+	c := &cobra.Command{
+		Use:   "diff AGENT|--dir DIR",
+		Short: "show what a commit would take over",
+		Long: `Lists what differs between an agent's branch and its directory: files that were added,
+changed, removed and moved, and modes. The agent's definition must say view: {changes: held},
+or have rules with hold.
+
+A conflict is what the directory has changed since the branch was made, and the agent has not
+seen. The line says whether scopefs commit --merge takes both changes, or why not.`,
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			if err := oneOf(c, "patch", "stat", "name-only"); err != nil {
+				return err
+			}
+			k, err := a.heldAgent(words)
+			if err != nil {
+				return err
+			}
+			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+				r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form())
+				if err != nil {
+					return err
+				}
+				if o.json {
+					r.Complete()
+				}
+				return a.print(r, o.json)
+			})
+		},
+	}
+	addPaths(c, &o.paths)
+	o.addFlags(c)
+	return c
+}
+
+func addPaths(c *cobra.Command, paths *[]string) {
+	c.Flags().StringArrayVar(paths, "path", nil, "only what a `GLOB` covers, such as src/**; may be repeated")
+}
+
+type commitOptions struct {
+	api.CommitOptions
+	json bool
+}
+
+func (a *app) commitCmd() *cobra.Command {
+	var o commitOptions
+	c := &cobra.Command{
+		Use:   "commit AGENT|--dir DIR",
+		Short: "take an agent's held changes over into its directory",
+		Long: `Takes what scopefs diff lists over into the agent's directory: all of it or nothing. What
+the agent's rules do not let it change is not taken. The agent may go on working.
+
+What the directory has changed since the branch was made is a conflict, and nothing is
+taken: --theirs takes the agent's version of conflicts, --ours leaves the directory's and
+takes the rest. --merge takes both changes to a text, if they are to different lines, lists
+such files, and is --ours for other conflicts. A commit that was interrupted is finished by
+the next command.
+
+Exit status: 0 everything was taken, 1 there were conflicts, there was nothing to take, or
+it failed, 2 bad usage.`,
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			if err := oneOf(c, "theirs", "ours", "merge"); err != nil {
+				return err
+			}
+			k, err := a.heldAgent(words)
+			if err != nil {
+				return err
+			}
+			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+				result, err := attend(ctx, a, h, "commit", func() (*api.Committed, error) { return h.Commit(ctx, o.CommitOptions) })
+				if result == nil || err != nil {
+					return err
+				}
+				if err := a.print(&report.Commit{Agent: k.id, Committed: *result}, o.json); err != nil {
+					return err
+				}
+				if len(result.Conflicts) > 0 || len(result.Taken) == 0 {
+					return exitWith(exitFailed, nil)
+				}
+				return nil
+			})
+		},
+	}
+	addPaths(c, &o.Paths)
+	c.Flags().BoolVar(&o.Theirs, "theirs", false, "take the agent's version of conflicts")
+	c.Flags().BoolVar(&o.Ours, "ours", false, "leave the directory's version of conflicts, and take the rest")
+	c.Flags().BoolVar(&o.Merge, "merge", false, "take both changes to different lines of a text, and else leave the directory's version")
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) discardCmd() *cobra.Command {
+	var paths []string
+	all := false
+	c := &cobra.Command{
+		Use:   "discard AGENT|--dir DIR --all|--path GLOB",
+		Short: "drop an agent's held changes",
+		Long: `Drops what scopefs diff lists: the agent sees its directory's version again. It cannot be
+taken back.`,
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			if all == (len(paths) > 0) {
+				return usagef("what is dropped: give --all, or --path GLOB")
+			}
+			k, err := a.heldAgent(words)
+			if err != nil {
+				return err
+			}
+			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+				n, err := attend(ctx, a, h, "discard", func() (int, error) { return h.Discard(ctx, paths) })
+				if err == nil || n > 0 {
+					fmt.Fprintln(a.out, report.Discarded(k.id, n))
+				}
+				return err
+			})
+		},
+	}
+	addPaths(c, &paths)
+	c.Flags().BoolVar(&all, "all", false, "all changes")
+	return c
+}

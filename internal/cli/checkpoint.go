@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
+)
+
+func (a *app) checkpointCmd() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "checkpoint AGENT|--dir DIR [NAME]",
+		Short: "name the present state of an agent's files",
+		Long: `Makes a checkpoint in the agent's history and prints its id. It takes no time and no
+space. scopefs changes, undo, show and restore take its name or its id; of several with one
+name they take the last. scopefs changes --list lists them. The agent's definition must say
+view: {changes: kept}.`,
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			k, err := a.keptAgent(words)
+			if err != nil {
+				return err
+			}
+			name := ""
+			switch len(k.words) {
+			case 0:
+			case 1:
+				name = k.words[0]
+			default:
+				return usagef("checkpoint: give one NAME (usage: %s)", c.UseLine())
+			}
+			if err := history.CheckName(name); err != nil {
+				return exitWith(exitUsage, err)
+			}
+			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+				id, err := h.Checkpoint(ctx, name)
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return report.Line(a.out, map[string]string{"agent": string(k.id), "checkpoint": id, "name": name})
+				}
+				fmt.Fprintln(a.out, printable.Text(id))
+				return nil
+			})
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// kept is an agent with a history or a branch, and the words of the command line after it.
+type kept struct {
+	paths config.Paths
+	id    scope.ID
+	words []string
+	def   *agents.Agent
+	held  bool // what rules hold is meant
+}
+
+// history returns a client of the agent's history, or of what rules hold.
+func (k kept) history(c *api.Client) *api.History {
+	if k.held {
+		return c.HeldOf(k.id)
+	}
+	return c.HistoryOf(k.id)
+}
+
+// keptAgent returns the agent of a command line, whose changes are kept.
+func (a *app) keptAgent(words []string) (kept, error) {
+	k, err := a.agentWith(words)
+	switch {
+	case err != nil:
+	case k.def.View.Changes == agents.ChangesHeld:
+		err = fmt.Errorf("the changes of %s are held in a branch: scopefs diff, commit or discard", k.id)
+	case k.def.View.Changes == agents.ChangesDirect:
+		err = fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
+			k.id, filepath.Join(k.paths.Base, k.def.File))
+	}
+	return k, err
+}
+
+// agentWith returns the agent of a command line. In a project the first word names an agent only if it is defined there.
+func (a *app) agentWith(words []string) (kept, error) {
+	p, project, err := a.existing()
+	if err != nil {
+		return kept{}, err
+	}
+	name := ""
+	switch {
+	case len(words) == 0:
+	case project == nil:
+		name, words = words[0], words[1:]
+	case words[0] == string(project.ID):
+		words = words[1:]
+	case a.dir == "":
+		if id, err := scope.ParseID(words[0]); err == nil {
+			if _, err := definitions.Agent(p, id); !errors.Is(err, api.ErrUnknown) {
+				name, words = words[0], words[1:]
+			}
+		}
+	}
+	if project == nil && name == "" {
+		return kept{}, usagef("which agent: give AGENT, or --dir DIR for a directory without one")
+	}
+	id, err := a.agentIn(p, project, name)
+	if err != nil {
+		return kept{}, err
+	}
+	def, err := definitions.Agent(p, id)
+	if err != nil {
+		return kept{}, err
+	}
+	return kept{paths: p, id: id, words: words, def: def}, nil
+}
+
+// opened returns a client of the history that a daemon of another command has open; nil if none has.
+func (k kept) opened(ctx context.Context) *api.History {
+	for _, p := range embedded.Running(k.paths) {
+		h := k.history(api.NewClient(p))
+		if _, _, err := h.Progress(ctx); err == nil {
+			return h
+		}
+	}
+	return nil
+}
+
+// with calls f with a client of the agent's history. Without a daemon that has it open, it starts one for this command.
+func (k kept) with(ctx context.Context, f func(context.Context, *api.History) error) error {
+	client := api.NewClient(k.paths)
+	_, err := client.Agents(ctx)
+	if errors.Is(err, api.ErrNoDaemon) {
+		if h := k.opened(ctx); h != nil {
+			return f(ctx, h)
+		}
+		p, end, err := embedded.Start(ctx, k.paths, k.id, io.Discard)
+		if err != nil {
+			return err
+		}
+		defer end()
+		client = api.NewClient(p)
+		if k.def.View.Changes != agents.ChangesHeld && !k.held { // its view answers, else each request would start a process
+			if _, err := client.Up(ctx, k.id, ""); err != nil {
+				return err
+			}
+		}
+	} else if err != nil {
+		return err
+	}
+	return f(ctx, k.history(client))
+}
+
+// selectOptions are the flags that select changes.
+type selectOptions struct {
+	calls               []string
+	session, checkpoint string
+	since               string
+}
+
+func (o *selectOptions) addFlags(c *cobra.Command) {
+	c.Flags().StringSliceVar(&o.calls, "call", nil, "those of a tool call: its id")
+	c.Flags().StringVar(&o.session, "session", "", "those of a session: its id, or last")
+	c.Flags().StringVar(&o.since, "since", "", "those from then on: a duration such as 2h, or a time")
+	c.Flags().StringVar(&o.checkpoint, "checkpoint", "", "those after a checkpoint: its name or id")
+}
+
+// oneOf returns an error if more than one of some flags is given.
+func oneOf(c *cobra.Command, names ...string) error {
+	given := ""
+	for _, name := range names {
+		switch {
+		case !c.Flags().Changed(name):
+		case given != "":
+			return usagef("--%s and --%s: give one of them", given, name)
+		default:
+			given = name
+		}
+	}
+	return nil
+}
+
+// none reports whether no flag selects changes.
+func (o *selectOptions) none() bool {
+	return o.calls == nil && o.session == "" && o.since == "" && o.checkpoint == ""
+}
+
+// selection returns the selection of the flags of c and of paths, and its description.
+func (o *selectOptions) selection(c *cobra.Command, words []string) (sel history.Selection, of string, err error) {
+	if err := oneOf(c, "call", "session", "since", "checkpoint"); err != nil {
+		return sel, "", err
+	}
+	of = "the last session"
+	switch {
+	case o.calls != nil:
+		sel.Calls, of = o.calls, "call "+strings.Join(o.calls, ", ")
+	case o.session != "" && o.session != "last":
+		sel.Session, of = o.session, "session "+o.session
+	case o.since != "":
+		if sel.Since, err = since(o.since, time.Now()); err != nil {
+			return sel, "", exitWith(exitUsage, err)
+		}
+		of = "since " + sel.Since.Local().Format(time.DateTime)
+	case o.checkpoint != "":
+		sel.Checkpoint, of = o.checkpoint, "since checkpoint "+o.checkpoint
+	}
+	for _, word := range words {
+		rel, err := relOf(word)
+		if err != nil {
+			return sel, "", err
+		}
+		sel.Paths = append(sel.Paths, audit.Escape(rel))
+	}
+	return sel, of, nil
+}
+
+// relOf returns a path of the view, relative to its root.
+func relOf(word string) (string, error) {
+	rel := word
+	if path.IsAbs(word) {
+		var ok bool
+		if rel, ok = strings.CutPrefix(path.Clean(word)+"/", "/workspace/"); !ok {
+			return "", usagef("%q: want a path of the view, such as src or /workspace/src", word)
+		}
+	}
+	rel = path.Clean(rel)
+	if rel == ".." || strings.HasPrefix(rel, "../") || word == "" {
+		return "", usagef("%q: want a path of the view, such as src or /workspace/src", word)
+	}
+	if rel == "." {
+		rel = ""
+	}
+	return rel, nil
+}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
+)
+
+type undoOptions struct {
+	selectOptions
+	dry, json, force bool
+}
+
+func (a *app) undoCmd() *cobra.Command {
+	var o undoOptions
+	c := &cobra.Command{
+		Use:   "undo AGENT|--dir DIR [PATH...]",
+		Short: "take back what an agent changed",
+		Long: `Takes changes of an agent back, the newest first, while the agent may go on working. The
+agent's definition must say view: {changes: kept}.
+
+Say which: --call, --session, --since or --checkpoint, and PATH for those of a file or
+below a directory. With PATH alone they are those of the last session; --session last
+selects them all.
+
+What the host, another call or another session changed since stays as it is, and is listed
+as a conflict. What the agent's rules do not let it change stays as well. With --force the
+newer version is kept beside the old one, as NAME.newer1. What was not kept is listed, too.
+An undo is in the log and in the history: scopefs redo takes it back.
+
+^C takes back what the undo has done so far.
+
+Exit status: 0 everything was taken back, 1 there were conflicts, something was not kept,
+there was nothing to do, or it failed, 2 bad usage.`,
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			k, err := a.keptAgent(words)
+			if err != nil {
+				return err
+			}
+			if o.none() && len(k.words) == 0 {
+				return usagef("which changes: give --call, --session, --since, --checkpoint or PATH (--session last for those of the last session)")
+			}
+			sel, of, err := o.selection(c, k.words)
+			if err != nil {
+				return err
+			}
+			sel.Force = o.force
+			return a.undo(c.Context(), k, undoing{"undo", of, sel, o.dry, o.json})
+		},
+	}
+	o.addFlags(c)
+	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "print what it would do, and do nothing")
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	c.Flags().BoolVarP(&o.force, "force", "f", false, "keep what others changed since beside what comes back, as NAME.newer1")
+	return c
+}
+
+func (a *app) redoCmd() *cobra.Command {
+	var o undoOptions
+	c := &cobra.Command{
+		Use:   "redo AGENT|--dir DIR [UNDO]",
+		Short: "take the last undo back",
+		Long: `Takes back your last undo that was not taken back, as scopefs undo takes back changes: with
+the same conflicts and exit statuses. UNDO is the id of another one, also of the agent's:
+scopefs changes --list has them.`,
+		ValidArgsFunction: a.complete,
+		RunE: func(c *cobra.Command, words []string) error {
+			k, err := a.keptAgent(words)
+			if err != nil {
+				return err
+			}
+			of := "the last undo"
+			if len(k.words) > 1 {
+				return usagef("redo takes one whole undo back: leave %q out", k.words[1])
+			} else if len(k.words) == 1 {
+				of = "undo " + k.words[0]
+			}
+			return a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, o.dry, o.json})
+		},
+	}
+	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "print what it would do, and do nothing")
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	return c
+}
+
+// undoing is an undo or a redo.
+type undoing struct {
+	op, of    string
+	sel       history.Selection
+	dry, json bool
+}
+
+// undo does or plans it, and prints what it did.
+func (a *app) undo(ctx context.Context, k kept, u undoing) error {
+	return k.with(ctx, func(ctx context.Context, h *api.History) error { return a.undoBy(ctx, h, k, u) })
+}
+
+// undoBy is undo with a client of the agent's history.
+func (a *app) undoBy(ctx context.Context, h *api.History, k kept, u undoing) error {
+	var result *history.Result
+	var err error
+	if u.dry {
+		result, err = h.Plan(ctx, u.sel)
+	} else {
+		result, err = attend(ctx, a, h, u.op, func() (*history.Result, error) { return h.Undo(ctx, u.sel) })
+	}
+	if result == nil {
+		return err
+	}
+	r := report.UndoOf(k.id, u.op, u.of, u.dry, result)
+	if err := errors.Join(a.print(r, u.json), err); err != nil {
+		return err
+	}
+	if !r.Whole() || len(r.Steps) == 0 {
+		return exitWith(exitFailed, nil)
+	}
+	return nil
+}
+
+// attend calls do, an undo or a request about a branch. On a terminal it shows the progress of one that takes longer than a
+// second. The first interrupt cancels it.
+func attend[T any](ctx context.Context, a *app, h *api.History, op string, do func() (T, error)) (T, error) {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+	type outcome struct {
+		result T
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		r, err := do()
+		done <- outcome{r, err}
+	}()
+	asking, end := context.WithCancel(ctx) // an agent that is not mounted answers only after the undo has ended
+	defer end()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	shown := false
+	clear := func() {
+		if shown {
+			fmt.Fprint(a.err, "\r\x1b[K")
+		}
+	}
+	progress := make(chan string, 1)
+	for {
+		select {
+		case o := <-done:
+			clear()
+			return o.result, o.err
+		case <-interrupts:
+			clear()
+			what := "taking back what the " + op + " has done"
+			if op == "commit" || op == "discard" {
+				what = "the " + op + " ends, or finishes if it has begun"
+			}
+			fmt.Fprintf(a.err, "scopefs: interrupted: %s\n", what)
+			signal.Stop(interrupts) // the next one ends this command: the undo goes on
+			go func() { _ = h.Cancel(asking) }()
+		case <-tick.C:
+			if !terminal.Is(a.err) {
+				continue
+			}
+			go func() {
+				if n, total, err := h.Progress(asking); err == nil && total > 0 {
+					select {
+					case progress <- fmt.Sprintf("%s: %d of %d steps", op, n, total):
+					default:
+					}
+				}
+			}()
+		case text := <-progress:
+			shown = true
+			fmt.Fprintf(a.err, "\r\x1b[K%s", printable.Text(text))
+		}
+	}
+}

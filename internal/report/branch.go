@@ -1,0 +1,89 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Branches are the branches of a base.
+type Branches []Branch
+
+// Branch is what one holds.
+type Branch struct {
+	Branch    scope.ID         `json:"branch"`
+	Agent     scope.ID         `json:"agent"`
+	Forked    time.Time        `json:"forked,omitzero"`
+	Changes   int              `json:"changes"`
+	Bytes     int64            `json:"bytes"`     // of the files that it adds or changes
+	Conflicts int              `json:"conflicts"` // with the directory
+	Overlaps  map[scope.ID]int `json:"overlaps"`  // how many paths another branch of the agent changes, too
+	Error     string           `json:"error,omitempty"`
+
+	paths []string // sorted
+}
+
+// Find finds what the branch holds.
+func (b *Branch) Find(ctx context.Context, h *api.History) error {
+	d, err := h.Diff(ctx, nil, false)
+	if err != nil {
+		return err
+	}
+	b.Forked, b.Changes = d.Forked, len(d.List)
+	for _, c := range d.List {
+		b.Bytes += max(c.NewSize, 0)
+		if c.Conflict != "" {
+			b.Conflicts++
+		}
+		b.paths = append(b.paths, c.Path)
+		if c.From != "" {
+			b.paths = append(b.paths, c.From)
+		}
+	}
+	slices.Sort(b.paths)
+	return nil
+}
+
+// Compare finds what branches of one agent have in common.
+func (all Branches) Compare() {
+	for i := range all {
+		all[i].Overlaps = map[scope.ID]int{}
+		for j := range all {
+			if i == j || all[i].Agent != all[j].Agent {
+				continue
+			}
+			for _, path := range all[i].paths {
+				if _, found := slices.BinarySearch(all[j].paths, path); found {
+					all[i].Overlaps[all[j].Branch]++
+				}
+			}
+		}
+	}
+}
+
+// Print prints a row for each branch.
+func (all Branches) Print(w io.Writer) error {
+	var t Table
+	t.Row("BRANCH", "AGENT", "FORKED", "CHANGES", "SIZE", "CONFLICTS", "OVERLAPS")
+	for _, b := range all {
+		if b.Error != "" {
+			t.Row(string(b.Branch), string(b.Agent), "-", "-", "-", "-", printable.Text(b.Error))
+			continue
+		}
+		var others []string
+		for _, other := range all {
+			if n := b.Overlaps[other.Branch]; n > 0 {
+				others = append(others, fmt.Sprintf("%s %d", other.Branch, n))
+			}
+		}
+		t.Row(string(b.Branch), string(b.Agent), b.Forked.Local().Format(time.DateTime), fmt.Sprint(b.Changes), sizeText(b.Bytes),
+			fmt.Sprint(b.Conflicts), list(others))
+	}
+	return t.Print(w)
+}

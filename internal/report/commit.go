@@ -1,0 +1,57 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Commit is what a commit of a branch did.
+type Commit struct {
+	Agent scope.ID `json:"agent"`
+	api.Committed
+}
+
+// Print prints how much was taken, and the conflicts.
+func (r *Commit) Print(w io.Writer) error {
+	var b strings.Builder
+	switch {
+	case len(r.Taken) > 0:
+		fmt.Fprintf(&b, "%s, commit: %s taken\n", r.Agent, counted(len(r.Taken), "change"))
+	case len(r.Conflicts) > 0:
+		fmt.Fprintf(&b, "%s, commit: nothing was taken\n", r.Agent)
+	default:
+		fmt.Fprintf(&b, "%s, commit: nothing differs\n", r.Agent)
+	}
+	for _, c := range r.Taken {
+		if c.Merge == api.Merged {
+			fmt.Fprintf(&b, "merged: %s\n", printable.Text(quoted(c.Path)))
+		}
+	}
+	for _, c := range r.Conflicts {
+		fmt.Fprintf(&b, "conflict: %s: %s\n", printable.Text(quoted(c.Path)), printable.Text(conflict(c)))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// conflict returns why a change conflicts, and what a merge would do.
+func conflict(c history.Change) string {
+	switch c.Merge {
+	case "":
+		return c.Conflict
+	case api.MergeClean:
+		return c.Conflict + "; --merge takes both"
+	}
+	return c.Conflict + "; no merge: " + c.Merge
+}
+
+// Discarded returns a line that says how many changes a discard of a branch dropped.
+func Discarded(id scope.ID, n int) string {
+	return fmt.Sprintf("%s, discard: %s dropped", id, counted(n, "change"))
+}

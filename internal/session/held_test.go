@@ -1,0 +1,148 @@
+package session
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// waiting returns a client, and a function that makes a change set that waits for it.
+func waiting(t *testing.T) (*client, func(id scope.ID) (oldest *changeSet, ok bool)) {
+	dir := t.TempDir()
+	log, err := audit.Open(filepath.Join(dir, "audit"), audit.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, log.Close()) })
+	a := &Agent{Shared: &Shared{}, id: "a"}
+	a.View = func() *view.View { return nil }
+	a.Log, a.Logger = log, slog.New(slog.DiscardHandler)
+	c := &client{agent: a, name: "c1"}
+	return c, func(id scope.ID) (*changeSet, bool) {
+		s := &changeSet{id: id, by: c, chain: "a>b", place: filepath.Join(dir, string(id)), turn: make(chan struct{}, 1)}
+		require.NoError(t, os.MkdirAll(filepath.Join(s.place, "upper"), 0o700))
+		return c.keep(s)
+	}
+}
+
+// TestSetsBound: a session has so many change sets, for so long; a session that has ended has none.
+func TestSetsBound(t *testing.T) {
+	c, keep := waiting(t) // its log has a clock of its own
+	synctest.Test(t, func(t *testing.T) {
+		for i := range maxSets {
+			oldest, ok := keep(scope.ID(rune('a' + i)))
+			require.True(t, ok)
+			require.Nil(t, oldest)
+			time.Sleep(time.Hour)
+		}
+		oldest, ok := keep("last")
+		require.True(t, ok)
+		require.Equal(t, scope.ID("a"), oldest.id)
+		oldest.drop("there are too many")
+		oldest.drop("again")
+		assert.NoDirExists(t, oldest.place)
+		_, err := c.changeSet("a")
+		e, _ := err.(*tools.Error)
+		require.NotNil(t, e)
+		assert.Equal(t, "these have: b, c, d, e, f, g, h, last", e.Hint)
+
+		time.Sleep(setAge - maxSets*time.Hour + 30*time.Minute)
+		synctest.Wait()
+		_, err = c.changeSet("b")
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		_, err = c.changeSet("b")
+		require.Error(t, err)
+		_, err = c.changeSet("c")
+		require.NoError(t, err)
+
+		c.closed = true
+		c.dropSets()
+		assert.Empty(t, c.sets)
+		_, ok = keep("late")
+		assert.False(t, ok)
+	})
+}
+
+// TestSetsBoundSideBySide: tasks that end at the same time have one bound, too.
+func TestSetsBoundSideBySide(t *testing.T) {
+	c, keep := waiting(t)
+	var dropped []scope.ID
+	for i := range maxSets + 3 { // none is dropped meanwhile
+		oldest, ok := keep(scope.ID(rune('a' + i)))
+		require.True(t, ok)
+		if oldest != nil {
+			dropped = append(dropped, oldest.id)
+			defer oldest.drop("there are too many")
+		}
+	}
+	assert.Equal(t, []scope.ID{"a", "b", "c"}, dropped)
+	assert.Len(t, c.sets, maxSets)
+	c.dropSets()
+}
+
+// TestTaskOf: only the names that daemons make are those of tasks.
+func TestTaskOf(t *testing.T) {
+	for name, want := range map[string]bool{
+		"task-abcdefghijklmnopqrstuvwxyz": true, "task-234567abcdefghijklmnopqrst": true, "task-": false, "task-a": false, "a": false,
+		"task-abcdefghijklmnopqrstuvwxy-": false, "task-0bcdefghijklmnopqrstuvwxyz": false, "task-abcdefghijklmnopqrstuvwxyzz": false,
+	} {
+		_, ok := taskOf(name)
+		assert.Equal(t, want, ok, name)
+	}
+}
+
+// TestTaskParties: what the caller's user puts in the place of a task's file is not written through, and neither delays a daemon
+// nor counts.
+func TestTaskParties(t *testing.T) {
+	dir := t.TempDir()
+	state, err := beneath.OpenDir(dir)
+	require.NoError(t, err)
+	defer state.Close()
+	name, secret := filepath.Join(dir, taskName), filepath.Join(t.TempDir(), "secret")
+	want := taskParties{"a", "b"}
+	require.NoError(t, want.write(state))
+	got, err := readParties(dir)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(secret, text, 0o600))
+	for what, forge := range map[string]func() error{
+		"FIFO":      func() error { return unix.Mkfifo(name, 0o600) },
+		"link":      func() error { return os.Symlink(secret, name) },
+		"hard link": func() error { return os.Link(secret, name) },
+		"device":    func() error { return os.Symlink("/dev/zero", name) },
+		"directory": func() error { return os.Mkdir(name, 0o700) },
+		"huge":      func() error { return errors.Join(os.WriteFile(name, text, 0o600), os.Truncate(name, 1<<40)) },
+		"another user's": func() error {
+			if os.Geteuid() != 0 {
+				return os.WriteFile(name, nil, 0o600) // only root can give it away
+			}
+			return errors.Join(os.WriteFile(name, text, 0o600), os.Chown(name, 4321, 4321))
+		},
+	} {
+		require.NoError(t, os.RemoveAll(name))
+		require.NoError(t, forge(), what)
+		require.Error(t, want.write(state), what)
+		_, err := readParties(dir)
+		require.Error(t, err, what)
+	}
+	now, err := os.ReadFile(secret)
+	require.NoError(t, err)
+	assert.Equal(t, text, now)
+}

@@ -1,0 +1,84 @@
+package view
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// RemoveBranch removes the directory of a branch, with the changes that it holds. It waits until no process has the branch
+// open, for removeTime at most, and unmounts what a daemon has left that was killed. A commit that is not finished is an
+// error: the directory has objects of the agent's.
+func RemoveBranch(name string) error {
+	state, err := beneath.OpenDir(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	st, err := state.Stat("")
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 && st.Mode&0o077 != 0 {
+		return fmt.Errorf("%q is open to others than user %d: look at what is in it, and remove it", name, st.Uid)
+	}
+	for end := time.Now().Add(removeTime); ; time.Sleep(removeTime / 100) {
+		err := branch.Idle(state)
+		if err == nil {
+			var used beneath.File
+			if used, err = branch.Use(state); err == nil {
+				defer used.Close()
+			}
+		}
+		switch {
+		case err == branch.ErrUnfinished:
+			return fmt.Errorf("%w: scopefs diff finishes it", err)
+		case err == nil:
+			if err = beneath.Unmount(state, mergedName); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			if err := branch.Remove(state); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return os.Remove(name)
+		case err != branch.ErrBusy && err != branch.ErrUsed || time.Now().After(end):
+			return err
+		}
+	}
+}
+
+const removeTime = 10 * time.Second // the process that answers the last request ends earlier
+
+// LockBranch locks the directory of a branch for one daemon. It returns EWOULDBLOCK if another one has the lock.
+func LockBranch(name string) (*os.File, error) {
+	dir, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+// Upper returns the directory that has what a held branch has changed, opened with O_PATH. The caller closes it.
+func (o *Offline) Upper() (*os.File, error) {
+	if o.held == nil {
+		return nil, errNoHistory
+	}
+	f, err := o.held.upper.Object("")
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(f.FD()), upperName), nil
+}

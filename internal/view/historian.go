@@ -1,0 +1,166 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// historian serves requests about the agent's history, in the view's process.
+type historian interface {
+	// Serve returns the answer to a request, of at most MaxHistoryAnswer bytes. It may take long. Several goroutines call it.
+	// ctx ends when the daemon is gone: no request goes on then.
+	Serve(ctx context.Context, request json.RawMessage) (json.RawMessage, error)
+}
+
+// errNoHistory is the error of a request to a view that keeps nothing.
+var errNoHistory = errors.New("no history: write view: {changes: kept} into the definition")
+
+// openHistory opens the history of the scope root in the directory of a descriptor, on the mount of root.
+func openHistory(cfg HistoryConfig, root *beneath.Root, dir int, l *daemonLink) (*query.Server, error) {
+	kept, err := beneath.NewDetached(dir)
+	if err != nil {
+		return nil, err
+	}
+	corrected := 0
+	open := func() (s *history.Store, err error) {
+		s, corrected, err = history.Open(root, kept, history.Options{
+			Actor: l.actor, Size: cfg.Bytes, Percent: cfg.Percent, Age: cfg.Age, Exclude: cfg.Exclude, Logger: slog.Default(),
+			Dropped: l.dropped,
+		})
+		return s, err
+	}
+	var store *history.Store
+	if cfg.Optional { // a command beside another one works without, at once
+		store, err = open()
+	} else {
+		store, err = waitFor(open)
+	}
+	if errors.Is(err, history.ErrBusy) {
+		err = fmt.Errorf("%w: for several commands at a time start scopefs daemon", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if corrected > 0 {
+		slog.LogAttrs(context.Background(), slog.LevelWarn, "history: journals were corrected after a crash", slog.Int("count", corrected))
+	}
+	return &query.Server{Store: store}, nil
+}
+
+// dropped records what the history has given up. It waits for nothing: the daemon may be slow, or still configure the view.
+func (l *daemonLink) dropped(count int, why string) {
+	go func() {
+		<-l.configured
+		l.pruning.Lock()
+		defer l.pruning.Unlock()
+		if _, err := l.request(FromView{Pruned: &Pruned{count, why}}); err != nil {
+			slog.LogAttrs(context.Background(), slog.LevelWarn, "history: the oldest generations were given up, which cannot be recorded",
+				slog.Int("count", count), slog.String("why", why), slog.Any("err", err))
+		}
+	}()
+}
+
+// openBranch opens the agent's branch of the scope base. Its overlay is mounted in the directory of the history.
+func openBranch(base *beneath.Root) (*query.Server, error) {
+	roots := branch.Roots{Base: base}
+	var err error
+	if roots.State, err = beneath.NewDetached(HistoryFD); err != nil {
+		return nil, err
+	}
+	if roots.Merged, err = beneath.NewDetached(MergedFD); err != nil {
+		return nil, err
+	}
+	upper, err := roots.State.Object(upperName)
+	if err != nil {
+		return nil, err
+	}
+	roots.Upper = beneath.NewRoot(upper.FD())
+	b, err := waitFor(func() (*branch.Branch, error) { return branch.Open(roots) })
+	if err != nil {
+		return nil, err
+	}
+	return &query.Server{Branch: b}, nil
+}
+
+// openBases opens what keeps the bases of the branch merged.
+func openBases(merged *beneath.Root) (*branch.Bases, error) {
+	upper, err := beneath.NewDetached(UpperFD)
+	if err != nil {
+		return nil, err
+	}
+	return branch.NewBases(merged, upper, beneath.NewFile(BasesFD))
+}
+
+// resumeHistory finishes the undos or the commit that a crash has interrupted. Nobody waits for it but the next one.
+func resumeHistory(s *query.Server) {
+	if s.Branch != nil {
+		r, err := s.Branch.Resume()
+		if err != nil {
+			slog.LogAttrs(context.Background(), slog.LevelError, "branch: finish an interrupted commit", slog.Any("err", err))
+		} else if r != nil {
+			slog.LogAttrs(context.Background(), slog.LevelWarn, "branch: an interrupted commit was finished",
+				slog.Int("taken", len(r.Taken)), slog.Int("conflicts", len(r.Conflicts)))
+		}
+		return
+	}
+	results, err := s.Store.Resume(context.Background(), s.Hooks)
+	if err != nil {
+		slog.LogAttrs(context.Background(), slog.LevelError, "history: finish an interrupted undo", slog.Any("err", err))
+	}
+	for _, r := range results {
+		slog.LogAttrs(context.Background(), slog.LevelWarn, "history: an interrupted undo was finished",
+			slog.Int("done", r.Done), slog.Int("conflicts", len(r.Conflicts)))
+	}
+}
+
+// serveOffline serves the daemon's requests about the history, without a mount, until the daemon closes the connection. It
+// calls resume first, which may take longer than the daemon waits for a process that starts.
+func (l *daemonLink) serveOffline(measures []string, resume func()) error {
+	go l.heart.Serve(func() {})
+	if err := l.wire.Send(FromView{Ready: measures}); err != nil {
+		return err
+	}
+	resume()
+	l.listen(nil)
+	return nil
+}
+
+// serveHistory answers a request about the history.
+func (l *daemonLink) serveHistory(ctx context.Context, id uint64, request json.RawMessage) {
+	reply, err := json.RawMessage(nil), errNoHistory
+	if l.history != nil {
+		reply, err = l.history.Serve(ctx, request)
+	}
+	// An answer over the bound of messages would end the connection. Marshal escapes as Send does.
+	if text, marshalErr := json.Marshal(reply); err == nil && marshalErr != nil {
+		err = fmt.Errorf("answer: %w", marshalErr)
+	} else if err == nil && len(text) > MaxHistoryAnswer {
+		err = fmt.Errorf("the answer has %d bytes, and %d at most are sent: request fewer entries", len(text), MaxHistoryAnswer)
+	}
+	answer := FromView{Answer: id, History: reply}
+	if err != nil {
+		answer.History, answer.Failed = nil, string(cut(err.Error()))
+	}
+	_ = l.wire.Send(answer)
+}
+
+// actor returns for whom a process changes files. It asks the daemon: no lock that the daemon or another request needs may
+// be held.
+func (l *daemonLink) actor(pid uint32) (history.Actor, error) {
+	reply, err := l.request(FromView{Who: pid})
+	if err == nil && reply.Actor == nil {
+		err = errors.New("the daemon did not answer")
+	}
+	if err != nil {
+		return history.Actor{}, fmt.Errorf("for whom process %d changes a file: %w", pid, err)
+	}
+	return *reply.Actor, nil
+}

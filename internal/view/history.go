@@ -1,0 +1,278 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// maxRequests is how many requests about its history a view has under way. More wait.
+const maxRequests = 8
+
+// kept is the directory of a history; of a view that keeps nothing it has no Root.
+type kept struct{ *beneath.Root }
+
+// Close closes the directory.
+func (k kept) Close() {
+	if k.Root != nil {
+		k.Root.Close()
+	}
+}
+
+// openHistory opens the directory of the agent's history if its view keeps or holds changes. root is the scope.
+func (v *View) openHistory(root *beneath.Root, owner account.User) (kept, error) {
+	changes := v.kind()
+	if changes == agents.ChangesDirect {
+		return kept{}, nil
+	}
+	history, err := v.host.OpenHistory(v.def, root, owner)
+	if changes != agents.ChangesAuto {
+		return kept{history}, err
+	}
+	if err == nil {
+		var pair beneath.Pair
+		if pair, err = root.DetachWith(history); err == nil {
+			pair.Close()
+			return kept{history}, nil
+		}
+		history.Close()
+		err = fmt.Errorf("history: %w", err)
+	}
+	v.decide(err.Error())
+	return kept{}, nil
+}
+
+// kind returns how the view treats changes.
+func (v *View) kind() agents.Changes {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changes
+}
+
+// decide ends auto: the view keeps changes, or keeps none for the reason unkept, as long as it is up.
+func (v *View) decide(unkept string) {
+	if v.kind() != agents.ChangesAuto { // only the goroutine of keep changes it
+		return
+	}
+	changes := agents.ChangesKept
+	if unkept != "" {
+		changes = agents.ChangesDirect
+		v.host.Logger.Warn("changes are not kept", "agent", v.def.Name, "err", unkept)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.changes, v.unkept = changes, unkept
+}
+
+// Keeps reports whether a mounted view keeps what changes destroy.
+func (v *View) Keeps() bool { return v.kind() == agents.ChangesKept }
+
+// Unkept returns why a view with changes: auto keeps nothing; "" if it keeps changes, or is not to.
+func (v *View) Unkept() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.unkept
+}
+
+// History has the view answer a request about the agent's history. It waits for a view that is being mounted. An undo may
+// take long: the view goes on with it when ctx ends.
+func (v *View) History(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
+	if v.def.View.Changes == agents.ChangesDirect {
+		return nil, errNoHistory
+	}
+	if err := v.Wait(ctx); err != nil {
+		return nil, err
+	}
+	if why := v.Unkept(); why != "" {
+		return nil, errors.New(why)
+	}
+	v.mu.Lock()
+	wire, requests := v.wire, v.requests
+	v.mu.Unlock()
+	if wire == nil {
+		return nil, errors.New("the view has ended and the next one starts: repeat the request")
+	}
+	return requestHistory(ctx, wire, requests, request)
+}
+
+// requestHistory sends a request about the history and waits for the answer.
+func requestHistory(ctx context.Context, wire *Wire, requests *peer.Calls[FromView], request json.RawMessage) (json.RawMessage, error) {
+	if len(request) > MaxHistoryRequest {
+		return nil, fmt.Errorf("the request has %d bytes: %d at most", len(request), MaxHistoryRequest)
+	}
+	call, err := requests.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer call.End()
+	if err := wire.Send(ToView{ID: call.ID, History: request}); err != nil {
+		return nil, err
+	}
+	reply, err := call.Wait(ctx, func() {}, 0)
+	switch {
+	case errors.Is(err, peer.ErrStuck):
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, err
+	case reply.Failed != "":
+		return nil, errors.New(reply.Failed)
+	}
+	return reply.History, nil
+}
+
+// Offline is a process that is confined as a view's and serves no mount. It answers requests about an agent's history. The
+// agent must have no view meanwhile: two processes would change one history.
+type Offline struct {
+	of       Agent
+	name     scope.ID
+	process  *served
+	wire     *Wire
+	requests *peer.Calls[FromView]
+	alive    context.Context
+	end      context.CancelCauseFunc
+	left     chan struct{} // closed when nobody reads the process's messages any more
+	close    func()        // closes the directories
+	held     *overlay      // nil: none
+	byRule   bool          // it is of what rules hold: the view has its upper layer open
+}
+
+// StartOffline starts an Offline. The caller calls Close.
+func StartOffline(host *Host, of Agent, def *agents.Definition) (*Offline, error) {
+	if def.View.Changes == agents.ChangesDirect {
+		return nil, errNoHistory
+	}
+	changes := agents.ChangesKept // also of auto: what was kept is there
+	if def.View.Changes == agents.ChangesHeld {
+		changes = agents.ChangesHeld
+	}
+	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: def.View.PolicySpec(), changes: changes}
+	o, err := v.offline()
+	if err != nil {
+		return nil, fmt.Errorf("history of %q: %w", def.Name, err)
+	}
+	return o, nil
+}
+
+// History has the process answer a request.
+func (o *Offline) History(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
+	reply, err := requestHistory(ctx, o.wire, o.requests, request)
+	if err != nil {
+		return nil, fmt.Errorf("history of %q: %w", o.name, err)
+	}
+	if o.held != nil && !o.byRule {
+		err = o.held.answered(reply)
+	}
+	return reply, err
+}
+
+// Close ends the process. If the agent has no view, the caller drops its control group then.
+func (o *Offline) Close() {
+	o.end(nil)
+	o.process.quit()
+	<-o.left
+	o.close()
+}
+
+// finishCommit finishes a commit that a crash has interrupted: clients must not see a part of it. dir is what the branch has.
+func (v *View) finishCommit(ctx context.Context, dir *beneath.Root) error {
+	if !errors.Is(branch.Idle(dir), branch.ErrUnfinished) {
+		return nil
+	}
+	o, err := StartOffline(v.host, v.of, v.def)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	if _, err := o.History(ctx, json.RawMessage(`{"diff": {}}`)); err != nil {
+		return fmt.Errorf("finish an interrupted commit: %w", err)
+	}
+	if err := branch.Idle(dir); errors.Is(err, branch.ErrUnfinished) {
+		return err
+	}
+	return nil
+}
+
+// FinishCommit finishes a commit of a branch without a view that a crash has interrupted.
+func FinishCommit(ctx context.Context, host *Host, of Agent, def *agents.Definition) error {
+	dir, err := host.FindHistory(def)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return (&View{host: host, of: of, def: def}).finishCommit(ctx, dir)
+}
+
+func (v *View) offline() (*Offline, error) {
+	root, owner, err := v.host.OpenScope(v.def)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.may(owner); err != nil {
+		root.Close()
+		return nil, err
+	}
+	history, err := v.openHistory(root, owner)
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	if v.byRule {
+		dir, err := openHoldDir(history.Root, owner)
+		history.Close()
+		if err != nil {
+			root.Close()
+			return nil, err
+		}
+		history = kept{dir}
+	}
+	dirs := directories{scope: root, history: history.Root}
+	var held *overlay
+	if v.kind() == agents.ChangesHeld {
+		if held, err = v.host.overlay(v.def.Name, root, history.Root, owner, v.held); err == nil {
+			dirs.merged = held.merged
+		}
+	}
+	closeAll := func() {
+		held.leave()
+		history.Close()
+		root.Close()
+	}
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	p, err := v.spawn(dirs, nil, nil, owner)
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	alive, end := context.WithCancelCause(context.Background())
+	requests := peer.NewCalls[FromView](maxRequests)
+	w := NewWire(bounded{p.wire}, MaxFromView)
+	cfg := v.config(history, false)
+	cfg.Offline, cfg.Bases, cfg.Passthrough, cfg.Watch, cfg.Hold = true, false, false, false, v.byRule
+	if _, err = v.handshake(p, w, requests, cfg); err != nil {
+		p.quit()
+		end(nil)
+		closeAll()
+		return nil, err
+	}
+	v.of.Limit(v.def, p.cmd.Process.Pid)
+	go heart.NewHeart(p.heart).Serve(v.of.Unlocked)
+	o := &Offline{of: v.of, name: v.def.Name, process: p, wire: w, requests: requests, alive: alive, end: end, left: make(chan struct{}), close: closeAll, held: held, byRule: v.byRule}
+	go func() {
+		defer close(o.left)
+		(&channel{View: v, alive: alive, end: end, wire: w, requests: requests}).listen()
+		requests.Close(errors.New("the process has ended"))
+	}()
+	return o, nil
+}

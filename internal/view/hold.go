@@ -1,0 +1,301 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/hold"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// HoldName is the directory of what rules hold, in that of the agent's history. It has what the directory of a branch has.
+const HoldName = "hold"
+
+// HeldUpper is the directory of the held versions, in that of the agent's history.
+const HeldUpper = HoldName + "/" + upperName
+
+// heldDir is where a view has what rules hold.
+type heldDir struct {
+	history kept
+	dir     *beneath.Root
+	used    beneath.File // the lock of dir
+}
+
+func (h *heldDir) Close() {
+	if h != nil {
+		h.used.Close()
+		h.dir.Close()
+		h.history.Close()
+	}
+}
+
+// These bound how long a view waits for the process that answers about held changes, or has mounted an overlay for it.
+const (
+	lockTime  = 3 * time.Second
+	briefTime = 200 * time.Millisecond
+)
+
+// openHold opens where the view holds changes; nil: no rule holds any, or the view cannot hold them. It has such paths
+// read-only then, and Unheld says why.
+func (v *View) openHold(ctx context.Context, root *beneath.Root, owner account.User) *heldDir {
+	v.mu.Lock()
+	holds := v.rules.Holds()
+	v.mu.Unlock()
+	var h *heldDir
+	var err error
+	if holds && v.kind() != agents.ChangesHeld {
+		h, err = v.tryHold(ctx, root, owner)
+	}
+	why := ""
+	if err != nil {
+		why = err.Error()
+		v.host.Logger.Warn("held paths are read-only", "agent", v.def.Name, "err", err)
+	}
+	v.mu.Lock()
+	v.unheld, v.held = why, h
+	v.mu.Unlock()
+	return h
+}
+
+func (v *View) tryHold(ctx context.Context, root *beneath.Root, owner account.User) (*heldDir, error) {
+	if v.def.Identity == agents.IdentityCaller {
+		return nil, errors.New("identity: caller holds no changes")
+	}
+	history, err := v.host.OpenHistory(v.def, root, owner)
+	if err != nil {
+		return nil, err
+	}
+	h := &heldDir{history: kept{history}}
+	pair, err := root.DetachWith(history)
+	if err == nil {
+		pair.Close()
+		h.dir, err = openHoldDir(history, owner)
+	}
+	if err != nil {
+		history.Close()
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	if err = v.finishHeld(h.dir); err == nil {
+		err = h.lock(ctx)
+	}
+	if err != nil {
+		h.dir.Close()
+		history.Close()
+		return nil, err
+	}
+	if err = makeBranch(root, h.dir, owner); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// lock takes the lock of whoever changes the upper layer.
+func (h *heldDir) lock(ctx context.Context) (err error) {
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if h.used, err = branch.Use(h.dir); !errors.Is(err, branch.ErrUsed) || ctx.Err() != nil {
+			return err
+		}
+		since := time.Since(began) // another view keeps the lock
+		if since > lockTime || since > briefTime && !errors.Is(branch.Idle(h.dir), branch.ErrBusy) {
+			return err
+		}
+	}
+}
+
+// openHoldDir opens the directory of what rules hold, and makes it if it is missing.
+func openHoldDir(history *beneath.Root, owner account.User) (*beneath.Root, error) {
+	top, err := history.Dir("")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	if err := top.Mkdir(HoldName, 0o700); err == nil {
+		err = give(history, HoldName, owner, 0o700, false)
+		if err != nil {
+			return nil, err
+		}
+	} else if err != unix.EEXIST {
+		return nil, err
+	}
+	d, err := history.Object(HoldName)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := d.Stat(); err != nil || !st.IsDir() || st.Uid != owner.UID { // that user can move others here: see branch.Remove
+		d.Close()
+		return nil, errors.Join(err, fmt.Errorf("%s is no directory of user %d", HoldName, owner.UID))
+	}
+	return beneath.NewRoot(d.FD()), nil
+}
+
+// finishHeld finishes a commit that a crash has interrupted.
+func (v *View) finishHeld(dir *beneath.Root) error {
+	if !errors.Is(branch.Idle(dir), branch.ErrUnfinished) {
+		return nil
+	}
+	o, err := StartHeld(v.host, v.of, v.def, nil)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	_, err = o.History(context.Background(), []byte(`{"diff": {}, "held": true}`))
+	return err
+}
+
+// Unheld returns why the view has held paths read-only; "" if it does not.
+func (v *View) Unheld() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.unheld
+}
+
+// Freeze keeps the agent's clients from changing names that rules hold, until thaw is called.
+func (v *View) Freeze(ctx context.Context) (thaw func(), err error) {
+	if err := v.Wait(ctx); err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	wire, requests, held := v.wire, v.requests, v.held
+	v.mu.Unlock()
+	if wire == nil {
+		return nil, errors.New("the view has ended and the next one starts: repeat the request")
+	}
+	if held == nil {
+		return func() {}, nil
+	}
+	send := func(ctx context.Context, frozen bool) error {
+		call, err := requests.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer call.End()
+		if err := wire.Send(ToView{ID: call.ID, Freeze: &frozen}); err != nil {
+			return err
+		}
+		_, err = call.Wait(ctx, func() {}, 0)
+		return err
+	}
+	thaw = func() {
+		ctx, end := context.WithTimeout(context.Background(), ackTime)
+		defer end()
+		_ = send(ctx, false) // a view that has ended is not frozen
+	}
+	if err := send(ctx, true); err != nil {
+		thaw()
+		return nil, fmt.Errorf("keep the view of %q from changing what is held: %w", v.def.Name, err)
+	}
+	return thaw, nil
+}
+
+// shareHold returns a descriptor of the lock of what the view holds; held is false if it holds nothing.
+func (v *View) shareHold() (used beneath.File, held bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.held == nil {
+		return used, false, nil
+	}
+	used, err = v.held.used.Dup()
+	return used, true, err
+}
+
+// Waits reports whether the view holds files or removals, for the operator to take over.
+func (v *View) Waits() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	left := maxWaits
+	return v.held != nil && waits(v.held.dir, upperName, &left)
+}
+
+// maxWaits bounds the directories that Waits reads.
+const maxWaits = 1000
+
+func waits(root *beneath.Root, dir string, left *int) bool {
+	names, _ := root.Names(dir)
+	for _, name := range names {
+		at := beneath.Join(dir, name)
+		st, err := root.Stat(at)
+		if *left--; err != nil || *left < 0 || !st.IsDir() || waits(root, at, left) {
+			return err == nil
+		}
+	}
+	return false
+}
+
+// closeHold closes what openHold has returned.
+func (v *View) closeHold(h *heldDir) {
+	v.mu.Lock()
+	v.held = nil
+	v.mu.Unlock()
+	h.Close()
+}
+
+// StartHeld starts an Offline that answers about what rules hold. live is the agent's view, frozen; nil: there is none.
+func StartHeld(host *Host, of Agent, def *agents.Definition, live *View) (*Offline, error) {
+	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: def.View.PolicySpec(),
+		changes: agents.ChangesHeld, byRule: true}
+	if live != nil {
+		used, held, err := live.shareHold()
+		if err != nil {
+			return nil, err
+		}
+		if held {
+			defer used.Close()
+			v.held = &heldDir{used: used}
+		}
+	}
+	o, err := v.offline()
+	if err != nil {
+		return nil, fmt.Errorf("held changes of %q: %w", def.Name, err)
+	}
+	return o, nil
+}
+
+// holdOf returns the directories for what rules hold, below that of a descriptor.
+func holdOf(base *beneath.Root, history int) (*hold.Layers, error) {
+	top, err := beneath.NewDetached(history)
+	if err != nil {
+		return nil, err
+	}
+	var roots [3]*beneath.Root
+	for i, name := range []string{HoldName, HoldName + "/" + upperName, HoldName + "/stage"} {
+		f, err := top.Object(name)
+		if err != nil {
+			return nil, fmt.Errorf("held changes: %w", err)
+		}
+		roots[i] = beneath.NewRoot(f.FD())
+	}
+	return hold.New(base, roots[1], roots[0], roots[2]), nil
+}
+
+// freezes does what the daemon's messages say, one after the other.
+func (l *daemonLink) freezes(view *fs.View) {
+	var thaw func()
+	for msg := range l.freeze {
+		switch {
+		case *msg.Freeze && thaw == nil:
+			thaw = view.Freeze()
+		case !*msg.Freeze && thaw != nil:
+			thaw()
+			thaw = nil
+		}
+		_ = l.wire.Send(FromView{Answer: msg.ID})
+	}
+}
+
+// released returns the rules of a view whose changes are all held: no path needs a rule for that.
+func released(spec scope.PolicySpec, stacked bool) scope.PolicySpec {
+	if !stacked {
+		return spec
+	}
+	return spec.Released()
+}

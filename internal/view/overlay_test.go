@@ -1,0 +1,114 @@
+package view
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// TestUnfinished: a commit that was killed has files of the directory in the stage. They stay there until the commit is
+// finished, also if the agent takes all that it changed back meanwhile.
+func TestUnfinished(t *testing.T) {
+	need.Root(t, "it gives files away")
+	top := t.TempDir()
+	var roots [2]*beneath.Root
+	for i, name := range []string{"scope", "history"} {
+		require.NoError(t, os.Mkdir(filepath.Join(top, name), 0o700))
+		root, err := beneath.OpenDir(filepath.Join(top, name))
+		require.NoError(t, err)
+		defer root.Close()
+		roots[i] = root
+	}
+	owner := account.User{UID: 65534, GID: 65534}
+	require.NoError(t, os.Chown(top+"/history", 65534, 65534))
+	require.NoError(t, makeBranch(roots[0], roots[1], owner))
+	history := top + "/history"
+	require.NoError(t, os.Mkdir(history+"/stage/p0", 0o700))
+	require.NoError(t, os.WriteFile(history+"/stage/p0/f", nil, 0o600))
+	require.NoError(t, os.Chown(history+"/stage/p0", 65534, 65534))
+	require.NoError(t, os.WriteFile(history+"/intent", []byte("{}"), 0o600))
+	require.NoError(t, makeBranch(roots[0], roots[1], owner))
+	require.FileExists(t, history+"/stage/p0/f")
+	require.NoError(t, os.Remove(history+"/intent"))
+	require.NoError(t, makeBranch(roots[0], roots[1], owner))
+	require.NoFileExists(t, history+"/stage/p0/f", "a branch without changes begins again")
+}
+
+// TestForgedBranch: the agent's user exchanges what is in the branch's directory while root mounts it. Nothing of root's becomes
+// the user's, and the daemon goes on.
+func TestForgedBranch(t *testing.T) {
+	need.Root(t, "it mounts an overlay")
+	top := t.TempDir()
+	for _, name := range []string{"/scope", "/history"} {
+		require.NoError(t, os.Mkdir(top+name, 0o700))
+	}
+	root, err := beneath.OpenDir(top + "/scope")
+	require.NoError(t, err)
+	defer root.Close()
+	dir, err := beneath.OpenDir(top + "/history")
+	require.NoError(t, err)
+	defer dir.Close()
+	owner := account.User{UID: 65534, GID: 65534}
+	secret := top + "/history/secret"
+	require.NoError(t, os.WriteFile(secret, []byte("secret"), 0o600))
+	for _, name := range []string{"stamp", "stage", mergedName, upperName} {
+		require.NoError(t, os.Link(secret, top+"/history/"+name))
+		require.Error(t, give(dir, name, owner, 0o700, false), name)
+		require.NoError(t, os.Remove(top+"/history/"+name))
+	}
+
+	shared := top + "/history/stage"
+	require.NoError(t, os.Mkdir(shared, 0o700))
+	require.NoError(t, os.Chmod(shared, 0o770)) // the user could move it here
+	require.Error(t, give(dir, "stage", owner, 0o700, false))
+	require.NoError(t, os.Remove(shared))
+
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.Rename(top+"/history/upper", top+"/history/away")
+				_ = os.Rename(top+"/history/away", top+"/history/upper")
+			}
+		}
+	}()
+	h := &Host{Host: account.Host{Root: true}}
+	for range 300 {
+		if o, err := h.overlay("a", root, dir, owner, nil); err == nil {
+			o.leave()
+		}
+	}
+	close(stop)
+	<-stopped
+}
+
+// TestWaitFor: a process that was killed has its locks for a moment. Another one that works has them longer.
+func TestWaitFor(t *testing.T) {
+	for free, want := range map[time.Duration]error{0: nil, killedTime / 2: nil, 2 * killedTime: branch.ErrUsed} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			_, err := waitFor(func() (int, error) {
+				if time.Since(began) < free {
+					return 0, fmt.Errorf("open: %w", branch.ErrUsed)
+				}
+				return 0, nil
+			})
+			require.ErrorIs(t, err, want)
+			require.LessOrEqual(t, time.Since(began), min(free, killedTime)+killedTime/100)
+		})
+	}
+}

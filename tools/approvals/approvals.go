@@ -1,0 +1,308 @@
+// Package approvals holds the requests of agents that wait for the operator's decision,
+// the decisions, and the operator's standing approvals. [Set.Ask] does not wait: the door for
+// tool calls does. [Set.Wait] waits, for all other requests, such as connections.
+package approvals
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// The bounds of the approvals of one agent.
+const (
+	maxWaiting      = 64
+	maxWaitingBytes = 16 << 20 // of their arguments
+	maxStanding     = 64
+)
+
+// ErrNotFound reports that no approval with the id is waiting.
+var ErrNotFound = errors.New("no such approval waits, it was decided, used, or its time is over: see scopefs approvals list")
+
+// Error is the error of a request that neither waits nor was decided.
+type Error struct {
+	Message string // for the agent
+	Cause   error  // of the store, for the operator; nil: too many requests of the agent wait
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Store stores approvals for the next daemon. When a method returns nil, the
+// change is on the disk.
+type Store interface {
+	Put(Approval) error    // replaces the approval with the same ID
+	Remove(Approval) error // fs.ErrNotExist: it was removed before
+}
+
+// noStore stores nothing: approvals end with the process.
+type noStore struct{}
+
+func (noStore) Put(Approval) error    { return nil }
+func (noStore) Remove(Approval) error { return nil }
+
+// Set holds the approvals of one daemon. Its methods are safe for concurrent use. A nil
+// *Set has none: List, Get and the methods that end approvals do nothing.
+type Set struct {
+	now   func() time.Time
+	store Store
+
+	// Ended records that a standing approval ended without the operator, and why. Nil
+	// records nothing.
+	Ended func(p Approval, why string)
+
+	// mu guards the fields below. Requests of all agents wait for it: nothing is recorded under it. Use lock.
+	mu      sync.Mutex
+	over    []func() // of standing approvals that have ended: unlock records the ends
+	byKey   map[string]*Approval
+	held    map[scope.ID]int // requests that wait, see Hold
+	closing chan struct{}    // closed by Close
+
+	watchers map[chan Update]struct{}
+}
+
+// lock locks mu. unlock unlocks it, then records the approvals that ended.
+func (s *Set) lock() (unlock func()) {
+	s.mu.Lock()
+	return func() {
+		over := s.over
+		s.over = nil
+		s.mu.Unlock()
+		for _, record := range over {
+			record()
+		}
+	}
+}
+
+// NewSet returns the approvals of a store, of which the store has kept some. Without a
+// store they are in memory only.
+func NewSet(store Store, kept ...Approval) *Set {
+	if store == nil {
+		store = noStore{}
+	}
+	s := &Set{now: time.Now, store: store, byKey: map[string]*Approval{}, held: map[scope.ID]int{}, closing: make(chan struct{}), watchers: map[chan Update]struct{}{}}
+	for _, p := range kept {
+		s.add(p.key(), &p)
+	}
+	return s
+}
+
+// newID returns the id of an approval: 13 random characters.
+func newID() string { return strings.ToLower(rand.Text()[:13]) }
+
+// add adds an approval that is stored. The caller holds the lock.
+func (s *Set) add(key string, p *Approval) {
+	p.changed = make(chan struct{})
+	s.byKey[key] = p
+}
+
+// remove deletes an approval. The caller holds the lock.
+func (s *Set) remove(key string) error {
+	p := s.byKey[key]
+	delete(s.byKey, key)
+	close(p.changed)
+	return s.store.Remove(*p)
+}
+
+// sweep removes expired approvals. It ignores errors: a file that stays is expired for
+// the next daemon, too. The caller holds the lock.
+func (s *Set) sweep() {
+	for key, p := range s.byKey {
+		if p.over(s.now()) {
+			_ = s.remove(key)
+			s.ended(p, "expired")
+		}
+	}
+}
+
+// Ask returns the operator's decision about a request, and uses a grant up. A new request
+// becomes an approval that waits, and first is true, unless count returns an error. count
+// counts the request against the agent's rates; Ask does not call it again for a request
+// that is granted. The error is that of count, or an *[Error].
+func (s *Set) Ask(p Approval, count func() error) (said Approval, first bool, err error) {
+	defer s.lock()()
+	s.sweep()
+	key := p.key()
+	if known := s.byKey[key]; known != nil {
+		said = *known
+		if known.taken { // a decision is being recorded: the request waits for it
+			said.State, said.Granted, said.Paths = Waits, nil, nil
+			return said, false, nil
+		}
+		if known.State == Granted && !known.Lasting {
+			if err := s.remove(key); err != nil { // after a crash it could be used again
+				return p, false, &Error{"the use of the approval cannot be stored", err}
+			}
+			s.tell("used", said)
+		}
+		return said, false, nil
+	}
+	if standing := s.standing(&p); standing != nil {
+		if err := count(); err != nil {
+			return p, false, err
+		}
+		s.tell("used", *standing)
+		return *standing, false, nil
+	}
+	waiting, size := 0, len(p.Arguments)
+	for _, other := range s.byKey {
+		if other.Agent == p.Agent && other.State != Stands {
+			waiting++
+			size += len(other.Arguments)
+		}
+	}
+	if waiting >= maxWaiting || size > maxWaitingBytes {
+		return p, false, &Error{Message: fmt.Sprintf("%d calls wait for the operator already", waiting)}
+	}
+	if err := count(); err != nil {
+		return p, false, err
+	}
+	p.ID, p.State, p.Asked = newID(), Waits, s.now()
+	p.Expires = p.Asked.Add(lifetime)
+	if err := s.store.Put(p); err != nil {
+		return p, false, &Error{"what the operator is to approve cannot be stored", err}
+	}
+	s.add(key, &p)
+	s.tell(Waits, p)
+	return p, true, nil
+}
+
+// Knows reports whether the set has an approval of a request.
+func (s *Set) Knows(p *Approval) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byKey[p.key()] != nil
+}
+
+// Forget removes an agent's approvals except standing ones, when the agent is taken down.
+// They are gone even after an error, but the next daemon may find some of them.
+func (s *Set) Forget(agent scope.ID) error {
+	return s.forget(func(p *Approval) bool { return p.Agent == agent })
+}
+
+// ForgetSession is Forget for the requests of one session.
+func (s *Set) ForgetSession(agent scope.ID, session string) error {
+	return s.forget(func(p *Approval) bool { return p.Agent == agent && p.Session == session })
+}
+
+func (s *Set) forget(of func(*Approval) bool) error {
+	if s == nil {
+		return nil
+	}
+	defer s.lock()()
+	var errs []error
+	for key, p := range s.byKey {
+		if of(p) && p.State != Stands {
+			s.tell("ended", *p)
+			if err := s.remove(key); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// List returns all approvals, the oldest first.
+func (s *Set) List() []Approval {
+	list := []Approval{}
+	if s == nil {
+		return list
+	}
+	defer s.lock()()
+	s.sweep()
+	for _, p := range s.byKey {
+		list = append(list, *p)
+	}
+	slices.SortFunc(list, func(x, y Approval) int { return cmp.Or(x.Asked.Compare(y.Asked), strings.Compare(x.ID, y.ID)) })
+	return list
+}
+
+// Get returns the approval with an id, with a preview of the context.
+func (s *Set) Get(id string) (Approval, error) {
+	for _, p := range s.List() {
+		if p.ID == id {
+			p.Preview = p.preview
+			return p, nil
+		}
+	}
+	return Approval{}, ErrNotFound
+}
+
+// Part is the part of a request that the operator grants. The zero Part is all of it.
+type Part struct {
+	Scopes []string // of its context; nil: all
+	Paths  []string // patterns of the changes that it was asked for; none: all
+}
+
+// Decide makes the operator's decision about a request that waits. record is called before the decision
+// holds; after its error, or the store's, nothing is decided. Meanwhile another decision
+// about the request fails.
+func (s *Set) Decide(id string, grant bool, part Part, record func(Approval) error) (Approval, error) {
+	p, decided, err := s.take(id, Waits)
+	if err != nil {
+		return Approval{}, err
+	}
+	decided.State, decided.Expires = Denied, s.now().Add(lifetime)
+	if grant {
+		decided.State = Granted
+	}
+	if err = decided.narrow(part.Scopes); err == nil {
+		err = decided.part(part.Paths)
+	}
+	if err == nil {
+		err = record(decided)
+	}
+	defer s.lock()()
+	p.taken = false
+	switch {
+	case err != nil:
+		return decided, err
+	case s.byKey[p.key()] != p: // the approval ended meanwhile
+		return decided, ErrNotFound
+	}
+	return decided, s.settle(p, decided)
+}
+
+// take marks the approval with an id as taken, and returns it and a copy. See find.
+func (s *Set) take(id string, states ...string) (p *Approval, was Approval, err error) {
+	defer s.lock()()
+	s.sweep()
+	if p, err = s.find(id, states...); err == nil {
+		was, p.taken = *p, true
+	}
+	return p, was, err
+}
+
+// find returns the approval with an id in one of the states. It returns an error while a
+// decision about the approval is being recorded. The caller holds the lock.
+func (s *Set) find(id string, states ...string) (*Approval, error) {
+	for _, p := range s.byKey {
+		switch {
+		case p.ID != id || !slices.Contains(states, p.State):
+		case p.taken:
+			return nil, fmt.Errorf("approval %s: another decision is being recorded: try again", id)
+		default:
+			return p, nil
+		}
+	}
+	return nil, ErrNotFound
+}
+
+// settle stores a decision after it was recorded. The caller holds the lock.
+func (s *Set) settle(p *Approval, decided Approval) error {
+	if err := s.store.Put(decided); err != nil {
+		return fmt.Errorf("store the decision: %w", err)
+	}
+	decided.changed = p.changed // Recheck may have replaced it
+	*p = decided
+	p.wake()
+	s.tell(decided.State, decided)
+	return nil
+}
