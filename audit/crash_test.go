@@ -37,10 +37,13 @@ func TestProcessesShareALog(t *testing.T) {
 	for _, n := range perPID {
 		assert.Equal(t, perChild*perRoutine, n)
 	}
+	v, err := Verify(noCtx, dir, VerifyOptions{})
+	require.NoError(t, err)
+	assert.Zero(t, v.After)
 }
 
 func TestKillLosesNothingAcknowledged(t *testing.T) {
-	dir := t.TempDir()
+	dir, heads := t.TempDir(), map[string][]byte{}
 	for range 5 {
 		cmd := child(t, "forever", dir)
 		out, err := cmd.StdoutPipe()
@@ -54,12 +57,19 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 		acknowledged := numbers(t, out)
 		_ = cmd.Wait() // the error says that the child was killed
 
-		open(t, dir, Options{}) // moves the torn end to another file
+		l := open(t, dir, Options{}) // moves the torn end to another file
+		if head, err := os.ReadFile(filepath.Join(dir, headName)); err == nil {
+			heads[fmt.Sprint(len(heads))] = head
+		}
 		events := all(t, dir)
 		for _, seq := range acknowledged {
 			require.LessOrEqual(t, seq, uint64(len(events)))
 			assert.Equal(t, KindFile, events[seq-1].Event)
 		}
+		require.NoError(t, l.Close())
+		v, err := Verify(noCtx, dir, VerifyOptions{Heads: heads})
+		require.NoError(t, err)
+		assert.Equal(t, len(heads), v.Matched)
 	}
 }
 

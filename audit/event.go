@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"slices"
 	"strconv"
 	"time"
@@ -183,10 +185,14 @@ func appendContext(b []byte, scopes []Scope) []byte {
 	return append(b, ']')
 }
 
-// appendHead appends the beginning of a line: its sequence number and time.
+// appendHead appends the beginning of a line: its sequence number, its time, and a nonce of 96 random bits. With the
+// nonce, the hash of a line in the proof of another one does not tell what the line says.
 func appendHead(b []byte, seq uint64, now time.Time) []byte {
+	var nonce [12]byte
+	_, _ = rand.Read(nonce[:]) // never fails
 	b = strconv.AppendUint(append(b, `{"seq":`...), seq, 10)
 	b = now.AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano)
+	b = base64.RawURLEncoding.AppendEncode(append(b, `","nonce":"`...), nonce[:])
 	return append(b, `",`...)
 }
 

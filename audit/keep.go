@@ -36,6 +36,18 @@ func (s *store) syncAndCheck() {
 	}
 }
 
+// sealAndReport seals the lines on disk. It runs on its own goroutine because hashing must not delay a sync.
+func (s *store) sealAndReport(closing bool) {
+	err := s.seal(closing)
+	if errors.Is(err, fs.ErrNotExist) { // the directory is gone, which is reported elsewhere
+		return
+	}
+	if why := fmt.Sprint(err); err != nil && why != s.sealing {
+		s.sealing = why
+		s.note(OutcomeKept, why)
+	}
+}
+
 // packAndExpire compresses and removes complete segments. It runs on its own goroutine because compressing must not delay
 // a sync.
 func (s *store) packAndExpire() {
@@ -62,7 +74,7 @@ func (s *store) check() error {
 // continue.
 func (s *store) sync() error {
 	s.mu.Lock()
-	file, dirty, seq := s.file, s.dirty, s.seq
+	file, dirty, seq, synced := s.file, s.dirty, s.seq, place{s.number, s.size}
 	s.dirty = false
 	s.mu.Unlock()
 	if !dirty {
@@ -71,7 +83,7 @@ func (s *store) sync() error {
 	if err := ignoreClosed(file.Sync()); err != nil { // rotate and close sync a segment before they close it
 		return fmt.Errorf("sync log: %w", err)
 	}
-	marks, err := s.markSynced(seq)
+	marks, err := s.markSynced(seq, synced)
 	if err == nil {
 		err = ignoreClosed(marks.Sync())
 	}
@@ -81,10 +93,13 @@ func (s *store) sync() error {
 	return nil
 }
 
-// markSynced records in the mark that the events up to seq are on disk.
-func (s *store) markSynced(seq uint64) (markFile, error) {
+// markSynced records in the mark that the events up to seq are on disk, at a place.
+func (s *store) markSynced(seq uint64, at place) (markFile, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if at.segment >= s.synced.segment {
+		s.synced = at
+	}
 	release, err := s.acquire()
 	if err != nil {
 		return markFile{}, err
@@ -170,6 +185,9 @@ func (s *store) expire() error {
 		segment
 		os.FileInfo
 	}
+	if hashed, err := treeNumbers(root); err == nil && len(hashed) > 0 { // the lines before the newest one are in the tree
+		number = min(number, hashed[len(hashed)-1])
+	}
 	var files []file
 	total := int64(0)
 	for _, seg := range all {
@@ -180,40 +198,44 @@ func (s *store) expire() error {
 		files = append(files, file{seg, info})
 		total += info.Size()
 	}
-	first, last, why := 0, 0, ""
-	for _, f := range files {
-		switch {
-		case f.number >= number:
-		case s.opts.KeepAge > 0 && time.Since(f.ModTime()) > s.opts.KeepAge:
+	why, keep := "", 0
+	for keep < len(files) && files[keep].number < number {
+		f := files[keep]
+		if s.opts.KeepAge > 0 && time.Since(f.ModTime()) > s.opts.KeepAge {
 			why = "older than " + s.opts.KeepAge.String()
-		case s.opts.KeepBytes > 0 && total > s.opts.KeepBytes:
+		} else if s.opts.KeepBytes > 0 && total > s.opts.KeepBytes {
 			why = fmt.Sprintf("the log is larger than %d bytes", s.opts.KeepBytes)
-		default:
-			number = f.number // keep this one and all later ones
-		}
-		if f.number >= number {
+		} else {
 			break
 		}
-		if last, err = f.number, s.discard(root, f.segment); err != nil {
+		total -= f.Size()
+		keep++
+	}
+	if keep == 0 {
+		return nil
+	}
+	s.note(OutcomeRemoved, fmt.Sprintf(removedFormat+": %s", files[0].number, files[keep-1].number, why))
+	if _, err := s.append(nil); err != nil { // recorded before it is done
+		return err
+	}
+	for _, f := range files[:keep] {
+		if err := s.discard(root, f.segment); err != nil {
 			return err
 		}
-		total -= f.Size()
-		if first == 0 {
-			first = f.number
-		}
-	}
-	if first > 0 {
-		s.note(OutcomeRemoved, fmt.Sprintf("segments %d to %d: %s", first, last, why))
 	}
 	return nil
 }
+
+// removedFormat begins the detail of OutcomeRemoved.
+const removedFormat = "segments %d to %d"
 
 // discard removes a segment and its entry in known, so that watch does not report it.
 func (s *store) discard(root *os.Root, seg segment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = slices.DeleteFunc(s.known, func(n int) bool { return n == seg.number })
-	return errors.Join(remove(root, seg.name()), remove(root, segmentName(seg.number)), remove(root, segmentName(seg.number)+damagedSuffix))
+	plain := segmentName(seg.number)
+	return errors.Join(remove(root, seg.name()), remove(root, plain), remove(root, plain+damagedSuffix), remove(root, treeFile(seg.number)))
 }
 
 // watch records when another program has removed a complete segment. The caller holds the lock.

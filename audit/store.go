@@ -38,6 +38,7 @@ type store struct {
 	born     time.Time
 	size     int64 // size of file, up to its last whole line
 	dirty    bool  // written since the last sync
+	synced   place // what is known to be on disk, for seal
 	seq      uint64
 	remarks  []Event // events about the log itself, not yet recorded
 	calls    openCalls
@@ -48,6 +49,8 @@ type store struct {
 	buf      []byte // the lines of the last group; reused
 
 	packing string // the last error of packAndExpire; used only by its goroutine
+	sealed  place  // what seal has hashed; used by the goroutine of sealing, and by close after its end
+	sealing string // the last error of seal; likewise
 }
 
 // report is a message from a store that is not a response to a call.
@@ -74,6 +77,7 @@ func openStore(dir string, opts Options, notify func(report)) (*store, error) {
 	}
 	s.stopped.Go(func() { s.every(s.syncAndCheck) })
 	s.stopped.Go(func() { s.every(s.packAndExpire) })
+	s.stopped.Go(func() { s.every(func() { s.sealAndReport(false) }) })
 	return s, nil
 }
 
@@ -190,16 +194,27 @@ func (s *store) closeSegment() error {
 		return nil
 	}
 	err := errors.Join(s.file.Sync(), s.file.Close())
+	if err == nil {
+		s.synced = place{s.number, s.size}
+	}
 	s.file, s.dirty = nil, false
 	return err
 }
 
-// close writes a mark that says that no event is missing, and closes the files.
+// close writes a mark that says that no event is missing, closes the files, and signs the last head.
 func (s *store) close() error {
 	close(s.stop)
 	s.stopped.Wait()
+	if s.sync() == nil {
+		s.sealAndReport(true) // before the segment is closed: it may have a remark
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.remarks) > 0 {
+		s.mu.Unlock()
+		_, _ = s.append(nil)
+		s.mu.Lock()
+	}
 	release, err := s.acquire()
 	if err != nil {
 		return errors.Join(err, s.closeFiles())
@@ -210,6 +225,9 @@ func (s *store) close() error {
 		err = errors.Join(s.marks.write(s.mark), s.marks.Sync())
 	}
 	release()
+	s.mu.Unlock()
+	s.sealAndReport(true)
+	s.mu.Lock()
 	return errors.Join(err, s.closeFiles())
 }
 

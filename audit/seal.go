@@ -1,0 +1,416 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit/tree"
+)
+
+// The files of the tree: see package tree.
+const (
+	treeName   = "tree"
+	treeSuffix = ".tree"
+	secretName = "key"
+	publicName = "key.pub"
+	headName   = "head"
+)
+
+func treeFile(n int) string { return fmt.Sprintf("%08d%s", n, treeSuffix) }
+
+// A place is the end of what is on disk.
+type place struct {
+	segment int
+	size    int64
+}
+
+// seal extends the tree by the lines that are on disk, and signs its head. It reads the lines from their files and holds
+// neither mu nor the log's lock, so that no append waits for it. While another process seals, it does nothing, unless the
+// log is being closed.
+func (s *store) seal(closing bool) error {
+	s.mu.Lock()
+	to := s.synced
+	s.mu.Unlock()
+	if to == s.sealed || to.segment == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	w := sealer{root: root}
+	defer w.close()
+	switch done, err := w.seal(to, closing); {
+	case err != nil:
+		return fmt.Errorf("seal log: %w", err)
+	case done:
+		s.sealed = to
+	}
+	if w.renewed != "" {
+		s.note(OutcomeLost, w.renewed)
+	}
+	return nil
+}
+
+// A sealer extends the tree of a log once. It holds flock(2) on the file tree.
+type sealer struct {
+	root    *os.Root
+	blocks  *os.File // tree
+	boot    uint64
+	segment int
+	at      tree.Position
+	side    *os.File // the segment's file of the tree
+	renewed string   // why a new tree or a new key was begun
+	hints   []byte
+}
+
+func (w *sealer) close() {
+	for _, f := range []*os.File{w.blocks, w.side} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+const openForWrite = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
+
+// A log that is closed waits this long while another process seals.
+const (
+	sealTime  = time.Second
+	sealTries = 100
+)
+
+// seal hashes the lines up to a place, and reports whether it did so.
+func (w *sealer) seal(to place, closing bool) (done bool, err error) {
+	if w.blocks, err = w.root.OpenFile(treeName, openForWrite, 0o600); err != nil {
+		return false, err
+	}
+	for tries := 0; ; tries++ {
+		err := flock(w.blocks, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return false, err
+		}
+		if !closing || tries == sealTries { // another process seals
+			return false, nil
+		}
+		time.Sleep(sealTime / sealTries)
+	}
+	dir, err := w.root.Open(".")
+	if err != nil {
+		return false, err
+	}
+	w.boot = bootOf(dir)
+	dir.Close()
+	signer, err := w.key()
+	if err != nil {
+		return false, err
+	}
+	all, err := segments(w.root)
+	if err != nil {
+		return false, err
+	}
+	if err := w.resume(all); err != nil {
+		return false, err
+	}
+	for _, seg := range all {
+		if seg.number < w.segment || seg.number > to.segment {
+			continue
+		}
+		if seg.number > w.segment {
+			if err := w.begin(seg.number); err != nil {
+				return false, err
+			}
+		}
+		if err := w.hash(seg, to); err != nil {
+			return false, err
+		}
+	}
+	return true, w.head(signer)
+}
+
+// resume sets the position from the newest file of the tree that is whole. After a crash of the kernel only the first
+// position of a file is known to be on disk. Without a file it begins a new tree at the first segment.
+func (w *sealer) resume(all []segment) error {
+	numbers, err := treeNumbers(w.root)
+	if err != nil {
+		return err
+	}
+	for _, n := range slices.Backward(numbers) {
+		f, err := w.root.OpenFile(treeFile(n), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		start, now, err := readPositions(f)
+		if err != nil { // the one before has the place, too
+			f.Close()
+			continue
+		}
+		if !sameBoot(now.Boot, w.boot) {
+			now = start
+		}
+		w.segment, w.at, w.side = n, now, f
+		return nil
+	}
+	info, err := w.blocks.Stat()
+	if err == nil && info.Size() > 0 || len(numbers) > 0 {
+		w.renewed = "the tree of the log was removed or damaged: a new one begins"
+		err = cmp.Or(err, w.blocks.Truncate(0))
+	}
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	return w.begin(all[0].number)
+}
+
+// treeNumbers returns the segments that have a file of the tree, in order.
+func treeNumbers(root *os.Root) (numbers []int, err error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	for _, name := range names {
+		digits, ok := strings.CutSuffix(name, treeSuffix)
+		if n, err := strconv.Atoi(digits); ok && err == nil && n > 0 && name == treeFile(n) {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, err
+}
+
+// readPositions returns where a segment begins in the tree, and how far it is hashed.
+func readPositions(f *os.File) (start, now tree.Position, err error) {
+	b := make([]byte, 2*tree.PositionSize)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return start, now, err
+	}
+	if start, err = tree.DecodePosition(b[:min(n, tree.PositionSize)]); err != nil {
+		return start, now, err
+	}
+	if now, err = tree.DecodePosition(b[tree.PositionSize:max(n, tree.PositionSize)]); err != nil {
+		now = start
+	}
+	return start, now, nil
+}
+
+// begin makes the file of the tree for segment n, which begins where the segment before it ended. The file and the
+// blocks are on disk before begin returns.
+func (w *sealer) begin(n int) error {
+	w.at.Offset, w.at.Boot = 0, w.boot
+	f, err := w.root.OpenFile(treeFile(n), openForWrite|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if w.side != nil {
+		w.side.Close()
+	}
+	w.segment, w.side = n, f
+	if _, err := f.WriteAt(w.at.Encode(), 0); err != nil || w.at.Tree.Size == 0 {
+		return err
+	}
+	return errors.Join(w.blocks.Sync(), f.Sync(), syncDir(w.root))
+}
+
+// hash adds the lines of the segment after the position, up to a place or, in an earlier segment, to its end.
+func (w *sealer) hash(seg segment, to place) error {
+	limit := int64(-1)
+	if seg.number == to.segment {
+		if limit = to.size; limit <= w.at.Offset {
+			return nil
+		}
+	}
+	start, _, err := readPositions(w.side)
+	if err != nil {
+		return err
+	}
+	from := w.at.Tree.Size
+	w.hints = w.hints[:0]
+	err = linesFrom(w.root, seg, w.at.Offset, limit, func(line []byte) error {
+		w.at.Offset += int64(len(line))
+		return w.add(line)
+	})
+	if errors.Is(err, fs.ErrNotExist) { // removed by another program, which the log has recorded
+		err = nil
+	}
+	if err == nil && w.at.Tree.Size > from {
+		_, err = w.side.WriteAt(w.hints, hintAt(start, from))
+	}
+	if err == nil {
+		w.at.Boot = w.boot
+		_, err = w.side.WriteAt(w.at.Encode(), tree.PositionSize)
+	}
+	return err
+}
+
+// hintAt returns where the hint of a line is in the file of its segment.
+func hintAt(start tree.Position, index int64) int64 {
+	return 2*tree.PositionSize + (index-start.Tree.Size)*tree.HintSize
+}
+
+func (w *sealer) add(line []byte) error {
+	leaf := leafOf(line)
+	w.hints = append(w.hints, leaf[:tree.HintSize]...)
+	count(&w.at.Counts, line)
+	if block, complete := w.at.Tree.Add(leaf); complete {
+		_, err := w.blocks.WriteAt(block[:], (w.at.Tree.Size/tree.BlockLines-1)*tree.HashSize)
+		return err
+	}
+	return nil
+}
+
+// leafOf returns the hash of a line.
+func leafOf(line []byte) tlog.Hash { return tlog.RecordHash(bytes.TrimSuffix(line, []byte("\n"))) }
+
+// count counts a line.
+func count(c *tree.Counts, line []byte) {
+	if denied(line) {
+		c.Denied++
+	}
+	outcome := value(line, "outcome")
+	switch value(line, "event") {
+	case KindCall, KindNetwork:
+		switch outcome {
+		case OutcomeBegin:
+			c.Begun++
+		case OutcomeUnknown:
+			c.Unknown++
+		default:
+			c.Ended++
+		}
+	case KindAudit:
+		if outcome == OutcomeLost || outcome == OutcomeUnclean || outcome == OutcomeTorn {
+			c.Lost++
+		}
+	}
+}
+
+// linesFrom calls do with each line of a segment from an offset up to limit, or to the end if limit is negative.
+func linesFrom(root *os.Root, seg segment, offset, limit int64, do func(line []byte) error) error {
+	f, seg, err := openEither(root, seg)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if limit < 0 {
+		limit = 1 << 62
+	}
+	var text io.Reader = io.NewSectionReader(f, offset, limit-offset)
+	if seg.packed {
+		unpacker, err := zstd.NewReader(f)
+		if err != nil {
+			return err
+		}
+		defer unpacker.Close()
+		if _, err := io.CopyN(io.Discard, unpacker, offset); err != nil {
+			return err
+		}
+		text = io.LimitReader(unpacker, limit-offset)
+	}
+	var long []byte
+	for lines := bufio.NewReaderSize(text, blockSize); ; {
+		line, err := lines.ReadSlice('\n')
+		if err == bufio.ErrBufferFull {
+			long = append(long, line...)
+			continue
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if len(long) > 0 {
+			line, long = append(long, line...), nil
+		}
+		if len(line) > 0 {
+			if err := do(line); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+// key returns the log's key, and makes it if the log has none.
+func (w *sealer) key() (note.Signer, error) {
+	text, err := w.root.ReadFile(secretName)
+	if err == nil {
+		return note.NewSigner(string(text))
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if _, err := w.root.Lstat(headName); err == nil {
+		w.renewed = "the key of the log was removed: a new one signs from now on"
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:])
+	private, public, err := note.GenerateKey(rand.Reader, "scopefs.log/"+hex.EncodeToString(id[:]))
+	if err != nil {
+		return nil, err
+	}
+	if err := w.replace(publicName, 0o644, []byte(public+"\n")); err != nil {
+		return nil, err
+	}
+	if err := w.replace(secretName, 0o600, []byte(private)); err != nil {
+		return nil, err
+	}
+	return note.NewSigner(private)
+}
+
+// head signs the tree and replaces the last head, unless that is of the same size.
+func (w *sealer) head(signer note.Signer) error {
+	before, err := w.root.ReadFile(headName)
+	if err == nil && bytes.HasPrefix(before, fmt.Appendf(nil, "%s\n%d\n", signer.Name(), w.at.Tree.Size)) {
+		return nil
+	}
+	h := tree.Head{Size: w.at.Tree.Size, Root: w.at.Tree.Root(), Counts: w.at.Counts}
+	signed, err := h.Sign(signer)
+	if err != nil {
+		return err
+	}
+	return w.replace(headName, 0o644, signed)
+}
+
+// replace writes a file in whole.
+func (w *sealer) replace(name string, mode fs.FileMode, text []byte) error {
+	temp := name + ".tmp"
+	if err := remove(w.root, temp); err != nil {
+		return err
+	}
+	f, err := w.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if name != headName { // a head is signed anew after a crash of the kernel
+		err = errors.Join(err, f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return w.root.Rename(temp, name)
+}

@@ -1,0 +1,334 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit/tree"
+)
+
+// VerifyOptions are the options of [Verify].
+type VerifyOptions struct {
+	Key      string                  // the log's public key, kept elsewhere; default: key.pub beside the log
+	Heads    map[string][]byte       // signed heads that were kept elsewhere, by a name for errors
+	Progress func(done, total int64) // is called now and then with the bytes of segments that were read
+}
+
+// Verified says what [Verify] found.
+type Verified struct {
+	Head    tree.Head // the last head, which the lines match
+	Removed int64     // lines before the first one kept: their segments were removed
+	After   int64     // lines after the last head, which nothing vouches for yet
+	Matched int       // heads of the options that the lines match
+	Older   int       // heads of the options that are of removed lines, and so cannot be compared
+	Gaps    []string  // numbers that the log itself says are lost
+}
+
+// BrokenError reports that a log is not what was recorded, and where that shows first.
+type BrokenError struct {
+	Segment string // the file; empty if the fault is in none
+	Line    int64  // the line in it, from 1; 0 if the fault is in none
+	What    string
+}
+
+func (e *BrokenError) Error() string {
+	switch {
+	case e.Segment == "":
+		return "broken: " + e.What
+	case e.Line == 0:
+		return fmt.Sprintf("broken: %s: %s", e.Segment, e.What)
+	}
+	return fmt.Sprintf("broken: %s, line %d: %s", e.Segment, e.Line, e.What)
+}
+
+// Verify reads the log in dir, or a copy of one, and compares its lines with its last head and with heads that were kept
+// elsewhere. It needs no other process and writes nothing. A [BrokenError] names the first line that is not what was
+// recorded. Without a head from elsewhere, Verify cannot notice that somebody who has the log's key wrote it anew.
+func Verify(ctx context.Context, dir string, opts VerifyOptions) (Verified, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Verified{}, err
+	}
+	defer root.Close()
+	v := verifier{root: root, opts: opts, heads: map[int64][]namedHead{}}
+	if err := v.readHeads(); err != nil {
+		return Verified{}, err
+	}
+	if v.blocks, err = root.OpenFile(treeName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
+		return Verified{}, &BrokenError{Segment: treeName, What: "the hashes of the lines are missing: " + cause(err)}
+	}
+	defer v.blocks.Close()
+	err = v.walk(ctx)
+	return v.found, err
+}
+
+func cause(err error) string {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err.Error()
+	}
+	return err.Error()
+}
+
+type namedHead struct {
+	name string
+	tree.Head
+}
+
+// verifier is one call of Verify.
+type verifier struct {
+	root   *os.Root
+	opts   VerifyOptions
+	blocks *os.File // tree
+	heads  map[int64][]namedHead
+	last   tree.Head
+	found  Verified
+
+	at      tree.Position
+	seq     uint64       // of the line before
+	hashed  int64        // the size of the tree that the files of the tree have
+	hints   []byte       // of the segment
+	suspect *BrokenError // the first line that seems to be another
+	seg     segment      // the current one
+	line    int64        // in seg
+	removed int          // the last segment that the log says it removed
+}
+
+// headFile is the name of the log's own head in errors.
+const headFile = headName
+
+// readHeads reads the key, the log's head and the heads of the options, and checks their signatures.
+func (v *verifier) readHeads() error {
+	text := v.opts.Key
+	if text == "" {
+		b, err := v.root.ReadFile(publicName)
+		if err != nil {
+			return &BrokenError{Segment: publicName, What: "the log's public key is missing: give it with --key: " + cause(err)}
+		}
+		text = string(b)
+	}
+	key, err := note.NewVerifier(strings.TrimSpace(text))
+	if err != nil {
+		return fmt.Errorf("key of the log: %w", err)
+	}
+	own, err := v.root.ReadFile(headName)
+	if err != nil {
+		return &BrokenError{Segment: headName, What: "the signed head is missing: " + cause(err)}
+	}
+	if v.last, err = v.addHead(headFile, own, key); err != nil {
+		return err
+	}
+	for name, signed := range v.opts.Heads {
+		if _, err := v.addHead(name, signed, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verifier) addHead(name string, signed []byte, key note.Verifier) (tree.Head, error) {
+	h, err := tree.OpenHead(signed, key)
+	if err != nil {
+		return h, &BrokenError{Segment: name, What: fmt.Sprintf("it is not signed by the log's key %s: %v", key.Name(), err)}
+	}
+	v.heads[h.Size] = append(v.heads[h.Size], namedHead{name, h})
+	return h, nil
+}
+
+// walk reads all segments.
+func (v *verifier) walk(ctx context.Context) error {
+	all, err := segments(v.root)
+	if err != nil {
+		return err
+	}
+	done, total := int64(0), int64(0)
+	sizes := make([]int64, len(all))
+	for i, seg := range all {
+		if info, err := v.root.Lstat(seg.name()); err == nil {
+			sizes[i] = info.Size()
+			total += sizes[i]
+		}
+	}
+	for i, seg := range all {
+		if i > 0 && seg.number != all[i-1].number+1 {
+			return v.broken(0, fmt.Sprintf("the segment before it, %s, is missing", segmentName(seg.number-1)), segmentName(seg.number))
+		}
+		v.seg, v.line = seg, 0
+		if err := v.enter(i == 0); err != nil {
+			return err
+		}
+		err := linesFrom(v.root, seg, 0, -1, func(line []byte) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return v.add(line)
+		})
+		if broken, ok := errors.AsType[*BrokenError](err); ok {
+			return broken
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return v.broken(v.line+1, "it cannot be read: "+cause(err), seg.name())
+		}
+		if done += sizes[i]; v.opts.Progress != nil {
+			v.opts.Progress(done, total)
+		}
+	}
+	if len(all) > 0 && all[0].number-1 > v.removed {
+		return v.broken(0, fmt.Sprintf("the segments up to %s are missing, and the log has not removed them", segmentName(all[0].number-1)), all[0].name())
+	}
+	return v.finish()
+}
+
+// broken returns the error of the first line that seems to be another, else the given one.
+func (v *verifier) broken(line int64, what, name string) error {
+	if v.suspect != nil {
+		return v.suspect
+	}
+	return &BrokenError{Segment: name, Line: line, What: what}
+}
+
+// enter begins a segment: the tree must be what it was where the segment began.
+func (v *verifier) enter(first bool) error {
+	name := treeFile(v.seg.number)
+	text, err := v.root.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) && v.at.Tree.Size >= v.last.Size && (!first || v.last.Size == 0) { // not hashed yet
+		v.hints = nil
+		return nil
+	}
+	if err != nil {
+		return v.broken(0, "it is missing: "+cause(err), name)
+	}
+	var start, now tree.Position
+	if len(text) >= tree.PositionSize {
+		start, err = tree.DecodePosition(text[:tree.PositionSize])
+	} else {
+		start, err = tree.DecodePosition(nil)
+	}
+	if err != nil {
+		return v.broken(0, err.Error(), name)
+	}
+	if v.hints = nil; len(text) >= 2*tree.PositionSize {
+		v.hints = text[2*tree.PositionSize:]
+		if now, err = tree.DecodePosition(text[tree.PositionSize : 2*tree.PositionSize]); err == nil {
+			v.hashed = now.Tree.Size
+		}
+	}
+	switch {
+	case first:
+		v.at, v.found.Removed = start.Clone(), start.Tree.Size
+		return v.compareHeads()
+	case start.Tree.Size > v.at.Tree.Size:
+		return v.broken(0, fmt.Sprintf("%d lines before it are missing", start.Tree.Size-v.at.Tree.Size), segmentName(v.seg.number))
+	case start.Tree.Size < v.at.Tree.Size:
+		return v.broken(0, fmt.Sprintf("%d lines before it were inserted", v.at.Tree.Size-start.Tree.Size), segmentName(v.seg.number))
+	case !start.Tree.Equal(v.at.Tree):
+		return v.broken(0, "lines of the segment before it were changed", segmentName(v.seg.number))
+	}
+	return nil
+}
+
+// add takes one line.
+func (v *verifier) add(line []byte) error {
+	v.line++
+	index := v.at.Tree.Size
+	v.number(line)
+	leaf := leafOf(line)
+	if at := (v.line - 1) * tree.HintSize; index < v.hashed && at+tree.HintSize <= int64(len(v.hints)) &&
+		string(v.hints[at:at+tree.HintSize]) != string(leaf[:tree.HintSize]) {
+		v.suspects("it is not the line that was recorded")
+	}
+	count(&v.at.Counts, line)
+	block, complete := v.at.Tree.Add(leaf)
+	if complete && v.at.Tree.Size <= v.last.Size {
+		var stored [tree.HashSize]byte
+		if _, err := v.blocks.ReadAt(stored[:], index/tree.BlockLines*tree.HashSize); err != nil || stored != block {
+			v.suspects(fmt.Sprintf("one of the %d lines up to this one is not what was recorded", tree.BlockLines))
+		}
+	}
+	return v.compareHeads()
+}
+
+func (v *verifier) suspects(what string) {
+	if v.suspect == nil {
+		v.suspect = &BrokenError{Segment: v.seg.name(), Line: v.line, What: what}
+	}
+}
+
+// number compares the line's number with that of the line before it.
+func (v *verifier) number(line []byte) {
+	seq, _, ok := parseHead(line)
+	if !ok {
+		return // what was recorded nevertheless is in the tree
+	}
+	before := v.seq
+	v.seq = seq
+	outcome := ""
+	if value(line, "event") == KindAudit {
+		outcome = value(line, "outcome")
+	}
+	lost := outcome == OutcomeLost || outcome == OutcomeUnclean || outcome == OutcomeTorn
+	if outcome == OutcomeRemoved {
+		_, _ = fmt.Sscanf(value(line, "detail"), removedFormat, new(int), &v.removed)
+	}
+	if before == 0 && !lost || seq == before+1 {
+		return
+	}
+	if seq > before && lost {
+		if before == 0 { // the log's directory was removed
+			v.removed = v.seg.number - 1
+		}
+		v.found.Gaps = append(v.found.Gaps, fmt.Sprintf("numbers %d to %d: %s", before+1, seq-1, value(line, "detail")))
+		return
+	}
+	v.suspects(fmt.Sprintf("event %d follows event %d", seq, before))
+}
+
+// compareHeads compares the tree with the heads of its size.
+func (v *verifier) compareHeads() error {
+	for _, h := range v.heads[v.at.Tree.Size] {
+		if h.Root != v.at.Tree.Root() {
+			what := fmt.Sprintf("the head of %d lines has another root: lines were changed before it was signed, or it is of another copy of the log", h.Size)
+			return v.broken(0, what, h.name)
+		}
+		if h.Counts != v.at.Counts {
+			return v.broken(0, "the head counts other denials, calls or losses than the lines have", h.name)
+		}
+		if h.name != headFile {
+			v.found.Matched++
+		}
+	}
+	return nil
+}
+
+// finish compares what is left at the end.
+func (v *verifier) finish() error {
+	size := v.at.Tree.Size
+	for _, heads := range v.heads {
+		for _, h := range heads {
+			switch {
+			case h.Size > size:
+				what := fmt.Sprintf("it is of %d lines, the log has %d: %d lines are missing at the end", h.Size, size, h.Size-size)
+				return v.broken(0, what, h.name)
+			case h.Size < v.found.Removed && h.name == headFile:
+				return v.broken(0, "it is older than the first line of the log", h.name)
+			case h.Size < v.found.Removed:
+				v.found.Older++
+			}
+		}
+	}
+	if v.suspect != nil { // the lines are those of the head: a file of the tree is not
+		v.suspect.What = "the files of the tree were changed here: the lines match the head"
+		return v.suspect
+	}
+	v.found.Head, v.found.After = v.last, size-v.last.Size
+	return nil
+}

@@ -1,0 +1,332 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/scopefs/scopefs/audit/tree"
+)
+
+// sealedLog makes a log of several segments, of which the first ones are packed, with a head of the middle.
+func sealedLog(t *testing.T) (dir string, middle []byte) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "audit")
+	for part := range 2 {
+		l := open(t, dir, Options{SegmentBytes: 64 << 10, Sync: 5 * time.Millisecond})
+		for i := range 1500 {
+			e := Event{Event: KindFile, Agent: fmt.Sprint("a", i%3), Session: fmt.Sprint("s", i%500), Op: "open", Path: fmt.Sprint("path/", part, "/", i), Verdict: Allow}
+			if i%100 == 7 {
+				e.Verdict, e.Rule = Deny, "r"
+			}
+			if i%50 == 9 {
+				e = Event{Event: KindCall, Call: fmt.Sprint(part, "-", i), Op: "read_file", Outcome: OutcomeBegin}
+			}
+			if i%50 == 10 {
+				e = Event{Event: KindCall, Call: fmt.Sprint(part, "-", i-1), Op: "read_file", Outcome: "ok"}
+			}
+			_, err := l.Append(noCtx, e)
+			require.NoError(t, err)
+		}
+		require.Eventually(t, func() bool { return packed(dir) }, 30*time.Second, 5*time.Millisecond)
+		require.NoError(t, l.Close())
+		if part == 0 {
+			middle = readFile(t, dir, headName)
+		}
+	}
+	require.NoError(t, os.Remove(filepath.Join(dir, reserveName))) // copies are smaller
+	return dir, middle
+}
+
+func readFile(t *testing.T, dir, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	return b
+}
+
+func TestVerify(t *testing.T) {
+	dir, middle := sealedLog(t)
+	v, err := Verify(noCtx, dir, VerifyOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, int64(3000), v.Head.Size)
+	assert.Equal(t, tree.Counts{Denied: 30, Begun: 60, Ended: 60}, v.Head.Counts)
+	assert.Zero(t, v.After)
+	assert.Zero(t, v.Matched)
+	v, err = Verify(noCtx, dir, VerifyOptions{Heads: map[string][]byte{"middle": middle}, Key: string(readFile(t, dir, publicName))})
+	require.NoError(t, err)
+	assert.Equal(t, 1, v.Matched)
+
+	p, err := Prove(noCtx, dir, 700, "")
+	require.NoError(t, err)
+	require.Len(t, p.Events, 1)
+	assert.Contains(t, p.Events[0].Line, `"seq":700,`)
+	p, err = Prove(noCtx, dir, 0, "s33")
+	require.NoError(t, err)
+	assert.Len(t, p.Events, 6)
+	_, err = Prove(noCtx, dir, 100000, "")
+	require.ErrorIs(t, err, ErrNotProved)
+
+	// A proof that was changed proves nothing.
+	text, err := json.Marshal(p)
+	require.NoError(t, err)
+	for _, change := range [][2]string{{`"index":`, `"index":1`}, {`path/0/`, `path/1/`}, {"lost 0", "lost 1"}, {`s33`, `s34`}} {
+		var forged Proof
+		require.NoError(t, json.Unmarshal(bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1), &forged), change)
+		_, err := forged.Check("")
+		require.Error(t, err, change)
+	}
+	_, other, err := note.GenerateKey(rand.Reader, "scopefs.log/0")
+	require.NoError(t, err)
+	_, err = p.Check(other)
+	require.Error(t, err)
+}
+
+// TestVerifyRemoved checks that a log whose first segments the log removed verifies, and proves.
+func TestVerifyRemoved(t *testing.T) {
+	dir, middle := sealedLog(t)
+	first := filepath.Join(dir, "00000001.jsonl.zst")
+	info, err := os.Stat(first)
+	require.NoError(t, err)
+	l := open(t, dir, Options{SegmentBytes: 64 << 10, Sync: 5 * time.Millisecond, KeepBytes: 4 * info.Size()})
+	require.Eventually(t, func() bool { _, err := os.Stat(first); return os.IsNotExist(err) }, 30*time.Second, 5*time.Millisecond)
+	_, err = l.Append(noCtx, Event{Event: KindFile, Op: "open"})
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	v, err := Verify(noCtx, dir, VerifyOptions{Heads: map[string][]byte{"middle": middle}})
+	require.NoError(t, err)
+	assert.NotZero(t, v.Removed)
+	assert.NotZero(t, v.Removed%tree.BlockLines, "a segment ends inside a block")
+	assert.Equal(t, 1, v.Matched+v.Older)
+	for seq := v.Removed + 1; seq <= v.Head.Size; seq += 97 {
+		_, err := Prove(noCtx, dir, uint64(seq), "")
+		require.NoError(t, err, seq)
+	}
+	_, err = os.Stat(filepath.Join(dir, treeFile(1)))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// forge signs a head of dir's lines with the key of dir, as somebody can who has it.
+func forge(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{treeName, headName} {
+		require.NoError(t, os.Remove(filepath.Join(dir, name)))
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"+treeSuffix))
+	require.NoError(t, err)
+	for _, f := range files {
+		require.NoError(t, os.Remove(f))
+	}
+	l := open(t, dir, Options{})
+	_, err = l.Append(noCtx, Event{Event: KindDaemon})
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+}
+
+// TestManipulations changes copies of a log in ways that somebody has who owns the host. Verify must notice each.
+func TestManipulations(t *testing.T) {
+	source, middle := sealedLog(t)
+	last := readFile(t, source, headName)
+	packs, _ := filepath.Glob(filepath.Join(source, "*.zst"))
+	require.Greater(t, len(packs), 4)
+	plain := fmt.Sprintf("%08d.jsonl", len(packs)+1)
+	// lines changes the lines of a segment, packed or not.
+	lines := func(name string, do func(lines [][]byte) [][]byte) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			var text []byte
+			require.NoError(t, linesFromFile(dir, name, func(line []byte) { text = append(text, line...) }))
+			all := bytes.SplitAfter(text, []byte("\n"))
+			text = bytes.Join(do(all[:len(all)-1]), nil)
+			plain := filepath.Join(dir, strings.TrimSuffix(name, packedSuffix))
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, name)))
+			require.NoError(t, os.WriteFile(plain, text, 0o400))
+		}
+	}
+	flip := func(name string, at int) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			b := readFile(t, dir, name)
+			if at < 0 {
+				at += len(b)
+			}
+			b[at] ^= 1
+			require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
+		}
+	}
+	gone := func(names ...string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			for _, name := range names {
+				require.NoError(t, os.Remove(filepath.Join(dir, name)))
+			}
+		}
+	}
+	replaced := func(old, new string) func([][]byte) [][]byte {
+		return func(all [][]byte) [][]byte {
+			for i := range all {
+				if i > 20 && bytes.Contains(all[i], []byte(old)) {
+					all[i] = bytes.Replace(all[i], []byte(old), []byte(new), 1)
+					break
+				}
+			}
+			return all
+		}
+	}
+	drop := func(i int) func([][]byte) [][]byte {
+		return func(all [][]byte) [][]byte { return append(all[:i:i], all[i+1:]...) }
+	}
+	swap := func(all [][]byte) [][]byte { all[40], all[41] = all[41], all[40]; return all }
+	twice := func(all [][]byte) [][]byte { return append(all[:41:41], all[40:]...) }
+	insert := func(all [][]byte) [][]byte {
+		return append(append(all[:41:41], bytes.Replace(all[40], []byte("path/"), []byte("htap/"), 1)), all[41:]...)
+	}
+	cut := func(n int) func([][]byte) [][]byte {
+		return func(all [][]byte) [][]byte { return all[:len(all)-n] }
+	}
+	renumber := func(all [][]byte) [][]byte { // drop a line, and number the others anew
+		all = append(all[:40:40], all[41:]...)
+		seq, _, _ := parseHead(all[39])
+		for i := 40; i < len(all); i++ {
+			seq++
+			_, rest, _ := bytes.Cut(all[i], []byte(","))
+			all[i] = append(fmt.Appendf(nil, `{"seq":%d,`, seq), rest...)
+		}
+		return all
+	}
+	one, two := "00000001.jsonl.zst", "00000002.jsonl.zst"
+	heads := func(dir string) VerifyOptions { return VerifyOptions{Heads: map[string][]byte{"middle": middle}} }
+	for name, test := range map[string]struct {
+		do   func(t *testing.T, dir string)
+		key  bool   // whoever does it has the key of the log
+		want string // in the error
+	}{
+		"a bit of a packed segment":                 {do: flip(one, 1000)},
+		"the first byte of a packed segment":        {do: flip(two, 0)},
+		"a path in a packed segment":                {do: lines(two, replaced("path/0", "path/1")), want: two[:14] + ", line 22"},
+		"a path in the last segment":                {do: lines(plain, replaced("path/1", "path/0")), want: plain + ", line 22"},
+		"a verdict becomes allow":                   {do: lines(two, replaced(`"verdict":"deny"`, `"verdict":"allow"`)), want: two[:14]},
+		"a time":                                    {do: lines(two, replaced(`"time":"20`, `"time":"19`)), want: "line 22"},
+		"a nonce":                                   {do: lines(two, replaced(`"nonce":"`, `"nonce":"A`)), want: "line 22"},
+		"a space in a line":                         {do: lines(two, replaced(`,"event"`, `, "event"`)), want: "line 22"},
+		"a carriage return":                         {do: lines(two, replaced("}\n", "}\r\n")), want: "line 22"},
+		"a line dropped":                            {do: lines(two, drop(40)), want: "line 41"},
+		"the first line dropped":                    {do: lines(one, drop(0)), want: "line 1"},
+		"the first line of a later segment":         {do: lines(two, drop(0)), want: "line 1"},
+		"a line dropped, the others renumbered":     {do: lines(two, renumber), want: "line 41"},
+		"two lines swapped":                         {do: lines(two, swap), want: "line 41"},
+		"a line twice":                              {do: lines(two, twice), want: "line 42"},
+		"a line inserted":                           {do: lines(two, insert), want: "line 42"},
+		"the last line of a packed segment":         {do: lines(one, cut(1)), want: "00000002.jsonl"},
+		"the last line":                             {do: lines(plain, cut(1)), want: "1 lines are missing at the end"},
+		"the last ten lines":                        {do: lines(plain, cut(10)), want: "10 lines are missing"},
+		"half of the last line":                     {do: func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, plain), 50) }},
+		"the last segment":                          {do: gone(plain), want: "missing at the end"},
+		"the last segment and its file of the tree": {do: gone(plain, treeFile(len(packs)+1)), want: "missing at the end"},
+		"a segment in the middle":                   {do: gone("00000003.jsonl.zst"), want: "00000003.jsonl, is missing"},
+		"the first segment":                         {do: gone(one), want: "has not removed"},
+		"two segments exchanged": {do: func(t *testing.T, dir string) {
+			a, b := filepath.Join(dir, two), filepath.Join(dir, "00000003.jsonl.zst")
+			require.NoError(t, os.Rename(a, a+"x"))
+			require.NoError(t, os.Rename(b, a))
+			require.NoError(t, os.Rename(a+"x", b))
+		}},
+		"a segment copied over another": {do: func(t *testing.T, dir string) {
+			b := readFile(t, dir, two)
+			require.NoError(t, os.Remove(filepath.Join(dir, "00000003.jsonl.zst")))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "00000003.jsonl.zst"), b, 0o400))
+		}},
+		"a segment beside its packed one": {do: func(t *testing.T, dir string) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "00000099.jsonl"), readFile(t, dir, plain), 0o400))
+		}},
+		"a stored hash":              {do: flip(treeName, 40), want: "files of the tree"},
+		"the stored hashes cut":      {do: func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, treeName), 32) }},
+		"the stored hashes removed":  {do: gone(treeName)},
+		"a hint":                     {do: flip(treeFile(2), -1), want: "files of the tree"},
+		"where a segment begins":     {do: flip(treeFile(2), 100)},
+		"a file of the tree removed": {do: gone(treeFile(3))},
+		"a file of the tree, of another segment": {do: func(t *testing.T, dir string) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, treeFile(3)), readFile(t, dir, treeFile(2)), 0o600))
+		}},
+		"the root in the head":   {do: flip(headName, 45)},
+		"the counts in the head": {do: func(t *testing.T, dir string) { edit(t, dir, headName, "denied 30", "denied 29") }},
+		"the size in the head":   {do: func(t *testing.T, dir string) { edit(t, dir, headName, "3000", "2999") }},
+		"an older head in its place": {do: func(t *testing.T, dir string) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, headName), middle, 0o644))
+		}, want: "ok"},
+		"the head removed":       {do: gone(headName)},
+		"the public key removed": {do: gone(publicName)},
+		"another public key": {do: func(t *testing.T, dir string) {
+			_, public, err := note.GenerateKey(rand.Reader, "scopefs.log/0")
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, publicName), []byte(public), 0o644))
+		}},
+		"everything signed anew, by another key": {do: func(t *testing.T, dir string) {
+			lines(two, renumber)(t, dir)
+			gone(secretName, publicName)(t, dir)
+			forge(t, dir)
+		}, want: "middle"},
+		"a line changed, and all signed anew":  {key: true, do: func(t *testing.T, dir string) { lines(two, replaced("path/0", "path/1"))(t, dir); forge(t, dir) }, want: "middle"},
+		"a line dropped, and all signed anew":  {key: true, do: func(t *testing.T, dir string) { lines(two, renumber)(t, dir); forge(t, dir) }},
+		"the end cut, and all signed anew":     {key: true, do: func(t *testing.T, dir string) { gone(plain, "mark")(t, dir); forge(t, dir) }, want: "ok"},
+		"all but the last segment signed anew": {key: true, do: func(t *testing.T, dir string) { gone(one, two)(t, dir); forge(t, dir) }, want: "middle"},
+		"nothing":                              {do: func(*testing.T, string) {}, want: "ok"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "copy")
+			require.NoError(t, os.CopyFS(dir, os.DirFS(source)))
+			test.do(t, dir)
+			_, err := Verify(noCtx, dir, heads(dir))
+			if test.want == "ok" { // only the head of the end can show it
+				require.NoError(t, err)
+				if test.key {
+					_, err = Verify(noCtx, dir, VerifyOptions{Heads: map[string][]byte{"last": last}})
+					require.Error(t, err)
+				}
+				return
+			}
+			require.Error(t, err)
+			t.Log(err)
+			_, ok := err.(*BrokenError)
+			assert.True(t, ok, err)
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func linesFromFile(dir, name string, do func([]byte)) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var n int
+	if _, err := fmt.Sscanf(name, "%08d", &n); err != nil {
+		return err
+	}
+	return linesFrom(root, segment{n, strings.HasSuffix(name, packedSuffix)}, 0, -1, func(line []byte) error { do(line); return nil })
+}
+
+func truncate(t *testing.T, path string, by int64) {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(path, 0o600))
+	require.NoError(t, os.Truncate(path, info.Size()-by))
+}
+
+func edit(t *testing.T, dir, name, old, new string) {
+	t.Helper()
+	b := readFile(t, dir, name)
+	require.Contains(t, string(b), old)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), bytes.Replace(b, []byte(old), []byte(new), 1), 0o600))
+}
