@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
@@ -86,6 +88,15 @@ func (p Proof) Check(key string) (h tree.Head, err error) {
 		}
 	}
 	return h, nil
+}
+
+// Head returns the last signed head of the log in dir. It is not checked.
+func Head(dir string) ([]byte, error) {
+	head, err := os.ReadFile(filepath.Join(dir, headName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("head of the log: %w: a daemon or a command signs one when it has recorded something", err)
+	}
+	return head, err
 }
 
 // prover is one call of Prove.

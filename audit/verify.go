@@ -78,6 +78,7 @@ func cause(err error) string {
 
 type namedHead struct {
 	name string
+	own  bool // beside the log
 	tree.Head
 }
 
@@ -100,9 +101,6 @@ type verifier struct {
 	removed int          // the last segment that the log says it removed
 }
 
-// headFile is the name of the log's own head in errors.
-const headFile = headName
-
 // readHeads reads the key, the log's head and the heads of the options, and checks their signatures.
 func (v *verifier) readHeads() error {
 	text := v.opts.Key
@@ -121,23 +119,23 @@ func (v *verifier) readHeads() error {
 	if err != nil {
 		return &BrokenError{Segment: headName, What: "the signed head is missing: " + cause(err)}
 	}
-	if v.last, err = v.addHead(headFile, own, key); err != nil {
+	if v.last, err = v.addHead(headName, own, key, true); err != nil {
 		return err
 	}
 	for name, signed := range v.opts.Heads {
-		if _, err := v.addHead(name, signed, key); err != nil {
+		if _, err := v.addHead(name, signed, key, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (v *verifier) addHead(name string, signed []byte, key note.Verifier) (tree.Head, error) {
+func (v *verifier) addHead(name string, signed []byte, key note.Verifier, own bool) (tree.Head, error) {
 	h, err := tree.OpenHead(signed, key)
 	if err != nil {
 		return h, &BrokenError{Segment: name, What: fmt.Sprintf("it is not signed by the log's key %s: %v", key.Name(), err)}
 	}
-	v.heads[h.Size] = append(v.heads[h.Size], namedHead{name, h})
+	v.heads[h.Size] = append(v.heads[h.Size], namedHead{name, own, h})
 	return h, nil
 }
 
@@ -302,7 +300,7 @@ func (v *verifier) compareHeads() error {
 		if h.Counts != v.at.Counts {
 			return v.broken(0, "the head counts other denials, calls or losses than the lines have", h.name)
 		}
-		if h.name != headFile {
+		if !h.own {
 			v.found.Matched++
 		}
 	}
@@ -318,7 +316,7 @@ func (v *verifier) finish() error {
 			case h.Size > size:
 				what := fmt.Sprintf("it is of %d lines, the log has %d: %d lines are missing at the end", h.Size, size, h.Size-size)
 				return v.broken(0, what, h.name)
-			case h.Size < v.found.Removed && h.name == headFile:
+			case h.Size < v.found.Removed && h.own:
 				return v.broken(0, "it is older than the first line of the log", h.name)
 			case h.Size < v.found.Removed:
 				v.found.Older++

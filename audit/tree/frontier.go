@@ -20,6 +20,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
+// The sizes of what is stored, in leaves and bytes.
 const (
 	BlockLevel = 8               // the level of the stored hashes
 	BlockLines = 1 << BlockLevel // leaves below a stored hash

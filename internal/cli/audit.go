@@ -49,6 +49,7 @@ status is 1.`,
 	f.BoolVarP(&o.follow, "follow", "f", false, "then wait for more")
 	f.BoolVar(&o.json, "json", false, "print the lines as they are in the log")
 	a.completeAgent(c)
+	c.AddCommand(a.auditVerifyCmd(), a.auditHeadCmd(), a.auditProveCmd(), a.auditCheckProofCmd())
 	return c
 }
 

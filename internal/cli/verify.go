@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
+)
+
+// exitAlone is the exit status of audit verify for a log that nothing outside vouches for.
+const exitAlone = 4
+
+// These limit files that the operator names, in bytes.
+const (
+	maxHead  = 64 << 10
+	maxProof = 256 << 20
+)
+
+type verifyOptions struct {
+	heads []string
+	key   string
+	json  bool
+}
+
+func (a *app) auditVerifyCmd() *cobra.Command {
+	var o verifyOptions
+	c := &cobra.Command{
+		Use:   "verify [DIRECTORY]",
+		Short: "compare the log with its signed heads",
+		Long: `Reads the whole log, {state}/audit or a copy of it, and compares its lines with its last signed
+head, and with heads that were kept elsewhere: see scopefs audit head. It needs no daemon. Of a log
+that is not what was recorded it names the first line that is not.
+
+Exit status: 0 the lines are those that were recorded, 1 they are not, 4 they are those of the log's
+own head, but no head from elsewhere was given: whoever has the log's key can have written all anew.`,
+		Args: args(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error { return a.auditVerify(c.Context(), words, o) },
+	}
+	f := c.Flags()
+	f.StringArrayVar(&o.heads, "checkpoint", nil, "a file with a head that was kept elsewhere; can be repeated")
+	f.StringVar(&o.key, "key", "", "a file with the log's public key, kept elsewhere (default key.pub beside the log)")
+	f.BoolVar(&o.json, "json", false, "print the result as JSON")
+	return c
+}
+
+func (a *app) auditVerify(ctx context.Context, words []string, o verifyOptions) error {
+	dir, err := a.logDir(words)
+	if err != nil {
+		return err
+	}
+	opts := audit.VerifyOptions{Heads: map[string][]byte{}}
+	if opts.Key, err = keyText(o.key); err != nil {
+		return err
+	}
+	for _, name := range o.heads {
+		if opts.Heads[name], err = readNamed(name, maxHead); err != nil {
+			return exitWith(exitUsage, fmt.Errorf("--checkpoint %s: %w", name, err))
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	if terminal.Is(a.err) {
+		opts.Progress = func(done, total int64) {
+			fmt.Fprintf(a.err, "\rscopefs: %d of %d MiB", done>>20, total>>20)
+			if done == total {
+				fmt.Fprint(a.err, "\r\x1b[K")
+			}
+		}
+	}
+	found, err := audit.Verify(ctx, dir, opts)
+	if err != nil {
+		return err
+	}
+	if err := report.Verified(a.out, found, o.json); err != nil {
+		return err
+	}
+	if found.Matched == 0 {
+		return exitWith(exitAlone, errors.New("no head from elsewhere was compared: give one with --checkpoint"))
+	}
+	return nil
+}
+
+// logDir returns the directory of the log.
+func (a *app) logDir(words []string) (string, error) {
+	if len(words) > 0 {
+		return words[0], nil
+	}
+	p, err := a.paths()
+	return p.Audit(), err
+}
+
+func keyText(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	b, err := readNamed(name, maxHead)
+	if err != nil {
+		return "", exitWith(exitUsage, fmt.Errorf("--key %s: %w", name, err))
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// readNamed reads a file that the operator names.
+func readNamed(name string, limit int) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return bounded.Read(f, limit)
+}
+
+func (a *app) auditHeadCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "head [DIRECTORY]",
+		Short: "print the log's last signed head, to keep it elsewhere",
+		Long: `Prints the last signed head of the log, a checkpoint in the form of c2sp.org/tlog-checkpoint. Keep
+copies where nobody who can write to this host can change them, and give them to scopefs audit verify.
+The log signs a head each second while there are events, and when it is closed.`,
+		Args: args(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error {
+			dir, err := a.logDir(words)
+			if err != nil {
+				return err
+			}
+			head, err := audit.Head(dir)
+			if err == nil {
+				_, err = a.out.Write(head)
+			}
+			return err
+		},
+	}
+}
+
+type proveOptions struct {
+	session string
+	log     string
+}
+
+func (a *app) auditProveCmd() *cobra.Command {
+	var o proveOptions
+	c := &cobra.Command{
+		Use:   "prove [EVENT]",
+		Short: "prove that an event, or those of a session, are in the log",
+		Long: `Prints a proof, a small JSON file: the lines, the hashes that lead from each of them to a signed head,
+the head, and the log's public key. It says nothing about other lines. scopefs audit check-proof checks
+it without the log; docs/examples/check-proof does so without scopefs.`,
+		Args: args(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error { return a.auditProve(c.Context(), words, o) },
+	}
+	c.Flags().StringVar(&o.session, "session", "", "all events of this session")
+	c.Flags().StringVar(&o.log, "log", "", "directory of a copy of the log")
+	return c
+}
+
+func (a *app) auditProve(ctx context.Context, words []string, o proveOptions) error {
+	var seq uint64
+	if (len(words) == 1) == (o.session != "") {
+		return usagef("what: give the number of an EVENT, or --session ID")
+	}
+	if len(words) == 1 {
+		n, err := strconv.ParseUint(words[0], 10, 64)
+		if err != nil || n == 0 {
+			return usagef("%q: want the number of an event, as scopefs audit prints it", words[0])
+		}
+		seq = n
+	}
+	var where []string
+	if o.log != "" {
+		where = []string{o.log}
+	}
+	dir, err := a.logDir(where)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	proof, err := audit.Prove(ctx, dir, seq, o.session)
+	if err != nil {
+		return err
+	}
+	return report.JSON(a.out, proof)
+}
+
+func (a *app) auditCheckProofCmd() *cobra.Command {
+	var key string
+	c := &cobra.Command{
+		Use:   "check-proof FILE",
+		Short: "check what scopefs audit prove printed",
+		Long: `Checks a proof and prints its lines. It needs no log. With --key it trusts that key alone; without, the
+proof's own key, and the exit status is 4: anybody can make a key.`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error { return a.auditCheckProof(words[0], key) },
+	}
+	c.Flags().StringVar(&key, "key", "", "a file with the log's public key, kept elsewhere")
+	return c
+}
+
+func (a *app) auditCheckProof(name, key string) error {
+	key, err := keyText(key)
+	if err != nil {
+		return err
+	}
+	text, err := readNamed(name, maxProof)
+	if err != nil {
+		return exitWith(exitUsage, err)
+	}
+	var proof audit.Proof
+	if err := json.Unmarshal(text, &proof); err != nil {
+		return fmt.Errorf("%s: no proof of scopefs audit prove: %w", name, err)
+	}
+	head, err := proof.Check(key)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, e := range proof.Events {
+		fmt.Fprintln(a.out, printable.Text(e.Line))
+	}
+	fmt.Fprintf(a.err, "scopefs: %d of the %d lines that the log %s had when it signed the head\n", len(proof.Events), head.Size, printable.Text(head.Origin))
+	if key == "" {
+		return exitWith(exitAlone, errors.New("the proof's own key was trusted: give the log's with --key"))
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package report
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/printable"
+)
+
+// Verified prints what a comparison of a log with its heads has found.
+func Verified(w io.Writer, v audit.Verified, asJSON bool) error {
+	if asJSON {
+		return JSON(w, v)
+	}
+	c := v.Head.Counts
+	fmt.Fprintf(w, "valid: %d lines are those that %s recorded\n", v.Head.Size-v.Removed, printable.Text(v.Head.Origin))
+	fmt.Fprintf(w, "counts: %d denials, %d calls and requests begun, %d ended, %d with an unknown end, %d losses\n",
+		c.Denied, c.Begun, c.Ended, c.Unknown, c.Lost)
+	if v.Removed > 0 {
+		fmt.Fprintf(w, "removed: the log has removed the %d lines before\n", v.Removed)
+	}
+	for _, gap := range v.Gaps {
+		fmt.Fprintf(w, "lost: %s\n", printable.Text(gap))
+	}
+	if v.After > 0 {
+		fmt.Fprintf(w, "not signed yet: the last %d lines\n", v.After)
+	}
+	if v.Older > 0 {
+		fmt.Fprintf(w, "not compared: %d heads are older than the lines that are left\n", v.Older)
+	}
+	_, err := fmt.Fprintf(w, "heads from elsewhere that match: %d\n", v.Matched)
+	return err
+}
